@@ -19,8 +19,10 @@ TESTFLAGS = -race -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 # The version is that of the commit, as Go finds it out; VERSION=v1.2.3 names another one.
 VERSION ?=
 
+# gRPC's traces use html/template, whose calls of methods by name would keep every exported
+# method in the binary.
 build: ## bin/monopod, static
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w -X monopod/apiserver/process/commandline.release=$(VERSION)' -o bin/monopod .
+	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags='-s -w -X monopod/apiserver/process/commandline.release=$(VERSION)' -o bin/monopod .
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web
@@ -37,7 +39,7 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc etcd-server openssl nftables
+	@testdata/install.sh containerd runc curl chromium gcc etcd-server openssl nftables containernetworking-plugins
 	$(GO) vet -race $(PACKAGES)
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 

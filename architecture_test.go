@@ -16,7 +16,7 @@ var (
 )
 
 // The walks of docs/architecture.md name files and the functions to read in them.
-func TestTheWalksNameWhatThereIs(t *testing.T) {
+func TestWalksNameExistingFunctions(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
@@ -42,7 +42,7 @@ var numbered = regexp.MustCompile("(?m)^\\d+\\. `([a-z/_]+\\.go)`")
 
 // A walk reads each file once: a reader never goes back to a file of an earlier step. The
 // second phase of a deletion is a walk of its own.
-func TestTheWalksNeverGoBack(t *testing.T) {
+func TestWalksFollowFileOrder(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {

@@ -18,10 +18,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/launch"
 	"monopod/agent/network/cni"
+	"monopod/agent/network/ingress"
 	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/draincmd"
@@ -32,12 +34,14 @@ import (
 	api "monopod/apiserver/launch"
 	"monopod/apiserver/process/clockset"
 	"monopod/apiserver/process/commandline"
+	"monopod/apiserver/process/envtest"
 	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/netchange"
 	"monopod/apiserver/process/notify"
 	"monopod/apiserver/registry"
 	"monopod/controllers"
+	"monopod/controllers/customresource"
 	"monopod/controllers/election"
 	"monopod/controllers/kubernetesservice"
 	"monopod/store/bolt/snapshotcmd"
@@ -51,12 +55,23 @@ func main() {
 		os.Exit(cni.Main(os.Args[0]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	if envtest.Invoked(os.Args[0]) { // an operator's tests run this program as kube-apiserver and etcd
+		os.Exit(envtest.Main(ctx, os.Args, serveWith))
+	}
 	cmd, err := command().ExecuteContextC(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "monopod:", commandline.Explain(cmd, err))
 		os.Exit(1)
 	}
+}
+
+// serveWith runs serve with these flags.
+func serveWith(ctx context.Context, flags []string) error {
+	root := command()
+	root.SetArgs(append([]string{"serve"}, flags...))
+	cmd, err := root.ExecuteContextC(ctx)
+	return commandline.Explain(cmd, err)
 }
 
 func command() *cobra.Command {
@@ -66,13 +81,12 @@ func command() *cobra.Command {
 		Short:         "A whole Kubernetes in one small process",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       versions.Line(),
+		Version:       versions.Line(), // without a template of its own: text/template keeps the linker from dropping unused methods
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
+	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }
 
@@ -128,7 +142,7 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print a configuration file for serve, with all settings and their descriptions",
-		Long:  "Print a configuration file for serve: all settings as they are with these flags, the environment\nvariables and --config, with what they mean. It fails where serve would refuse them.",
+		Long:  "Print a configuration file for serve: every setting with its description and its value from the flags,\nthe environment variables and --config. An invalid setting is an error, as for serve.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.FromFile(cfg.File); err != nil {
@@ -167,7 +181,11 @@ func (c *Config) complete() error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	c.DataDir = dir
-	return errors.Join(c.API.Complete(dir), c.Log.Check(), c.Controllers.Check(), c.Settings.Complete())
+	err = errors.Join(c.API.Complete(dir), c.Log.Check(), c.Controllers.Check(), c.Settings.Complete())
+	if err != nil {
+		return err
+	}
+	return c.Settings.Network.CheckServices(c.API.ServiceRange().Complete().Addresses)
 }
 
 // run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
@@ -195,12 +213,22 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 func (c Config) apiConfig(log *zap.Logger) api.Config {
 	var names []string
 	if c.Kubelet.Listen != "" {
-		names = append(names, host.IP().String())
+		for _, ip := range host.IPs([]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
+			names = append(names, ip.String())
+		}
 	}
 	return api.Config{
 		Settings: c.API, DataDir: c.DataDir, Node: c.NodeName, Kubelet: c.Kubelet.Listen, Names: names,
-		EventTTL: c.Controllers.EventTTL.Duration, Off: c.Controllers.Off, LoopbackPods: c.LoopbackPods(), Log: log,
+		EventTTL: c.Controllers.EventTTL.Duration, Off: c.off, LoopbackPods: c.LoopbackPods(), Log: log,
 	}
+}
+
+// off reports whether nothing acts on the kinds of a controller.
+func (c Config) off(controller string) bool {
+	if controller == ingress.Name {
+		return !c.Ingress.On()
+	}
+	return c.Controllers.Off(controller)
 }
 
 // serve runs what stands on the API.
@@ -208,7 +236,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, served *api.API, me
 	p := parts{API: served, cfg: cfg, log: log}
 	p.agent = launch.New(launch.Deps{Client: p.Registry, Metrics: metrics, Complete: p.Registry.Complete, Listen: p.Access.ListenForPods, Log: log.Named("agent")}, launch.Config{
 		Settings: cfg.Settings, DataDir: cfg.DataDir, Server: p.Access.Listens(), Port: p.Access.KubeletPort(),
-		Services: cfg.API.ServiceRange().Complete().Addresses, Restored: p.Restored,
+		Services: cfg.API.ServiceRange().Complete().Addresses, LoadBalancers: cfg.Controllers.Services.Pool(), Restored: p.Restored,
 	})
 	if err := p.addControllers(metrics); err != nil {
 		return err
@@ -233,7 +261,8 @@ type parts struct {
 
 func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 	cfg := p.cfg.Controllers
-	cfg.RootCA, cfg.Kinds, cfg.ClockSet = p.Access.CA, registry.Served(p.Registry.Resources()), clockset.Watch
+	cfg.RootCA, cfg.Kinds, cfg.ClockSet = p.Access.CA, registry.ServedBy(p.Registry), clockset.Watch
+	cfg.Services.Ranges = p.cfg.API.ServiceRange().Complete().Addresses
 	cfg.Sign, cfg.Allowed = p.Access.Sign, p.MayRequest
 	p.manager, err = controllers.New(controllers.Deps{
 		Client: p.Measured(p.agent.Usage), Clock: clock.RealClock{}, Log: p.log.Named("controllers"), Metrics: metrics}, cfg)
@@ -247,6 +276,9 @@ func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 			})
 		}),
 		p.manager.Supervise("rbac", func(follow.Deps) follow.Controller { return p.Roles() }),
+		p.manager.Supervise("definitions", func(follow.Deps) follow.Controller { return p.Definitions() }),
+		p.manager.Supervise("webhooks", func(follow.Deps) follow.Controller { return p.Webhooks() }),
+		p.manager.Supervise(customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }),
 	}
 	p.elector, err = election.New(election.Config{
 		Client: p.Registry, Identity: p.cfg.NodeName + "_" + uuid.NewString(), Log: p.log.Named("election")})
@@ -258,7 +290,7 @@ func (p *parts) serverConfig() apiserver.Config {
 	return apiserver.Config{
 		Node:     p.agent.Find,
 		Pods:     p.agent,
-		Checks:   append(p.checks(), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}, apiserver.Check{Name: "network", Ask: p.agent.Network}),
+		Checks:   append(p.checks(), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}, apiserver.Check{Name: "network", Degrades: true, Ask: p.agent.Network}, apiserver.Check{Name: "ingress", Ask: p.agent.Ingress}),
 		Usage:    p.agent.Usage,
 		Shutdown: shutdown.Handler(p.agent.Shutdown),
 		Web:      web.Handler(),
@@ -320,6 +352,7 @@ func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger)
 func (p *parts) checks() []apiserver.Check {
 	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
 	all = append(all, apiserver.Check{Name: p.State.Name(), Ready: true, Live: p.State.Shared(), Ask: p.State.Healthy})
+	all = append(all, apiserver.Check{Name: "registry", Ask: p.API.Health})
 	for _, c := range p.manager.Checks() {
 		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
 			if p.State.Shared() && !p.elector.Leading() {

@@ -89,8 +89,8 @@ func TestPodRuns(t *testing.T) {
 			}
 		}
 		for _, want := range []string{"Pulled", "Created", "Started"} {
-			if !w.wasTold("Normal a " + want) {
-				w.Errorf("no event %s: %v", want, w.told())
+			if !w.hasEvent("Normal a " + want) {
+				w.Errorf("no event %s: %v", want, w.recorded())
 			}
 		}
 		rev, calls := p.ResourceVersion, w.callCount()
@@ -131,7 +131,7 @@ func TestGracefulDelete(t *testing.T) {
 				if n := len(seen); !strings.HasPrefix(seen[n-1], "DELETED") || !strings.Contains(seen[n-2], c.last) || !strings.Contains(seen[n-2], "MODIFIED a") {
 					w.Errorf("watched:\n%s", strings.Join(seen, "\n"))
 				}
-				if !w.wasTold("Killing: Stopping container c") {
+				if !w.hasEvent("Killing: Stopping container c") {
 					w.Error("no event Killing")
 				}
 				w.nothingLeft()
@@ -140,7 +140,7 @@ func TestGracefulDelete(t *testing.T) {
 	}
 }
 
-func TestGraceIsShortened(t *testing.T) {
+func TestGracePeriodIsShortened(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("a", "-ignore-term"))
 		w.until(time.Second, "a", ready)
@@ -169,7 +169,7 @@ func TestForcedDelete(t *testing.T) {
 	})
 }
 
-func TestPreStopEatsTheGrace(t *testing.T) {
+func TestPreStopUsesUpGracePeriod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a", "-ignore-term")
 		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}}
@@ -182,7 +182,7 @@ func TestPreStopEatsTheGrace(t *testing.T) {
 	})
 }
 
-func TestSameNameWaits(t *testing.T) {
+func TestPodOfSameNameWaits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("a", "-stop-after", "3s"))
 		w.until(time.Second, "a", ready)
@@ -214,7 +214,7 @@ func TestCrashLoopBackOff(t *testing.T) {
 		if last := s.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.Reason != "Error" {
 			w.Errorf("last state: %+v", s)
 		}
-		if !w.wasTold("BackOff: Back-off restarting failed container c in pod a_default(") {
+		if !w.hasEvent("BackOff: Back-off restarting failed container c in pod a_default(") {
 			w.Error("no event BackOff")
 		}
 		w.after(time.Second)
@@ -377,8 +377,8 @@ func TestImagePullFails(t *testing.T) {
 		w.until(time.Second, "a", waitingFor("ErrImagePull"))
 		w.until(2*time.Second, "a", waitingFor("ImagePullBackOff"))
 		for _, want := range []string{"Pulling: Pulling image \"bad:1\"", "Failed: Error: ErrImagePull", "BackOff: Back-off pulling image \"bad:1\""} {
-			if !w.wasTold(want) {
-				w.Errorf("no event %q in %v", want, w.told())
+			if !w.hasEvent(want) {
+				w.Errorf("no event %q in %v", want, w.recorded())
 			}
 		}
 		w.failing(func(string, string) error { return nil })
@@ -399,8 +399,8 @@ func TestConfigMapUpdateAppears(t *testing.T) {
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		w.create(p)
 		w.after(time.Second)
-		if !w.wasTold("FailedMount") || !waitingFor("ContainerCreating")(w.get("a")) {
-			w.Errorf("a missing ConfigMap: %v", w.told())
+		if !w.hasEvent("FailedMount") || !waitingFor("ContainerCreating")(w.get("a")) {
+			w.Errorf("a missing ConfigMap: %v", w.recorded())
 		}
 		cm := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "cm", Namespace: "default"}, Data: map[string]string{"k": "1"}}
 		w.create(cm)

@@ -103,7 +103,7 @@ func (a *Agent) assembleNode() error {
 		Down:      func() bool { return a.Drain.Down() },
 		Learns:    health.Check, Ready: a.images.place.Find,
 	}, registrar.Config{
-		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.hostIPs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
+		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.addresses.Strings, Network: d.Network, PodCIDRs: cfg.PodCIDRs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
 		HeartbeatPeriod: cfg.HeartbeatPeriod, StatusPeriod: cfg.StatusPeriod, LeaseDuration: cfg.LeaseDuration,
 	})
 	if err != nil {

@@ -125,7 +125,7 @@ func TestMissedEventIsFound(t *testing.T) {
 	})
 }
 
-func TestStrangersAreLeftAlone(t *testing.T) {
+func TestForeignContainersAreKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		other, err := agent.New(agent.Deps{Client: w.api, Runtime: w.rt, Dial: w.rt.Dial, Mounter: noMounts{}}, agent.Config{NodeName: "n2", DataDir: w.TempDir(), NodeIP: "192.0.2.2"})
 		if err != nil {
@@ -175,8 +175,8 @@ func TestConfigErrorsAndHooks(t *testing.T) {
 		hook.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "1"}}}}
 		w.create(hook)
 		w.until(time.Minute, "h", waitingFor("CrashLoopBackOff"))
-		if !w.wasTold("FailedPostStartHook") {
-			w.Errorf("events: %v", w.told())
+		if !w.hasEvent("FailedPostStartHook") {
+			w.Errorf("events: %v", w.recorded())
 		}
 	})
 }
@@ -246,7 +246,7 @@ func tree(w *world) []string {
 
 // Archives are imported at start and when they appear; a pod that waits for its image then starts. It uses real
 // time, because of inotify.
-func TestArchiveArrives(t *testing.T) {
+func TestImageArchiveIsImported(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}}
 	w.openAPI()

@@ -72,8 +72,8 @@ func TestPodWaitsForItsClaim(t *testing.T) {
 		w.create(newClaim("c"))
 		w.create(claiming("p", "c"))
 		w.after(20 * time.Second)
-		if p := w.get("p"); p.Status.Phase != corev1.PodPending || !w.wasTold(`Warning p FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/c: PVC is not bound`) {
-			t.Errorf("%s, told %q", p.Status.Phase, w.told())
+		if p := w.get("p"); p.Status.Phase != corev1.PodPending || !w.hasEvent(`Warning p FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/c: PVC is not bound`) {
+			t.Errorf("%s, events: %q", p.Status.Phase, w.recorded())
 		}
 		w.bindClaim("c", disk)
 		if took := w.until(time.Second, "p", ready); took > 100*time.Millisecond {
@@ -89,7 +89,7 @@ func TestPodWaitsForItsClaim(t *testing.T) {
 }
 
 // A claim that is bound a moment after its pod was scheduled causes no event.
-func TestClaimBoundAMomentLater(t *testing.T) {
+func TestClaimBoundShortlyAfterPod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(newClaim("c"))
 		w.create(claiming("p", "c"))
@@ -98,13 +98,13 @@ func TestClaimBoundAMomentLater(t *testing.T) {
 		if took := w.until(time.Second, "p", ready); took > 100*time.Millisecond {
 			t.Errorf("started only after %v", took)
 		}
-		if w.wasTold("FailedMount") {
-			t.Errorf("told %q", w.told())
+		if w.hasEvent("FailedMount") {
+			t.Errorf("events: %q", w.recorded())
 		}
 	})
 }
 
-func TestPodThatMayNotHaveItsClaim(t *testing.T) {
+func TestPodWithUnusableClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, name := range []string{"leaving", "elsewhere"} {
 			w.create(newClaim(name))
@@ -124,12 +124,12 @@ func TestPodThatMayNotHaveItsClaim(t *testing.T) {
 			`p-elsewhere FailedMount: MountVolume.SetUp failed for volume "v" : MountVolume.NodeAffinity check failed for volume "of-elsewhere": no matching NodeSelectorTerms`,
 			`p-missing FailedMount: MountVolume.SetUp failed for volume "v" : error processing PVC default/missing: persistentvolumeclaims "missing" not found`,
 		} {
-			if !w.wasTold(want) {
-				t.Errorf("not told: %s", want)
+			if !w.hasEvent(want) {
+				t.Errorf("no event: %s", want)
 			}
 		}
 		if t.Failed() {
-			t.Logf("told %q", w.told())
+			t.Logf("events: %q", w.recorded())
 		}
 	})
 }
@@ -149,9 +149,9 @@ func TestClaimOfOnePod(t *testing.T) {
 		if !ready(w.get(first)) {
 			first, second = second, first
 		}
-		told := `Warning ` + second + ` FailedMount: MountVolume.SetUp failed for volume "v" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
-		if !ready(w.get(first)) || ready(w.get(second)) || !w.wasTold(told) {
-			t.Fatalf("%s and %s: told %q", w.get(first).Status.Phase, w.get(second).Status.Phase, w.told())
+		event := `Warning ` + second + ` FailedMount: MountVolume.SetUp failed for volume "v" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`
+		if !ready(w.get(first)) || ready(w.get(second)) || !w.hasEvent(event) {
+			t.Fatalf("%s and %s: events: %q", w.get(first).Status.Phase, w.get(second).Status.Phase, w.recorded())
 		}
 		w.create(claiming("a", "c"))
 		for range 3 {

@@ -112,7 +112,7 @@ func TestDeadSandboxesAreCollected(t *testing.T) {
 	})
 }
 
-func TestEndedPodsAreEmptiedForSpace(t *testing.T) {
+func TestFinishedPodsAreCleanedForSpace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		done := pod("done", "exit", "0")
 		done.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -148,7 +148,7 @@ func TestEndedPodsAreEmptiedForSpace(t *testing.T) {
 	})
 }
 
-func TestLogsOfGonePodsAreCollected(t *testing.T) {
+func TestLogsOfDeletedPodsAreCollected(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("a"))
 		w.until(time.Second, "a", ready)
@@ -251,8 +251,8 @@ func TestUnusedImagesAreCollectedForSpace(t *testing.T) {
 			"Warning n1 FreeDiskSpaceFailed: Failed to garbage collect required amount of images. Attempted to free ",
 			"Warning n1 ImageGCFailed: Failed to garbage collect required amount of images. Attempted to free ",
 		} {
-			if !w.wasTold(want) {
-				t.Errorf("not told: %s\n%s", want, strings.Join(w.told(), "\n"))
+			if !w.hasEvent(want) {
+				t.Errorf("no event: %s\n%s", want, strings.Join(w.recorded(), "\n"))
 			}
 		}
 		before := w.callCount()
@@ -263,7 +263,7 @@ func TestUnusedImagesAreCollectedForSpace(t *testing.T) {
 	})
 }
 
-func TestUnusedImagesGoAtOnce(t *testing.T) {
+func TestUnusedImagesAreRemovedAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.usesImage("a", "old:1")
 		w.usesImage("b", "used:1")

@@ -63,6 +63,8 @@ type Deps struct {
 	Kernel *oom.Log
 	// Units create pods' cgroups as systemd slices; nil: the agent creates cgroups.
 	Units cgroup.Units
+	// Network returns why Services or NetworkPolicies do not work on the node; nil: they do, or are not this node's.
+	Network func(ctx context.Context) error
 	// Signals reads the eviction signals; nil: from the machine.
 	Signals func() eviction.Observations
 	// Complete sets defaults of a pod that does not come from the API and validates it. Static pods need it.
@@ -81,8 +83,12 @@ type Deps struct {
 // upstream's defaults.
 type Config struct {
 	NodeName string
-	DataDir  string            // parent folder of pods/ and logs/
-	NodeIP   string            // empty: detected
+	DataDir  string // parent folder of pods/ and logs/
+	NodeIP   string // empty: detected, one of each of Families
+	// Families are the IP families of pods; the first is the primary one. Empty: IPv4.
+	Families []corev1.IPFamily
+	// PodCIDRs returns the ranges of pods' addresses, nil while they are not known. Nil: they never are.
+	PodCIDRs func() []string
 	Labels   map[string]string // additional labels of the node
 	Taints   []corev1.Taint    // taints at its first registration
 	MaxPods  int               // 110
@@ -214,6 +220,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Metrics == nil {
 		d.Metrics = prometheus.NewRegistry()
+	}
+	if d.Network == nil {
+		d.Network = func(context.Context) error { return nil }
 	}
 	if d.Gather == nil {
 		d.Gather = prometheus.NewRegistry()

@@ -135,7 +135,7 @@ func (r *real) await(name string, ok func(*corev1.Pod) bool) {
 	if harness.Eventually(harness.Enough, func() bool { return ok(r.get(name)) }) {
 		return
 	}
-	r.Fatalf("not in time\nevents:\n%s\nwatch:\n%s", strings.Join(r.told(), "\n"), strings.Join(r.watched(), "\n"))
+	r.Fatalf("not in time\nevents:\n%s\nwatch:\n%s", strings.Join(r.recorded(), "\n"), strings.Join(r.watched(), "\n"))
 }
 
 func realPod(name string, args ...string) *corev1.Pod {

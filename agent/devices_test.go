@@ -172,15 +172,15 @@ func TestPodWaitsForItsPlugin(t *testing.T) {
 			return waitingFor("ContainerCreating")(p) && strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "device plugin of "+gadgets)
 		})
 		w.after(time.Hour)
-		if !w.wasTold("WaitingForDevicePlugin: the device plugin of " + gadgets + " is not there") {
-			t.Errorf("events: %v", w.told())
+		if !w.hasEvent("WaitingForDevicePlugin: the device plugin of " + gadgets + " is not there") {
+			t.Errorf("events: %v", w.recorded())
 		}
 		w.plug(p, plugin.Config{}, "g1")
 		w.until(time.Second, "one", ready)
 	})
 }
 
-func TestPluginThatRefuses(t *testing.T) {
+func TestPluginRejectsAllocation(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := w.withPlugins()
 		w.plug(p, plugin.Config{Refuse: func(string, []string) error { return errors.New("out of order") }}, "g1")
@@ -234,8 +234,8 @@ func TestForeignExtendedResources(t *testing.T) {
 	})
 }
 
-// TestDevicesNearProcessors: a container's devices and CPUs are on one NUMA node, or the pod is rejected.
-func TestDevicesNearProcessors(t *testing.T) {
+// TestDevicesAlignWithCPUs: a container's devices and CPUs are on one NUMA node, or the pod is rejected.
+func TestDevicesAlignWithCPUs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
 		w.pinned(two, func(c *agent.Config) {

@@ -93,8 +93,8 @@ func TestShutdownRightAfterAStart(t *testing.T) {
 	})
 }
 
-// TestShutdownCalledOff: static pods start again, and new pods are admitted.
-func TestShutdownCalledOff(t *testing.T) {
+// TestShutdownCancelled: static pods start again, and new pods are admitted.
+func TestShutdownCancelled(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		w.a.StayUp() // it does already
 		w.create(pod("web"))
@@ -121,9 +121,9 @@ func TestShutdownCalledOff(t *testing.T) {
 	})
 }
 
-// TestShutdownCalledOffHalfway: pods that were not yet stopped keep running, and the next shutdown starts from
+// TestShutdownCancelledHalfway: pods that were not yet stopped keep running, and the next shutdown starts from
 // the beginning.
-func TestShutdownCalledOffHalfway(t *testing.T) {
+func TestShutdownCancelledHalfway(t *testing.T) {
 	inWorld(t, func(w *world) {
 		shutdownTimes := w.timed()
 		w.restart(nil)
@@ -197,21 +197,21 @@ func (c slowClient) List(ctx context.Context, sel client.Selector) ([]client.Obj
 // restartSlow restarts the agent; it knows its static pods, and the others from tell on.
 func (w *world) restartSlow() (tell func()) {
 	w.Helper()
-	told, before := make(chan struct{}), w.alter
+	started, before := make(chan struct{}), w.alter
 	w.alter = func(d *agent.Deps) {
 		if before != nil {
 			before(d)
 		}
-		d.Client = slowClient{d.Client, told}
+		d.Client = slowClient{d.Client, started}
 	}
 	w.restart(w.adjust)
 	w.alter = before
 	w.after(time.Second)
-	return func() { close(told) }
+	return func() { close(started) }
 }
 
-// TestShutdownCalledOffBeforePodsAreKnown: no pod ends, also if monopod stops meanwhile.
-func TestShutdownCalledOffBeforePodsAreKnown(t *testing.T) {
+// TestShutdownCancelledBeforePodsAreKnown: no pod ends, also if monopod stops meanwhile.
+func TestShutdownCancelledBeforePodsAreKnown(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
 		shutdownTimes := w.timed()
 		w.create(pod("web"))
@@ -272,8 +272,8 @@ func TestShutdownOfUnknownPods(t *testing.T) {
 	})
 }
 
-// TestShutdownWaitsForPodsWithinItsTime: the time for listing pods is part of the grace period.
-func TestShutdownWaitsForPodsWithinItsTime(t *testing.T) {
+// TestShutdownWaitsForPodsUntilItsDeadline: the time for listing pods is part of the grace period.
+func TestShutdownWaitsForPodsUntilItsDeadline(t *testing.T) {
 	inWorld(t, func(w *world) {
 		vital := critical("vital")
 		vital.Spec.Containers[0].Args = []string{"-ignore-term", "serve"}

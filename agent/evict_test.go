@@ -82,7 +82,7 @@ func critical(name string) *corev1.Pod {
 	return p
 }
 
-func TestPodsGoOneByOneForMemory(t *testing.T) {
+func TestPodsAreEvictedOneByOneForMemory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.evicting()
 		for _, p := range []*corev1.Pod{pod("little"), pod("much"), critical("crit")} {
@@ -103,8 +103,8 @@ func TestPodsGoOneByOneForMemory(t *testing.T) {
 		if c == nil || c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" {
 			t.Errorf("condition %+v", c)
 		}
-		if !w.wasTold("Warning much Evicted: The node was low on resource: memory.") || !w.pressed(corev1.NodeMemoryPressure) {
-			t.Errorf("told %v", w.told())
+		if !w.hasEvent("Warning much Evicted: The node was low on resource: memory.") || !w.pressed(corev1.NodeMemoryPressure) {
+			t.Errorf("events: %v", w.recorded())
 		}
 		w.until(20*time.Second, "little", evicted)
 		w.after(time.Minute)
@@ -123,7 +123,7 @@ func TestPodsGoOneByOneForMemory(t *testing.T) {
 	})
 }
 
-func TestMemoryIsLookedAtWhenTheKernelSaysSo(t *testing.T) {
+func TestMemoryPressureNotificationTriggersCheck(t *testing.T) {
 	inWorld(t, func(w *world) {
 		notice := make(chan struct{})
 		w.notice = func(ctx context.Context, short func()) error {
@@ -145,7 +145,7 @@ func TestMemoryIsLookedAtWhenTheKernelSaysSo(t *testing.T) {
 	})
 }
 
-func TestMemoryIsLookedAtWhenUsePassesAThreshold(t *testing.T) {
+func TestMemoryThresholdTriggersCheck(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var passed func()
 		var left <-chan int64
@@ -185,7 +185,7 @@ func TestSoftThresholdsGiveGrace(t *testing.T) {
 	})
 }
 
-func TestDiskIsReclaimedBeforePodsGo(t *testing.T) {
+func TestDiskIsReclaimedBeforeEviction(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.evicting()
 		done := pod("done", "exit", "0")
@@ -213,7 +213,7 @@ func TestDiskIsReclaimedBeforePodsGo(t *testing.T) {
 	})
 }
 
-func TestWhoComesInUnderPressure(t *testing.T) {
+func TestAdmissionUnderPressure(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.evicting()
 		w.create(pod("before"))
@@ -250,7 +250,7 @@ func TestWhoComesInUnderPressure(t *testing.T) {
 	})
 }
 
-func TestEmptyDirBeyondItsLimit(t *testing.T) {
+func TestEmptyDirOverSizeLimitIsEvicted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("full")
 		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}}}
@@ -271,7 +271,7 @@ func TestEmptyDirBeyondItsLimit(t *testing.T) {
 	})
 }
 
-func TestCriticalPodMakesItselfRoom(t *testing.T) {
+func TestCriticalPodPreempts(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) { c.MaxPods = 2 })
 		low, high := pod("low", "-stop-after", "3s", "serve"), pod("high")

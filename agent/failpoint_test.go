@@ -128,7 +128,7 @@ func (w *world) await(name string, ok func(*corev1.Pod) bool) {
 			return
 		}
 	}
-	w.Fatalf("never\npod: %+v\nevents:\n%s\nwatch:\n%s", w.get(name), strings.Join(w.told(), "\n"), strings.Join(w.watched(), "\n"))
+	w.Fatalf("never\npod: %+v\nevents:\n%s\nwatch:\n%s", w.get(name), strings.Join(w.recorded(), "\n"), strings.Join(w.watched(), "\n"))
 }
 
 // oneOf checks that the pod has one sandbox and one instance of each container, which run and were never

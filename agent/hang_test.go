@@ -56,7 +56,7 @@ func (h *hung) made() bool {
 
 // A call that never returns blocks one pod: others start and end, the process stops at once, and the pod
 // continues when the call returns or times out.
-func TestCallsThatHang(t *testing.T) {
+func TestHangingCallsTimeOut(t *testing.T) {
 	for _, call := range runtimeCalls {
 		for _, once := range []bool{false, true} {
 			name := call + " is answered late"

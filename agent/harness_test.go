@@ -283,7 +283,7 @@ func (w *world) until(limit time.Duration, name string, ok func(*corev1.Pod) boo
 		case <-time.After(time.Second):
 		}
 	}
-	w.Fatalf("not within %v\nevents:\n%s\nwatch:\n%s", limit, strings.Join(w.told(), "\n"), strings.Join(w.watched(), "\n"))
+	w.Fatalf("not within %v\nevents:\n%s\nwatch:\n%s", limit, strings.Join(w.recorded(), "\n"), strings.Join(w.watched(), "\n"))
 	return 0
 }
 
@@ -310,15 +310,15 @@ func restarts(n int32) func(*corev1.Pod) bool {
 	}
 }
 
-// told returns the events so far.
-func (w *world) told() []string {
+// recorded returns the events so far.
+func (w *world) recorded() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.events)
 }
 
-func (w *world) wasTold(part string) bool {
-	return slices.ContainsFunc(w.told(), func(e string) bool { return strings.Contains(e, part) })
+func (w *world) hasEvent(part string) bool {
+	return slices.ContainsFunc(w.recorded(), func(e string) bool { return strings.Contains(e, part) })
 }
 
 // watched returns the lines that a watcher saw.

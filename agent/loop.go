@@ -106,16 +106,14 @@ func (l *loop) run(ctx context.Context) {
 // listed finds pods whose observed state differs from the list; they observe again. It removes orphaned
 // sandboxes and containers.
 func (l *loop) listed(ctx context.Context, answer list) {
-	found, ok := l.relister.listed(answer)
-	if ok {
-		for p := range l.pods.all() {
-			if r := found[p.UID()]; !r.Matches(p.Seen()) {
-				p.Relist()
-			}
+	found := l.relister.listed(answer)
+	for p := range l.pods.all() {
+		if r := found[p.UID()]; !r.Matches(p.Seen()) {
+			p.Relist()
 		}
-		if l.sweep.over() { // otherwise pods that are not listed yet would end
-			l.orphans(ctx, found, nil)
-		}
+	}
+	if l.sweep.over() { // otherwise pods that are not listed yet would end
+		l.orphans(ctx, found, nil)
 	}
 	l.relister.taken(ctx)
 }

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 
@@ -16,7 +18,7 @@ import (
 
 // machine describes the node.
 type machine struct {
-	hostIPs     []string
+	addresses   *host.Addresses
 	capacity    corev1.ResourceList
 	allocatable corev1.ResourceList // allocatable
 	resolv      *cri.DNSConfig
@@ -31,20 +33,32 @@ func readMachine(cfg *Config) (*machine, error) {
 	if err := cfg.Reserve.Fits(capacity); err != nil {
 		return nil, err
 	}
-	ip := cfg.NodeIP
-	if ip == "" {
-		ip = host.IP().String()
-	}
 	text, err := os.ReadFile(cfg.ResolvConf)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	m := &machine{hostIPs: []string{ip}, capacity: capacity, resolv: spec.ParseResolv(string(text))}
+	addresses, err := readAddresses(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{addresses: addresses, capacity: capacity, resolv: spec.ParseResolv(string(text))}
 	m.allocatable = m.reserve(cfg)
 	if cfg.CgroupRoot != "" {
 		m.pageSizes = slices.Sorted(maps.Keys(host.HugePages("/sys/kernel/mm/hugepages")))
 	}
 	return m, nil
+}
+
+// readAddresses returns the node's addresses, of which the first is of the pods' primary family.
+func readAddresses(cfg *Config) (*host.Addresses, error) {
+	if cfg.NodeIP == "" {
+		return host.ReadAddresses(cfg.Families), nil
+	}
+	ip, err := netip.ParseAddr(cfg.NodeIP)
+	if err != nil {
+		return nil, fmt.Errorf("agent: NodeIP: %w", err)
+	}
+	return host.Fixed(ip), nil
 }
 
 // count sets the number of allocatable CPUs as the node's; 0: not known.

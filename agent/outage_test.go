@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime/fake"
 )
@@ -28,6 +30,7 @@ type outage struct {
 
 	mu     sync.Mutex // guards what follows
 	counts map[string]int
+	starts map[string]bool // containers whose start was called
 	seen   []failpoint
 	down   bool
 	met    bool
@@ -36,7 +39,7 @@ type outage struct {
 const outageTime = 200 * time.Millisecond
 
 // call is fake.Config.Fail.
-func (o *outage) call(op, _ string) error {
+func (o *outage) call(op, id string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.down {
@@ -44,6 +47,12 @@ func (o *outage) call(op, _ string) error {
 	}
 	if slices.Contains([]string{"Status", "Version", "Events", "ListPodSandbox", "ListContainers", "ListContainerStats"}, op) {
 		return nil // they belong to no pod, or are the test's
+	}
+	if op == "StartContainer" {
+		if o.starts[id] { // what containerd removes of the first start after an outage is also the second one's
+			o.w.Errorf("%s is started a second time", id)
+		}
+		o.starts[id] = true
 	}
 	o.counts[op]++
 	p := failpoint{op, o.counts[op]}
@@ -85,13 +94,13 @@ func (o *outage) moments(op string) []moment {
 
 // liveThrough runs the story with one outage, and checks that users see no failure.
 func (s story) liveThrough(w *world, point failpoint, when moment) *outage {
-	o := &outage{w: w, point: point, when: when, counts: map[string]int{}}
+	o := &outage{w: w, point: point, when: when, counts: map[string]int{}, starts: map[string]bool{}}
 	w.failing(o.call)
 	s.tell(w)
 	w.nothingLeft()
-	for _, e := range w.told() {
+	for _, e := range w.recorded() {
 		if reason := strings.Fields(e)[2]; strings.Contains(reason, "Failed") || strings.Contains(reason, "Error") {
-			w.Errorf("told: %s", e)
+			w.Errorf("event: %s", e)
 		}
 	}
 	return o
@@ -157,4 +166,34 @@ func debugged(w *world) {
 	w.oneOf("a", "c", "e")
 	w.delete("a", 5)
 	w.await("a", gone)
+}
+
+// A runtime that restarts may list nothing for a moment. A sandbox that nobody waits for any more, because its
+// creation was interrupted, is removed nevertheless, and not only by the next list minutes later.
+func TestListFailsAfterOutage(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(pod("a"))
+		w.until(time.Second, "a", ready)
+		list, err := w.rt.ListPodSandbox(w.Context(), nil)
+		if err != nil || len(list) != 1 {
+			w.Fatal(list, err)
+		}
+		left := &cri.PodSandboxConfig{Labels: maps.Clone(list[0].Labels), Metadata: &cri.PodSandboxMetadata{Name: "b", Namespace: "default", Uid: "b"}}
+		left.Labels["io.kubernetes.pod.name"], left.Labels["io.kubernetes.pod.uid"] = "b", "b"
+		if _, err := w.rt.RunPodSandbox(w.Context(), left, ""); err != nil {
+			w.Fatal(err)
+		}
+		var lists atomic.Int32
+		w.failing(func(op, _ string) error {
+			if op == "ListPodSandbox" && lists.Add(1) <= 3 {
+				return status.Error(codes.Unknown, "server is not initialized yet")
+			}
+			return nil
+		})
+		w.rt.Resync()
+		w.after(3 * time.Second)
+		if list, err := w.rt.ListPodSandbox(w.Context(), nil); err != nil || len(list) != 1 || list[0].Metadata.Name != "a" {
+			w.Error(list, err)
+		}
+	})
 }

@@ -82,10 +82,10 @@ func TestWorkerThatAlwaysPanics(t *testing.T) {
 		if err := w.a.Health(); err == nil || err.Error() != "pod default/p: panic: boom" {
 			t.Errorf("health: %v", err)
 		}
-		if !slices.ContainsFunc(w.told(), func(e string) bool {
+		if !slices.ContainsFunc(w.recorded(), func(e string) bool {
 			return strings.HasPrefix(e, "Warning p FailedSync: ") && strings.Contains(e, "boom")
 		}) {
-			t.Errorf("no event: %v", w.told())
+			t.Errorf("no event: %v", w.recorded())
 		}
 		if n := w.counted("monopod_panics_total"); n != float64(len(tries)) {
 			t.Errorf("%v panics counted, %d happened", n, len(tries))
@@ -117,7 +117,7 @@ func (w *world) counted(name string) (sum float64) {
 }
 
 // A pod that is rejected before any other has run ends like all, and the next pod of its name starts.
-func TestRefusedFirst(t *testing.T) {
+func TestRejectedPodBeforeAnyOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("p")
 		p.Spec.NodeSelector = map[string]string{"no": "where"}

@@ -81,9 +81,9 @@ func (w *world) refused(name, reason, message string) {
 	}
 }
 
-// TestProcessorsOfTheirOwn: running containers of the shared pool leave exclusive CPUs at once, and get them
+// TestExclusiveCPUs: running containers of the shared pool leave exclusive CPUs at once, and get them
 // back; a restart of the agent changes nothing.
-func TestProcessorsOfTheirOwn(t *testing.T) {
+func TestExclusiveCPUs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
 		w.runs(pod("shared"))
@@ -106,8 +106,8 @@ func TestProcessorsOfTheirOwn(t *testing.T) {
 	})
 }
 
-// TestProcessorsOfPodsThatWent: CPUs of a pod that was removed while no agent ran are free.
-func TestProcessorsOfPodsThatWent(t *testing.T) {
+// TestCPUsOfDeletedPodsAreReleased: CPUs of a pod that was removed while no agent ran are free.
+func TestCPUsOfDeletedPodsAreReleased(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
 		w.runs(owning("old", "7"))
@@ -120,8 +120,8 @@ func TestProcessorsOfPodsThatWent(t *testing.T) {
 	})
 }
 
-// TestProcessorsAfterATornFile: a damaged checkpoint needs no intervention.
-func TestProcessorsAfterATornFile(t *testing.T) {
+// TestExclusiveCPUsAfterTornCheckpoint: a damaged checkpoint needs no intervention.
+func TestExclusiveCPUsAfterTornCheckpoint(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
 		w.runs(owning("first", "2"))
@@ -135,8 +135,8 @@ func TestProcessorsAfterATornFile(t *testing.T) {
 		}
 		w.startAgent()
 		w.after(time.Second)
-		if !w.wasTold("CPUManagerStateLost") {
-			t.Errorf("events: %v", w.told())
+		if !w.hasEvent("CPUManagerStateLost") {
+			t.Errorf("events: %v", w.recorded())
 		}
 		w.on(map[string]string{"own": "2,6"}) // not 1,5, which a new allocation would give it
 		if now := w.called("UpdateContainerResources"); now != calls {
@@ -177,9 +177,9 @@ func TestNoPolicy(t *testing.T) {
 	})
 }
 
-// TestTopologyRefuses: CPUs and memory are on one NUMA node, or the pod is rejected with upstream's message, and
+// TestTopologyRejectsPod: CPUs and memory are on one NUMA node, or the pod is rejected with upstream's message, and
 // nothing stays allocated.
-func TestTopologyRefuses(t *testing.T) {
+func TestTopologyRejectsPod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		two := numatest.Shape{Sockets: 2, Nodes: 1, Cores: 4, Threads: 1} // nodes 0-3 and 4-7
 		w.pinned(two, func(c *agent.Config) {
@@ -200,7 +200,7 @@ func TestTopologyRefuses(t *testing.T) {
 	})
 }
 
-func TestFullCoresRefused(t *testing.T) {
+func TestFullCoresRejected(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, func(c *agent.Config) { c.CPUs.Options = map[string]string{"full-pcpus-only": "true"} })
 		w.create(owning("odd", "1"))
@@ -210,7 +210,7 @@ func TestFullCoresRefused(t *testing.T) {
 	})
 }
 
-func TestResizeOfItsOwn(t *testing.T) {
+func TestResizeOfExclusiveCPUs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, nil)
 		w.runs(owning("own", "2"))

@@ -33,9 +33,9 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	memory := m.capacity[corev1.ResourceMemory]
 	n := &pod.Node{
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,
-		HostIPs: m.hostIPs, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
+		HostIPs: m.addresses.Strings, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
 		Observers: observe.Node{
-			Clock: d.Clock, Runtime: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners, HostIPs: m.hostIPs, Allocatable: m.allocatable,
+			Clock: d.Clock, Runtime: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners, HostIPs: m.addresses.Strings, Allocatable: m.allocatable,
 			Flushed: a.Flushed, Log: a.logs.Path,
 		},
 		Images: images.Node{
@@ -52,7 +52,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Containers: containers.Node{
 			Config: containers.Config{
-				Instance: cfg.Instance, Domain: cfg.ClusterDomain, Server: cfg.Server, HostIPs: m.hostIPs, Memory: memory.Value(),
+				Instance: cfg.Instance, Domain: cfg.ClusterDomain, Server: cfg.Server, HostIPs: m.addresses.Strings, Memory: memory.Value(),
 				PageSizes: m.pageSizes, SeccompDir: cfg.seccompDir(), SeccompDefault: cfg.Security.SeccompDefault, Machine: cfg.Machine,
 			},
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Guard: a.guard, Probes: probes, Logs: a.logs, Placement: place,

@@ -43,8 +43,8 @@ func TestLivenessRestarts(t *testing.T) {
 			w.Errorf("restarted after %v", took)
 		}
 		for _, want := range []string{"Warning a Unhealthy: Liveness probe failed", "Killing: Container c failed liveness probe, will be restarted"} {
-			if !w.wasTold(want) {
-				w.Errorf("no event %q in %v", want, w.told())
+			if !w.hasEvent(want) {
+				w.Errorf("no event %q in %v", want, w.recorded())
 			}
 		}
 	})
@@ -60,8 +60,8 @@ func TestRedirectedProbeSucceeds(t *testing.T) {
 		}
 		w.create(p)
 		w.until(time.Minute, "a", ready)
-		if want := "Warning a ProbeWarning: Readiness probe warning: Probe terminated redirects, Response body: "; !w.wasTold(want) {
-			w.Errorf("no event %q in %v", want, w.told())
+		if want := "Warning a ProbeWarning: Readiness probe warning: Probe terminated redirects, Response body: "; !w.hasEvent(want) {
+			w.Errorf("no event %q in %v", want, w.recorded())
 		}
 	})
 }

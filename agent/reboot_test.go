@@ -81,10 +81,10 @@ func reboot(w *world, off func(*world)) {
 	if len(sandboxes) != 1 || len(running) != 1 {
 		w.Errorf("sandboxes %v, running %v", sandboxes, running)
 	}
-	if !slices.ContainsFunc(w.told(), func(e string) bool {
+	if !slices.ContainsFunc(w.recorded(), func(e string) bool {
 		return e == "Warning n1 Rebooted: Node n1 has been rebooted, boot id: "+w.bootID()
 	}) {
-		w.Errorf("events: %v", w.told())
+		w.Errorf("events: %v", w.recorded())
 	}
 	for _, name := range []string{"runs", "finished", "failed", "once"} {
 		w.delete(name, 1)

@@ -40,7 +40,6 @@ type relister struct {
 type list struct {
 	sandboxes  []*cri.PodSandbox
 	containers []*cri.Container
-	err        error
 }
 
 // connect waits for the runtime to answer and subscribes to its events.
@@ -92,15 +91,24 @@ func (r *relister) reconnect(ctx context.Context) {
 
 // first waits for the first list.
 func (r *relister) first(ctx context.Context) (map[types.UID]*inventory.Held, bool) {
-	for retry := (backoff.Retry{First: 50 * time.Millisecond, Most: time.Second}); ; {
-		l := r.ask(ctx)
-		if l.err == nil {
-			r.found(l.containers)
-			return inventory.ByPod(l.sandboxes, l.containers), true
+	l, ok := r.insist(ctx)
+	if !ok {
+		return nil, false
+	}
+	r.found(l.containers)
+	return inventory.ByPod(l.sandboxes, l.containers), true
+}
+
+// insist asks until the runtime answers: a containerd that has just started lists nothing for a moment.
+func (r *relister) insist(ctx context.Context) (list, bool) {
+	for retry := (backoff.Retry{First: 50 * time.Millisecond, Most: 10 * time.Second}); ; {
+		l, err := r.ask(ctx)
+		if err == nil {
+			return l, true
 		}
-		r.log.Warn("failed to list the pods of the runtime", zap.Error(l.err))
+		r.log.Warn("failed to list the pods of the runtime", zap.Error(err))
 		if !retry.Wait(ctx, r.clock) {
-			return nil, false
+			return list{}, false
 		}
 	}
 }
@@ -113,7 +121,10 @@ func (r *relister) relist(ctx context.Context) {
 	}
 	r.asked, r.again = true, false
 	r.guard.Go(&r.asking, "relist", func() {
-		l := r.ask(ctx)
+		l, ok := r.insist(ctx)
+		if !ok {
+			return
+		}
 		select {
 		case <-ctx.Done():
 		case r.answer <- l:
@@ -121,14 +132,10 @@ func (r *relister) relist(ctx context.Context) {
 	})
 }
 
-// listed takes the list; false if it failed.
-func (r *relister) listed(l list) (found map[types.UID]*inventory.Held, ok bool) {
+// listed takes the list.
+func (r *relister) listed(l list) (found map[types.UID]*inventory.Held) {
 	r.asked = false
-	if l.err != nil {
-		r.log.Warn("failed to list the pods of the runtime", zap.Error(l.err))
-		return nil, false
-	}
-	return inventory.ByPod(l.sandboxes, l.containers), true
+	return inventory.ByPod(l.sandboxes, l.containers)
 }
 
 // taken lists again if the list that the loop has taken may be out of date.
@@ -145,12 +152,12 @@ func (r *relister) check() error { return r.pleg.Check() }
 func (r *relister) wait() { r.asking.Wait() }
 
 // ask lists everything of ours in the runtime.
-func (r *relister) ask(ctx context.Context) (l list) {
-	l.err = r.guard.Call("relist", func() (err error) {
+func (r *relister) ask(ctx context.Context) (l list, err error) {
+	err = r.guard.Call("relist", func() (err error) {
 		done := r.pleg.Relist()
 		defer func() { done(err) }()
 		l.sandboxes, l.containers, err = r.inventory.All(ctx)
 		return err
 	})
-	return l
+	return l, err
 }

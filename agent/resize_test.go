@@ -33,7 +33,7 @@ func (w *world) resize(name, cpu, memory string) {
 }
 
 // has checks the container's resources in the runtime and in the status.
-func (w *world) has(name string) (shares, memory int64, told *corev1.ResourceRequirements) {
+func (w *world) has(name string) (shares, memory int64, reported *corev1.ResourceRequirements) {
 	w.Helper()
 	containers, err := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
 	if err != nil || len(containers) != 1 {
@@ -67,14 +67,14 @@ func TestResize(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.sized("p"))
 		w.until(time.Second, "p", ready)
-		if _, _, told := w.has("p"); told == nil || told.Limits.Memory().String() != "64Mi" {
-			t.Errorf("told at first: %+v", told)
+		if _, _, reported := w.has("p"); reported == nil || reported.Limits.Memory().String() != "64Mi" {
+			t.Errorf("reported at first: %+v", reported)
 		}
 		w.resize("p", "500m", "128Mi")
 		w.after(time.Second)
-		shares, memory, told := w.has("p")
-		if shares != 512 || memory != 128<<20 || told.Requests.Cpu().String() != "500m" {
-			t.Errorf("has %d shares, %d bytes; told %+v", shares, memory, told)
+		shares, memory, reported := w.has("p")
+		if shares != 512 || memory != 128<<20 || reported.Requests.Cpu().String() != "500m" {
+			t.Errorf("has %d shares, %d bytes; reported %+v", shares, memory, reported)
 		}
 		p := w.get("p")
 		s := p.Status.ContainerStatuses[0]
@@ -86,8 +86,8 @@ func TestResize(t *testing.T) {
 		w.startAgent()
 		before := w.callCount()
 		w.after(time.Second)
-		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "500m" || w.called("UpdateContainerResources") != 1 {
-			t.Errorf("after a restart of the agent: %+v, %d calls", told, w.callCount()-before)
+		if _, _, reported := w.has("p"); reported.Requests.Cpu().String() != "500m" || w.called("UpdateContainerResources") != 1 {
+			t.Errorf("after a restart of the agent: %+v, %d calls", reported, w.callCount()-before)
 		}
 	})
 }
@@ -106,14 +106,14 @@ func TestResizeByRestart(t *testing.T) {
 		w.resize("p", "200m", "128Mi")
 		w.until(20*time.Second, "p", restarts(1))
 		w.until(20*time.Second, "p", ready)
-		if _, memory, told := w.has("p"); memory != 128<<20 || told.Limits.Memory().String() != "128Mi" {
-			t.Errorf("has %d bytes, told %+v", memory, told)
+		if _, memory, reported := w.has("p"); memory != 128<<20 || reported.Limits.Memory().String() != "128Mi" {
+			t.Errorf("has %d bytes, reported %+v", memory, reported)
 		}
 	})
 }
 
 // A resize beyond the node's resources is refused, and the status says why.
-func TestResizeWithoutRoom(t *testing.T) {
+func TestResizeBeyondCapacityIsPending(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.sized("p"))
 		w.until(time.Second, "p", ready)
@@ -123,8 +123,8 @@ func TestResizeWithoutRoom(t *testing.T) {
 		if c == nil || c.Reason != corev1.PodReasonInfeasible || !strings.Contains(c.Message, "Node didn't have enough resource: cpu") {
 			t.Errorf("condition %+v", c)
 		}
-		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "100m" {
-			t.Errorf("told %+v", told)
+		if _, _, reported := w.has("p"); reported.Requests.Cpu().String() != "100m" {
+			t.Errorf("reported %+v", reported)
 		}
 		w.stop()
 		w.startAgent()
@@ -137,13 +137,13 @@ func TestResizeWithoutRoom(t *testing.T) {
 		if c := condition(w.get("p"), corev1.PodResizePending); c != nil {
 			t.Errorf("still pending: %+v", c)
 		}
-		if _, _, told := w.has("p"); told.Requests.Cpu().String() != "200m" {
-			t.Errorf("told %+v", told)
+		if _, _, reported := w.has("p"); reported.Requests.Cpu().String() != "200m" {
+			t.Errorf("reported %+v", reported)
 		}
 	})
 }
 
-func TestResizeThatTheRuntimeRefuses(t *testing.T) {
+func TestResizeRejectedByRuntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.sized("p"))
 		w.until(time.Second, "p", ready)

@@ -164,14 +164,14 @@ func TestHostnameTooLong(t *testing.T) {
 		p.Spec.SetHostnameAsFQDN, p.Spec.Subdomain = new(true), "sub"
 		w.create(p)
 		w.after(time.Second)
-		if got := w.get(p.Name); ready(got) || !w.wasTold("Failed to construct FQDN from Pod hostname and cluster domain") {
-			t.Errorf("%v, %v", got.Status, w.told())
+		if got := w.get(p.Name); ready(got) || !w.hasEvent("Failed to construct FQDN from Pod hostname and cluster domain") {
+			t.Errorf("%v, %v", got.Status, w.recorded())
 		}
 	})
 }
 
-// TestRestartsAreForgotten: a pod that restarts for weeks uses no more memory.
-func TestRestartsAreForgotten(t *testing.T) {
+// TestRestartBackoffResets: a pod that restarts for weeks uses no more memory.
+func TestRestartBackoffResets(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
 		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}

@@ -157,8 +157,8 @@ func TestRuntimeClass(t *testing.T) {
 		if s := w.get("c").Status.ContainerStatuses[0].State.Waiting; s == nil || s.Reason != "ContainerCreating" || s.Message == "" {
 			t.Errorf("%+v", s)
 		}
-		if !w.wasTold(`Failed to create pod sandbox: runtimeclasses.node.k8s.io "strong" not found`) {
-			t.Errorf("%v", w.told())
+		if !w.hasEvent(`Failed to create pod sandbox: runtimeclasses.node.k8s.io "strong" not found`) {
+			t.Errorf("%v", w.recorded())
 		}
 		w.create(class("strong", "kata"))
 		w.until(time.Minute, "c", ready)

@@ -11,7 +11,7 @@ import (
 
 // Pods whose start hangs delay those behind them only briefly, and a waiting pod that is deleted is removed at
 // once.
-func TestStartsThatHangHoldUpNobodyForLong(t *testing.T) {
+func TestHangingStartsDelayOthersBriefly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var sandboxes atomic.Int64
 		w.failing(func(op, _ string) error {

@@ -86,7 +86,7 @@ func idOf(p *corev1.Pod) string {
 	return strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
 }
 
-func TestStaticPodHasMirror(t *testing.T) {
+func TestStaticPodGetsMirror(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve"), ".b.yaml": staticPod("b"), "c.yaml~": staticPod("c")}, func(w *world) {
 		w.until(time.Second, "a-n1", ready)
 		mirror := w.get("a-n1")
@@ -195,9 +195,9 @@ func TestBrokenManifests(t *testing.T) {
 		for _, c := range []struct{ file, want string }{
 			{"b.yaml", "cannot be read"}, {"c.yaml", "metadata.name: Invalid value"}, {"d.yaml", "pod default/a-n1 is already defined by a.yaml"},
 		} {
-			told := slices.DeleteFunc(w.told(), func(e string) bool { return !strings.Contains(e, c.file) })
-			if len(told) != 1 || !strings.Contains(told[0], "Warning n1 FailedValidation: ") || !strings.Contains(told[0], c.want) {
-				t.Errorf("%s: told %q, want %q once", c.file, told, c.want)
+			events := slices.DeleteFunc(w.recorded(), func(e string) bool { return !strings.Contains(e, c.file) })
+			if len(events) != 1 || !strings.Contains(events[0], "Warning n1 FailedValidation: ") || !strings.Contains(events[0], c.want) {
+				t.Errorf("%s: events %q, want %q once", c.file, events, c.want)
 			}
 		}
 		w.write("a.yaml", "apiVersion: v1\nkind: P")

@@ -29,7 +29,7 @@ func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
 }
 
 // A pod that is deleted while it waits for its volumes ends, also while a finalizer holds the object.
-func TestDeletedBeforeItsVolumesCame(t *testing.T) {
+func TestDeletedWhileWaitingForVolumes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}})
 		p.Finalizers = []string{"example.com/hold"}
@@ -48,15 +48,15 @@ func TestDeletedBeforeItsVolumesCame(t *testing.T) {
 }
 
 // A pod without its ConfigMap reports it, and runs as soon as it exists.
-func TestVolumeThatComesLater(t *testing.T) {
+func TestVolumeIsRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}))
 		const message = `MountVolume.SetUp failed for volume "v" : configmap "late" not found`
 		w.until(5*time.Second, "p", func(p *corev1.Pod) bool {
 			return waitingFor("ContainerCreating")(p) && p.Status.ContainerStatuses[0].State.Waiting.Message == message
 		})
-		if !slices.Contains(w.told(), "Warning p FailedMount: "+message) {
-			t.Errorf("no event: %v", w.told())
+		if !slices.Contains(w.recorded(), "Warning p FailedMount: "+message) {
+			t.Errorf("no event: %v", w.recorded())
 		}
 		w.after(time.Minute)
 		w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}, Data: map[string]string{"k": "v"}})
@@ -91,14 +91,14 @@ func TestRecursiveReadOnly(t *testing.T) {
 		p.Spec.Containers[0].VolumeMounts[0].RecursiveReadOnly = new(corev1.RecursiveReadOnlyEnabled)
 		w.create(p)
 		w.until(5*time.Second, "p", waitingFor("CreateContainerConfigError"))
-		if !w.wasTold(`volume "v" requested recursive read-only mode, but it is not supported by the runtime`) {
-			t.Errorf("told %v", w.told())
+		if !w.hasEvent(`volume "v" requested recursive read-only mode, but it is not supported by the runtime`) {
+			t.Errorf("events: %v", w.recorded())
 		}
 	})
 }
 
 // Features that the runtime reports for the pod's handler are used, and the status shows it.
-func TestRecursiveReadOnlyIsGiven(t *testing.T) {
+func TestRecursiveReadOnlyReachesRuntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
 		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Handlers: []*cri.RuntimeHandler{
@@ -238,7 +238,7 @@ func TestVolumeShowsResources(t *testing.T) {
 }
 
 // The volumes of a pod that ended while no agent ran are removed by the next one.
-func TestVolumesOfPodThatEndedAlone(t *testing.T) {
+func TestVolumesOfPodThatEndedWithoutAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p", "sleep", "10"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever

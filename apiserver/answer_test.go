@@ -69,7 +69,7 @@ func tokens() kind.Subresource {
 	return kind.Posted("token", authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), func() registry.Object { return &authenticationv1.TokenRequest{} })
 }
 
-func TestAnswersAreComputed(t *testing.T) {
+func TestComputedResources(t *testing.T) {
 	t.Parallel()
 	part := &corev1.ComponentStatus{TypeMeta: metav1.TypeMeta{Kind: "Health", APIVersion: "test.monopod/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	a := serveOf(t, virtual.Answers{

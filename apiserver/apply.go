@@ -22,7 +22,7 @@ import (
 // apply is server-side apply: the body is the desired state of a field manager. An object that does not exist is
 // created, if the user may create it.
 func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
-	f, err := codec.NegotiateWrite(r)
+	f, err := t.negotiate(r)
 	if err != nil {
 		return err
 	}

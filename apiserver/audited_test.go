@@ -74,7 +74,7 @@ func auditLines(t *testing.T, log *lockedBuffer) (out []map[string]any) {
 	return out
 }
 
-func TestRequestsAreWrittenDown(t *testing.T) {
+func TestRequestsAreAudited(t *testing.T) {
 	t.Parallel()
 	a, log := auditedAPI(t, `
 omitStages: [RequestReceived]

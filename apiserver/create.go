@@ -17,7 +17,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	if a, ok := s.answerFor(t); ok {
 		return s.createAnswer(w, r, t, a)
 	}
-	f, err := codec.NegotiateWrite(r)
+	f, err := t.negotiate(r)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t target) error 
 	if t.ref.Subresource != "" {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := codec.NegotiateWrite(r)
+	f, err := t.negotiate(r)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 	if t.ref.Namespace == "" && t.res.Namespaced || !t.res.Can("deletecollection") {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := codec.NegotiateWrite(r)
+	f, err := t.negotiate(r)
 	if err != nil {
 		return err
 	}

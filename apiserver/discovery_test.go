@@ -24,7 +24,7 @@ import (
 const asAggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 // Discovery of upstream for some kinds, as "name kind verbs".
-func TestDiscoveryIsUpstreams(t *testing.T) {
+func TestDiscoveryMatchesUpstream(t *testing.T) {
 	t.Parallel()
 	more := registry.Resource{GVR: testGVR("gadgets"), Kind: "Gadget", New: func() registry.Object { return &corev1.RangeAllocation{} },
 		Subresources: append(kind.Parts("status", "resize", "ephemeralcontainers"), kind.Proxy("Gadget"), tokens(),

@@ -36,7 +36,7 @@ func (s *Server) getAnother(w http.ResponseWriter, r *http.Request, t target) er
 }
 
 func (s *Server) getObject(w http.ResponseWriter, r *http.Request, t target) error {
-	f, err := codec.Negotiate(r, "Table", "PartialObjectMetadata")
+	f, err := codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadata")
 	if err != nil {
 		return err
 	}

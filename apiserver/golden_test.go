@@ -36,7 +36,7 @@ type bad struct {
 	Text   string            `json:"text"`   // what the message contains
 }
 
-func TestErrorsAreUpstreams(t *testing.T) {
+func TestErrorsMatchUpstream(t *testing.T) {
 	t.Parallel()
 	bases := map[string]map[string]any{}
 	readYAML(t, filepath.Join(errorsDir, "bases.yaml"), &bases)

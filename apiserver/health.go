@@ -20,7 +20,9 @@ import (
 type Check struct {
 	Name        string
 	Ready, Live bool
-	Ask         func(ctx context.Context) error
+	// Degrades: the server works while the check fails. /readyz?verbose shows the failure, but does not fail with it.
+	Degrades bool
+	Ask      func(ctx context.Context) error
 }
 
 // health contains the checks.
@@ -43,12 +45,13 @@ func componentChecks(all []Check) []virtual.Check {
 func (h *health) serve(w http.ResponseWriter, r *http.Request) {
 	kind := strings.Split(r.URL.Path, "/")[1]
 	only := chi.URLParam(r, "check")
+	_, verbose := r.URL.Query()["verbose"]
 	exclude := r.URL.Query()["exclude"]
 	var report strings.Builder
 	failed, asked := 0, 0
 	_, known := auth.Known(r.Context())
 	for _, c := range h.checks {
-		if (only != "" && c.Name != only) || (only == "" && !c.partOf(kind)) || slices.Contains(exclude, c.Name) {
+		if (only != "" && c.Name != only) || (only == "" && !c.partOf(kind, verbose)) || slices.Contains(exclude, c.Name) {
 			continue
 		}
 		asked++
@@ -57,6 +60,11 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request) {
 			h.log.Warn("health check failed", zap.String("check", c.Name), zap.Error(err))
 			if !known {
 				err = errWithheld
+			}
+			if only == "" && kind == readyz && !c.Ready {
+				failed--
+				fmt.Fprintf(&report, "[!]%s degraded: %v\n", c.Name, err)
+				continue
 			}
 			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.Name, err)
 		} else {
@@ -98,10 +106,12 @@ func (h *health) report(w http.ResponseWriter, r *http.Request, kind, report str
 	}
 }
 
-func (c Check) partOf(kind string) bool {
+const readyz = "readyz"
+
+func (c Check) partOf(kind string, verbose bool) bool {
 	switch kind {
-	case "readyz":
-		return c.Ready
+	case readyz:
+		return c.Ready || c.Degrades && verbose
 	case "livez":
 		return c.Live
 	}

@@ -76,7 +76,7 @@ func serveWeb(t *testing.T) http.Handler {
 }
 
 // A patch cannot make an object larger than a PUT could.
-func TestPatchMakesNothingTooLarge(t *testing.T) {
+func TestPatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	args := `"args":["` + strings.Repeat("x", 2<<20) + `"]`
@@ -90,7 +90,7 @@ func TestPatchMakesNothingTooLarge(t *testing.T) {
 }
 
 // Several managers together cannot make an object larger than one could.
-func TestAppliesMakeNothingTooLarge(t *testing.T) {
+func TestAppliesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	const path = "/api/v1/namespaces/default/podtemplates/p?fieldManager="
@@ -269,7 +269,7 @@ func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
 // A client that stops reading its watch is disconnected after a minute; one whose watch is quiet is not.
-func TestWatchOfOneWhoStoppedReading(t *testing.T) {
+func TestWatchOfStalledClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		resources := registry.Resources()

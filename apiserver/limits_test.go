@@ -76,7 +76,7 @@ func answerOf(t *testing.T, conn net.Conn) (*http.Response, string) {
 	return resp, string(data)
 }
 
-func TestASlowBodyIsEnded(t *testing.T) {
+func TestSlowBodyIsAborted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dial, end := piped(t, apiserver.Config{Authenticator: byToken()})
@@ -103,7 +103,7 @@ func TestASlowBodyIsEnded(t *testing.T) {
 }
 
 // A user who has all seats makes others wait, but not the admin.
-func TestWritesUnderWayAreBounded(t *testing.T) {
+func TestConcurrentWritesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dial, end := piped(t, apiserver.Config{Authenticator: byToken(), Limits: flow.Limits{MaxMutatingRequestsInflight: 1}})
@@ -128,7 +128,7 @@ func TestWritesUnderWayAreBounded(t *testing.T) {
 	})
 }
 
-func TestClientsMayAskForLessTime(t *testing.T) {
+func TestClientsMayRequestShorterTimeout(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	for query, want := range map[string]int{"timeout=": 200, "timeout=0s": 200, "timeout=30s": 200, "timeout=x": 400, "timeout=-1s": 400} {

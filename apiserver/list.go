@@ -28,7 +28,7 @@ func (s *Server) listOrWatch(w http.ResponseWriter, r *http.Request, t target) e
 
 // list answers with all selected objects at one revision.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, t target, opts request.ListOptions) error {
-	f, err := codec.Negotiate(r, "Table", "PartialObjectMetadataList")
+	f, err := codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadataList")
 	if err != nil {
 		return err
 	}

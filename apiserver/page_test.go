@@ -49,7 +49,7 @@ func TestPagesAreConsistent(t *testing.T) {
 }
 
 // An expired continue token is answered with a fresh one.
-func TestExpiredTokenGoesOn(t *testing.T) {
+func TestExpiredContinueTokenContinues(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	for _, name := range []string{"a", "b", "c"} {

@@ -20,6 +20,9 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	if typ == types.ApplyYAMLPatchType {
 		return s.apply(w, r, t)
 	}
+	if typ == types.StrategicMergePatchType && t.res.Schema != nil && !t.another() {
+		return patch.ErrUnsupported(typ, patch.Untyped()...)
+	}
 	if _, err := request.PatchOptions(r, typ); err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func TestNodeRestriction(t *testing.T) {
 }
 
 // An agent can only read its own objects, with the selectors that a kubelet uses.
-func TestAgentsRead(t *testing.T) {
+func TestNodesReadOnlyTheirObjects(t *testing.T) {
 	t.Parallel()
 	a := serveRBAC(t)
 	agent := "Authorization: Bearer system:node:n1+system:nodes"

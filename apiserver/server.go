@@ -243,6 +243,14 @@ func (t target) body() codec.Expected {
 	return into
 }
 
+// negotiate returns the form of the answer to a write.
+func (t target) negotiate(r *http.Request) (codec.Format, error) {
+	if t.another() {
+		return codec.Negotiate(r, "Table", "PartialObjectMetadata")
+	}
+	return codec.NegotiateWrite(r, t.res)
+}
+
 // verb handles a request for a target; its error becomes a Status.
 type verb func(w http.ResponseWriter, r *http.Request, t target) error
 
@@ -315,9 +323,11 @@ func (s *Server) errNoSubresource(r *http.Request, ref client.Ref) error {
 	return request.ErrNotFound()
 }
 
-// checkVerb returns 405 if the resource does not support the verb.
+// checkVerb returns 405 if the resource does not support the verb. Of a resource that ends, only the creation is refused,
+// which the registry does: finalizers of its objects must be removable.
 func checkVerb(r *http.Request, t target) error {
-	if t.ref.Subresource == "" && !t.res.Can(request.Verb(r, t.ref)) {
+	verb := request.Verb(r, t.ref)
+	if t.ref.Subresource == "" && !t.res.Can(verb) && t.res.Ending == "" {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
 	return nil

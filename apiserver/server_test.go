@@ -51,7 +51,7 @@ func serve(t *testing.T) API {
 		Registry: reg, Authenticator: auth.Token(token, auth.Admin),
 		Checks: []apiserver.Check{
 			{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }},
-			{Name: "broken", Ask: func(context.Context) error { return fmt.Errorf("on purpose") }},
+			{Name: "broken", Degrades: true, Ask: func(context.Context) error { return fmt.Errorf("on purpose") }},
 		},
 	})
 	if err != nil {
@@ -411,6 +411,9 @@ func TestHealth(t *testing.T) {
 		"/healthz/ping":                  {200, "ok"},
 		"/healthz/none":                  {404, "no such check"},
 		"/readyz?verbose&exclude=broken": {200, "readyz check passed"},
+		"/readyz?verbose":                {200, "[!]broken degraded: reason withheld\nreadyz check passed"},
+		"/readyz/broken":                 {500, "[-]broken failed: reason withheld"},
+		"/livez":                         {200, "ok"},
 	} {
 		resp := a.do("GET", path, "", "Authorization: none")
 		data, err := io.ReadAll(resp.Body)

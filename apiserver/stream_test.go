@@ -140,7 +140,7 @@ func TestPanicOfAStreamIsContained(t *testing.T) {
 }
 
 // The output of a program that ends before the attach is replayed; that of an old container is not.
-func TestAttachToWhatHasJustEnded(t *testing.T) {
+func TestAttachToEndedContainer(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)
 	for name, want := range map[string]string{"young": "said on Stdout, said on Stderr", "old": ", "} {

@@ -29,7 +29,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change 
 	if t.sub != nil && !t.sub.Part {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := codec.NegotiateWrite(r)
+	f, err := t.negotiate(r)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func TestTokenOfAWebSocket(t *testing.T) {
 	}
 }
 
-func TestTableWatchMarksItsBeginning(t *testing.T) {
+func TestTableWatchBeginsWithColumns(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	a.read("POST", pods, podA)

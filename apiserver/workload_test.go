@@ -25,7 +25,7 @@ func runner(name string) string {
 	return `{"metadata":{"name":"` + name + `"},"spec":{` + fmt.Sprintf(podTemplate, "Never", "") + `}}`
 }
 
-func TestWhatScalesScales(t *testing.T) {
+func TestScaleOfAllKinds(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	for _, resource := range []string{"deployments", "replicasets", "statefulsets", "replicationcontrollers"} {

@@ -101,7 +101,7 @@ type Config struct {
 	// what is due at a time may come as late as that.
 	ClockSet func(ctx context.Context) <-chan struct{} `json:"-"`
 	// Kinds are the served kinds.
-	Kinds []client.Kind `json:"-"`
+	Kinds client.Kinds `json:"-"`
 }
 
 // Default returns upstream's defaults.
@@ -205,7 +205,7 @@ func controllers() []Entry {
 						CPUInitializationPeriod: c.HorizontalPodAutoscalerCPUInitializationPeriod.Duration,
 						InitialReadinessDelay:   c.HorizontalPodAutoscalerInitialReadinessDelay.Duration,
 						Tolerance:               c.HorizontalPodAutoscalerTolerance,
-					}}), nil
+					}})
 			}},
 		{Name: serviceaccount.Name, Aliases: []string{"serviceaccount-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
@@ -295,8 +295,8 @@ func controllers() []Entry {
 				return ephemeral.New(d, e), nil
 			}},
 		{Name: disruption.Name, Aliases: []string{"disruption-controller", "poddisruptionbudget"}, Component: disruption.Component,
-			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
-				return disruption.New(d, e), nil
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return disruption.New(d, e, c.Kinds), nil
 			}},
 		{Name: eventttl.Name,
 			Settings: func(c *Config) []Setting {

@@ -63,7 +63,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 	if deps.Client == nil {
 		return nil, errors.New("controllers: Deps.Client is missing")
 	}
-	if len(cfg.Kinds) == 0 {
+	if cfg.Kinds == nil {
 		return nil, errors.New("controllers: Config.Kinds is required: without it the garbage collector would collect nothing")
 	}
 	if deps.Clock == nil {

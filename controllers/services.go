@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -12,9 +13,11 @@ import (
 	"monopod/controllers/endpoints"
 	"monopod/controllers/endpointslice"
 	"monopod/controllers/endpointslicemirroring"
+	"monopod/controllers/servicecidr"
+	"monopod/controllers/serviceloadbalancer"
 )
 
-// Services configures the controllers of Services' endpoints.
+// Services configures the controllers of Services.
 type Services struct {
 	// ConcurrentServiceEndpointSyncs is --concurrent-service-endpoint-syncs; 0 means 5.
 	ConcurrentServiceEndpointSyncs int `json:"concurrentServiceEndpointSyncs"`
@@ -34,12 +37,18 @@ type Services struct {
 	MirroringMaxEndpointsPerSubset int `json:"mirroringMaxEndpointsPerSubset"`
 	// MirroringUpdatesBatchPeriod is --mirroring-endpointslice-updates-batch-period.
 	MirroringUpdatesBatchPeriod metav1.Duration `json:"mirroringEndpointUpdatesBatchPeriod"`
+
+	// Ranges are those of the cluster IPs; empty: there is no ServiceCIDR for them.
+	Ranges []netip.Prefix `json:"-"`
+
+	// LoadBalancerPool is --load-balancer-pool.
+	LoadBalancerPool string `json:"loadBalancerPool"`
 }
 
 // maxEndpoints is the maximum number of endpoints of an EndpointSlice (upstream's).
 const maxEndpoints = 1000
 
-// serviceControllers are the controllers of Services' endpoints.
+// serviceControllers are the controllers of Services.
 func serviceControllers() []Entry {
 	return []Entry{
 		{Name: endpointslice.Name, Aliases: []string{"endpointslice-controller"}, Component: endpointslice.Component,
@@ -79,6 +88,38 @@ func serviceControllers() []Entry {
 				s := c.Services
 				return endpointslicemirroring.New(d, e, endpointslicemirroring.Config{Workers: s.MirroringConcurrentSyncs, Max: s.MirroringMaxEndpointsPerSubset, BatchPeriod: s.MirroringUpdatesBatchPeriod.Duration})
 			}},
+		{Name: servicecidr.Name, Aliases: []string{"service-cidr"}, Component: servicecidr.Component,
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return servicecidr.New(d, e, c.Services.Ranges), nil
+			}},
+		{Name: serviceloadbalancer.Name, Aliases: []string{"service"}, Component: serviceloadbalancer.Component,
+			Settings: func(c *Config) []Setting { return []Setting{pool(&c.Services.LoadBalancerPool)} },
+			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
+				return serviceloadbalancer.New(d, e, c.Services.Pool()), nil
+			}},
+	}
+}
+
+// Pool returns the addresses of load balancers that no machine has; none if they are those of the nodes.
+func (s Services) Pool() []netip.Prefix {
+	pool, _ := serviceloadbalancer.ParsePool(s.LoadBalancerPool) // Check has accepted it
+	return pool
+}
+
+func pool(at *string) Setting {
+	const flag = "load-balancer-pool"
+	return Setting{
+		Flag:  flag,
+		reset: func() { *at = "" },
+		add: func(f *pflag.FlagSet) {
+			f.StringVar(at, flag, *at, "CIDR ranges, separated by commas, of the addresses of Services of type LoadBalancer: each Service gets one of each of its IP families. Empty: they get the addresses of the nodes.")
+		},
+		check: func() error {
+			if _, err := serviceloadbalancer.ParsePool(*at); err != nil {
+				return fmt.Errorf("--%s: %w", flag, err)
+			}
+			return nil
+		},
 	}
 }
 

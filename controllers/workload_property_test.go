@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
@@ -24,10 +25,11 @@ import (
 
 // TestRandomWorkloads does what users, nodes and crashes do to workloads of all kinds at a
 // time, in random order, with all controllers of the manager. At every change of a pod it
-// checks that a node has one pod of the DaemonSet, that a Job has no more pods than its
-// parallelism, that no pod passes from one owner to another, and, if nothing but templates
-// was changed since the last rest, that enough pods are available. Every deletion by a
-// controller must be explained. At the end all comes to rest.
+// checks that a node has one pod of the DaemonSet, or two on as many nodes as its surge,
+// that a Job has no more pods than its parallelism, that no pod passes from one owner to
+// another, and, if nothing but templates was changed since the last rest, that enough pods
+// are available. Every deletion by a controller must be explained. At the end all comes to
+// rest.
 func TestRandomWorkloads(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds {
@@ -38,8 +40,8 @@ func TestRandomWorkloads(t *testing.T) {
 	}
 }
 
-// seeds is how many random sequences there are, to bound the time of the suite. 24 passed.
-const seeds = 2
+// seeds is how many random sequences there are, one for each set of limits of rollouts. 12 passed.
+const seeds = 3
 
 // town is a cluster to which random things happen.
 type town struct {
@@ -56,6 +58,9 @@ type town struct {
 	calm     bool // nothing but templates was changed since the last rest
 	said     []string
 	jobs     int
+
+	unavailable int // of the StatefulSet, during a rollout
+	surge       int // of the DaemonSet, whose rollout may otherwise miss one pod
 }
 
 const nodesOfTown = 3
@@ -63,6 +68,7 @@ const nodesOfTown = 3
 func randomWorkloads(t *testing.T, seed uint64) {
 	api := apitest.New(t)
 	w := &town{API: api, rng: rand.New(rand.NewPCG(seed, 3)), nodes: map[string]bool{}, existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
+	w.unavailable, w.surge = 1+int(seed%3), int(seed%3)
 	w.link = &deletions{Link: &apitest.Link{Client: api.Client}, of: map[types.UID]int{}}
 	cfg := served()
 	cfg.NodeMonitorGracePeriod.Duration = 10000 * time.Hour // leases are not renewed here
@@ -223,7 +229,7 @@ func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 		owner types.UID
 		node  string
 	}
-	daemons, ofJob, available := map[place]int{}, map[types.UID]int{}, map[string]int{}
+	daemons, ofJob, available, double := map[place]int{}, map[types.UID]int{}, map[string]int{}, 0
 	for _, p := range w.existing {
 		switch owner := metav1.GetControllerOf(p); owner.Kind {
 		case "DaemonSet":
@@ -239,8 +245,14 @@ func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 	}
 	for at, n := range daemons {
 		if n > 1 {
+			double++
+		}
+		if n > 2 || n > 1 && w.surge == 0 {
 			w.T.Errorf("%d pods of the DaemonSet on %s, after %q", n, at.node, w.said)
 		}
+	}
+	if w.calm && double > w.surge {
+		w.T.Errorf("two pods of the DaemonSet on %d nodes, %d may have them, after %q", double, w.surge, w.said)
 	}
 	for _, n := range ofJob {
 		if n > jobParallelism {
@@ -266,7 +278,10 @@ func (w *town) fewest(app string) int {
 		return int(*d.Spec.Replicas) - int(*d.Spec.Replicas)/4
 	case "db":
 		s, _ := apitest.Get[*appsv1.StatefulSet](w.API, "default", app)
-		return int(*s.Spec.Replicas) - 1
+		return int(*s.Spec.Replicas) - w.unavailable
+	}
+	if w.surge > 0 {
+		return nodesOfTown
 	}
 	return nodesOfTown - 1
 }
@@ -274,6 +289,27 @@ func (w *town) fewest(app string) int {
 func appTemplate(app string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v0"}}}}
+}
+
+// management is OrderedReady or Parallel, depending on the seed.
+func (w *town) management() appsv1.PodManagementPolicyType {
+	if w.unavailable == 2 {
+		return appsv1.ParallelPodManagement
+	}
+	return appsv1.OrderedReadyPodManagement
+}
+
+func (w *town) rollingSet() appsv1.StatefulSetUpdateStrategy {
+	return appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: new(intstr.FromInt(w.unavailable))}}
+}
+
+func (w *town) rollingDaemons() appsv1.DaemonSetUpdateStrategy {
+	limits := &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(1)), MaxSurge: new(intstr.FromInt(0))}
+	if w.surge > 0 {
+		limits = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(0)), MaxSurge: new(intstr.FromInt(w.surge))}
+	}
+	return appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: limits}
 }
 
 // create creates the workloads that do not exist.
@@ -288,9 +324,9 @@ func (w *town) create() {
 		&appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta("web"),
 			Spec: appsv1.DeploymentSpec{Replicas: new(int32(5)), RevisionHistoryLimit: new(int32(2)), Selector: selector("web"), Template: appTemplate("web")}},
 		&appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: meta("db"),
-			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), ServiceName: "db", Selector: selector("db"), Template: appTemplate("db")}},
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), ServiceName: "db", Selector: selector("db"), Template: appTemplate("db"), PodManagementPolicy: w.management(), UpdateStrategy: w.rollingSet()}},
 		&appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: meta("agent"),
-			Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: appTemplate("agent")}},
+			Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: appTemplate("agent"), UpdateStrategy: w.rollingDaemons()}},
 		&batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: meta("cron"),
 			Spec: batchv1.CronJobSpec{Schedule: "*/3 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: task}}}},
 	} {

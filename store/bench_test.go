@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/store"
+	"monopod/store/storetest"
 )
 
 // pod is a typical pod of about 1.5 KB of JSON.
@@ -112,7 +113,7 @@ func BenchmarkWatchers(b *testing.B) {
 	late := make([]time.Duration, watchers*updates)
 	var wg sync.WaitGroup
 	for w := range watchers {
-		ch, err := s.Watch(ctx, store.Selector{Resource: "pods", Namespace: "default"}, s.Revision())
+		ch, err := storetest.Watch(ctx, s, store.Selector{Resource: "pods", Namespace: "default"}, s.Revision())
 		if err != nil {
 			b.Fatal(err)
 		}

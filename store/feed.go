@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"sync"
 )
@@ -48,16 +47,16 @@ func (f *Feed) awake() {
 	f.wake = make(chan struct{})
 }
 
-// Follow implements Store's Watch until ctx ends or stopped is closed. A revision in
-// the future is waited for.
-func (f *Feed) Follow(ctx context.Context, stopped <-chan struct{}, sel Selector, rev int64) (<-chan *Event, error) {
+// Follow implements Store's Watch for a store that closes closed. A revision in the
+// future is waited for.
+func (f *Feed) Follow(closed <-chan struct{}, sel Selector, rev int64) (*Changes, error) {
 	f.mu.RLock()
 	floor := f.history.floor
 	f.mu.RUnlock()
 	if rev < floor {
 		return nil, fmt.Errorf("%s: revision %d is before %d: %w", sel.Resource, rev, floor, ErrExpired)
 	}
-	return follow(ctx, f, stopped, sel, rev), nil
+	return &Changes{from: f, closed: closed, sel: sel, rev: rev}, nil
 }
 
 // read implements source.

@@ -37,7 +37,7 @@ func (c *counting) Rewrite([]store.Record, int64) error { return nil }
 func (c *counting) Close() error                        { return nil }
 
 // A week of volatile writes, leases and events, cost the log one reservation of revisions and nothing else.
-func TestVolatileWritesReachNoDisk(t *testing.T) {
+func TestVolatileWritesAreNotStored(t *testing.T) {
 	t.Parallel()
 	log := &counting{}
 	s := store.NewMemory(storetest.Config(), log, nil, 0)
@@ -57,15 +57,15 @@ func TestVolatileWritesReachNoDisk(t *testing.T) {
 }
 
 // A selector that panics ends only its own watch.
-func TestWatchWhoseSelectorPanics(t *testing.T) {
+func TestPanicInSelector(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(storetest.Config(), nil, nil, 0)
 	defer s.Close()
-	bad, err := s.Watch(t.Context(), store.Selector{Resource: "configmaps", Match: func(store.Object) bool { panic("boom") }}, s.Revision())
+	bad, err := storetest.Watch(t.Context(), s, store.Selector{Resource: "configmaps", Match: func(store.Object) bool { panic("boom") }}, s.Revision())
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := s.Watch(t.Context(), store.Selector{Resource: "configmaps"}, s.Revision())
+	good, err := storetest.Watch(t.Context(), s, store.Selector{Resource: "configmaps"}, s.Revision())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,14 +89,14 @@ func TestForget(t *testing.T) {
 	k := store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}
 	sel := store.Selector{Resource: "configmaps"}
 	first := storetest.Put(t, s, k, "1").Rev
-	reader, err := s.Watch(t.Context(), sel, first)
+	reader, err := storetest.Watch(t.Context(), s, sel, first)
 	if err != nil {
 		t.Fatal(err)
 	}
 	storetest.Put(t, s, k, "2")
 	<-reader
 	newest := s.Forget(0)
-	if _, err := s.Watch(t.Context(), sel, first); err != nil {
+	if _, err := storetest.Watch(t.Context(), s, sel, first); err != nil {
 		t.Errorf("forgotten too early: %v", err)
 	}
 	third := storetest.Put(t, s, k, "3").Rev
@@ -104,10 +104,10 @@ func TestForget(t *testing.T) {
 		t.Errorf("read %d, want %d", ev.Rev, third)
 	}
 	s.Forget(newest)
-	if _, err := s.Watch(t.Context(), sel, first); !errors.Is(err, store.ErrExpired) {
+	if _, err := storetest.Watch(t.Context(), s, sel, first); !errors.Is(err, store.ErrExpired) {
 		t.Errorf("not forgotten: %v", err)
 	}
-	if ch, err := s.Watch(t.Context(), sel, newest); err != nil || (<-ch).Rev != third {
+	if ch, err := storetest.Watch(t.Context(), s, sel, newest); err != nil || (<-ch).Rev != third {
 		t.Errorf("what is newer was forgotten: %v", err)
 	}
 	s.Forget(third)
@@ -145,7 +145,7 @@ func panics(f func()) (did bool) {
 }
 
 // A panic in a change, in an object or in the log fails only one write.
-func TestPanicsStopNobody(t *testing.T) {
+func TestPanicsDoNotStopOthers(t *testing.T) {
 	t.Parallel()
 	log := &explosiveLog{}
 	s := store.NewMemory(storetest.Config(), log, nil, 0)
@@ -173,7 +173,7 @@ func TestPanicsStopNobody(t *testing.T) {
 }
 
 // Writes in the same batch as one that panics are answered.
-func TestPanicAnswersTheBatch(t *testing.T) {
+func TestPanicFailsItsBatch(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(storetest.Config(), nil, nil, 0)
 	defer s.Close()

@@ -134,12 +134,12 @@ type Store interface {
 	// not available.
 	List(ctx context.Context, sel Selector) ([]*Entry, int64, error)
 
-	// Watch sends every change after rev that touches what sel selects, in order: the
-	// old object, the new one or both match. The channel is closed when ctx ends, the
-	// store closes, or the reader falls behind the history; in the last case the
-	// final event is Lagged. A watch that skips many changes sends Progress now and
-	// then. It fails with ErrExpired or ErrFuture if rev is not available.
-	Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Event, error)
+	// Watch returns every change after rev that touches what sel selects, in order: the
+	// old object, the new one or both match. They end when the store closes or the reader
+	// falls behind the history; in the last case the final event is Lagged. A watch that
+	// skips many changes has Progress now and then. It fails with ErrExpired or ErrFuture
+	// if rev is not available. ctx is for the call only.
+	Watch(ctx context.Context, sel Selector, rev int64) (*Changes, error)
 
 	// Update is the only write. It runs change on the caller's goroutine, again if
 	// another write came in between, and returns the stored entry. For a removal that

@@ -54,7 +54,7 @@ func TestWritesToOneKeyTakeTurns(t *testing.T) {
 }
 
 // A caller gives up waiting for a turn when its context ends.
-func TestATurnIsWaitedForAsLongAsThereIsTime(t *testing.T) {
+func TestTurnWaitsUntilDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := store.NewMemory(storetest.Config(), nil, nil, 0)

@@ -14,7 +14,7 @@ const (
 )
 
 // Watch implements Store.
-func (m *Memory) Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Event, error) {
+func (m *Memory) Watch(_ context.Context, sel Selector, rev int64) (*Changes, error) {
 	m.mu.Lock()
 	t := m.table(sel.Resource)
 	now, floor := m.rev, t.history.floor
@@ -27,7 +27,7 @@ func (m *Memory) Watch(ctx context.Context, sel Selector, rev int64) (<-chan *Ev
 	case rev < floor:
 		return nil, fmt.Errorf("%s: revision %d is before %d: %w", sel.Resource, rev, floor, ErrExpired)
 	}
-	return follow(ctx, tableOf{m, t}, m.stopped.Done(), sel, rev), nil
+	return &Changes{from: tableOf{m, t}, closed: m.stopped.Done(), sel: sel, rev: rev}, nil
 }
 
 // Forget drops the history up to rev and returns the newest revision, for the next
@@ -65,98 +65,79 @@ func (s tableOf) read(rev int64, buf []*Event) (int, int64, <-chan struct{}, boo
 	return copy(buf, events), 0, s.t.wake, inReach
 }
 
-// follower reads a history from its own position.
-type follower struct {
-	from    source
-	stopped <-chan struct{}
-	sel     Selector
-	rev     int64 // everything up to here was sent or skipped
-	passed  int   // events skipped since the last one sent
-	out     chan<- *Event
+// Changes are the changes of a watch, which its reader takes when it is ready for them: no goroutine waits in between.
+// They are for one reader at a time.
+type Changes struct {
+	from   source
+	closed <-chan struct{} // of the store
+	sel    Selector
+	rev    int64 // everything up to here was read or skipped
+	passed int   // events skipped since the last one that was read
 }
 
-// follow sends the events after rev until ctx ends, stopped is closed, or the reader
-// lags. A selector that panics ends its own watch as lagged.
-func follow(ctx context.Context, from source, stopped <-chan struct{}, sel Selector, rev int64) <-chan *Event {
-	out := make(chan *Event)
-	f := &follower{from: from, stopped: stopped, sel: sel, rev: rev, out: out}
-	go f.run(ctx)
-	return out
-}
-
-func (f *follower) run(ctx context.Context) {
-	defer close(f.out)
+// Read appends the changes that are there to buf, at most some tens of them. If there are no more, it also returns a channel
+// that is closed when there may be. open is false when the reader has fallen behind the history; the last event is Lagged then.
+// A selector that panics ends its own watch as lagged.
+func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, open bool) {
+	events = buf
 	defer func() {
 		if recover() != nil { // in the selector's Match, which a new list also calls
-			f.send(ctx, &Event{})
+			events, wake, open = append(events, &Event{}), nil, false
 		}
 	}()
+	var batch [watchBatch]*Event
+	n, seen, wake, inReach := c.from.read(c.rev, batch[:])
+	if !inReach {
+		return append(events, &Event{}), nil, false
+	}
+	for _, ev := range batch[:n] {
+		c.rev = ev.Rev
+		if c.passed++; c.sel.touches(ev) {
+			events = append(events, ev)
+			c.passed = 0
+		} else if c.passed == progressEvery {
+			events = append(events, &Event{Rev: ev.Rev})
+			c.passed = 0
+		}
+	}
+	if n == len(batch) {
+		return events, nil, true
+	}
+	if seen > c.rev || c.sel.Progress && c.passed > 0 {
+		c.rev, c.passed = max(seen, c.rev), 0
+		events = append(events, &Event{Rev: c.rev})
+	}
+	return events, wake, true
+}
+
+// Closed returns a channel that is closed when the store closes.
+func (c *Changes) Closed() <-chan struct{} { return c.closed }
+
+// Each calls do with every change, in order, until do returns false, ctx ends, the store closes or the reader has fallen behind
+// the history.
+func (c *Changes) Each(ctx context.Context, do func(*Event) bool) {
+	var buf []*Event
 	for {
-		more, wake, ok := f.step(ctx)
-		if !ok {
+		events, wake, open := c.Read(buf[:0])
+		for _, ev := range events {
+			if !do(ev) {
+				return
+			}
+		}
+		if !open {
 			return
 		}
-		if more {
+		if buf = events; wake == nil {
 			continue
 		}
+		buf = nil // a quiet watch keeps no buffer
 		select {
 		case <-wake:
 		case <-ctx.Done():
 			return
-		case <-f.stopped:
+		case <-c.closed:
 			return
 		}
-	}
-}
-
-// step sends up to a batch of events after f.rev. ok is false when the watch is over.
-// The buffer is freed when there is no work, which keeps an idle watch small.
-func (f *follower) step(ctx context.Context) (more bool, wake <-chan struct{}, ok bool) {
-	var buf [watchBatch]*Event
-	n, seen, wake, inReach := f.from.read(f.rev, buf[:])
-	if !inReach {
-		f.send(ctx, &Event{})
-		return false, nil, false
-	}
-	for _, ev := range buf[:n] {
-		f.rev = ev.Rev
-		if !f.offer(ctx, ev) {
-			return false, nil, false
-		}
-	}
-	if n == 0 && f.sel.Progress && f.passed > 0 {
-		seen = max(seen, f.rev)
-		f.rev, f.passed = seen, 0
-		return false, wake, f.send(ctx, &Event{Rev: seen})
-	}
-	if n == 0 && seen > f.rev {
-		f.rev, f.passed = seen, 0
-		return false, wake, f.send(ctx, &Event{Rev: seen})
-	}
-	return n > 0, wake, true
-}
-
-// offer sends ev if it matches; false ends the watch.
-func (f *follower) offer(ctx context.Context, ev *Event) bool {
-	if f.sel.touches(ev) {
-		f.passed = 0
-		return f.send(ctx, ev)
-	}
-	if f.passed++; f.passed < progressEvery {
-		return true
-	}
-	f.passed = 0
-	return f.send(ctx, &Event{Rev: ev.Rev})
-}
-
-func (f *follower) send(ctx context.Context, ev *Event) bool {
-	select {
-	case f.out <- ev:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-f.stopped:
-		return false
 	}
 }
 

@@ -71,7 +71,7 @@ func TestHandlerRevalidates(t *testing.T) {
 
 // Everything that the page loads exists and comes from the page itself; nothing is inline, which the
 // Content-Security-Policy would refuse.
-func TestPageStandsAlone(t *testing.T) {
+func TestPageNeedsNoOtherSite(t *testing.T) {
 	t.Parallel()
 	files, err := fs.Sub(embedded, "page")
 	if err != nil {

@@ -49,9 +49,11 @@ type Config struct {
 	Settings Settings
 	DataDir  string
 	Services []netip.Prefix // the ranges of Services' addresses
-	Server   netip.AddrPort // address of the API server
-	Port     int32          // port of the kubelet's API; 0: only through the API server
-	Restored string         // snapshot that replaced the state; empty: none
+	// LoadBalancers are the addresses of load balancers that this node has while Services use them.
+	LoadBalancers []netip.Prefix
+	Server        netip.AddrPort // address of the API server
+	Port          int32          // port of the kubelet's API; 0: only through the API server
+	Restored      string         // snapshot that replaced the state; empty: none
 }
 
 // Deps are a Node's dependencies; all are required.
@@ -60,8 +62,8 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Complete sets defaults of and validates pods that do not come from the API.
 	Complete func(client.Object) error
-	// Listen serves the API at an address of the network of pods until ctx ends, if they do not reach it anyway.
-	Listen func(ctx context.Context, at netip.Addr, pods netip.Prefix) error
+	// Listen serves the API to pods at an address of their network until ctx ends, if they do not reach it anyway.
+	Listen func(ctx context.Context, at netip.Addr, pods func(netip.Addr) bool) error
 	Log    *zap.Logger
 }
 
@@ -76,6 +78,8 @@ type Node struct {
 	// network serves Services; nil: not started, or the pods' network is not ours.
 	network atomic.Pointer[follow.Supervisor]
 	served  atomic.Pointer[network.Network] // nil: not started
+	ingress *follow.Supervisor              // nil: there is no ingress controller
+	serves  chan struct{}                   // closed when served is set
 }
 
 // New returns a node; Run starts it.
@@ -84,7 +88,9 @@ func New(deps Deps, cfg Config) *Node {
 	if err != nil {
 		deps.Log.Error("panics outside of the agent are not counted", zap.Error(err))
 	}
-	return &Node{Deps: deps, cfg: cfg, guard: g}
+	n := &Node{Deps: deps, cfg: cfg, guard: g, serves: make(chan struct{})}
+	n.ingress = n.superviseIngress()
+	return n
 }
 
 // Find returns the node with the name, for streams to its pods.
@@ -94,6 +100,9 @@ func (n *Node) Find(name string) (client.Node, error) {
 	}
 	if a := n.agent.Load(); a != nil {
 		return a, nil
+	}
+	if n.cfg.Settings.Runtime == NoRuntime {
+		return nil, apierrors.NewServiceUnavailable("this server runs without a node (--runtime=none)")
 	}
 	return nil, apierrors.NewServiceUnavailable("the node is still starting")
 }
@@ -154,9 +163,25 @@ func (n *Node) mounter() volume.Mounter {
 	return mount.Folders{}
 }
 
-// Run runs the agent on the configured runtime until ctx ends.
+// Run runs the agent on the configured runtime, and the ingress controller if there is one, until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
-	defer n.readKernel()()
+	if n.cfg.Settings.Runtime != NoRuntime {
+		defer n.readKernel()()
+	}
+	if n.ingress == nil {
+		return n.runPods(ctx)
+	}
+	group, ctx := guard.With(ctx)
+	group.Do(func() error { return n.ingress.Run(ctx) })
+	group.Do(func() error { return n.runPods(ctx) })
+	return group.Wait()
+}
+
+func (n *Node) runPods(ctx context.Context) error {
+	if n.cfg.Settings.Runtime == NoRuntime {
+		<-ctx.Done()
+		return nil
+	}
 	if n.cfg.Settings.Runtime == "fake" {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
@@ -199,7 +224,7 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs Monopod's own containerd for the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Services: n.cfg.Services, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
+	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Pods: n.cfg.Settings.Network.ranges, Services: n.cfg.Services, Admit: n.admitPod, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
 	if err != nil {
 		return err
 	}
@@ -221,7 +246,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef, ours: true})
+		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef, ours: true, podCIDRs: func() []string { return podCIDRs(child) }})
 	})
 	return group.Wait()
 }
@@ -237,9 +262,10 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 
 // runsOn describes a runtime.
 type runsOn struct {
-	cgroups      string // parent of pods' cgroups; empty: none
-	sandboxImage string // empty: not known
-	ours         bool   // the pods' network
+	cgroups      string          // parent of pods' cgroups; empty: none
+	sandboxImage string          // empty: not known
+	ours         bool            // the pods' network
+	podCIDRs     func() []string // the ranges of pods; nil: not known
 }
 
 // runOn runs the agent and closes rt after it.
@@ -265,9 +291,10 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	a, err := agent.New(agent.Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: own, Gather: prometheus.Gatherers{own, process}, Mounter: n.mounter(),
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
+		Network:      n.Network,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
-		NodeName: n.cfg.Settings.NodeName, Server: server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
+		NodeName: n.cfg.Settings.NodeName, Families: n.cfg.Settings.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs, Server: server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins"), Watched: n.path("plugins_registry")}, PodResources: n.path("pod-resources", "kubelet.sock"),

@@ -3,10 +3,12 @@ package launch
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network"
@@ -29,17 +31,24 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		if err != nil {
 			return nil // ctx has ended
 		}
+		started, err := startedPods(pods)
+		if err != nil {
+			deps.Log.Warn("NetworkPolicies do not apply to some pods until their statuses are written", zap.Error(err))
+		}
 		served := network.New(deps, network.Config{
-			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(), Gateway: pods.Gateway(),
-			Own: append([]netip.Prefix{pods.Subnet}, n.cfg.Services...), DNS: n.dnsServer(), Domain: n.domain(),
+			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(), Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
+			Own: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.domain(), Pool: n.cfg.LoadBalancers, Started: started,
 		})
-		n.served.Store(served)
+		if n.served.Swap(served) == nil {
+			close(n.serves)
+		}
 		guard.Together(ctx,
 			func(ctx context.Context) {
-				if err := n.Listen(ctx, pods.Gateway(), pods.Subnet); err != nil {
+				if err := n.listenForPods(ctx, pods); err != nil {
 					deps.Log.Error("pods cannot reach the API server", zap.Error(err))
 				}
 			},
+			func(ctx context.Context) { cni.Keep(ctx, pods, deps.Log) },
 			func(ctx context.Context) { err = served.Run(ctx) })
 		return err
 	}), deps)
@@ -47,22 +56,68 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 	return s, nil
 }
 
+// startedPods returns the pods that the network plugin has started.
+func startedPods(pods cni.Network) ([]network.Started, error) {
+	all, err := cni.StartedPods(pods)
+	var out []network.Started
+	for _, s := range all {
+		out = append(out, network.Started(s))
+	}
+	return out, err
+}
+
+// admitPod implements cni.Admit.
+func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types.UID, addrs []netip.Addr) error {
+	select {
+	case <-n.serves:
+		return n.served.Load().Admit(ctx, pod, uid, addrs)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the pod network: %w", ctx.Err())
+	}
+}
+
 // dnsIndex is the place of the DNS server's Service in the range of Services, as kubeadm has it.
 const dnsIndex = 10
 
-// dnsServer returns the address of the Service of our DNS server; invalid: pods use another one.
-func (n *Node) dnsServer() netip.Addr {
-	if len(n.cfg.Settings.Cluster.DNS) > 0 || len(n.cfg.Services) == 0 {
-		return netip.Addr{}
+// listenForPods serves the API at the bridge's address of the family of the Service kubernetes.
+func (n *Node) listenForPods(ctx context.Context, pods cni.Network) error {
+	i := 0
+	if len(n.cfg.Services) > 0 {
+		i = max(0, slices.Index(familiesOf(pods.Subnets), familiesOf(n.cfg.Services)[0]))
 	}
-	ip := n.cfg.Services[0].Addr()
-	for range dnsIndex {
-		ip = ip.Next()
+	return n.Listen(ctx, pods.Gateways()[i], pods.Holds)
+}
+
+// podCIDRs returns the ranges of pods; nil: not known, or not known yet.
+func podCIDRs(child *containerd.Child) []string {
+	pods := child.Prepared()
+	if pods.Dir == "" || pods.Foreign() != "" {
+		return nil
 	}
-	if !n.cfg.Services[0].Contains(ip) || !ip.Is4() { // a very small range
-		return netip.Addr{}
+	var out []string
+	for _, subnet := range pods.Subnets {
+		out = append(out, subnet.String())
 	}
-	return ip
+	return out
+}
+
+// dnsServers returns the addresses of the Service of our DNS server, one in each range of Services; none: pods use
+// another one.
+func (n *Node) dnsServers() []netip.Addr {
+	if len(n.cfg.Settings.Cluster.DNS) > 0 {
+		return nil
+	}
+	var out []netip.Addr
+	for _, services := range n.cfg.Services {
+		ip := services.Addr()
+		for range dnsIndex {
+			ip = ip.Next()
+		}
+		if services.Contains(ip) { // otherwise the range is very small
+			out = append(out, ip)
+		}
+	}
+	return out
 }
 
 // domain returns the domain of the cluster for our DNS server.
@@ -75,8 +130,11 @@ func (n *Node) cluster(ours bool) spec.Cluster {
 		c.DNS = nil
 		return c
 	}
-	if server := n.dnsServer(); ours && server.IsValid() {
-		c.DNS, c.Domain = []string{server.String()}, n.domain()
+	if servers := n.dnsServers(); ours && len(servers) > 0 {
+		c.DNS, c.Domain = nil, n.domain()
+		for _, ip := range servers {
+			c.DNS = append(c.DNS, ip.String())
+		}
 	}
 	return c
 }

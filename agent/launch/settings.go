@@ -15,6 +15,7 @@ import (
 	"monopod/agent/images/garbage"
 	"monopod/agent/images/image"
 	"monopod/agent/logs"
+	"monopod/agent/network/ingress"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/pod/spec"
 	"monopod/agent/pressure/eviction"
@@ -29,13 +30,14 @@ import (
 // Settings are the flags of a node.
 type Settings struct {
 	NodeName   string // empty: the hostname
-	Runtime    string // "containerd" or "fake"
+	Runtime    string // "containerd", "fake" or NoRuntime
 	Containerd string // its socket, or containerd.Auto
 	Cgroups    cgroup.Options
 	Pulls      image.Limits
 	Garbage    garbage.Policy
 	Logs       logs.Rotation
 	MaxPods    int
+	Network    PodNetwork
 	Cluster    spec.Cluster
 	Security   security.Policy
 	Kubelet    Kubelet
@@ -45,9 +47,13 @@ type Settings struct {
 	Memory     memorymanager.Config
 	Topology   topology.Config
 	Shutdown   shutdown.Periods
+	Ingress    ingress.Config
 
 	evictions eviction.Policy // part of Eviction, set by Complete
 }
+
+// NoRuntime is the runtime of a process without a node.
+const NoRuntime = "none"
 
 // LoopbackPods returns the part of the loopback range in which pods of the fake runtime have addresses; the zero value
 // for other runtimes.
@@ -62,7 +68,7 @@ func (s *Settings) LoopbackPods() netip.Prefix {
 func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	runtime := group("container runtime")
-	runtime.StringVar(&s.Runtime, "runtime", "containerd", "Container runtime: containerd, or fake, which runs pods in memory.")
+	runtime.StringVar(&s.Runtime, "runtime", "containerd", "Container runtime: containerd; fake, which runs pods in memory; or none, for an API server without a node.")
 	runtime.StringVar(&s.Containerd, "containerd", containerd.Auto, "Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own.")
 	s.Cgroups.Flags(runtime)
 	images := group("image and container")
@@ -71,6 +77,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.Logs.Flags(images)
 	pods := group("pod")
 	pods.IntVar(&s.MaxPods, "max-pods", 110, "Maximum number of pods on the node.")
+	s.Network.Flags(pods)
 	s.Cluster.Flags(pods)
 	s.Security.Flags(pods)
 	s.Kubelet.Flags(group("kubelet server"))
@@ -81,6 +88,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.Memory.Flags(managers)
 	s.Topology.Flags(managers)
 	s.Shutdown.Flags(group("node shutdown"))
+	s.Ingress.Flags(group("ingress"))
 }
 
 // Complete validates the flags and sets defaults.
@@ -95,16 +103,16 @@ func (s *Settings) Complete() error {
 	if problems := validation.IsDNS1123Subdomain(s.NodeName); len(problems) > 0 {
 		return fmt.Errorf("--node-name: %q: %s", s.NodeName, strings.Join(problems, "; "))
 	}
-	if s.Runtime != "containerd" && s.Runtime != "fake" {
-		return fmt.Errorf("--runtime must be containerd or fake, got %q", s.Runtime)
+	if s.Runtime != "containerd" && s.Runtime != "fake" && s.Runtime != NoRuntime {
+		return fmt.Errorf("--runtime must be containerd, fake or none, got %q", s.Runtime)
 	}
 	if s.MaxPods < 1 {
 		return fmt.Errorf("--max-pods must be positive, got %d", s.MaxPods)
 	}
 	var err error
 	s.evictions, err = s.Eviction.Policy()
-	return errors.Join(s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(), s.Pulls.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
-		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(), err)
+	return errors.Join(s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(), s.Pulls.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
+		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(), s.Ingress.Check(), err)
 }
 
 // Possible returns why the runtime can never work on this machine.

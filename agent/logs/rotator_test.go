@@ -21,25 +21,27 @@ import (
 	"monopod/agent/logs"
 )
 
-// told is a Notifier for files that a test writes.
-type told struct {
+// notifier is a Notifier for files that a test writes.
+type notifier struct {
 	changed chan string
 	mu      sync.Mutex // guards armed
 	armed   map[string]bool
 }
 
-func newTold() *told { return &told{changed: make(chan string, 16), armed: map[string]bool{}} }
+func newNotifier() *notifier {
+	return &notifier{changed: make(chan string, 16), armed: map[string]bool{}}
+}
 
-func (n *told) Arm(path string) error {
+func (n *notifier) Arm(path string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.armed[path] = true
 	return nil
 }
 
-func (n *told) Disarm(path string) { n.wrote(path, false) }
+func (n *notifier) Disarm(path string) { n.wrote(path, false) }
 
-func (n *told) wrote(path string, tell bool) {
+func (n *notifier) wrote(path string, tell bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.armed[path] && tell {
@@ -48,12 +50,12 @@ func (n *told) wrote(path string, tell bool) {
 	delete(n.armed, path)
 }
 
-func (n *told) Changed() <-chan string  { return n.changed }
-func (n *told) Run(ctx context.Context) { <-ctx.Done() }
+func (n *notifier) Changed() <-chan string  { return n.changed }
+func (n *notifier) Run(ctx context.Context) { <-ctx.Done() }
 
 // writer is a container that writes a log, of which only the length exists.
 type writer struct {
-	*told
+	*notifier
 	path    string
 	longest int64
 	hangs   bool // reopening fails
@@ -95,7 +97,7 @@ func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
 			}
 			return os.WriteFile(id, nil, 0o640)
 		},
-		Notify: func() (logs.Notifier, error) { return writers[0].told, nil },
+		Notify: func() (logs.Notifier, error) { return writers[0].notifier, nil },
 	}, small)
 	if err != nil {
 		t.Fatal(err)
@@ -107,16 +109,16 @@ func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
 	return looks, func() { cancel(); <-done }
 }
 
-func newWriter(t *testing.T, n *told) *writer {
+func newWriter(t *testing.T, n *notifier) *writer {
 	t.Helper()
-	return &writer{told: n, path: write(t, "")}
+	return &writer{notifier: n, path: write(t, "")}
 }
 
 // A log that suddenly grows by 600 kB/s (like one of 10Mi by 60 MB/s) stays near its limit.
 func TestRotatorKeepsUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := newTold()
+		n := newNotifier()
 		fast, stuck := newWriter(t, n), newWriter(t, n)
 		stuck.hangs = true // and does not block others
 		_, stop := rotating(t, fast, stuck)
@@ -140,10 +142,10 @@ func TestRotatorKeepsUp(t *testing.T) {
 }
 
 // A file that is not written to is only checked with all others.
-func TestRotatorRests(t *testing.T) {
+func TestRotatorIsIdleWithoutGrowth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWriter(t, newTold())
+		w := newWriter(t, newNotifier())
 		looks, stop := rotating(t, w)
 		defer stop()
 		w.write(t, 100)
@@ -199,7 +201,7 @@ func TestInotify(t *testing.T) {
 		add(t, path, "a")
 		add(t, path, "b")
 		if got := <-n.Changed(); got != path {
-			t.Errorf("told of %s", got)
+			t.Errorf("reported a change of %s", got)
 		}
 	}
 	n.Disarm(other)
@@ -209,7 +211,7 @@ func TestInotify(t *testing.T) {
 	}
 	add(t, path, "a")
 	if got := <-n.Changed(); got != path {
-		t.Errorf("told of %s, which nobody asked for", got)
+		t.Errorf("reported a change of %s, which nobody asked for", got)
 	}
 }
 

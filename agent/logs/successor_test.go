@@ -49,7 +49,7 @@ func line(n int) string { return record(n, "stdout", "F", fmt.Sprint("line ", n)
 
 // The runtime writes to the old file until it has opened the new one, and with one of its two streams a little
 // longer.
-func TestFollowTheOldFileUntilItIsLeft(t *testing.T) {
+func TestFollowOldFileUntilRuntimeReopens(t *testing.T) {
 	t.Parallel()
 	path := write(t, line(0))
 	aside := path + ".20260101-000000"

@@ -7,7 +7,7 @@ import (
 )
 
 // A tail that falls between two files starts in the current one.
-func TestTailOfNothingBetweenFiles(t *testing.T) {
+func TestTailAcrossEmptyFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
 	aside := path + ".20260101-000000"

@@ -3,20 +3,27 @@
 //   - view: Services and EndpointSlices, as the API has them
 //   - service: the addresses of Services, which the kernel translates to those of endpoints
 //   - dns: the names of Services
+//   - ingress: Ingresses; it runs beside the Network, whatever the pods' network is
 //   - cni: the pods' addresses and links
+//   - policy: NetworkPolicies, which the kernel applies between pods and to the world outside
+//   - nft: brings tables of nftables to what the others want
 package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/network/dns"
+	"monopod/agent/network/nft"
+	"monopod/agent/network/policy"
 	"monopod/agent/network/service"
 	"monopod/agent/network/view"
 	"monopod/apiserver/follow"
@@ -28,15 +35,21 @@ const Name = "network"
 
 // Config of a Network. Node, Bridge and Table are required.
 type Config struct {
-	Node    string         // name of the node
-	Bridge  string         // link of the pods
-	Bridges string         // prefix of the names of such links of all instances on the machine
-	Table   string         // name of the nftables tables of Services
-	Gateway netip.Addr     // of the pods: the address of Bridge
-	Own     []netip.Prefix // addresses of pods and Services
+	Node     string            // name of the node
+	Bridge   string            // link of the pods
+	Bridges  string            // prefix of the names of such links of all instances on the machine
+	Table    string            // name of the nftables tables of Services
+	Policy   string            // name of the nftables tables of NetworkPolicies
+	Gateways []netip.Addr      // of the pods: the addresses of Bridge
+	Families []corev1.IPFamily // of the pods
+	Own      []netip.Prefix    // addresses of pods and Services
+	Pool     []netip.Prefix    // addresses of load balancers, which this node has while Services use them
 
-	// DNS is the address of the DNS server's Service; the zero value: no DNS server.
-	DNS        netip.Addr
+	// Started are the pods that the network plugin has started before. Their statuses may not be written yet.
+	Started []Started
+
+	// DNS are the addresses of the DNS server's Service, one of each IP family of Services; none: no DNS server.
+	DNS        []netip.Addr
 	Domain     string // of the cluster
 	ResolvConf string // names the resolvers of the node; empty: /etc/resolv.conf
 }
@@ -45,7 +58,10 @@ type Config struct {
 type Network struct {
 	deps   follow.Deps
 	cfg    Config
-	failed atomic.Pointer[error] // of the last attempt to write to the kernel; nil: none
+	failed atomic.Pointer[error] // of the last attempt to write Services to the kernel; nil: none
+	lax    atomic.Pointer[error] // of the last attempt to write NetworkPolicies
+	feed   *feed
+	loop   atomic.Pointer[follow.Loop[follow.Key]] // nil before the first Run
 }
 
 var _ follow.Controller = (*Network)(nil)
@@ -55,14 +71,17 @@ func New(deps follow.Deps, cfg Config) *Network {
 	if cfg.ResolvConf == "" {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
-	return &Network{deps: deps, cfg: cfg}
+	return &Network{deps: deps, cfg: cfg, feed: newFeed(cfg.Started)}
 }
 
 // Name implements follow.Controller.
 func (n *Network) Name() string { return Name }
 
-// Check returns why the kernel does not forward Services.
+// Check returns why the kernel does not forward Services, or does not apply NetworkPolicies.
 func (n *Network) Check() error {
+	if err := n.lax.Load(); err != nil {
+		return fmt.Errorf("NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with connection tracking", *err)
+	}
 	if err := n.failed.Load(); err != nil {
 		return fmt.Errorf("the addresses of Services are not forwarded: %w; the kernel needs nftables with nat, fib, numgen and reject", *err)
 	}
@@ -77,12 +96,13 @@ func (n *Network) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	health := service.NewHealth(ctx, n.deps.Log)
 	defer health.Wait()
-	r := &running{Network: n, seen: view.New(), proxy: service.New(service.Config{
-		Table: n.cfg.Table, Node: n.cfg.Node, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Health: health, Log: n.deps.Log,
+	r := &running{Network: n, seen: view.New(n.cfg.Node), proxy: service.New(service.Config{
+		Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool}, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families, Health: health, Log: n.deps.Log,
 	})}
+	r.rules = newEnforcing(n.feed, policy.Config{Table: n.cfg.Policy, Families: n.cfg.Families, Log: n.deps.Log})
 	// Also without Services, because an earlier process may have left some in the kernel.
 	start := []follow.Key{{}}
-	if n.cfg.DNS.IsValid() {
+	if len(n.cfg.DNS) > 0 {
 		start = append(start, dns.Key)
 		r.zone = dns.NewZone(n.cfg.Domain, r.seen, n.cfg.Own)
 		listens := make(chan struct{})
@@ -93,25 +113,41 @@ func (n *Network) Run(ctx context.Context) error {
 			return group.Wait()
 		}
 	}
+	loop := follow.New(n.deps, follow.Config[follow.Key]{
+		Name: Name, Sources: append(r.seen.Sources(), n.feed.sources(n.cfg.Node)...), Start: start, Reconcile: r.reconcile,
+	})
+	n.loop.Store(loop)
+	group.Do(func() error { return loop.Run(ctx) })
 	group.Do(func() error {
-		return follow.New(n.deps, follow.Config[follow.Key]{Name: Name, Sources: r.seen.Sources(), Start: start, Reconcile: r.reconcile}).Run(ctx)
+		for range nft.Watch(ctx) {
+			r.disturbed.Store(true)
+			loop.AddAfter(settle, follow.Key{})
+		}
+		return nil
 	})
 	return group.Wait()
 }
+
+// settle is how long after somebody removed rules from the kernel the tables are checked: a flush is many removals, and
+// those who flush often load other rules after it.
+const settle = 200 * time.Millisecond
 
 // running is a Network while it runs.
 type running struct {
 	*Network
 	seen  *view.View
 	proxy *service.Proxy
-	zone  *dns.Zone      // nil: no DNS server
-	dns   netip.AddrPort // where it listens
+	rules *enforcing
+	zone  *dns.Zone        // nil: no DNS server
+	dns   []netip.AddrPort // where it listens
+
+	disturbed atomic.Bool // somebody removed rules from the kernel
 }
 
 func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {
-	own := func() []netip.Addr { return []netip.Addr{r.cfg.DNS, r.cfg.Gateway} }
+	own := func() []netip.Addr { return slices.Concat(r.cfg.DNS, r.cfg.Gateways) }
 	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, own, modified), r.deps.Clock)
-	err := dns.NewServer(r.zone, forward, r.deps.Log).Serve(ctx, netip.AddrPortFrom(r.cfg.Gateway, dnsPort), func(at netip.AddrPort) {
+	err := dns.NewServer(r.zone, forward, r.deps.Log).Serve(ctx, r.cfg.Gateways, dnsPort, func(at []netip.AddrPort) {
 		r.dns = at
 		close(listens)
 	})
@@ -129,9 +165,24 @@ func modified(file string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// reconcile writes all changes to the kernel in one transaction, so that later keys have nothing to write.
+// reconcile writes all changes to the kernel in one transaction for each table, so that later keys have nothing to write.
 func (r *running) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	for changed := r.seen.Take(); len(changed) > 0; {
+	var gone error
+	if r.disturbed.Swap(false) {
+		gone = errors.Join(r.rules.Verify(), r.proxy.Verify())
+	}
+	lax := r.rules.reconcile()
+	if lax == nil {
+		r.lax.Store(nil)
+	} else {
+		r.lax.Store(&lax)
+	}
+	return 0, errors.Join(gone, lax, r.reconcileServices(ctx, key))
+}
+
+func (r *running) reconcileServices(ctx context.Context, key follow.Key) error {
+	changed := r.seen.Take()
+	for r.proxy.SetZone(r.seen.Zone()); len(changed) > 0; {
 		for key := range changed {
 			delete(changed, key)
 			if r.zone != nil {
@@ -145,11 +196,11 @@ func (r *running) reconcile(ctx context.Context, key follow.Key) (time.Duration,
 	}
 	if err := r.proxy.Sync(); err != nil {
 		r.failed.Store(&err)
-		return 0, err
+		return err
 	}
 	r.failed.Store(nil)
 	if r.zone == nil || key != dns.Key {
-		return 0, nil
+		return nil
 	}
-	return 0, dns.Publish(ctx, r.deps.Client, r.cfg.DNS, r.dns, r.cfg.Node)
+	return dns.Publish(ctx, r.deps.Client, r.cfg.DNS, r.dns, r.cfg.Node)
 }

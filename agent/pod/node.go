@@ -27,7 +27,7 @@ type Node struct {
 	Clock   clock.WithTicker
 	Log     *zap.Logger
 	Guard   *guard.Guard
-	HostIPs []string
+	HostIPs func() []string
 	Memory  int64 // of the machine
 	// SyncFrequency is the resync interval of a pod.
 	SyncFrequency time.Duration

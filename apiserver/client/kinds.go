@@ -14,6 +14,32 @@ type Kind struct {
 	Resource   schema.GroupVersionResource
 	Kind       string
 	Namespaced bool
+	Scale      bool // it has the subresource scale
+}
+
+// Kinds returns the served kinds, and a channel that is closed when they change: custom kinds come and go. nil: it
+// never is.
+type Kinds func() (kinds []Kind, changed <-chan struct{})
+
+// Now returns the served kinds.
+func (k Kinds) Now() []Kind {
+	kinds, _ := k()
+	return kinds
+}
+
+// Named returns the served kind that an object's apiVersion and kind name, or a meta.NoKindMatchError.
+func (k Kinds) Named(apiVersion, kind string) (Kind, error) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return Kind{}, err
+	}
+	gk := schema.GroupKind{Group: gv.Group, Kind: kind}
+	for _, served := range k.Now() {
+		if served.GroupKind() == gk {
+			return served, nil
+		}
+	}
+	return Kind{}, &meta.NoKindMatchError{GroupKind: gk}
 }
 
 // GroupKind returns the group and kind, which all versions share.
@@ -21,8 +47,12 @@ func (k Kind) GroupKind() schema.GroupKind {
 	return schema.GroupKind{Group: k.Resource.Group, Kind: k.Kind}
 }
 
-// apiTypes is the import path of the types of Kubernetes' API: k8s.io/api/GROUP/VERSION.
-const apiTypes = "k8s.io/api/"
+// apiTypes is the import path of the types of Kubernetes' API: k8s.io/api/GROUP/VERSION. Those of custom kinds'
+// definitions are below definitionTypes.
+const (
+	apiTypes        = "k8s.io/api/"
+	definitionTypes = "k8s.io/apiextensions-apiserver/pkg/apis/"
+)
 
 // learned caches the results of resourceOf.
 var learned sync.Map // reflect.Type -> schema.GroupVersionResource
@@ -53,6 +83,9 @@ func resourceOf(t reflect.Type) (schema.GroupVersionResource, bool) {
 		return schema.GroupVersionResource{}, false
 	}
 	dir, ok := strings.CutPrefix(t.Elem().PkgPath(), apiTypes)
+	if !ok {
+		dir, ok = strings.CutPrefix(t.Elem().PkgPath(), definitionTypes)
+	}
 	group, version, ok2 := strings.Cut(dir, "/")
 	if !ok || !ok2 || strings.Contains(version, "/") {
 		return schema.GroupVersionResource{}, false

@@ -42,6 +42,8 @@ var (
 	EndpointSlices    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	Ingresses         = networking("ingresses")
 	IngressClasses    = networking("ingressclasses")
+	ServiceCIDRs      = networking("servicecidrs")
+	IPAddresses       = networking("ipaddresses")
 	NetworkPolicies   = networking("networkpolicies")
 	PodTemplates      = core("podtemplates")
 	NewEvents         = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"} // a view of Events
@@ -49,6 +51,11 @@ var (
 	Bindings          = core("bindings")
 
 	CertificateSigningRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
+
+	ValidatingWebhookConfigurations = admission("validatingwebhookconfigurations")
+	MutatingWebhookConfigurations   = admission("mutatingwebhookconfigurations")
+
+	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
 )
@@ -112,4 +119,8 @@ func Update[T Object](ctx context.Context, c Client, obj T, sub string, change f
 		return zero, err
 	}
 	return out.(T), nil
+}
+
+func admission(name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: name}
 }

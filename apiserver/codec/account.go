@@ -80,6 +80,9 @@ func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 	if a == nil {
 		return nil
 	}
+	if _, ok := into.(strict); ok {
+		into = new(any)
+	}
 	bytes, err := a.Weigher.JSON(data, into)
 	if err == nil && quantity.Suspicious(data) { // which is decoded without a type
 		var more int
@@ -148,6 +151,9 @@ func pathLength(patch []byte) int {
 func (a *Account) check(data []byte, into any) error {
 	if a == nil {
 		return nil
+	}
+	if _, ok := into.(strict); ok {
+		into = new(any)
 	}
 	bytes, err := a.Weigher.JSON(data, into)
 	if err != nil {

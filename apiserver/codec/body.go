@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,9 +35,14 @@ func Body(r *http.Request) ([]byte, error) {
 		}
 		return toJSON(r, data)
 	}
-	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+	return nil, errMedia(typ, TypeJSON, TypeYAML, TypeProtobuf)
+}
+
+// errMedia is the 415 error for a body of the media type.
+func errMedia(typ string, accepted ...string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s, %s, %s", typ, TypeJSON, TypeYAML, TypeProtobuf),
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ, strings.Join(accepted, ", ")),
 	}}
 }
 

@@ -62,8 +62,16 @@ func errNoJSON(data []byte, err error) error {
 	return errUnrecognized(err)
 }
 
+// strict is an object that decodes itself and returns unknown and duplicate fields.
+type strict interface {
+	UnmarshalStrict(data []byte) (found []error, err error)
+}
+
 // DecodeJSON decodes data into obj and returns unknown and duplicate fields.
 func DecodeJSON(data []byte, obj any) (found []error, err error) {
+	if o, ok := obj.(strict); ok {
+		return o.UnmarshalStrict(data)
+	}
 	if err := quantity.CheckJSON(data, obj); err != nil {
 		return nil, err
 	}
@@ -107,7 +115,7 @@ func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) err
 	}
 	m, ok := obj.(interface{ Unmarshal([]byte) error })
 	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("%T has no protobuf form", obj))
+		return errMedia(TypeProtobuf, TypeJSON, TypeYAML)
 	}
 	if err := account.admitProtobuf(r, envelope.Raw, obj); err != nil {
 		return err

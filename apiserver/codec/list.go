@@ -90,7 +90,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 
 // sendProtobufList encodes one item after the other into the response.
 func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
-	list, err := newProtobufList(res.GVR.GroupVersion().WithKind(res.Kind+"List"), meta, entries)
+	list, err := newProtobufList(res.ListGVK(), meta, entries)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ const (
 
 func listHead(res *kind.Resource, meta metav1.ListMeta) ([]byte, error) {
 	data, err := json.Marshal(meta)
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, res.Kind+"List", res.GVR.GroupVersion(), data), err
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, res.ListGVK().Kind, res.GVR.GroupVersion(), data), err
 }
 
 // writeList writes to a writer that keeps its error.

@@ -52,14 +52,14 @@ func Negotiate(r *http.Request, as ...string) (Format, error) {
 	return choose(r.Header.Get("Accept"), false, as)
 }
 
-// NegotiateWrite is Negotiate for a write, which must fail before it changes anything.
-func NegotiateWrite(r *http.Request) (Format, error) {
-	return Negotiate(r, "Table", "PartialObjectMetadata")
+// NegotiateWrite is NegotiateAnswer for a write, which must fail before it changes anything.
+func NegotiateWrite(r *http.Request, res *kind.Resource) (Format, error) {
+	return NegotiateAnswer(r, res, "Table", "PartialObjectMetadata")
 }
 
-// NegotiateStream is Negotiate for a watch, which cannot be sent as YAML.
-func NegotiateStream(r *http.Request) (Format, error) {
-	return choose(r.Header.Get("Accept"), true, []string{"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+// NegotiateStream is NegotiateAnswer for a watch, which cannot be sent as YAML.
+func NegotiateStream(r *http.Request, res *kind.Resource) (Format, error) {
+	return negotiate(r, res, true, []string{"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
 }
 
 func choose(accept string, stream bool, as []string) (Format, error) {
@@ -143,20 +143,33 @@ func (c clause) format(as []string) (Format, bool) {
 // NegotiateAnswer is Negotiate for a kind that may not support protobuf: a client that also accepts another type
 // gets that, as for custom resources upstream.
 func NegotiateAnswer(r *http.Request, res *kind.Resource, as ...string) (Format, error) {
-	f, err := Negotiate(r, as...)
-	if err != nil || f.Media != TypeProtobuf || f.As != "" {
+	return negotiate(r, res, false, as)
+}
+
+func negotiate(r *http.Request, res *kind.Resource, stream bool, as []string) (Format, error) {
+	f, err := choose(r.Header.Get("Accept"), stream, as)
+	if err != nil || f.Media != TypeProtobuf || f.As != "" || hasProtobuf(res) {
 		return f, err
-	}
-	if _, ok := res.New().(message); ok {
-		return f, nil
 	}
 	rest := slices.DeleteFunc(clauses(r.Header.Get("Accept")), func(c clause) bool { return c.media == TypeProtobuf })
 	for _, c := range rest {
-		if other, ok := c.format(as); ok {
+		if other, ok := c.format(as); ok && (!stream || other.Media != TypeYAML) {
 			return other, nil
 		}
 	}
-	return f, nil // encoding refuses it and names the type
+	return f, errNotAcceptable(stream)
+}
+
+// hasProtobuf reports whether objects of the resource have a protobuf form.
+func hasProtobuf(res *kind.Resource) bool {
+	switch {
+	case res.Schema != nil:
+		return false
+	case res.Stored():
+		return true
+	}
+	_, ok := res.New().(message)
+	return ok
 }
 
 // Preferred returns the offer that the client prefers, the first if it accepts any; empty if it accepts none.

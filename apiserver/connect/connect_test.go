@@ -208,7 +208,7 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 }
 
 // Output from before the attach is replayed when the process has ended.
-func TestAttachShowsWhatItMissed(t *testing.T) {
+func TestAttachReplaysEarlierOutput(t *testing.T) {
 	t.Parallel()
 	s := fakeRuntime(t)
 	p := Process{Stdin: true, Stdout: true, Stderr: true, Missed: func(_ context.Context, out, errs io.Writer) {

@@ -20,6 +20,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/endpoint"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/request"
 )
@@ -42,7 +43,7 @@ func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref
 	case *corev1.Pod:
 		host, err = podHost(o, port)
 	case *corev1.Service:
-		host, err = c.serviceHost(r.Context(), o, asked.Name, port)
+		host, err = endpoint.Of(r.Context(), c.API, o, asked.Name, port)
 	case *corev1.Node:
 		if isKubelet(o, port) {
 			return c.reachNode(w, r, asked, name, path)

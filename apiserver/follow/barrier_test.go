@@ -148,8 +148,8 @@ func TestEveryKindIsSeenInOrder(t *testing.T) {
 	})
 }
 
-// TestChangesThatAreNotSelectedHoldNothingUp: a source does not wait for events that its selector excludes.
-func TestChangesThatAreNotSelectedHoldNothingUp(t *testing.T) {
+// TestUnselectedChangesDoNotBlock: a source does not wait for events that its selector excludes.
+func TestUnselectedChangesDoNotBlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, seen := cluster(t), make(chan int64, 10)
@@ -165,9 +165,9 @@ func TestChangesThatAreNotSelectedHoldNothingUp(t *testing.T) {
 	})
 }
 
-// TestASourceThatStaysBehindIsLeftBehind: Reconcile waits ten seconds for a source, and then no longer for later
+// TestLaggingSourceIsNotAwaitedForever: Reconcile waits ten seconds for a source, and then no longer for later
 // keys.
-func TestASourceThatStaysBehindIsLeftBehind(t *testing.T) {
+func TestLaggingSourceIsNotAwaitedForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, seen := cluster(t), make(chan int64, 10)

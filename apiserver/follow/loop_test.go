@@ -146,7 +146,7 @@ func (s *seen) take() string {
 	return out
 }
 
-func TestSourceTellsEveryDifferenceAlsoAcrossARelist(t *testing.T) {
+func TestRelistReportsEveryDifference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, s := &feed{objs: []client.Object{pod("a", "a1", 1), pod("b", "b1", 1)}}, &seen{}
 		start(t, New(deps(t, f), Config[Key]{Name: "test",
@@ -156,7 +156,7 @@ func TestSourceTellsEveryDifferenceAlsoAcrossARelist(t *testing.T) {
 			t.Helper()
 			settle(time.Minute)
 			if got := s.take(); got != want {
-				t.Errorf("told %q, want %q", got, want)
+				t.Errorf("got %q, want %q", got, want)
 			}
 		}
 		expect("+a1 +b1 ")
@@ -334,7 +334,7 @@ func (f *flaky) Run(ctx context.Context) error {
 	return nil
 }
 
-func TestSupervisorRestartsAndTells(t *testing.T) {
+func TestSupervisorRestartsAndReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{}
 		d, metrics := deps(t, nil), prometheus.NewRegistry()
@@ -373,7 +373,7 @@ func TestSupervisorRestartsAndTells(t *testing.T) {
 	})
 }
 
-func TestPanicAnywhereEndsTheLoopOnly(t *testing.T) {
+func TestPanicEndsOnlyTheLoop(t *testing.T) {
 	for name, cfg := range map[string]Config[Key]{
 		"in Reconcile": {Reconcile: func(context.Context, Key) (time.Duration, error) { panic("r") }},
 		"in Keys": {Sources: []Source[Key]{{Keys: Plain(func(_, _ client.Object) []Key { panic("k") })}},

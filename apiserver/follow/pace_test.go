@@ -14,9 +14,9 @@ import (
 	"monopod/apiserver/client"
 )
 
-// TestOwnEchoesAreSpacedOut: a key that each of its runs wakes again, also through another key, runs less and
+// TestEchoesAreDelayed: a key that each of its runs wakes again, also through another key, runs less and
 // less often; after a rest it runs at once.
-func TestOwnEchoesAreSpacedOut(t *testing.T) {
+func TestEchoesAreDelayed(t *testing.T) {
 	for name, next := range map[string]map[string]string{
 		"itself":    {"a": "a"},
 		"in a ring": {"a": "b", "b": "c", "c": "a"},
@@ -64,8 +64,8 @@ func TestOwnEchoesAreSpacedOut(t *testing.T) {
 	}
 }
 
-// TestNewsAreNotSpacedOut: a key that is woken now and then, for days, never waits.
-func TestNewsAreNotSpacedOut(t *testing.T) {
+// TestOtherChangesAreNotDelayed: a key that is woken now and then, for days, never waits.
+func TestOtherChangesAreNotDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ran atomic.Int64 // time of the change
 		f := &feed{}
@@ -127,8 +127,8 @@ func TestPaceForgets(t *testing.T) {
 	})
 }
 
-// TestKeysAreAskedAgain: a change is not lost if Keys fails.
-func TestKeysAreAskedAgain(t *testing.T) {
+// TestKeysIsRetried: a change is not lost if Keys fails.
+func TestKeysIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &feed{objs: []client.Object{pod("a", "a", 1), pod("b", "b", 1)}}
 		var asked, got atomic.Int64

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +27,11 @@ import (
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
+	"monopod/apiserver/connect"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/custom"
 	"monopod/apiserver/registry/service"
 	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/virtual"
@@ -62,8 +66,10 @@ type API struct {
 
 	cfg     Config
 	metrics *prometheus.Registry
+	guard   *guard.Guard // of goroutines of the registry
 	roles   *rbac.Authorizer
 	tokens  *token.Issuer
+	pods    atomic.Pointer[connect.PodNetwork] // nil: pods are reached as everything else
 }
 
 // Stores returns what a store must know about the kinds.
@@ -75,11 +81,13 @@ func SharedStores(eventTTL time.Duration) storecmd.Config {
 	resources := registry.Resources()
 	cfg := storecmd.Config{
 		Config: store.Config{Kind: registry.Kinds(resources)},
-		TTL:    map[string]time.Duration{client.Events.Resource: eventTTL},
+		// A definition's name is the name under which the objects of its kind are stored.
+		Definitions: custom.DefinitionsName,
+		TTL:         map[string]time.Duration{client.Events.Resource: eventTTL},
 	}
 	for _, r := range resources {
 		if r.Stored() {
-			cfg.Resources = append(cfg.Resources, r.GVR.Resource)
+			cfg.Resources = append(cfg.Resources, r.StoreName())
 		}
 	}
 	return cfg
@@ -103,14 +111,20 @@ func Open(ctx context.Context, cfg Config, metrics *prometheus.Registry) (*API, 
 
 func (a *API) open(ctx context.Context) error {
 	log := a.cfg.Log.Named("registry")
-	panics, err := guard.New(log, clock.RealClock{}, a.metrics)
-	if err != nil {
+	var err error
+	if a.guard, err = guard.New(log, clock.RealClock{}, a.metrics); err != nil {
 		return err
 	}
 	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
 	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
 	a.Registry = registry.New(a.State, service.Reaching(registry.Resources(), a.cfg.LoopbackPods), registry.Config{
-		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: panics, Services: a.cfg.services, Off: a.cfg.Off})
+		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off, DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial})
+	if _, err := registry.NewDefinitions(a.Registry).Load(ctx); err != nil {
+		return fmt.Errorf("load the definitions of custom kinds: %w", err)
+	}
+	if err := registry.WebhooksOf(a.Registry).Load(ctx); err != nil {
+		return fmt.Errorf("load the configurations of webhooks: %w", err)
+	}
 	if err := a.bootstrap(ctx); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
@@ -156,7 +170,7 @@ func (a *API) shareKeys(ctx context.Context) error {
 func (a *API) openAccess() (err error) {
 	names := append([]string{a.cfg.services.First().String()}, append(a.cfg.Serving.SANs, a.cfg.Names...)...)
 	a.Access, err = entry.Open(entry.Config{
-		Dir: a.cfg.DataDir, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node, Names: names, Clock: clock.RealClock{}})
+		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node, Names: names, Clock: clock.RealClock{}})
 	if err != nil {
 		return err
 	}
@@ -165,6 +179,9 @@ func (a *API) openAccess() (err error) {
 	}
 	return nil
 }
+
+// Health returns an error that names the parts of the registry that panicked recently.
+func (a *API) Health(context.Context) error { return a.guard.Check() }
 
 // Close closes the state.
 func (a *API) Close() error { return a.State.Close() }
@@ -175,6 +192,9 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	log, file, err := a.cfg.Audit.Open(clock.RealClock{}, a.cfg.Log.Named("audit"))
 	if err != nil {
 		return nil, nil, err
+	}
+	if cfg.Pods != nil {
+		a.pods.Store(&cfg.Pods)
 	}
 	cfg.Registry, cfg.Access, cfg.Metrics = a.Registry, a.Access, a.metrics
 	cfg.Authenticator = auth.Any(a.Access.Authenticator(), a.tokens.Authenticator(a.Registry), token.Bootstrap(a.Registry, clock.RealClock{}))
@@ -209,6 +229,26 @@ func (a *API) MayRequest(ctx context.Context, by *certificatesv1.CertificateSign
 // Roles returns the task that follows roles and bindings.
 func (a *API) Roles() follow.Controller {
 	return follow.Task("rbac", func(ctx context.Context) error { return a.roles.Run(ctx, a.Registry) })
+}
+
+// Definitions returns the task that serves the custom kinds.
+func (a *API) Definitions() follow.Controller {
+	return follow.Task("definitions", registry.NewDefinitions(a.Registry).Run)
+}
+
+// Webhooks returns the task that follows the configurations of admission webhooks.
+func (a *API) Webhooks() follow.Controller {
+	return follow.Task("webhooks", registry.WebhooksOf(a.Registry).Run)
+}
+
+// dial connects to a webhook, which may be a pod.
+func (a *API) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if at, err := netip.ParseAddrPort(address); err == nil {
+		if pods := a.pods.Load(); pods != nil && (*pods).Holds(at.Addr().Unmap()) {
+			return (*pods).Dial(ctx, network, address)
+		}
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
 // KeepState maintains the state until ctx ends; an Event on the Node reports a lost file.

@@ -24,6 +24,8 @@ type Settings struct {
 	State     storecmd.Place
 	Limits    flow.Limits
 	Audit     audit.Options
+	// DisabledPlugins are the names of admission plugins that do not run.
+	DisabledPlugins []string
 
 	services allocate.Config // set by Complete
 }
@@ -36,6 +38,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.Serving.Flags(serving)
 	s.Limits.Flags(serving)
 	s.Services.Flags(serving)
+	serving.StringSliceVar(&s.DisabledPlugins, "disable-admission-plugins", nil, "Comma-separated list of admission plugins that are disabled although they are enabled by default, for example ServiceAccount. Names that this server does not have are ignored.")
 	s.Audit.Flags(group("audit"))
 	s.State.Flags(group("storage"))
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -33,7 +34,14 @@ func (r *Registry) claim(ctx context.Context, next, cur Object, sub string, clai
 }
 
 func newServices(r *Registry, cfg allocate.Config) *allocate.Services {
-	return allocate.New(cfg, func(ctx context.Context) ([]*corev1.Service, error) {
+	stored := allocate.Stored{Services: func(ctx context.Context) ([]*corev1.Service, error) {
 		return client.List[*corev1.Service](ctx, r, client.Selector{})
-	})
+	}}
+	if r.get(client.ServiceCIDRs) != nil {
+		stored.Ranges = func(ctx context.Context) ([]netip.Prefix, error) { return allocate.ReadyRanges(ctx, r) }
+	}
+	if r.get(client.IPAddresses) != nil {
+		stored.Taken = func(ctx context.Context) ([]netip.Addr, error) { return allocate.TakenByUsers(ctx, r) }
+	}
+	return allocate.New(cfg, stored)
 }

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/storage"
 )
 
-func TestTheDefaultClassIsMadeOnceInAClustersLife(t *testing.T) {
+func TestDefaultClassIsCreatedOncePerCluster(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	start := func() []*storagev1.StorageClass {
@@ -43,7 +43,7 @@ func TestTheDefaultClassIsMadeOnceInAClustersLife(t *testing.T) {
 	}
 }
 
-func TestNoDefaultClassBesideAnother(t *testing.T) {
+func TestNoSecondDefaultClass(t *testing.T) {
 	t.Parallel()
 	c := open(t)
 	mine := &storagev1.StorageClass{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, Provisioner: "example.com/x",

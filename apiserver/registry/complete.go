@@ -2,7 +2,6 @@ package registry
 
 import (
 	"fmt"
-	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,7 +10,7 @@ import (
 // Complete sets the defaults of an object that does not come through the API and returns the
 // errors of its validation. Admission does not run.
 func (r *Registry) Complete(obj Object) error {
-	res := r.byType[reflect.TypeOf(obj)]
+	res := r.of(obj)
 	if res == nil {
 		return errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +15,9 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/admission/webhooks"
 	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/custom"
 	"monopod/store"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // Create implements client.Client.
 func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
-	res := r.byType[reflect.TypeOf(obj)]
+	res := r.of(obj)
 	if res == nil {
 		return nil, errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
 	}
@@ -40,8 +41,13 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 		return nil, errNoResource(res.GVR)
 	}
 	if res.View != nil {
-		return r.createView(ctx, res, obj)
+		return viewed{r, res}.create(ctx, obj)
 	}
+	return r.create(ctx, res, obj)
+}
+
+// create stores an object of a resource that is not a view, with a generated name if it has none.
+func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Object, error) {
 	base := obj.GetGenerateName()
 	if obj.GetName() != "" || base == "" {
 		return r.insert(ctx, res, obj)
@@ -103,7 +109,8 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if err := r.claim(ctx, obj, nil, "", &claims); err != nil {
 		return nil, err
 	}
-	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
+	errs := webhooks.LateErrors(ctx, res, obj, nil, "")
+	errs = append(errs, validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))...)
 	errs = append(errs, check.Finalizers(obj.GetFinalizers(), field.NewPath("metadata", "finalizers"))...)
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj, nil, "")...)
@@ -121,10 +128,14 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 		}
 		return obj, nil
 	})
-	if err == nil {
-		r.tellInert(ctx, res, stored)
+	if err == nil && res.Schema != nil && !isDryRun(ctx) {
+		err = custom.Confirm(ctx, r.store, res, stored)
 	}
-	return stored, err
+	if err != nil {
+		return nil, err
+	}
+	r.tellInert(ctx, res, stored)
+	return stored, nil
 }
 
 // request returns the admission request of a write.
@@ -136,7 +147,7 @@ func (r *Registry) request(ctx context.Context, op admission.Operation, res *Res
 	return &admission.Request{
 		Operation: op, Resource: res, Subresource: sub, Namespace: about.GetNamespace(), Name: about.GetName(),
 		Object: obj, Old: old, User: auth.UserOf(ctx), DryRun: isDryRun(ctx),
-		Warning: func(text string) { Warn(ctx, text) },
+		Warning: func(text string) { Warn(ctx, text) }, Requested: webhooks.Requested(ctx, res), Part: webhooks.PartOf(ctx),
 	}
 }
 
@@ -171,5 +182,6 @@ func (r *Registry) write(ctx context.Context, res *Resource, namespace, name str
 	if err != nil {
 		return nil, apiError(err, res, name)
 	}
+	r.hooks.Written(ctx, res)
 	return e.Object, nil
 }

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +20,13 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 		return nil, err
 	}
 	if res.View != nil {
-		return r.deleteView(ctx, res, ref, opts)
+		return viewed{r, res}.remove(ctx, ref, opts)
 	}
+	return r.remove(ctx, res, ref, opts)
+}
+
+// remove is Delete of a resource that is not a view.
+func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	if res.OrphanWarning != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
 		Warn(ctx, res.OrphanWarning)
 	}
@@ -67,8 +71,8 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 // deleted returns what replaces cur: nil if it is removed at once, cur if nothing changes, else
 // cur with its deletion scheduled.
 func (r *Registry) deleted(res *Resource, cur Object, opts metav1.DeleteOptions) Object {
-	grace := graceFor(res, cur, opts.GracePeriodSeconds)
-	finalizers := finalizersFor(res, cur, opts)
+	grace := res.GraceFor(cur, opts.GracePeriodSeconds)
+	finalizers := res.FinalizersFor(cur, opts)
 	held := len(finalizers) > 0 || (res.Held != nil && res.Held(cur))
 	if grace == 0 && !held {
 		return nil
@@ -111,56 +115,6 @@ func schedule(next, cur Object, grace int64, now metav1.Time) bool {
 func setDeletion(obj Object, at time.Time, grace int64) {
 	obj.SetDeletionTimestamp(new(metav1.NewTime(at)))
 	obj.SetDeletionGracePeriodSeconds(&grace)
-}
-
-// maxGrace is the longest grace period in seconds: a hundred years. A longer one would overflow
-// time.Duration.
-const maxGrace = 100 * 365 * 24 * 60 * 60
-
-// graceFor returns the grace period of a deletion in seconds.
-func graceFor(res *Resource, cur Object, asked *int64) int64 {
-	if res.Grace == nil {
-		return 0
-	}
-	if asked != nil && *asked < 0 {
-		asked = new(int64(1)) // as upstream does
-	}
-	if asked == nil && cur.GetDeletionTimestamp() != nil {
-		asked = cur.GetDeletionGracePeriodSeconds() // a repeated request without a grace period changes nothing
-	}
-	return min(res.Grace(cur, asked), maxGrace)
-}
-
-// finalizersFor returns the object's finalizers with those of the garbage collector for the
-// propagation policy.
-func finalizersFor(res *Resource, cur Object, opts metav1.DeleteOptions) []string {
-	policy := opts.PropagationPolicy
-	if policy == nil && opts.OrphanDependents != nil { // the deprecated option
-		policy = new(metav1.DeletePropagationBackground)
-		if *opts.OrphanDependents {
-			policy = new(metav1.DeletePropagationOrphan)
-		}
-	}
-	out := slices.Clone(cur.GetFinalizers())
-	if policy == nil && res.Orphans && !slices.ContainsFunc(out, forDependents) {
-		policy = new(metav1.DeletePropagationOrphan)
-	}
-	if policy == nil {
-		return out
-	}
-	out = slices.DeleteFunc(out, forDependents)
-	switch *policy {
-	case metav1.DeletePropagationOrphan:
-		out = append(out, metav1.FinalizerOrphanDependents)
-	case metav1.DeletePropagationForeground:
-		out = append(out, metav1.FinalizerDeleteDependents)
-	}
-	return out
-}
-
-// forDependents reports whether the finalizer is the garbage collector's.
-func forDependents(finalizer string) bool {
-	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
 
 // deletionDone reports whether obj is being deleted and nothing holds it.

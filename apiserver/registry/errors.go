@@ -92,3 +92,11 @@ func errModified(res *Resource, name string) error {
 func ErrFutureRevision(asked, now int64) error {
 	return errFuture(fmt.Errorf("%d, current: %d", asked, now))
 }
+
+// errCreation returns 405 for a resource that does not support the creation of the named object; 403 if it ends.
+func errCreation(res *Resource, name string) error {
+	if res.Ending == "" {
+		return apierrors.NewMethodNotSupported(res.GVR.GroupResource(), "create")
+	}
+	return apierrors.NewForbidden(res.GVR.GroupResource(), name, errors.New(res.Ending))
+}

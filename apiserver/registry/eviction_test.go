@@ -167,7 +167,7 @@ func wantStatus(t *testing.T, err error, code int32, cause string) {
 }
 
 // An eviction decrements the budget's allowed disruptions.
-func TestEvictionSpendsTheBudget(t *testing.T) {
+func TestEvictionUsesBudget(t *testing.T) {
 	t.Parallel()
 	r := evicting(t, corev1.PodRunning, true, budget("b", 1))
 	read := func() *policyv1.PodDisruptionBudget {

@@ -25,7 +25,7 @@ const (
 // inert returns the reason why nothing acts on objects of the kind; empty: something does.
 func (r *Registry) inert(res *Resource) string {
 	if res.Inert == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
-		return fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller)
+		return cmp.Or(res.Off, fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller))
 	}
 	return res.Inert
 }

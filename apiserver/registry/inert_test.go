@@ -21,7 +21,7 @@ import (
 
 // A client that creates an object of an inert kind gets a warning and an Event; this process gets
 // neither.
-func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
+func TestStoredOnlyKindsWarn(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -38,10 +38,10 @@ func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 		return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	for _, c := range []struct {
-		ctx    context.Context
-		obj    client.Object
-		told   string
-		events int
+		ctx      context.Context
+		obj      client.Object
+		warnings string
+		events   int
 	}{
 		{asClient, driver("a"), `CSIDriver "a" is only stored: the node runs no CSI drivers`, 1},
 		{registry.DryRun(asClient), driver("b"), `CSIDriver "b" is only stored: the node runs no CSI drivers`, 1},
@@ -54,8 +54,8 @@ func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 		if _, err := r.Create(c.ctx, c.obj); err != nil {
 			t.Fatal(err)
 		}
-		if told := strings.Join(heard, "\n"); !strings.HasPrefix(told, c.told) || (told == "") != (c.told == "") {
-			t.Errorf("%T %s: told %q", c.obj, c.obj.GetName(), told)
+		if warnings := strings.Join(heard, "\n"); !strings.HasPrefix(warnings, c.warnings) || (warnings == "") != (c.warnings == "") {
+			t.Errorf("%T %s: warnings %q", c.obj, c.obj.GetName(), warnings)
 		}
 		events, err := client.List[*corev1.Event](t.Context(), r, client.Selector{Namespace: "default"})
 		if err != nil || len(events) != c.events {
@@ -70,7 +70,7 @@ func TestWhatIsOnlyStoredSaysSo(t *testing.T) {
 }
 
 // docs/api.md lists the inert kinds with the reasons, the README lists their names.
-func TestDocsListWhatIsOnlyStored(t *testing.T) {
+func TestDocsListStoredOnlyKinds(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
 	table.WriteString("| kind | only stored, since |\n|---|---|\n")

@@ -62,7 +62,11 @@ func decodeToken(s string) (token, error) {
 // contains it. After that the error is 410 with a token with which the client can continue at the
 // current revision.
 func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
-	s, err := r.selector(sel)
+	res, err := r.stored(sel.Resource)
+	if err != nil {
+		return Listed{}, err
+	}
+	s, err := selectorOf(res, r.base(res), sel)
 	if err != nil {
 		return Listed{}, err
 	}
@@ -82,10 +86,10 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 		return Listed{}, errExpiredToken(s.After)
 	}
 	if err != nil {
-		return Listed{}, apiError(err, r.byGVR[sel.Resource], "")
+		return Listed{}, apiError(err, res, "")
 	}
 	list := r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit)
-	list.Entries, err = allShown(r.byGVR[sel.Resource], list.Entries)
+	list.Entries, err = allShown(res, list.Entries)
 	return list, err
 }
 

@@ -10,9 +10,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"runtime/debug"
 	"strconv"
+	"strings"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,9 +26,13 @@ import (
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/plugins"
+	"monopod/apiserver/registry/admission/webhooks"
 	"monopod/apiserver/registry/allocate"
+	"monopod/apiserver/registry/bootstrap"
+	"monopod/apiserver/registry/custom"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
+	"monopod/apiserver/registry/webhook/call"
 	"monopod/store"
 )
 
@@ -50,10 +54,15 @@ type Config struct {
 	// Guard counts and logs the panics of watches; nil: they are only logged.
 	Guard *guard.Guard
 
+	// Dial connects to webhooks; nil: the system does.
+	Dial call.Dial
+
 	Services allocate.Config // ranges of Services' addresses and ports
 
 	// Off reports whether the controller with the name in --controllers is off; nil: all run.
 	Off func(controller string) bool
+	// DisabledPlugins are the names of admission plugins that do not run.
+	DisabledPlugins []string
 }
 
 // Registry serves resources from a store. It does not close the store.
@@ -64,9 +73,12 @@ type Registry struct {
 	log       *zap.Logger
 	guard     *guard.Guard
 	admission admission.Chain
+	hooks     *webhooks.Hooks
+	webhooks  admission.Chain // the part of admission that calls hooks
 	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
+	kinds     *custom.Kinds
 	off       func(controller string) bool
 }
 
@@ -79,10 +91,13 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 		if !r.Stored() {
 			continue
 		}
-		kinds[r.GVR.Resource] = store.Kind{New: r.New, Durability: r.Durability}
+		kinds[r.StoreName()] = store.Kind{New: r.New, Durability: r.Durability}
 	}
 	return func(resource string) (store.Kind, bool) {
 		k, ok := kinds[resource]
+		if !ok && strings.Contains(resource, ".") { // of a custom kind, whose definition is stored itself
+			return store.Kind{New: custom.New}, true
+		}
 		return k, ok
 	}
 }
@@ -102,7 +117,10 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 		r.guard = guard.Logging(r.log)
 	}
 	r.fields = managed.New(r.clock)
-	r.admission = plugins.New(r, cfg.Roles)
+	r.kinds = custom.NewKinds(r.clock)
+	r.hooks = webhooks.New(webhooks.Config{API: r, Store: s, Versions: r.versions, Dial: cfg.Dial, Authorizer: cfg.Roles, Clock: r.clock, Log: r.log})
+	r.webhooks = r.hooks.Plugins().Without(cfg.DisabledPlugins)
+	r.admission = plugins.New(r, cfg.Roles, r.webhooks).Without(cfg.DisabledPlugins)
 	r.services = newServices(r, cfg.Services)
 	return r
 }
@@ -129,7 +147,11 @@ func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 	if ref.Subresource == "" {
 		return e.Object, nil
 	}
-	sub := r.byGVR[ref.Resource].Subresource(ref.Subresource)
+	res, err := r.stored(ref.Resource)
+	if err != nil {
+		return nil, err
+	}
+	sub := res.Subresource(ref.Subresource)
 	switch {
 	case sub == nil:
 		return nil, errNoSubresource(ref)
@@ -141,11 +163,14 @@ func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 
 // Entries is List with the encoded objects.
 func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error) {
-	s, err := r.selector(sel)
+	res, err := r.stored(sel.Resource)
 	if err != nil {
 		return nil, 0, err
 	}
-	res := r.byGVR[sel.Resource]
+	s, err := selectorOf(res, r.base(res), sel)
+	if err != nil {
+		return nil, 0, err
+	}
 	entries, rev, err := r.store.List(ctx, s)
 	if err != nil {
 		return nil, 0, apiError(err, res, "")
@@ -170,13 +195,17 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 // Changes is Watch with encoded objects, and with the progress of the watch. Its entries are the
 // stored ones (see Shown). It also returns the store's selector, with which Seen translates
 // events.
-func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (<-chan *store.Event, store.Selector, error) {
-	s, err := r.selector(sel)
+func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (*store.Changes, store.Selector, error) {
+	res, err := r.stored(sel.Resource)
+	if err != nil {
+		return nil, store.Selector{}, err
+	}
+	s, err := selectorOf(res, r.base(res), sel)
 	if err != nil {
 		return nil, s, err
 	}
-	ch, err := r.store.Watch(ctx, s, rev)
-	return ch, s, apiError(err, r.byGVR[sel.Resource], "")
+	changes, err := r.store.Watch(ctx, s, rev)
+	return changes, s, apiError(err, res, "")
 }
 
 // Seen translates an event for a watch on sel: an object that starts to match is added, one that
@@ -198,6 +227,10 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	if err != nil {
 		return nil, err
 	}
+	res, err := r.stored(sel.Resource)
+	if err != nil {
+		return nil, err
+	}
 	changes, s, err := r.Changes(ctx, sel, rev)
 	if err != nil {
 		return nil, err
@@ -205,27 +238,29 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	out := make(chan watch.Event)
 	go func() {
 		defer close(out)
-		defer r.endWatch(ctx, sel, out)
-		for ev := range changes {
+		defer endWatch(ctx, r.guard, sel, out)
+		changes.Each(ctx, func(ev *store.Event) bool {
 			if ev.Progress() && !sel.Bookmarks {
-				continue
+				return true
 			}
 			select {
-			case out <- watchEvent(r.byGVR[sel.Resource], s, ev):
+			case out <- watchEvent(res, s, ev):
+				return true
 			case <-ctx.Done():
+				return false
 			}
-		}
+		})
 	}()
 	return out, nil
 }
 
 // endWatch, deferred, turns a panic into the last event of the watch.
-func (r *Registry) endWatch(ctx context.Context, sel client.Selector, out chan<- watch.Event) {
+func endWatch(ctx context.Context, g *guard.Guard, sel client.Selector, out chan<- watch.Event) {
 	p := recover()
 	if p == nil {
 		return
 	}
-	r.guard.Caught("watch", sel.Resource.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
+	g.Caught("watch", sel.Resource.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
 	status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
 	select {
 	case out <- watch.Event{Type: watch.Error, Object: &status}:
@@ -260,13 +295,19 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	return s.Newest(r.base(res).Key("", "").Resource), true
 }
 
+// Bootstrap creates what every cluster has.
+func (r *Registry) Bootstrap(ctx context.Context) error { return bootstrap.Run(ctx, r) }
+
+// WebhooksOf returns the admission webhooks of r, which must be loaded at the start.
+func WebhooksOf(r *Registry) *webhooks.Hooks { return r.hooks }
+
 // Revision returns the current revision.
 func (r *Registry) Revision() int64 { return r.store.Revision() }
 
 // JSON returns obj encoded: the store's bytes if obj came from there.
 func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
-	if res := r.byType[reflect.TypeOf(obj)]; res != nil && res.Stored() {
-		e, err := r.store.Get(ctx, res.Key(obj.GetNamespace(), obj.GetName()))
+	if res := r.of(obj); res != nil && !res.Virtual && r.base(res) != nil {
+		e, err := r.store.Get(ctx, r.base(res).Key(obj.GetNamespace(), obj.GetName()))
 		if err == nil && e.Object == obj {
 			return e.JSON, nil
 		}

@@ -66,7 +66,7 @@ func TestDryRunStoresNothing(t *testing.T) {
 }
 
 // A panic in a watch ends the watch with an error, not the process.
-func TestWatchThatPanics(t *testing.T) {
+func TestPanicInWatch(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()
 	var events schema.GroupVersionResource

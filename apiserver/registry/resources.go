@@ -3,11 +3,14 @@ package registry
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/certificates"
 	"monopod/apiserver/registry/core"
+	"monopod/apiserver/registry/custom"
 	"monopod/apiserver/registry/metrics"
 	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
@@ -15,6 +18,7 @@ import (
 	"monopod/apiserver/registry/review"
 	"monopod/apiserver/registry/service"
 	"monopod/apiserver/registry/storage"
+	"monopod/apiserver/registry/webhook"
 	"monopod/apiserver/registry/workload"
 )
 
@@ -33,16 +37,32 @@ func Resources() []Resource {
 		review.Resources(),
 		storage.Resources(),
 		metrics.Resources(),
+		custom.Resources(),
+		webhook.Resources(),
 	)
+}
+
+// ServedBy returns the kinds that r serves, for controllers that work on objects of all kinds.
+func ServedBy(r *Registry) client.Kinds {
+	return func() ([]client.Kind, <-chan struct{}) {
+		changed := r.Changed()
+		return Served(r.Resources()), changed
+	}
 }
 
 // Served returns the resources that are stored under their own name, for controllers that work on
 // objects of all kinds.
 func Served(resources []Resource) []client.Kind {
 	var out []client.Kind
+	seen := map[schema.GroupResource]bool{} // of custom kinds, of which each version is a resource
 	for i := range resources {
-		if r := &resources[i]; r.Stored() {
-			out = append(out, client.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced})
+		r := &resources[i]
+		custom := r.Schema != nil && !seen[r.GVR.GroupResource()]
+		if custom {
+			seen[r.GVR.GroupResource()] = true
+		}
+		if r.Stored() || custom {
+			out = append(out, client.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced, Scale: r.Serves("scale")})
 		}
 	}
 	return out

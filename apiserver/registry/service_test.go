@@ -71,7 +71,7 @@ func TestServicesAtOnce(t *testing.T) {
 }
 
 // A rejected write, a dry run and a deletion release the address.
-func TestServicesGiveBack(t *testing.T) {
+func TestServicesReleaseAddresses(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	at := func(spec *corev1.ServiceSpec) { spec.ClusterIP = "10.96.0.77" }

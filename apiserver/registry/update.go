@@ -12,6 +12,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/admission/webhooks"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 )
@@ -23,8 +24,13 @@ func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Cha
 		return nil, err
 	}
 	if res.View != nil {
-		return r.updateView(ctx, res, ref, change)
+		return viewed{r, res}.update(ctx, ref, change)
 	}
+	return r.update(ctx, res, ref, change)
+}
+
+// update is Update of a resource that is not a view.
+func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
 	sub := res.Subresource(ref.Subresource)
 	switch {
 	case ref.Subresource == "":
@@ -81,7 +87,8 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if err := r.claim(ctx, next, cur, sub, claims); err != nil {
 		return nil, err
 	}
-	if errs := validateUpdate(res, next, cur, sub); len(errs) > 0 {
+	errs := webhooks.LateErrors(ctx, res, next, cur, sub)
+	if errs = append(errs, validateUpdate(res, next, cur, sub)...); len(errs) > 0 {
 		return nil, errInvalid(res, cur.GetName(), errs)
 	}
 	if err := r.admission.Validate(ctx, admitted); err != nil {
@@ -140,7 +147,7 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 // updateScale runs change on the object's Scale and applies the result to the object.
 func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref, change client.Change) (Object, error) {
 	ref.Subresource = ""
-	obj, err := r.Update(untracked(ctx), ref, func(cur Object) (Object, error) {
+	obj, err := r.update(webhooks.AsPart(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
 		old, err := managed.ScaleOf(res, as, cur)
 		if err != nil {
 			return nil, err
@@ -153,9 +160,16 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 		if !ok {
 			return nil, errBadRequest(fmt.Sprintf("scale takes a Scale of autoscaling/v1, not a %T", scale))
 		}
+		asked := r.request(ctx, admission.Update, res, "scale", s, old)
+		if err := r.webhooks.Mutate(ctx, asked); err != nil {
+			return nil, err
+		}
 		if s.Spec.Replicas < 0 {
 			return nil, apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), ref.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), s.Spec.Replicas, validation.IsNegativeErrorMsg)})
+		}
+		if err := r.webhooks.Validate(ctx, asked); err != nil {
+			return nil, err
 		}
 		next := cur.DeepCopyObject().(Object)
 		next.SetUID(s.UID)

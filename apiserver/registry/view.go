@@ -16,6 +16,9 @@ func shown(res *Resource, stored Object) Object {
 		return stored
 	}
 	obj := res.View.Show(stored)
+	if obj == stored {
+		return stored
+	}
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
 	return obj
 }
@@ -26,6 +29,9 @@ func Shown(res *Resource, e *store.Entry) (*store.Entry, error) {
 		return e, nil
 	}
 	obj := shown(res, e.Object)
+	if obj == e.Object {
+		return e, nil
+	}
 	data, err := json.Marshal(obj)
 	return &store.Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: data}, err
 }
@@ -45,29 +51,42 @@ func allShown(res *Resource, entries []*store.Entry) ([]*store.Entry, error) {
 	return out, nil
 }
 
-// createView creates the stored object of a view. The view's defaults and validation run first,
+// viewed is a resource that is a view, for writes.
+type viewed struct {
+	*Registry
+	res *Resource
+}
+
+// create creates the stored object of a view. The view's defaults and validation run first,
 // because their errors name the client's fields.
-func (r *Registry) createView(ctx context.Context, res *Resource, obj Object) (Object, error) {
+func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
+	res := v.res
+	if !res.Can("create") {
+		return nil, errCreation(res, obj.GetName())
+	}
 	if res.Default != nil {
 		res.Default(obj)
 	}
-	if res.Validate != nil {
+	ctx, late := v.hooks.Through(ctx, res, v.base(res))
+	if res.Validate != nil && !late {
 		if errs := res.Validate(obj, nil, ""); len(errs) > 0 {
 			return nil, errInvalid(res, nameOr(obj), errs)
 		}
 	}
-	stored, err := r.Create(ctx, res.View.Store(obj))
+	stored, err := v.Registry.create(ctx, v.base(res), res.View.Store(obj))
 	if err != nil {
 		return nil, err
 	}
 	return shown(res, stored), nil
 }
 
-// updateView runs change on the view of the stored object.
-func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref, change client.Change) (Object, error) {
-	sub := r.base(res).Subresource(ref.Subresource)
+// update runs change on the view of the stored object.
+func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
+	res := v.res
+	sub := v.base(res).Subresource(ref.Subresource)
 	scales := sub != nil && sub.Scale != nil
-	stored, err := r.Update(ctx, r.at(res, ref), func(cur Object) (Object, error) {
+	ctx, late := v.hooks.Through(ctx, res, v.base(res))
+	stored, err := v.Registry.update(ctx, v.base(res), ref, func(cur Object) (Object, error) {
 		if scales { // a Scale is the same in every view
 			return change(cur)
 		}
@@ -82,7 +101,7 @@ func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref
 		if res.Default != nil {
 			res.Default(next)
 		}
-		if res.Validate != nil {
+		if res.Validate != nil && !late {
 			if errs := res.Validate(next, old, ref.Subresource); len(errs) > 0 {
 				return nil, errInvalid(res, ref.Name, errs)
 			}
@@ -95,9 +114,11 @@ func (r *Registry) updateView(ctx context.Context, res *Resource, ref client.Ref
 	return shown(res, stored), nil
 }
 
-// deleteView deletes the stored object of a view.
-func (r *Registry) deleteView(ctx context.Context, res *Resource, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
-	last, err := r.Delete(ctx, r.at(res, ref), opts)
+// remove deletes the stored object of a view.
+func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
+	res := v.res
+	ctx, _ = v.hooks.Through(ctx, res, v.base(res))
+	last, err := v.Registry.remove(ctx, v.base(res), ref, opts)
 	if err != nil {
 		return nil, err
 	}

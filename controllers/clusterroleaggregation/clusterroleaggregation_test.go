@@ -29,7 +29,7 @@ func aggregate(name, label, of string) *rbacv1.ClusterRole {
 }
 
 // Aggregates, also of aggregates, follow their parts.
-func TestRulesFollowTheParts(t *testing.T) {
+func TestRulesFollowSelectedRoles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

@@ -15,7 +15,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// ended is Complete or Failed once the Job is; empty: it has not ended.
+// ended returns Complete or Failed for a Job that has ended, otherwise "".
 func ended(job *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
@@ -25,7 +25,7 @@ func ended(job *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// review takes what became of the Jobs into the status.
+// review updates the status: the Jobs that are active, and the last success.
 func (r *run) review(ro *round) {
 	s, known := &ro.cj.Status, map[types.UID]bool{}
 	for _, job := range ro.jobs {
@@ -50,7 +50,7 @@ func (r *run) review(ro *round) {
 	}
 }
 
-// lists reports whether the Job is in the list of active ones.
+// lists reports whether the status lists the Job as active.
 func (ro *round) lists(job types.UID) bool {
 	return slices.ContainsFunc(ro.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
 }
@@ -59,8 +59,7 @@ func (ro *round) unlist(job types.UID) {
 	ro.cj.Status.Active = slices.DeleteFunc(ro.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
 }
 
-// cleanUp deletes the oldest of the Jobs that have ended, beyond the limits of the two
-// histories.
+// cleanUp deletes the oldest ended Jobs beyond the limits of the two histories.
 func (r *run) cleanUp(ctx context.Context, ro *round) error {
 	if ro.cj.DeletionTimestamp != nil {
 		return nil
@@ -83,7 +82,7 @@ func (r *run) cleanUp(ctx context.Context, ro *round) error {
 	return errors.Join(errs...)
 }
 
-// byStart orders Jobs by when they started, those that have not last.
+// byStart orders Jobs by start time; Jobs that have not started come last.
 func byStart(a, b *batchv1.Job) int {
 	switch x, y := a.Status.StartTime, b.Status.StartTime; {
 	case x == nil && y != nil:
@@ -96,7 +95,7 @@ func byStart(a, b *batchv1.Job) int {
 	return cmp.Compare(a.Name, b.Name)
 }
 
-// delete deletes a Job; its pods follow.
+// delete deletes a Job; the garbage collector deletes its pods.
 func (r *run) delete(ctx context.Context, ro *round, job *batchv1.Job) error {
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: metav1.NewUIDPreconditions(string(job.UID)),

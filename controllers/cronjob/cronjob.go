@@ -1,11 +1,10 @@
 // Package cronjob creates the Jobs of each CronJob on its schedule.
 //
-//   - schedule: when the starts are, and which of them is due; pure functions.
-//   - active: which Jobs run, which have ended, and which of these are kept.
+//   - schedule: the times of the starts, and which of them is due; pure functions.
+//   - active: which Jobs are active, which have ended, and which of those are kept.
 //   - start: the Job of one start.
 //
-// A CronJob sleeps until its next start, or until the clock is set or the machine wakes up
-// (follow.Jumps).
+// Between starts a CronJob needs no work, unless the clock is set or the machine wakes up (follow.Jumps).
 package cronjob
 
 import (
@@ -79,18 +78,18 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	jobs *owned.Index[*batchv1.Job]
 
 	mu sync.Mutex // guards begun
 
-	// begun is when a CronJob got the schedule that it has, or the clock went back far.
+	// begun is when a CronJob got its current schedule, or when the clock went back far.
 	begun map[types.UID]time.Time
 }
 
-// onCronJob wakes the CronJob itself.
+// onCronJob wakes the CronJob.
 func (r *run) onCronJob(old, new client.Object) []follow.Key {
 	was, _ := old.(*batchv1.CronJob)
 	is, _ := new.(*batchv1.CronJob)
@@ -105,7 +104,7 @@ func (r *run) onCronJob(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// onJob keeps the index, and wakes the CronJob whose Job appears, ends, or goes away.
+// onJob updates the index, and wakes the CronJob whose Job appears, ends, or is deleted.
 func (r *run) onJob(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	r.jobs.Change(old, new)
 	was, _ := old.(*batchv1.Job)
@@ -113,7 +112,7 @@ func (r *run) onJob(ctx context.Context, old, new client.Object) ([]follow.Key, 
 	if was != nil && is != nil && ended(was) == ended(is) && controllerOf(was) == controllerOf(is) {
 		return nil, nil
 	}
-	none := func(*batchv1.CronJob) *metav1.LabelSelector { return nil } // a CronJob adopts no Job
+	none := func(*batchv1.CronJob) *metav1.LabelSelector { return nil } // a CronJob adopts no Jobs
 	return owned.Changed(ctx, r.deps.Client, kind, none, old, new)
 }
 
@@ -128,13 +127,13 @@ func controllerOf(job *batchv1.Job) types.UID {
 type round struct {
 	stored *batchv1.CronJob // as the API has it
 	cj     *batchv1.CronJob // a copy, whose status becomes the next one
-	jobs   []*batchv1.Job   // that it controls
+	jobs   []*batchv1.Job   // controlled by the CronJob
 	now    time.Time
-	since  time.Time // starts before it do not count
+	since  time.Time // earlier starts do not count
 }
 
-// reconcile is one sync of a CronJob: what became of its Jobs, the start that is due, the
-// history. It returns the time until the next start.
+// reconcile syncs a CronJob: its active Jobs, the start that is due, and its history. It returns the time until the
+// next start.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	ro, err := r.round(ctx, key)
 	if ro == nil || err != nil {
@@ -151,7 +150,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return again, r.cleanUp(ctx, ro)
 }
 
-// round reads the CronJob and its Jobs; nil if it is gone.
+// round reads the CronJob and its Jobs; nil if the CronJob is gone.
 func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	cj, err := client.Get[*batchv1.CronJob](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -180,8 +179,7 @@ func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	return ro, nil
 }
 
-// write stores the status if it has changed. It conflicts if the CronJob is not what the
-// sync began with.
+// write stores the status if it has changed. It conflicts if the CronJob has changed since the sync began.
 func (r *run) write(ctx context.Context, ro *round) error {
 	if equality.Semantic.DeepEqual(ro.cj.Status, ro.stored.Status) {
 		return nil

@@ -5,10 +5,12 @@ import (
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
+
+	"monopod/controllers/owned"
 )
 
 const (
-	// manyMissed is how many starts may be missed without a warning; it is upstream's.
+	// manyMissed is the number of missed starts above which the controller warns; it is upstream's.
 	manyMissed = 100
 	// smallStep is how far the clock may go back without a start being repeated, as in
 	// Debian's cron. A clock that went back further was wrong before: an edge device
@@ -16,7 +18,7 @@ const (
 	smallStep = 3 * time.Hour
 )
 
-// parse reads the schedule in the CronJob's zone, the process's own if it names none.
+// parse reads the schedule in the CronJob's time zone, by default that of the process.
 func parse(cj *batchv1.CronJob) (cron.Schedule, error) {
 	schedule, err := cron.ParseStandard(cj.Spec.Schedule)
 	if err != nil || cj.Spec.TimeZone == nil {
@@ -32,7 +34,7 @@ func parse(cj *batchv1.CronJob) (cron.Schedule, error) {
 	return schedule, nil
 }
 
-// base is the last start, or the creation.
+// base returns the time of the last start, or of the creation.
 func base(cj *batchv1.CronJob) time.Time {
 	if last := cj.Status.LastScheduleTime; last != nil {
 		return last.Time
@@ -40,8 +42,8 @@ func base(cj *batchv1.CronJob) time.Time {
 	return cj.CreationTimestamp.Time
 }
 
-// beginning is when the starts begin to count: begun unless the clock has gone back since,
-// or says that the last start is still to come; then it is now.
+// beginning returns the time after which starts count: begun, or now if the clock has gone back since then or the
+// last start is in the future.
 func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 	ahead := base(cj).Sub(now) > smallStep
 	if ahead && (begun.IsZero() || begun.After(now)) || begun.Sub(now) > smallStep {
@@ -50,23 +52,23 @@ func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 	return begun
 }
 
-// earliest is when the starts begin that are looked at: the last one, the creation, or
-// begun, and no more than startingDeadlineSeconds ago.
+// earliest returns the time after which starts may be due: the latest of the last start or the creation, begun, and
+// now minus startingDeadlineSeconds.
 func earliest(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 	since := base(cj)
 	if begun.After(since) || since.Sub(now) > smallStep {
 		since = begun
 	}
 	if n := cj.Spec.StartingDeadlineSeconds; n != nil {
-		if limit := now.Add(-time.Duration(*n) * time.Second); limit.After(since) {
+		if limit := now.Add(-owned.Seconds(*n)); limit.After(since) {
 			since = limit
 		}
 	}
 	return since
 }
 
-// due returns the last start after since and up to now, the zero time if there is none,
-// and how many there are, at most manyMissed+1; next is the start after now.
+// due returns the last start after since that is not after now, zero if there is none, and the number of these
+// starts, at most manyMissed+1. next is the first start after now.
 func due(schedule cron.Schedule, since, now time.Time) (last, next time.Time, count int) {
 	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
 		return dueEvery(every.Delay, since, now)
@@ -84,7 +86,7 @@ func due(schedule cron.Schedule, since, now time.Time) (last, next time.Time, co
 	return last, next, count
 }
 
-// dueEvery is due for "@every": starts are whole delays after since.
+// dueEvery is due for "@every": starts are multiples of delay after since.
 func dueEvery(delay time.Duration, since, now time.Time) (last, next time.Time, count int) {
 	n := max(0, now.Sub(since)/delay)
 	next = since.Add((n + 1) * delay)
@@ -94,10 +96,10 @@ func dueEvery(delay time.Duration, since, now time.Time) (last, next time.Time, 
 	return last, next, int(min(n, manyMissed+1))
 }
 
-// lastUpTo finds the last start up to now, if start is one: it bisects, since there may be
-// millions of them.
+// lastUpTo returns the last start that is not after now; start is one of them. It bisects, since there may be
+// millions.
 func lastUpTo(schedule cron.Schedule, start, now time.Time) time.Time {
-	low, high := start, now // the start after low is not after now, the one after high is
+	low, high := start, now // the start after low is not after now, the start after high is
 	if schedule.Next(low).After(now) {
 		return start
 	}

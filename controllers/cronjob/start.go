@@ -16,8 +16,8 @@ import (
 	"monopod/controllers/owned"
 )
 
-// startDue creates the Job of the last start that was missed or is due now. It returns
-// the time until the next start, 0 if there is none.
+// startDue creates the Job of the last start that was missed or is due now. It returns the time until the next start,
+// 0 if there is none.
 func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	spec := &ro.cj.Spec
 	if ro.cj.DeletionTimestamp != nil || spec.Suspend != nil && *spec.Suspend {
@@ -35,7 +35,7 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	schedule, err := parse(ro.cj)
 	if err != nil {
 		r.warn(ro, "UnparseableSchedule", "unparseable schedule: %q : %s", spec.Schedule, err)
-		return 0, nil // the change of the schedule wakes it
+		return 0, nil // a change of the schedule wakes it
 	}
 	last, next, missed := due(schedule, ro.since, ro.now)
 	var again time.Duration
@@ -51,11 +51,11 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	return again, r.start(ctx, ro, last)
 }
 
-// start creates the Job of a start, unless the start is too late or concurrencyPolicy
-// forbids it while other Jobs run.
+// start creates the Job of a start, unless the start is too late, or concurrencyPolicy forbids it because other Jobs
+// are active.
 func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 	spec, s := &ro.cj.Spec, &ro.cj.Status
-	if n := spec.StartingDeadlineSeconds; n != nil && ro.now.Sub(at) > time.Duration(*n)*time.Second {
+	if n := spec.StartingDeadlineSeconds; n != nil && ro.now.Sub(at) > owned.Seconds(*n) {
 		r.warn(ro, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
 		return nil
 	}
@@ -66,7 +66,7 @@ func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 		switch spec.ConcurrencyPolicy {
 		case batchv1.ForbidConcurrent:
 			r.normal(ro, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
-			return nil // the end of the Job wakes it
+			return nil // the end of the active Job wakes it
 		case batchv1.ReplaceConcurrent:
 			if err := r.replace(ctx, ro); err != nil {
 				return err
@@ -84,7 +84,7 @@ func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 	return nil
 }
 
-// replace deletes the Jobs that still run.
+// replace deletes the active Jobs.
 func (r *run) replace(ctx context.Context, ro *round) error {
 	for _, job := range ro.jobs {
 		if !ro.lists(job.UID) {
@@ -98,9 +98,9 @@ func (r *run) replace(ctx context.Context, ro *round) error {
 	return nil
 }
 
-// create creates the Job of a start. Its name holds the time, so that a start has one Job,
-// also if the process was killed before it could write that down. nil: another one has the
-// name, or the namespace is being deleted.
+// create creates the Job of a start. The Job's name contains the time, so that a start has one Job even if the
+// process was killed before it recorded the start. It returns nil if another object has the name or the namespace is
+// being deleted.
 func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job, error) {
 	made := jobFor(ro.cj, at)
 	name := made.Name
@@ -123,7 +123,7 @@ func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job
 	return nil, err
 }
 
-// jobFor is the Job of a start, named after the minutes since 1970.
+// jobFor returns the Job of a start, named after the minutes since 1970.
 func jobFor(cj *batchv1.CronJob, at time.Time) *batchv1.Job {
 	t := cj.Spec.JobTemplate.DeepCopy()
 	zone := time.UTC

@@ -1,8 +1,8 @@
-// Package daemonset keeps one pod of each DaemonSet on every node that it is for.
+// Package daemonset keeps one pod of each DaemonSet on every node that the DaemonSet selects.
 //
-//   - nodes: which nodes those are, and what a pod needs to get to its node.
-//   - view: what one sync knows of a DaemonSet, its nodes and pods.
-//   - manage: pods that are missing, and those that are too many or have ended.
+//   - nodes: which nodes a DaemonSet selects, and how its pods reach them.
+//   - view: the state of a DaemonSet, its nodes and pods during one sync.
+//   - manage: missing pods, surplus pods, and pods that have finished.
 //   - rolling: the steps of a rolling update.
 //   - status: the counts.
 package daemonset
@@ -34,8 +34,8 @@ const Component = "daemonset-controller"
 
 const (
 	kind     = "DaemonSet"
-	burst    = 250 // most pods made or deleted in one sync (upstream BurstReplicas)
-	parallel = 50  // requests at a time; upstream has as many as there are pods
+	burst    = 250 // maximum number of pods created or deleted in one sync (upstream BurstReplicas)
+	parallel = 50  // concurrent requests; upstream sends all at once
 )
 
 // Config of the controller.
@@ -87,7 +87,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	claims   owned.Claims[*corev1.Pod]
@@ -98,9 +98,8 @@ type run struct {
 	failures *owned.Failures
 }
 
-// reconcile is one sync of a DaemonSet: its revision, its pods, then its status. A
-// DaemonSet that is being deleted is left to the garbage collector, since its revisions
-// may be gone already.
+// reconcile syncs a DaemonSet: its revision, its pods, then its status. It leaves a DaemonSet that is being deleted
+// to the garbage collector, which may have deleted its revisions already.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	ds, err := client.Get[*appsv1.DaemonSet](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil && ds.DeletionTimestamp != nil {
@@ -111,7 +110,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
 	if err != nil || selector.Empty() {
-		return 0, nil // cannot be stored; trying again would not help
+		return 0, nil // the API rejects such a selector; a retry would not help
 	}
 	nodes, err := client.List[*corev1.Node](ctx, r.deps.Client, client.Selector{})
 	if err != nil {
@@ -132,9 +131,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return earliest(again, v.nextAvailable()), errors.Join(err, r.report(ctx, v))
 }
 
-// work does what one sync has to do with pods. A DaemonSet's pods are neither created nor
-// deleted without a look at what the API has: the index may not know yet of pods that are
-// older than the DaemonSet, since nothing orders what two watches send.
+// work creates and deletes pods. Before it does, it lists the pods in the API: the index may lack pods that are older
+// than the DaemonSet, since watches of different kinds are not ordered.
 func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time.Duration, error) {
 	if v.plan().empty() {
 		return 0, r.trim(ctx, v)
@@ -152,9 +150,9 @@ func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time
 	return again, errors.Join(err, r.trim(ctx, v))
 }
 
-// trim deletes old revisions. Those that pods have still count, but stay.
+// trim deletes old revisions. Revisions that pods still have are counted but not deleted.
 func (r *run) trim(ctx context.Context, v *view) error {
-	keep := 10 // as the API server defaults
+	keep := 10 // the API server's default
 	if limit := v.ds.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)
 	}
@@ -190,7 +188,7 @@ func (r *run) report(ctx context.Context, v *view) error {
 	return err
 }
 
-// earliest is the shorter of two waits; 0 is none.
+// earliest returns the shorter of two waits, where 0 means none.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

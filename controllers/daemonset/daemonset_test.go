@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -73,11 +72,7 @@ func within(t *testing.T, n int, test func(t *testing.T, c cluster)) {
 
 func (c cluster) ds() *appsv1.DaemonSet {
 	c.t.Helper()
-	ds, ok := apitest.Get[*appsv1.DaemonSet](c.API, "default", "d")
-	if !ok {
-		c.t.Fatal("the DaemonSet is gone")
-	}
-	return ds
+	return apitest.Existing[*appsv1.DaemonSet](c.API, "default", "d")
 }
 
 func (c cluster) change(f func(*appsv1.DaemonSet)) {
@@ -117,14 +112,7 @@ func (c cluster) bind(ready string) {
 // end finishes the deletion of the pods that are terminating.
 func (c cluster) end() {
 	c.t.Helper()
-	for _, p := range c.pods() {
-		if p.DeletionTimestamp != nil {
-			if _, err := c.Client.Delete(c.t.Context(), client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-				c.t.Fatal(err)
-			}
-		}
-	}
-	apitest.Settle(time.Second)
+	c.EndPods("default")
 }
 
 // want compares the pods as "n1:v1 n2:v2- n2:v1", sorted; - is a terminating one.
@@ -153,7 +141,7 @@ func (c cluster) wantStatus(what string, want appsv1.DaemonSetStatus) {
 	}
 }
 
-func TestAPodOnEveryNode(t *testing.T) {
+func TestOnePodPerNode(t *testing.T) {
 	within(t, 2, func(t *testing.T, c cluster) {
 		c.Create(daemon())
 		apitest.Settle(time.Second)
@@ -217,7 +205,7 @@ func TestSurplusAndFinishedPods(t *testing.T) {
 }
 
 // A pod that its node rejects is replaced at once, then after 1 s, 2 s, 4 s…
-func TestFailedPodsAreReplacedMoreAndMoreSlowly(t *testing.T) {
+func TestFailedPodsAreReplacedWithBackoff(t *testing.T) {
 	within(t, 1, func(t *testing.T, c cluster) {
 		c.Create(daemon())
 		apitest.Settle(100 * time.Millisecond)
@@ -276,7 +264,7 @@ func TestRollingUpdateInPlace(t *testing.T) {
 	})
 }
 
-func TestRollingUpdateAhead(t *testing.T) {
+func TestRollingUpdateWithSurge(t *testing.T) {
 	within(t, 2, func(t *testing.T, c cluster) {
 		c.Create(daemon(rolling("0", "1")))
 		apitest.Settle(time.Second)

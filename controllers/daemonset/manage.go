@@ -9,17 +9,17 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// plan is what is to be done with pods.
+// plan contains the pods to create and delete.
 type plan struct {
 	create []string      // on these nodes
 	delete []*corev1.Pod // too many, old, or finished
-	failed []*corev1.Pod // to be deleted, not too often
+	failed []*corev1.Pod // to be deleted after a backoff
 }
 
 func (p plan) empty() bool { return len(p.create)+len(p.delete)+len(p.failed) == 0 }
 
-// plan is what brings the pods nearer to what the DaemonSet asks for. A rolling update
-// goes on only if there is nothing else to do.
+// plan returns the next step towards the desired state. A rolling update continues only if there is nothing else to
+// do.
 func (v *view) plan() plan {
 	p := v.manage()
 	if p.empty() && v.ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
@@ -28,7 +28,7 @@ func (v *view) plan() plan {
 	return p
 }
 
-// manage finds nodes without a pod and pods without need, whatever their template.
+// manage finds nodes without a pod, and pods that should not exist, whatever their template.
 func (v *view) manage() plan {
 	var p plan
 	known := map[string]bool{}
@@ -40,7 +40,7 @@ func (v *view) manage() plan {
 		if known[node] {
 			continue
 		}
-		for _, pod := range on { // podgc ends those that are bound
+		for _, pod := range on { // podgc deletes bound pods of missing nodes
 			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
 				p.delete = append(p.delete, pod)
 			}
@@ -74,7 +74,7 @@ func (v *view) manageNode(p *plan, node *corev1.Node) {
 	}
 	switch {
 	case v.surges() && len(active) == 0 && run:
-		p.create = append(p.create, node.Name) // the ending pod is not waited for
+		p.create = append(p.create, node.Name) // the replacement does not wait for the terminating pod
 	case len(active) <= 1:
 	case v.surges():
 		p.delete = append(p.delete, v.surplus(active)...)
@@ -83,8 +83,8 @@ func (v *view) manageNode(p *plan, node *corev1.Node) {
 	}
 }
 
-// surplus are the pods of a node that it has too many of while a rolling update surges:
-// an old and a new one may be there as long as only the old one is ready.
+// surplus returns the pods to delete from a node with several. While a rolling update surges, an old and a new pod
+// may coexist as long as only the old one is available.
 func (v *view) surplus(active []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	var is, was *corev1.Pod

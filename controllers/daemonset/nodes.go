@@ -11,14 +11,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// fits reports whether a pod of a DaemonSet should be created on a node, and whether one
-// that is there may stay: a taint without NoExecute only keeps new ones away.
+// fits reports whether a DaemonSet should create a pod on a node, and whether an existing pod may stay there: a taint
+// without NoExecute only prevents new pods.
 func fits(ds *appsv1.DaemonSet, node *corev1.Node) (run, stay bool) {
 	spec := &ds.Spec.Template.Spec
 	if spec.NodeName != "" && spec.NodeName != node.Name {
 		return false, false
 	}
-	matches, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec}).Match(node) // an affinity with an error matches nothing, as upstream
+	matches, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec}).Match(node) // an invalid affinity matches nothing, as upstream
 	if !matches {
 		return false, false
 	}
@@ -33,8 +33,8 @@ func fits(ds *appsv1.DaemonSet, node *corev1.Node) (run, stay bool) {
 	return run, stay
 }
 
-// tolerations are those of a template, and those that every pod of a DaemonSet has, so
-// that the states of its node do not end it (upstream AddOrUpdateDaemonPodTolerations).
+// tolerations returns those of the template and those of all DaemonSet pods, with which pods stay on a node whatever
+// its conditions (upstream AddOrUpdateDaemonPodTolerations).
 func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	all := slices.Clone(spec.Tolerations)
 	add := func(effect corev1.TaintEffect, keys ...string) {
@@ -51,8 +51,8 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	return all
 }
 
-// only is a pod's affinity with one node instead of the nodes that it requires. The
-// scheduler binds the pod there. affinity may be nil, and is not changed.
+// only returns a pod's affinity with the required nodes replaced by one node, to which the scheduler then binds the
+// pod. affinity may be nil, and is not changed.
 func only(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	next := affinity.DeepCopy()
 	if next == nil {
@@ -67,7 +67,7 @@ func only(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	return next
 }
 
-// nodeOf is the node that a pod is on, or is to be bound to; empty: none is required.
+// nodeOf returns the node of a pod, or the one that its affinity requires; empty if there is neither.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

@@ -12,8 +12,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// carryOut creates and deletes pods, at most 250 each, and returns when a failed pod that
-// has to wait may be deleted.
+// carryOut creates and deletes at most 250 pods each. It returns the time until the next failed pod may be deleted.
 func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, error) {
 	var again time.Duration
 	for _, pod := range p.failed {
@@ -25,10 +24,10 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 		p.delete = append(p.delete, pod)
 	}
 	creates := p.create[:min(len(p.create), burst)]
-	_, err := owned.SlowStart(len(creates), func(i int) error {
+	_, err := owned.SlowStart(1, len(creates), func(i int) error {
 		_, err := r.control.Create(ctx, v.ds, r.podFor(v, creates[i]))
 		if owned.Ending(err) {
-			return nil // it ends with its namespace
+			return nil // the namespace is being deleted
 		}
 		return err
 	})
@@ -44,14 +43,14 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 	return again, errors.Join(append(errs, err)...)
 }
 
-// podFor is a new pod for a node.
+// podFor returns a new pod for a node.
 func (r *run) podFor(v *view, node string) *corev1.Pod {
 	pod := owned.NewPod(v.ds, r.claims.Ref(v.ds), &v.ds.Spec.Template)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] = v.hash()
-	if generation := v.ds.Annotations[generationLabel]; generation != "" {
+	if generation := v.ds.Annotations[generationAnnotation]; generation != "" {
 		pod.Labels[podGenerationLabel] = generation
 	}
 	pod.Spec.Tolerations = tolerations(&pod.Spec)

@@ -1,17 +1,16 @@
 package daemonset
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/follow"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -20,12 +19,7 @@ import (
 // pod of the newest template on each node, whatever happened before.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
-	for seed := range 5 {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed)) })
-		})
-	}
+	apitest.Seeds(t, 5, randomSequence)
 }
 
 // world is a cluster to which random things happen.
@@ -33,7 +27,6 @@ type world struct {
 	cluster
 	rng   *rand.Rand
 	image int
-	stop  func()
 }
 
 func randomSequence(t *testing.T, seed uint64) {
@@ -41,27 +34,14 @@ func randomSequence(t *testing.T, seed uint64) {
 	api.Events.Watch()
 	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1))}
 	deps := api.Deps()
-	start := func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- New(deps, &api.Events, Config{}).Run(ctx) }()
-		w.stop = func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	start()
-	defer func() { w.stop() }()
+	restart := api.Restarting(func() follow.Controller { return New(deps, &api.Events, Config{}) })
 	for i := range 4 {
 		api.Create(apitest.Node(fmt.Sprint("n", i)))
 	}
 	api.Create(daemon())
 	for range 60 {
 		if w.rng.IntN(10) == 0 {
-			w.stop()
-			start()
+			restart()
 		} else {
 			w.act()
 		}

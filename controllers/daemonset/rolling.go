@@ -2,15 +2,15 @@ package daemonset
 
 import corev1 "k8s.io/api/core/v1"
 
-// pair are the pods of a node that are not being deleted. Two of one kind are not ok: they
-// are left to manage.
+// pair contains the pods of a node that are not being deleted. ok is false if several have the same template: manage
+// handles them.
 type pair struct {
 	node    string
-	is, was *corev1.Pod // of the template, and of another one
+	is, was *corev1.Pod // with the current template, and with another one
 	ok      bool
 }
 
-// pairs are those of the nodes that may have pods, by name.
+// pairs returns those of the selected nodes, by name.
 func (v *view) pairs() []pair {
 	var out []pair
 	for _, node := range v.nodes {
@@ -43,7 +43,7 @@ func (v *view) pair(node string, on []*corev1.Pod) pair {
 	return p
 }
 
-// roll is one step of a rolling update.
+// roll returns one step of a rolling update.
 func (v *view) roll() plan {
 	unavailable, surge := v.limits()
 	if surge == 0 {
@@ -52,8 +52,7 @@ func (v *view) roll() plan {
 	return v.rollAhead(surge)
 }
 
-// rollInPlace deletes old pods: all that are not available, and of the others as many as
-// the limit allows.
+// rollInPlace deletes old pods: all unavailable ones, and as many available ones as maxUnavailable allows.
 func (v *view) rollInPlace(limit int) plan {
 	var p plan
 	var candidates []*corev1.Pod
@@ -77,8 +76,8 @@ func (v *view) rollInPlace(limit int) plan {
 	return p
 }
 
-// rollAhead creates new pods beside old ones, beside those that are available on as many
-// nodes as the limit allows, and deletes an old pod when its new one is available.
+// rollAhead creates new pods on nodes with old ones: on every node whose old pod is unavailable, and on as many
+// others as maxSurge allows. It deletes an old pod when the new one is available.
 func (v *view) rollAhead(limit int) plan {
 	var p plan
 	var candidates []string

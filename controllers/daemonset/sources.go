@@ -17,7 +17,7 @@ import (
 
 func selectorOf(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Selector }
 
-// onDaemonSet wakes the DaemonSet itself, and forgets what failed before its change.
+// onDaemonSet wakes the DaemonSet, and forgets failures from before its change.
 func (r *run) onDaemonSet(old, new client.Object) []follow.Key {
 	if new == nil {
 		r.failures.Forget(old.GetUID(), math.MaxInt64)
@@ -27,8 +27,8 @@ func (r *run) onDaemonSet(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// onPod and onRevision keep the indexes, and wake the DaemonSets that own the object,
-// owned it, or may adopt it. They may be called again after an error.
+// onPod and onRevision update the indexes, and wake the DaemonSets that own the object, owned it, or may adopt it.
+// They may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	r.pods.Change(old, new)
 	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
@@ -39,8 +39,7 @@ func (r *run) onRevision(ctx context.Context, old, new client.Object) ([]follow.
 	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
 }
 
-// onNode wakes the DaemonSets that the change of a node concerns: those that should run
-// there now, or no longer. Heartbeats concern none.
+// onNode wakes the DaemonSets that now select the node, or no longer do. Heartbeats wake none.
 func (r *run) onNode(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	was, _ := old.(*corev1.Node)
 	is, _ := new.(*corev1.Node)

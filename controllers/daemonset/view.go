@@ -14,11 +14,11 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// generationLabel is a pod's template generation: the number that the API server counts
-// in the DaemonSet's annotation. Older versions of Kubernetes had no hash.
-const generationLabel = appsv1.DeprecatedTemplateGeneration
+// generationAnnotation is the annotation of a DaemonSet in which the API server counts the generations of its template.
+// Older versions of Kubernetes identify templates by it instead of a hash.
+const generationAnnotation = appsv1.DeprecatedTemplateGeneration
 
-// podGenerationLabel is the label of pods for it.
+// podGenerationLabel is the label of pods with that number.
 const podGenerationLabel = "pod-template-generation"
 
 // view is the state of a DaemonSet during one sync.
@@ -26,17 +26,17 @@ type view struct {
 	ds      *appsv1.DaemonSet // shared
 	history revisions.History
 	nodes   []*corev1.Node           // by name
-	pods    map[string][]*corev1.Pod // by node, the one that counts first
+	pods    map[string][]*corev1.Pod // by node, the pod that counts in the status first
 	now     time.Time
 
-	current map[string]bool // hashes of the template
+	current map[string]bool // hashes of the current template
 }
 
 func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod, now time.Time) *view {
 	v := &view{ds: ds, history: history, nodes: nodes, now: now, current: map[string]bool{}}
 	slices.SortFunc(v.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	v.current[v.hash()] = true
-	for _, r := range history.Others { // adopted ones of the same template
+	for _, r := range history.Others { // adopted revisions may have the same template
 		if hash := r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && revisions.Same(r, history.Current.Data.Raw, &ds.Spec.Template) {
 			v.current[hash] = true
 		}
@@ -45,7 +45,7 @@ func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.No
 	return v
 }
 
-// place replaces the view's pods.
+// place sets the view's pods.
 func (v *view) place(pods []*corev1.Pod) {
 	v.pods = map[string][]*corev1.Pod{}
 	for _, p := range pods {
@@ -58,7 +58,7 @@ func (v *view) place(pods []*corev1.Pod) {
 	}
 }
 
-// compare puts bound pods first, then the older ones.
+// compare orders bound pods before unbound ones, then by age, oldest first.
 func compare(a, b *corev1.Pod) int {
 	unbound := func(p *corev1.Pod) int {
 		if p.Spec.NodeName == "" {
@@ -74,7 +74,7 @@ func (v *view) hash() string {
 	return v.history.Current.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]
 }
 
-// hashes are those of the pods.
+// hashes returns the hashes of the existing pods.
 func (v *view) hashes() map[string]bool {
 	all := map[string]bool{}
 	for _, on := range v.pods {
@@ -90,7 +90,7 @@ func (v *view) updated(p *corev1.Pod) bool {
 	if hash := p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && v.current[hash] {
 		return true
 	}
-	generation := v.ds.Annotations[generationLabel]
+	generation := v.ds.Annotations[generationAnnotation]
 	return generation != "" && p.Labels[podGenerationLabel] == generation
 }
 
@@ -100,12 +100,12 @@ func (v *view) available(p *corev1.Pod) bool {
 	return ready && wait <= 0
 }
 
-// nextAvailable is the shortest time until a ready pod becomes available; 0 if none will.
+// nextAvailable returns the shortest time until a ready pod becomes available; 0 if none will.
 func (v *view) nextAvailable() time.Duration {
 	return podstate.NextAvailable(slices.Concat(slices.Collect(maps.Values(v.pods))...), v.ds.Spec.MinReadySeconds, v.now)
 }
 
-// desired is how many nodes should run a pod.
+// desired returns the number of nodes that should run a pod.
 func (v *view) desired() int {
 	n := 0
 	for _, node := range v.nodes {
@@ -116,8 +116,8 @@ func (v *view) desired() int {
 	return n
 }
 
-// limits are how many nodes a rolling update may leave without an available pod, and on
-// how many it may have a second one. Percentages of the nodes are rounded up.
+// limits returns on how many nodes a rolling update may leave no available pod, and on how many it may create a
+// second one. Percentages of the nodes are rounded up.
 func (v *view) limits() (unavailable, surge int) {
 	if rolling := v.ds.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		all := v.desired()
@@ -135,12 +135,12 @@ func scaled(of *intstr.IntOrString, all int) int {
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(of, all, true)
 	if err != nil {
-		return 0 // cannot be stored
+		return 0 // the API rejects such a value
 	}
 	return n
 }
 
-// surges reports whether a rolling update creates the new pod of a node first.
+// surges reports whether a rolling update creates a node's new pod before it deletes the old one.
 func (v *view) surges() bool {
 	s := v.ds.Spec.UpdateStrategy
 	return s.Type == appsv1.RollingUpdateDaemonSetStrategyType && s.RollingUpdate != nil && scaled(s.RollingUpdate.MaxSurge, 100) > 0

@@ -16,9 +16,8 @@ import (
 	"monopod/controllers/owned"
 )
 
-// create makes the new ReplicaSet, as large as there is room for. If its name is taken
-// by a ReplicaSet that is not it, the Deployment's collisionCount grows and ro.new stays
-// nil: the next sync tries another name.
+// create creates the new ReplicaSet with as many replicas as the surge allows. If another object has its name, create
+// increments the Deployment's collisionCount and leaves ro.new nil; the next sync tries another name.
 func (r *run) create(ctx context.Context, ro *rollout) error {
 	rs, err := newReplicaSet(ro.d)
 	if err != nil {
@@ -42,7 +41,7 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 	case apierrors.IsAlreadyExists(err):
 		return r.taken(ctx, ro, name)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return nil // it ends with its namespace
+		return nil // the namespace is being deleted
 	}
 	text := fmt.Sprintf("Failed to create new replica set %q: %v", name, err)
 	ro.noteFailed(text, r.deps.Clock.Now())
@@ -50,8 +49,8 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 	return err
 }
 
-// taken finds out whose the name of the new ReplicaSet is. It is the Deployment's own
-// one if it was created by a sync that was cut off, and is not seen yet.
+// taken handles a name that is in use. If the object is the Deployment's own ReplicaSet, created by an interrupted
+// sync and not in the index yet, it becomes ro.new; otherwise collisionCount is incremented.
 func (r *run) taken(ctx context.Context, ro *rollout, name string) error {
 	rs, err := client.Get[*appsv1.ReplicaSet](ctx, r.deps.Client, ro.d.Namespace, name)
 	if err != nil {
@@ -71,8 +70,8 @@ func (r *run) taken(ctx context.Context, ro *rollout, name string) error {
 	return nil
 }
 
-// newReplicaSet is a ReplicaSet of the Deployment's template, told from others by a hash
-// in its name, labels, selector and template.
+// newReplicaSet returns a ReplicaSet with the Deployment's template. A hash in its name, labels, selector and
+// template distinguishes it from others.
 func newReplicaSet(d *appsv1.Deployment) (*appsv1.ReplicaSet, error) {
 	hash, err := hashOf(&d.Spec.Template, d.Status.CollisionCount)
 	if err != nil {
@@ -97,9 +96,8 @@ func withHash(labels map[string]string, hash string) map[string]string {
 	return next
 }
 
-// hashOf is the pod-template-hash. It only names what is new: an existing ReplicaSet is
-// recognized by its template, so that another version of Kubernetes, which hashes in
-// another way, can take over.
+// hashOf computes the pod-template-hash. The hash only names new ReplicaSets; existing ones are recognized by their
+// template, so that a version of Kubernetes with another hash function can take over.
 func hashOf(template *corev1.PodTemplateSpec, collisions *int32) (string, error) {
 	text, err := json.Marshal(template)
 	return owned.Hash(text, collisions), err

@@ -1,10 +1,10 @@
-// Package deployment rolls out the pod template of each Deployment: every template
-// gets a ReplicaSet, and replicas move from the old ones to the new one.
+// Package deployment rolls out the pod template of each Deployment: it creates a ReplicaSet for every template and
+// moves replicas from the old ReplicaSets to the new one.
 //
-//   - rollout: what one sync knows of a Deployment and its ReplicaSets.
+//   - rollout: the state of a Deployment and its ReplicaSets during one sync.
 //   - strategy: the steps of a rolling update, of Recreate, and of scaling.
-//   - sizes: how many replicas each ReplicaSet should have; pure functions.
-//   - create: the new ReplicaSet, its hash, and collisions of names.
+//   - sizes: the desired replicas of each ReplicaSet; pure functions.
+//   - create: the new ReplicaSet, its hash, and name collisions.
 //   - revision: the annotations that kubectl rollout reads.
 //   - rollback: the annotation with which old clients undo a rollout.
 //   - status: counts, conditions, and the progress deadline.
@@ -76,15 +76,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	claims owned.Claims[*appsv1.ReplicaSet]
 	sets   *owned.Index[*appsv1.ReplicaSet]
 }
 
-// reconcile is one sync of a Deployment: one step of its rollout, then its status.
-// The ReplicaSets report what the step led to, which wakes the Deployment for the next.
+// reconcile makes one step of a Deployment's rollout and then updates its status. The ReplicaSets report the result
+// of the step in their statuses, which wakes the Deployment for the next step.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	d, err := client.Get[*appsv1.Deployment](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -95,7 +95,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
-		return 0, nil // cannot be stored; trying again would not help
+		return 0, nil // the API rejects such a selector; a retry would not help
 	}
 	sets, err := r.claims.Of(ctx, d, selector, r.sets.OfOrOrphan(d))
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return untilDeadline(ro.d, now), errors.Join(err, r.report(ctx, ro))
 }
 
-// step brings the ReplicaSets one step nearer to what the Deployment asks for.
+// step moves the ReplicaSets one step towards the desired state.
 func (r *run) step(ctx context.Context, ro *rollout) error {
 	d := ro.d
 	if d.DeletionTimestamp != nil {

@@ -85,11 +85,7 @@ func start(t *testing.T, api *apitest.API, c client.Client) {
 
 func (c cluster) web() *appsv1.Deployment {
 	c.t.Helper()
-	d, ok := apitest.Get[*appsv1.Deployment](c.API, "default", "web")
-	if !ok {
-		c.t.Fatal("the Deployment is gone")
-	}
-	return d
+	return apitest.Existing[*appsv1.Deployment](c.API, "default", "web")
 }
 
 func (c cluster) change(f func(*appsv1.Deployment)) {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,12 +31,7 @@ import (
 // rest.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
-	for seed := range 5 {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed)) })
-		})
-	}
+	apitest.Seeds(t, 5, randomSequence)
 }
 
 func randomSequence(t *testing.T, seed uint64) {

@@ -11,15 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations of ReplicaSets, and the first one of Deployments, too.
+// Annotations of ReplicaSets. Deployments have the revision, too.
 const (
 	revisionAnnotation        = "deployment.kubernetes.io/revision"
-	historyAnnotation         = "deployment.kubernetes.io/revision-history" // revisions it had before, separated by commas
-	desiredReplicasAnnotation = "deployment.kubernetes.io/desired-replicas" // of the Deployment when the ReplicaSet was last scaled
-	maxReplicasAnnotation     = "deployment.kubernetes.io/max-replicas"     // those and the surge
+	historyAnnotation         = "deployment.kubernetes.io/revision-history" // its earlier revisions, separated by commas
+	desiredReplicasAnnotation = "deployment.kubernetes.io/desired-replicas" // the Deployment's replicas when the ReplicaSet was last scaled
+	maxReplicasAnnotation     = "deployment.kubernetes.io/max-replicas"     // the same plus the surge
 	rollbackAnnotation        = "deprecated.deployment.rollback.to"
 
-	maxHistory = 2000 // characters of historyAnnotation (upstream maxRevHistoryLengthInChars)
+	maxHistory = 2000 // maximum length of historyAnnotation in characters (upstream maxRevHistoryLengthInChars)
 )
 
 // copied reports whether an annotation of a Deployment is copied to its new ReplicaSet.
@@ -32,7 +32,7 @@ func copied(key string) bool {
 	return true
 }
 
-// revisionOf is the revision of a ReplicaSet; 0 if it has none, or one that is no number.
+// revisionOf returns the revision of a ReplicaSet; 0 if it has none or an invalid one.
 func revisionOf(rs *appsv1.ReplicaSet) int64 {
 	n, err := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
 	if err != nil {
@@ -41,7 +41,7 @@ func revisionOf(rs *appsv1.ReplicaSet) int64 {
 	return n
 }
 
-// nextRevision is one more than any old ReplicaSet has.
+// nextRevision returns the highest revision of the old ReplicaSets plus 1.
 func (ro *rollout) nextRevision() int64 {
 	last := int64(0)
 	for _, rs := range ro.old {
@@ -50,9 +50,8 @@ func (ro *rollout) nextRevision() int64 {
 	return last + 1
 }
 
-// annotated are the annotations that the new ReplicaSet should have: the Deployment's,
-// and the revision, unless it has a later one. A revision that it had before goes to
-// its history. Annotations that only the ReplicaSet has stay.
+// annotated returns the annotations that the new ReplicaSet should have: its own, the Deployment's, and the revision
+// unless it already has a higher one. Its previous revision is appended to its history.
 func annotated(d *appsv1.Deployment, rs *appsv1.ReplicaSet, revision int64) map[string]string {
 	next := maps.Clone(rs.Annotations)
 	if next == nil {
@@ -74,7 +73,7 @@ func annotated(d *appsv1.Deployment, rs *appsv1.ReplicaSet, revision int64) map[
 	return next
 }
 
-// withHistory appends a revision and drops the first ones that it has no room for.
+// withHistory appends a revision and drops the oldest ones beyond maxHistory.
 func withHistory(history, revision string) string {
 	if history == "" {
 		return revision
@@ -86,14 +85,14 @@ func withHistory(history, revision string) string {
 	return strings.Join(all, ",")
 }
 
-// noteScale notes on a ReplicaSet what its size was computed from.
+// noteScale records on a ReplicaSet the replicas and the maximum of the Deployment that its size was computed from.
 func noteScale(d *appsv1.Deployment, rs *appsv1.ReplicaSet) {
 	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, desiredReplicasAnnotation, strconv.Itoa(int(desired(d))))
 	metav1.SetMetaDataAnnotation(&rs.ObjectMeta, maxReplicasAnnotation, strconv.Itoa(int(most(d))))
 }
 
-// keepRevision brings annotations and minReadySeconds of the Deployment to its new
-// ReplicaSet, if that exists, and its revision to the Deployment.
+// keepRevision copies annotations and minReadySeconds of the Deployment to its new ReplicaSet, if that exists, and
+// the ReplicaSet's revision to the Deployment.
 func (r *run) keepRevision(ctx context.Context, ro *rollout) error {
 	if ro.new == nil {
 		return nil

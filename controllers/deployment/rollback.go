@@ -12,16 +12,16 @@ import (
 	"monopod/apiserver/client"
 )
 
-// rollbackTo is the revision that the annotation of old clients asks for, 0 for the one
-// before the last; false: none.
+// rollbackTo returns the revision that the annotation of old clients requests, 0 for the previous one; false if there
+// is no request.
 func rollbackTo(d *appsv1.Deployment) (int64, bool) {
 	n, err := strconv.ParseInt(d.Annotations[rollbackAnnotation], 10, 64)
 	return n, err == nil
 }
 
-// rollback gives the Deployment the template and the annotations of a ReplicaSet, in place
-// of the annotation that asks for it. It is what spec.rollbackTo of extensions/v1beta1
-// has become; kubectl rollout undo writes the template itself.
+// rollback gives the Deployment the template and the annotations of a ReplicaSet, and removes the annotation that
+// requests it. The annotation replaced spec.rollbackTo of extensions/v1beta1; kubectl rollout undo writes the
+// template itself.
 func (r *run) rollback(ctx context.Context, ro *rollout, revision int64) error {
 	if revision == 0 {
 		if revision = ro.lastRevision(); revision == 0 {
@@ -46,7 +46,7 @@ func (r *run) rollback(ctx context.Context, ro *rollout, revision int64) error {
 	return err
 }
 
-// lastRevision is the second highest one; 0: there is none.
+// lastRevision returns the second highest revision; 0 if there is none.
 func (ro *rollout) lastRevision() int64 {
 	var all []int64
 	for _, rs := range ro.all() {
@@ -59,7 +59,7 @@ func (ro *rollout) lastRevision() int64 {
 	return max(all[len(all)-2], 0)
 }
 
-// rolledBack removes the annotation, and takes over what a ReplicaSet has; nil: nothing.
+// rolledBack removes the annotation and takes over template and annotations of a ReplicaSet, if rs is not nil.
 func (r *run) rolledBack(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet) error {
 	_, err := client.Update(ctx, r.deps.Client, ro.stored, "", func(cur *appsv1.Deployment) error {
 		if cur.UID != ro.stored.UID || cur.Generation != ro.stored.Generation {

@@ -10,20 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// rollout is what one sync knows of a Deployment.
+// rollout is the state of a Deployment during one sync.
 type rollout struct {
 	stored *appsv1.Deployment // as it was read; shared
-	d      *appsv1.Deployment // a copy, whose status the sync changes and writes at its end
+	d      *appsv1.Deployment // a copy; the sync changes its status and writes it at the end
 
-	old []*appsv1.ReplicaSet // of other templates, oldest first
-	new *appsv1.ReplicaSet   // of the Deployment's template; nil: there is none yet
+	old []*appsv1.ReplicaSet // with other templates, oldest first
+	new *appsv1.ReplicaSet   // with the Deployment's template; nil: does not exist yet
 
-	rolls    bool   // whether progress is expected: neither paused, nor only scaled
-	revision string // to be written to the Deployment; empty: not known
+	rolls    bool   // progress is expected: the Deployment is neither paused nor only scaled
+	revision string // to be written to the Deployment; empty: unknown
 }
 
-// newRollout finds out which of a Deployment's ReplicaSets are old and which is the new
-// one: the oldest with its template, if there are several.
+// newRollout divides a Deployment's ReplicaSets into old ones and the new one. If several have its template, the
+// oldest of them is the new one.
 func newRollout(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *rollout {
 	ro := &rollout{stored: d, d: d.DeepCopy()}
 	slices.SortFunc(sets, compareAges)
@@ -37,7 +37,7 @@ func newRollout(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *rollout {
 	return ro
 }
 
-// all are the ReplicaSets, the new one last.
+// all returns the ReplicaSets, the new one last.
 func (ro *rollout) all() []*appsv1.ReplicaSet {
 	if ro.new == nil {
 		return slices.Clone(ro.old)
@@ -45,10 +45,10 @@ func (ro *rollout) all() []*appsv1.ReplicaSet {
 	return append(slices.Clone(ro.old), ro.new)
 }
 
-// active are those with replicas.
+// active returns the ReplicaSets with replicas.
 func (ro *rollout) active() []*appsv1.ReplicaSet { return active(ro.all()) }
 
-// put replaces a ReplicaSet by what it has become.
+// put replaces a ReplicaSet by its updated version.
 func (ro *rollout) put(rs *appsv1.ReplicaSet) {
 	if ro.new != nil && ro.new.UID == rs.UID {
 		ro.new = rs
@@ -71,12 +71,12 @@ func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	return slices.DeleteFunc(slices.Clone(sets), func(rs *appsv1.ReplicaSet) bool { return size(rs) == 0 })
 }
 
-// compareAges puts the older first, and of two as old the one whose name comes first.
+// compareAges orders by age, oldest first, then by name.
 func compareAges(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// sameTemplate compares templates without the hash that tells ReplicaSets apart.
+// sameTemplate compares templates without the pod-template-hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	x, y := *a, *b
 	x.Labels, y.Labels = maps.Clone(x.Labels), maps.Clone(y.Labels)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// desired is spec.replicas, which the API server defaults to 1.
+// desired returns spec.replicas, which the API server defaults to 1.
 func desired(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1
@@ -18,7 +18,7 @@ func desired(d *appsv1.Deployment) int32 {
 	return *d.Spec.Replicas
 }
 
-// size is how many replicas a ReplicaSet is to have.
+// size returns the desired replicas of a ReplicaSet.
 func size(rs *appsv1.ReplicaSet) int32 {
 	switch {
 	case rs == nil:
@@ -29,18 +29,17 @@ func size(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-// present is how many pods of a ReplicaSet exist or are to: one that it no longer
-// wants counts until the ReplicaSet reports that it was deleted. Upstream does not
-// wait for that and can exceed the surge for a moment.
+// present returns how many pods of a ReplicaSet exist or will be created. A surplus pod counts until the ReplicaSet
+// reports that it is deleted. Upstream does not wait for that and can exceed the surge for a moment.
 func present(rs *appsv1.ReplicaSet) int32 { return max(size(rs), rs.Status.Replicas) }
 
-// unreported reports whether a status is not yet about the current spec of its
-// ReplicaSet, which may still create pods of the size that it had before.
+// unreported reports whether a ReplicaSet has not observed its current spec. It may still create pods for its
+// previous size.
 func unreported(sets []*appsv1.ReplicaSet) bool {
 	return slices.ContainsFunc(sets, func(rs *appsv1.ReplicaSet) bool { return rs.Status.ObservedGeneration < rs.Generation })
 }
 
-// available is how many replicas of a ReplicaSet are available and will be kept.
+// available returns how many available replicas of a ReplicaSet are within its desired size.
 func available(rs *appsv1.ReplicaSet) int32 {
 	if rs == nil {
 		return 0
@@ -55,9 +54,9 @@ func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) (total in
 	return total
 }
 
-// limits are maxSurge, rounded up, and maxUnavailable, rounded down and at most all
-// replicas. If both come to nothing one replica may be unavailable, so that a rollout
-// can move (upstream ResolveFenceposts). Recreate has neither.
+// limits returns maxSurge, rounded up, and maxUnavailable, rounded down and at most all replicas. If both are 0, one
+// replica may be unavailable, so that a rollout can make progress (upstream ResolveFenceposts). For Recreate both are
+// 0.
 func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	rolling := d.Spec.Strategy.RollingUpdate
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || rolling == nil {
@@ -71,7 +70,7 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	return surge, min(unavailable, n)
 }
 
-// part is a number, or a percentage of n; 0 for one that cannot be read.
+// part returns a number, or a percentage of n; 0 if it is invalid.
 func part(of *intstr.IntOrString, n int32, up bool) int32 {
 	value, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(of, intstr.FromInt32(0)), int(n), up)
 	if err != nil {
@@ -80,20 +79,20 @@ func part(of *intstr.IntOrString, n int32, up bool) int32 {
 	return int32(min(value, math.MaxInt32))
 }
 
-// most is how many pods a Deployment may have at a time.
+// most returns the maximum number of pods: replicas plus surge.
 func most(d *appsv1.Deployment) int32 {
 	surge, _ := limits(d)
 	return int32(min(int64(desired(d))+int64(surge), math.MaxInt32))
 }
 
-// fewest is how many pods must be available.
+// fewest returns the minimum number of available pods.
 func fewest(d *appsv1.Deployment) int32 {
 	_, unavailable := limits(d)
 	return desired(d) - unavailable
 }
 
-// grown is the size of the new ReplicaSet, nil if there is none yet: what the Deployment
-// asks for, as far as the surge leaves room once the old ones have reported.
+// grown returns the size to which the new ReplicaSet, nil if it does not exist yet, can grow: the Deployment's
+// replicas, limited by the surge. It does not grow before the old ReplicaSets have observed their sizes.
 func grown(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) int32 {
 	now, want := size(new), desired(d)
 	if now >= want {
@@ -109,15 +108,14 @@ func grown(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaSe
 	return now + min(max(room, 0), want-now)
 }
 
-// shrunk are the sizes of the old ReplicaSets, which are in the order of their age:
-// first those of their replicas go that are not available, then as many more as the
-// limit of unavailable ones lets go.
+// shrunk returns the sizes to which the old ReplicaSets, oldest first, can shrink: first by their unavailable
+// replicas, then by available ones as far as maxUnavailable allows.
 func shrunk(d *appsv1.Deployment, old []*appsv1.ReplicaSet, new *appsv1.ReplicaSet) []int32 {
 	sizes := make([]int32, len(old))
 	for i, rs := range old {
 		sizes[i] = size(rs)
 	}
-	// The unavailable replicas of the new ReplicaSet may need the whole limit.
+	// The new ReplicaSet's unavailable replicas may use up all of maxUnavailable.
 	spare := sum(old, size) + available(new) - fewest(d)
 	if spare <= 0 {
 		return sizes
@@ -136,10 +134,9 @@ func shrunk(d *appsv1.Deployment, old []*appsv1.ReplicaSet, new *appsv1.ReplicaS
 	return sizes
 }
 
-// proportional are the sizes of active ReplicaSets if a Deployment is scaled while it
-// has several, in the order of active: each gets its share of what is added or removed,
-// the largest also what rounding leaves over. Of two as large the newer grows and the
-// older shrinks first.
+// proportional returns the sizes of the active ReplicaSets, in their order, when a Deployment is scaled while it has
+// several. Each gets its share of the change, and the largest also gets the rounding difference. Among equal sizes
+// the newer ReplicaSet grows first and the older one shrinks first.
 func proportional(d *appsv1.Deployment, active []*appsv1.ReplicaSet) []int32 {
 	allowed := int32(0)
 	if desired(d) > 0 {
@@ -178,9 +175,8 @@ func proportional(d *appsv1.Deployment, active []*appsv1.ReplicaSet) []int32 {
 	return sizes
 }
 
-// share is by how much a ReplicaSet changes when its Deployment is scaled: it keeps its
-// part of the pods that there could be when it was last scaled, which an annotation
-// says, or else of those there are.
+// share returns by how much a ReplicaSet's size changes when its Deployment is scaled. It keeps its fraction of the
+// maximum number of pods when it was last scaled, according to its annotation, or else of the existing pods.
 func share(d *appsv1.Deployment, rs *appsv1.ReplicaSet) int32 {
 	if desired(d) == 0 {
 		return -size(rs)
@@ -195,8 +191,7 @@ func share(d *appsv1.Deployment, rs *appsv1.ReplicaSet) int32 {
 	return int32(math.Round(float64(size(rs))*float64(most(d))/float64(before))) - size(rs)
 }
 
-// rescaled reports whether the Deployment was scaled since one of its active
-// ReplicaSets was.
+// rescaled reports whether the Deployment was scaled after one of its active ReplicaSets was.
 func rescaled(d *appsv1.Deployment, active []*appsv1.ReplicaSet) bool {
 	return slices.ContainsFunc(active, func(rs *appsv1.ReplicaSet) bool {
 		n, err := strconv.ParseInt(rs.Annotations[desiredReplicasAnnotation], 10, 32)
@@ -204,7 +199,7 @@ func rescaled(d *appsv1.Deployment, active []*appsv1.ReplicaSet) bool {
 	})
 }
 
-// saturated reports whether the new ReplicaSet has all replicas, and all are available.
+// saturated reports whether the new ReplicaSet has all desired replicas and all are available.
 func saturated(d *appsv1.Deployment, new *appsv1.ReplicaSet) bool {
 	return new != nil && new.Annotations[desiredReplicasAnnotation] == strconv.Itoa(int(desired(d))) &&
 		size(new) == desired(d) && new.Status.AvailableReplicas == desired(d)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of the condition Progressing, upstream's.
+// Reasons of the condition Progressing, the same as upstream's.
 const (
 	reasonPaused      = "DeploymentPaused"
 	reasonResumed     = "DeploymentResumed"
@@ -23,8 +23,8 @@ const (
 	reasonTimedOut    = "ProgressDeadlineExceeded"
 )
 
-// summarize computes the status of the sync: the counts of its ReplicaSets, whether
-// enough replicas are available, and, if progress is expected, whether there is any.
+// summarize computes the status: counts of the ReplicaSets, the condition Available and, if progress is expected,
+// Progressing.
 func (ro *rollout) summarize(progress bool, now time.Time) {
 	ro.count(now)
 	if !hasDeadline(ro.d) {
@@ -58,8 +58,7 @@ func (ro *rollout) count(now time.Time) {
 	}
 }
 
-// terminating is how many pods are being deleted; nil if a ReplicaSet that has been
-// synced does not say.
+// terminating returns the number of terminating pods; nil if a ReplicaSet that has been synced does not report it.
 func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	total := int32(0)
 	for _, rs := range sets {
@@ -73,8 +72,8 @@ func terminating(sets []*appsv1.ReplicaSet) *int32 {
 	return &total
 }
 
-// progress sets the condition Progressing. A rollout that was complete before stays so:
-// pods that fail later do not make it time out.
+// progress sets the condition Progressing. A rollout that was complete stays complete: pods that fail later do not
+// make it time out.
 func (ro *rollout) progress(now time.Time) {
 	s, was := &ro.d.Status, conditionOf(&ro.d.Status, appsv1.DeploymentProgressing)
 	if s.Replicas == s.UpdatedReplicas && was != nil && was.Reason == reasonAvailable {
@@ -92,30 +91,28 @@ func (ro *rollout) progress(now time.Time) {
 		if was != nil && was.Status == corev1.ConditionTrue {
 			next.LastTransitionTime = was.LastTransitionTime
 		}
-		removeCondition(s, appsv1.DeploymentProgressing) // its lastUpdateTime moves, also if nothing else changes
+		removeCondition(s, appsv1.DeploymentProgressing) // sets lastUpdateTime even if nothing else changes
 		setCondition(s, next)
 	case was != nil && was.Reason != reasonAvailable && now.Sub(was.LastUpdateTime.Time) >= deadline(ro.d):
 		setCondition(s, condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonTimedOut, what+" has timed out progressing.", now))
 	}
 }
 
-// complete reports whether all replicas are of the new template and available, and no
-// other is left.
+// complete reports whether all replicas have the new template and are available, and no old replica is left.
 func complete(d *appsv1.Deployment, s *appsv1.DeploymentStatus) bool {
 	n := desired(d)
 	return s.UpdatedReplicas == n && s.Replicas == n && s.AvailableReplicas == n && s.ObservedGeneration >= d.Generation
 }
 
-// progressed reports whether a rollout went on: more new replicas, fewer old ones, more
-// ready or available ones.
+// progressed reports whether there are more updated, ready or available replicas, or fewer old ones.
 func progressed(was, is *appsv1.DeploymentStatus) bool {
 	return is.UpdatedReplicas > was.UpdatedReplicas ||
 		is.Replicas-is.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
 		is.ReadyReplicas > was.ReadyReplicas || is.AvailableReplicas > was.AvailableReplicas
 }
 
-// failure is the condition of a ReplicaSet that cannot create or delete pods, of the new
-// one first.
+// failure returns the condition for a ReplicaSet that cannot create or delete pods; the new ReplicaSet takes
+// precedence.
 func (ro *rollout) failure() *appsv1.DeploymentCondition {
 	all := ro.all()
 	slices.Reverse(all)
@@ -132,8 +129,8 @@ func (ro *rollout) failure() *appsv1.DeploymentCondition {
 	return nil
 }
 
-// notePause sets the condition Progressing when a Deployment is paused and resumed, so
-// that the time in between does not count. One that has timed out stays so.
+// notePause sets the condition Progressing when a Deployment is paused or resumed, so that the time in between does
+// not count towards the deadline. A Deployment that has timed out stays timed out.
 func notePause(d *appsv1.Deployment, now time.Time) {
 	was := conditionOf(&d.Status, appsv1.DeploymentProgressing)
 	if !hasDeadline(d) || was != nil && was.Reason == reasonTimedOut {
@@ -147,8 +144,8 @@ func notePause(d *appsv1.Deployment, now time.Time) {
 	}
 }
 
-// noteFound sets the condition Progressing if there is none: the Deployment adopted its
-// new ReplicaSet, or has a deadline only now.
+// noteFound sets the condition Progressing if it is missing: the Deployment adopted its new ReplicaSet, or got its
+// deadline later.
 func (ro *rollout) noteFound(now time.Time) {
 	if hasDeadline(ro.d) && conditionOf(&ro.d.Status, appsv1.DeploymentProgressing) == nil {
 		text := fmt.Sprintf("Found new replica set %q", ro.new.Name)
@@ -169,7 +166,7 @@ func (ro *rollout) noteFailed(text string, now time.Time) {
 	}
 }
 
-// untilDeadline is how long until a rollout must have made progress; 0 if it need not.
+// untilDeadline returns how long until a rollout must have made progress; 0 if it has no deadline.
 func untilDeadline(d *appsv1.Deployment, now time.Time) time.Duration {
 	c := conditionOf(&d.Status, appsv1.DeploymentProgressing)
 	if !hasDeadline(d) || c == nil || d.Spec.Paused || d.DeletionTimestamp != nil || c.Reason == reasonAvailable || c.Reason == reasonTimedOut || complete(d, &d.Status) {
@@ -178,7 +175,7 @@ func untilDeadline(d *appsv1.Deployment, now time.Time) time.Duration {
 	return max(c.LastUpdateTime.Add(deadline(d)).Sub(now), time.Second)
 }
 
-// hasDeadline reports whether progress is estimated; math.MaxInt32 means never.
+// hasDeadline reports whether the Deployment has a progress deadline; math.MaxInt32 means none.
 func hasDeadline(d *appsv1.Deployment) bool {
 	return d.Spec.ProgressDeadlineSeconds != nil && *d.Spec.ProgressDeadlineSeconds != math.MaxInt32
 }
@@ -202,8 +199,8 @@ func conditionOf(s *appsv1.DeploymentStatus, typ appsv1.DeploymentConditionType)
 	return nil
 }
 
-// setCondition adds or replaces a condition, unless it is there with the same status and
-// reason. The transition time moves with the status only.
+// setCondition adds or replaces a condition, unless it exists with the same status and reason. The transition time
+// changes only with the status.
 func setCondition(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition) {
 	if was := conditionOf(s, c.Type); was != nil && was.Status == c.Status {
 		if was.Reason == c.Reason {

@@ -17,8 +17,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// roll is one step of a rolling update: the new ReplicaSet grows into the room that
-// there is, the old ones give up what can be missed.
+// roll makes one step of a rolling update: it scales the new ReplicaSet up as far as the surge allows, and the old
+// ones down as far as maxUnavailable allows.
 func (r *run) roll(ctx context.Context, ro *rollout) error {
 	ro.rolls = true
 	if ro.new == nil {
@@ -36,8 +36,7 @@ func (r *run) roll(ctx context.Context, ro *rollout) error {
 	return r.cleanUp(ctx, ro)
 }
 
-// recreate is one step of Recreate: the pods of the new ReplicaSet are not created
-// before all old ones are gone.
+// recreate makes one step of Recreate: it creates no pods of the new ReplicaSet before all old pods are gone.
 func (r *run) recreate(ctx context.Context, ro *rollout) error {
 	ro.rolls = true
 	old := active(ro.old)
@@ -61,9 +60,8 @@ func (r *run) recreate(ctx context.Context, ro *rollout) error {
 	return r.cleanUp(ctx, ro)
 }
 
-// oldPodsGone reports whether no pod of an old ReplicaSet runs any more, and none will
-// be created. The end of a pod changes the status of its ReplicaSet, which wakes the
-// Deployment.
+// oldPodsGone reports whether no pod of an old ReplicaSet runs or can still be created. When a pod ends, the status
+// of its ReplicaSet changes, which wakes the Deployment.
 func (r *run) oldPodsGone(ctx context.Context, ro *rollout) (bool, error) {
 	if unreported(ro.old) {
 		return false, nil
@@ -78,11 +76,11 @@ func (r *run) oldPodsGone(ctx context.Context, ro *rollout) (bool, error) {
 	}), err
 }
 
-// rescale scales without a rollout: the Deployment is paused, or was scaled during one.
+// rescale scales without a rollout: the Deployment is paused, or its replicas changed during a rollout.
 func (r *run) rescale(ctx context.Context, ro *rollout) error {
 	d, active := ro.d, ro.active()
 	if most(d) > sum(active, size) && unreported(ro.all()) {
-		return nil // a report wakes the Deployment
+		return nil // the ReplicaSet's status wakes the Deployment
 	}
 	switch {
 	case len(active) == 0 && len(ro.all()) == 0:
@@ -95,7 +93,7 @@ func (r *run) rescale(ctx context.Context, ro *rollout) error {
 			one = ro.old[len(ro.old)-1]
 		}
 		n := desired(d)
-		if n > size(one) { // others may be about to delete their last pods
+		if n > size(one) { // the others may still have pods to delete
 			n = max(size(one), min(n, most(d)-sum(ro.all(), present)+present(one)))
 		}
 		return r.resize(ctx, ro, one, n)
@@ -117,8 +115,8 @@ func (r *run) resizeAll(ctx context.Context, ro *rollout, sets []*appsv1.Replica
 	return nil
 }
 
-// resize gives a ReplicaSet its size, and notes on it what the Deployment looked like. If
-// somebody else changed it since the size was computed, that is a conflict.
+// resize sets a ReplicaSet's replicas and records what they were computed from. If the ReplicaSet's spec changed
+// since then, it returns a conflict.
 func (r *run) resize(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet, n int32) error {
 	before := size(rs)
 	if n == before && !rescaled(ro.d, []*appsv1.ReplicaSet{rs}) {
@@ -144,7 +142,7 @@ func (r *run) resize(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet, n 
 
 var errChanged = errors.New("it has changed since it was read")
 
-// change updates a ReplicaSet whose spec is still what rs says.
+// change updates a ReplicaSet; it conflicts if the spec differs from that of rs.
 func (r *run) change(ctx context.Context, rs *appsv1.ReplicaSet, change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
 	return client.Update(ctx, r.deps.Client, rs, "", func(cur *appsv1.ReplicaSet) error {
 		if cur.UID != rs.UID || cur.Generation != rs.Generation {
@@ -155,8 +153,8 @@ func (r *run) change(ctx context.Context, rs *appsv1.ReplicaSet, change func(*ap
 	})
 }
 
-// cleanUp deletes the old ReplicaSets without pods that exceed revisionHistoryLimit,
-// lowest revision first, once a rollout is complete or while it is paused.
+// cleanUp deletes old ReplicaSets without pods beyond revisionHistoryLimit, lowest revision first. It does so only
+// while the rollout is complete or paused.
 func (r *run) cleanUp(ctx context.Context, ro *rollout) error {
 	limit := ro.d.Spec.RevisionHistoryLimit
 	if limit == nil || *limit == math.MaxInt32 || !ro.d.Spec.Paused && !complete(ro.d, &ro.stored.Status) {

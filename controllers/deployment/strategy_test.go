@@ -53,9 +53,7 @@ func TestRecreateWaitsForOldPods(t *testing.T) {
 // finish ends the deletion of a pod, as its node does.
 func finish(c cluster, p *corev1.Pod) {
 	c.t.Helper()
-	if _, err := c.Client.Delete(c.t.Context(), client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-		c.t.Fatal(err)
-	}
+	c.EndPod(p)
 	apitest.Settle(time.Second)
 }
 
@@ -427,7 +425,7 @@ func TestDeleted(t *testing.T) {
 }
 
 // A size that was computed from a spec that has changed since is a conflict.
-func TestChangedMeanwhile(t *testing.T) {
+func TestConcurrentChangeIsKept(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(web(2))
 		apitest.Settle(time.Second)

@@ -31,6 +31,7 @@ const Component = "controllermanager"
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
+	kinds  client.Kinds
 }
 
 // key is a budget, or a pod whose condition may be stale.
@@ -41,8 +42,10 @@ type key struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New returns the controller.
-func New(deps follow.Deps, events record.Eventer) *Controller { return &Controller{deps, events} }
+// New returns the controller. Pods may belong to controllers of any of the kinds that has a scale.
+func New(deps follow.Deps, events record.Eventer, kinds client.Kinds) *Controller {
+	return &Controller{deps, events, kinds}
+}
 
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
@@ -80,12 +83,9 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	out := onCondition(new)
 	pods := make([]*corev1.Pod, 0, 2)
 	for _, obj := range []client.Object{old, new} {
-		if obj != nil && len(obj.GetLabels()) > 0 {
+		if obj != nil {
 			pods = append(pods, obj.(*corev1.Pod))
 		}
-	}
-	if len(pods) == 0 {
-		return out, nil
 	}
 	budgets, err := client.List[*policyv1.PodDisruptionBudget](ctx, c.deps.Client, client.Selector{Namespace: pods[0].Namespace})
 	if err != nil {

@@ -123,7 +123,7 @@ func TestBudgetsFollowTheirPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Events.Watch()
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(New(api.Deps(), &api.Events, apitest.Kinds()))
 		status := func(name string) policyv1.PodDisruptionBudgetStatus {
 			t.Helper()
 			synctest.Wait()
@@ -165,13 +165,13 @@ func TestBudgetsFollowTheirPods(t *testing.T) {
 		if api.Store.Revision() != before {
 			t.Error("wrote though nothing changed")
 		}
-		if told := api.Events.Count(); told["NoPods"] != 1 {
-			t.Errorf("told %v", told)
+		if events := api.Events.Count(); events["NoPods"] != 1 {
+			t.Errorf("events %v", events)
 		}
 	})
 }
 
-func TestNobodyAnswersForThePods(t *testing.T) {
+func TestPodsWithoutScale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
@@ -179,11 +179,11 @@ func TestNobodyAnswersForThePods(t *testing.T) {
 		api.Create(owned("alone", "alone"), owned("job", "job", &metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "u", Controller: new(true)}))
 		api.Create(budget("alone", func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = new(intstr.FromInt32(1)) }))
 		api.Create(budget("job", func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = new(intstr.FromString("10%")) }))
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(New(api.Deps(), &api.Events, apitest.Kinds()))
 		apitest.Settle(time.Second)
-		told := api.Events.Count()
-		if told["UnmanagedPods"] == 0 || told["CalculateExpectedPodCountFailed"] == 0 {
-			t.Errorf("told %v", told)
+		events := api.Events.Count()
+		if events["UnmanagedPods"] == 0 || events["CalculateExpectedPodCountFailed"] == 0 {
+			t.Errorf("events %v", events)
 		}
 		b, _ := apitest.Get[*policyv1.PodDisruptionBudget](api, "default", "job")
 		c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)

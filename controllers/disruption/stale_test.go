@@ -16,7 +16,7 @@ func TestStaleConditions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(New(api.Deps(), &api.Events, apitest.Kinds()))
 		disrupted := func(name, reason string, phase corev1.PodPhase) {
 			p := apitest.Pod("default", name)
 			api.Create(p)

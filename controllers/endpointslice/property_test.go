@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,12 +24,7 @@ type unordered struct{ client.Client }
 // an address, in their states, none more than the maximum.
 func TestSlicesMatchTheModel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { random(t, rand.New(rand.NewPCG(seed, 3))) })
-		})
-	}
+	apitest.Seeds(t, 12, func(t *testing.T, seed uint64) { random(t, rand.New(rand.NewPCG(seed, 3))) })
 }
 
 func random(t *testing.T, r *rand.Rand) {

@@ -26,7 +26,7 @@ func scratch(p *corev1.Pod) {
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: spec()}}}}}
 }
 
-func TestThePodOwnsItsClaim(t *testing.T) {
+func TestPodOwnsItsClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
@@ -51,7 +51,7 @@ func TestThePodOwnsItsClaim(t *testing.T) {
 	})
 }
 
-func TestAClaimThatIsNotThePods(t *testing.T) {
+func TestForeignClaimIsRejected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

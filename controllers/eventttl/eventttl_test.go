@@ -26,7 +26,7 @@ func event(name string) *corev1.Event {
 
 func count(api *apitest.API) int { return len(apitest.List[*corev1.Event](api, "default")) }
 
-func TestAnHourAfterTheLastTime(t *testing.T) {
+func TestEventsExpireAnHourAfterLastOccurrence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
@@ -54,7 +54,7 @@ func TestAnHourAfterTheLastTime(t *testing.T) {
 	})
 }
 
-func TestNoMoreThanTheCap(t *testing.T) {
+func TestOldestEventsBeyondMaximumAreDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

@@ -61,7 +61,7 @@ func left(api *apitest.API) string {
 	return out
 }
 
-func TestRingsOfOwners(t *testing.T) {
+func TestOwnerCycles(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 12} {
 		for name, deleted := range map[string]int{"one deleted": 1, "all deleted": size} {
 			t.Run(fmt.Sprintf("%d, %s", size, name), func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestRingsOfOwners(t *testing.T) {
 	}
 }
 
-// TestRingWaitsForOthers: an object that depends on a ring, and one that keeps it, are not affected.
-func TestRingWaitsForOthers(t *testing.T) {
+// TestOwnerCycleWaitsForOthers: an object that depends on a ring, and one that keeps it, are not affected.
+func TestOwnerCycleWaitsForOthers(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 4)
 		add(api, "above")
@@ -108,8 +108,8 @@ func TestRingWaitsForOthers(t *testing.T) {
 	})
 }
 
-// TestRingThatNobodyDeletes: it stays, and so does one whose members own only themselves.
-func TestRingThatNobodyDeletes(t *testing.T) {
+// TestOwnerCycleWithoutDeletionStays: it stays, and so does one whose members own only themselves.
+func TestOwnerCycleWithoutDeletionStays(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		ring(api, 3)
 		before := adds(api)
@@ -120,8 +120,8 @@ func TestRingThatNobodyDeletes(t *testing.T) {
 	})
 }
 
-// TestOwnerElsewhere: an owner in another namespace does not count, and an Event says so.
-func TestOwnerElsewhere(t *testing.T) {
+// TestOwnerInAnotherNamespace: an owner in another namespace does not count, and an Event says so.
+func TestOwnerInAnotherNamespace(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Events.Watch()
 		add(api, "a")
@@ -147,7 +147,7 @@ func TestOwnerElsewhere(t *testing.T) {
 			t.Error("what is in no namespace cannot be owned by what is in one, and stays, as does the owner")
 		}
 		if n := api.Events.Count()["OwnerRefInvalidNamespace"]; n < 3 {
-			t.Errorf("told %d times, not of each", n)
+			t.Errorf("%d events, not one of each", n)
 		}
 	})
 }

@@ -174,11 +174,14 @@ func (r *run) orphan(ctx context.Context, owner item) error {
 // index, which may lag behind because watches of different kinds are not ordered: a missed dependent would be
 // deleted, or outlive its owner.
 func (r *run) stored(ctx context.Context, owner item, f func(kind client.Kind, all []client.Object) error) error {
-	for _, kind := range r.cfg.Kinds {
+	for _, kind := range r.kinds {
 		if owner.namespace != "" && !kind.Namespaced || kind.Resource == client.Events {
 			continue
 		}
 		all, _, err := r.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: owner.namespace})
+		if apierrors.IsNotFound(err) {
+			continue // a custom kind that is no longer served
+		}
 		if err == nil {
 			err = f(kind, all)
 		}

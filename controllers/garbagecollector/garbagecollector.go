@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/process/backoff"
 )
 
 // Name of the controller.
@@ -33,10 +35,14 @@ const Name = "garbagecollector"
 // Component is the source of its events.
 const Component = "garbage-collector-controller"
 
+// settle is how long after a change of the served kinds the controller begins to follow them: one installation is
+// many definitions.
+const settle = time.Second
+
 // Config of the controller.
 type Config struct {
-	Kinds   []client.Kind // the served kinds
-	Workers int           // --concurrent-gc-syncs, 0 means upstream's 20
+	Kinds   client.Kinds // the served kinds
+	Workers int          // --concurrent-gc-syncs, 0 means upstream's 20
 }
 
 // Controller collects garbage.
@@ -44,7 +50,6 @@ type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
 	cfg    Config
-	byKind map[schema.GroupKind]client.Kind
 
 	current atomic.Pointer[index] // of the current run, for DebuggingHandler
 }
@@ -56,11 +61,7 @@ func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	if cfg.Workers == 0 {
 		cfg.Workers = 20
 	}
-	c := &Controller{deps: deps, events: events, cfg: cfg, byKind: map[schema.GroupKind]client.Kind{}}
-	for _, k := range cfg.Kinds {
-		c.byKind[k.GroupKind()] = k
-	}
-	return c
+	return &Controller{deps: deps, events: events, cfg: cfg}
 }
 
 // Name implements follow.Controller.
@@ -68,10 +69,33 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, index: newIndex()}
+	for {
+		kinds, changed := c.cfg.Kinds()
+		if err := c.run(ctx, kinds, changed); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// run collects garbage of the kinds until they change or ctx ends.
+func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-chan struct{}) error {
+	ctx, stop := context.WithCancel(parent)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer stop()
+	c.deps.Guard.Go(&waiting, "controller", func() {
+		select {
+		case <-changed:
+			backoff.Sleep(ctx, c.deps.Clock, settle)
+			stop()
+		case <-ctx.Done():
+		}
+	})
+	r := &run{Controller: c, kinds: kinds, byKind: map[schema.GroupKind]client.Kind{}, index: newIndex()}
 	c.current.Store(r.index)
 	cfg := follow.Config[item]{Name: Name, Workers: c.cfg.Workers, Reconcile: r.reconcile}
-	for _, kind := range c.cfg.Kinds {
+	for _, kind := range kinds {
+		r.byKind[kind.GroupKind()] = kind
 		if kind.Resource == client.Events {
 			continue // many, short-lived, and without owners
 		}
@@ -109,8 +133,10 @@ func (i item) ref() client.Ref {
 // run is one Run of the controller, with its state.
 type run struct {
 	*Controller
-	loop  *follow.Loop[item]
-	index *index
+	kinds  []client.Kind
+	byKind map[schema.GroupKind]client.Kind
+	loop   *follow.Loop[item]
+	index  *index
 }
 
 // changed updates the index and wakes objects that may be garbage, and the owners that wait for them.

@@ -89,7 +89,7 @@ func TestForegroundWaitsForDependents(t *testing.T) {
 }
 
 // A dependent whose watch event comes after its owner's deletion is found.
-func TestForegroundWaitsForDependentsToldLate(t *testing.T) {
+func TestForegroundWaitsForDependentsOfLateWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lag = 300 * time.Millisecond
@@ -130,7 +130,7 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-func TestAnOwnerOfThatNameIsNotTheOwner(t *testing.T) {
+func TestOwnerOfSameNameIsNotTheOwner(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		add(api, "a")
 		imposter := configMap(api, "b", "a")

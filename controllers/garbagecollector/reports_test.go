@@ -15,13 +15,13 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// told keeps the texts of events.
-type told struct {
+// texts keeps the texts of events.
+type texts struct {
 	mu    sync.Mutex
 	texts []string
 }
 
-func (e *told) Eventf(obj client.Object, eventtype, reason, format string, args ...any) {
+func (e *texts) Eventf(obj client.Object, eventtype, reason, format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.texts = append(e.texts, fmt.Sprintf("%s %s %s: %s", obj.GetName(), eventtype, reason, fmt.Sprintf(format, args...)))
@@ -29,7 +29,7 @@ func (e *told) Eventf(obj client.Object, eventtype, reason, format string, args 
 
 // Owners that an object cannot have: each is reported as upstream does, and only an owner of a known kind that is
 // absent from the object's namespace causes its deletion.
-func TestOwnersThatAnObjectCannotHave(t *testing.T) {
+func TestInvalidOwners(t *testing.T) {
 	t.Parallel()
 	const uid = "5f0c"
 	reported := func(kind string) string {
@@ -53,7 +53,7 @@ func TestOwnersThatAnObjectCannotHave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				api, events := apitest.New(t), &told{}
+				api, events := apitest.New(t), &texts{}
 				api.Run(New(api.Deps(), events, Config{Kinds: apitest.Kinds()}))
 				add(api, "owner")
 				owner, _ := apitest.Get[*corev1.ConfigMap](api, "default", "owner")

@@ -2,6 +2,7 @@ package horizontalpodautoscaler
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -34,6 +35,7 @@ type input struct {
 type usage struct {
 	pods []*metrics.PodMetrics
 	err  error
+	took time.Duration // to read it
 }
 
 // verdict is the result of an evaluation.
@@ -45,7 +47,8 @@ type verdict struct {
 	rescale  bool   // they are to be changed
 	reason   string // of the change
 	events   []event
-	err      error // of the evaluation, for the log
+	computed []computation // of each metric
+	err      error         // of the evaluation, for the log
 }
 
 // event is one about the autoscaler.
@@ -106,11 +109,18 @@ func (in *input) least() int32 {
 	return *in.hpa.Spec.MinReplicas
 }
 
+// scaledToZero reports whether an autoscaler scaled the target to zero, and not somebody else.
+func (in *input) scaledToZero() bool {
+	return slices.ContainsFunc(in.hpa.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+		return c.Type == autoscalingv2.ScaledToZero && c.Status == corev1.ConditionTrue
+	})
+}
+
 // byRange reports whether the range alone decides, and for how many pods and why. With disabled the target was
 // scaled to zero by somebody else.
 func (in *input) byRange() (pods int32, reason string, disabled, ok bool) {
 	switch least := in.least(); {
-	case in.current == 0 && least != 0:
+	case in.current == 0 && !in.scaledToZero():
 		return 0, "", true, true
 	case in.current > in.hpa.Spec.MaxReplicas:
 		return in.hpa.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas", false, true
@@ -189,6 +199,12 @@ func names(keys []follow.Key) []string {
 func (v *verdict) scaled(in *input) {
 	v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededRescale", "the HPA controller was able to update the target scale to %d", v.replicas)
 	v.events = append(v.events, event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", v.replicas, v.reason)})
+	switch {
+	case v.replicas == 0:
+		v.set(autoscalingv2.ScaledToZero, corev1.ConditionTrue, "ScaledToZero", "the HPA controller scaled the workload to zero")
+	case in.current == 0:
+		v.set(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+	}
 	v.history.scaled(in.hpa.Spec.Behavior, in.current, v.replicas, in.now)
 	v.status.LastScaleTime = new(metav1.NewTime(in.now).Rfc3339Copy())
 }

@@ -161,18 +161,19 @@ func tolerant(r *autoscalingv2.HPAScalingRules, share string) *autoscalingv2.HPA
 
 // decision is one row of the table. Without values, the range is 1 to 10, the target 50 % of the CPU requested.
 type decision struct {
-	name     string
-	current  int32 // 0: the number of pods
-	min, max int32 // 0: 1 and 10
-	zero     bool  // the target has 0 pods, or min is 0
-	metrics  []autoscalingv2.MetricSpec
-	behavior *autoscalingv2.HorizontalPodAutoscalerBehavior
-	pods     []testPod
-	usageErr error
-	history  history
-	fresh    bool         // this is its first evaluation
-	badText  string       // the scale's selector does not parse; "-": there is none
-	rivals   []follow.Key // autoscalers of the same pods
+	name         string
+	current      int32 // 0: the number of pods
+	min, max     int32 // 0: 1 and 10
+	zero         bool  // the target has 0 pods, or min is 0
+	byAutoscaler bool  // the target was scaled to 0 by an autoscaler
+	metrics      []autoscalingv2.MetricSpec
+	behavior     *autoscalingv2.HorizontalPodAutoscalerBehavior
+	pods         []testPod
+	usageErr     error
+	history      history
+	fresh        bool         // this is its first evaluation
+	badText      string       // the scale's selector does not parse; "-": there is none
+	rivals       []follow.Key // autoscalers of the same pods
 
 	want   int32  // 0: no change; -1: no pods
 	why    string // a part of the event's reason, of the error's text, or of a condition's message
@@ -194,6 +195,9 @@ func (d decision) input() *input {
 	}
 	if d.metrics == nil {
 		hpa.Spec.Metrics = []autoscalingv2.MetricSpec{cpuAt(50)}
+	}
+	if d.byAutoscaler {
+		hpa.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScaledToZero, Status: corev1.ConditionTrue}}
 	}
 	in := &input{hpa: hpa, current: d.current, now: now, history: d.history, rivals: d.rivals, selection: labels.Everything(),
 		Settings: Settings{Tolerance: 0.1, DownscaleStabilization: 5 * time.Minute, CPUInitializationPeriod: 5 * time.Minute, InitialReadinessDelay: 30 * time.Second}}
@@ -269,6 +273,9 @@ func TestDecide(t *testing.T) {
 	for _, d := range []decision{
 		// The range decides without a metric.
 		{name: "scaled to zero by somebody else", zero: false, current: 0, active: "!ScalingDisabled", able: "SucceededGetScale"},
+		{name: "scaled to zero by somebody else, which is in the range", zero: true, metrics: []autoscalingv2.MetricSpec{external}, active: "!ScalingDisabled"},
+		{name: "scaled to zero by an autoscaler", zero: true, byAutoscaler: true, metrics: []autoscalingv2.MetricSpec{external}, active: "!FailedGetExternalMetric"},
+		{name: "scaled to zero by an autoscaler, which is below a new range", byAutoscaler: true, min: 2, want: 2, why: "Current number of replicas below Spec.MinReplicas"},
 		{name: "above the range", current: 12, want: 10, why: "Current number of replicas above Spec.MaxReplicas"},
 		{name: "below the range", current: 1, min: 2, want: 2, why: "Current number of replicas below Spec.MinReplicas"},
 
@@ -339,7 +346,7 @@ func TestDecide(t *testing.T) {
 			why: "failed to get object metric value: unable to get metric hits: Ingress on default main/unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered"},
 		{name: "external", pods: use(1), metrics: []autoscalingv2.MetricSpec{external}, active: "!FailedGetExternalMetric",
 			why: "failed to get queue external metric value: failed to get external metric queue: unable to get external metric default/queue/nil: unable to fetch metrics from external metrics API: the server could not find the requested resource (get queue.external.metrics.k8s.io)"},
-		{name: "scaled to zero on purpose", zero: true, metrics: []autoscalingv2.MetricSpec{external}, active: "!FailedGetExternalMetric"},
+		{name: "an unknown type", pods: use(1), metrics: []autoscalingv2.MetricSpec{{Type: "Weather"}}, active: "!InvalidMetricSourceType", why: `unknown metric source type "Weather"`},
 
 		// The selector.
 		{name: "no selector", current: 1, badText: "-", active: "!InvalidSelector", why: "{Warning SelectorRequired selector is required}"},

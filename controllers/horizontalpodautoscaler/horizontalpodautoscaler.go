@@ -4,6 +4,7 @@
 //   - metrics: what each metric recommends.
 //   - usage: the metrics of resources, and pods whose usage does not count.
 //   - limits: stabilization, policies of the behavior, the range.
+//   - monitor: counts evaluations.
 //   - selectors: pods that several autoscalers select.
 //
 // An autoscaler is evaluated when it is created or its spec changes, and then once in a sync period. Without
@@ -26,7 +27,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/metrics"
@@ -52,8 +52,8 @@ type Settings struct {
 // Config of the controller. Its Client must serve metrics.k8s.io.
 type Config struct {
 	Settings
-	Kinds   []client.Kind // the served kinds
-	Workers int           // --concurrent-horizontal-pod-autoscaler-syncs, 0 means upstream's 5
+	Kinds   client.Kinds // the served kinds
+	Workers int          // --concurrent-horizontal-pod-autoscaler-syncs, 0 means upstream's 5
 }
 
 // Controller scales workloads.
@@ -61,23 +61,20 @@ type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
 	cfg    Config
-	kinds  map[schema.GroupKind]schema.GroupVersionResource
+	counts *monitor
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
-func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
+func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	cfg.SyncPeriod = cmp.Or(cfg.SyncPeriod, 15*time.Second)
 	cfg.DownscaleStabilization = cmp.Or(cfg.DownscaleStabilization, 5*time.Minute)
 	cfg.CPUInitializationPeriod = cmp.Or(cfg.CPUInitializationPeriod, 5*time.Minute)
 	cfg.InitialReadinessDelay = cmp.Or(cfg.InitialReadinessDelay, 30*time.Second)
-	c := &Controller{deps: deps, events: events, cfg: cfg, kinds: map[schema.GroupKind]schema.GroupVersionResource{}}
-	for _, k := range cfg.Kinds {
-		c.kinds[k.GroupKind()] = k.Resource
-	}
-	return c
+	counts, err := newMonitor(deps.Metrics)
+	return &Controller{deps: deps, events: events, cfg: cfg, counts: counts}, err
 }
 
 // Name implements follow.Controller.
@@ -134,7 +131,9 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
+	began := r.deps.Clock.Now()
 	v, err := r.evaluate(ctx, key, hpa)
+	r.counts.record(v, err, r.deps.Clock.Since(began))
 	if err != nil {
 		return 0, err
 	}
@@ -147,8 +146,21 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return r.cfg.SyncPeriod, r.write(ctx, hpa, &v.status)
 }
 
-// evaluate decides and scales.
-func (r *run) evaluate(ctx context.Context, key follow.Key, hpa *autoscalingv2.HorizontalPodAutoscaler) (*verdict, error) {
+// conflicts is how often an autoscaler is evaluated again at once because its target was changed meanwhile
+// (upstream's retries of a conflict).
+const conflicts = 5
+
+// evaluate decides and scales. It decides anew if the target changes between, as during a rollout.
+func (r *run) evaluate(ctx context.Context, key follow.Key, hpa *autoscalingv2.HorizontalPodAutoscaler) (v *verdict, err error) {
+	for range conflicts {
+		if v, err = r.tryScale(ctx, key, hpa); err != nil || !apierrors.IsConflict(v.err) {
+			break
+		}
+	}
+	return v, err
+}
+
+func (r *run) tryScale(ctx context.Context, key follow.Key, hpa *autoscalingv2.HorizontalPodAutoscaler) (*verdict, error) {
 	now := r.deps.Clock.Now()
 	target, err := r.target(hpa)
 	if err != nil {
@@ -187,16 +199,11 @@ func (r *run) evaluate(ctx context.Context, key follow.Key, hpa *autoscalingv2.H
 // target returns the scale that the autoscaler refers to.
 func (r *run) target(hpa *autoscalingv2.HorizontalPodAutoscaler) (client.Ref, error) {
 	ref := hpa.Spec.ScaleTargetRef
-	gv, err := schema.ParseGroupVersion(ref.APIVersion)
-	if err != nil {
-		return client.Ref{}, err
+	kind, err := r.cfg.Kinds.Named(ref.APIVersion, ref.Kind)
+	if err != nil && !meta.IsNoMatchError(err) {
+		err = specError{err}
 	}
-	gk := schema.GroupKind{Group: gv.Group, Kind: ref.Kind}
-	resource, ok := r.kinds[gk]
-	if !ok {
-		return client.Ref{}, &meta.NoKindMatchError{GroupKind: gk}
-	}
-	return client.Ref{Resource: resource, Namespace: hpa.Namespace, Name: ref.Name, Subresource: "scale"}, nil
+	return client.Ref{Resource: kind.Resource, Namespace: hpa.Namespace, Name: ref.Name, Subresource: "scale"}, err
 }
 
 func (r *run) scaleOf(ctx context.Context, target client.Ref) (*autoscalingv1.Scale, error) {
@@ -256,6 +263,8 @@ func parse(selector string) (labels.Selector, *failure) {
 
 // usage reads metrics.k8s.io.
 func (r *run) usage(ctx context.Context, namespace string, of labels.Selector) (u usage) {
+	began := r.deps.Clock.Now()
+	defer func() { u.took = r.deps.Clock.Since(began) }()
 	objs, _, err := r.deps.Client.List(ctx, client.Selector{Resource: metrics.Pods(), Namespace: namespace, Labels: of})
 	if err != nil {
 		return usage{err: err}

@@ -3,7 +3,9 @@ package horizontalpodautoscaler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -28,6 +30,15 @@ type measured struct {
 	cpu   atomic.Int64 // milli
 	lists atomic.Int64 // of metrics
 	reads atomic.Int64 // of anything
+
+	interfere atomic.Pointer[func()] // runs before an update of a scale
+}
+
+func (m *measured) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
+	if f := m.interfere.Load(); ref.Subresource == "scale" && f != nil {
+		(*f)()
+	}
+	return m.Client.Update(ctx, ref, change)
 }
 
 func (m *measured) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
@@ -65,7 +76,11 @@ func start(t *testing.T) *world {
 	w.pods("web", 2)
 	deps := w.Deps()
 	deps.Client = w.measured
-	w.Run(New(deps, &w.Events, Config{Kinds: apitest.Kinds(), Settings: Settings{Tolerance: 0.1}}))
+	c, err := New(deps, &w.Events, Config{Kinds: apitest.Kinds(), Settings: Settings{Tolerance: 0.1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Run(c)
 	return w
 }
 
@@ -164,10 +179,19 @@ func TestScales(t *testing.T) {
 		if w.replicas() != 3 {
 			t.Errorf("%d replicas below a new minimum", w.replicas())
 		}
+		want := `metric_computation_total none none Resource=24
+metric_computation_total scale_down none Resource=21
+metric_computation_total scale_up none Resource=1
+reconciliations_total none none=44
+reconciliations_total scale_down none=1
+reconciliations_total scale_up none=2`
+		if got := w.Counters("horizontal_pod_autoscaler_controller_", ""); got != want {
+			t.Errorf("metrics:\n%s\nwant:\n%s", got, want)
+		}
 	})
 }
 
-func TestWithoutAutoscalersNothingIsRead(t *testing.T) {
+func TestIdleWithoutAutoscalers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -227,6 +251,43 @@ func TestFailuresAreNotRepeatedAtOnce(t *testing.T) {
 		if _, is := w.is("web"); !strings.HasPrefix(is, "SucceededGetScale ") {
 			t.Errorf("after the target was created: %s", is)
 		}
+	})
+}
+
+// The target changes between the evaluation and the update of its scale.
+func TestTargetChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.measured.cpu.Store(100)
+		relabel := func() {
+			apitest.Change(w.API, deployment("web"), "", func(d *appsv1.Deployment) { d.Annotations = map[string]string{"at": fmt.Sprint(w.Store.Revision())} })
+		}
+		check := func(when string, replicas int32, able string, events map[string]int) {
+			t.Helper()
+			_, is := w.is("web")
+			if w.replicas() != replicas || !strings.HasPrefix(is, able+" ") {
+				t.Errorf("%s: %d replicas, %s", when, w.replicas(), is)
+			}
+			if got := w.Events.Count(); !maps.Equal(got, events) {
+				t.Errorf("%s: events %v", when, got)
+			}
+		}
+		w.measured.interfere.Store(new(sync.OnceFunc(relabel)))
+		w.Create(autoscaler("web", "Deployment", "web"))
+		synctest.Wait()
+		check("changed once", 4, "SucceededRescale", map[string]int{"SuccessfulRescale": 1})
+
+		w.measured.cpu.Store(200)
+		w.measured.interfere.Store(&relabel)
+		apitest.Settle(15 * time.Second)
+		check("changed again and again", 4, "!FailedUpdateScale", map[string]int{"FailedRescale": 1})
+
+		w.measured.interfere.Store(new(sync.OnceFunc(func() {
+			apitest.Change(w.API, deployment("web"), "", func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(0)) })
+		})))
+		apitest.Settle(15 * time.Second)
+		check("switched off", 0, "SucceededGetScale", map[string]int{})
 	})
 }
 

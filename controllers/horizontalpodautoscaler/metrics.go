@@ -32,6 +32,13 @@ func (in *input) propose(v *verdict) (best *proposal, err error) {
 	failed := 0
 	for i := range specs {
 		p, status, f := in.evaluate(&specs[i])
+		done := computation{kind: specs[i].Type, action: "none", took: in.usage.took}
+		if f == nil {
+			done.action = direction(p.replicas, in.current)
+		} else {
+			done.err = f.err
+		}
+		v.computed = append(v.computed, done)
 		if f != nil {
 			v.warn(f.reason, "%v", f.cause)
 			failed++
@@ -94,7 +101,7 @@ func (in *input) evaluate(m *autoscalingv2.MetricSpec) (proposal, autoscalingv2.
 	case autoscalingv2.ExternalMetricSourceType:
 		return fail("FailedGetExternalMetric", fmt.Sprintf("failed to get %s external metric value", m.External.Metric.Name), in.external(m.External))
 	}
-	err := fmt.Errorf("unknown metric source type %q", m.Type)
+	err := specError{fmt.Errorf("unknown metric source type %q", m.Type)}
 	return proposal{}, status, &failure{"InvalidMetricSourceType", err, err}
 }
 

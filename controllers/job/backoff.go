@@ -11,20 +11,20 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// A failed pod is replaced after 10 s, and twice as long for each further failure, up to
-// 10 min (upstream DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff).
+// The delay before a failed pod is replaced is 10 s, and doubles with each further failure up to 10 min (upstream
+// DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff).
 const (
 	firstBackoff = 10 * time.Second
 	maxBackoff   = 10 * time.Minute
 )
 
-// backoff is how many pods of a Job have failed since the last success.
+// backoff counts the failed pods of a Job since the last success.
 type backoff struct {
 	failures int32
-	last     time.Time // the end of the last one that failed
+	last     time.Time // when the last of them ended
 }
 
-// after is the backoff with further pods that have finished.
+// after returns the backoff after further pods have finished.
 func (b backoff) after(succeeded, failed []*corev1.Pod) backoff {
 	var success time.Time
 	for _, p := range succeeded {
@@ -48,7 +48,7 @@ func (b backoff) after(succeeded, failed []*corev1.Pod) backoff {
 	return b
 }
 
-// left returns how long no pod may be created. Setting the clock back does not extend it.
+// left returns the rest of the delay. Setting the clock back does not extend it.
 func (b backoff) left(now time.Time) time.Duration {
 	if b.failures == 0 {
 		return 0
@@ -60,7 +60,7 @@ func (b backoff) left(now time.Time) time.Duration {
 	return max(0, min(wait, maxBackoff)-max(0, now.Sub(b.last)))
 }
 
-// failures is the backoff of each Job by UID.
+// failures contains the backoff of each Job by UID.
 type failures struct {
 	mu sync.Mutex // guards of
 	of map[types.UID]backoff
@@ -68,9 +68,8 @@ type failures struct {
 
 func newFailures() *failures { return &failures{of: map[types.UID]backoff{}} }
 
-// next is the backoff with the pods that the sync has found finished. A Job that is new
-// to this process starts with all of its pods, counted or not, so that a restart does not
-// end its backoff.
+// next returns the backoff after the pods that the sync has found finished. For a Job that is new to this process it
+// considers all pods, counted or not, so that a restart of the process does not reset the backoff.
 func (f *failures) next(ro *round) backoff {
 	f.mu.Lock()
 	b, known := f.of[ro.job.UID]
@@ -90,7 +89,7 @@ func (f *failures) next(ro *round) backoff {
 	return b.after(good, bad)
 }
 
-// keep is for a sync whose pods are in the status: the next one does not find them again.
+// keep stores the backoff after a sync whose pods are in the status: the next sync does not consider them again.
 func (f *failures) keep(job types.UID, b backoff) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,9 +102,8 @@ func (f *failures) forget(job types.UID) {
 	delete(f.of, job)
 }
 
-// ended is when a pod finished, as far as that is known: when its last container did, when
-// it stopped being ready, when its deletion was requested, or when it was created
-// (upstream getFinishedTime).
+// ended returns when a pod finished, as far as known: when its last container ended, it stopped being ready, its
+// deletion was requested, or it was created (upstream getFinishedTime).
 func ended(pod *corev1.Pod) time.Time {
 	var last time.Time
 	open := func(s corev1.ContainerStatus) bool {

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -80,11 +79,7 @@ func (c cluster) change(f func(*batchv1.Job)) {
 
 func (c cluster) job() *batchv1.Job {
 	c.t.Helper()
-	job, ok := apitest.Get[*batchv1.Job](c.API, "default", "task")
-	if !ok {
-		c.t.Fatal("the Job is gone")
-	}
-	return job
+	return apitest.Existing[*batchv1.Job](c.API, "default", "task")
 }
 
 // pods are all pods, in the order of their indexes.
@@ -116,14 +111,7 @@ func (c cluster) bind() {
 // gone ends all terminating pods as their node does.
 func (c cluster) gone() {
 	c.t.Helper()
-	for _, p := range c.pods() {
-		if p.DeletionTimestamp != nil {
-			if _, err := c.Client.Delete(c.t.Context(), client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-				c.t.Fatal(err)
-			}
-		}
-	}
-	apitest.Settle(time.Second)
+	c.EndPods("default")
 }
 
 // end lets one running pod finish, of an index if it is not negative.

@@ -1,13 +1,13 @@
-// Package job runs the pods of each Job until enough of them have succeeded or too many
-// have failed, and counts every pod once.
+// Package job runs the pods of each Job until enough of them have succeeded or too many have failed, and counts every
+// pod once.
 //
-//   - round: the state of a Job and its pods.
+//   - round: the state of a Job and its pods during one sync.
 //   - verdict: whether the Job ends, and why; pure functions.
-//   - policy: what podFailurePolicy and successPolicy say; pure functions.
+//   - policy: evaluates podFailurePolicy and successPolicy; pure functions.
 //   - manage: which pods are created and deleted.
-//   - pods: what the pods look like.
-//   - backoff: how long a failed pod is not replaced.
-//   - track: how pods are counted, with the finalizer that keeps a pod until it is.
+//   - pods: new pods.
+//   - backoff: the delay before a failed pod is replaced.
+//   - track: counting pods. A finalizer keeps each pod until it is counted.
 package job
 
 import (
@@ -86,7 +86,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	claims   owned.Claims[*corev1.Pod]
@@ -102,8 +102,8 @@ func newRun(c *Controller) *run {
 	}}
 }
 
-// reconcile syncs a Job: whether it ends, its pods, its status. The cached pods must be at
-// least as new as the end of the previous sync, so that no pod is counted twice.
+// reconcile syncs a Job: whether it ends, its pods, and its status. The cached pods must be at least as new as the
+// end of the previous sync, so that no pod is counted twice.
 func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error) {
 	job, err := client.Get[*batchv1.Job](ctx, r.deps.Client, k.Namespace, k.Name)
 	if apierrors.IsNotFound(err) {
@@ -126,7 +126,7 @@ func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error
 	return ro.again, err
 }
 
-// sync decides, acts and counts.
+// sync decides whether the Job ends, creates and deletes pods, and counts those that have finished.
 func (r *run) sync(ctx context.Context, ro *round) error {
 	ro.backoff = r.failures.next(ro)
 	ro.judge()
@@ -141,7 +141,7 @@ func (r *run) sync(ctx context.Context, ro *round) error {
 	return errors.Join(actErr, r.track(ctx, ro))
 }
 
-// podsOf returns the pods of the Job, after adopting and releasing what must be.
+// podsOf adopts and releases pods where necessary, and returns those of the Job.
 func (r *run) podsOf(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {

@@ -118,7 +118,7 @@ func TestBackoff(t *testing.T) {
 }
 
 // The other pods of a Job that fails are deleted, counted as failed and awaited.
-func TestFailureEndsTheOthers(t *testing.T) {
+func TestFailureDeletesActivePods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(3, 3), limited(0))
 		c.bind()
@@ -342,7 +342,7 @@ func TestOwnership(t *testing.T) {
 	})
 }
 
-func TestManagedByAnother(t *testing.T) {
+func TestManagedByAnotherController(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(func(job *batchv1.Job) { job.Spec.ManagedBy = new("example.com/other") })
 		if len(c.pods()) != 0 || c.job().Status.StartTime != nil {

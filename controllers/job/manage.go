@@ -17,8 +17,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// burst is the most pods that are created or deleted in one sync (upstream
-// MaxPodCreateDeletePerSync).
+// burst is the maximum number of pods created or deleted in one sync (upstream MaxPodCreateDeletePerSync).
 const burst = 500
 
 // parallel is the number of concurrent requests in a sync.
@@ -63,8 +62,8 @@ func (ro *round) wanted() int {
 	return parallelism
 }
 
-// surplus are active pods that must go: of an Indexed Job those without a valid index and
-// all but one of each index, and as many more as it takes for n.
+// surplus returns the active pods to delete: in an Indexed Job those without a valid index and all but one of each
+// index, and further ones until n are found.
 func (ro *round) surplus(n int) []*corev1.Pod {
 	ranked := podstate.Rank(ro.active, nil, ro.now)
 	if !indexed(ro.job) {
@@ -72,7 +71,7 @@ func (ro *round) surplus(n int) []*corev1.Pod {
 	}
 	var extra, left []*corev1.Pod
 	kept := map[int32]bool{}
-	for _, p := range slices.Backward(ranked) { // of one index the pod stays that would go last
+	for _, p := range slices.Backward(ranked) { // of each index, keep the pod that ranks last for deletion
 		if i, ok := ro.index(p); !ok || kept[i] {
 			extra = append(extra, p)
 		} else {
@@ -87,7 +86,7 @@ func (ro *round) surplus(n int) []*corev1.Pod {
 	return extra
 }
 
-// pending are the first n indexes that need a pod and may have one now.
+// pending returns the first n indexes that need a pod and whose backoff is over.
 func (ro *round) pending(n int) []int32 {
 	taken := ro.done.Merge(ro.lost)
 	var have []int32
@@ -125,7 +124,7 @@ func (ro *round) indexBackoff(index int32) time.Duration {
 // create creates a pod for each item: its index in an Indexed Job.
 func (r *run) create(ctx context.Context, ro *round, items []int32) error {
 	var made, failed atomic.Int32
-	_, err := owned.SlowStart(len(items), func(i int) error {
+	_, err := owned.SlowStart(1, len(items), func(i int) error {
 		_, err := r.control.Create(ctx, ro.stored, r.podFor(ro, items[i]))
 		switch {
 		case err == nil:

@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// metrics are upstream's of its job controller: names, labels and their values.
+// metrics are those of upstream's job controller: names, labels and label values.
 type metrics struct {
 	took                                                            *prometheus.HistogramVec
 	syncs, jobs, pods, indexes, created, handled, tracked, external *prometheus.CounterVec
@@ -57,7 +57,7 @@ func modeOf(job *batchv1.Job) string {
 	return string(batchv1.NonIndexedCompletion)
 }
 
-// synced counts a sync that began at a time.
+// synced counts a sync of the given duration.
 func (m *metrics) synced(ro *round, took time.Duration, err error) {
 	result, action := "success", "tracking"
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *metrics) synced(ro *round, took time.Duration, err error) {
 	m.took.WithLabelValues(modeOf(ro.job), result, action).Observe(took.Seconds())
 }
 
-// wrote counts what a write of the status has counted: pods and indexes.
+// wrote counts the pods and indexes that an update of the status has newly counted.
 func (m *metrics) wrote(job *batchv1.Job, was, is *batchv1.JobStatus) {
 	add := func(c prometheus.Counter, n int32) {
 		if n > 0 {
@@ -93,7 +93,7 @@ func (m *metrics) wrote(job *batchv1.Job, was, is *batchv1.JobStatus) {
 		if text == nil {
 			return 0
 		}
-		list, _ := indexes.Parse(*text, *job.Spec.Completions) // our own
+		list, _ := indexes.Parse(*text, *job.Spec.Completions) // written by this controller
 		return list.Count()
 	}
 	add(m.indexes.WithLabelValues(labelSucceeded, limit), count(&is.CompletedIndexes)-count(&was.CompletedIndexes))
@@ -109,7 +109,7 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	m.jobs.WithLabelValues(modeOf(job), result, end.Reason).Inc()
 }
 
-// creations counts the pods that a sync created and failed to create.
+// creations counts the pods that a sync has created or failed to create.
 func (m *metrics) creations(ro *round, made, failed int) {
 	reason := "new"
 	switch only := ro.job.Spec.PodReplacementPolicy; {
@@ -122,7 +122,7 @@ func (m *metrics) creations(ro *round, made, failed int) {
 	m.created.WithLabelValues(reason, labelFailed).Add(float64(failed))
 }
 
-// pod counts a finished pod that has got or lost the finalizer.
+// pod counts a finished pod that got or lost the finalizer.
 func (m *metrics) pod(was, is *corev1.Pod) {
 	waits := func(p *corev1.Pod) bool { return p != nil && podstate.Finished(p) && tracked(p) }
 	switch before, after := waits(was), waits(is); {

@@ -1,41 +1,14 @@
 package job
 
 import (
-	"fmt"
-	"monopod/controllers/internal/apitest"
-	"slices"
-	"strings"
 	"testing"
 	"time"
+
+	"monopod/controllers/internal/apitest"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
-
-// counters are the job controller's counters that are not 0, without those of syncs.
-func (c cluster) counters() string {
-	c.t.Helper()
-	families, err := c.Registry.Gather()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	var out []string
-	for _, f := range families {
-		name, ok := strings.CutPrefix(f.GetName(), "job_controller_")
-		for _, m := range f.GetMetric() {
-			if !ok || m.GetCounter().GetValue() == 0 || strings.HasPrefix(name, "job_sync") {
-				continue
-			}
-			for _, l := range m.GetLabel() {
-				name += " " + l.GetValue()
-			}
-			out = append(out, fmt.Sprint(name, "=", m.GetCounter().GetValue()))
-			name = strings.TrimPrefix(f.GetName(), "job_controller_")
-		}
-	}
-	slices.Sort(out)
-	return strings.Join(out, "\n")
-}
 
 // Counters have upstream's names and labels, and count every pod, index and Job once.
 func TestMetrics(t *testing.T) {
@@ -59,7 +32,7 @@ jobs_finished_total Indexed CompletionsReached succeeded=1
 pod_failures_handled_by_failure_policy_total Count=1
 terminated_pods_tracking_finalizer_total add=3
 terminated_pods_tracking_finalizer_total delete=3`
-		if got := c.counters(); got != want {
+		if got := c.Counters("job_controller_", "job_sync"); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	})

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// indexEnv tells a container the index of its pod.
+	// indexEnv is the environment variable with the index of a container's pod.
 	indexEnv = "JOB_COMPLETION_INDEX"
-	// maxBase is the longest generateName that stays whole: 63 letters of a label less
+	// maxBase is the maximum length of a generateName that is not truncated: the 63 characters of a label without the
 	// five random ones (upstream names.MaxGeneratedNameLength).
 	maxBase = 63 - 5
 )
 
-// podFor is a new pod of the Job, for an index if the Job is Indexed.
+// podFor returns a new pod of the Job; index is used if the Job is Indexed.
 func (r *run) podFor(ro *round, index int32) *corev1.Pod {
 	job, pod := ro.job, owned.NewPod(ro.job, r.claims.Ref(ro.job), &ro.job.Spec.Template)
 	if !tracked(pod) {
@@ -46,7 +46,7 @@ func (r *run) podFor(ro *round, index int32) *corev1.Pod {
 	return pod
 }
 
-// addIndex gives a container the index of its pod, unless it has a variable of that name.
+// addIndex sets the container's variable with the pod's index, unless it has a variable of that name.
 func addIndex(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexEnv }) {
 		return
@@ -56,7 +56,7 @@ func addIndex(c *corev1.Container) {
 	}})
 }
 
-// inherit takes over how often its index has failed from the pod that it replaces.
+// inherit copies the failure count of the index from the failed pod to its replacement.
 func (ro *round) inherit(pod, failed *corev1.Pod) {
 	var count, ignored int32
 	if failed != nil {

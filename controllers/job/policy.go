@@ -11,9 +11,8 @@ import (
 	"monopod/apiserver/client/indexes"
 )
 
-// matchFailure finds the first rule of podFailurePolicy that a failed pod matches. It
-// returns the rule's action, empty if there is none, and for FailJob the text for the
-// Job's condition.
+// matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches, empty if there is
+// none, and for FailJob the message for the Job's condition.
 func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
 	policy := ro.job.Spec.PodFailurePolicy
 	if policy == nil {
@@ -39,8 +38,8 @@ func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.P
 	return "", ""
 }
 
-// exited returns the first container whose exit code matches the rule; containers of the
-// app come before init containers, and success never matches.
+// exited returns the first container whose exit code matches the rule. Regular containers come before init
+// containers; exit code 0 never matches.
 func exited(status *corev1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	for _, s := range slices.Concat(status.ContainerStatuses, status.InitContainerStatuses) {
 		end := s.State.Terminated
@@ -66,7 +65,7 @@ func matched(status *corev1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodC
 	return nil
 }
 
-// failingPod is the message of the first failed pod that fails the whole Job.
+// failingPod returns the message about the first failed pod that fails the whole Job.
 func (ro *round) failingPod() string {
 	if ro.job.Spec.PodFailurePolicy == nil {
 		return ""
@@ -81,8 +80,7 @@ func (ro *round) failingPod() string {
 	return ""
 }
 
-// isIndexFailed reports whether the failure of a pod is the last one that its index may
-// have.
+// isIndexFailed reports whether the pod's failure is the last one that backoffLimitPerIndex allows.
 func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
 	if !ro.isFailed(pod) {
 		return false
@@ -97,8 +95,7 @@ func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
 	return count >= *ro.job.Spec.BackoffLimitPerIndex
 }
 
-// replacements are the failed pods whose index has to get another pod, by index: of
-// several the last one that failed.
+// replacements returns the failed pods to be replaced, by index: the one that failed last of each index.
 func (ro *round) replacements() map[int32]*corev1.Pod {
 	taken := map[int32]bool{}
 	for _, p := range ro.active {
@@ -119,14 +116,14 @@ func (ro *round) replacements() map[int32]*corev1.Pod {
 	return last
 }
 
-// attempts is how many pods of the index had failed before this one, counted or ignored.
+// attempts returns how many pods of the index failed before this one, whether counted or ignored.
 func attempts(pod *corev1.Pod) int32 {
 	counted, _ := number(pod, batchv1.JobIndexFailureCountAnnotation)
 	ignored, _ := number(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
 	return counted + ignored
 }
 
-// successMessage names the first rule that the completed indexes satisfy; empty: none.
+// successMessage describes the first rule that the completed indexes satisfy; empty if there is none.
 func successMessage(policy *batchv1.SuccessPolicy, done indexes.List) string {
 	if policy == nil || len(done) == 0 {
 		return ""

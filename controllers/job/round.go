@@ -23,24 +23,24 @@ type round struct {
 
 	resumed bool // from being suspended, since the last sync
 
-	pods        []*corev1.Pod // all of them, but for those that the sync has deleted for good
+	pods        []*corev1.Pod // without those that the sync has deleted for good
 	active      []*corev1.Pod // neither finished nor terminating
 	created     int           // by this sync
 	removed     int           // by this sync
 	ready       int32         // of the active ones
 	terminating int32
-	counted     map[types.UID]bool // in uncountedTerminatedPods: counted, but for the sum
+	counted     map[types.UID]bool // in uncountedTerminatedPods: counted, but not in the sums yet
 
-	// With what is not in the status yet.
+	// Including pods that the status does not count yet.
 	succeeded, failed int32
 	done              indexes.List // of an Indexed Job
 	lost              indexes.List // with backoffLimitPerIndex
 
-	// replaced are failed pods of indexes that have no other pod yet, by index. They keep
-	// the finalizer, since the next pod of the index takes their count of failures over.
+	// replaced contains failed pods of indexes that have no other pod yet, by index. They keep the finalizer, since
+	// their replacement inherits their failure count.
 	replaced map[int32]*corev1.Pod
 
-	handled []batchv1.PodFailurePolicyAction // of the rules that matched the pods that the sync counts
+	handled []batchv1.PodFailurePolicyAction // of the rules that matched the pods counted by this sync
 
 	backoff backoff
 	end     *batchv1.JobCondition // SuccessCriteriaMet or FailureTarget; nil: the Job goes on
@@ -72,8 +72,7 @@ func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
 	return ro
 }
 
-// start notes the first start, or that a suspended Job was resumed:
-// activeDeadlineSeconds then starts again.
+// start sets the start time when the Job starts or resumes: activeDeadlineSeconds count from then.
 func (ro *round) start() {
 	if suspended(ro.job) {
 		return
@@ -87,7 +86,7 @@ func (ro *round) start() {
 	}
 }
 
-// sum counts what has finished, in the status or not.
+// sum counts finished pods, whether the status counts them or not.
 func (ro *round) sum() {
 	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
 	ro.succeeded = s.Succeeded + int32(len(u.Succeeded)+len(ro.fresh(succeeded)))
@@ -111,8 +110,8 @@ func (ro *round) sum() {
 	}
 }
 
-// listed parses a list of indexes of the status and drops those not below completions,
-// which an elastic Job may have lowered.
+// listed parses a list of indexes of the status. It drops indexes that are not below completions, which a user may
+// have lowered.
 func (ro *round) listed(text string) indexes.List {
 	list, err := indexes.Parse(text, math.MaxInt32)
 	if err != nil {
@@ -121,7 +120,7 @@ func (ro *round) listed(text string) indexes.List {
 	return list.Below(*ro.job.Spec.Completions).Merge(nil)
 }
 
-// indexesOf are those of the pods that are not counted yet, and that f accepts.
+// indexesOf returns the indexes of the uncounted pods that f accepts.
 func (ro *round) indexesOf(f func(*corev1.Pod) bool) indexes.List {
 	var found []int32
 	for _, p := range ro.pods {
@@ -132,7 +131,7 @@ func (ro *round) indexesOf(f func(*corev1.Pod) bool) indexes.List {
 	return indexes.Of(found...)
 }
 
-// fresh are the pods that nothing in the status stands for yet, and that f accepts.
+// fresh returns the pods that f accepts and the status does not count yet.
 func (ro *round) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
 	var found []*corev1.Pod
 	for _, p := range ro.pods {
@@ -150,7 +149,7 @@ func (ro *round) valid(pod *corev1.Pod) bool {
 	return ok || !indexed(ro.job)
 }
 
-// index is the completion index of a pod of an Indexed Job.
+// index returns the completion index of a pod of an Indexed Job.
 func (ro *round) index(pod *corev1.Pod) (int32, bool) {
 	if !indexed(ro.job) {
 		return 0, false
@@ -159,14 +158,14 @@ func (ro *round) index(pod *corev1.Pod) (int32, bool) {
 	return i, ok && i < *ro.job.Spec.Completions
 }
 
-// number reads an annotation; false if it is missing or is not a number from 0 on.
+// number parses an annotation; false if it is missing or is not a non-negative number.
 func number(pod *corev1.Pod, annotation string) (int32, bool) {
 	n, err := strconv.ParseInt(pod.Annotations[annotation], 10, 32)
 	return int32(n), err == nil && n >= 0
 }
 
-// isFailed reports whether the pod counts as failed. Unless only failed pods are
-// replaced, a terminating pod does: it may never get to its end.
+// isFailed reports whether the pod counts as failed. A terminating pod does, since it may never end, unless
+// podReplacementPolicy is Failed.
 func (ro *round) isFailed(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(ro.job)
 }

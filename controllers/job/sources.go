@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// onJob wakes the Job, and if it is gone the pods that still wait to be counted.
+// onJob wakes the Job and, if it is gone, the pods that still wait to be counted.
 func (r *run) onJob(old, new client.Object) []key {
 	if job, _ := new.(*batchv1.Job); old == nil && foreign(job) {
 		r.counts.external.WithLabelValues(*job.Spec.ManagedBy).Inc()
@@ -23,7 +23,7 @@ func (r *run) onJob(old, new client.Object) []key {
 	}
 	r.failures.forget(old.GetUID())
 	var keys []key
-	for _, pod := range r.pods.Of(old) { // those that the index does not have yet wake themselves
+	for _, pod := range r.pods.Of(old) { // pods that the index lacks wake themselves when they arrive
 		if tracked(pod) {
 			keys = append(keys, key{follow.KeyOf(pod), true})
 		}
@@ -31,8 +31,8 @@ func (r *run) onJob(old, new client.Object) []key {
 	return keys
 }
 
-// onPod keeps the index, and wakes the Jobs that own the pod, owned it, or may adopt it, and the pod itself if
-// nothing will count it. It may be called again after an error.
+// onPod updates the index, and wakes the Jobs that own the pod, owned it, or may adopt it, and the pod if no Job will
+// count it. It may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
 	r.pods.Change(old, new)
 	jobs, err := owned.Changed(ctx, r.deps.Client, kind, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector }, old, new)
@@ -56,8 +56,7 @@ func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) 
 	return keys, err
 }
 
-// uncountable reports whether the pod waits to be counted by a Job that is gone or has
-// finished.
+// uncountable reports whether the pod waits to be counted by a Job that is gone or has finished.
 func (r *run) uncountable(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if !tracked(pod) {
 		return false, nil

@@ -15,20 +15,18 @@ import (
 	"monopod/controllers/owned"
 )
 
-// maxUncounted limits the pods in the status that still have their finalizer
-// (upstream MaxUncountedPods); it keeps the status below 20 kB.
+// maxUncounted is the maximum number of pods in the status that still have their finalizer (upstream
+// MaxUncountedPods); it keeps the status below 20 kB.
 const maxUncounted = 500
 
-// track counts pods that have finished and writes the status. Every step may be the last
-// before a crash:
+// track counts pods that have finished, and writes the status. The process may crash after any step:
 //
-//  1. The status gets the UIDs of the pods that are to be counted, or the indexes.
-//  2. The finalizer is removed from the pods, which may be deleted from then on.
-//  3. The status gets sums instead of the UIDs, and the end of the Job once all of its
-//     pods are counted and none is terminating.
+//  1. The status gets the UIDs of the finished pods, or their indexes.
+//  2. The finalizer is removed from these pods, which may then be deleted.
+//  3. In the status, sums replace the UIDs. The Job's final condition is set once all of its pods are
+//     counted and none is terminating.
 //
-// A pod is counted if its UID is in the status and it has no finalizer; it is ignored
-// if it has neither.
+// A pod without finalizer is counted if its UID is in the status; otherwise it is ignored.
 func (r *run) track(ctx context.Context, ro *round) error {
 	ready, terminating := ro.ready, ro.terminating
 	ro.job.Status.Active, ro.job.Status.Ready, ro.job.Status.Terminating = int32(len(ro.active)+ro.created), &ready, &terminating
@@ -72,7 +70,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// addUp moves the UIDs of pods without a finalizer from the status into its sums.
+// addUp adds the pods in the status that have no finalizer to the sums, and removes their UIDs.
 func (ro *round) addUp(finalized map[types.UID]bool) {
 	s := &ro.job.Status
 	move := func(uids *[]types.UID, sum *int32) {
@@ -86,9 +84,8 @@ func (ro *round) addUp(finalized map[types.UID]bool) {
 	move(&s.UncountedTerminatedPods.Failed, &s.Failed)
 }
 
-// count puts pods that are to be counted into the status and returns those that may lose
-// the finalizer then. all is false if there were too many for one sync: the change of the
-// status brings the next one.
+// count adds finished pods to the status and returns those whose finalizer may then be removed. all is false if there
+// were too many for one sync; the change of the status wakes the Job again.
 func (ro *round) count() (leaving []*corev1.Pod, all bool) {
 	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
 	if indexed(ro.job) {
@@ -126,7 +123,7 @@ func (ro *round) count() (leaving []*corev1.Pod, all bool) {
 	return leaving, true
 }
 
-// leaves reports whether a pod may lose the finalizer once the status has it.
+// leaves reports whether the finalizer of a pod may be removed once the status contains the pod.
 func (ro *round) leaves(pod *corev1.Pod, failed bool) bool {
 	if ro.job.DeletionTimestamp != nil || ro.end != nil || succeeded(pod) {
 		return true
@@ -137,13 +134,13 @@ func (ro *round) leaves(pod *corev1.Pod, failed bool) bool {
 	return failed
 }
 
-// finish makes the end of the Job final once all of its pods are counted and gone.
+// finish sets the Job's final condition once all of its pods are counted and gone.
 func (ro *round) finish() bool {
 	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
 	if ro.end == nil || len(u.Succeeded)+len(u.Failed) > 0 || ro.terminating > 0 {
 		return false
 	}
-	if s.StartTime == nil { // has always been suspended
+	if s.StartTime == nil { // it was never resumed from being suspended
 		s.StartTime = &metav1.Time{Time: ro.now}
 	}
 	t := batchv1.JobFailed
@@ -167,8 +164,8 @@ func (r *run) tellEnd(ro *round) {
 	r.events.Eventf(ro.stored, corev1.EventTypeNormal, "Completed", "Job completed")
 }
 
-// write stores the status if it has changed. It conflicts if the Job is not what the sync
-// began with: its pods were counted against that.
+// write stores the status if it has changed. It conflicts if the Job has changed since the sync began, because the
+// pods were counted against that state.
 func (r *run) write(ctx context.Context, ro *round) error {
 	if equality.Semantic.DeepEqual(ro.job.Status, ro.stored.Status) {
 		return nil

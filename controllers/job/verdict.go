@@ -6,11 +6,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/controllers/owned"
 )
 
-// judge decides whether the Job ends before its completions are reached; the first
-// reason decides, in upstream's order. An end that the status has
-// already is kept.
+// judge decides whether the Job ends before its completions are reached. The first reason in upstream's order
+// decides. An end that is already in the status is kept.
 func (ro *round) judge() {
 	job := ro.job
 	if met := isTrue(job, batchv1.JobSuccessCriteriaMet); met != nil {
@@ -54,8 +55,8 @@ func (ro *round) judgeIndexes() {
 	}
 }
 
-// completed reports whether enough pods have succeeded and none is left. Without
-// completions one is enough, and the others are awaited.
+// completed reports whether enough pods have succeeded and no active one is left. Without completions, one success is
+// enough, and the controller waits for the other pods.
 func (ro *round) completed() bool {
 	if len(ro.active)+ro.created > 0 {
 		return false
@@ -70,21 +71,21 @@ func (ro *round) fail(reason, message string) {
 	ro.end = ro.condition(batchv1.JobFailureTarget, corev1.ConditionTrue, reason, message)
 }
 
-// deadline reports whether activeDeadlineSeconds have passed since the start; if not, it
-// schedules another sync for that time.
+// deadline reports whether activeDeadlineSeconds have passed since the start; otherwise it schedules a sync for that
+// time.
 func (ro *round) deadline() bool {
 	limit, start := ro.job.Spec.ActiveDeadlineSeconds, ro.job.Status.StartTime
 	if limit == nil || start == nil || suspended(ro.job) {
 		return false
 	}
-	left := time.Duration(*limit)*time.Second - ro.now.Sub(start.Time)
+	left := owned.Seconds(*limit) - ro.now.Sub(start.Time)
 	if left > 0 {
 		ro.wait(left)
 	}
 	return left <= 0
 }
 
-// wait schedules another sync after d at the latest.
+// wait schedules a sync after d at the latest.
 func (ro *round) wait(d time.Duration) {
 	if ro.again == 0 || d < ro.again {
 		ro.again = d
@@ -112,7 +113,7 @@ func (ro *round) restartedTooOften() bool {
 	return restarts > 0 && restarts >= *ro.job.Spec.BackoffLimit
 }
 
-// settle notes that the completions are reached, or that the Job is suspended.
+// settle sets the condition for reached completions, or for a suspended Job.
 func (r *run) settle(ro *round) {
 	switch {
 	case ro.completed():

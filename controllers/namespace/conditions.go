@@ -35,7 +35,7 @@ func leftoverOf(kind client.Kind, objs []client.Object) leftover {
 // only changed conditions.
 func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover, deleteErr error) (*corev1.Namespace, error) {
 	now := metav1.NewTime(c.deps.Clock.Now())
-	told, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
+	updated, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
 		n.UID = ns.UID
 		n.Status.Phase = corev1.NamespaceTerminating
 		for _, cond := range conditions(left, deleteErr) {
@@ -47,7 +47,7 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []le
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return ns, nil
 	}
-	return told, err
+	return updated, err
 }
 
 func conditions(left []leftover, deleteErr error) []corev1.NamespaceCondition {

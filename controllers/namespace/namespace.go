@@ -27,17 +27,14 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Kinds   []client.Kind // the served kinds
-	Workers int           // --concurrent-namespace-syncs, 0 means upstream's 10
+	Kinds   client.Kinds // the served kinds
+	Workers int          // --concurrent-namespace-syncs, 0 means upstream's 10
 }
 
 // Controller deletes the contents of terminating namespaces.
 type Controller struct {
 	deps follow.Deps
 	cfg  Config
-	// stages are emptied one after the other: what a pod mounts exists until the pod is gone (upstream:
-	// OrderedNamespaceDeletion).
-	stages [2][]client.Kind
 }
 
 var _ follow.Controller = (*Controller)(nil)
@@ -47,16 +44,21 @@ func New(deps follow.Deps, cfg Config) *Controller {
 	if cfg.Workers == 0 {
 		cfg.Workers = 10
 	}
-	c := &Controller{deps: deps, cfg: cfg}
-	for _, kind := range cfg.Kinds {
+	return &Controller{deps: deps, cfg: cfg}
+}
+
+// stages are emptied one after the other: what a pod mounts exists until the pod is gone (upstream:
+// OrderedNamespaceDeletion).
+func stages(kinds []client.Kind) (stages [2][]client.Kind) {
+	for _, kind := range kinds {
 		switch {
 		case kind.Resource == client.Pods:
-			c.stages[0] = append(c.stages[0], kind)
+			stages[0] = append(stages[0], kind)
 		case kind.Namespaced:
-			c.stages[1] = append(c.stages[1], kind)
+			stages[1] = append(stages[1], kind)
 		}
 	}
-	return c
+	return stages
 }
 
 // Name implements follow.Controller.
@@ -112,7 +114,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	if ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return 0, nil
 	}
-	for _, stage := range c.stages {
+	for _, stage := range stages(c.cfg.Kinds.Now()) {
 		deleteErr := c.empty(ctx, name, stage)
 		left, err := c.remaining(ctx, name, stage)
 		if err != nil {
@@ -145,6 +147,9 @@ func (c *Controller) empty(ctx context.Context, name string, stage []client.Kind
 	var errs []error
 	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
+		if apierrors.IsNotFound(err) {
+			continue // a custom kind that is no longer served
+		}
 		errs = append(errs, err)
 		errs = append(errs, follow.Each(parallel, objs, func(obj client.Object) error {
 			if obj.GetDeletionTimestamp() != nil {
@@ -173,6 +178,9 @@ func (c *Controller) remaining(ctx context.Context, name string, stage []client.
 	var left []leftover
 	for _, kind := range stage {
 		objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: kind.Resource, Namespace: name})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

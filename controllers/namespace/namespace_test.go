@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -29,7 +28,7 @@ func secret(ns, name string) *corev1.Secret {
 	}
 }
 
-func TestEmptiesThenGoes(t *testing.T) {
+func TestNamespaceIsEmptiedThenDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
@@ -46,23 +45,21 @@ func TestEmptiesThenGoes(t *testing.T) {
 		if len(apitest.List[*corev1.Secret](api, "x")) != 1 {
 			t.Error("the secret went before the pod that may mount it")
 		}
-		told := ""
+		conditions := ""
 		for _, c := range ns.Status.Conditions {
 			if c.Status == corev1.ConditionTrue {
-				told += c.Message
+				conditions += c.Message
 			}
 		}
-		if told != "Some resources are remaining: pods. has 1 resource instances" {
-			t.Errorf("conditions tell %q", told)
+		if conditions != "Some resources are remaining: pods. has 1 resource instances" {
+			t.Errorf("conditions %q", conditions)
 		}
 		before := api.Store.Revision()
 		apitest.Settle(time.Minute)
 		if api.Store.Revision() != before {
 			t.Error("conditions written again and again")
 		}
-		if _, err := api.Client.Delete(t.Context(), client.RefOf(pod), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-			t.Fatal(err)
-		}
+		api.EndPod(pod)
 		synctest.Wait()
 		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
 			t.Error("the empty namespace is left")
@@ -86,9 +83,9 @@ func TestWaitsForFinalizers(t *testing.T) {
 		api.Delete(namespace("x"), "")
 		apitest.Settle(time.Hour)
 		ns, _ := apitest.Get[*corev1.Namespace](api, "", "x")
-		told := map[corev1.NamespaceConditionType]string{}
+		conditions := map[corev1.NamespaceConditionType]string{}
 		for _, cond := range ns.Status.Conditions {
-			told[cond.Type] = string(cond.Status) + " " + cond.Reason + ": " + cond.Message
+			conditions[cond.Type] = string(cond.Status) + " " + cond.Reason + ": " + cond.Message
 		}
 		for condition, want := range map[corev1.NamespaceConditionType]string{
 			corev1.NamespaceDeletionDiscoveryFailure: "False ResourcesDiscovered: All resources successfully discovered",
@@ -97,8 +94,8 @@ func TestWaitsForFinalizers(t *testing.T) {
 			corev1.NamespaceContentRemaining:         "True SomeResourcesRemain: Some resources are remaining: secrets. has 1 resource instances",
 			corev1.NamespaceFinalizersRemaining:      "True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: example.com/keep in 1 resource instances",
 		} {
-			if told[condition] != want {
-				t.Errorf("%s: %s", condition, told[condition])
+			if conditions[condition] != want {
+				t.Errorf("%s: %s", condition, conditions[condition])
 			}
 		}
 		if again := c.recheck(ns); again != maxRecheck {

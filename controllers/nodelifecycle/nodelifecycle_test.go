@@ -36,7 +36,7 @@ func state(api *apitest.API) string {
 	return out
 }
 
-func TestSilenceAndReturn(t *testing.T) {
+func TestNodeStopsAndResumesReporting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

@@ -14,19 +14,19 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Claims is how an owner claims objects of type T by its selector.
+// Claims decides which objects of type T an owner adopts, keeps and releases by its selector.
 type Claims[T client.Object] struct {
 	Client   client.Client
 	Kind     schema.GroupVersionKind // of the owners
 	Adoptive func(obj T) bool        // whether an orphan may be adopted
-	// Finalizer is put on what is adopted and taken from what is released; empty: none.
+	// Finalizer is added to adopted objects and removed from released ones; empty: none.
 	Finalizer string
 }
 
-// Verdict on one object.
+// Verdict is the result of Judge.
 type Verdict int
 
-// What an object is to an owner.
+// The relations of an object to an owner.
 const (
 	Ignore  Verdict = iota
 	Keep            // owned and selected
@@ -34,8 +34,7 @@ const (
 	Adopt           // selected, owned by nobody
 )
 
-// Judge decides what obj is to owner. An owner that is being deleted neither adopts
-// nor releases.
+// Judge returns the relation of obj to owner. An owner that is being deleted neither adopts nor releases.
 func (c Claims[T]) Judge(owner client.Object, selector labels.Selector, obj T) Verdict {
 	selected := selector.Matches(labels.Set(obj.GetLabels()))
 	controller := metav1.GetControllerOfNoCopy(obj)
@@ -52,8 +51,8 @@ func (c Claims[T]) Judge(owner client.Object, selector labels.Selector, obj T) V
 	return Ignore
 }
 
-// Of returns the objects of owner among objs, after adopting and releasing what must
-// be. Those that it could not adopt are left out, and are in the error.
+// Of adopts and releases objects where necessary, and returns those of objs that owner then controls. Objects that
+// could not be adopted are left out, and the error describes why.
 func (c Claims[T]) Of(ctx context.Context, owner client.Object, selector labels.Selector, objs []T) ([]T, error) {
 	var mine []T
 	var errs []error
@@ -80,7 +79,7 @@ func (c Claims[T]) Of(ctx context.Context, owner client.Object, selector labels.
 	return mine, errors.Join(errs...)
 }
 
-// recheck gets owner afresh, once: it must be the same and not be deleted.
+// recheck returns a function that reads owner from the API once. It fails if owner was replaced or is being deleted.
 func (c Claims[T]) recheck(ctx context.Context, owner client.Object) func() error {
 	fresh, err := c.Client.Get(ctx, client.RefOf(owner))
 	switch {
@@ -93,17 +92,17 @@ func (c Claims[T]) recheck(ctx context.Context, owner client.Object) func() erro
 	return func() error { return err }
 }
 
-// errNotOrphan stops an adoption if another controller was faster.
+// errNotOrphan stops an adoption after another controller has adopted the object.
 var errNotOrphan = errors.New("object is no longer an orphan")
 
-// adopt makes owner the controller of obj; false if obj is gone or taken.
+// adopt makes owner the controller of obj; it returns false if obj is gone or has another controller.
 func (c Claims[T]) adopt(ctx context.Context, owner client.Object, obj T, may func() error) (adopted T, ok bool, err error) {
 	if err := may(); err != nil {
 		return adopted, false, fmt.Errorf("cannot adopt %s: %w", obj.GetName(), err)
 	}
 	adopted, err = client.Update(ctx, c.Client, obj, "", func(o T) error {
 		if metav1.IsControlledBy(o, owner) {
-			return nil // our own adoption, which the index has not seen yet
+			return nil // this owner adopted it, and the index does not show it yet
 		}
 		if o.GetUID() != obj.GetUID() || o.GetDeletionTimestamp() != nil || metav1.GetControllerOfNoCopy(o) != nil {
 			return errNotOrphan
@@ -135,7 +134,7 @@ func (c Claims[T]) release(ctx context.Context, owner client.Object, obj T) erro
 	return err
 }
 
-// Ref is the owner reference of what owner controls.
+// Ref returns the owner reference for objects that owner controls.
 func (c Claims[T]) Ref(owner client.Object) metav1.OwnerReference {
 	return *metav1.NewControllerRef(owner, c.Kind)
 }

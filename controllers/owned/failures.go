@@ -8,22 +8,22 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How often failed pods of a place are replaced, upstream's figures for DaemonSets.
+// The delays between replacements of failed pods are upstream's for DaemonSets.
 const (
 	firstFailure = time.Second
 	mostFailure  = 15 * time.Minute
 )
 
-// Place is where a pod of an owner failed: a node, or an ordinal. Another generation of the
-// owner starts anew.
+// Place identifies where a pod of an owner failed: a node, or an ordinal. Each generation of the owner has a backoff
+// of its own.
 type Place struct {
 	Owner      types.UID
 	Generation int64
 	Name       string
 }
 
-// Failures space out the deletions of failed pods, so that a pod which its node rejects
-// again and again takes little work.
+// Failures delays the deletion of failed pods with exponential backoff, so that a pod that its node rejects again and
+// again causes little work.
 type Failures struct {
 	clock clock.PassiveClock
 
@@ -33,16 +33,16 @@ type Failures struct {
 
 type attempt struct {
 	at   time.Time
-	wait time.Duration // until the next one
+	wait time.Duration // before the next deletion
 }
 
-// NewFailures returns an empty one.
+// NewFailures returns an empty Failures.
 func NewFailures(c clock.PassiveClock) *Failures {
 	return &Failures{clock: c, of: map[Place]attempt{}}
 }
 
-// Tried returns how long a failed pod must wait for its deletion. If it is 0, the next one
-// of the place waits twice as long as this one has, 1 s at first.
+// Tried returns how long to wait before a failed pod may be deleted. When it returns 0, the delay for the place
+// doubles; it begins with 1 s.
 func (f *Failures) Tried(at Place) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,8 +59,8 @@ func (f *Failures) Tried(at Place) time.Duration {
 	return 0
 }
 
-// Forget is for an owner that is gone, or has changed: it forgets what failed before a
-// generation of it.
+// Forget removes the failures of an owner from generations before the given one. Call it when the owner has changed
+// or is gone.
 func (f *Failures) Forget(owner types.UID, before int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,12 +1,12 @@
-// Package owned finds the objects that a controller owns: pods of a ReplicaSet,
-// ReplicaSets of a Deployment.
+// Package owned finds and manages the objects that a controller owns: pods of a ReplicaSet, ReplicaSets of a
+// Deployment.
 //
-//   - Index: objects by the owner that controls them, as a watch has told.
+//   - Index: objects by the owner that controls them, as watches have shown them.
 //   - Claims: which objects an owner keeps, adopts and releases.
 //   - Changed, Owner, Candidates: the owners that a change of an object wakes.
 //   - Pods, NewPod, SlowStart: creation and deletion of an owner's pods.
 //   - Failures: how long a failed pod waits for its replacement.
-//   - Hash: the name of what an owner makes of a template.
+//   - Hash: names of objects that are derived from a template.
 package owned
 
 import (
@@ -20,8 +20,7 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// Index holds objects by the UID of their controller, and those without one by
-// namespace. It trails the API by the watch's delay.
+// Index contains objects by the UID of their controller, and orphans by namespace. It is as recent as the watch.
 type Index[T client.Object] struct {
 	mu      sync.RWMutex // guards what follows
 	owned   map[types.UID]set[T]
@@ -30,7 +29,7 @@ type Index[T client.Object] struct {
 
 type set[T any] map[types.UID]T
 
-// NewIndex makes an empty one.
+// NewIndex returns an empty Index.
 func NewIndex[T client.Object]() *Index[T] {
 	return &Index[T]{owned: map[types.UID]set[T]{}, orphans: map[string]set[T]{}}
 }
@@ -84,17 +83,16 @@ func (x *Index[T]) Of(owner client.Object) []T {
 	return values(nil, x.owned[owner.GetUID()])
 }
 
-// OfOrOrphan returns the objects that owner controls, and those in its namespace that
-// nobody controls.
+// OfOrOrphan returns the objects that owner controls, and the orphans in its namespace.
 func (x *Index[T]) OfOrOrphan(owner client.Object) []T {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return values(values(nil, x.owned[owner.GetUID()]), x.orphans[owner.GetNamespace()])
 }
 
-// Present is OfOrOrphan for a Reconcile that must not miss what it created before: it lists
-// the owner's namespace if the index may be older than the start of the Reconcile that ctx
-// is of. It may return objects of other owners, too.
+// Present is OfOrOrphan for a Reconcile that must not miss objects that it created before. It lists the owner's
+// namespace if the index may be older than the start of the Reconcile that ctx belongs to. The result may include
+// objects of other owners.
 func (x *Index[T]) Present(ctx context.Context, c client.Client, owner client.Object) ([]T, error) {
 	if follow.Current(ctx) {
 		return x.OfOrOrphan(owner), nil

@@ -3,6 +3,8 @@ package owned
 import (
 	"context"
 	"errors"
+	"math"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,17 +15,21 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// parallel is how many requests SlowStart has in flight; upstream has as many as the
-// batch.
-const parallel = 100
+// parallel is the maximum number of concurrent requests of SlowStart, the largest burst of its callers: requests that
+// wait together become durable together.
+const parallel = 500
 
-// Pods creates and deletes the pods of owners, with upstream's Events about the owner.
+// growth is how many times larger each batch of SlowStart is than the one before, each of which waits for the disk.
+// Upstream's are twice as large.
+const growth = 4
+
+// Pods creates and deletes the pods of owners, and records upstream's Events about the owner.
 type Pods struct {
 	Client client.Client
 	Events record.Eventer
 }
 
-// NewPod is a pod of a template that owner controls, with a generated name.
+// NewPod returns a pod of a template with a generated name, controlled by owner.
 func NewPod(owner client.Object, ref metav1.OwnerReference, template *corev1.PodTemplateSpec) *corev1.Pod {
 	t := template.DeepCopy()
 	return &corev1.Pod{
@@ -37,8 +43,7 @@ func NewPod(owner client.Object, ref metav1.OwnerReference, template *corev1.Pod
 	}
 }
 
-// Create stores a pod and returns it as the API has it. An error because the namespace is
-// being deleted causes no Event.
+// Create stores a pod and returns it as the API has it. It records no Event if the namespace is being deleted.
 func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) (*corev1.Pod, error) {
 	created, err := p.Client.Create(ctx, pod)
 	switch {
@@ -51,7 +56,7 @@ func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 	return nil, err
 }
 
-// Delete starts the deletion of a pod. Its error may be Gone.
+// Delete starts the deletion of a pod. Use Gone to recognize a pod that no longer exists.
 func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
 	_, err := p.Client.Delete(ctx, client.RefOf(pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	switch {
@@ -66,15 +71,15 @@ func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 // Ending reports whether a creation failed because the namespace is being deleted.
 func Ending(err error) bool { return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) }
 
-// Gone reports whether a deletion failed because the object does not exist any more, or
-// another one has its name.
+// Gone reports whether a deletion failed because the object no longer exists, or was replaced by another of the same
+// name.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// SlowStart calls f with 0 to n-1 in parallel batches of 1, 2, 4…: if all fail for the
-// same reason, few requests are wasted. A batch with an error is the last. It returns how
-// many calls succeeded, and the errors of the last batch.
-func SlowStart(n int, f func(i int) error) (succeeded int, err error) {
-	for begin, size := 0, 1; begin < n; begin, size = begin+size, size*2 {
+// SlowStart calls f with 0 to n-1 in growing parallel batches, the first of which has at least one call: if all calls
+// fail for the same reason, few requests are wasted. It stops after a batch with an error, and returns how many calls
+// succeeded and the errors of the last batch.
+func SlowStart(first, n int, f func(i int) error) (succeeded int, err error) {
+	for begin, size := 0, max(first, 1); begin < n; begin, size = begin+size, size*growth {
 		batch := make([]int, min(size, n-begin))
 		for i := range batch {
 			batch[i] = begin + i
@@ -86,4 +91,10 @@ func SlowStart(n int, f func(i int) error) (succeeded int, err error) {
 		}
 	}
 	return succeeded, nil
+}
+
+// Seconds is n seconds, or the longest Duration if that is shorter: fields of an object may
+// have any number.
+func Seconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 }

@@ -12,9 +12,8 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// Changed returns the keys of the owners of type T that a change of an object wakes: the
-// one that controls it, the one that controlled it, and those that may adopt it. old and
-// new are as in follow.Source; selector is that of an owner.
+// Changed returns the keys of the owners of type T that a change of an object wakes: its controller, its previous
+// controller, and those that may adopt it. old and new are as in follow.Source; selector returns that of an owner.
 func Changed[T client.Object](ctx context.Context, c client.Client, kind string, selector func(owner T) *metav1.LabelSelector, old, new client.Object) ([]follow.Key, error) {
 	var before, after *metav1.OwnerReference
 	if old != nil {
@@ -41,8 +40,8 @@ func Changed[T client.Object](ctx context.Context, c client.Client, kind string,
 	return append(keys, more...), err
 }
 
-// Owner returns the key of the owner of type T that ref names, if ref is of that kind
-// and the owner exists with the same UID.
+// Owner returns the key of the owner of type T that ref names, if ref is of that kind and the owner exists with the
+// same UID.
 func Owner[T client.Object](ctx context.Context, c client.Client, kind, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {
 	if ref.Kind != kind {
 		return nil, nil
@@ -59,8 +58,7 @@ func Owner[T client.Object](ctx context.Context, c client.Client, kind, namespac
 	return []follow.Key{follow.KeyOf(owner)}, nil
 }
 
-// Candidates returns the keys of the owners of type T that would adopt an orphan. An
-// object without labels has none.
+// Candidates returns the keys of the owners of type T that would adopt an orphan. An object without labels has none.
 func Candidates[T client.Object](ctx context.Context, c client.Client, orphan client.Object, selector func(owner T) *metav1.LabelSelector) ([]follow.Key, error) {
 	if len(orphan.GetLabels()) == 0 {
 		return nil, nil

@@ -27,7 +27,7 @@ func (r *run) bind(ctx context.Context, c *corev1.PersistentVolumeClaim, v *core
 	if err != nil {
 		return err
 	}
-	delete(r.told, follow.KeyOf(c))
+	delete(r.reported, follow.KeyOf(c))
 	_, err = r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) { boundStatus(c, v) })
 	return err
 }

@@ -49,7 +49,7 @@ type key = follow.Key
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, told: map[key]string{}}
+	r := &run{Controller: c, reported: map[key]string{}}
 	r.loop = follow.New(c.deps, follow.Config[key]{
 		Name: Name,
 		Sources: []follow.Source[key]{
@@ -66,8 +66,8 @@ func (c *Controller) Run(ctx context.Context) error {
 type run struct {
 	*Controller
 	loop *follow.Loop[key]
-	// told is the last event of a claim that waits, so that it is written once. Only the worker uses it.
-	told map[key]string
+	// reported is the last event of a claim that waits, so that it is written once. Only the worker uses it.
+	reported map[key]string
 }
 
 // onVolume wakes the volume, the claim that it is reserved for, and, if it is available, the claims that wait
@@ -143,7 +143,7 @@ func (r *run) reconcileOne(ctx context.Context, k key) error {
 	c, err := client.Get[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, k.Namespace, k.Name)
 	if err != nil {
 		if apierrors.IsNotFound(err) {
-			delete(r.told, k)
+			delete(r.reported, k)
 			return r.orphaned(ctx, k)
 		}
 		return err
@@ -165,9 +165,9 @@ func (r *run) orphaned(ctx context.Context, k key) error {
 // tell writes an event why a claim waits, once.
 func (r *run) tell(c *corev1.PersistentVolumeClaim, eventType, reason, message string) {
 	k := follow.KeyOf(c)
-	if r.told[k] == string(c.UID)+message {
+	if r.reported[k] == string(c.UID)+message {
 		return
 	}
-	r.told[k] = string(c.UID) + message
+	r.reported[k] = string(c.UID) + message
 	r.events.Eventf(c, eventType, reason, "%s", message)
 }

@@ -88,7 +88,7 @@ func volumeOf(t *testing.T, api *apitest.API, name string) *corev1.PersistentVol
 	return v
 }
 
-func TestBindsTheSmallestThatFits(t *testing.T) {
+func TestBindsSmallestFittingVolume(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(newVolume("small", "", "1Gi"), newVolume("fits", "", "5Gi"), newVolume("large", "", "50Gi"), newVolume("other", "x", "5Gi"))
 		api.Create(newClaim("c", "", "3Gi"))
@@ -110,7 +110,7 @@ func TestBindsTheSmallestThatFits(t *testing.T) {
 	})
 }
 
-func TestWaitsForAVolumeAndSaysWhy(t *testing.T) {
+func TestWaitingClaimReportsWhy(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(newClaim("c", "", "3Gi"))
 		if c := claimOf(t, api, "c"); c.Status.Phase != corev1.ClaimPending {
@@ -171,7 +171,7 @@ func TestByName(t *testing.T) {
 	})
 }
 
-func TestAVolumeMeantForAClaimWaitsForIt(t *testing.T) {
+func TestReservedVolumeWaitsForItsClaim(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(newVolume("meant", "", "30Gi", func(v *corev1.PersistentVolume) {
 			v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "c"}
@@ -226,7 +226,7 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-func TestAClaimThatLosesItsVolume(t *testing.T) {
+func TestClaimLosesItsVolume(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(newVolume("v", "", "1Gi"), newClaim("c", "", "1Gi"))
 		claimOf(t, api, "c")
@@ -238,7 +238,7 @@ func TestAClaimThatLosesItsVolume(t *testing.T) {
 	})
 }
 
-func TestAsksTheProvisioner(t *testing.T) {
+func TestRequestsProvisioning(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(newClass("now", "example.com/x", storagev1.VolumeBindingImmediate), newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer),
 			newClass("hand", claim.NoProvisioner, storagev1.VolumeBindingWaitForFirstConsumer))
@@ -269,7 +269,7 @@ func TestAsksTheProvisioner(t *testing.T) {
 	})
 }
 
-func TestADefaultClassThatComesLater(t *testing.T) {
+func TestDefaultClassCreatedAfterClaim(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(newClaim("open", "", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }), newClaim("none", "", "1Gi"))
 		class := newClass("d", "example.com/x", storagev1.VolumeBindingImmediate)

@@ -15,6 +15,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
+	"monopod/controllers/podstate"
 )
 
 // Name of the controller.
@@ -150,11 +151,12 @@ type outcome struct {
 	err error
 }
 
-// collect deletes victims that were not tried in this pass, and waits for all.
+// collect deletes victims that were not tried in this pass, and waits for all. It leaves those alone that only
+// finalizers keep, once they have finished.
 func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]bool, reason string, victims []*corev1.Pod) {
 	var todo []*outcome
 	for _, pod := range victims {
-		if !tried[pod.UID] && !gone(pod) {
+		if !tried[pod.UID] && (!gone(pod) || !podstate.Finished(pod)) {
 			tried[pod.UID] = true
 			todo = append(todo, &outcome{pod: pod})
 		}

@@ -73,7 +73,7 @@ func TestKeepsTheYoungestFinishedPods(t *testing.T) {
 	})
 }
 
-func TestOrphansGoAfterTheQuarantine(t *testing.T) {
+func TestOrphansAreDeletedAfterQuarantine(t *testing.T) {
 	within(t, 0, func(t *testing.T, api *apitest.API, c *Controller) {
 		api.Create(apitest.Pod("default", "lost", onNode("gone")), apitest.Pod("default", "saved", onNode("back")),
 			apitest.Pod("default", "fine", onNode("n")))
@@ -90,7 +90,7 @@ func TestOrphansGoAfterTheQuarantine(t *testing.T) {
 	})
 }
 
-func TestOrphanHeldByAFinalizerSaysWhy(t *testing.T) {
+func TestOrphanWithFinalizerHasCondition(t *testing.T) {
 	within(t, 0, func(t *testing.T, api *apitest.API, c *Controller) {
 		api.Create(apitest.Pod("default", "held", onNode("gone"), func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} }))
 		api.Run(c)
@@ -106,28 +106,66 @@ func TestOrphanHeldByAFinalizerSaysWhy(t *testing.T) {
 	})
 }
 
-func TestTerminatingPods(t *testing.T) {
-	within(t, 0, func(t *testing.T, api *apitest.API, c *Controller) {
-		api.Create(apitest.Node("off"))
-		api.Ready("off", corev1.ConditionUnknown)
-		for _, node := range []string{"n", "off"} {
-			pod := apitest.Pod("default", "on-"+node, onNode(node))
-			api.Create(pod)
-			api.Delete(apitest.Pod("default", "on-"+node), "")
-		}
-		api.Run(c)
-		apitest.Settle(time.Minute)
-		if n := len(names(api)); n != 2 {
-			t.Fatalf("%d left, want both: nobody has declared a node out of service", n)
-		}
-		apitest.Change(api, apitest.Node("off"), "", func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+// TestCollects is what happens to one pod p, on the node n or another, and how it is left if a finalizer holds it.
+func TestCollects(t *testing.T) {
+	out := corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}
+	for name, tc := range map[string]struct {
+		node     string // empty: none
+		phase    corev1.PodPhase
+		deleting bool
+		ready    corev1.ConditionStatus
+		taints   []corev1.Taint
+		reason   string // of the deletion; empty: it stays
+		want     corev1.PodPhase
+	}{
+		"runs":                                     {"n", corev1.PodRunning, false, corev1.ConditionTrue, nil, "", corev1.PodRunning},
+		"finished, below the threshold":            {"n", corev1.PodSucceeded, false, corev1.ConditionTrue, nil, "", corev1.PodSucceeded},
+		"pending, without a node":                  {"", corev1.PodPending, false, corev1.ConditionTrue, nil, "", corev1.PodPending},
+		"terminating, without a node":              {"", corev1.PodPending, true, corev1.ConditionTrue, nil, reasonUnscheduled, corev1.PodFailed},
+		"terminating":                              {"n", corev1.PodRunning, true, corev1.ConditionTrue, nil, "", corev1.PodRunning},
+		"terminating on a node that is not ready":  {"n", corev1.PodRunning, true, corev1.ConditionUnknown, nil, "", corev1.PodRunning},
+		"terminating on a node out of service":     {"n", corev1.PodRunning, true, corev1.ConditionUnknown, []corev1.Taint{out}, reasonOutOfService, corev1.PodFailed},
+		"and one that says it is not ready":        {"n", corev1.PodRunning, true, corev1.ConditionFalse, []corev1.Taint{out}, reasonOutOfService, corev1.PodFailed},
+		"out of service, but ready":                {"n", corev1.PodRunning, true, corev1.ConditionTrue, []corev1.Taint{out}, "", corev1.PodRunning},
+		"out of service, but not terminating":      {"n", corev1.PodRunning, false, corev1.ConditionUnknown, []corev1.Taint{out}, "", corev1.PodRunning},
+		"terminating on a node with another taint": {"n", corev1.PodRunning, true, corev1.ConditionUnknown, []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}, "", corev1.PodRunning},
+		"orphaned":                 {"gone", corev1.PodRunning, false, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodFailed},
+		"orphaned and pending":     {"gone", corev1.PodPending, false, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodFailed},
+		"orphaned and terminating": {"gone", corev1.PodRunning, true, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodFailed},
+		"orphaned and finished keeps what it achieved": {"gone", corev1.PodSucceeded, false, corev1.ConditionTrue, nil, reasonOrphaned, corev1.PodSucceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			within(t, 1, func(t *testing.T, api *apitest.API, c *Controller) {
+				p := apitest.Pod("default", "p", onNode(tc.node), func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} })
+				api.Create(p)
+				api.Phase(p, tc.phase, false)
+				if tc.deleting {
+					api.Delete(p, "")
+				}
+				api.Ready("n", tc.ready)
+				apitest.Change(api, apitest.Node("n"), "", func(n *corev1.Node) { n.Spec.Taints = tc.taints })
+				api.Run(c)
+				apitest.Settle(quarantine + period + time.Second)
+				p = apitest.Existing[*corev1.Pod](api, "default", "p")
+				if p.Status.Phase != tc.want {
+					t.Errorf("phase %s, want %s", p.Status.Phase, tc.want)
+				}
+				if deleted := p.DeletionTimestamp != nil && *p.DeletionGracePeriodSeconds == 0; deleted != (tc.reason != "") {
+					t.Errorf("deleted without grace period: %v", deleted)
+				}
+				if got := podstate.Condition(p, corev1.DisruptionTarget) != nil; got != (tc.reason == reasonOrphaned && tc.want == corev1.PodFailed) {
+					t.Errorf("condition: %v", p.Status.Conditions)
+				}
+				want := ""
+				if tc.reason != "" {
+					want = "pods_total default " + tc.reason + "=1"
+				}
+				if got := api.Counters("pod_gc_collector_force_delete_", ""); got != want {
+					t.Errorf("metrics %q, want %q", got, want)
+				}
+			})
 		})
-		apitest.Settle(30 * time.Second)
-		if got := names(api); !slices.Equal(got, []string{"on-n"}) {
-			t.Errorf("left: %v", got)
-		}
-	})
+	}
 }
 
 func TestPick(t *testing.T) {
@@ -153,7 +191,7 @@ func (refusing) Delete(context.Context, client.Ref, metav1.DeleteOptions) (clien
 	return nil, errors.New("refused")
 }
 
-func TestAFailureIsCountedAsOneAndLoggedOnce(t *testing.T) {
+func TestFailureIsCountedAndLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

@@ -57,7 +57,7 @@ func AvailableIn(pod *corev1.Pod, minReadySeconds int32, now time.Time) (time.Du
 	return ready.Add(time.Duration(minReadySeconds) * time.Second).Sub(now), true
 }
 
-// NextAvailable is the shortest time until a ready pod becomes available; 0 if none will.
+// NextAvailable returns the shortest time until a ready pod becomes available; 0 if none will.
 func NextAvailable(pods []*corev1.Pod, minReadySeconds int32, now time.Time) time.Duration {
 	var next time.Duration
 	for _, p := range pods {

@@ -10,16 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Rank orders pods by how soon they go when there are too many, first to go
-// first. perNode counts the related pods on each node. The order is upstream's
-// (ActivePodsWithRanks); pods is not changed.
+// Rank orders pods for deletion when there are too many, first to be deleted first. perNode contains the number of
+// related pods on each node. The order is upstream's (ActivePodsWithRanks); pods is not changed.
 func Rank(pods []*corev1.Pod, perNode map[string]int, now time.Time) []*corev1.Pod {
 	ranked := slices.Clone(pods)
 	slices.SortStableFunc(ranked, func(a, b *corev1.Pod) int { return compareVictims(a, b, perNode, now) })
 	return ranked
 }
 
-// compareVictims is negative when a goes before b. The first difference decides.
+// compareVictims is negative if a is deleted before b. The first difference decides.
 func compareVictims(a, b *corev1.Pod, perNode map[string]int, now time.Time) int {
 	if c := cmp.Or(
 		compareBool(a.Spec.NodeName != "", b.Spec.NodeName != ""),
@@ -42,7 +41,7 @@ func compareVictims(a, b *corev1.Pod, perNode map[string]int, now time.Time) int
 	return c
 }
 
-// compareBool puts false before true.
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -53,7 +52,7 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// phaseOrder: what has not started costs least.
+// phaseOrder orders pods that have not started before running ones.
 func phaseOrder(p *corev1.Pod) int {
 	switch p.Status.Phase {
 	case corev1.PodPending:
@@ -64,7 +63,7 @@ func phaseOrder(p *corev1.Pod) int {
 	return 2
 }
 
-// deletionCost is the pod-deletion-cost annotation; 0 when absent or no int32.
+// deletionCost returns the pod-deletion-cost annotation; 0 if it is missing or not an int32.
 func deletionCost(p *corev1.Pod) int32 {
 	cost, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32)
 	if err != nil {
@@ -73,9 +72,8 @@ func deletionCost(p *corev1.Pod) int32 {
 	return int32(cost)
 }
 
-// compareAges puts the younger first, with ages compared by the power of two
-// they reach, so that among pods of about the same age any may go: then the UID
-// decides. An unknown time is the youngest; equal times decide nothing.
+// compareAges orders younger pods first. It compares the powers of two of the ages, so that among pods of similar age
+// any may be deleted: the UID then decides. An unknown time counts as youngest; equal times decide nothing.
 func compareAges(a, b time.Time, podA, podB *corev1.Pod, now time.Time) (c int, decided bool) {
 	if a.Equal(b) {
 		return 0, false
@@ -86,7 +84,7 @@ func compareAges(a, b time.Time, podA, podB *corev1.Pod, now time.Time) (c int, 
 	return cmp.Or(cmp.Compare(magnitude(now.Sub(a)), magnitude(now.Sub(b))), cmp.Compare(podA.UID, podB.UID)), true
 }
 
-// magnitude is ⌊log₂(age in nanoseconds)⌋; 0 for no age.
+// magnitude returns ⌊log₂(age in nanoseconds)⌋; 0 for no age.
 func magnitude(age time.Duration) int {
 	if age <= 0 {
 		return 0
@@ -94,8 +92,7 @@ func magnitude(age time.Duration) int {
 	return int(math.Floor(math.Log2(float64(age))))
 }
 
-// compareRestarts puts the pod whose containers restarted more often first:
-// those of the app, then sidecars.
+// compareRestarts orders pods by the restarts of their containers, most first: regular containers, then sidecars.
 func compareRestarts(a, b *corev1.Pod) int {
 	appA, sideA := maxRestarts(a)
 	appB, sideB := maxRestarts(b)

@@ -91,7 +91,7 @@ func TestVictimOrder(t *testing.T) {
 	}
 }
 
-func TestRankLeavesItsInput(t *testing.T) {
+func TestRankDoesNotChangeItsInput(t *testing.T) {
 	t.Parallel()
 	pods := []*corev1.Pod{victim("a"), victim("b", notReady)}
 	Rank(pods, nil, now)

@@ -34,7 +34,7 @@ func using(claim, node string) func(*corev1.Pod) {
 	}
 }
 
-func TestAClaimStaysWhileAPodUsesIt(t *testing.T) {
+func TestClaimStaysWhilePodUsesIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
@@ -69,7 +69,7 @@ func TestAClaimStaysWhileAPodUsesIt(t *testing.T) {
 	})
 }
 
-func TestAVolumeStaysWhileItIsBound(t *testing.T) {
+func TestVolumeStaysWhileBound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

@@ -12,20 +12,19 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// claims are those of a kind on pods.
+// claims returns how owners of the kind claim pods.
 func (k kind) claims(c client.Client) owned.Claims[*corev1.Pod] {
 	return owned.Claims[*corev1.Pod]{Client: c, Kind: k.gvk, Adoptive: podstate.Active}
 }
 
-// claim returns the pods of rs, finished ones left out and terminating ones
-// kept, after adopting and releasing what must be.
+// claim adopts and releases pods where necessary, and returns those of rs, terminating ones included and finished
+// ones not.
 func (r *run) claim(ctx context.Context, rs set, selector labels.Selector, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	return r.claims.Of(ctx, rs.stored, selector, slices.DeleteFunc(pods, podstate.Finished))
 }
 
-// claimStored is claim of what the API has: the index may not know yet of pods that
-// are older than rs, since nothing orders what the two watches tell. Pods are neither
-// made nor deleted without this look.
+// claimStored is claim over the pods that the API has. The index may lack pods that are older than rs, since watches
+// of different kinds are not ordered. No pod is created or deleted before this check.
 func (r *run) claimStored(ctx context.Context, rs set, selector labels.Selector) ([]*corev1.Pod, error) {
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace, Labels: selector})
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// expectationTTL is how long an event is waited for (upstream
-// ExpectationsTimeout); after it the ReplicaSet is synced as it looks.
+// expectationTTL is how long a sync waits for an expected event (upstream ExpectationsTimeout). After it the
+// ReplicaSet is synced with the pods in the index.
 const expectationTTL = 5 * time.Minute
 
-// expectations counts, for each ReplicaSet, the creations and names the
-// deletions whose watch events have not come yet. A ReplicaSet is its UID: another
-// of the name may be there before the end of the first has been seen.
+// expectations contains, for each ReplicaSet, the number of creations and the keys of deletions whose watch events
+// have not arrived yet. A ReplicaSet is identified by its UID: its successor of the same name may appear before the
+// end of the first has been observed.
 type expectations struct {
 	clock clock.PassiveClock
 
@@ -32,7 +32,7 @@ func newExpectations(c clock.PassiveClock) *expectations {
 	return &expectations{clock: c, of: map[types.UID]*expectation{}}
 }
 
-// settled: nothing is expected any more, or has been for too long.
+// settled reports whether nothing is expected any more, or for too long.
 func (x *expectations) settled(rs types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -40,14 +40,14 @@ func (x *expectations) settled(rs types.UID) bool {
 	return e == nil || x.clock.Since(e.since) > expectationTTL
 }
 
-// expectCreations replaces what was expected by n creations.
+// expectCreations replaces the expectations by n creations.
 func (x *expectations) expectCreations(rs types.UID, n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.of[rs] = &expectation{creations: n, since: x.clock.Now()}
 }
 
-// expectDeletions replaces what was expected by the deletion of these pods.
+// expectDeletions replaces the expectations by the deletion of these pods.
 func (x *expectations) expectDeletions(rs types.UID, podKeys []string) {
 	set := make(map[string]struct{}, len(podKeys))
 	for _, k := range podKeys {
@@ -58,7 +58,7 @@ func (x *expectations) expectDeletions(rs types.UID, podKeys []string) {
 	x.of[rs] = &expectation{deletions: set, since: x.clock.Now()}
 }
 
-// created lowers the expected creations by n, seen or given up.
+// created lowers the expected creations by n: they were observed or have failed.
 func (x *expectations) created(rs types.UID, n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -68,7 +68,7 @@ func (x *expectations) created(rs types.UID, n int) {
 	}
 }
 
-// deleted drops an expected deletion, seen or failed.
+// deleted removes an expected deletion that was observed or has failed.
 func (x *expectations) deleted(rs types.UID, podKey string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -78,14 +78,14 @@ func (x *expectations) deleted(rs types.UID, podKey string) {
 	}
 }
 
-// tidy drops what was met; mu is held.
+// tidy removes met expectations; the caller holds mu.
 func (x *expectations) tidy(rs types.UID, e *expectation) {
 	if e.creations <= 0 && len(e.deletions) == 0 {
 		delete(x.of, rs)
 	}
 }
 
-// forget is for a ReplicaSet that is gone.
+// forget removes the expectations of a ReplicaSet that is gone.
 func (x *expectations) forget(rs types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

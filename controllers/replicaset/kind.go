@@ -14,7 +14,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// set is a stored object of one of the kinds, with the spec and status that it has as a ReplicaSet.
+// set is a stored object of either kind, with its spec and status in the form of a ReplicaSet.
 type set struct {
 	*appsv1.ReplicaSet
 	stored client.Object

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -14,13 +15,13 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// manage makes or deletes pods, at most 500, and returns the active ones, those that it
-// made included: the status need not be written again when their events come.
+// manage creates or deletes at most 500 pods and returns the active ones, including those that it created: the status
+// then need not be written again when their events arrive.
 func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
 	case diff > 0:
-		made, err := r.scaleUp(ctx, rs, min(diff, burst))
+		made, err := r.scaleUp(ctx, rs, firstBatch(rs, active), min(diff, burst))
 		return slices.Concat(active, made), err
 	case diff < 0:
 		return r.scaleDown(ctx, rs, active, min(-diff, burst))
@@ -28,17 +29,25 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 	return active, nil
 }
 
-// scaleUp creates n pods, slowly at first: when creation fails for a reason that
-// all share, few requests are wasted.
-func (r *run) scaleUp(ctx context.Context, rs set, n int) ([]*corev1.Pod, error) {
+// firstBatch is how many pods are created before any success is awaited: one if none was created yet or creations
+// fail, otherwise as many as there are.
+func firstBatch(rs set, active []*corev1.Pod) int {
+	if slices.ContainsFunc(rs.Status.Conditions, isFailure) {
+		return 1
+	}
+	return len(active)
+}
+
+// scaleUp creates n pods in growing batches: if all creations fail for the same reason, few requests are wasted.
+func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
 	r.expected.expectCreations(rs.UID, n)
 	pods := make([]*corev1.Pod, n)
-	made, err := owned.SlowStart(n, func(i int) error {
+	made, err := owned.SlowStart(first, n, func(i int) error {
 		var err error
 		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.claims.Ref(rs.stored), &rs.Spec.Template))
 		if owned.Ending(err) {
-			return nil // it ends with its namespace; the expectation need not be met
+			return nil // the namespace is being deleted; the expectation need not be met
 		}
 		return err
 	})
@@ -46,7 +55,7 @@ func (r *run) scaleUp(ctx context.Context, rs set, n int) ([]*corev1.Pod, error)
 	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil }), err
 }
 
-// scaleDown deletes the n pods that will be missed least.
+// scaleDown deletes the n pods that rank first for deletion (podstate.Rank), and returns those that are left.
 func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int) ([]*corev1.Pod, error) {
 	now := r.deps.Clock.Now()
 	ranked := podstate.Rank(active, r.perNode(ctx, rs), now)
@@ -57,8 +66,18 @@ func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int
 		keys[i] = podKey(p)
 	}
 	r.expected.expectDeletions(rs.UID, keys)
-	errs := follow.Each(parallel, victims, func(p *corev1.Pod) error { return r.delete(ctx, rs, p) })
-	return slices.Clone(ranked[n:]), errors.Join(errs...)
+	left := slices.Clone(ranked[n:])
+	var mu sync.Mutex // guards left
+	errs := follow.Each(parallel, victims, func(p *corev1.Pod) error {
+		err := r.delete(ctx, rs, p)
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			left = append(left, p)
+		}
+		return err
+	})
+	return left, errors.Join(errs...)
 }
 
 func (r *run) delete(ctx context.Context, rs set, pod *corev1.Pod) error {
@@ -72,8 +91,7 @@ func (r *run) delete(ctx context.Context, rs set, pod *corev1.Pod) error {
 	return err
 }
 
-// perNode counts, by node, the active pods of rs and of the ReplicaSets that have
-// the same owner.
+// perNode returns the number of active pods on each node, of rs and of the ReplicaSets with the same owner.
 func (r *run) perNode(ctx context.Context, rs set) map[string]int {
 	count := map[string]int{}
 	for _, sibling := range r.siblings(ctx, rs) {
@@ -87,7 +105,7 @@ func (r *run) perNode(ctx context.Context, rs set) map[string]int {
 	return count
 }
 
-// siblings are the sets with the same controller as rs, itself included.
+// siblings returns the sets with the same controller as rs, including rs.
 func (r *run) siblings(ctx context.Context, rs set) []set {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil {

@@ -1,10 +1,10 @@
-// Package replicaset keeps as many pods as each ReplicaSet, or each ReplicationController, asks for.
+// Package replicaset keeps the number of pods of each ReplicaSet and each ReplicationController at its replicas.
 //
 //   - kind: the two kinds; everything else is written for both.
-//   - expectations: creations and deletions whose watch event is still to come;
-//     while there are any, pods are counted but none is made or deleted.
+//   - expectations: creations and deletions whose watch events have not arrived yet; until they have,
+//     no further pods are created or deleted.
 //   - claim: which pods a ReplicaSet owns, adopts and releases.
-//   - victims: the metric of which pods went first when there were too many.
+//   - victims: the metric of the age of the pods that are deleted first.
 package replicaset
 
 import (
@@ -37,8 +37,8 @@ const (
 )
 
 const (
-	burst    = 500 // most pods made or deleted in one sync (upstream burstReplicas)
-	parallel = 50  // requests at a time; upstream has as many as the batch
+	burst    = 500 // maximum number of pods created or deleted in one sync (upstream burstReplicas)
+	parallel = 50  // concurrent requests; upstream sends a whole batch at once
 )
 
 // Config of the controller.
@@ -46,7 +46,7 @@ type Config struct {
 	Workers int // --concurrent-replicaset-syncs or --concurrent-rc-syncs, 0 means upstream's 5
 }
 
-// Controller keeps ReplicaSets at their size.
+// Controller keeps the pods of ReplicaSets.
 type Controller struct {
 	deps     follow.Deps
 	events   record.Eventer
@@ -102,7 +102,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	claims   owned.Claims[*corev1.Pod]
@@ -111,7 +111,7 @@ type run struct {
 	expected *expectations
 }
 
-// reconcile is one sync of a set: its pods first, its status always.
+// reconcile syncs a set: first its pods, then its status in any case.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	rs, err := r.kind.get(ctx, r.deps.Client, key)
 	if apierrors.IsNotFound(err) {
@@ -122,7 +122,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 	if err != nil {
-		return 0, nil // cannot be stored; trying again would not help
+		return 0, nil // the API rejects such a selector; a retry would not help
 	}
 	settled := r.expected.settled(rs.UID)
 	known := r.pods.OfOrOrphan(rs)
@@ -142,7 +142,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return r.report(ctx, rs, active, terminating, manageErr)
 }
 
-// desired is spec.replicas, which the API server defaults to 1.
+// desired returns spec.replicas, which the API server defaults to 1.
 func desired(rs *appsv1.ReplicaSet) int {
 	if rs.Spec.Replicas == nil {
 		return 1
@@ -150,7 +150,7 @@ func desired(rs *appsv1.ReplicaSet) int {
 	return int(*rs.Spec.Replicas)
 }
 
-// podKey is unique to one pod, also among those of one name.
+// podKey identifies one pod, not a later one of the same name.
 func podKey(pod *corev1.Pod) string {
 	return pod.Namespace + "/" + pod.Name + "/" + string(pod.UID)
 }

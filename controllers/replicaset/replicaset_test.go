@@ -71,7 +71,7 @@ func scale(api *apitest.API, name string, n int32) {
 	apitest.Change(api, replicaSet(name, 0), "", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = &n })
 }
 
-func TestMakesReplacesAndDeletesPods(t *testing.T) {
+func TestCreatesReplacesAndDeletesPods(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(replicaSet("web", 3))
 		apitest.Settle(time.Second)
@@ -250,7 +250,7 @@ func TestIdleWritesNothing(t *testing.T) {
 	})
 }
 
-func TestTwentySetsStayApart(t *testing.T) {
+func TestTwentySetsOwnSeparatePods(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		for i := range 20 {
 			api.Create(replicaSet(fmt.Sprint("set-", i), int32(i)))

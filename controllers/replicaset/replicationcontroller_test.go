@@ -119,7 +119,7 @@ func TestReplicationControllerReportsFailure(t *testing.T) {
 }
 
 // Both kinds with one selector leave each other's pods alone.
-func TestKindsStayApart(t *testing.T) {
+func TestKindsOwnSeparatePods(t *testing.T) {
 	withBoth(t, func(t *testing.T, api *apitest.API, _ *atomic.Bool) {
 		api.Create(replicationController(2), replicaSet("web", 3))
 		apitest.Settle(time.Second)

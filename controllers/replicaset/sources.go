@@ -11,8 +11,7 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// onSet wakes the set itself. One that went away, perhaps for
-// another of its name, leaves no expectations behind.
+// onSet wakes the set. It removes the expectations of a set that is gone or was replaced.
 func (r *run) onSet(old, new client.Object) []follow.Key {
 	if new == nil {
 		r.expected.forget(old.GetUID())
@@ -20,8 +19,8 @@ func (r *run) onSet(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// onPod keeps the index, lowers expectations, and wakes the sets whose
-// pods these are or may become. It may be called again after an error.
+// onPod updates the index, lowers expectations, and wakes the sets that own the pod, owned it, or may adopt it. It
+// may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	was, _ := old.(*corev1.Pod)
 	is, _ := new.(*corev1.Pod)
@@ -38,7 +37,7 @@ func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, 
 
 func (r *run) podAdded(ctx context.Context, pod *corev1.Pod) ([]follow.Key, error) {
 	if pod.DeletionTimestamp != nil {
-		return r.podDeleted(ctx, pod) // known only since a relist
+		return r.podDeleted(ctx, pod) // the deletion is known only from a relist
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
@@ -69,8 +68,7 @@ func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]follow.Key
 	owner := metav1.GetControllerOfNoCopy(is)
 	switch {
 	case is.DeletionTimestamp != nil:
-		// A graceful deletion that was asked for has been seen: no need to wait for
-		// the grace period to replace the pod.
+		// The requested deletion is observed: the replacement need not wait for the grace period.
 		more, err = r.podDeleted(ctx, is)
 	case owner != nil:
 		more, err = r.owner(ctx, is.Namespace, owner)
@@ -80,7 +78,7 @@ func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]follow.Key
 	return append(keys, more...), err
 }
 
-// formerOwner returns the controller that a pod no longer has.
+// formerOwner returns the key of the pod's previous controller.
 func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]follow.Key, error) {
 	before, after := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(is)
 	if before == nil || (after != nil && after.UID == before.UID) {
@@ -89,12 +87,12 @@ func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]follow.Ke
 	return r.owner(ctx, was.Namespace, before)
 }
 
-// owner finds the set that a reference means.
+// owner returns the key of the set that a reference names.
 func (r *run) owner(ctx context.Context, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {
 	return r.kind.owner(ctx, r.deps.Client, namespace, ref)
 }
 
-// candidates are the sets that would adopt an orphan.
+// candidates returns the keys of the sets that would adopt an orphan.
 func (r *run) candidates(ctx context.Context, pod *corev1.Pod) ([]follow.Key, error) {
 	return r.kind.candidates(ctx, r.deps.Client, pod)
 }

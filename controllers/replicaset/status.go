@@ -15,8 +15,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// report writes the status when it has changed, and returns when the next ready
-// pod becomes available.
+// report writes the status if it has changed, and returns the time until the next ready pod becomes available.
 func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.Pod, manageErr error) (time.Duration, error) {
 	now := r.deps.Clock.Now()
 	next := statusOf(rs.ReplicaSet, active, terminating, manageErr, now)
@@ -35,8 +34,7 @@ func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.
 	return podstate.NextAvailable(active, rs.Spec.MinReadySeconds, now), manageErr
 }
 
-// statusOf computes what the status should be; conditions other than
-// ReplicaFailure stay as they are.
+// statusOf computes the status; it keeps conditions other than ReplicaFailure.
 func statusOf(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, now time.Time) appsv1.ReplicaSetStatus {
 	status := *rs.Status.DeepCopy()
 	status.Replicas = int32(len(active))
@@ -60,10 +58,8 @@ func statusOf(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageEr
 	return status
 }
 
-// failureCondition adds ReplicaFailure for err, unless it is there with the same
-// reason, and removes it when there is no error.
+// failureCondition sets ReplicaFailure for err, unless it exists with the same reason, and removes it if err is nil.
 func failureCondition(conditions []appsv1.ReplicaSetCondition, diff int, err error, now time.Time) []appsv1.ReplicaSetCondition {
-	isFailure := func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }
 	i := slices.IndexFunc(conditions, isFailure)
 	if err == nil {
 		return slices.DeleteFunc(conditions, isFailure)
@@ -80,3 +76,5 @@ func failureCondition(conditions []appsv1.ReplicaSetCondition, diff int, err err
 		Reason: reason, Message: err.Error(), LastTransitionTime: metav1.NewTime(now),
 	})
 }
+
+func isFailure(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }

@@ -9,9 +9,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// observeAges records how old the victims are against the youngest pod: about 1
-// when the youngest go. Seconds are divided as floats and an age is at least one,
-// since whole numbers can divide by zero.
+// observeAges records the age of each victim relative to the youngest pod; about 1 means that the youngest are
+// deleted. An age counts as at least one second, to avoid a division by zero.
 func (c *Controller) observeAges(pods, victims []*corev1.Pod, now time.Time) {
 	youngest := math.Inf(1)
 	for _, p := range pods {

@@ -28,26 +28,30 @@ const pause = time.Second
 
 // Config of the controller.
 type Config struct {
-	Kinds []client.Kind // the served kinds
+	Kinds client.Kinds // the served kinds
 }
 
 // Controller counts usage again when something in a namespace with quotas changes.
 type Controller struct {
-	deps  follow.Deps
-	kinds []client.Kind // the namespaced kinds that quotas count
+	deps follow.Deps
+	cfg  Config
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
 // New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller {
-	c := &Controller{deps: deps}
-	for _, k := range cfg.Kinds {
+	return &Controller{deps: deps, cfg: cfg}
+}
+
+// kinds returns the namespaced kinds that quotas count.
+func (c *Controller) kinds() (kinds []client.Kind) {
+	for _, k := range c.cfg.Kinds.Now() {
 		if k.Namespaced && quota.Counted(k.Resource.GroupResource()) {
-			c.kinds = append(c.kinds, k)
+			kinds = append(kinds, k)
 		}
 	}
-	return c
+	return kinds
 }
 
 // Name implements follow.Controller.
@@ -135,7 +139,7 @@ func (r *run) count(ctx context.Context, q *corev1.ResourceQuota, lists map[sche
 	for name := range q.Spec.Hard {
 		used[name] = resource.Quantity{Format: resource.DecimalSI}
 	}
-	for _, k := range r.kinds {
+	for _, k := range r.kinds() {
 		if !about(q, k.Resource.GroupResource()) {
 			continue
 		}
@@ -180,7 +184,7 @@ func (r *run) report(ctx context.Context, q *corev1.ResourceQuota, status corev1
 
 // follow watches only the resources that the quotas limit.
 func (r *run) follow(all []*corev1.ResourceQuota) {
-	for _, k := range r.kinds {
+	for _, k := range r.kinds() {
 		wanted := false
 		for _, q := range all {
 			wanted = wanted || about(q, k.Resource.GroupResource())

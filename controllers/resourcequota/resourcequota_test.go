@@ -63,7 +63,7 @@ func want(t *testing.T, api *apitest.API, text string) {
 	}
 }
 
-func TestCountsWhatIsThereAndWhatChanges(t *testing.T) {
+func TestUsageFollowsObjects(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(configMap("before"), apitest.Pod("default", "p", cpu("500m")), apitest.Pod("kube-system", "elsewhere", cpu("1")))
 		api.Create(quotaOf("q", map[corev1.ResourceName]string{"configmaps": "5", "requests.cpu": "2", "count/roles.rbac.authorization.k8s.io": "1", "count/nothing.example.com": "1"}))
@@ -88,7 +88,7 @@ func TestCountsWhatIsThereAndWhatChanges(t *testing.T) {
 	})
 }
 
-func TestWritesOnceASecondAndNothingForNothing(t *testing.T) {
+func TestWritesAtMostOncePerSecond(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(quotaOf("q", map[corev1.ResourceName]string{"configmaps": "100"}))
 		apitest.Settle(time.Second)
@@ -121,7 +121,7 @@ func TestScopes(t *testing.T) {
 	})
 }
 
-func TestFollowsOnlyWhatSomeQuotaIsAbout(t *testing.T) {
+func TestWatchesOnlyLimitedResources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

@@ -1,9 +1,8 @@
-// Package revisions keeps the ControllerRevisions of DaemonSets and StatefulSets: one for
-// each pod template that an owner had, with growing numbers, so that kubectl rollout can
-// show and restore them.
+// Package revisions maintains the ControllerRevisions of DaemonSets and StatefulSets: one for each pod template that
+// an owner had, with increasing numbers, so that kubectl rollout can show and restore them.
 //
-//   - Keeper.Sync: finds or creates the revision of the present template.
-//   - Keeper.Trim: deletes the oldest ones.
+//   - Keeper.Sync: finds or creates the revision of the current template.
+//   - Keeper.Trim: deletes the oldest revisions.
 //   - Data, Template: what a revision contains.
 package revisions
 
@@ -30,22 +29,21 @@ import (
 )
 
 const (
-	// maxPrefix is how much of an owner's name a revision's name has (upstream
-	// ControllerRevisionName).
+	// maxPrefix is the maximum length of the owner's name in a revision's name (upstream ControllerRevisionName).
 	maxPrefix = 223
-	// maxCollisions are the names that one sync tries.
+	// maxCollisions is the maximum number of names that one sync tries.
 	maxCollisions = 10
 )
 
-// Keeper keeps the revisions of owners of one kind.
+// Keeper maintains the revisions of owners of one kind.
 type Keeper struct {
 	Client client.Client
 	Kind   schema.GroupVersionKind
-	// HashLabel is the label of a revision that has the hash of its name.
+	// HashLabel is the label of a revision with the hash in its name.
 	HashLabel string
 }
 
-// Owner is what a Keeper needs to know of an owner.
+// Owner is what a Keeper needs of an owner.
 type Owner struct {
 	Object     client.Object
 	Selector   labels.Selector
@@ -53,26 +51,24 @@ type Owner struct {
 	Collisions *int32 // status.collisionCount
 }
 
-// History is an owner's revisions.
+// History contains an owner's revisions.
 type History struct {
-	// Current is that of the owner's template.
+	// Current is the revision of the owner's template.
 	Current *appsv1.ControllerRevision
-	// Others are all others, lowest number first. Some may be of the same template,
-	// too, if they were adopted.
+	// Others are the other revisions, lowest number first. Adopted ones may have the same template as Current.
 	Others []*appsv1.ControllerRevision
 	// Collisions is the next status.collisionCount.
 	Collisions *int32
 }
 
-// Claims is how owners claim revisions.
+// Claims returns how owners claim revisions.
 func (k Keeper) Claims() owned.Claims[*appsv1.ControllerRevision] {
 	return owned.Claims[*appsv1.ControllerRevision]{Client: k.Client, Kind: k.Kind,
 		Adoptive: func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp == nil }}
 }
 
-// Sync claims the owner's revisions among known, and finds the one of its template. If
-// there is none it is created; if another one has a higher number, as after an undo, it
-// gets the highest.
+// Sync claims the owner's revisions among known, and finds the one of its template. It creates a missing revision. If
+// another revision has a higher number, for example after an undo, it gives this one the highest number.
 func (k Keeper) Sync(ctx context.Context, o Owner, known []*appsv1.ControllerRevision) (History, error) {
 	mine, err := k.Claims().Of(ctx, o.Object, o.Selector, known)
 	if err != nil {
@@ -105,13 +101,12 @@ func (k Keeper) Sync(ctx context.Context, o Owner, known []*appsv1.ControllerRev
 	return h, err
 }
 
-// compare puts the lower number first, and of two with the same the older one.
+// compare orders by number, lowest first, then by age, oldest first.
 func compare(a, b *appsv1.ControllerRevision) int {
 	return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// create stores a revision. If its name is taken by another template, or by somebody
-// else's revision, the next name is tried.
+// create stores a revision. It tries the next name if the name belongs to a revision with another template or owner.
 func (k Keeper) create(ctx context.Context, o Owner, h *History, data []byte, number int64) error {
 	for range maxCollisions {
 		r := k.revision(o, data, number, owned.Hash(data, h.Collisions))
@@ -154,8 +149,8 @@ func (k Keeper) revision(o Owner, data []byte, number int64, hash string) *appsv
 	}
 }
 
-// Trim deletes the revisions that exceed a number, lowest first. all are sorted as in
-// History; those that are live are kept, and not counted. A negative number keeps all.
+// Trim deletes revisions beyond the number to keep, lowest first. all are sorted as in History. Live revisions are
+// kept and not counted. A negative number keeps all.
 func (k Keeper) Trim(ctx context.Context, all []*appsv1.ControllerRevision, keep int, live func(*appsv1.ControllerRevision) bool) error {
 	dead := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp != nil || live(r) })
 	if keep < 0 {
@@ -170,8 +165,8 @@ func (k Keeper) Trim(ctx context.Context, all []*appsv1.ControllerRevision, keep
 	return nil
 }
 
-// Data is the content of a template's revision: a strategic merge patch of the owner that
-// replaces spec.template, byte for byte what kubectl computes.
+// Data returns the content of a template's revision: a strategic merge patch of the owner that replaces
+// spec.template, byte for byte the same as kubectl computes.
 func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
 	text, err := json.Marshal(template)
 	if err != nil {
@@ -186,7 +181,7 @@ func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
 	if text, err = json.Marshal(map[string]any{"spec": map[string]any{"template": fields}}); err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text)) // again, so that all fields are sorted
+	decoder := json.NewDecoder(bytes.NewReader(text)) // decoded once more, so that all fields are sorted
 	decoder.UseNumber()
 	if err := decoder.Decode(&raw); err != nil {
 		return nil, err
@@ -194,7 +189,7 @@ func Data(template *corev1.PodTemplateSpec) ([]byte, error) {
 	return json.Marshal(raw)
 }
 
-// Template is the one that a revision contains.
+// Template returns the template that a revision contains.
 func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	var patch struct {
 		Spec struct {
@@ -207,8 +202,8 @@ func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
 	return &patch.Spec.Template, nil
 }
 
-// Same reports whether a revision is of a template; data is the template's Data. One that
-// another version of Kubernetes wrote in another way is, too.
+// Same reports whether a revision has the template; data is the template's Data. It also recognizes revisions that
+// another version of Kubernetes has encoded in another way.
 func Same(r *appsv1.ControllerRevision, data []byte, template *corev1.PodTemplateSpec) bool {
 	if bytes.Equal(r.Data.Raw, data) {
 		return true

@@ -91,7 +91,7 @@ func TestRevisionsAreNumbered(t *testing.T) {
 	}
 }
 
-func TestTakenNamesAreLeftAlone(t *testing.T) {
+func TestNameCollisionsUseNextName(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	mine := r.sync("v1", nil).Current

@@ -34,8 +34,8 @@ type published struct {
 	namespace   string // empty: every one
 }
 
-// all are Kubernetes'. The second has more entries there, for requests that the API
-// server passes on to others, which Monopod's does not.
+// all are the ConfigMaps that Kubernetes publishes. There, the second one has further entries for aggregated API
+// servers, which Monopod does not have.
 var all = []published{
 	{name: rootCA, file: "ca.crt", description: "Holds the CA certificate that the API server's certificate is signed with, " +
 		"for programs in pods that call the API server."},

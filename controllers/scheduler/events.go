@@ -185,3 +185,11 @@ func (r *run) onBudget(old, new client.Object) []follow.Key {
 	}
 	return nil
 }
+
+// onService wakes nothing: Services only say where pods run best.
+func (r *run) onService(old, new client.Object) []follow.Key {
+	was, _ := old.(*corev1.Service)
+	is, _ := new.(*corev1.Service)
+	r.cluster.SetService(was, is)
+	return nil
+}

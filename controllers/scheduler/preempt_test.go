@@ -46,7 +46,7 @@ func deleting(api *apitest.API, name string) bool {
 	return ok && p.DeletionTimestamp != nil
 }
 
-func TestPreemptsAndIsNominated(t *testing.T) {
+func TestPreemptorIsNominated(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "n")
 		api.Create(class("high", 1000, corev1.PreemptLowerPriority), class("low", -10, corev1.PreemptLowerPriority),
@@ -86,7 +86,7 @@ func TestPreemptsAndIsNominated(t *testing.T) {
 	})
 }
 
-func TestWaitsForItsVictimsAndPreemptsNoMore(t *testing.T) {
+func TestPreemptorWaitsForItsVictims(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "m", "n")
 		api.Create(class("high", 1000, corev1.PreemptLowerPriority),
@@ -120,7 +120,7 @@ func TestNeverPreemptsByPolicy(t *testing.T) {
 	})
 }
 
-func TestPreemptsWhereNoBudgetIsViolated(t *testing.T) {
+func TestPreemptionAvoidsViolatedBudgets(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "m", "n")
 		api.Create(class("high", 1000, corev1.PreemptLowerPriority), class("low", -10, corev1.PreemptLowerPriority),

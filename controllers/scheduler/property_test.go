@@ -196,7 +196,7 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-func TestNothingPendingIsNoWork(t *testing.T) {
+func TestIdleWithoutPendingPods(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "n")
 		api.Create(apitest.Pod("default", "p"))

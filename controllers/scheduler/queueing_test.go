@@ -34,19 +34,21 @@ func (u *unbinding) Update(ctx context.Context, ref client.Ref, change client.Ch
 	return u.Client.Update(ctx, ref, change)
 }
 
-func TestABindingThatFailsIsRepeatedAfterABackoff(t *testing.T) {
+// withBrokenBinding returns a scheduler whose first bindings fail.
+func withBrokenBinding(api *apitest.API, fails int64) (*Controller, *unbinding) {
+	deps := api.Deps()
+	broken := &unbinding{Client: api.Client}
+	broken.fails.Store(fails)
+	deps.Client = broken
+	return apitest.Must(New(deps, &api.Events, Config{})), broken
+}
+
+func TestFailedBindingIsRetriedWithBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Events.Watch()
-		deps := api.Deps()
-		broken := &unbinding{Client: api.Client}
-		broken.fails.Store(6)
-		deps.Client = broken
-		c, err := New(deps, &api.Events, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, broken := withBrokenBinding(api, 6)
 		api.Run(c)
 		addNodes(api, "n")
 		synctest.Wait() // the order of kinds is not known through this client
@@ -68,19 +70,12 @@ func TestABindingThatFailsIsRepeatedAfterABackoff(t *testing.T) {
 	})
 }
 
-func TestARoomThatABindingLosesIsForOthers(t *testing.T) {
+func TestFailedBindingReleasesResources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Events.Watch()
-		deps := api.Deps()
-		broken := &unbinding{Client: api.Client}
-		broken.fails.Store(1)
-		deps.Client = broken
-		c, err := New(deps, &api.Events, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, _ := withBrokenBinding(api, 1)
 		addNodes(api, "n")
 		api.Create(apitest.Pod("default", "p", wants("cpu", "4")), apitest.Pod("default", "q", wants("cpu", "4")))
 		api.Run(c)
@@ -92,7 +87,7 @@ func TestARoomThatABindingLosesIsForOthers(t *testing.T) {
 	})
 }
 
-func TestAWaitingPodIsTriedAgainAfterFiveMinutes(t *testing.T) {
+func TestUnschedulablePodIsRetriedAfterFiveMinutes(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "n")
 		api.Create(apitest.Pod("default", "large", wants("cpu", "40")))
@@ -111,8 +106,8 @@ func TestAWaitingPodIsTriedAgainAfterFiveMinutes(t *testing.T) {
 	})
 }
 
-// TestAChangeWakesOnlyThePodsThatItCanHelp: each pod waits for something else.
-func TestAChangeWakesOnlyThePodsThatItCanHelp(t *testing.T) {
+// TestChangeWakesOnlyPodsItMayHelp: each pod waits for something else.
+func TestChangeWakesOnlyPodsItMayHelp(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
 		api.Create(apitest.Pod("default", "first", wants("cpu", "3"), app("x")), apitest.Pod("default", "second", wants("cpu", "3")))
@@ -219,7 +214,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-func TestAManyPodsGoInOrderOfPriority(t *testing.T) {
+func TestManyPodsAreBoundInOrderOfPriority(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		for i := range 5 {
 			api.Create(class(fmt.Sprint("c", i), int32(i), corev1.PreemptNever))

@@ -20,7 +20,7 @@ const concurrentVictims = 16
 var errUnchanged = errors.New("nothing to change")
 
 // refused removes the victims of a pod that no node fits, and reports why: in the pod's condition, and with an Event
-// if that has changed.
+// for each attempt, which the recorder counts instead of storing another one.
 func (r *run) refused(ctx context.Context, d *decision) error {
 	r.metrics.unschedulable(r.deps.Clock.Since(d.began))
 	nominated := new("")
@@ -36,8 +36,8 @@ func (r *run) refused(ctx context.Context, d *decision) error {
 	case d.keep:
 		nominated = nil
 	}
-	changed, err := r.condition(ctx, d, corev1.PodReasonUnschedulable, nominated)
-	if changed {
+	waits, err := r.condition(ctx, d, corev1.PodReasonUnschedulable, nominated)
+	if waits {
 		r.events.Eventf(d.pod.Pod, corev1.EventTypeWarning, "FailedScheduling", "%s", d.message)
 	}
 	return err
@@ -100,16 +100,16 @@ func ignore(err error) error {
 }
 
 // condition sets PodScheduled to False and the node that the pod is nominated for, unless they are set already or the
-// pod was bound or replaced. nominated nil: it stays.
-func (r *run) condition(ctx context.Context, d *decision, reason string, nominated *string) (changed bool, err error) {
+// pod was bound or replaced. It reports whether the pod still waits for a node. nominated nil: it stays.
+func (r *run) condition(ctx context.Context, d *decision, reason string, nominated *string) (waits bool, err error) {
 	pod := d.pod.Pod
 	_, err = client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
-		if p.UID != pod.UID || p.Spec.NodeName != "" {
+		if waits = p.UID == pod.UID && p.Spec.NodeName == ""; !waits {
 			return errUnchanged
 		}
 		named := nominated != nil && p.Status.NominatedNodeName != *nominated
 		old := podstate.Condition(p, corev1.PodScheduled)
-		changed = old == nil || old.Status != corev1.ConditionFalse || old.Reason != reason || old.Message != d.message
+		changed := old == nil || old.Status != corev1.ConditionFalse || old.Reason != reason || old.Message != d.message
 		if !changed && !named {
 			return errUnchanged
 		}
@@ -124,5 +124,6 @@ func (r *run) condition(ctx context.Context, d *decision, reason string, nominat
 		}
 		return nil
 	})
-	return changed && err == nil, ignore(err)
+	err = ignore(err)
+	return waits && err == nil, err
 }

@@ -84,6 +84,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			source(client.Selector{Resource: client.StorageClasses}, r.onStorage),
 			source(client.Selector{Resource: client.CSINodes}, r.onStorage),
 			source(client.Selector{Resource: client.PodDisruptionBudgets}, r.onBudget),
+			source(client.Selector{Resource: client.Services}, r.onService),
 		},
 		Reconcile: r.reconcile,
 	})

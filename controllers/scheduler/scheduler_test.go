@@ -60,7 +60,20 @@ func TestBindsWhenANodeBecomesReady(t *testing.T) {
 	})
 }
 
-func TestNeverOvercommitsAndFillsUpAsRoomComes(t *testing.T) {
+// A pod that waits for hours keeps its Event: each attempt, every five minutes, renews it.
+func TestEventsOfPodsThatWaitForLong(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		api.Create(apitest.Pod("default", "p"))
+		apitest.Settle(time.Hour)
+		api.Events.Count() // forgets them
+		apitest.Settle(time.Hour)
+		if n := api.Events.Count()["FailedScheduling"]; n < 5 {
+			t.Errorf("%d Events in the second hour", n)
+		}
+	})
+}
+
+func TestNeverOvercommitsAndUsesFreedResources(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionTrue)
@@ -103,7 +116,7 @@ func TestNeverOvercommitsAndFillsUpAsRoomComes(t *testing.T) {
 	})
 }
 
-func TestLeavesOthersPodsAlone(t *testing.T) {
+func TestPodsOfOtherSchedulersAreIgnored(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionTrue)
@@ -124,7 +137,7 @@ func TestLeavesOthersPodsAlone(t *testing.T) {
 	})
 }
 
-func TestNotReadyNodeAndItsReturn(t *testing.T) {
+func TestNotReadyNodeBecomesReady(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionFalse)
@@ -142,7 +155,7 @@ func TestNotReadyNodeAndItsReturn(t *testing.T) {
 	})
 }
 
-func TestRoomOfARemovedPodGoesToTheMostUrgent(t *testing.T) {
+func TestFreedResourcesGoToHighestPriority(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionTrue)
@@ -161,7 +174,7 @@ func TestRoomOfARemovedPodGoesToTheMostUrgent(t *testing.T) {
 	})
 }
 
-func TestFollowsThePodItWantsToBeWith(t *testing.T) {
+func TestWaitsForPodOfItsAffinity(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		api.Create(apitest.Node("n"))
 		apitest.Change(api, apitest.Node("n"), "", func(n *corev1.Node) { n.Labels = map[string]string{"disk": "ssd"} })

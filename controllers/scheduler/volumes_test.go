@@ -123,7 +123,7 @@ func TestFollowsItsVolume(t *testing.T) {
 	})
 }
 
-func TestChoosesTheNodeOfAClaimThatWaits(t *testing.T) {
+func TestSelectsNodeOfWaitingClaim(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
 		api.Create(newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "later"),
@@ -145,7 +145,7 @@ func TestChoosesTheNodeOfAClaimThatWaits(t *testing.T) {
 	})
 }
 
-func TestGivesUpAPlaceWhoseVolumeNeverComes(t *testing.T) {
+func TestReservationEndsWithoutVolume(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a")
 		api.Create(newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "later"),
@@ -163,7 +163,7 @@ func TestGivesUpAPlaceWhoseVolumeNeverComes(t *testing.T) {
 	})
 }
 
-func TestGivesAClaimThatWaitsAVolumeThatIsThere(t *testing.T) {
+func TestWaitingClaimGetsExistingVolume(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
 		for _, name := range []string{"v", "w"} {
@@ -207,7 +207,7 @@ func TestOnePodAlone(t *testing.T) {
 	})
 }
 
-func TestClaimsThatCannotBeUsed(t *testing.T) {
+func TestUnusableClaims(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a")
 		api.Create(newClaim("lost", ""), newClaim("leaving", ""), newClaim("gone", ""), newClaim("owned-x", ""))

@@ -42,7 +42,7 @@ func robotNamed(name string) *corev1.ServiceAccount {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
-func TestAnAccountDoesNotListSecretsThatAreGone(t *testing.T) {
+func TestDeletedSecretsAreRemovedFromAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)

@@ -16,12 +16,12 @@ import (
 	"monopod/controllers/owned"
 )
 
-// claimName is the name of an ordinal's claim.
+// claimName returns the name of an ordinal's claim.
 func claimName(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, ordinal int) string {
 	return template.Name + "-" + podName(set, ordinal)
 }
 
-// claimFor is a new claim of an ordinal.
+// claimFor returns a new claim of an ordinal.
 func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, ordinal int) *corev1.PersistentVolumeClaim {
 	claim := template.DeepCopy()
 	claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
@@ -36,7 +36,7 @@ func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolum
 	return claim
 }
 
-// each calls f with the claims of an ordinal; nil: there is none.
+// each calls f with the claims of an ordinal; claim is nil if it does not exist.
 func (r *run) each(ctx context.Context, v *view, ordinal int, f func(template, claim *corev1.PersistentVolumeClaim) error) error {
 	var errs []error
 	for i := range v.set.Spec.VolumeClaimTemplates {
@@ -53,7 +53,7 @@ func (r *run) each(ctx context.Context, v *view, ordinal int, f func(template, c
 	return errors.Join(errs...)
 }
 
-// createClaims creates the claims that a replica lacks.
+// createClaims creates the missing claims of a replica.
 func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
 	return r.each(ctx, v, rep.ordinal, func(template, claim *corev1.PersistentVolumeClaim) error {
 		switch {
@@ -76,8 +76,8 @@ func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
 	})
 }
 
-// stale reports whether a claim of an ordinal is owned by a pod that had the same name,
-// and so is about to be collected.
+// stale reports whether a claim of an ordinal is owned by a previous pod of the same name: the garbage collector is
+// about to delete it.
 func (r *run) stale(ctx context.Context, v *view, ordinal int) (bool, error) {
 	stale := false
 	err := r.each(ctx, v, ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
@@ -96,9 +96,9 @@ func policyOf(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRe
 	return *set.Spec.PersistentVolumeClaimRetentionPolicy
 }
 
-// retain makes the owners of a replica's claims those that
-// persistentVolumeClaimRetentionPolicy calls for: the set if they go with it, the pod if
-// they go because it is one too many. A claim that somebody else controls is left alone.
+// retain sets the owners of a replica's claims according to persistentVolumeClaimRetentionPolicy: the set if
+// whenDeleted is Delete; the pod if it is condemned and whenScaled is Delete. It does not change a claim with another
+// controller.
 func (r *run) retain(ctx context.Context, v *view, rep *replica) error {
 	return r.each(ctx, v, rep.ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
 		if claim == nil || slices.EqualFunc(claim.OwnerReferences, r.owners(v.set, rep, claim), sameOwner) {
@@ -115,7 +115,7 @@ func (r *run) retain(ctx context.Context, v *view, rep *replica) error {
 	})
 }
 
-// owners are the owner references that a claim of a replica should have.
+// owners returns the owner references that a claim of a replica should have.
 func (r *run) owners(set *appsv1.StatefulSet, rep *replica, claim *corev1.PersistentVolumeClaim) []metav1.OwnerReference {
 	const remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	others := slices.DeleteFunc(slices.Clone(claim.OwnerReferences), func(ref metav1.OwnerReference) bool {

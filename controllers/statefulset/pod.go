@@ -16,12 +16,12 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// podName is the name of a pod, and its host name.
+// podName returns the name of a pod, which is also its host name.
 func podName(set *appsv1.StatefulSet, ordinal int) string {
 	return set.Name + "-" + strconv.Itoa(ordinal)
 }
 
-// podFor is a new pod of an ordinal.
+// podFor returns a new pod of an ordinal.
 func (r *run) podFor(v *view, ordinal int) (*corev1.Pod, error) {
 	revision, template := v.revisionFor(ordinal), &v.set.Spec.Template
 	if revision != v.update {
@@ -51,7 +51,7 @@ func identified(pod *corev1.Pod, ordinal int) bool {
 	return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name && pod.Labels[appsv1.PodIndexLabel] == strconv.Itoa(ordinal)
 }
 
-// volumes are a template's, with the claims of an ordinal instead of those of their names.
+// volumes returns a template's volumes, with those that have a claim template replaced by the ordinal's claims.
 func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.Volume {
 	var out []corev1.Volume
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -68,15 +68,15 @@ func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.
 	return out
 }
 
-// create creates the claims and the pod of a replica. It waits if a claim is about to go
-// with the pod that was there before.
+// create creates the claims and the pod of a replica. It waits while a claim is about to be deleted with the previous
+// pod.
 func (r *run) create(ctx context.Context, v *view, rep *replica) error {
 	pod, err := r.podFor(v, rep.ordinal)
 	if err != nil {
 		return err
 	}
 	if stale, err := r.stale(ctx, v, rep.ordinal); stale || err != nil {
-		return err // its end wakes the set
+		return err // the deletion of the claim wakes the set
 	}
 	name := pod.Name
 	err = r.createClaims(ctx, v, rep)
@@ -88,7 +88,7 @@ func (r *run) create(ctx context.Context, v *view, rep *replica) error {
 	}
 	switch {
 	case owned.Ending(err):
-		return nil // it ends with its namespace
+		return nil // the namespace is being deleted
 	case apierrors.IsAlreadyExists(err):
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *run) delete(ctx context.Context, v *view, rep *replica) error {
 	}
 	r.tell(v, "delete", rep.pod.Name, err)
 	if err == nil && rep.pod.DeletionTimestamp == nil {
-		rep.pod = rep.pod.DeepCopy() // the old one is shared
+		rep.pod = rep.pod.DeepCopy() // the pod of the index is shared
 		rep.pod.DeletionTimestamp = new(metav1.NewTime(v.now))
 	}
 	return err
@@ -129,7 +129,7 @@ func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
 	return err
 }
 
-// tell records an event about what was done with a pod, in upstream's words.
+// tell records an event about a pod, with upstream's text.
 func (r *run) tell(v *view, verb, pod string, err error) {
 	title := strings.ToUpper(verb[:1]) + verb[1:]
 	if err == nil {

@@ -1,17 +1,16 @@
 package statefulset
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/follow"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -20,12 +19,7 @@ import (
 // all pods of the newest template, whatever happened before.
 func TestRandomSequences(t *testing.T) {
 	t.Parallel()
-	for seed := range 5 {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { randomSequence(t, uint64(seed)) })
-		})
-	}
+	apitest.Seeds(t, 5, randomSequence)
 }
 
 // world is a cluster to which random things happen.
@@ -33,7 +27,6 @@ type world struct {
 	cluster
 	rng   *rand.Rand
 	image int
-	stop  func()
 }
 
 func randomSequence(t *testing.T, seed uint64) {
@@ -41,19 +34,7 @@ func randomSequence(t *testing.T, seed uint64) {
 	api.Events.Watch()
 	w := &world{cluster: cluster{api, t}, rng: rand.New(rand.NewPCG(seed, 1))}
 	deps := api.Deps()
-	start := func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- New(deps, &api.Events, Config{}).Run(ctx) }()
-		w.stop = func() {
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	start()
-	defer func() { w.stop() }()
+	restart := api.Restarting(func() follow.Controller { return New(deps, &api.Events, Config{}) })
 	change := []func(*appsv1.StatefulSet){rolling(0, fmt.Sprint(1+w.rng.IntN(3)))}
 	if w.rng.IntN(2) == 0 {
 		change = append(change, parallel)
@@ -61,8 +42,7 @@ func randomSequence(t *testing.T, seed uint64) {
 	api.Create(db(3, change...))
 	for range 60 {
 		if w.rng.IntN(10) == 0 {
-			w.stop()
-			start()
+			restart()
 		} else {
 			w.act()
 		}

@@ -1,9 +1,10 @@
 package statefulset
 
 import (
-	"monopod/controllers/internal/apitest"
 	"testing"
 	"time"
+
+	"monopod/controllers/internal/apitest"
 
 	corev1 "k8s.io/api/core/v1"
 )

@@ -14,7 +14,7 @@ import (
 
 func selectorOf(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector }
 
-// onSet wakes the StatefulSet itself, and forgets what failed before its change.
+// onSet wakes the StatefulSet, and forgets failures from before its change.
 func (r *run) onSet(old, new client.Object) []follow.Key {
 	if new == nil {
 		r.failures.Forget(old.GetUID(), math.MaxInt64)
@@ -24,8 +24,8 @@ func (r *run) onSet(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// onPod and onRevision keep the indexes, and wake the StatefulSets that own the object,
-// owned it, or may adopt it. They may be called again after an error.
+// onPod and onRevision update the indexes, and wake the StatefulSets that own the object, owned it, or may adopt it.
+// They may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	r.pods.Change(old, new)
 	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
@@ -36,7 +36,7 @@ func (r *run) onRevision(ctx context.Context, old, new client.Object) ([]follow.
 	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
 }
 
-// onClaim wakes the StatefulSets that may wait for the end of a claim, to create it anew.
+// onClaim wakes the StatefulSets that may wait for the deletion of a claim to create it again.
 func (r *run) onClaim(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	if new != nil {
 		return nil, nil

@@ -1,10 +1,9 @@
-// Package statefulset keeps the pods of each StatefulSet, which have numbers, names and
-// volume claims that stay with them.
+// Package statefulset maintains the pods of each StatefulSet. Their ordinals, names and volume claims are stable.
 //
-//   - view: what one sync knows of a StatefulSet and its pods, by ordinal.
-//   - ordered, parallel: one step of creation, scaling and update.
+//   - view: the state of a StatefulSet and its pods, by ordinal, during one sync.
+//   - step: one step of creation, scaling and update, ordered or parallel.
 //   - pod: a pod's identity.
-//   - claims: volume claims, and whose deletion ends them.
+//   - claims: volume claims, and the owners with which they are deleted.
 //   - status: the counts, and the end of a rollout.
 package statefulset
 
@@ -43,7 +42,7 @@ type Config struct {
 	Workers int // --concurrent-statefulset-syncs, 0 means upstream's 5
 }
 
-// Controller keeps the pods of StatefulSets.
+// Controller maintains the pods of StatefulSets.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -86,7 +85,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// run is one Run of the controller, with what it knows.
+// run is the state of one Run of the controller.
 type run struct {
 	*Controller
 	claims   owned.Claims[*corev1.Pod]
@@ -96,8 +95,8 @@ type run struct {
 	failures *owned.Failures
 }
 
-// reconcile is one sync of a StatefulSet: its revision, one step with its pods, then its
-// status. One that is being deleted is left to the garbage collector.
+// reconcile syncs a StatefulSet: its revision, one step with its pods, then its status. It leaves a StatefulSet that
+// is being deleted to the garbage collector.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	set, err := client.Get[*appsv1.StatefulSet](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil && set.DeletionTimestamp != nil {
@@ -108,7 +107,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil || selector.Empty() {
-		return 0, nil // cannot be stored; trying again would not help
+		return 0, nil // the API rejects such a selector; a retry would not help
 	}
 	history, err := r.keeper.Sync(ctx, revisions.Owner{
 		Object: set, Selector: selector, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount,
@@ -124,8 +123,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return v.next(), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
 }
 
-// look claims the pods of a StatefulSet. If there may be something to do it is decided by
-// what the API has: the index may be older, since nothing orders what watches send.
+// look claims the pods of a StatefulSet. If there may be something to do, it lists the pods in the API: the index may
+// be older, since watches of different kinds are not ordered.
 func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History, selector labels.Selector) (*view, error) {
 	member := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
@@ -148,7 +147,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	return newView(set, history, mine, v.now), nil
 }
 
-// step brings the pods one step nearer to what the StatefulSet asks for.
+// step moves the pods one step towards the desired state.
 func (r *run) step(ctx context.Context, v *view) error {
 	if v.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		return r.parallel(ctx, v)
@@ -156,9 +155,9 @@ func (r *run) step(ctx context.Context, v *view) error {
 	return r.ordered(ctx, v)
 }
 
-// trim deletes old revisions, but not those that pods or the status name.
+// trim deletes old revisions, except those that pods or the status refer to.
 func (r *run) trim(ctx context.Context, v *view) error {
-	keep := 10 // as the API server defaults
+	keep := 10 // the API server's default
 	if limit := v.set.Spec.RevisionHistoryLimit; limit != nil {
 		keep = int(*limit)
 	}

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"monopod/apiserver/client"
 	"monopod/controllers/garbagecollector"
 	"monopod/controllers/internal/apitest"
 	"monopod/controllers/protection"
@@ -95,11 +94,7 @@ func within(t *testing.T, test func(t *testing.T, c cluster)) {
 
 func (c cluster) set() *appsv1.StatefulSet {
 	c.t.Helper()
-	set, ok := apitest.Get[*appsv1.StatefulSet](c.API, "default", "db")
-	if !ok {
-		c.t.Fatal("the StatefulSet is gone")
-	}
-	return set
+	return apitest.Existing[*appsv1.StatefulSet](c.API, "default", "db")
 }
 
 func (c cluster) change(f func(*appsv1.StatefulSet)) {
@@ -120,11 +115,7 @@ func (c cluster) scale(n int32) {
 
 func (c cluster) pod(name string) *corev1.Pod {
 	c.t.Helper()
-	p, ok := apitest.Get[*corev1.Pod](c.API, "default", name)
-	if !ok {
-		c.t.Fatalf("no pod %s", name)
-	}
-	return p
+	return apitest.Existing[*corev1.Pod](c.API, "default", name)
 }
 
 // ready makes pods ready.
@@ -149,9 +140,7 @@ func (c cluster) start(names ...string) {
 func (c cluster) end(names ...string) {
 	c.t.Helper()
 	for _, name := range names {
-		if _, err := c.Client.Delete(c.t.Context(), client.RefOf(c.pod(name)), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-			c.t.Fatal(err)
-		}
+		c.EndPod(c.pod(name))
 		apitest.Settle(time.Second)
 	}
 }

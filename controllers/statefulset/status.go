@@ -13,8 +13,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// status counts the pods after the step. When a rolling update has replaced and made
-// ready all of them, its revision becomes the current one.
+// status counts the pods after the step. When a rolling update has replaced all pods and they are ready, its revision
+// becomes the current one.
 func (v *view) status() appsv1.StatefulSetStatus {
 	s := appsv1.StatefulSetStatus{
 		ObservedGeneration: v.set.Generation, CurrentRevision: v.current.Name, UpdateRevision: v.update.Name,

@@ -10,11 +10,10 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// ordered is one step of OrderedReady. Pods are created from the lowest ordinal on, each
-// when the one before it is available; then those that are too many end, from the highest
-// on; then those of old revisions. A pod that does not become available stops all this,
-// also if it has an old template that was repaired since: somebody has to delete it, as
-// in upstream.
+// ordered makes one step of OrderedReady. It creates pods from the lowest ordinal upwards, each when the previous one
+// is available, then deletes surplus pods from the highest ordinal downwards, then replaces pods of old revisions. A
+// pod that does not become available stops all of this, even if the template has been repaired since: as upstream, a
+// user has to delete that pod.
 func (r *run) ordered(ctx context.Context, v *view) error {
 	for _, rep := range v.replicas {
 		created := rep.pod == nil
@@ -37,8 +36,7 @@ func (r *run) ordered(ctx context.Context, v *view) error {
 	return r.replace(ctx, v)
 }
 
-// firstUnavailable is the replica with the lowest ordinal, of those that are too many,
-// that is not available.
+// firstUnavailable returns the condemned replica with the lowest ordinal that is not available.
 func (v *view) firstUnavailable() *replica {
 	for i := len(v.condemned) - 1; i >= 0; i-- {
 		if !v.available(v.condemned[i]) {
@@ -48,13 +46,13 @@ func (v *view) firstUnavailable() *replica {
 	return nil
 }
 
-// parallel is one step of Parallel: all at once, within the limits of the rolling update.
+// parallel makes one step of Parallel: all pods at once, within the limits of the rolling update.
 func (r *run) parallel(ctx context.Context, v *view) error {
-	_, err := owned.SlowStart(len(v.replicas), func(i int) error { return r.keep(ctx, v, v.replicas[i]) })
+	_, err := owned.SlowStart(1, len(v.replicas), func(i int) error { return r.keep(ctx, v, v.replicas[i]) })
 	if err != nil {
 		return err
 	}
-	_, err = owned.SlowStart(len(v.condemned), func(i int) error {
+	_, err = owned.SlowStart(1, len(v.condemned), func(i int) error {
 		rep := v.condemned[i]
 		if err := r.retain(ctx, v, rep); err != nil || rep.pod.DeletionTimestamp != nil {
 			return err
@@ -67,8 +65,7 @@ func (r *run) parallel(ctx context.Context, v *view) error {
 	return r.replace(ctx, v)
 }
 
-// replace deletes the pods that a rolling update replaces. They are created again after
-// the deletion.
+// replace deletes the pods that a rolling update replaces. The next sync creates them again.
 func (r *run) replace(ctx context.Context, v *view) error {
 	var errs []error
 	for _, rep := range v.outdated() {
@@ -77,14 +74,14 @@ func (r *run) replace(ctx context.Context, v *view) error {
 	return errors.Join(errs...)
 }
 
-// keep makes a replica be there: it creates the pod, ends one that has finished, creates
-// claims that a pending pod lacks, and restores labels and the owners of claims.
+// keep maintains a replica: it creates the pod, deletes one that has finished, creates the missing claims of a
+// pending one, and restores labels and the owners of claims.
 func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 	switch {
 	case rep.pod == nil:
 		return r.create(ctx, v, rep)
 	case rep.pod.DeletionTimestamp != nil:
-		return r.retain(ctx, v, rep) // its successor is to have the same claims
+		return r.retain(ctx, v, rep) // the replacement uses the same claims
 	case podstate.Finished(rep.pod):
 		return r.end(ctx, v, rep)
 	}
@@ -99,8 +96,8 @@ func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 	return r.retain(ctx, v, rep)
 }
 
-// end deletes a pod that has finished. One that has failed waits, longer each time: its
-// node may reject the next one, too. Upstream does not wait.
+// end deletes a pod that has finished. A failed pod is deleted with backoff, since its node may reject the next one,
+// too. Upstream does not wait.
 func (r *run) end(ctx context.Context, v *view, rep *replica) error {
 	if rep.pod.Status.Phase == corev1.PodFailed {
 		if wait := r.failures.Tried(owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {

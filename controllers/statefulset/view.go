@@ -19,13 +19,13 @@ import (
 type view struct {
 	set        *appsv1.StatefulSet // shared
 	update     *appsv1.ControllerRevision
-	current    *appsv1.ControllerRevision   // of pods below the partition, and before a rollout ends
+	current    *appsv1.ControllerRevision   // for pods below the partition until a rollout ends
 	old        []*appsv1.ControllerRevision // all but update
 	collisions *int32
 	now        time.Time
 
-	replicas  []*replica // wanted, by ordinal
-	condemned []*replica // too many, highest ordinal first
+	replicas  []*replica // desired, by ordinal
+	condemned []*replica // surplus, highest ordinal first
 
 	mu    sync.Mutex    // guards again: parallel steps write it
 	again time.Duration // until a failed pod may be replaced; 0: none waits
@@ -60,8 +60,8 @@ func newView(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.
 	return v
 }
 
-// start is the lowest ordinal, desired the number of replicas, and wanted whether an
-// ordinal is one of them.
+// start returns the lowest ordinal, desired the number of replicas, and wanted whether the set should have the
+// ordinal.
 func start(set *appsv1.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
 		return 0
@@ -80,7 +80,7 @@ func wanted(set *appsv1.StatefulSet, ordinal int) bool {
 	return ordinal >= start(set) && ordinal < start(set)+desired(set)
 }
 
-// ordinalOf is the number in a pod's name; -1 if the set gives no pod that name.
+// ordinalOf returns the ordinal in a pod's name; -1 if the name is not one of the set's.
 func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	text, ok := strings.CutPrefix(pod.Name, set.Name+"-")
 	n, err := strconv.ParseInt(text, 10, 32)
@@ -90,7 +90,7 @@ func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	return int(n)
 }
 
-// revisionOf is the name of a pod's revision.
+// revisionOf returns the name of a pod's revision.
 func revisionOf(pod *corev1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }
 
 // pods returns the existing pods.
@@ -104,8 +104,7 @@ func (v *view) pods() []*corev1.Pod {
 	return out
 }
 
-// available reports whether a replica runs and has been ready for minReadySeconds, and
-// is not ending.
+// available reports whether a replica runs, is not terminating, and has been ready for minReadySeconds.
 func (v *view) available(rep *replica) bool {
 	if rep.pod == nil || rep.pod.DeletionTimestamp != nil || rep.pod.Status.Phase != corev1.PodRunning {
 		return false
@@ -114,7 +113,7 @@ func (v *view) available(rep *replica) bool {
 	return ready && wait <= 0
 }
 
-// wait schedules another sync after d at the latest.
+// wait schedules a sync after d at the latest.
 func (v *view) wait(d time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -123,7 +122,7 @@ func (v *view) wait(d time.Duration) {
 	}
 }
 
-// next is how long until there is something to do; 0: until something changes.
+// next returns the time until a sync is due; 0 if only a change requires one.
 func (v *view) next() time.Duration {
 	if d := podstate.NextAvailable(v.pods(), v.set.Spec.MinReadySeconds, v.now); d > 0 {
 		v.wait(d)
@@ -131,14 +130,14 @@ func (v *view) next() time.Duration {
 	return v.again
 }
 
-// settled reports whether all replicas are there, available, and of the update revision.
+// settled reports whether all replicas exist, are available, and have the update revision.
 func (v *view) settled() bool {
 	return len(v.condemned) == 0 && !slices.ContainsFunc(v.replicas, func(rep *replica) bool {
 		return !v.available(rep) || revisionOf(rep.pod) != v.update.Name
 	})
 }
 
-// partition is the index of the first replica that a rolling update replaces.
+// partition returns the index of the first replica that a rolling update replaces.
 func (v *view) partition() int {
 	if rolling := v.set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.Partition != nil {
 		return int(*rolling.Partition)
@@ -146,7 +145,7 @@ func (v *view) partition() int {
 	return 0
 }
 
-// maxUnavailable is at least 1. Percentages of the replicas are rounded down.
+// maxUnavailable returns at least 1. Percentages of the replicas are rounded down.
 func (v *view) maxUnavailable() int {
 	rolling := v.set.Spec.UpdateStrategy.RollingUpdate
 	if rolling == nil || rolling.MaxUnavailable == nil {
@@ -154,13 +153,12 @@ func (v *view) maxUnavailable() int {
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxUnavailable, desired(v.set), false)
 	if err != nil {
-		return 1 // cannot be stored
+		return 1 // the API rejects such a value
 	}
 	return max(n, 1)
 }
 
-// revisionFor is the revision of a new pod: a rolling update keeps the current one below
-// its partition.
+// revisionFor returns the revision of a new pod: below the partition, a rolling update keeps the current one.
 func (v *view) revisionFor(ordinal int) *appsv1.ControllerRevision {
 	s, keep := v.set.Spec.UpdateStrategy, 0
 	switch {
@@ -176,8 +174,8 @@ func (v *view) revisionFor(ordinal int) *appsv1.ControllerRevision {
 	return v.update
 }
 
-// outdated are the replicas that a rolling update deletes now, highest ordinal first: as
-// many available ones as the limit leaves, and those that are not available anyway.
+// outdated returns the replicas that a rolling update deletes now, highest ordinal first: all unavailable ones, and
+// as many available ones as the limit allows.
 func (v *view) outdated() []*replica {
 	if v.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
 		return nil

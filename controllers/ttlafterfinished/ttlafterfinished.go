@@ -1,5 +1,4 @@
-// Package ttlafterfinished deletes each Job that has been finished for as long as its
-// ttlSecondsAfterFinished say.
+// Package ttlafterfinished deletes each finished Job after its ttlSecondsAfterFinished.
 package ttlafterfinished
 
 import (
@@ -60,7 +59,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// onJob wakes Jobs that are to be deleted at some time.
+// onJob wakes finished Jobs with a TTL.
 func onJob(_, new client.Object) []follow.Key {
 	if new == nil {
 		return nil
@@ -71,7 +70,7 @@ func onJob(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// reconcile deletes the Job and its pods if it is time, or comes back when it is.
+// reconcile deletes the Job and its pods if its TTL is over; otherwise it returns the rest of the TTL.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	job, err := client.Get[*batchv1.Job](ctx, c.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -87,7 +86,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	if left := at.Sub(c.deps.Clock.Now()); left > 0 {
 		return left, nil
 	}
-	// The resourceVersion makes it conflict if the time was changed meanwhile.
+	// With its resourceVersion, the deletion conflicts if the TTL was changed meanwhile.
 	_, err = c.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationForeground),
 		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
@@ -101,14 +100,13 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	return 0, err
 }
 
-// expiry is when the Job is to be deleted; false: never, not yet known, or already asked
-// for.
+// expiry returns when the Job is to be deleted; false if never, not known yet, or already deleted.
 func expiry(job *batchv1.Job) (time.Time, bool) {
 	if job.Spec.TTLSecondsAfterFinished == nil || job.DeletionTimestamp != nil {
 		return time.Time{}, false
 	}
 	for _, c := range job.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
 			return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
 		}
 	}

@@ -1,6 +1,7 @@
 package ttlafterfinished
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +90,66 @@ func TestMachineSlept(t *testing.T) {
 			clock.Set(step.slept)
 			if j, ok := apitest.Get[*batchv1.Job](api, "default", "day"); (ok && j.DeletionTimestamp == nil) != step.want {
 				t.Errorf("after another %v of sleep: %v", step.slept, j)
+			}
+		}
+	})
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	end := metav1.Now()
+	since := func(typ batchv1.JobConditionType, status corev1.ConditionStatus, at metav1.Time) batchv1.JobCondition {
+		return batchv1.JobCondition{Type: typ, Status: status, LastTransitionTime: at}
+	}
+	for name, c := range map[string]struct {
+		ttl        *int32
+		conditions []batchv1.JobCondition
+		deleting   bool
+		want       time.Duration // after the end; -1: never
+	}{
+		"no TTL":             {nil, []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, -1},
+		"at once":            {new(int32(0)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, 0},
+		"completed":          {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, 10 * time.Second},
+		"failed":             {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobFailed, corev1.ConditionTrue, end)}, false, 10 * time.Second},
+		"runs":               {new(int32(10)), nil, false, -1},
+		"suspended":          {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuspended, corev1.ConditionTrue, end)}, false, -1},
+		"about to fail":      {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobFailureTarget, corev1.ConditionTrue, end)}, false, -1},
+		"about to complete":  {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, end)}, false, -1},
+		"not completed":      {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionFalse, end)}, false, -1},
+		"at an unknown time": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, metav1.Time{})}, false, -1},
+		"deleted already":    {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, true, -1},
+		"the longest":        {new(int32(math.MaxInt32)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, math.MaxInt32 * time.Second},
+	} {
+		j := job("j", c.ttl)
+		j.Status.Conditions = c.conditions
+		if c.deleting {
+			j.DeletionTimestamp = &end
+		}
+		at, ok := expiry(j)
+		if ok != (c.want >= 0) || ok && at.Sub(end.Time) != c.want {
+			t.Errorf("%s: %v after the end, %v; want %v", name, at.Sub(end.Time), ok, c.want)
+		}
+	}
+}
+
+// A Job that ended in the future, by the clock of this machine, stays until its TTL has passed after that.
+func TestClockThatWentBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		deps := api.Deps()
+		clock := api.Settable(&deps)
+		api.Run(apitest.Must(New(deps, Config{})))
+		api.Create(job("j", new(int32(60))))
+		finish(api, "j")
+		clock.Set(-time.Hour)
+		for _, step := range []struct {
+			wait  time.Duration
+			stays bool
+		}{{time.Hour, true}, {time.Minute, false}} {
+			apitest.Settle(step.wait)
+			if j, ok := apitest.Get[*batchv1.Job](api, "default", "j"); (ok && j.DeletionTimestamp == nil) != step.stays {
+				t.Errorf("after another %v: %v", step.wait, j)
 			}
 		}
 	})

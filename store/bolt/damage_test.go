@@ -170,7 +170,7 @@ func (f *folder) refuses(t *testing.T, state []byte) {
 	}
 }
 
-func TestDamageEndsInRecoveryOrRefusal(t *testing.T) {
+func TestDamageIsRecoveredOrRejected(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	good := f.files["state.db"].Data
@@ -319,7 +319,7 @@ func TestRevisionsGrowOverManyRecoveries(t *testing.T) {
 	}
 }
 
-func TestBadSnapshotIsPassedOver(t *testing.T) {
+func TestDamagedSnapshotIsSkipped(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	path := f.place(t, f.files["state.db"].Data, true)

@@ -89,7 +89,7 @@ var takenAway = map[string]struct {
 
 // A file that is removed while it is open is restored, with every acknowledged write, before the next write is
 // answered.
-func TestLostFileIsWrittenAnewByTheNextWrite(t *testing.T) {
+func TestNextWriteRestoresLostFile(t *testing.T) {
 	t.Parallel()
 	for name, taken := range takenAway {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestLockOutlivesTheFile(t *testing.T) {
 
 // A missing file of which there are traces is created empty, with revisions above all of the old one's, and this
 // is reported once.
-func TestMissingFileWithTraces(t *testing.T) {
+func TestMissingFileOfExistingInstance(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path, trace := filepath.Join(dir, "state.db"), filepath.Join(dir, "ca.crt")

@@ -401,7 +401,7 @@ func changed(before, after []byte) (steps []step) {
 }
 
 // A disk without space fails writes and nothing else, until it has some again.
-func TestDiskThatFailsToWrite(t *testing.T) {
+func TestWriteErrors(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, "")
 	p := begin(nil, 0).place(d.dir)
@@ -428,7 +428,7 @@ func TestDiskThatFailsToWrite(t *testing.T) {
 }
 
 // After a failed fsync the content of the disk is unknown: no write is acknowledged any more, reads work.
-func TestDiskThatFailsToSync(t *testing.T) {
+func TestSyncErrors(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, "")
 	s := openAt(t, begin(nil, 0).place(d.dir))

@@ -68,7 +68,7 @@ func TestSnapshotWhileWritesGoOn(t *testing.T) {
 	}
 }
 
-func TestOldSnapshotsGo(t *testing.T) {
+func TestOldSnapshotsAreDeleted(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 2)
 	s := openAt(t, p)
@@ -131,7 +131,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-func TestRestoreOfABadSnapshotIsRefused(t *testing.T) {
+func TestRestoreRejectsDamagedSnapshot(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
 	s := openAt(t, p)
@@ -366,7 +366,7 @@ func size(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-func TestFileThatIsMostlyFreeIsCompactedAtStart(t *testing.T) {
+func TestMostlyFreeFileIsCompactedAtStart(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
 	want := bloated(t, p)

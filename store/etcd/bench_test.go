@@ -10,6 +10,7 @@ import (
 
 	"monopod/store"
 	"monopod/store/etcd/etcdtest"
+	"monopod/store/storetest"
 )
 
 // object is one of about 1.5 KB, as a pod's JSON.
@@ -77,7 +78,7 @@ func BenchmarkWatchers(b *testing.B) {
 	s := open(b, etcdtest.Start(b))
 	var watchers []<-chan *store.Event
 	for range 100 {
-		ch, err := s.Watch(b.Context(), all, s.Revision())
+		ch, err := storetest.Watch(b.Context(), s, all, s.Revision())
 		if err != nil {
 			b.Fatal(err)
 		}

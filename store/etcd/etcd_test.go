@@ -72,7 +72,7 @@ func TestTwoServers(t *testing.T) {
 	first := storetest.Put(t, a, key("a"), "1")
 	storetest.Put(t, a, key("a"), "2")
 	b := open(t, url)
-	events, err := b.Watch(t.Context(), all, first.Rev)
+	events, err := storetest.Watch(t.Context(), b, all, first.Rev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestTwoServers(t *testing.T) {
 	storetest.Put(t, b, key("a"), "4")
 	want(t, events, "3>4")
 	// b knows the newest revision before a does
-	if _, err := a.Watch(t.Context(), all, b.Revision()); err != nil {
+	if _, err := storetest.Watch(t.Context(), a, all, b.Revision()); err != nil {
 		t.Errorf("a watches from b's revision: %v", err)
 	}
 }
@@ -125,7 +125,7 @@ func TestOutage(t *testing.T) {
 	url, stop := etcdtest.StartIn(t, dir)
 	s := open(t, url)
 	e := storetest.Put(t, s, key("a"), "1")
-	events, err := s.Watch(t.Context(), all, e.Rev)
+	events, err := storetest.Watch(t.Context(), s, all, e.Rev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestCompaction(t *testing.T) {
 	a := openWith(t, url, etcd.Config{Config: storetest.Config(), Clock: clock})
 	openWith(t, url, etcd.Config{Config: storetest.Config(), Clock: clock})
 	first := storetest.Put(t, a, key("a"), "0")
-	events, err := a.Watch(t.Context(), all, first.Rev)
+	events, err := storetest.Watch(t.Context(), a, all, first.Rev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestCompaction(t *testing.T) {
 	if !errors.Is(err, store.ErrExpired) {
 		t.Errorf("the past: %v", err)
 	}
-	if _, err := a.Watch(t.Context(), all, first.Rev); !errors.Is(err, store.ErrExpired) {
+	if _, err := storetest.Watch(t.Context(), a, all, first.Rev); !errors.Is(err, store.ErrExpired) {
 		t.Errorf("a watch from the past: %v", err)
 	}
 }
@@ -192,10 +192,10 @@ func TestCompactedWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := open(t, url) // whose history would begin before the compaction
-	if _, err := b.Watch(t.Context(), all, first.Rev); !errors.Is(err, store.ErrExpired) {
+	if _, err := storetest.Watch(t.Context(), b, all, first.Rev); !errors.Is(err, store.ErrExpired) {
 		t.Errorf("a watch from the past: %v", err)
 	}
-	events, err := b.Watch(t.Context(), all, last.Rev)
+	events, err := storetest.Watch(t.Context(), b, all, last.Rev)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableEtcd(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

@@ -137,7 +137,7 @@ func TestGarbage(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
 	s := open(t, url)
-	events, err := s.Watch(t.Context(), all, s.Revision())
+	events, err := storetest.Watch(t.Context(), s, all, s.Revision())
 	if err != nil {
 		t.Fatal(err)
 	}

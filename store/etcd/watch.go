@@ -17,7 +17,7 @@ const watchAgain = time.Second
 
 // Watch implements store.Store. The history begins somewhat before the first watch of
 // the resource, so that a client of another server can continue at its revision.
-func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (<-chan *store.Event, error) {
+func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (*store.Changes, error) {
 	if err := s.reachable(ctx, rev); err != nil {
 		return nil, fmt.Errorf("%s: revision %d: %w", sel.Resource, rev, err)
 	}
@@ -25,7 +25,7 @@ func (s *Store) Watch(ctx context.Context, sel store.Selector, rev int64) (<-cha
 	if err != nil {
 		return nil, err
 	}
-	return h.feed.Follow(ctx, s.stopped.Done(), sel, rev)
+	return h.feed.Follow(s.stopped.Done(), sel, rev)
 }
 
 // reachable checks that rev exists in etcd and is not compacted.

@@ -47,8 +47,8 @@ func TestStateIsGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	done, told := make(chan error), make(chan string, 10)
-	go func() { done <- s.Run(ctx, func(message string) { told <- message }) }()
+	done, messages := make(chan error), make(chan string, 10)
+	go func() { done <- s.Run(ctx, func(message string) { messages <- message }) }()
 	storetest.Put(t, s, key("a"), "1")
 	if err := os.Remove(filepath.Join(dir, "state.db")); err != nil {
 		t.Fatal(err)
@@ -56,8 +56,8 @@ func TestStateIsGuarded(t *testing.T) {
 	for said(logs, "rewritten from memory") == 0 {
 		time.Sleep(time.Millisecond) // the kernel reports it
 	}
-	if got := <-told; !strings.Contains(got, "nothing is missing") {
-		t.Errorf("told %q", got)
+	if got := <-messages; !strings.Contains(got, "nothing is missing") {
+		t.Errorf("got %q", got)
 	}
 	if err := s.Healthy(t.Context()); err != nil {
 		t.Error(err)
@@ -81,7 +81,7 @@ func TestStateIsGuarded(t *testing.T) {
 }
 
 // A start without the previous state is reported in the log and to the node.
-func TestMissingStateIsTold(t *testing.T) {
+func TestMissingStateIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for i, want := range []string{"", "", "it was created empty"} {

@@ -26,9 +26,11 @@ import (
 // Config is what a store needs to know about the resources.
 type Config struct {
 	store.Config
-	Resources []string                 // the names of all that Kind knows
-	TTL       map[string]time.Duration // see etcd.Config
-	Log       *zap.Logger              // nil: silent
+	Resources []string // the names of all built-in ones that Kind knows
+	// Definitions is the resource whose objects define further resources by their names; empty: none.
+	Definitions string
+	TTL         map[string]time.Duration // see etcd.Config
+	Log         *zap.Logger              // nil: silent
 }
 
 // Flags adds the flags for the location of serve's state.
@@ -113,7 +115,11 @@ func (c *copying) run(ctx context.Context) (err error) {
 	if err := c.mayWrite(ctx, to); err != nil {
 		return err
 	}
-	counts, err := store.Copy(ctx, to, from, c.Resources)
+	resources, err := c.resources(ctx, from)
+	if err != nil {
+		return fmt.Errorf("--from: %w", err)
+	}
+	counts, err := store.Copy(ctx, to, from, resources)
 	if err != nil {
 		return fmt.Errorf("%w; what was copied so far: %v", err, counts)
 	}
@@ -122,6 +128,22 @@ func (c *copying) run(ctx context.Context) (err error) {
 		return err
 	}
 	return report(c.out, counts, left)
+}
+
+// resources returns the names of all resources of a store: the built-in ones, then those that it defines.
+func (c *copying) resources(ctx context.Context, of store.Store) ([]string, error) {
+	all := slices.Clone(c.Resources)
+	if c.Definitions == "" {
+		return all, nil
+	}
+	definitions, _, err := of.List(ctx, store.Selector{Resource: c.Definitions})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range definitions {
+		all = append(all, e.Key.Name)
+	}
+	return all, nil
 }
 
 // source opens the store to copy from, which must exist.
@@ -163,7 +185,11 @@ func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
 	if err != nil {
 		return err
 	}
-	for _, resource := range c.Resources {
+	resources, err := c.resources(ctx, to)
+	if err != nil {
+		return err
+	}
+	for _, resource := range resources {
 		entries, _, err := to.List(ctx, store.Selector{Resource: resource, Limit: 1})
 		if err != nil {
 			return err

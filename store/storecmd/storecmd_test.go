@@ -61,7 +61,7 @@ func withoutVersion(e *store.Entry) string {
 }
 
 // A state is copied from a file to etcd, and from there to another file.
-func TestThereAndBack(t *testing.T) {
+func TestMigrationRoundTrip(t *testing.T) {
 	t.Parallel()
 	url := etcdtest.Start(t)
 	path, want := fill(t)

@@ -266,7 +266,7 @@ func names(t *testing.T, s store.Store, sel store.Selector) string {
 // An object whose path differs from its name is found by its name.
 func testPaths(t *testing.T, s store.Store) {
 	all := store.Selector{Resource: "nodes"}
-	ch, err := s.Watch(t.Context(), all, s.Revision())
+	ch, err := Watch(t.Context(), s, all, s.Revision())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,28 @@ import (
 	"monopod/store"
 )
 
+// Watch is s.Watch as a channel, which is closed when ctx or the watch ends.
+func Watch(ctx context.Context, s store.Store, sel store.Selector, rev int64) (<-chan *store.Event, error) {
+	changes, err := s.Watch(ctx, sel, rev)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan *store.Event)
+	go func() {
+		defer close(out)
+		changes.Each(ctx, func(ev *store.Event) bool {
+			select {
+			case out <- ev:
+				return true
+			case <-ctx.Done():
+			case <-changes.Closed():
+			}
+			return false
+		})
+	}()
+	return out, nil
+}
+
 // watching is a watch whose events are read one by one.
 type watching struct {
 	t  *testing.T
@@ -21,7 +43,7 @@ type watching struct {
 func watch(t *testing.T, s store.Store, sel store.Selector, rev int64) watching {
 	t.Helper()
 	sel.Resource = "configmaps"
-	ch, err := s.Watch(t.Context(), sel, rev)
+	ch, err := Watch(t.Context(), s, sel, rev)
 	if err != nil {
 		t.Fatalf("watch: %v", err)
 	}
@@ -131,14 +153,14 @@ func testWatchProgressAtOnce(t *testing.T, s store.Store) {
 
 func testWatchReach(t *testing.T, s store.Store) {
 	sel := store.Selector{Resource: "configmaps"}
-	if _, err := s.Watch(t.Context(), sel, s.Revision()+1000); !errors.Is(err, store.ErrFuture) {
+	if _, err := Watch(t.Context(), s, sel, s.Revision()+1000); !errors.Is(err, store.ErrFuture) {
 		t.Errorf("a future revision: %v", err)
 	}
 	first := Put(t, s, key("a", "x"), "first")
 	for i := range 1000 {
 		Put(t, s, key("a", "x"), strconv.Itoa(i))
 	}
-	if _, err := s.Watch(t.Context(), sel, first.Rev); !errors.Is(err, store.ErrExpired) {
+	if _, err := Watch(t.Context(), s, sel, first.Rev); !errors.Is(err, store.ErrExpired) {
 		t.Errorf("a revision long gone: %v", err)
 	}
 }
@@ -164,7 +186,7 @@ func testWatchLag(t *testing.T, s store.Store) {
 
 func testWatchContext(t *testing.T, s store.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
-	ch, err := s.Watch(ctx, store.Selector{Resource: "configmaps"}, s.Revision())
+	ch, err := Watch(ctx, s, store.Selector{Resource: "configmaps"}, s.Revision())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,6 +62,7 @@ func (p Programs) BuildClients(t testing.TB) {
 		p.build(t, ".", "-o", p.Path("deviceplugin"), "./testdata/deviceplugin")
 		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o", p.Path("kubectl"), ".")
 		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm")
+		p.run(t, "testdata/clients", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", p.Path("operator.test"), "./operator")
 	})
 }
 
@@ -92,7 +93,7 @@ func (p Programs) Source(path string) string { return filepath.Join(p.root, path
 // build builds like `make build`.
 func (p Programs) build(t testing.TB, dir string, args ...string) {
 	t.Helper()
-	p.run(t, dir, []string{"CGO_ENABLED=0"}, "go", append([]string{"build", "-trimpath", "-ldflags=-s -w"}, args...)...)
+	p.run(t, dir, []string{"CGO_ENABLED=0"}, "go", append([]string{"build", "-tags=grpcnotrace", "-trimpath", "-ldflags=-s -w"}, args...)...)
 }
 
 func (p Programs) run(t testing.TB, dir string, env []string, name string, args ...string) {
@@ -135,4 +136,34 @@ func root(t testing.TB) string {
 			t.Fatal("no folder above has a go.mod")
 		}
 	}
+}
+
+// Compile returns the program that gcc makes of a C source with these flags, for amd64 or arm64. It skips the test if
+// the cross compiler is missing or not of the version that the committed programs were built with: another one may
+// generate other code.
+func Compile(t testing.TB, arch, flags, source string) []byte {
+	t.Helper()
+	const version = "12.2.0"
+	compiler := map[string]string{"amd64": "x86_64-linux-gnu-gcc", "arm64": "aarch64-linux-gnu-gcc"}[arch]
+	gcc, err := exec.LookPath(compiler)
+	if err != nil {
+		t.Skipf("%s is not installed: %s is not compiled", compiler, source)
+	}
+	is, err := exec.CommandContext(t.Context(), gcc, "-dumpfullversion").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := strings.TrimSpace(string(is)); v != version {
+		t.Skipf("the committed program was built by gcc %s, this is %s", version, v)
+	}
+	out := filepath.Join(t.TempDir(), "program")
+	args := append(strings.Fields(flags), "-o", out, source)
+	if msg, err := exec.CommandContext(t.Context(), gcc, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, msg)
+	}
+	program, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
 }

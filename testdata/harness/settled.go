@@ -53,7 +53,7 @@ func (s *Server) work() work {
 
 // workIn parses it from the metrics.
 func workIn(metrics string) (w work) {
-	told := false
+	found := false
 	for line := range strings.Lines(metrics) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		family, _, _ := strings.Cut(name, "{")
@@ -62,7 +62,7 @@ func workIn(metrics string) (w work) {
 		case "workqueue_work_duration_seconds_count", "kubelet_pod_worker_duration_seconds_count":
 			w.done += n
 		case "workqueue_depth", "monopod_workqueue_restless_keys", "workqueue_unfinished_work_seconds":
-			told = true
+			found = true
 			if n > 0 {
 				w.left += line
 			}
@@ -72,8 +72,8 @@ func workIn(metrics string) (w work) {
 			}
 		}
 	}
-	if !told {
-		w.err = fmt.Errorf("/metrics does not tell of queues:\n%s", metrics)
+	if !found {
+		w.err = fmt.Errorf("/metrics has no queues:\n%s", metrics)
 	}
 	return w
 }

@@ -46,7 +46,7 @@ func launchOn(b *testing.B, state string, flags ...string) (*server, time.Durati
 			b.Fatal(err)
 		}
 	}
-	s := &server{harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1"}, flags...)...)}
+	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1"}, flags...)...)}
 	b.Cleanup(func() {
 		s.CleanUp(slices.Contains(flags, "--runtime=containerd"))
 		os.RemoveAll(dir)

@@ -102,10 +102,10 @@ const hourOfLeases = 360
 
 // startParts starts the controllers, the agent and the state's maintenance; they end with ctx, and stopped waits
 // for that.
-func startParts(ctx context.Context, t *testing.T, dir string, api client.Client, state *storecmd.State) (stopped func()) {
+func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Registry, state *storecmd.State) (stopped func()) {
 	t.Helper()
 	cfg := controllers.Default()
-	cfg.Kinds = registry.Served(registry.Resources())
+	cfg.Kinds = registry.ServedBy(api)
 	manager, err := controllers.New(controllers.Deps{Client: api}, cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func (m *machine) calledOff(t *testing.T) {
 // checkEnd checks with another monopod how the pods ended.
 func (m *machine) checkEnd(t *testing.T) {
 	t.Helper()
-	m.server = &server{harness.NewServer(m.programs.Monopod(harness.Plain), m.Dir, "--runtime=fake", "--node-name=node1")}
+	m.server = &server{Server: harness.NewServer(m.programs.Monopod(harness.Plain), m.Dir, "--runtime=fake", "--node-name=node1")}
 	m.begin(t)
 	defer m.End(syscall.SIGTERM)
 	ended := map[string]time.Time{}
@@ -144,7 +144,7 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1g"); err != nil {
 		t.Skip("skipped: no file system can be mounted: ", err)
 	}
-	m := &machine{server: &server{&harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs, root: root}
+	m := &machine{server: &server{Server: &harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs, root: root}
 	t.Cleanup(func() { m.remove(t) })
 	docs, err := os.ReadFile(programs.Source("docs/operation.md"))
 	if err != nil {

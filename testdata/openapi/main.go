@@ -40,6 +40,7 @@ var packages = []string{
 	"k8s.io/api/scheduling/v1",
 	"k8s.io/api/scheduling/v1alpha3", // Jobs refer to it
 	"k8s.io/api/storage/v1",
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1",
 	"k8s.io/apimachinery/pkg/api/resource",
 	"k8s.io/apimachinery/pkg/apis/meta/v1",
 	"k8s.io/apimachinery/pkg/runtime",

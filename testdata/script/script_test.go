@@ -125,12 +125,17 @@ func (b programs) runScripts(t *testing.T, dir string, over world) {
 	})
 }
 
-// condition evaluates a condition of a line: the runtime, an ability of it, or a machine that has loop devices.
+// condition evaluates a condition of a line: the runtime, an ability of it, or a machine that has loop devices or
+// Debian's containernetworking-plugins.
 func condition(name, runtime string) (bool, error) {
 	if name == "loop" {
 		_, loop := os.Stat("/dev/loop-control")
 		_, mkfs := exec.LookPath("mkfs.ext4")
 		return loop == nil && mkfs == nil, nil
+	}
+	if name == "cniplugins" {
+		_, err := os.Stat("/usr/lib/cni/bridge")
+		return err == nil, nil
 	}
 	if name == "fake" || name == "containerd" {
 		return name == runtime, nil
@@ -239,14 +244,14 @@ func atRest(t testscript.T, s *harness.Server) error {
 	return s.Settled()
 }
 
-// told is how much of a server's log a failed test shows, in bytes, from its end.
-const told = 64 << 10
+// shownLog is how much of a server's log a failed test shows, in bytes, from its end.
+const shownLog = 64 << 10
 
 // sound fails the test if the server has failed, and shows its log.
 func sound(t testscript.T, s *harness.Server, atRest error) {
 	if failed, ok := t.(interface{ Failed() bool }); ok && failed.Failed() && s.Log != nil {
 		log := s.Log.String()
-		t.Log(log[max(0, len(log)-told):])
+		t.Log(log[max(0, len(log)-shownLog):])
 	}
 	switch {
 	case s.Log != nil && s.Raced():

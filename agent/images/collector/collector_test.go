@@ -25,7 +25,7 @@ type world struct {
 	used   []*cri.Container
 	stuck  string // what cannot be removed
 	gone   []string
-	told   []string
+	news   []string
 }
 
 func (w *world) remove(id string) error {
@@ -43,10 +43,10 @@ func (w *world) ListImages(context.Context) ([]*cri.Image, error)    { return w.
 func (w *world) ListContainers(context.Context, *cri.ContainerFilter) ([]*cri.Container, error) {
 	return w.used, nil
 }
-func (w *world) ImagesChanged()                       { w.told = append(w.told, "images") }
-func (w *world) Event(_, reason, _ string, _ ...any)  { w.told = append(w.told, reason) }
-func (w *world) ContainerRemoved(c *status.Container) { w.told = append(w.told, c.ID) }
-func (w *world) SandboxRemoved(id string)             { w.told = append(w.told, id) }
+func (w *world) ImagesChanged()                       { w.news = append(w.news, "images") }
+func (w *world) Event(_, reason, _ string, _ ...any)  { w.news = append(w.news, reason) }
+func (w *world) ContainerRemoved(c *status.Container) { w.news = append(w.news, c.ID) }
+func (w *world) SandboxRemoved(id string)             { w.news = append(w.news, id) }
 
 // pod has terminated instances of one container; locked pods must be left alone.
 type pod struct {
@@ -77,7 +77,7 @@ func (w *world) collector(t *testing.T, known bool, pods ...pod) *collector.Coll
 			return out
 		},
 		Known:     func() bool { return known },
-		Sweep:     func() (int, int) { w.told = append(w.told, "swept"); return 0, 0 },
+		Sweep:     func() (int, int) { w.news = append(w.news, "swept"); return 0, 0 },
 		Preloaded: func() map[string]bool { return map[string]bool{"preloaded:1": true} },
 		InUse:     func() []string { return []string{"volume:1"} },
 	}, garbage.Policy{PerContainer: 1, MaxContainers: -1})
@@ -93,20 +93,20 @@ func TestDeadContainers(t *testing.T) {
 		unknown    bool
 		stuck      string
 		pods       []pod
-		gone, told string
+		gone, news string
 	}{
-		"one of a living pod stays":         {pods: []pod{{uid: "a", known: true}}, gone: "a0", told: "a0 swept"},
-		"none of one that has ended":        {pods: []pod{{uid: "a", known: true, over: true}}, gone: "a0 a1", told: "a0 a1 swept"},
-		"not of one of which nothing known": {pods: []pod{{uid: "a"}}, told: "swept"},
+		"one of a living pod stays":         {pods: []pod{{uid: "a", known: true}}, gone: "a0", news: "a0 swept"},
+		"none of one that has ended":        {pods: []pod{{uid: "a", known: true, over: true}}, gone: "a0 a1", news: "a0 a1 swept"},
+		"not of one of which nothing known": {pods: []pod{{uid: "a"}}, news: "swept"},
 		"nothing before all pods are known": {unknown: true, pods: []pod{{uid: "a", known: true}}},
-		"one that is stuck holds up none":   {stuck: "a0", pods: []pod{{uid: "a", known: true}, {uid: "b", known: true}}, gone: "b0", told: "b0 swept"},
+		"one that is stuck holds up none":   {stuck: "a0", pods: []pod{{uid: "a", known: true}, {uid: "b", known: true}}, gone: "b0", news: "b0 swept"},
 	} {
 		w := &world{stuck: c.stuck}
 		err := w.collector(t, !c.unknown, c.pods...).DeadContainers(t.Context())
 		slices.Sort(w.gone)
-		slices.Sort(w.told)
-		if gone, told := strings.Join(w.gone, " "), strings.Join(w.told, " "); gone != c.gone || told != c.told || (err != nil) != (c.stuck != "") {
-			t.Errorf("%s: gone %q, told %q, error %v", name, gone, told, err)
+		slices.Sort(w.news)
+		if gone, news := strings.Join(w.gone, " "), strings.Join(w.news, " "); gone != c.gone || news != c.news || (err != nil) != (c.stuck != "") {
+			t.Errorf("%s: gone %q, news %q, error %v", name, gone, news, err)
 		}
 	}
 }
@@ -120,11 +120,11 @@ func TestUnusedImages(t *testing.T) {
 		},
 		used: []*cri.Container{{Image: &cri.ImageSpec{Image: "made-of:1"}}, {ImageRef: "5"}, {}},
 	}
-	if err := w.collector(t, true).UnusedImages(t.Context()); err != nil || !slices.Equal(w.gone, []string{"1"}) || !slices.Equal(w.told, []string{"images"}) {
-		t.Errorf("gone %v, told %v, error %v", w.gone, w.told, err)
+	if err := w.collector(t, true).UnusedImages(t.Context()); err != nil || !slices.Equal(w.gone, []string{"1"}) || !slices.Equal(w.news, []string{"images"}) {
+		t.Errorf("gone %v, news %v, error %v", w.gone, w.news, err)
 	}
 	w.stuck = "1"
-	if err := w.collector(t, true).UnusedImages(t.Context()); err == nil || len(w.told) != 1 {
-		t.Errorf("an image that cannot be removed: removed %v, error %v", w.told, err)
+	if err := w.collector(t, true).UnusedImages(t.Context()); err == nil || len(w.news) != 1 {
+		t.Errorf("an image that cannot be removed: removed %v, error %v", w.news, err)
 	}
 }

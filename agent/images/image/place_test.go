@@ -22,7 +22,7 @@ func (r *whereImagesLie) ImageFsInfo(context.Context) (*cri.ImageFsInfoResponse,
 	return r.info, nil
 }
 
-func TestImagesLieWhereTheRuntimeSays(t *testing.T) {
+func TestImageFileSystemIsTheRuntimes(t *testing.T) {
 	t.Parallel()
 	r := &whereImagesLie{}
 	p := image.NewPlace(r, "/usual")

@@ -151,14 +151,14 @@ func TestWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &registry{here: map[string]bool{}, there: map[string]string{}}
 		p := &image.Puller{Runtime: r, Clock: clock.RealClock{}}
-		var told []string
+		var events []string
 		req := image.Request{Image: "web", Owner: "pod", Note: func(kind, reason, message string) {
-			told = append(told, kind+" "+reason+": "+message)
+			events = append(events, kind+" "+reason+": "+message)
 		}}
 		_, err := p.Pull(t.Context(), req)
-		told = append(told, "! "+err.Error())
+		events = append(events, "! "+err.Error())
 		_, err = p.Pull(t.Context(), req)
-		told = append(told, "! "+err.Error())
+		events = append(events, "! "+err.Error())
 		time.Sleep(10 * time.Second)
 		r.there["web:latest"] = ""
 		if _, err := p.Pull(t.Context(), req); err != nil {
@@ -167,10 +167,10 @@ func TestWords(t *testing.T) {
 		req.Policy = corev1.PullNever
 		req.Image = "other"
 		_, err = p.Present(t.Context(), req)
-		told = append(told, "! "+err.Error())
+		events = append(events, "! "+err.Error())
 		req.Image = "UPPER:case"
 		_, err = p.Present(t.Context(), req)
-		told = append(told, "! "+reason(err))
+		events = append(events, "! "+reason(err))
 		want := []string{
 			`Normal Pulling: Pulling image "web"`,
 			`Warning Failed: Failed to pull image "web": denied`,
@@ -188,8 +188,8 @@ func TestWords(t *testing.T) {
 			`Warning Failed: Error: InvalidImageName`,
 			`! InvalidImageName`,
 		}
-		if !slices.Equal(told, want) {
-			t.Errorf("told:\n%s", strings.Join(told, "\n"))
+		if !slices.Equal(events, want) {
+			t.Errorf("events:\n%s", strings.Join(events, "\n"))
 		}
 	})
 }

@@ -68,7 +68,7 @@ func TestLinksShowLogs(t *testing.T) {
 	}
 }
 
-func TestSweepLeavesWhatIsThere(t *testing.T) {
+func TestSweepKeepsLinksOfExistingLogs(t *testing.T) {
 	t.Parallel()
 	c := &status.Container{Name: "c", ID: "1"}
 	d, root := written(t, c, pod("a"), pod("gone"))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,8 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
+
+	"monopod/agent/network/cni/admission"
 )
 
 const (
@@ -37,12 +40,15 @@ type call struct {
 	plugin string            // pluginName or loopbackName
 	env    map[string]string // the variables CNI_…
 	config []byte            // standard input
+	admit  admission.Admit   // nil: nobody is asked
 }
 
 // args are a call's checked arguments.
 type args struct {
 	container, netns, ifname string
 	config                   []byte
+	pod                      podRef
+	admit                    func(addrs []netip.Addr) error // nil: nobody is asked
 }
 
 // answer is the plugin's exit code and standard output.
@@ -190,6 +196,8 @@ func (c call) do() answer {
 func (c call) check(versions version.PluginInfo) (args, types.PluginConf, error) {
 	var conf types.PluginConf
 	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], config: c.config}
+	a.pod.NamespacedName, a.pod.UID = admission.Pod(c.env["CNI_ARGS"])
+	a.admit = admission.Of(c.env["CNI_ARGS"], c.admit)
 	command := c.env["CNI_COMMAND"]
 	if verbs(c.plugin)[command] == nil {
 		return a, conf, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("unknown CNI_COMMAND: %q", command), "")

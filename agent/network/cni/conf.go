@@ -1,21 +1,22 @@
-// Package cni is Monopod's own CNI plugin and its network: one bridge, one subnet and
-// two nftables tables for each data folder.
+// Package cni is Monopod's own CNI plugin and its network: one bridge, one subnet of
+// each IP family and up to three nftables tables for each data folder.
 //
 // containerd runs the plugin for each sandbox. What it runs is the stub, a program of
 // 2 KB that asks the server in the monopod process. If that does not answer, the stub
 // executes the monopod program, of which the plugin is a mode (see Invoked), so that
-// pods can start and stop while monopod does not run. Both do the same call. ADD allocates an address, creates a veth pair whose peer is created
-// in the pod's namespace, and sets address and default route there. DEL only releases
-// the address: the veth is removed with the namespace.
+// pods can start and stop while monopod does not run. Both do the same call. ADD
+// allocates addresses, creates a veth pair whose peer is created in the pod's namespace,
+// limits its bandwidth, and sets addresses and default routes there. DEL only releases
+// the addresses: the veth is removed with the namespace.
 //
 // Files, all below the folder Dir:
 //
-//	network.json             bridge, subnet and table, chosen once
-//	net.d/10-monopod.conflist
+//	network.json             bridge, subnets and table, chosen once
+//	net.d/zz-monopod.conflist
 //	bin/monopod-cni, bin/loopback   the stub; links to the monopod program where it cannot run
 //	plugin/socket, plugin/monopod   what the stub uses: the server, the monopod program
 //	calls                           a lock for each container while a call for it runs
-//	lock, last, ips/<address>       the container that holds each address
+//	lock, last, last-ipv6, ips/<address>    the container that holds each address
 package cni
 
 import (
@@ -26,6 +27,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"monopod/agent/network/cni/rules"
+	"monopod/agent/network/cni/shape"
 )
 
 const (
@@ -40,21 +44,38 @@ const (
 
 // Network is one instance's pod network.
 type Network struct {
-	Bridge string       `json:"bridge"` // at most 15 bytes
-	Subnet netip.Prefix `json:"subnet"` // a /24 or larger; its first address is the bridge
-	Table  string       `json:"table"`  // in nftables, families ip and inet
-	Dir    string       `json:"dir"`    // <data-dir>/cni, absolute
+	Bridge string `json:"bridge"` // at most 15 bytes
+	// Subnets are one or two, of different IP families; the first address of each is
+	// the bridge. A pod has an address in each, in this order.
+	Subnets []netip.Prefix `json:"subnets"`
+	Table   string         `json:"table"` // in nftables, families ip, ip6 and inet
+	Dir     string         `json:"dir"`   // <data-dir>/cni, absolute
 	// Services are the ranges of Services, except one that contains addresses of
 	// pods.
 	Services []netip.Prefix `json:"services,omitempty"`
 }
 
-// Gateway is the bridge's address.
-func (n Network) Gateway() netip.Addr { return n.Subnet.Masked().Addr().Next() }
+// Gateways are the bridge's addresses, one in each subnet.
+func (n Network) Gateways() []netip.Addr {
+	var out []netip.Addr
+	for _, subnet := range n.Subnets {
+		out = append(out, gateway(subnet))
+	}
+	return out
+}
+
+func gateway(subnet netip.Prefix) netip.Addr { return subnet.Masked().Addr().Next() }
+
+func (n Network) rules() rules.Rules {
+	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services}
+}
 
 // ServiceTable is the name of the nftables tables, families ip and ip6, that translate
 // addresses of Services. Package service writes them.
 func (n Network) ServiceTable() string { return n.Table + "-services" }
+
+// PolicyTable is the name of the nftables tables of package policy, families ip and ip6.
+func (n Network) PolicyTable() string { return n.Table + "-policy" }
 
 // ConfDir holds the conflist: containerd's conf_dir.
 func (n Network) ConfDir() string { return filepath.Join(n.Dir, "net.d") }
@@ -70,16 +91,9 @@ type pluginConf struct {
 	Network
 	Capabilities  map[string]bool `json:"capabilities,omitempty"`
 	RuntimeConfig struct {
-		PortMappings []portMapping `json:"portMappings,omitempty"`
+		PortMappings []rules.Port    `json:"portMappings,omitempty"`
+		Bandwidth    shape.Bandwidth `json:"bandwidth,omitzero"`
 	} `json:"runtimeConfig,omitzero"`
-}
-
-// portMapping is one hostPort, in the format of CNI's capability portMappings.
-type portMapping struct {
-	HostPort      uint16 `json:"hostPort"`
-	ContainerPort uint16 `json:"containerPort"`
-	Protocol      string `json:"protocol"` // tcp, udp or sctp
-	HostIP        string `json:"hostIP,omitempty"`
 }
 
 func parseConf(stdin []byte) (pluginConf, error) {
@@ -87,8 +101,8 @@ func parseConf(stdin []byte) (pluginConf, error) {
 	if err := json.Unmarshal(stdin, &conf); err != nil {
 		return conf, fmt.Errorf("parse network configuration: %w", err)
 	}
-	if conf.Bridge == "" || conf.Dir == "" || !conf.Subnet.IsValid() {
-		return conf, errors.New("network configuration lacks bridge, subnet or dir")
+	if conf.Bridge == "" || conf.Dir == "" || len(conf.Subnets) == 0 {
+		return conf, errors.New("network configuration lacks bridge, subnets or dir")
 	}
 	return conf, nil
 }
@@ -99,7 +113,7 @@ func (n Network) conflist() ([]byte, error) {
 		"cniVersion": cniVersion,
 		"name":       "monopod",
 		"plugins": []pluginConf{{
-			Type: pluginName, Network: n, Capabilities: map[string]bool{"portMappings": true},
+			Type: pluginName, Network: n, Capabilities: map[string]bool{"portMappings": true, "bandwidth": true},
 		}},
 	}, "", "  ")
 }
@@ -118,7 +132,13 @@ func (n Network) writeFiles(executable string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(n.ConfDir(), "10-monopod.conflist"), conflist)
+	if err := os.Remove(filepath.Join(n.ConfDir(), oldConfName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := n.linkPlugins(pluginDirs); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(n.ConfDir(), confName), conflist)
 }
 
 func link(target, name string) error {

@@ -2,13 +2,14 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/zap"
 )
 
 func prefixes(s ...string) []netip.Prefix {
@@ -19,77 +20,29 @@ func prefixes(s ...string) []netip.Prefix {
 	return out
 }
 
-func TestChoose(t *testing.T) {
+func TestLivingPodsAreFound(t *testing.T) {
 	t.Parallel()
-	cfg := Config{Dir: "/d/cni", ID: "abc"}
-	first := choose(cfg, Network{}, nil)
-	if !pool.Overlaps(first.Subnet) || first.Subnet.Bits() != 24 || len(first.Bridge) > 15 {
-		t.Fatalf("chose %+v", first)
-	}
-	old := Network{Subnet: netip.MustParsePrefix("10.95.255.0/24")}
-	for _, tt := range []struct {
-		name  string
-		old   Network
-		taken []netip.Prefix
-		want  func(netip.Prefix) bool
-	}{
-		{"the same again", Network{}, nil, func(p netip.Prefix) bool { return p == first.Subnet }},
-		{"kept", old, prefixes("192.168.0.0/16"), func(p netip.Prefix) bool { return p == old.Subnet }},
-		{"kept no longer", old, prefixes("10.95.255.128/25"), func(p netip.Prefix) bool { return p == first.Subnet }},
-		{"next one", Network{}, []netip.Prefix{first.Subnet}, func(p netip.Prefix) bool { return p != first.Subnet && pool.Overlaps(p) }},
-		{"outside the half that is taken", Network{}, prefixes("10.88.0.0/14"), netip.MustParsePrefix("10.92.0.0/14").Overlaps},
-	} {
-		if got := choose(cfg, tt.old, tt.taken).Subnet; !tt.want(got) {
-			t.Errorf("%s: %s", tt.name, got)
-		}
-	}
-}
-
-func TestSubnetHasTwiceAsManyAddressesAsPods(t *testing.T) {
-	t.Parallel()
-	for pods, want := range map[int]int{0: 24, 1: 24, 110: 24, 126: 24, 127: 23, 500: 22, 510: 22, 511: 21, 1 << 20: 14} {
-		got := choose(Config{ID: "abc", Pods: pods}, Network{}, prefixes("10.88.0.0/24")).Subnet
-		if got.Bits() != want || got != got.Masked() || !pool.Contains(got.Addr()) || got.Contains(netip.MustParseAddr("10.88.0.1")) {
-			t.Errorf("%d pods: %s, want a /%d of what is free", pods, got, want)
-		}
-	}
-}
-
-func TestSubnetGrowsWhenNobodyHasAnAddress(t *testing.T) {
-	t.Parallel()
-	n := testNetwork(t, "10.88.7.0/24")
-	data, err := json.Marshal(n)
+	n := testNetwork(t, "10.88.7.0/24", "fd88::/64")
+	boot, err := bootID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(n.Dir, "network.json"), data, 0o600); err != nil {
+	lives := alive("lives")
+	lives.Boot = boot
+	if _, err := n.allocate(lives); err != nil {
 		t.Fatal(err)
 	}
-	after := func(pods int) netip.Prefix {
-		t.Helper()
-		got, err := loadFitting(Config{Dir: n.Dir, Pods: pods, Log: zap.NewNop()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got.Subnet
-	}
-	if got := after(110); got != n.Subnet {
-		t.Errorf("large enough, yet %s", got)
-	}
-	if got := after(500); got.IsValid() {
-		t.Errorf("too small for 500 pods, yet %s is kept", got)
-	}
-	if _, err := n.allocate(holder{Container: "c", IfName: "eth0"}); err != nil {
-		t.Fatal(err)
-	}
-	if got := after(500); got != n.Subnet {
-		t.Errorf("a pod lives in it, yet %s", got)
+	mustAllocate(t, n, alive("of an earlier boot"))
+	used, err := n.used()
+	slices.SortFunc(used, netip.Addr.Compare)
+	if want := []netip.Addr{netip.MustParseAddr("10.88.7.2"), netip.MustParseAddr("fd88::2")}; err != nil || !slices.Equal(used, want) {
+		t.Errorf("used: %s, %v, want %s", used, err, want)
 	}
 }
 
-func testNetwork(t *testing.T, subnet string) Network {
+func testNetwork(t *testing.T, subnets ...string) Network {
 	t.Helper()
-	n := Network{Bridge: "mp-test", Subnet: netip.MustParsePrefix(subnet), Table: "monopod-test", Dir: t.TempDir()}
+	n := Network{Bridge: "mp-test", Subnets: prefixes(subnets...), Table: "monopod-test", Dir: t.TempDir()}
 	if err := n.writeFiles("/proc/self/exe"); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +52,7 @@ func testNetwork(t *testing.T, subnet string) Network {
 func TestConflistIsReadBack(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/24")
-	data, err := os.ReadFile(filepath.Join(n.ConfDir(), "10-monopod.conflist"))
+	data, err := os.ReadFile(filepath.Join(n.ConfDir(), confName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,14 +78,14 @@ func alive(name string) holder {
 
 func mustAllocate(t *testing.T, n Network, h holder) string {
 	t.Helper()
-	ip, err := n.allocate(h)
+	ips, err := n.allocate(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ip.String()
+	return ips[0].String()
 }
 
-func TestAddressesGoRound(t *testing.T) {
+func TestAddressesAreReusedLast(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/29") // .2 to .6
 	var got []string
@@ -154,7 +107,7 @@ func TestAddressesGoRound(t *testing.T) {
 	}
 }
 
-func TestLeakedAddressesComeBack(t *testing.T) {
+func TestLeakedAddressesAreReleased(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/29")
 	mustAllocate(t, n, alive("runs"))
@@ -188,7 +141,7 @@ func TestUnreadableHolderKeepsItsAddress(t *testing.T) {
 	}
 }
 
-func TestAllocateAgainForTheSame(t *testing.T) {
+func TestRepeatedAllocationReturnsSameAddress(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/24")
 	mustAllocate(t, n, alive("a"))
@@ -215,20 +168,34 @@ func TestReleaseOfNothing(t *testing.T) {
 	}
 }
 
-func TestPortKey(t *testing.T) {
+// Both families wrap around on their own; a pod that gets no address of one has none of the other.
+func TestAddressesOfBothFamilies(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		in   portMapping
-		want []byte
-	}{
-		{portMapping{HostPort: 80}, []byte{0, 0, 0, 0, 6, 0, 0, 0, 0, 80, 0, 0}},
-		{portMapping{HostPort: 0x1234, Protocol: "UDP", HostIP: "192.168.0.1"}, []byte{192, 168, 0, 1, 17, 0, 0, 0, 0x12, 0x34, 0, 0}},
-		{portMapping{HostPort: 80, Protocol: "icmp"}, nil},
-		{portMapping{HostPort: 80, HostIP: "::1"}, nil},
-	} {
-		got, err := tt.in.key()
-		if (err != nil) != (tt.want == nil) || string(got) != string(tt.want) {
-			t.Errorf("%+v: %v, %v; want %v", tt.in, got, err, tt.want)
+	n := testNetwork(t, "10.88.7.0/29", "fd88::/64")
+	for i := range 5 {
+		ips, err := n.allocate(alive(string(rune('a' + i))))
+		if want := netip.AddrFrom4([4]byte{10, 88, 7, byte(2 + i)}); err != nil || len(ips) != 2 || ips[0] != want || ips[1].As16()[15] != byte(2+i) {
+			t.Fatalf("%s, %v", ips, err)
 		}
+	}
+	if _, err := n.allocate(alive("f")); !errors.Is(err, errPoolEmpty) {
+		t.Errorf("a sixth address of five: %v", err)
+	}
+	if held, err := n.holders(); err != nil || len(held) != 10 {
+		t.Errorf("held: %v, %v", held, err)
+	}
+	if err := n.release("b", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	ips, err := n.allocate(alive("g"))
+	if err != nil || ips[0].String() != "10.88.7.3" || ips[1].String() != "fd88::7" {
+		t.Errorf("%s, %v", ips, err)
+	}
+	n.Subnets = prefixes("fd88::/64")
+	if err := os.WriteFile(n.lastFile(false), []byte("fd88::ffff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustAllocate(t, n, alive("h")); got != "fd88::3" {
+		t.Errorf("after the last of 65,536: %s, want the first free", got)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"monopod/agent/network/cni/rules"
+	"monopod/agent/network/cni/subnets"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -23,6 +26,9 @@ type holder struct {
 	Netns     string `json:"netns"`
 	Boot      string `json:"boot"`
 	Ports     bool   `json:"ports,omitempty"` // it has host ports
+	// HostPorts are written again when somebody removes them from the kernel. Files of earlier versions have only Ports.
+	HostPorts []rules.Port `json:"hostPorts,omitempty"`
+	Pod       podRef       `json:"pod,omitzero"`
 
 	unread bool // the file cannot be read now, so the address counts as used
 }
@@ -59,28 +65,36 @@ func (n Network) locked(f func() error) error {
 	return f()
 }
 
-// allocate allocates an address for h: the next free one after the last allocated, so
-// that addresses are reused as late as possible. It first releases the container's
-// previous address.
-func (n Network) allocate(h holder) (netip.Addr, error) {
-	var ip netip.Addr
+// allocate allocates an address of each subnet for h: the next free one after the last
+// allocated, so that addresses are reused as late as possible. It first releases the
+// container's previous addresses.
+func (n Network) allocate(h holder) ([]netip.Addr, error) {
+	var ips []netip.Addr
 	err := n.locked(func() error {
 		held, err := n.holders()
 		if err != nil {
 			return err
 		}
 		n.sweep(held, func(other holder) bool { return other.is(h.Container, h.IfName) })
-		ip, err = n.next(held)
-		if errors.Is(err, errPoolEmpty) {
-			n.sweep(held, func(other holder) bool { return other.gone(h.Boot) })
-			ip, err = n.next(held)
+		for _, subnet := range n.Subnets {
+			ip, err := n.next(subnet, held)
+			if errors.Is(err, errPoolEmpty) {
+				n.sweep(held, func(other holder) bool { return other.gone(h.Boot) })
+				ip, err = n.next(subnet, held)
+			}
+			if err == nil {
+				err = n.hold(ip, h)
+			}
+			if err != nil {
+				n.sweep(held, func(other holder) bool { return other.is(h.Container, h.IfName) })
+				return err
+			}
+			held[ip] = h
+			ips = append(ips, ip)
 		}
-		if err != nil {
-			return err
-		}
-		return n.hold(ip, h)
+		return nil
 	})
-	return ip, err
+	return ips, err
 }
 
 // hold writes the file of ip. No fsync: after a power failure the pod is gone too,
@@ -93,7 +107,34 @@ func (n Network) hold(ip netip.Addr, h holder) error {
 	if err := os.WriteFile(n.ipFile(ip), data, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(n.Dir, "last"), []byte(ip.String()), 0o644)
+	return os.WriteFile(n.lastFile(ip.Is4()), []byte(ip.String()), 0o644)
+}
+
+// lastFile contains the last allocated address of a family.
+func (n Network) lastFile(is4 bool) string {
+	if is4 {
+		return filepath.Join(n.Dir, "last")
+	}
+	return filepath.Join(n.Dir, "last-ipv6")
+}
+
+// used returns the addresses of pods that live; none before the first start.
+func (n Network) used() ([]netip.Addr, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	held, err := n.holders()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var out []netip.Addr
+	for ip, h := range held {
+		if !h.gone(boot) {
+			out = append(out, ip)
+		}
+	}
+	return out, nil
 }
 
 // holders reads ips/. A file that cannot be parsed, for instance truncated by a
@@ -129,26 +170,36 @@ func (n Network) sweep(held map[netip.Addr]holder, match func(holder) bool) {
 	}
 }
 
-// next returns the first free address after the last allocated one, wrapping around.
-// The network address, the gateway and the broadcast address are never allocated.
-func (n Network) next(held map[netip.Addr]holder) (netip.Addr, error) {
-	data, _ := os.ReadFile(filepath.Join(n.Dir, "last")) // absent: from the start
+// next returns the first free address of a subnet after the last allocated one,
+// wrapping around. The network address, the gateway and the broadcast address are never
+// allocated.
+func (n Network) next(subnet netip.Prefix, held map[netip.Addr]holder) (netip.Addr, error) {
+	first := gateway(subnet)
+	data, _ := os.ReadFile(n.lastFile(subnet.Addr().Is4())) // absent: from the start
 	ip, err := netip.ParseAddr(strings.TrimSpace(string(data)))
-	if err != nil || !n.Subnet.Contains(ip) {
-		ip = n.Gateway()
+	if err != nil || !inRoom(subnet, ip) {
+		ip = first
 	}
-	for range 1 << (32 - n.Subnet.Bits()) {
-		if ip = ip.Next(); !n.Subnet.Contains(ip.Next()) {
-			ip = n.Gateway().Next()
+	for range subnets.Size(subnet) {
+		if ip = ip.Next(); !inRoom(subnet, ip) {
+			ip = first.Next()
 		}
 		if _, taken := held[ip]; !taken {
 			return ip, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("%s: %w", n.Subnet, errPoolEmpty)
+	return netip.Addr{}, fmt.Errorf("%s: %w", subnet, errPoolEmpty)
 }
 
-// release releases the container's address on ifname, if any. It removes host ports
+// inRoom reports whether an address at or after the gateway may be allocated.
+func inRoom(subnet netip.Prefix, ip netip.Addr) bool {
+	if subnet.Addr().Is4() {
+		return subnet.Contains(ip.Next())
+	}
+	return netip.PrefixFrom(subnet.Masked().Addr(), max(subnet.Bits(), 112)).Contains(ip) // see subnets.Size
+}
+
+// release releases the container's addresses on ifname, if any. It removes host ports
 // first, so as not to remove those of the address's next holder.
 func (n Network) release(container, ifname string) error {
 	err := n.locked(func() error {
@@ -161,7 +212,7 @@ func (n Network) release(container, ifname string) error {
 			if !mine(h) || !h.Ports {
 				continue
 			}
-			if err := n.removePorts(func(other netip.Addr) bool { return other == ip }); err != nil {
+			if err := n.rules().RemovePorts(func(other netip.Addr) bool { return other == ip }); err != nil {
 				return fmt.Errorf("host ports: %w", err)
 			}
 		}
@@ -186,7 +237,7 @@ func (n Network) Reclaim() error {
 			return err
 		}
 		n.sweep(held, func(h holder) bool { return h.gone(boot) })
-		return n.removePorts(func(ip netip.Addr) bool { _, taken := held[ip]; return !taken })
+		return n.rules().RemovePorts(func(ip netip.Addr) bool { _, taken := held[ip]; return !taken })
 	})
 }
 

@@ -1,32 +1,38 @@
 package cni
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/bits"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
-)
 
-// pool contains the subnets of all instances: 2,048 of /24, or fewer larger ones.
-var pool = netip.MustParsePrefix("10.88.0.0/13")
+	"monopod/agent/network/cni/isolation"
+	"monopod/agent/network/cni/rules"
+	"monopod/agent/network/cni/shape"
+	"monopod/agent/network/cni/subnets"
+	"monopod/agent/network/dump"
+)
 
 // Config of an instance's network.
 type Config struct {
 	Dir        string // <data-dir>/cni, absolute
 	ID         string // the instance: at most 10 bytes, fit for a link's name
 	Executable string // the monopod program
-	Pods       int    // maximum number; the subnet has at least twice as many addresses, and at least a /24's
+	Pods       int    // maximum number; a chosen IPv4 subnet has at least twice as many addresses, and at least a /24's
+	// Subnets are the ranges of pods, one or two of different IP families; empty: one is
+	// chosen for each family of Services.
+	Subnets []netip.Prefix
 	// Services are the address ranges of Services. Packets to an address there that
 	// nothing serves are rejected.
 	Services []netip.Prefix
@@ -34,20 +40,24 @@ type Config struct {
 }
 
 // Prepare sets up the network of one instance and returns it. It chooses bridge and
-// subnet, and keeps them unless another link now uses the subnet, or the subnet is
-// too small and no address is in use. It writes conflist and plugins, reclaims leaked
-// addresses, and sets up the bridge. It needs root.
+// subnets, and keeps them if possible. It writes conflist and plugins, reclaims leaked
+// addresses, and sets up the bridge. It needs root, and for an IPv6 subnet a kernel
+// with IPv6.
 func Prepare(cfg Config) (Network, error) {
-	taken, err := takenSubnets(bridgeName(cfg.ID))
+	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
+	taken, err := subnets.Taken(n.Bridge)
 	if err != nil {
 		return Network{}, err
 	}
-	old, err := loadFitting(cfg)
+	used, err := n.used()
 	if err != nil {
 		return Network{}, err
 	}
-	n := choose(cfg, old, append(taken, cfg.Services...))
-	n.Services = withoutPods(n.Subnet, cfg.Services)
+	n.Subnets = subnets.Plan{ID: cfg.ID, Pods: cfg.Pods, Given: cfg.Subnets, Services: cfg.Services, Old: load(cfg.Dir).Subnets, Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log}.Choose()
+	if slices.ContainsFunc(n.Subnets, subnets.SameFamily(false)) && !haveIPv6() {
+		return Network{}, fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", subnets.Find(n.Subnets, false))
+	}
+	n.Services = subnets.Without(n.Subnets, cfg.Services)
 	if err := n.writeFiles(cfg.Executable); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
@@ -58,20 +68,36 @@ func Prepare(cfg Config) (Network, error) {
 	if err := writeFile(filepath.Join(n.Dir, "network.json"), data); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
-	if err := n.Reclaim(); err != nil {
+	if err := errors.Join(n.Reclaim(), shape.Reclaim(n.Bridge)); err != nil {
 		return Network{}, fmt.Errorf("reclaim addresses: %w", err)
 	}
-	return n, n.setUp(cfg.Log)
+	if foreign := n.Foreign(); foreign != "" {
+		cfg.Log.Info("pods use the network of a CNI configuration of yours", zap.String("file", filepath.Join(n.ConfDir(), foreign)))
+	}
+	if err := n.setUp(cfg.Log); err != nil {
+		return n, err
+	}
+	if err := n.locked(n.restorePorts); err != nil {
+		cfg.Log.Warn("cannot restore the host ports of running pods", zap.Error(err))
+	}
+	return n, nil
 }
 
-// Remove removes the bridge and the nftables tables. Files stay.
+func haveIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6")
+	return err == nil
+}
+
+// Remove removes the bridge, the nftables tables and the routing rules. Files stay.
 func (n Network) Remove() error {
 	var errs []error
 	if link, err := netlink.LinkByName(n.Bridge); err == nil {
 		errs = append(errs, netlink.LinkDel(link))
 	}
-	errs = append(errs, n.removeTables())
-	return errors.Join(errs...)
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		errs = append(errs, rules.Remove(n.ServiceTable(), family), rules.Remove(n.PolicyTable(), family))
+	}
+	return errors.Join(append(errs, n.setRoutingRules(nil), n.rules().Remove(), isolation.Remove(n.Table))...)
 }
 
 // RemoveIdle is Remove if no pod holds an address; otherwise it does nothing. It
@@ -79,17 +105,12 @@ func (n Network) Remove() error {
 // time.
 func (n Network) RemoveIdle() error {
 	return n.locked(func() error {
-		idle, err := n.idle()
-		if err != nil || !idle {
+		held, err := n.holders()
+		if err != nil || len(held) > 0 {
 			return err
 		}
 		return n.Remove()
 	})
-}
-
-func (n Network) idle() (bool, error) {
-	held, err := n.holders()
-	return len(held) == 0, err
 }
 
 // BridgePrefix begins the names of the bridges of all instances.
@@ -107,137 +128,43 @@ func load(dir string) Network {
 	return n
 }
 
-// loadFitting is load, but ignores a subnet that is too small unless pods use it.
-func loadFitting(cfg Config) (Network, error) {
-	n := load(cfg.Dir)
-	if !n.Subnet.IsValid() || n.Subnet.Bits() <= bitsFor(cfg.Pods) {
-		return n, nil
-	}
-	idle, err := n.idle()
-	if errors.Is(err, fs.ErrNotExist) || err == nil && idle {
-		return Network{}, nil
-	}
-	cfg.Log.Warn("pod network is smaller than twice --max-pods; it grows at the next start without pods", zap.Stringer("subnet", n.Subnet))
-	return n, err
-}
-
-// bitsFor returns the length of the prefix that has twice as many addresses as pods,
-// so that they are reused late: Kubernetes also uses a /24 for 110 pods.
-func bitsFor(pods int) int {
-	const gateway, own, broadcast = 1, 1, 1
-	return min(24, 32-bits.Len(uint(2*pods+gateway+own+broadcast-1)))
-}
-
-// choose keeps the old subnet unless another link uses it; then it takes the first
-// free one at or after the hash of the instance's name.
-func choose(cfg Config, old Network, taken []netip.Prefix) Network {
-	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir, Subnet: old.Subnet}
-	if old.Subnet.IsValid() && free(old.Subnet, taken) {
-		return n
-	}
-	length := max(bitsFor(cfg.Pods), pool.Bits()+1)
-	subnets := uint32(1) << (length - pool.Bits())
-	start := hash(cfg.ID)
-	for i := range subnets {
-		n.Subnet = subnet((start+i)%subnets, length)
-		if free(n.Subnet, taken) {
-			break
-		}
-	}
-	return n
-}
-
-// subnet returns the i-th subnet of the length in the pool.
-func subnet(i uint32, length int) netip.Prefix {
-	base := pool.Addr().As4()
-	var ip [4]byte
-	binary.BigEndian.PutUint32(ip[:], binary.BigEndian.Uint32(base[:])+i<<(32-length))
-	return netip.PrefixFrom(netip.AddrFrom4(ip), length)
-}
-
-func free(p netip.Prefix, taken []netip.Prefix) bool {
-	for _, t := range taken {
-		if t.Overlaps(p) {
-			return false
-		}
-	}
-	return true
-}
-
-func hash(s string) uint32 { // FNV-1a
-	h := uint32(2166136261)
-	for _, b := range []byte(s) {
-		h = (h ^ uint32(b)) * 16777619
-	}
-	return h
-}
-
-// takenSubnets lists the subnets that other links of the host use or route to, except
-// default routes.
-func takenSubnets(bridge string) ([]netip.Prefix, error) {
-	own := -1
-	if link, err := netlink.LinkByName(bridge); err == nil {
-		own = link.Attrs().Index
-	}
-	var taken []netip.Prefix
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteList(nil, family)
-		if err != nil {
-			return nil, fmt.Errorf("list routes: %w", err)
-		}
-		addrs, err := netlink.AddrList(nil, family)
-		if err != nil {
-			return nil, fmt.Errorf("list addresses: %w", err)
-		}
-		for _, r := range routes {
-			if p := prefix(r.Dst); r.LinkIndex != own && p.Bits() > 0 {
-				taken = append(taken, p)
-			}
-		}
-		for _, a := range addrs {
-			if p := prefix(a.IPNet); a.LinkIndex != own && p.IsValid() {
-				taken = append(taken, p)
-			}
-		}
-	}
-	return taken, nil
-}
-
-func prefix(n *net.IPNet) netip.Prefix {
-	if n == nil {
-		return netip.Prefix{}
-	}
-	ip, ok := netip.AddrFromSlice(n.IP)
-	if !ok {
-		return netip.Prefix{}
-	}
-	length, _ := n.Mask.Size()
-	return netip.PrefixFrom(ip.Unmap(), length).Masked()
-}
-
-// setUp brings up the bridge with its address and, if the kernel supports it, address
+// setUp brings up the bridge with its addresses and, if the kernel supports it, address
 // translation. It is idempotent and may run concurrently.
 func (n Network) setUp(log *zap.Logger) error {
 	bridge, err := n.ensureBridge()
 	if err != nil {
 		return fmt.Errorf("set up bridge %s: %w", n.Bridge, err)
 	}
-	addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(n.Gateway(), n.Subnet.Bits()))}
-	if err := n.onlyAddress(bridge, addr); err != nil {
-		return fmt.Errorf("set address of %s: %w", n.Bridge, err)
+	if slices.ContainsFunc(n.Subnets, subnets.SameFamily(false)) {
+		if err := sysctls(ipv6Sysctls(n.Bridge)); err != nil {
+			return fmt.Errorf("set up IPv6 of %s: %w", n.Bridge, err)
+		}
+	}
+	if err := n.onlyAddresses(bridge); err != nil {
+		return fmt.Errorf("set addresses of %s: %w", n.Bridge, err)
 	}
 	if err := netlink.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("set %s up: %w", n.Bridge, err)
 	}
+	if err := n.fitMTU(bridge); err != nil {
+		log.Warn("cannot set the MTU of the pod network to that of the default route: packets may be fragmented", zap.Error(err))
+	}
+	if err := n.routeServices(bridge); err != nil {
+		log.Warn("cannot add routes to Services: this host does not reach them while it has no default route", zap.Error(err))
+	}
 	// Pods are reached from the host without forwarding and translation.
-	if err := sysctl("net/ipv4/ip_forward", "1"); err != nil {
-		log.Warn("cannot enable IP forwarding: pods cannot reach other hosts", zap.Error(err))
+	for _, subnet := range n.Subnets {
+		if err := forwarding(subnet.Addr().Is4()); err != nil {
+			log.Warn("cannot enable IP forwarding: pods cannot reach other hosts", zap.Stringer("subnet", subnet), zap.Error(err))
+		}
 	}
-	if err := n.setUpNAT(); err != nil {
-		log.Warn("cannot set up address translation: pods can communicate only with this host", zap.Error(err))
+	taken, err := subnets.Taken(n.Bridge)
+	if err != nil {
+		return err
 	}
-	if err := n.setUpServices(log); err != nil {
-		log.Warn("cannot reject connections to Services without endpoints: they may be routed out of this host", zap.Error(err))
+	n.rules().SetUp(taken, log)
+	if err := isolation.SetUp(n.Table, bridge); err != nil {
+		log.Warn("cannot keep pods from reaching each other at the link layer: programs in pods may evade NetworkPolicies", zap.Error(err))
 	}
 	return nil
 }
@@ -250,54 +177,109 @@ func (n Network) ensureBridge() (netlink.Link, error) {
 		return link, nil
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr = n.Bridge, hardwareAddr(n.Gateway())
+	attrs.Name, attrs.HardwareAddr = n.Bridge, hardwareAddr(n.Gateways())
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, err
 	}
 	return netlink.LinkByName(n.Bridge)
 }
 
-// onlyAddress sets the link's address to want and removes its other IPv4 addresses.
-func (n Network) onlyAddress(link netlink.Link, want *netlink.Addr) error {
-	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
+// onlyAddresses gives the bridge the gateways' addresses, and removes others except
+// link-local ones.
+func (n Network) onlyAddresses(link netlink.Link) error {
+	have, err := dump.All(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
+	var want []string
+	for _, subnet := range n.Subnets {
+		want = append(want, netip.PrefixFrom(gateway(subnet), subnet.Bits()).String())
+	}
 	for _, a := range have {
-		if a.IPNet.String() == want.IPNet.String() {
+		if a.IP.IsLinkLocalUnicast() || slices.Contains(want, a.IPNet.String()) {
 			continue
 		}
 		if err := netlink.AddrDel(link, &a); err != nil {
 			return err
 		}
 	}
-	err = netlink.AddrReplace(link, want)
-	if errors.Is(err, unix.EEXIST) {
-		return nil
+	for _, subnet := range n.Subnets {
+		err := netlink.AddrReplace(link, address(gateway(subnet), subnet))
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
-// hardwareAddr derives a MAC from the IP address, as Docker and Kubernetes' bridge
-// plugin do: a reused IP address keeps its MAC, so no ARP table goes stale.
-func hardwareAddr(ip netip.Addr) net.HardwareAddr {
-	b := ip.As4()
-	return append(net.HardwareAddr{0x0a, 0x58}, b[:]...)
+// address is an address of a link, which is used at once: nobody else has an IPv6 one.
+func address(ip netip.Addr, subnet netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(ip, subnet.Bits()))}
+	if ip.Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return a
+}
+
+// hardwareAddr derives a MAC from the first IP address, as Docker and Kubernetes'
+// bridge plugin do: a reused IP address keeps its MAC, so no ARP table goes stale.
+func hardwareAddr(ips []netip.Addr) net.HardwareAddr {
+	b := ips[0].AsSlice()
+	return append(net.HardwareAddr{0x0a, 0x58}, b[len(b)-4:]...)
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// sysctl writes value to /proc/sys/<name> unless it is already set.
-func sysctl(name, value string) error {
-	file := filepath.Join("/proc/sys", name)
-	old, err := os.ReadFile(file)
-	if err == nil && strings.TrimSpace(string(old)) == value {
+// setting is a file below /proc/sys and its value.
+type setting struct{ name, value string }
+
+// ipv6Sysctls are those of a link of the pod network: its addresses and routes are set
+// here, and never by what another pod advertises.
+func ipv6Sysctls(link string) []setting {
+	dir := "net/ipv6/conf/" + link + "/"
+	return []setting{{dir + "disable_ipv6", "0"}, {dir + "accept_ra", "0"}, {dir + "accept_dad", "0"}}
+}
+
+// forwarding lets the host forward packets of a family. A host that forwards IPv6 would
+// drop the default routes that routers advertised, unless accept_ra is 2.
+func forwarding(is4 bool) error {
+	if is4 {
+		return sysctls([]setting{{"net/ipv4/ip_forward", "1"}})
+	}
+	const all, links = "net/ipv6/conf/all/forwarding", "/proc/sys/net/ipv6/conf"
+	if value(all) == "1" {
 		return nil
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	dirs, err := os.ReadDir(links)
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, []byte(value), 0o644)
+	for _, d := range dirs {
+		if name := "net/ipv6/conf/" + d.Name() + "/accept_ra"; d.Name() != "all" && value(name) == "1" {
+			if err := sysctls([]setting{{name, "2"}}); err != nil && !errors.Is(err, fs.ErrNotExist) { // the link is gone
+				return err
+			}
+		}
+	}
+	return sysctls([]setting{{all, "1"}})
+}
+
+func value(name string) string {
+	data, _ := os.ReadFile(filepath.Join("/proc/sys", name)) // absent: empty
+	return strings.TrimSpace(string(data))
+}
+
+// sysctls writes the settings that have another value.
+func sysctls(settings []setting) error {
+	for _, s := range settings {
+		if value(s.name) == s.value {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join("/proc/sys", s.name), []byte(s.value), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

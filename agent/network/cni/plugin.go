@@ -7,12 +7,18 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"monopod/agent/network/cni/isolation"
+	"monopod/agent/network/cni/shape"
 )
 
 func add(args args) (types.Result, error) {
@@ -25,19 +31,28 @@ func add(args args) (types.Result, error) {
 		return nil, err
 	}
 	ports := conf.RuntimeConfig.PortMappings
-	ip, err := conf.allocate(holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0})
+	if err := conf.RuntimeConfig.Bandwidth.Check(); err != nil {
+		return nil, err
+	}
+	ips, err := conf.allocate(holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0, HostPorts: ports, Pod: args.pod})
 	if err != nil {
 		return nil, fmt.Errorf("allocate an address: %w", err)
 	}
-	result, err := conf.connect(args, ip, ports)
+	if args.admit != nil {
+		err = args.admit(ips)
+	}
+	var result *current.Result
+	if err == nil {
+		result, err = conf.connect(args, ips)
+	}
 	if err != nil {
-		return nil, errors.Join(err, conf.release(args.container, args.ifname))
+		return nil, errors.Join(err, conf.release(args.container, args.ifname), shape.Remove(vethName(args.container, args.ifname)))
 	}
 	return result, nil
 }
 
 // connect creates the veth pair and sets up its peer.
-func (n Network) connect(args args, ip netip.Addr, ports []portMapping) (*current.Result, error) {
+func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error) {
 	bridge, err := netlink.LinkByName(n.Bridge)
 	if err != nil { // the first pod since boot, while monopod is down
 		if err := n.setUp(zap.NewNop()); err != nil {
@@ -53,16 +68,34 @@ func (n Network) connect(args args, ip netip.Addr, ports []portMapping) (*curren
 	}
 	defer ns.Close()
 	hostEnd := vethName(args.container, args.ifname)
-	if err := addVeth(bridge, ns, hostEnd, args.ifname, hardwareAddr(ip)); err != nil {
+	if err := addVeth(bridge, ns, hostEnd, args.ifname, hardwareAddr(ips)); err != nil {
 		return nil, fmt.Errorf("add veth: %w", err)
 	}
-	if err := n.setUpPod(ns, args.ifname, ip); err != nil {
+	if err := n.limit(hostEnd); err != nil {
 		return nil, err
 	}
-	if err := n.addPorts(ip, ports); err != nil {
+	if err := n.setUpPod(ns, args.ifname, ips); err != nil {
+		return nil, err
+	}
+	if err := n.rules().AddPorts(ips, n.RuntimeConfig.PortMappings); err != nil {
 		return nil, fmt.Errorf("host ports: %w", err)
 	}
-	return n.result(args, hostEnd, ip), nil
+	return n.result(args, hostEnd, ips), nil
+}
+
+// limit limits the bandwidth of the pod behind the link.
+func (n pluginConf) limit(hostEnd string) error {
+	if n.RuntimeConfig.Bandwidth == (shape.Bandwidth{}) {
+		return nil
+	}
+	link, err := netlink.LinkByName(hostEnd)
+	if err != nil {
+		return err
+	}
+	if err := shape.Remove(hostEnd); err != nil { // of an interrupted attempt
+		return err
+	}
+	return n.RuntimeConfig.Bandwidth.Apply(link, n.Bridge)
 }
 
 // vethName derives a name of at most 15 bytes from CNI's arguments.
@@ -80,7 +113,7 @@ func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac
 		}
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, net.FlagUp
+	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags, attrs.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, net.FlagUp, isolation.Group(bridge.Attrs().Name)
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerNamespace, veth.PeerHardwareAddr = ifname, netlink.NsFd(ns), mac
 	if err := netlink.LinkAdd(veth); err != nil {
@@ -92,8 +125,8 @@ func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac
 }
 
 // setUpPod works inside the pod's namespace through a socket opened there.
-func (n Network) setUpPod(ns netns.NsHandle, ifname string, ip netip.Addr) error {
-	h, err := netlink.NewHandleAt(ns)
+func (n Network) setUpPod(ns netns.NsHandle, ifname string, ips []netip.Addr) error {
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("enter the pod's namespace: %w", err)
 	}
@@ -105,18 +138,50 @@ func (n Network) setUpPod(ns netns.NsHandle, ifname string, ip netip.Addr) error
 	if err != nil {
 		return fmt.Errorf("find %s: %w", ifname, err)
 	}
-	addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(ip, n.Subnet.Bits()))}
-	if err := h.AddrAdd(link, addr); err != nil {
-		return fmt.Errorf("add address %s: %w", ip, err)
+	if slices.ContainsFunc(ips, netip.Addr.Is6) {
+		if err := inside(ns, func() error { return sysctls(ipv6Sysctls(ifname)) }); err != nil {
+			return fmt.Errorf("set up IPv6 of %s: %w", ifname, err)
+		}
+	}
+	for _, ip := range ips { // without a route to the subnet: everything goes through the host, see isolation
+		if err := h.AddrAdd(link, address(ip, netip.PrefixFrom(ip, ip.BitLen()))); err != nil {
+			return fmt.Errorf("add address %s: %w", ip, err)
+		}
 	}
 	if err := h.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set %s up: %w", ifname, err)
 	}
-	gw := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: n.Gateway().AsSlice()}
-	if err := h.RouteAdd(gw); err != nil {
-		return fmt.Errorf("add default route: %w", err)
+	for _, gw := range n.Gateways() {
+		if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(gw, gw.BitLen())), Scope: netlink.SCOPE_LINK}); err != nil {
+			return fmt.Errorf("add route to %s: %w", gw, err)
+		}
+		if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}); err != nil {
+			return fmt.Errorf("add default route to %s: %w", gw, err)
+		}
 	}
 	return nil
+}
+
+// inside calls f on a thread in the namespace. If the thread cannot return from there,
+// it is not used again.
+func inside(ns netns.NsHandle, f func() error) error {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer home.Close()
+	if err := netns.Set(ns); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	ferr := f()
+	if err := netns.Set(home); err != nil {
+		return errors.Join(ferr, fmt.Errorf("return to the host's network namespace: %w", err))
+	}
+	runtime.UnlockOSThread()
+	return ferr
 }
 
 func loopbackUp(h *netlink.Handle) error {
@@ -130,36 +195,37 @@ func loopbackUp(h *netlink.Handle) error {
 	return nil
 }
 
-func (n Network) result(args args, hostEnd string, ip netip.Addr) *current.Result {
-	_, anywhere, _ := net.ParseCIDR("0.0.0.0/0")
-	return &current.Result{
+func (n Network) result(args args, hostEnd string, ips []netip.Addr) *current.Result {
+	out := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
 		Interfaces: []*current.Interface{
 			{Name: n.Bridge},
 			{Name: hostEnd},
-			{Name: args.ifname, Mac: hardwareAddr(ip).String(), Sandbox: args.netns},
+			{Name: args.ifname, Mac: hardwareAddr(ips).String(), Sandbox: args.netns},
 		},
-		IPs: []*current.IPConfig{{
-			Interface: new(2), Gateway: n.Gateway().AsSlice(),
-			Address: *ipNet(netip.PrefixFrom(ip, n.Subnet.Bits())),
-		}},
-		Routes: []*types.Route{{Dst: *anywhere, GW: n.Gateway().AsSlice()}},
 	}
+	for i, subnet := range n.Subnets {
+		gw := gateway(subnet).AsSlice()
+		anywhere := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
+		out.IPs = append(out.IPs, &current.IPConfig{Interface: new(2), Gateway: gw, Address: *ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))})
+		out.Routes = append(out.Routes, &types.Route{Dst: *anywhere, GW: gw})
+	}
+	return out
 }
 
-// del releases the address. It succeeds if there is none, as the protocol requires.
+// del releases the addresses. It succeeds if there is none, as the protocol requires.
 func del(args args) (types.Result, error) {
 	conf, err := parseConf(args.config)
 	if err != nil {
 		return nil, err
 	}
 	if err := conf.release(args.container, args.ifname); err != nil {
-		return nil, fmt.Errorf("release the address: %w", err)
+		return nil, fmt.Errorf("release the addresses: %w", err)
 	}
-	return nil, nil
+	return nil, shape.Remove(vethName(args.container, args.ifname))
 }
 
-// check compares the pod's link with the address on record.
+// check compares the pod's link with the addresses on record.
 func check(args args) (types.Result, error) {
 	conf, err := parseConf(args.config)
 	if err != nil {
@@ -169,21 +235,25 @@ func check(args args) (types.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	var ips []netip.Addr
 	for ip, h := range held {
 		if h.is(args.container, args.ifname) {
-			return nil, checkPod(args.netns, args.ifname, ip)
+			ips = append(ips, ip)
 		}
 	}
-	return nil, fmt.Errorf("container %s has no address", args.container)
+	if len(ips) == 0 {
+		return nil, fmt.Errorf("container %s has no address", args.container)
+	}
+	return nil, checkPod(args.netns, args.ifname, ips)
 }
 
-func checkPod(path, ifname string, ip netip.Addr) error {
+func checkPod(path, ifname string, ips []netip.Addr) error {
 	ns, err := netns.GetFromPath(path)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns)
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
@@ -192,16 +262,16 @@ func checkPod(path, ifname string, ip netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("find %s: %w", ifname, err)
 	}
-	addrs, err := h.AddrList(link, netlink.FAMILY_V4)
+	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
-	for _, a := range addrs {
-		if a.IP.Equal(ip.AsSlice()) {
-			return nil
+	for _, ip := range ips {
+		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }) {
+			return fmt.Errorf("%s lacks its address %s", ifname, ip)
 		}
 	}
-	return fmt.Errorf("%s lacks its address %s", ifname, ip)
+	return nil
 }
 
 // addLoopback is the loopback plugin, which containerd 1.6 runs in addition to the
@@ -212,7 +282,7 @@ func addLoopback(args args) (types.Result, error) {
 		return nil, fmt.Errorf("open %s: %w", args.netns, err)
 	}
 	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns)
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}

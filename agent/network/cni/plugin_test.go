@@ -19,6 +19,9 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+
+	"monopod/agent/network/cni/rules"
+	"monopod/agent/network/cni/shape"
 )
 
 // TestMain lets the test binary be the plugin, as monopod is.
@@ -64,6 +67,9 @@ type pod struct {
 	id   string
 	path string
 	ip   netip.Addr
+	ips  []netip.Addr
+
+	bandwidth shape.Bandwidth
 }
 
 func newPod(t testing.TB, n Network, id string) *pod {
@@ -75,8 +81,8 @@ func newPod(t testing.TB, n Network, id string) *pod {
 	return &pod{t: t, net: n, id: id, path: "/var/run/netns/" + name}
 }
 
-func (p *pod) run(command string, ports ...portMapping) (string, error) {
-	list, err := os.ReadFile(filepath.Join(p.net.ConfDir(), "10-monopod.conflist"))
+func (p *pod) run(command string, ports ...rules.Port) (string, error) {
+	list, err := os.ReadFile(filepath.Join(p.net.ConfDir(), confName))
 	if err != nil {
 		return "", err
 	}
@@ -86,7 +92,7 @@ func (p *pod) run(command string, ports ...portMapping) (string, error) {
 	}
 	conf := parsed.Plugins[0]
 	conf["cniVersion"], conf["name"] = cniVersion, "monopod"
-	conf["runtimeConfig"] = map[string]any{"portMappings": ports}
+	conf["runtimeConfig"] = map[string]any{"portMappings": ports, "bandwidth": p.bandwidth}
 	return p.exec(pluginName, command, conf)
 }
 
@@ -98,12 +104,12 @@ func (p *pod) exec(plugin, command string, conf map[string]any) (string, error) 
 	cmd := exec.Command(filepath.Join(p.net.BinDir(), plugin))
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+p.id, "CNI_NETNS="+p.path,
-		"CNI_IFNAME=eth0", "CNI_PATH="+p.net.BinDir(), "CNI_ARGS=K8S_POD_NAME=x")
+		"CNI_IFNAME=eth0", "CNI_PATH="+p.net.BinDir(), "CNI_ARGS=K8S_POD_NAMESPACE=ns;K8S_POD_NAME="+strings.TrimSuffix(p.id, "-again")+";K8S_POD_UID=u1")
 	out, err := cmd.Output()
 	return string(out), err
 }
 
-func (p *pod) add(ports ...portMapping) {
+func (p *pod) add(ports ...rules.Port) {
 	out, err := p.run("ADD", ports...)
 	if err != nil {
 		p.t.Errorf("ADD: %v: %s", err, out)
@@ -112,11 +118,15 @@ func (p *pod) add(ports ...portMapping) {
 	var result struct {
 		IPs []struct{ Address netip.Prefix }
 	}
-	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.IPs) != 1 {
+	if err := json.Unmarshal([]byte(out), &result); err != nil || len(result.IPs) != len(p.net.Subnets) {
 		p.t.Errorf("ADD: %v: %s", err, out)
 		return
 	}
-	p.ip = result.IPs[0].Address.Addr()
+	p.ips = nil
+	for _, ip := range result.IPs {
+		p.ips = append(p.ips, ip.Address.Addr())
+	}
+	p.ip = p.ips[0]
 }
 
 // serve answers every connection on port inside the pod with the peer's address.
@@ -132,7 +142,7 @@ func (p *pod) serve(port int) {
 		if err != nil {
 			p.t.Error(err)
 		}
-		l, err := net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 		if err != nil {
 			p.t.Error(err)
 		}
@@ -151,7 +161,7 @@ func (p *pod) serve(port int) {
 }
 
 func get(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp4", addr, 2*time.Second)
+	c, err := net.DialTimeout("tcp", addr, 2*time.Second)
 	if err != nil {
 		return "", err
 	}
@@ -161,6 +171,7 @@ func get(addr string) (string, error) {
 	return string(data), err
 }
 
+// prepare sets up a network with subnets of the families of the ranges of Services.
 func prepare(t testing.TB, services ...netip.Prefix) Network {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -187,7 +198,7 @@ func TestPodIsReached(t *testing.T) {
 		a := newPod(t, n, "reached")
 		a.add()
 		a.serve(8080)
-		if got, err := get(a.ip.String() + ":8080"); err != nil || got != n.Gateway().String() {
+		if got, err := get(a.ip.String() + ":8080"); err != nil || got != n.Gateways()[0].String() {
 			t.Errorf("host to pod: %q, %v; want an answer to the gateway", got, err)
 		}
 		if out, err := a.run("CHECK"); err != nil {
@@ -232,16 +243,27 @@ func TestHostPort(t *testing.T) {
 	onHost(t, func() {
 		n := prepare(t)
 		p := newPod(t, n, "ports")
-		p.add(portMapping{HostPort: 18080, ContainerPort: 8080, Protocol: "tcp"},
-			portMapping{HostPort: 18081, ContainerPort: 8080, Protocol: "tcp", HostIP: "127.0.0.1"})
+		p.add(rules.Port{HostPort: 18080, ContainerPort: 8080, Protocol: "tcp"},
+			rules.Port{HostPort: 18081, ContainerPort: 8080, Protocol: "tcp", HostIP: "127.0.0.1"})
 		p.serve(8080)
 		for addr, open := range map[string]bool{
-			"127.0.0.1:18080": true, n.Gateway().String() + ":18080": true,
-			"127.0.0.1:18081": true, n.Gateway().String() + ":18081": false,
+			"127.0.0.1:18080": true, n.Gateways()[0].String() + ":18080": true,
+			"127.0.0.1:18081": true, n.Gateways()[0].String() + ":18081": false,
 		} {
 			if got, err := get(addr); (err == nil) != open {
 				t.Errorf("%s: %q, %v; want open=%t", addr, got, err, open)
 			}
+		}
+		// Another pod keeps its address; the pod itself cannot, because it would not answer it over the link.
+		other := newPod(t, n, "client")
+		other.add()
+		gateway := n.Gateways()[0].String()
+		for client, want := range map[*pod]string{other: other.ip.String(), p: gateway} {
+			client.inside(func() {
+				if got, err := get(gateway + ":18080"); err != nil || got != want {
+					t.Errorf("from pod %s: the client is %q, want %s; %v", client.id, got, want, err)
+				}
+			})
 		}
 		if _, err := p.run("DEL"); err != nil {
 			t.Error(err)
@@ -283,11 +305,15 @@ func TestLoopback(t *testing.T) {
 }
 
 func BenchmarkAddDel(b *testing.B) {
-	for _, way := range []string{"served", "alone"} {
+	for _, way := range []string{"served", "alone", "served-dual-stack"} {
 		b.Run(way, func(b *testing.B) {
 			onHost(b, func() {
-				n := prepare(b)
-				if way == "served" {
+				var services []netip.Prefix
+				if strings.HasSuffix(way, "dual-stack") {
+					services = ranges
+				}
+				n := prepare(b, services...)
+				if way != "alone" {
 					defer serveCalls(b, n, zap.NewNop())()
 				}
 				benchmarkAddDel(b, n)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"monopod/agent/network/cni/admission"
 	"monopod/apiserver/process/guard"
 )
 
@@ -44,13 +45,14 @@ const (
 type Server struct {
 	network  Network
 	log      *zap.Logger
+	admit    admission.Admit
 	listener *net.UnixListener
 	host     netns.NsHandle
 }
 
 // Listen opens the socket, which only root can use. Until Serve, calls wait; Serve
-// closes the socket.
-func (n Network) Listen(log *zap.Logger) (*Server, error) {
+// closes the socket. Every ADD asks admit; nil: none does.
+func (n Network) Listen(log *zap.Logger, admit admission.Admit) (*Server, error) {
 	if err := os.Remove(n.socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -74,7 +76,7 @@ func (n Network) Listen(log *zap.Logger) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return &Server{network: n, log: log, listener: listener, host: host}, nil
+	return &Server{network: n, log: log, admit: admit, listener: listener, host: host}, nil
 }
 
 // Serve answers until ctx ends. It ends the calls that it has begun, and closes and
@@ -122,6 +124,7 @@ func (s *Server) answer(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
+	c.admit = s.admit
 	return s.onHost(func() error {
 		return c.run(func() bool { return waits(conn) }, func(a answer) error { return writeAnswer(conn, a) })
 	})

@@ -26,7 +26,7 @@ import (
 // program to execute, an answer can come only from the server.
 func serveCalls(t testing.TB, n Network, log *zap.Logger) (stop func()) {
 	t.Helper()
-	s, err := n.Listen(log)
+	s, err := n.Listen(log, nil)
 	if err != nil {
 		t.Error(err)
 		return func() {}
@@ -58,7 +58,7 @@ func TestServerAnswersTheStub(t *testing.T) {
 		p := newPod(t, n, "served")
 		p.add()
 		p.serve(8080)
-		if got, err := get(p.ip.String() + ":8080"); err != nil || got != n.Gateway().String() {
+		if got, err := get(p.ip.String() + ":8080"); err != nil || got != n.Gateways()[0].String() {
 			t.Errorf("host to pod: %q, %v; want an answer to the gateway", got, err)
 		}
 		lo := map[string]any{"cniVersion": "0.3.1", "name": "cni-loopback", "type": "loopback"}
@@ -116,7 +116,7 @@ func TestServerAnswersLikeTheProgram(t *testing.T) {
 }
 
 // A server that takes the request and goes away without a whole answer, as one that is killed.
-func TestStubDoesItItselfWithoutAnAnswer(t *testing.T) {
+func TestStubRunsProgramWithoutServer(t *testing.T) {
 	t.Parallel()
 	whole := []byte{0x4d, 0x4e, 0x50, 0x31, 7, 0, 0, 0, 4, 0, 0, 0, 'g', 'o', 'o', 'd'}
 	onHost(t, func() {
@@ -223,7 +223,7 @@ func serveUntilKilled(conf string) error {
 	if err := json.Unmarshal([]byte(conf), &n); err != nil {
 		return err
 	}
-	s, err := n.Listen(zap.NewNop())
+	s, err := n.Listen(zap.NewNop(), nil)
 	if err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ func serveUntilKilled(conf string) error {
 	})
 }
 
-func TestOneCallForAContainerAtATime(t *testing.T) {
+func TestCallsForOneContainerAreSerialized(t *testing.T) {
 	t.Parallel()
 	conf := mustConf(t, testNetwork(t, "10.88.7.0/24"))
 	of := func(container string) call {
@@ -271,7 +271,7 @@ func TestOneCallForAContainerAtATime(t *testing.T) {
 }
 
 // An ADD whose answer nobody reads leaves no address, and one that nobody waits for does nothing.
-func TestCallOfACallerThatIsGone(t *testing.T) {
+func TestCallAfterCallerHasGone(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)
@@ -329,7 +329,7 @@ func TestHostileRequests(t *testing.T) {
 }
 
 // The configuration may be of any size: the program reads what the stub cannot send.
-func TestStubPassesOnALargeConfiguration(t *testing.T) {
+func TestStubForwardsLargeConfiguration(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"monopod/agent/network/cni/subnets"
+
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -190,15 +193,20 @@ func translate(t *testing.T, from, to netip.Addr) {
 	table := conn.AddTable(&nftables.Table{Name: "proxy", Family: nftables.TableFamilyIPv4})
 	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput} {
 		chain := conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest})
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(destination(),
-			&expr.Cmp{Op: expr.CmpOpEq, Register: word0, Data: from.AsSlice()},
-			&expr.Immediate{Register: word0, Data: to.AsSlice()},
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: word0},
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append([]expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from.AsSlice()},
+			&expr.Immediate{Register: 1, Data: to.AsSlice()},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1},
 		)})
 	}
 	// The reply of a pod to a pod takes this path.
 	post := conn.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-	conn.AddRule(&nftables.Rule{Table: table, Chain: post, Exprs: append(translated(), &expr.Masq{})})
+	conn.AddRule(&nftables.Rule{Table: table, Chain: post, Exprs: []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(1 << 5), Xor: make([]byte, 4)}, // IPS_DST_NAT
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+		&expr.Masq{},
+	}})
 	if err := conn.Flush(); err != nil {
 		t.Error(err)
 	}
@@ -206,7 +214,7 @@ func translate(t *testing.T, from, to netip.Addr) {
 
 // The node can still reach another network that overlaps the range; addresses outside of the ranges are not
 // affected.
-func TestRoutesOfOthersAreLeftAlone(t *testing.T) {
+func TestForeignRoutesAreKept(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		link := uplink(t)
@@ -244,12 +252,11 @@ func sent(address string) error {
 
 func TestPodsAreOutsideOfTheRanges(t *testing.T) {
 	t.Parallel()
-	cfg := Config{ID: "abc"}
-	first := choose(cfg, Network{}, nil).Subnet
-	if got := choose(cfg, Network{}, []netip.Prefix{first}).Subnet; got.Overlaps(first) {
+	first := subnets.Plan{ID: "abc"}.Choose()[0]
+	if got := (subnets.Plan{ID: "abc", Taken: []netip.Prefix{first}}).Choose()[0]; got.Overlaps(first) {
 		t.Errorf("pods in %s, Services in %s", got, first)
 	}
-	if got := withoutPods(first, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
+	if got := subnets.Without([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
 		t.Errorf("%v is refused to pods in %s", got, first)
 	}
 }

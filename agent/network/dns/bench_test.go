@@ -1,9 +1,11 @@
 package dns
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,4 +58,32 @@ func BenchmarkAnswers(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(len(took))/spent.Seconds(), "answers/s")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
+}
+
+// BenchmarkOffline has the node's resolver fall silent after an answer, and asks for 100 other names from then on: the
+// first questions do not know it yet. It reports the 99th percentile and the longest time of an answer.
+func BenchmarkOffline(b *testing.B) {
+	var took []time.Duration
+	for b.Loop() {
+		var silent atomic.Bool
+		up, _ := upstream(b, func(q dns.Question, m *dns.Msg) {
+			if silent.Load() {
+				m.Id++ // which the client ignores
+			}
+			m.Answer = append(m.Answer, record(q.Name+" 60 IN A 192.0.2.80"))
+		})
+		at := start(b, zone(services()), up)
+		ask(b, at, "udp", "online.example.", dns.TypeA)
+		silent.Store(true)
+		for i := range 100 {
+			began := time.Now()
+			if m := ask(b, at, "udp", fmt.Sprintf("offline%d.example.", i), dns.TypeA); m.Rcode != dns.RcodeServerFailure {
+				b.Errorf("offline: %v", m)
+			}
+			took = append(took, time.Since(began))
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
+	b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "ms-max")
 }

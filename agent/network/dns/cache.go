@@ -16,6 +16,10 @@ const (
 	// maxTTL and maxNegativeTTL bound how long answers of other servers are kept.
 	maxTTL         = time.Hour
 	maxNegativeTTL = time.Minute
+	// maxStale is how long after its TTL an answer is given while no resolver answers, staleTTL its TTL then, in seconds
+	// (RFC 8767 suggests 1 to 3 days, and 30 s).
+	maxStale = 24 * time.Hour
+	staleTTL = 30
 	// maxAnswer is the number of records above which an answer is not kept.
 	maxAnswer = 64
 )
@@ -34,7 +38,7 @@ func keyOf(q dns.Question, dnssec bool) cacheKey {
 
 func (k cacheKey) String() string { return fmt.Sprint(k.typ, k.class, k.dnssec, k.name) }
 
-// cache keeps answers until their TTLs expire.
+// cache keeps answers until their TTLs expire, and for the time without resolvers a while longer.
 type cache struct {
 	clock clock.PassiveClock
 
@@ -56,20 +60,36 @@ func (c *cache) get(key cacheKey) *dns.Msg {
 	now := c.clock.Now()
 	c.mu.Lock()
 	found, ok := c.answers[key]
-	if ok && !now.Before(found.until) {
+	if ok && !now.Before(found.until.Add(maxStale)) {
 		delete(c.answers, key)
 		ok = false
 	}
 	c.mu.Unlock()
-	if !ok {
+	if !ok || !now.Before(found.until) {
 		return nil
 	}
-	m := found.msg.Copy()
 	age := uint32(now.Sub(found.kept) / time.Second)
+	return withTTL(found.msg, func(ttl uint32) uint32 { return ttl - min(age, ttl) })
+}
+
+// stale returns a copy of an answer that has expired, with a short TTL (RFC 8767); nil: there is none, or it was negative.
+func (c *cache) stale(key cacheKey) *dns.Msg {
+	c.mu.Lock()
+	found, ok := c.answers[key]
+	c.mu.Unlock()
+	if !ok || len(found.msg.Answer) == 0 || !c.clock.Now().Before(found.until.Add(maxStale)) {
+		return nil
+	}
+	return withTTL(found.msg, func(ttl uint32) uint32 { return min(ttl, staleTTL) })
+}
+
+// withTTL returns a copy with other TTLs.
+func withTTL(m *dns.Msg, next func(uint32) uint32) *dns.Msg {
+	m = m.Copy()
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, r := range section {
 			if h := r.Header(); h.Rrtype != dns.TypeOPT {
-				h.Ttl -= min(age, h.Ttl)
+				h.Ttl = next(h.Ttl)
 			}
 		}
 	}

@@ -11,41 +11,61 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/guard"
 )
 
 const (
 	// maxForwards is the maximum number of concurrent forwarded questions; more fail immediately.
 	maxForwards = 256
-	// patience is how long a resolver may take for one answer.
-	patience = 2 * time.Second
-	// silence is how long a resolver that did not answer is not asked. Meanwhile questions fail immediately.
-	silence = 5 * time.Second
 	// maxPayload is the size of answers over UDP that every network carries (DNS flag day 2020).
 	maxPayload = 1232
+	// sign is the name that a resolver is asked for to show that it is there: most answer for it by themselves (RFC 6761).
+	sign = "localhost."
 )
 
 // The errors of questions that are not answered.
 var (
 	errNoResolver = errors.New("no resolver of the node answers")
 	errBusy       = errors.New("too many questions wait for the resolvers of the node")
+	errSilent     = errors.New("the resolver shows no sign of life")
 )
 
-// Forwarder asks the resolvers of the node.
+// Forwarder asks the resolvers of the node. A question that is not answered promptly has the resolvers asked for a sign of
+// life, too: a resolver that shows one has time for its answer, one that shows none is taken for silent.
 type Forwarder struct {
 	resolvers func() []netip.AddrPort
+	query     func(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, error)
 	clock     clock.PassiveClock
 	cache     *cache
+	peers     *peers
 	flights   singleflight.Group
 	seats     chan struct{}
-
-	mu    sync.Mutex                   // guards quiet
-	quiet map[netip.AddrPort]time.Time // resolvers that did not answer, and until when they are not asked
 }
 
 // NewForwarder returns a Forwarder that asks what resolvers returns, one after the other.
 func NewForwarder(resolvers func() []netip.AddrPort, clk clock.PassiveClock) *Forwarder {
 	return &Forwarder{
-		resolvers: resolvers, clock: clk, cache: newCache(clk), seats: make(chan struct{}, maxForwards), quiet: map[netip.AddrPort]time.Time{},
+		resolvers: resolvers, query: query, clock: clk, cache: newCache(clk), peers: newPeers(clk), seats: make(chan struct{}, maxForwards),
+	}
+}
+
+// Greet asks all resolvers for a sign of life, so that questions do not wait for one that is silent. It does not wait.
+func (f *Forwarder) Greet() {
+	for _, at := range f.resolvers() {
+		if !f.peers.look(at) {
+			continue
+		}
+		f.peers.ask(at)
+		guard.Spawn(func() error {
+			began := f.clock.Now()
+			if _, err := f.query(context.Background(), newAsk(dns.Question{Name: sign, Qtype: dns.TypeA, Qclass: dns.ClassINET}, false), at); err != nil {
+				f.peers.mute(at)
+			} else {
+				f.peers.seen(at, f.clock.Since(began))
+			}
+			return nil
+		})
 	}
 }
 
@@ -55,21 +75,12 @@ func (f *Forwarder) Ask(ctx context.Context, q dns.Question, dnssec bool) (*dns.
 	if m := f.cache.get(key); m != nil {
 		return m, nil
 	}
-	select {
-	case f.seats <- struct{}{}:
-		defer func() { <-f.seats }()
-	default:
-		return nil, errBusy
-	}
 	// Concurrent callers with the same question share the answer.
-	v, err, shared := f.flights.Do(key.String(), func() (any, error) {
-		m, err := f.exchange(ctx, q, dnssec)
-		if err == nil {
-			f.cache.put(key, m)
-		}
-		return m, err
-	})
+	v, err, shared := f.flights.Do(key.String(), func() (any, error) { return f.exchange(ctx, q, dnssec) })
 	if err != nil {
+		if m := f.cache.stale(key); m != nil {
+			return m, nil
+		}
 		return nil, err
 	}
 	m := v.(*dns.Msg)
@@ -79,21 +90,33 @@ func (f *Forwarder) Ask(ctx context.Context, q dns.Question, dnssec bool) (*dns.
 	return m, nil
 }
 
-func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (*dns.Msg, error) {
+func newAsk(q dns.Question, dnssec bool) *dns.Msg {
 	ask := new(dns.Msg)
 	ask.Id, ask.RecursionDesired, ask.Question = dns.Id(), true, []dns.Question{q}
 	ask.SetEdns0(maxPayload, dnssec)
+	return ask
+}
+
+func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (*dns.Msg, error) {
+	began := f.clock.Now()
+	key := keyOf(q, dnssec)
 	var failed *dns.Msg
 	for _, at := range f.resolvers() {
-		if !f.answers(at) {
+		known, probe := f.peers.state(at)
+		if !known && !probe {
 			continue
 		}
-		m, err := query(ctx, ask, at)
+		answer, err := f.send(newAsk(q, dnssec), key, at)
 		if err != nil {
-			f.mute(at)
+			return nil, err
+		}
+		if !known {
 			continue
 		}
-		f.unmute(at)
+		m, err := f.await(ctx, answer, at, began)
+		if err != nil {
+			continue
+		}
 		if m.Rcode == dns.RcodeServerFailure || m.Rcode == dns.RcodeRefused {
 			failed = m
 			continue
@@ -104,6 +127,63 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 		return failed, nil
 	}
 	return nil, errNoResolver
+}
+
+// send asks one resolver, and keeps its answer for later questions, also if nobody waits for it any more. The channel
+// receives the answer; nil: there is none.
+func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan *dns.Msg, error) {
+	select {
+	case f.seats <- struct{}{}:
+	default:
+		return nil, errBusy
+	}
+	answer := make(chan *dns.Msg, 1)
+	f.peers.ask(at)
+	guard.Spawn(func() error {
+		defer func() { <-f.seats }()
+		began := f.clock.Now()
+		m, err := f.query(context.Background(), ask, at) // at most patience
+		if err != nil {
+			f.peers.mute(at)
+			answer <- nil
+			return nil
+		}
+		f.peers.hear(at, f.clock.Since(began))
+		f.cache.put(key, m)
+		answer <- m
+		return nil
+	})
+	return answer, nil
+}
+
+// await returns the answer, for which it waits while the resolver shows signs of life.
+func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, at netip.AddrPort, began time.Time) (*dns.Msg, error) {
+	timer := time.NewTimer(lookAfter)
+	defer timer.Stop()
+	for looked := false; ; {
+		select {
+		case m := <-answer:
+			if m == nil {
+				return nil, errNoResolver
+			}
+			return m, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-timer.C:
+		}
+		if !looked {
+			looked = true
+			f.Greet()
+		}
+		left, unsure := f.peers.left(at, began)
+		switch {
+		case !unsure: // until query gives up
+		case left <= 0:
+			return nil, errSilent
+		default:
+			timer.Reset(left)
+		}
+	}
 }
 
 // query asks one resolver, over TCP if the answer is too large for UDP.
@@ -119,36 +199,6 @@ func query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, erro
 		}
 	}
 	return m, err
-}
-
-// answers reports whether a resolver may be asked. One that was silent is asked again by one question at a time.
-func (f *Forwarder) answers(at netip.AddrPort) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	until, quiet := f.quiet[at]
-	now := f.clock.Now()
-	if quiet && now.Before(until) {
-		return false
-	}
-	if quiet {
-		f.quiet[at] = now.Add(patience + silence)
-	}
-	return true
-}
-
-func (f *Forwarder) mute(at netip.AddrPort) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.quiet) > 64 { // of resolvers that the node no longer has
-		clear(f.quiet)
-	}
-	f.quiet[at] = f.clock.Now().Add(silence)
-}
-
-func (f *Forwarder) unmute(at netip.AddrPort) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.quiet, at)
 }
 
 // Resolvers reads a resolv.conf whenever it has changed, and returns its resolvers except the addresses in own, which

@@ -2,7 +2,9 @@ package dns
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,44 +22,101 @@ var Key = follow.Key{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}
 // manager is the label of the EndpointSlice that Publish writes.
 const manager = "dns.monopod"
 
-// Publish creates the Service at the address, and its EndpointSlice that leads to the server on this node. A Service
-// with a selector belongs to another DNS server and is not changed. Nothing is written if both are up to date.
-func Publish(ctx context.Context, c client.Client, address netip.Addr, server netip.AddrPort, node string) error {
-	target := intstr.FromInt32(int32(server.Port()))
-	ports := []corev1.ServicePort{
-		{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: target}, {Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: target},
-	}
+// Publish creates the Service at the addresses, one of each IP family, and an EndpointSlice for each family that leads
+// to the server on this node. A Service with a selector belongs to another DNS server and is not changed. Nothing is
+// written if all are up to date.
+func Publish(ctx context.Context, c client.Client, addresses []netip.Addr, servers []netip.AddrPort, node string) error {
 	svc, err := client.Get[*corev1.Service](ctx, c, Key.Namespace, Key.Name)
 	if apierrors.IsNotFound(err) {
-		svc = &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: Key.Namespace, Name: Key.Name, Labels: map[string]string{
-				"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
-			}},
-			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: address.String(), Ports: ports},
-		}
+		svc = service(addresses, servers[0].Port())
 		_, err = c.Create(ctx, svc)
 	}
 	if err != nil || len(svc.Spec.Selector) > 0 {
 		return err
 	}
-	slice := &discoveryv1.EndpointSlice{
+	if len(svc.Spec.ClusterIPs) == 1 && len(addresses) > 1 {
+		if err := grow(ctx, c, svc, addresses); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for i, server := range servers {
+		errs = append(errs, publishSlice(ctx, c, slice(server, i, node)))
+	}
+	return errors.Join(errs...)
+}
+
+// service is the Service as it is created.
+func service(addresses []netip.Addr, port uint16) *corev1.Service {
+	target := intstr.FromInt32(int32(port))
+	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Key.Namespace, Name: Key.Name, Labels: map[string]string{
+			"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
+		}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: addresses[0].String(),
+			Ports: []corev1.ServicePort{
+				{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: target}, {Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: target},
+			},
+		},
+	}
+	if len(addresses) > 1 {
+		svc.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
+	}
+	for _, ip := range addresses {
+		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip.String())
+	}
+	return svc
+}
+
+// grow adds the address of the second family to a Service that was created when there was one.
+func grow(ctx context.Context, c client.Client, svc *corev1.Service, addresses []netip.Addr) error {
+	if svc.Spec.ClusterIPs[0] != addresses[0].String() {
+		return nil // an address of another range, to which resolv.conf does not lead
+	}
+	_, err := client.Update(ctx, c, svc, "", func(cur *corev1.Service) error {
+		next := service(addresses, 0).Spec
+		cur.Spec.ClusterIPs, cur.Spec.IPFamilyPolicy, cur.Spec.IPFamilies = next.ClusterIPs, next.IPFamilyPolicy, nil
+		return nil
+	})
+	return err
+}
+
+// slice is the EndpointSlice of a server; that of the first one has the Service's name.
+func slice(server netip.AddrPort, i int, node string) *discoveryv1.EndpointSlice {
+	name, family := Key.Name, discoveryv1.AddressTypeIPv4
+	if server.Addr().Is6() {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	if i > 0 {
+		name += "-" + strings.ToLower(string(family))
+	}
+	out := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Key.Namespace, Name: name, Labels: map[string]string{
 			discoveryv1.LabelServiceName: Key.Name, discoveryv1.LabelManagedBy: manager,
 		}},
-		AddressType: discoveryv1.AddressTypeIPv4,
+		AddressType: family,
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{server.Addr().String()}, NodeName: &node,
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
 		}},
 	}
-	for _, p := range ports {
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(server.Port()))})
+	for _, p := range service([]netip.Addr{server.Addr()}, 0).Spec.Ports {
+		out.Ports = append(out.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(server.Port()))})
 	}
-	if server.Addr().Is6() {
-		slice.AddressType = discoveryv1.AddressTypeIPv6
-	}
+	return out
+}
+
+func publishSlice(ctx context.Context, c client.Client, slice *discoveryv1.EndpointSlice) error {
 	ref := client.RefOf(slice)
-	_, err = c.Get(ctx, ref)
+	old, err := client.Get[*discoveryv1.EndpointSlice](ctx, c, slice.Namespace, slice.Name)
+	if err == nil && old.AddressType != slice.AddressType { // which is immutable
+		_, err = c.Delete(ctx, ref, metav1.DeleteOptions{})
+		if err == nil || apierrors.IsNotFound(err) {
+			_, err = c.Create(ctx, slice)
+		}
+		return err
+	}
 	if apierrors.IsNotFound(err) {
 		_, err = c.Create(ctx, slice)
 		return err

@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -37,36 +38,50 @@ func NewServer(zone *Zone, forward *Forwarder, log *zap.Logger) *Server {
 	return &Server{zone: zone, forward: forward, log: log}
 }
 
-// Serve answers at an address until ctx ends. ready is called with the address when it listens; its port is the one
-// asked for, or if another program has that one, any other.
-func (s *Server) Serve(ctx context.Context, at netip.AddrPort, ready func(netip.AddrPort)) error {
-	udp, tcp, err := listen(at)
-	if err != nil {
-		return err
-	}
+// Serve answers at the addresses until ctx ends. ready is called with the addresses when it listens; their ports are
+// the one asked for, or if another program has that one, any other.
+func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready func([]netip.AddrPort)) error {
+	var sockets []io.Closer
+	var servers []*dns.Server
+	var listens []netip.AddrPort
 	stop := make(chan struct{})
-	var once sync.Once
-	servers := []*dns.Server{
-		{PacketConn: udp, Handler: s, UDPSize: dns.DefaultMsgSize, ReadTimeout: forever},
-		{Listener: &limited{Listener: tcp, seats: make(chan struct{}, maxConns), closed: stop}, Handler: s, IdleTimeout: func() time.Duration { return idle }},
+	seats := make(chan struct{}, maxConns)
+	for _, ip := range at {
+		udp, tcp, err := listen(netip.AddrPortFrom(ip, port))
+		if err != nil {
+			return errors.Join(err, closeAll(sockets))
+		}
+		sockets = append(sockets, udp, tcp)
+		listens = append(listens, netip.MustParseAddrPort(udp.LocalAddr().String()))
+		servers = append(servers,
+			&dns.Server{PacketConn: udp, Handler: s, UDPSize: dns.DefaultMsgSize, ReadTimeout: forever},
+			&dns.Server{Listener: &limited{Listener: tcp, seats: seats, closed: stop}, Handler: s, IdleTimeout: func() time.Duration { return idle }})
 	}
 	group, ctx := guard.With(ctx)
 	for _, srv := range servers {
-		group.Do(func() error { return srv.ActivateAndServe() })
+		group.Do(srv.ActivateAndServe)
 	}
 	group.Do(func() error {
 		<-ctx.Done()
-		once.Do(func() { close(stop) })
-		udp.Close()
-		tcp.Close()
+		close(stop)
+		_ = closeAll(sockets) // which ends the servers
 		return nil
 	})
-	ready(netip.MustParseAddrPort(udp.LocalAddr().String()))
-	err = group.Wait()
+	s.forward.Greet()
+	ready(listens)
+	err := group.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
+}
+
+func closeAll(sockets []io.Closer) error {
+	var errs []error
+	for _, s := range sockets {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // listen opens both sockets at the same port.

@@ -131,7 +131,7 @@ func TestNamesOfTheCluster(t *testing.T) {
 	}
 }
 
-func TestNamesOfOthersAreNotAnswered(t *testing.T) {
+func TestForeignNamesAreNotAnswered(t *testing.T) {
 	t.Parallel()
 	z := zone(services())
 	for _, name := range []string{"example.com.", "notcluster.local.", "local.", ".", "1.0.0.127.in-addr.arpa.", "arpa."} {

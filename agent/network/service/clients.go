@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/network/nft"
 )
 
 // forgetClients removes from affinity the clients whose last endpoint is gone. It runs after the change that removed
@@ -16,7 +18,7 @@ func (t *table) forgetClients() error {
 	if !t.clients {
 		return nil
 	}
-	conn, err := dial()
+	conn, err := nft.Dial()
 	if err != nil {
 		return err
 	}
@@ -31,7 +33,7 @@ func (t *table) forgetClients() error {
 			gone = append(gone, nftables.SetElement{Key: e.Key, Val: e.Val})
 		}
 	}
-	for part := range slices.Chunk(gone, chunk) {
+	for part := range slices.Chunk(gone, nft.Chunk) {
 		if err := conn.SetDeleteElements(set, part); err != nil {
 			return err
 		}

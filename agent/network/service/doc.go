@@ -13,6 +13,9 @@
 //	unserved   address . protocol . port            -> goto reject, or drop
 //	loops      address . address                       pods: their connections to themselves are masqueraded
 //	remote     address                                 endpoints outside of this node: their clients are masqueraded
+//	guarded    address . protocol . port               load balancers whose clients are limited
+//	sources    address . protocol . port . range       their clients
+//	closed     address                                 of load balancers only: other ports are refused
 //
 // The maps services, endpoints, sticky and unserved exist a second time without the address, for the ports of the
 // node itself. Every rule can be printed by nft, whose older versions fail an assertion on rules that its own

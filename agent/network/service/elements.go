@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/network/nft"
 )
 
 // The names of the maps and sets. For the ports of the node, a map's name begins with nodePrefix.
@@ -19,6 +21,9 @@ const (
 	setUnserved  = "unserved"
 	setLoops     = "loops"
 	setRemote    = "remote"
+	setGuarded   = "guarded"
+	setSources   = "sources"
+	setClosed    = "closed"
 	setAffinity  = "affinity" // filled by the kernel
 
 	nodePrefix = "node-"
@@ -27,37 +32,62 @@ const (
 // dropped is the value of an element of unserved whose connections are dropped.
 const dropped = "drop"
 
-// element is one element of a set or map. Value is the chain of a verdict, the bytes of data, or empty.
-type element struct {
-	set, key, value string
-}
+// element is one element of a set or map. Value is the chain of a verdict, the bytes of data, the end of a range, or
+// empty.
+type element = nft.Element
 
 // elements calls add for each element of the routes.
 func (r Routes) elements(add func(element)) {
 	for front, route := range r {
 		key, prefix := front.key(), front.prefix()
+		route.guards(front, add)
 		if len(route.Endpoints) == 0 {
 			verdict := chainReject
 			if route.Drop {
 				verdict = dropped
 			}
-			add(element{prefix + setUnserved, key, verdict})
+			add(element{Set: prefix + setUnserved, Key: key, Value: verdict})
 			continue
 		}
-		add(element{prefix + setServices, key, route.picker(front).chain()})
+		add(element{Set: prefix + setServices, Key: key, Value: route.picker(front).chain()})
 		for i, e := range route.Endpoints {
 			at := string(e.Addr().AsSlice())
-			add(element{prefix + setEndpoints, key + index(i), at + port(e.Port())})
+			add(element{Set: prefix + setEndpoints, Key: key + index(i), Value: at + port(e.Port())})
 			if route.Affinity > 0 {
-				add(element{prefix + setSticky, key + index(i), picker{to: e.AddrPort, affinity: route.Affinity}.chain()})
+				add(element{Set: prefix + setSticky, Key: key + index(i), Value: picker{to: e.AddrPort, affinity: route.Affinity}.chain()})
 			}
 			if e.Local {
-				add(element{setLoops, at + at, ""})
+				add(element{Set: setLoops, Key: at + at})
 			} else {
-				add(element{setRemote, at, ""})
+				add(element{Set: setRemote, Key: at})
 			}
 		}
 	}
+}
+
+// guards calls add for the elements that refuse clients.
+func (r Route) guards(front Frontend, add func(element)) {
+	key := front.key()
+	if r.Closed {
+		add(element{Set: setClosed, Key: string(front.Addr.AsSlice())})
+	}
+	if !r.Guarded {
+		return
+	}
+	add(element{Set: setGuarded, Key: key})
+	for _, p := range r.Sources {
+		add(element{Set: setSources, Key: key + string(p.Addr().AsSlice()), Value: key + string(last(p).AsSlice())})
+	}
+}
+
+// last returns the last address of a range.
+func last(p netip.Prefix) netip.Addr {
+	raw := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(raw)*8; i++ {
+		raw[i/8] |= 1 << (7 - i%8)
+	}
+	ip, _ := netip.AddrFromSlice(raw)
+	return ip
 }
 
 // node reports whether the frontend is a port of all addresses of the node.

@@ -81,6 +81,9 @@ func TestClientsReachEndpoints(t *testing.T) {
 	machine(t, func(w *world) {
 		a, b := w.pod().serve("a", 8080), w.pod()
 		w.set(service(), endpointSlices([]string{a.ip, a.ip6}))
+		if got, err := w.self().ask("tcp", "[::1]:30080"); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("the node to its NodePort at ::1: %q, %v, want it refused", got, err)
+		}
 		for from, client := range map[string]*node{"another pod": b, "the endpoint itself": a, "the node": w.self(), "another machine": w.outside} {
 			addresses := []string{"10.96.0.5:80", "[fd96::5]:80", "192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080"}
 			if from == "the node" {
@@ -114,7 +117,7 @@ func TestInstancesShareAMachine(t *testing.T) {
 			return
 		}
 		theirs.serve("theirs", 8080)
-		other := New(Config{Table: tableName + "-other", Node: "here", Bridge: "br-other", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop()})
+		other := New(Config{Table: tableName + "-other", Node: Node{Name: "here"}, Bridge: "br-other", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop()})
 		clusterIP := func(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeClusterIP }
 		for _, step := range []struct{ ours, theirs bool }{{true, true}, {true, false}, {false, true}} {
 			endpoints := func(p *node, has bool) []*discoveryv1.EndpointSlice {
@@ -282,8 +285,8 @@ func sorted(text string) string {
 	return strings.Join(slices.Sorted(maps.Keys(lines)), "\n")
 }
 
-// TestTheTableIsWrittenAgain has the proxy recover from somebody who removes its table.
-func TestTheTableIsWrittenAgain(t *testing.T) {
+// TestTableIsRestored has the proxy recover from somebody who removes its table.
+func TestTableIsRestored(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
 		a := w.pod().serve("a", 8080)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,13 +16,14 @@ import (
 const (
 	// version names an empty chain. Another layout of chains and rules needs another version, so that a new
 	// process replaces the table of an old one.
-	version = "layout-3"
+	version = "layout-5"
 
 	chainServices = "services-of"
 	chainPorts    = "ports-of"
 	chainUnserved = "unserved-of"
 	chainClosed   = "closed-of"
 	chainReject   = "reject"
+	chainGuard    = "guard"
 )
 
 // before is the difference in priority by which our chains run before others of the same hook: connections to
@@ -63,6 +65,9 @@ func newLayout(cfg Config, family corev1.IPFamily) *layout {
 	}
 	l.add(setLoops, []nftables.SetDatatype{address, address}, none)
 	l.add(setRemote, []nftables.SetDatatype{address}, none)
+	l.add(setGuarded, front, none)
+	l.add(setSources, append(slices.Clone(front), address), none).Interval = true
+	l.add(setClosed, []nftables.SetDatatype{address}, none)
 	clients := l.add(setAffinity, append([]nftables.SetDatatype{address}, front...), to)
 	clients.Dynamic, clients.HasTimeout, clients.Size = true, true, maxClients
 	return l
@@ -92,18 +97,19 @@ func (l *layout) port() uint32     { return l.proto() + 1 }
 func (l *layout) endpoint() uint32 { return l.proto() + 2 }
 func (l *layout) target() uint32   { return l.endpoint() + l.size/4 }
 
-// create adds the table with its sets, chains and rules to the transaction.
-func (l *layout) create(conn *nftables.Conn) error {
+// Create implements nft.Layout: the table with its sets, chains and rules.
+func (l *layout) Create(conn *nftables.Conn) error {
 	conn.AddTable(l.table)
 	for _, name := range slices.Sorted(maps.Keys(l.sets)) {
 		if err := conn.AddSet(l.sets[name], nil); err != nil {
 			return err
 		}
 	}
-	l.chain(conn, l.stamp())
+	l.chain(conn, l.Stamp())
 	l.translate(conn)
 	l.masquerade(conn)
 	l.refuse(conn)
+	l.guard(conn)
 	for n := range standing {
 		l.pick(conn, picker{n: n + 1})
 		l.pick(conn, picker{n: n + 1, node: true})
@@ -111,8 +117,8 @@ func (l *layout) create(conn *nftables.Conn) error {
 	return nil
 }
 
-// stamp is the name of the chain that identifies a table of this layout.
-func (l *layout) stamp() string { return version + "-" + l.bridge }
+// Stamp implements nft.Layout.
+func (l *layout) Stamp() string { return version + "-" + l.bridge }
 
 // translate looks up the destination of new connections, and if that is the node itself, its port.
 func (l *layout) translate(conn *nftables.Conn) {
@@ -127,7 +133,7 @@ func (l *layout) translate(conn *nftables.Conn) {
 // at the same addresses: for them only the ports of the node are looked up.
 func (l *layout) lookup(conn *nftables.Conn, services, ports, set string) func(base *nftables.Chain, match []expr.Any) {
 	ofNode := l.chain(conn, ports)
-	l.rule(conn, ofNode, toLocal(), l.number(), l.verdict(nodePrefix+set))
+	l.rule(conn, ofNode, l.notLoopback6(), toLocal(), l.number(), l.verdict(nodePrefix+set))
 	all := l.chain(conn, services)
 	l.rule(conn, all, l.destination(), l.number(), l.verdict(set))
 	l.rule(conn, all, jump(ofNode))
@@ -172,10 +178,37 @@ func (l *layout) refuse(conn *nftables.Conn) {
 	} {
 		lookup(l.base(conn, at, nftables.ChainTypeFilter, *nftables.ChainPriorityFilter-before), fresh())
 	}
+	l.rule(conn, &nftables.Chain{Name: "filter-input"}, fresh(), l.notPing(), l.destination(), l.contains(setClosed, l.address()),
+		[]expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: reject.Name}})
 	if l.family == corev1.IPv4Protocol && l.bridge != "" {
 		at := hook{"raw-prerouting", nftables.ChainHookPrerouting}
 		l.rule(conn, l.base(conn, at, nftables.ChainTypeFilter, *nftables.ChainPriorityRaw), link(expr.MetaKeyIIFNAME, expr.CmpOpEq, l.bridge), loopback(l.destination(), l.address()),
 			[]expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	}
+}
+
+// guard drops the first packet of a connection to a load balancer from a client that is not in its ranges, before its
+// destination is translated.
+func (l *layout) guard(conn *nftables.Conn) {
+	guard := l.chain(conn, chainGuard)
+	from := l.load(l.endpoint(), l.source)
+	l.rule(conn, guard, l.destination(), l.number(), l.contains(setGuarded, l.address()), from,
+		[]expr.Any{&expr.Lookup{SourceRegister: l.address(), SetName: setSources, SetID: l.sets[setSources].ID, Invert: true}},
+		[]expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+	for _, at := range []hook{{"guard-prerouting", nftables.ChainHookPrerouting}, {"guard-output", nftables.ChainHookOutput}} {
+		l.rule(conn, l.base(conn, at, nftables.ChainTypeFilter, *nftables.ChainPriorityNATDest-2*before), fresh(), jump(guard))
+	}
+}
+
+// notPing matches other protocols than ICMP.
+func (l *layout) notPing() []expr.Any {
+	icmp := byte(unix.IPPROTO_ICMP)
+	if l.family == corev1.IPv6Protocol {
+		icmp = unix.IPPROTO_ICMPV6
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: l.proto()},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: l.proto(), Data: []byte{icmp}},
 	}
 }
 
@@ -269,6 +302,15 @@ func (l *layout) dnat() []expr.Any {
 	return []expr.Any{&expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: uint32(l.table.Family), RegAddrMin: l.endpoint(), RegProtoMin: l.target(), Specified: true,
 	}}
+}
+
+// notLoopback6 excludes ::1, at which NodePorts refuse connections, as upstream: the kernel does not let packets from
+// there leave by a link, unlike those from 127.0.0.1.
+func (l *layout) notLoopback6() []expr.Any {
+	if l.family != corev1.IPv6Protocol {
+		return nil
+	}
+	return append(l.destination(), &expr.Cmp{Op: expr.CmpOpNeq, Register: l.address(), Data: netip.IPv6Loopback().AsSlice()})
 }
 
 // loopback matches an address of 127.0.0.0/8, which load loads into the register.

@@ -2,7 +2,10 @@ package service
 
 import (
 	"errors"
+	"maps"
+	"net/netip"
 	"os"
+	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +16,7 @@ import (
 // Config of a Proxy. Table is required.
 type Config struct {
 	Table    string // name of the nftables tables
-	Node     string // name of the node
+	Node     Node
 	Bridge   string // link of the pods; empty: not known
 	Bridges  string // prefix of the names of such links of all instances on the machine; empty: there are no others
 	Families []corev1.IPFamily
@@ -28,6 +31,7 @@ type Proxy struct {
 	// waiting are the Services that lack a frontend because another one has it.
 	waiting map[types.NamespacedName]struct{}
 	local   bool // routeLocalnet has run
+	bound   bool // the link of the pods has the addresses of load balancers
 }
 
 // New returns a Proxy that does not know any Services yet.
@@ -38,6 +42,9 @@ func New(cfg Config) *Proxy {
 	}
 	return p
 }
+
+// SetZone sets the zone of the node. All Services with endpoints must be set again after it.
+func (p *Proxy) SetZone(zone string) { p.cfg.Node.Zone = zone }
 
 // Set replaces what is known of a Service; nil: it is gone. It returns the Services to set again, because this one
 // gave up an address that they want, too. Sync writes the difference.
@@ -73,6 +80,22 @@ func (p *Proxy) Sync() error {
 	if err == nil && !p.local && p.cfg.Bridge != "" {
 		p.routeLocalnet()
 	}
+	return errors.Join(err, p.bind())
+}
+
+// bind gives the machine the addresses that only load balancers have.
+func (p *Proxy) bind() error {
+	var want []netip.Addr
+	for _, t := range p.tables {
+		p.bound = p.bound && !t.moved
+		t.moved = false
+		want = slices.AppendSeq(want, maps.Keys(t.closed))
+	}
+	if p.bound || len(p.cfg.Node.Pool) == 0 || p.cfg.Bridge == "" {
+		return nil
+	}
+	err := bind(p.cfg.Bridge, p.cfg.Node.Pool, want)
+	p.bound = err == nil
 	return err
 }
 
@@ -84,6 +107,15 @@ func (p *Proxy) routeLocalnet() {
 		p.cfg.Log.Warn("NodePorts do not answer at 127.0.0.1", zap.Error(err))
 	}
 	p.local = true
+}
+
+// Verify checks that the kernel still has the tables. The next Sync writes those that somebody removed.
+func (p *Proxy) Verify() error {
+	var errs []error
+	for _, t := range p.tables {
+		errs = append(errs, t.Verify())
+	}
+	return errors.Join(errs...)
 }
 
 func (p *Proxy) write() error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,13 @@ type Frontend struct {
 	Port     uint16
 }
 
+// Node is what the routes of Services depend on of the node that translates them.
+type Node struct {
+	Name string
+	Zone string         // its label topology.kubernetes.io/zone; empty: none
+	Pool []netip.Prefix // addresses of load balancers that only Services use
+}
+
 // Endpoint is the address and port of an endpoint.
 type Endpoint struct {
 	netip.AddrPort
@@ -31,22 +39,27 @@ type Route struct {
 	Endpoints []Endpoint // sorted, each once
 	Affinity  time.Duration
 	Drop      bool
+	// Guarded: only clients in Sources are let through. They are sorted, and none contains another.
+	Guarded bool
+	Sources []netip.Prefix
+	// Closed: the other ports of the address are refused, because it is not an address of the machine.
+	Closed bool
 }
 
 // Routes are the routes of one Service and one IP family.
 type Routes map[Frontend]Route
 
 // Of returns the routes of a Service, for the addresses of one family, as they are on a node.
-func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node string) Routes {
+func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node Node) Routes {
 	if !served(svc) || !has(&svc.Spec, family) {
 		return nil
 	}
 	spec := &svc.Spec
 	routes := Routes{}
 	for _, port := range spec.Ports {
-		all := endpoints(eps, port, family, node)
-		inside := route(all, spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal)
-		outside := route(all, spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal)
+		all := endpoints(eps, port, family, node.Name)
+		inside := route(all, spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal, node)
+		outside := route(all, spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, node)
 		inside.Affinity, outside.Affinity = affinity(spec), affinity(spec)
 		add := func(address string, number int32, r Route) {
 			if ip, err := netip.ParseAddr(address); err == nil && number > 0 && familyOf(ip) == family {
@@ -61,7 +74,7 @@ func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPF
 		}
 		for _, ingress := range svc.Status.LoadBalancer.Ingress {
 			if ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP {
-				add(ingress.IP, port.Port, outside)
+				add(ingress.IP, port.Port, balanced(outside, svc, ingress.IP, node))
 			}
 		}
 		add(anyAddress(family).String(), port.NodePort, outside)
@@ -94,11 +107,47 @@ func clusterIPs(spec *corev1.ServiceSpec) []string {
 	return []string{spec.ClusterIP}
 }
 
-// candidate is an endpoint and its conditions.
+// balanced is the route of an address of a load balancer.
+func balanced(r Route, svc *corev1.Service, address string, node Node) Route {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return r
+	}
+	r.Closed = slices.ContainsFunc(node.Pool, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })
+	r.Guarded, r.Sources = sources(svc, ip.Unmap().Is4())
+	return r
+}
+
+// sources returns whether the clients of a load balancer are limited, and to which ranges of a family. If there are
+// only ranges of the other family, no client of this one is let through. Ranges within others are left out.
+func sources(svc *corev1.Service, is4 bool) (guarded bool, ranges []netip.Prefix) {
+	all := svc.Spec.LoadBalancerSourceRanges
+	if text := strings.TrimSpace(svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]); len(all) == 0 && text != "" {
+		all = strings.Split(text, ",")
+	}
+	for _, text := range all {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil && p.Addr().Is4() == is4 {
+			ranges = append(ranges, p.Masked())
+		}
+	}
+	slices.SortFunc(ranges, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	kept := ranges[:0]
+	for _, p := range ranges {
+		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
+			kept = append(kept, p)
+		}
+	}
+	return len(all) > 0, kept
+}
+
+// candidate is an endpoint, its conditions and its hints.
 type candidate struct {
 	Endpoint
 	ready       bool
 	terminating bool // and still serving
+	hints       *discoveryv1.EndpointHints
 }
 
 // endpoints returns the port's endpoints that can be used, sorted.
@@ -166,12 +215,13 @@ func candidateOf(e *discoveryv1.Endpoint, port uint16, node string) (candidate, 
 	}
 	c.ready = isSet(e.Conditions.Ready, true)
 	c.terminating = isSet(e.Conditions.Serving, c.ready) && isSet(e.Conditions.Terminating, false)
+	c.hints = e.Hints
 	return c, c.ready || c.terminating
 }
 
 // route chooses from all endpoints, or for the policy Local from those of this node: the ready ones, and if there is
-// none, those that terminate and still serve.
-func route(all []candidate, local bool) Route {
+// none, those that terminate and still serve. Of all ready ones, hints choose those for the node or its zone.
+func route(all []candidate, local bool, node Node) Route {
 	choose := func(ok func(candidate) bool) []Endpoint {
 		var out []Endpoint
 		for _, c := range all {
@@ -181,12 +231,47 @@ func route(all []candidate, local bool) Route {
 		}
 		return out
 	}
-	r := Route{Endpoints: choose(func(c candidate) bool { return c.ready })}
+	hinted := func(candidate) bool { return true }
+	if !local {
+		hinted = byHints(all, node)
+	}
+	r := Route{Endpoints: choose(func(c candidate) bool { return c.ready && hinted(c) })}
 	if len(r.Endpoints) == 0 {
 		r.Endpoints = choose(func(c candidate) bool { return c.terminating })
 	}
 	r.Drop = len(r.Endpoints) == 0 && len(all) > 0
 	return r
+}
+
+// byHints returns which ready endpoints the hints leave for a node, as kube-proxy's topologyModeFromHints: those for the
+// node if every ready endpoint has a hint for a node, otherwise those for its zone if every one has a hint for a zone;
+// all of them if a hint is missing or none is for this node or zone.
+func byHints(all []candidate, node Node) func(candidate) bool {
+	forNode := func(c candidate) bool {
+		return slices.ContainsFunc(c.hints.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == node.Name })
+	}
+	forZone := func(c candidate) bool {
+		return slices.ContainsFunc(c.hints.ForZones, func(z discoveryv1.ForZone) bool { return z.Name == node.Zone })
+	}
+	nodes, zones, here, near := true, true, false, false
+	for _, c := range all {
+		if !c.ready {
+			continue
+		}
+		if c.hints == nil {
+			nodes, zones = false, false
+			break
+		}
+		nodes, zones = nodes && len(c.hints.ForNodes) > 0, zones && len(c.hints.ForZones) > 0
+		here, near = here || forNode(c), near || forZone(c)
+	}
+	switch {
+	case nodes && here:
+		return forNode
+	case zones && near && node.Zone != "":
+		return forZone
+	}
+	return func(candidate) bool { return true }
 }
 
 func affinity(spec *corev1.ServiceSpec) time.Duration {

@@ -108,20 +108,20 @@ tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
 			{Name: new("a"), Port: new(int32(103)), Protocol: new(corev1.ProtocolSCTP)},
 		}}
 		other := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{at("fd88::2")}, Ports: slice.Ports}
-		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other}, corev1.IPv4Protocol, "here"))
+		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other}, corev1.IPv4Protocol, Node{Name: "here"}))
 		if got != c.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, got, c.want)
 		}
 	}
 }
 
-// TestOneServiceHasAnAddress has two Services with the same external IP: the second gets it when the first is gone.
-func TestOneServiceHasAnAddress(t *testing.T) {
+// TestAddressBelongsToOneService has two Services with the same external IP: the second gets it when the first is gone.
+func TestAddressBelongsToOneService(t *testing.T) {
 	t.Parallel()
 	table := newTable(newLayout(Config{Table: "t", Bridge: "br"}, corev1.IPv4Protocol))
 	first, second := follow.Key{Name: "first"}, follow.Key{Name: "second"}
 	eps := endpointSlices([]string{"10.88.0.2"})
-	routes := Of(service(), eps, corev1.IPv4Protocol, "here")
+	routes := Of(service(), eps, corev1.IPv4Protocol, Node{Name: "here"})
 	if taken, _ := table.set(first, routes); len(taken) > 0 {
 		t.Errorf("taken: %v", taken)
 	}
@@ -135,7 +135,7 @@ func TestOneServiceHasAnAddress(t *testing.T) {
 		t.Errorf("taken: %v, has %v", taken, table.routes[second])
 	}
 	table.set(second, nil)
-	if !table.change.empty() || len(table.shared)+len(table.chains)+len(table.owner)+len(table.routes) > 0 {
-		t.Errorf("left: %+v, %v, %v, %v, %v", table.change, table.shared, table.chains, table.owner, table.routes)
+	if !table.Empty() || len(table.owner)+len(table.routes) > 0 {
+		t.Errorf("left: %+v, %v, %v", table.Table, table.owner, table.routes)
 	}
 }

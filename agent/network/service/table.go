@@ -1,31 +1,34 @@
 package service
 
 import (
-	"fmt"
 	"maps"
+	"net/netip"
 
+	"github.com/google/nftables"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/network/nft"
 )
 
 // table is the desired table of one family, by Service, and what of it is not yet in the kernel.
 type table struct {
-	kernel
+	*layout
+	*nft.Table
 	routes map[types.NamespacedName]Routes
 	owner  map[Frontend]types.NamespacedName // the Service that has a frontend
-	shared map[element]int                   // number of routes that need an element of loops or remote
-	chains map[string]int                    // number of routes that need a picker's chain
-	change *change
-	known  bool                  // the kernel has everything but change
-	udp    map[Frontend]struct{} // whose endpoints changed
+	udp    map[Frontend]struct{}             // whose endpoints changed
+	// closed are the addresses that only load balancers have, and how many routes of each; moved: they changed.
+	closed map[netip.Addr]int
+	moved  bool
 	// clients is set if a client's last endpoint may be gone.
 	clients bool
 }
 
 func newTable(l *layout) *table {
 	return &table{
-		kernel: kernel{l}, routes: map[types.NamespacedName]Routes{}, owner: map[Frontend]types.NamespacedName{},
-		shared: map[element]int{}, chains: map[string]int{}, change: newChange(), udp: map[Frontend]struct{}{},
+		layout: l, Table: nft.New(l), routes: map[types.NamespacedName]Routes{}, owner: map[Frontend]types.NamespacedName{}, udp: map[Frontend]struct{}{},
+		closed: map[netip.Addr]int{},
 	}
 }
 
@@ -67,46 +70,31 @@ func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, 
 // count adds the elements and chains of routes, or removes them.
 func (t *table) count(routes Routes, by int) {
 	routes.elements(func(e element) {
-		if e.set != setLoops && e.set != setRemote {
-			t.alter(e, by)
-			return
+		if e.Set == setClosed {
+			t.close(e.Key, by)
 		}
-		was := t.shared[e]
-		t.shared[e] = was + by
-		if was == 0 || was+by == 0 {
-			t.alter(e, by)
-		}
-		if was+by == 0 {
-			delete(t.shared, e)
+		if e.Set == setLoops || e.Set == setRemote || e.Set == setClosed {
+			t.Share(e, by)
+		} else {
+			t.Alter(e, by)
 		}
 	})
-	routes.pickers(func(p picker) {
-		name := p.chain()
-		was := t.chains[name]
-		t.chains[name] = was + by
-		switch was + by {
-		case 0:
-			delete(t.chains, name)
-			if _, ok := t.change.create[name]; ok {
-				delete(t.change.create, name)
-			} else {
-				t.change.remove[name] = struct{}{}
-			}
-		case by: // the first
-			if _, ok := t.change.remove[name]; ok {
-				delete(t.change.remove, name)
-			} else {
-				t.change.create[name] = p
-			}
-		}
-	})
+	routes.pickers(func(p picker) { t.Need(t.part(p), by) })
 }
 
-func (t *table) alter(e element, by int) {
-	if by > 0 {
-		t.change.insert(e)
-	} else {
-		t.change.drop(e)
+// part is the chain of a picker.
+func (t *table) part(p picker) nft.Part {
+	return nft.Part{Name: p.chain(), Fill: func(conn *nftables.Conn) { t.pick(conn, p) }}
+}
+
+// close counts the routes of an address that only load balancers have.
+func (t *table) close(key string, by int) {
+	ip, _ := netip.AddrFromSlice([]byte(key))
+	was := t.closed[ip]
+	t.closed[ip] = was + by
+	t.moved = t.moved || was == 0 || was+by == 0
+	if was+by == 0 {
+		delete(t.closed, ip)
 	}
 }
 
@@ -140,54 +128,17 @@ func sameEndpoints(a, b Route) bool {
 	return true
 }
 
-// sync brings the kernel to the desired state in one transaction. After a failure, and the first time, it compares
-// everything with what the kernel has.
+// sync brings the kernel to the desired state.
 func (t *table) sync() error {
-	if !t.known {
-		change, err := t.compare()
-		if err != nil {
-			return err
-		}
-		t.change = change
-	}
-	t.known = false
-	if err := t.write(t.change); err != nil {
-		return fmt.Errorf("write nftables table %s: %w", t.table.Name, err)
-	}
-	t.change, t.known = newChange(), true
-	return nil
+	found, err := t.Sync(t.all)
+	t.clients = t.clients || found // they may be of an earlier process
+	return err
 }
 
-// compare returns the difference between the kernel and the desired table.
-func (t *table) compare() (*change, error) {
-	have, chains, ok, err := t.read()
-	if err != nil {
-		return nil, err
-	}
-	c := newChange()
-	c.fresh = !ok
-	t.clients = ok // they may be of an earlier process
-	surplus := maps.Clone(have)
+// all implements nft.All.
+func (t *table) all(element func(element), part func(nft.Part)) {
 	for _, routes := range t.routes {
-		routes.elements(func(e element) {
-			if _, ok := have[e]; !ok {
-				c.add[e] = struct{}{}
-			}
-			delete(surplus, e)
-		})
-		routes.pickers(func(p picker) {
-			if _, ok := chains[p.chain()]; !ok {
-				c.create[p.chain()] = p
-			}
-		})
+		routes.elements(element)
+		routes.pickers(func(p picker) { part(t.part(p)) })
 	}
-	if len(surplus) > 0 {
-		c.delete = surplus
-	}
-	for name := range chains {
-		if t.chains[name] == 0 {
-			c.remove[name] = struct{}{}
-		}
-	}
-	return c, nil
 }

@@ -64,7 +64,7 @@ const tableName = "monopod-test-services"
 
 func (w *world) newProxy() *Proxy {
 	return New(Config{
-		Table: tableName, Node: "here", Bridge: "br", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop(),
+		Table: tableName, Node: Node{Name: "here"}, Bridge: "br", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop(),
 	})
 }
 
@@ -113,7 +113,9 @@ type node struct {
 }
 
 // self is the machine as a client.
-func (w *world) self() *node { return &node{t: w.t, ns: w.host} }
+func (w *world) self() *node {
+	return &node{t: w.t, ns: w.host, end: func(f func()) { w.ends = append(w.ends, f) }}
+}
 
 // pod attaches a pod to the bridge.
 func (w *world) pod() *node {

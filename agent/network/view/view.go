@@ -1,14 +1,16 @@
-// Package view holds the Services and EndpointSlices of the cluster, by Service, for the parts of the network that
-// serve them.
+// Package view holds the Services and EndpointSlices of the cluster, by Service, and the zone of the node, for the parts
+// of the network that serve them.
 package view
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
@@ -20,12 +22,14 @@ type View struct {
 	services map[follow.Key]*corev1.Service
 	slices   map[follow.Key][]*discoveryv1.EndpointSlice // by Service, sorted by name
 	changed  map[follow.Key]struct{}
+	zone     string
+	node     string // constant
 }
 
-// New returns an empty View.
-func New() *View {
+// New returns an empty View on a node.
+func New(node string) *View {
 	return &View{
-		services: map[follow.Key]*corev1.Service{}, slices: map[follow.Key][]*discoveryv1.EndpointSlice{}, changed: map[follow.Key]struct{}{},
+		node: node, services: map[follow.Key]*corev1.Service{}, slices: map[follow.Key][]*discoveryv1.EndpointSlice{}, changed: map[follow.Key]struct{}{},
 	}
 }
 
@@ -34,6 +38,7 @@ func (v *View) Sources() []follow.Source[follow.Key] {
 	return []follow.Source[follow.Key]{
 		{Selector: client.Selector{Resource: client.Services}, Keys: follow.Plain(v.service)},
 		{Selector: client.Selector{Resource: client.EndpointSlices}, Keys: follow.Plain(v.slice)},
+		{Selector: client.Selector{Resource: client.Nodes, Fields: fields.OneTermEqualSelector("metadata.name", v.node)}, Keys: follow.Plain(v.self)},
 	}
 }
 
@@ -67,6 +72,28 @@ func (v *View) slice(old, next client.Object) []follow.Key {
 		}
 	}
 	return v.note(slices.Compact(keys)...)
+}
+
+// self notes the zone of the node. With another one, hints choose other endpoints of all Services.
+func (v *View) self(_, next client.Object) []follow.Key {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	zone := v.zone
+	if next != nil { // it is the same until the node is registered again
+		zone = next.GetLabels()[corev1.LabelTopologyZone]
+	}
+	if zone == v.zone {
+		return nil
+	}
+	v.zone = zone
+	return v.note(slices.Collect(maps.Keys(v.slices))...)
+}
+
+// Zone returns the node's zone; empty: it has none.
+func (v *View) Zone() string {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.zone
 }
 
 // serviceOf returns the Service of an EndpointSlice.

@@ -176,21 +176,6 @@ func PIDs() (Amount, error) {
 	return Amount{limit, limit - int64(si.Procs)}, nil
 }
 
-// IP returns an address of this machine that pods and other machines can reach: that of the default route's
-// interface, otherwise any global one, otherwise loopback. The node does not need a network.
-func IP() net.IP {
-	if ip := routed(); ip != nil {
-		return ip
-	}
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
-			return n.IP
-		}
-	}
-	return net.IPv4(127, 0, 0, 1)
-}
-
 // Networks returns the addresses of the node's interfaces with their networks.
 func Networks() []netip.Prefix {
 	addrs, _ := net.InterfaceAddrs()
@@ -201,36 +186,4 @@ func Networks() []netip.Prefix {
 		}
 	}
 	return out
-}
-
-// routed returns the interface of the default route.
-func routed() net.IP {
-	b, err := os.ReadFile("/proc/net/route")
-	if err != nil {
-		return nil
-	}
-	for line := range strings.Lines(string(b)) {
-		fields := strings.Fields(line)
-		if len(fields) < 8 || fields[1] != "00000000" || fields[7] != "00000000" {
-			continue
-		}
-		if ip := address(fields[0]); ip != nil {
-			return ip
-		}
-	}
-	return nil
-}
-
-func address(name string) net.IP {
-	link, err := net.InterfaceByName(name)
-	if err != nil {
-		return nil
-	}
-	addrs, _ := link.Addrs()
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP
-		}
-	}
-	return nil
 }

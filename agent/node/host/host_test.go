@@ -24,7 +24,7 @@ func TestMachine(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, a, err)
 		}
 	}
-	if host.IP() == nil {
+	if !host.IP().IsValid() {
 		t.Error("no address")
 	}
 }

@@ -57,7 +57,7 @@ func TestWatchUsage(t *testing.T) {
 	select {
 	case <-passed:
 	case <-time.After(harness.Bound):
-		t.Fatal("nobody was told")
+		t.Fatal("no notification")
 	}
 	left <- 0 // asks for nothing
 	left <- 900
@@ -66,11 +66,11 @@ func TestWatchUsage(t *testing.T) {
 		t.Error(err)
 	}
 	if len(passed) > 0 {
-		t.Error("told twice")
+		t.Error("notified twice")
 	}
 }
 
-func TestWatchUsageWithoutTheNotice(t *testing.T) {
+func TestWatchUsageWithoutNotification(t *testing.T) {
 	t.Parallel()
 	if err := watchUsage(t.Context(), t.TempDir(), nil, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
@@ -98,7 +98,7 @@ func TestWatchUsageOfTheKernel(t *testing.T) {
 	select {
 	case <-passed:
 	case <-time.After(harness.Bound):
-		t.Error("64 MiB were taken and nobody was told")
+		t.Error("64 MiB were taken without a notification")
 	}
 	cancel()
 	if err := <-ended; err != nil {

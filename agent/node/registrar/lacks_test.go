@@ -23,8 +23,8 @@ func (a *away) Reference(_ corev1.ObjectReference, _, reason, _ string, _ ...any
 	a.reasons = append(a.reasons, reason)
 }
 
-// TestLackIsShownWhileItLasts: the node's condition goes with the last lack.
-func TestLackIsShownWhileItLasts(t *testing.T) {
+// TestShortageIsReportedWhileItLasts: the node's condition goes with the last lack.
+func TestShortageIsReportedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	a := &away{}
 	r, err := New(Deps{
@@ -32,7 +32,7 @@ func TestLackIsShownWhileItLasts(t *testing.T) {
 		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
 		Pressure:  func() []corev1.NodeConditionType { return nil },
 		Down:      func() bool { return false },
-	}, Config{NodeName: "n1"})
+	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

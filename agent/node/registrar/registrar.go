@@ -56,11 +56,14 @@ type Deps struct {
 	Ready func(ctx context.Context)
 }
 
-// Config is about the node; all but Labels, Taints and StateRestored is required.
+// Config is about the node; all but PodCIDRs, Labels, Taints and StateRestored is required.
 type Config struct {
 	NodeName string
 	Port     int32 // of the node's own server; 0: none
-	HostIPs  []string
+	HostIPs  func() []string
+	// Network returns why the kernel does not serve Services or NetworkPolicies; nil: it does, or they are not this node's.
+	Network  func(ctx context.Context) error
+	PodCIDRs func() []string   // the ranges of pods' addresses; nil: not known
 	Labels   map[string]string // more labels of the node
 	Taints   []corev1.Taint    // of a node that registers for the first time
 	// StateRestored is the message of the node's condition of that name, if the state

@@ -12,7 +12,7 @@ func condition(t corev1.NodeConditionType, s corev1.ConditionStatus, at time.Tim
 	return corev1.NodeCondition{Type: t, Status: s, LastHeartbeatTime: metav1.NewTime(at), LastTransitionTime: metav1.NewTime(at)}
 }
 
-func TestTransitionsKeepTheirTime(t *testing.T) {
+func TestTransitionTimesAreKept(t *testing.T) {
 	t.Parallel()
 	before := time.Unix(1000, 0)
 	now := before.Add(time.Minute)
@@ -31,7 +31,7 @@ func TestTransitionsKeepTheirTime(t *testing.T) {
 	}
 }
 
-func TestWhatIsWorthAWrite(t *testing.T) {
+func TestWritesOnlyRelevantChanges(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1000, 0)
 	stored := corev1.NodeStatus{

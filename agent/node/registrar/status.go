@@ -20,6 +20,9 @@ const (
 	// conditionRestored is set after the state was restored from a snapshot, until
 	// the next start.
 	conditionRestored = corev1.NodeConditionType("StateRestored")
+	// conditionNetwork is set only if Services or NetworkPolicies are not in the kernel. It is not upstream's
+	// NetworkUnavailable, which keeps pods from the node: pods start and reach each other.
+	conditionNetwork = corev1.NodeConditionType("NetworkDegraded")
 )
 
 // status returns the current status of the node; conditions have no times yet.
@@ -32,6 +35,7 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 		r.describe(ctx)
 		r.Ready(ctx)
 	}
+	degraded := r.cfg.Network(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images.list
@@ -41,6 +45,11 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	if missing := r.lacks.why(); missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: missing,
+		})
+	}
+	if degraded != nil {
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{
+			Type: conditionNetwork, Status: corev1.ConditionTrue, Reason: "NetworkRulesNotApplied", Message: degraded.Error(),
 		})
 	}
 	if lost := r.cfg.StateRestored; lost != "" {
@@ -53,7 +62,7 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 
 func (r *Registrar) addresses() []corev1.NodeAddress {
 	var out []corev1.NodeAddress
-	for _, ip := range r.cfg.HostIPs {
+	for _, ip := range r.cfg.HostIPs() {
 		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
 	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: r.cfg.NodeName})

@@ -199,7 +199,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-func TestSick(t *testing.T) {
+func TestUnhealthySyncLoop(t *testing.T) {
 	t.Parallel()
 	n, at, _ := newNode(t, nil)
 	n.sick = errors.New("PLEG was last seen active 5m0s ago")

@@ -62,7 +62,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-func TestNobodyComes(t *testing.T) {
+func TestNoClientConnects(t *testing.T) {
 	t.Parallel()
 	l, err := Listen(short(t))
 	if err != nil {

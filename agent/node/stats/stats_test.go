@@ -172,7 +172,7 @@ func TestForPrometheus(t *testing.T) {
 	}
 }
 
-func TestNoStartIsToldOfContainersThatHaveNone(t *testing.T) {
+func TestContainersWithoutStartTimeReportNone(t *testing.T) {
 	t.Parallel()
 	s, _ := source(t, &runtime{began: map[string]time.Time{"a/began": time.Unix(1000, 0), "a/not": {}, "a/zero": time.Unix(0, 0)}})
 	for path, id := range map[string]string{"/metrics/resource": "", "/metrics/cadvisor": `id="poda/a/began",image="",name="a/began",`} {

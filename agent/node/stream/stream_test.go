@@ -203,7 +203,7 @@ func TestPortForward(t *testing.T) {
 }
 
 // Right after a start the node waits for its list and finds a running pod.
-func TestPodThatIsYetToBeFound(t *testing.T) {
+func TestPodBeforeFirstList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -49,7 +49,7 @@ type Config struct {
 	Instance   string // of the agent
 	Domain     string // of the cluster
 	Server     netip.AddrPort
-	HostIPs    []string
+	HostIPs    func() []string
 	Memory     int64   // of the machine
 	PageSizes  []int64 // of huge pages, where there are cgroups
 	SeccompDir string

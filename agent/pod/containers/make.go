@@ -133,5 +133,5 @@ func (m *maker) server(pod *corev1.Pod, facts env.Facts) netip.AddrPort {
 	if listen.Addr().IsUnspecified() && !pod.Spec.HostNetwork {
 		interfaces = host.Networks()
 	}
-	return env.ServerFor(listen, pod.Spec.HostNetwork, facts.PodIPs, interfaces, m.node.HostIPs[0])
+	return env.ServerFor(listen, pod.Spec.HostNetwork, facts.PodIPs, interfaces, m.node.HostIPs()[0])
 }

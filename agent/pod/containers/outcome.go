@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -19,6 +20,9 @@ import (
 
 // maxAnew is how often in a row a container is created again because its start was interrupted.
 const maxAnew = 3
+
+// killed is the exit code of a container that ended by SIGKILL.
+const killed = 128 + int32(syscall.SIGKILL)
 
 // pending is a start whose outcome is not known yet.
 type pending struct {
@@ -154,15 +158,20 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// spoiled reports whether an instance that never ran is unusable, through no fault of its own: the runtime was
-// killed while it created or started it.
+// spoiled reports whether an instance that was never seen to run is unusable, through no fault of its own: the
+// runtime was killed while it created or started it. A containerd that restarts may also adopt a container that had
+// just begun to run, and kill it a moment later together with what is left of its start.
 func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
 	if s.anew[c.Name] >= maxAnew {
 		return false
 	}
 	switch c.State {
 	case status.Exited:
-		return c.StartedAt.IsZero() && c.Reason == observe.StartError && (s.pending[c.Name].is(c.ID) || cutoff.Told(c.Message))
+		p := s.pending[c.Name]
+		if c.StartedAt.IsZero() {
+			return c.Reason == observe.StartError && (p.is(c.ID) || cutoff.Recorded(c.Message))
+		}
+		return p.is(c.ID) && !p.reported && c.ExitCode == killed
 	case status.Unknown:
 		return s.pending[c.Name].is(c.ID) || !s.ran(pod, c)
 	}

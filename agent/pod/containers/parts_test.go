@@ -66,7 +66,7 @@ func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, 
 	m.began = time.Now()
 	node := &Node{Runtime: m, Clock: clock.RealClock{}, Caller: probe.Caller{Exec: m}}
 	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
-	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}}, id, func() []runtime.Event { return nil })
+	o := observe.New(&observe.Node{Clock: clock.RealClock{}, HostIPs: func() []string { return nil }, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}}, id, func() []runtime.Event { return nil })
 	for i, name := range ids {
 		o.ContainerMade(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
 	}
@@ -171,6 +171,33 @@ func TestNextAttempt(t *testing.T) {
 		s := NewStarter(&Node{}, &identity.Pod{}, Parts{Stored: func(*corev1.Pod) *corev1.PodStatus { return &corev1.PodStatus{ContainerStatuses: c.stored} }})
 		if got := s.nextAttempt(&corev1.Pod{}, "c", c.last); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// A container whose start was interrupted and that was killed before anybody saw it run is created again as the same
+// instance; one that ended by itself, or that was seen to run, is a restart.
+func TestSpoiledStart(t *testing.T) {
+	t.Parallel()
+	started := time.Unix(1, 0)
+	for name, tc := range map[string]struct {
+		pending  *pending
+		exitCode int32
+		want     bool
+	}{
+		"killed during an interrupted start": {&pending{id: "x"}, 137, true},
+		"killed after it was seen to run":    {&pending{id: "x", reported: true}, 137, false},
+		"ended by itself":                    {&pending{id: "x"}, 1, false},
+		"start of another instance":          {&pending{id: "y"}, 137, false},
+		"start was not interrupted":          {nil, 137, false},
+	} {
+		s := &Starter{}
+		if tc.pending != nil {
+			s.pending = map[string]*pending{"c": tc.pending}
+		}
+		c := &status.Container{ID: "x", Name: "c", State: status.Exited, Reason: "Error", ExitCode: tc.exitCode, StartedAt: started}
+		if got := s.spoiled(&corev1.Pod{}, c); got != tc.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

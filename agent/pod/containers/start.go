@@ -134,14 +134,13 @@ func (s *Starter) attempt(container string, ended time.Time) {
 	delete(s.announced, container)
 }
 
-// create creates the container, unless an earlier agent has created it. News of the pod does not interrupt it.
+// create creates the container. News of the pod does not interrupt it. One that was created before and does not run
+// is replaced: its start was interrupted, and a containerd that restarted may still be removing what is left of
+// that start, which would also kill a second one of the same ID.
 func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, last *status.Container, img *cri.Image) (string, error) {
 	sandbox := s.Observer.Seen().Sandbox().ID
-	if last != nil && last.State == status.Created && last.SandboxID == sandbox && last.Hash == spec.Hash(c) {
-		return last.ID, nil
-	}
 	attempt := s.nextAttempt(pod, c.Name, last)
-	if last != nil && last.State == status.Created { // of an older spec, or in an earlier sandbox
+	if last != nil && last.State == status.Created {
 		if err := s.discard(last.ID); err != nil {
 			return "", err
 		}

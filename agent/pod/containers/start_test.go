@@ -9,7 +9,7 @@ import (
 )
 
 // The second text is containerd 2.4's.
-func TestWhyNotCreated(t *testing.T) {
+func TestReasonOfFailedCreation(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		`ImageVolumeMountFailed: no image "x"`:                                                      "ImageVolumeMountFailed",

@@ -89,7 +89,7 @@ func TestBring(t *testing.T) {
 }
 
 // A runtime that cannot mount images would silently mount an empty folder.
-func TestImageVolumesNeedARuntimeThatMountsThem(t *testing.T) {
+func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "data:1"}}}},
@@ -103,7 +103,7 @@ func TestImageVolumesNeedARuntimeThatMountsThem(t *testing.T) {
 	}
 }
 
-func TestLookLeavesOutWhatIsPulledAlways(t *testing.T) {
+func TestLookOmitsAlwaysPulledImages(t *testing.T) {
 	t.Parallel()
 	r := &registry{}
 	s := images.New(&images.Node{Runtime: r}, &identity.Pod{Event: func(string, string, string, string, ...any) {}}, nil)

@@ -37,7 +37,7 @@ type Node struct {
 	Runtime inventory.Reader // without its Ended
 	Owners  Owners
 	// HostIPs and Allocatable are the node's.
-	HostIPs     []string
+	HostIPs     func() []string
 	Allocatable corev1.ResourceList
 	// Flushed waits until the log of a terminated container is complete.
 	Flushed func(ctx context.Context, c *status.Container)
@@ -205,11 +205,11 @@ func (o *Observer) Tidy() (exists func(id string) bool) {
 
 // Facts returns the values for field references of the pod.
 func (o *Observer) Facts(pod *corev1.Pod) env.Facts {
-	f := env.Facts{Pod: pod, HostIPs: o.node.HostIPs, Allocatable: o.node.Allocatable}
+	f := env.Facts{Pod: pod, HostIPs: o.node.HostIPs(), Allocatable: o.node.Allocatable}
 	if pod.Spec.HostNetwork {
 		f.PodIPs = f.HostIPs
 	} else if s := o.seen.Sandbox(); s != nil {
-		f.PodIPs = s.IPs
+		f.PodIPs = status.PodIPs(s.IPs, f.HostIPs)
 	}
 	return f
 }

@@ -51,7 +51,7 @@ func (m *machine) ContainerStatus(_ context.Context, id string) (*cri.ContainerS
 func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *inventory.Owners) {
 	owners := &inventory.Owners{}
 	return observe.New(&observe.Node{
-		Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: inventory.Reader{Runtime: m}, Owners: owners, HostIPs: []string{"192.0.2.1"},
+		Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: inventory.Reader{Runtime: m}, Owners: owners, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}, &identity.Pod{UID: "u"}, func() []runtime.Event { return pending }), owners
 }
 
@@ -108,7 +108,7 @@ func TestEventsComeFirst(t *testing.T) {
 	}
 }
 
-func TestHowAStopEnded(t *testing.T) {
+func TestResultOfStop(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
 	o, _ := observer(m)
@@ -122,7 +122,7 @@ func TestHowAStopEnded(t *testing.T) {
 	}
 }
 
-func TestAFailedStartIsAnEnd(t *testing.T) {
+func TestFailedStartCountsAsExit(t *testing.T) {
 	t.Parallel()
 	o, _ := observer(&machine{})
 	o.ContainerMade(status.Container{ID: "c"})

@@ -14,7 +14,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-func TestFailuresAndPanicsAreSpacedOut(t *testing.T) {
+func TestFailuresAndPanicsBackOff(t *testing.T) {
 	t.Parallel()
 	var p pace.Pace
 	after := func(what func()) int {
@@ -41,7 +41,7 @@ func TestFailuresAndPanicsAreSpacedOut(t *testing.T) {
 	}
 }
 
-func TestTheEarliestRetryCounts(t *testing.T) {
+func TestEarliestRetryDecides(t *testing.T) {
 	t.Parallel()
 	var p pace.Pace
 	for _, d := range []time.Duration{time.Minute, time.Second, time.Hour} {

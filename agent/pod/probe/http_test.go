@@ -205,21 +205,21 @@ func TestHTTPSHookOfAPlainServer(t *testing.T) {
 }
 
 // Each warning of a successful probe is reported.
-func TestWarningsAreTold(t *testing.T) {
+func TestWarningsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &probe.Manager{Caller: probe.Caller{Dial: pipe}, Clock: clock.RealClock{}}
 		defer m.Stop()
-		told := make(chan string, 10)
-		m.Events.Warned = func(id string, kind probe.Kind, warning string) { told <- fmt.Sprint(id, kind, warning) }
+		warnings := make(chan string, 10)
+		m.Events.Warned = func(id string, kind probe.Kind, warning string) { warnings <- fmt.Sprint(id, kind, warning) }
 		m.Add(t.Context(), target(&corev1.Container{ReadinessProbe: &corev1.Probe{PeriodSeconds: 10, ProbeHandler: corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt(80), Host: "pod"},
 		}}}))
 		time.Sleep(11 * time.Second)
-		if !m.Ready("id") || len(told) != 2 {
-			t.Fatalf("ready %t, told %d times", m.Ready("id"), len(told))
+		if !m.Ready("id") || len(warnings) != 2 {
+			t.Fatalf("ready %t, %d warnings", m.Ready("id"), len(warnings))
 		}
-		if got, want := <-told, "idReadinessProbe terminated redirects, Response body: away"; got != want {
+		if got, want := <-warnings, "idReadinessProbe terminated redirects, Response body: away"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})

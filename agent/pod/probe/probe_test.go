@@ -117,16 +117,16 @@ func TestStartupFails(t *testing.T) {
 		c.sick.Store(true)
 		m := manager(c)
 		var mu sync.Mutex
-		var told int
-		m.Events.Failed = func(string, probe.Kind, error) { mu.Lock(); told++; mu.Unlock() }
+		var failures int
+		m.Events.Failed = func(string, probe.Kind, error) { mu.Lock(); failures++; mu.Unlock() }
 		defer m.Stop()
 		m.Add(t.Context(), target(&corev1.Container{StartupProbe: execProbe(corev1.Probe{PeriodSeconds: 1, FailureThreshold: 3})}))
 		time.Sleep(time.Minute)
 		if kind, failed := m.Failed("id"); !failed || kind != probe.Startup {
 			t.Error("startup did not fail")
 		}
-		if mu.Lock(); told != 3 {
-			t.Errorf("told of %d failures", told)
+		if mu.Lock(); failures != 3 {
+			t.Errorf("%d failures reported", failures)
 		}
 		mu.Unlock()
 	})
@@ -198,8 +198,8 @@ func (b broken) ExecSync(context.Context, string, []string, time.Duration) ([]by
 	return nil, nil, 0, b.error
 }
 
-// TestUnknownCountsForNothing: an unavailable runtime fails no container.
-func TestUnknownCountsForNothing(t *testing.T) {
+// TestUnknownResultsDoNotCount: an unavailable runtime fails no container.
+func TestUnknownResultsDoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &probe.Manager{Caller: probe.Caller{Exec: broken{errors.New("no runtime")}}, Clock: clock.RealClock{}}

@@ -18,7 +18,7 @@ func TestPageName(t *testing.T) {
 	}
 }
 
-func TestHugePagesNotAskedForAreNone(t *testing.T) {
+func TestHugePagesWithoutRequestAreLimitedToZero(t *testing.T) {
 	t.Parallel()
 	c := &corev1.Container{}
 	c.Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("6Mi"), "hugepages-64Ki": resource.MustParse("1Mi")}

@@ -10,8 +10,8 @@ import (
 	"monopod/agent/pod/status"
 )
 
-// TestMessagesShareTheirRoom: four containers have 3 KiB each, and no character is cut in two.
-func TestMessagesShareTheirRoom(t *testing.T) {
+// TestMessagesShareTheirLimit: four containers have 3 KiB each, and no character is cut in two.
+func TestMessagesShareTheirLimit(t *testing.T) {
 	t.Parallel()
 	pod, seen := &corev1.Pod{}, &status.Observed{}
 	for _, name := range []string{"a", "b", "c", "d"} {

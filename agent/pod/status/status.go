@@ -2,6 +2,7 @@ package status
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -101,7 +102,22 @@ func (in *Input) podIPs() []string {
 	if in.Pod.Spec.HostNetwork {
 		return in.HostIPs
 	}
-	return sandbox.IPs
+	return PodIPs(sandbox.IPs, in.HostIPs)
+}
+
+// PodIPs returns the first address of the family of the node's first address, then the first one of the other family,
+// as kubelet's sortPodIPs does: a runtime may report more, in any order.
+func PodIPs(reported, host []string) []string {
+	var first, other []string
+	is6 := len(host) > 0 && strings.Contains(host[0], ":")
+	for _, ip := range reported {
+		if strings.Contains(ip, ":") == is6 {
+			first = append(first, ip)
+		} else {
+			other = append(other, ip)
+		}
+	}
+	return slices.Concat(first[:min(1, len(first))], other[:min(1, len(other))])
 }
 
 // containers returns the statuses in the order of the spec.

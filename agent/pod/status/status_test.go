@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -131,6 +132,22 @@ func TestLostContainer(t *testing.T) {
 	got = status.Of(status.Input{Pod: p, Seen: &status.Observed{}, Terminal: true, Now: at(6)})
 	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 7 {
 		t.Errorf("a known end was forgotten: %+v", end)
+	}
+}
+
+func TestPodIPs(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ reported, host, want []string }{
+		{nil, []string{"1.2.3.4"}, nil},
+		{[]string{"10.0.0.2"}, []string{"1.2.3.4"}, []string{"10.0.0.2"}},
+		{[]string{"fd00::2", "10.0.0.2"}, []string{"1.2.3.4", "fd01::4"}, []string{"10.0.0.2", "fd00::2"}},
+		{[]string{"10.0.0.2", "fd00::2"}, []string{"fd01::4"}, []string{"fd00::2", "10.0.0.2"}},
+		{[]string{"10.0.0.2", "10.0.1.2", "fd00::2", "fd00::3"}, []string{"1.2.3.4"}, []string{"10.0.0.2", "fd00::2"}},
+		{[]string{"fd00::2"}, []string{"1.2.3.4"}, []string{"fd00::2"}},
+	} {
+		if got := status.PodIPs(tt.reported, tt.host); !slices.Equal(got, tt.want) {
+			t.Errorf("%s on a node with %s: %s, want %s", tt.reported, tt.host, got, tt.want)
+		}
 	}
 }
 

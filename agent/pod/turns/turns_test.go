@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestTurnsBoundHowManyAreAtIt(t *testing.T) {
+func TestTurnsBoundConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		turns := New(2, time.Minute)
@@ -29,7 +29,7 @@ func TestTurnsBoundHowManyAreAtIt(t *testing.T) {
 	})
 }
 
-func TestWhoIsStuckLosesTheTurn(t *testing.T) {
+func TestStuckWorkerLosesItsTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		turns := New(1, time.Minute)

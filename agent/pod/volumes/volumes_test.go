@@ -76,7 +76,7 @@ func TestPrepare(t *testing.T) {
 
 // A claim is bound a moment after its pod was scheduled; only one that stays unbound is
 // worth an event.
-func TestAnUnboundClaim(t *testing.T) {
+func TestUnboundClaim(t *testing.T) {
 	t.Parallel()
 	events := 0
 	clock, p := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &parts{err: claims.ErrUnbound}

@@ -37,7 +37,7 @@ func TestDefaultsAreKubelets(t *testing.T) {
 	}
 }
 
-func TestFlagsTakeThePlaceOfDefaults(t *testing.T) {
+func TestFlagsOverrideDefaults(t *testing.T) {
 	t.Parallel()
 	p, err := parse(t,
 		"--eviction-hard=memory.available<1Gi,pid.available<10%,nodefs.available<0,imagefs.available<100%",

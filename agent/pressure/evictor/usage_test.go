@@ -8,7 +8,7 @@ import (
 	"monopod/agent/pressure/evictor"
 )
 
-func TestSignalsOfImagesAreOfTheirFileSystem(t *testing.T) {
+func TestImageSignalsUseImageFileSystem(t *testing.T) {
 	t.Parallel()
 	const other = "/dev/shm" // a separate file system on every Linux
 	disk, err := host.Disk(other)

@@ -96,7 +96,7 @@ func kernel(t *testing.T) (l *Log, say func(records ...string)) {
 	}
 }
 
-func TestKilledKnowsWhatNobodyHasRead(t *testing.T) {
+func TestKilledReadsPendingMessages(t *testing.T) {
 	t.Parallel()
 	l, say := kernel(t)
 	defer l.file.Close()
@@ -152,7 +152,7 @@ func TestWatch(t *testing.T) {
 		t.Error("a kill came twice")
 	}
 	if l.Killed("c9", 0) {
-		t.Error("a kill nobody told of")
+		t.Error("a kill that the log did not contain")
 	}
 }
 

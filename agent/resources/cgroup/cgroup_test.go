@@ -149,7 +149,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestAMachineThatMixesBoth(t *testing.T) {
+func TestMachineWithBothCgroupVersions(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, "", "cpu", "memory", "unified")
 	put(t, dir, map[string]string{"unified/cgroup.controllers": "hugetlb\n"})
@@ -163,7 +163,7 @@ func TestAMachineThatMixesBoth(t *testing.T) {
 	expect(t, filepath.Join(dir, "cpu", m.Parent(p), "cpu.shares"), "2")
 }
 
-func TestWhatTheMachineLacksIsToldIfItIsMissed(t *testing.T) {
+func TestMissingControllersAreReportedIfNeeded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod

@@ -52,7 +52,7 @@ func TestSharesOfTheClasses(t *testing.T) {
 	check("removed", m.Remove(&corev1.Pod{ObjectMeta: first.ObjectMeta}), "256") // only its uid is known
 }
 
-func TestLimitOfWhatIsNotOurs(t *testing.T) {
+func TestLimitOfForeignCgroup(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, "", "cpu", "memory", "pids")
 	for _, path := range []string{"cpu/a/b", "memory/a/b", "pids/a/b", "cpu/c"} {

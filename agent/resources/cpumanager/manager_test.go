@@ -111,7 +111,7 @@ func TestExclusive(t *testing.T) {
 	b.has(two, "c1=4") // the half of the core that is reserved
 	b.shares("0,2-3,6-7")
 	if b.changes != 2 {
-		t.Errorf("%d changes told of, want 2", b.changes)
+		t.Errorf("%d changes reported, want 2", b.changes)
 	}
 	err := b.admit(guaranteed("c", "c5"))
 	if want := "not enough cpus available to satisfy request: requested=5, available=4"; err == nil || err.Error() != want {
@@ -124,7 +124,7 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-func TestWhoShares(t *testing.T) {
+func TestContainersOfSharedPool(t *testing.T) {
 	t.Parallel()
 	burstable := guaranteed("a", "c1")
 	burstable.Spec.Containers[0].Resources.Limits = nil
@@ -262,8 +262,8 @@ func words(hints []topology.Hint) string {
 	return strings.Join(out, " ")
 }
 
-// TestHintsKept: a container with exclusive CPUs keeps them.
-func TestHintsKept(t *testing.T) {
+// TestHintsOfExistingAllocation: a container with exclusive CPUs keeps them.
+func TestHintsOfExistingAllocation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
 	pod := guaranteed("x", "c4")

@@ -53,7 +53,7 @@ func TestNotEnough(t *testing.T) {
 	})
 }
 
-func TestPluginRefuses(t *testing.T) {
+func TestPluginFails(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, _ := b.plug(plugin.Config{Devices: plugin.Devices("d1"), Options: &api.DevicePluginOptions{PreStartRequired: true},
 			Refuse: func(call string, ids []string) error { return status.Error(codes.Internal, call+" fails") }})
@@ -199,8 +199,8 @@ func TestTornCheckpoint(t *testing.T) {
 	})
 }
 
-// TestCheckpointThatCannotBe: an impossible checkpoint allocates nothing, and is set aside like a damaged one.
-func TestCheckpointThatCannotBe(t *testing.T) {
+// TestImpossibleCheckpoint: an impossible checkpoint allocates nothing, and is set aside like a damaged one.
+func TestImpossibleCheckpoint(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.stop()
 		var entries []checkpoint.PodDevicesEntry
@@ -247,7 +247,7 @@ func TestRecoveredPluginStaysAway(t *testing.T) {
 	})
 }
 
-func TestInitContainersLendTheirDevices(t *testing.T) {
+func TestInitContainersPassOnTheirDevices(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2", "d3", "d4"), Options: &api.DevicePluginOptions{GetPreferredAllocationAvailable: true},
 			Prefer: func(r *api.ContainerPreferredAllocationRequest) []string { // the last ones

@@ -183,7 +183,7 @@ func (b *bench) ids(pod *corev1.Pod, container string) string {
 	return ""
 }
 
-func TestDevicesComeAndGo(t *testing.T) {
+func TestDevicesAppearAndDisappear(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
 		b.has(2, 2)
@@ -198,7 +198,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 			t.Errorf("health: %s", cmp.Diff(want, got))
 		}
 		if all := b.changes(); !slices.Equal(all[len(all)-1], []types.UID{"u1"}) {
-			t.Errorf("told of %v", all)
+			t.Errorf("reported %v", all)
 		}
 		p.Set(plugin.Devices("d1", "d2", "d3"))
 		b.has(3, 3)
@@ -295,8 +295,8 @@ func TestRealSockets(t *testing.T) {
 	odd := plugin.New(plugin.Config{Dir: cfg.Watched, Name: "c.sock", Resource: "cpu", Watched: true})
 	pull := background(t, odd.Serve)
 	defer pull()
-	if told := <-odd.Told(); told.PluginRegistered || !strings.Contains(told.Error, "is invalid") {
-		t.Errorf("told %v", told)
+	if answer := <-odd.Registration(); answer.PluginRegistered || !strings.Contains(answer.Error, "is invalid") {
+		t.Errorf("answer %v", answer)
 	}
 }
 

@@ -152,7 +152,7 @@ func TestAllocate(t *testing.T) {
 	}
 }
 
-func TestOthersAreAnywhere(t *testing.T) {
+func TestOtherPodsUseAllNodes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	pod := guaranteed("a", "c2Gi")

@@ -34,10 +34,10 @@ type node struct {
 	cfg  placement.Config
 	pods map[types.UID]placement.Pod
 
-	mu    sync.Mutex // guards what follows
-	known bool
-	moved map[string]string
-	told  []string
+	mu     sync.Mutex // guards what follows
+	known  bool
+	moved  map[string]string
+	events []string
 }
 
 // pod was observed, or not.
@@ -49,7 +49,7 @@ func (p pod) Wake()                  {}
 
 func (n *node) Poke() {}
 
-func (n *node) Event(_, reason, _ string, _ ...any) { n.told = append(n.told, reason) }
+func (n *node) Event(_, reason, _ string, _ ...any) { n.events = append(n.events, reason) }
 
 func (n *node) UpdateContainerResources(_ context.Context, id string, r *cri.LinuxContainerResources) error {
 	n.mu.Lock()
@@ -112,7 +112,7 @@ func TestDefaultsDoNothing(t *testing.T) {
 	p.Run(t.Context()) // has nothing to wait for
 }
 
-func TestProcessorsOfItsOwn(t *testing.T) {
+func TestExclusiveCPUs(t *testing.T) {
 	t.Parallel()
 	p := newNode(t, static).placement()
 	own := guaranteed("2", "1Gi")
@@ -162,7 +162,7 @@ func TestLeftoverOfPolicyStatic(t *testing.T) {
 	})
 }
 
-func TestLostNoteIsTold(t *testing.T) {
+func TestLostCheckpointIsReported(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, static)
 	if err := os.WriteFile(filepath.Join(n.cfg.DataDir, cpumanager.FileName), []byte("torn"), 0o600); err != nil {
@@ -172,8 +172,8 @@ func TestLostNoteIsTold(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p.Run(ctx)
-	if !slices.Contains(n.told, "CPUManagerStateLost") {
-		t.Errorf("told %v", n.told)
+	if !slices.Contains(n.events, "CPUManagerStateLost") {
+		t.Errorf("events %v", n.events)
 	}
 }
 

@@ -25,9 +25,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network/cni"
+	"monopod/agent/network/cni/admission"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/netchange"
 )
 
 const (
@@ -42,12 +44,14 @@ const (
 
 // Config of a Child.
 type Config struct {
-	DataDir    string         // monopod's
-	Program    string         // containerd; empty: the one in PATH
-	Executable string         // monopod itself, as CNI plugin; empty: the running one
-	MaxPods    int            // of the node, for the size of the pod network; 0: 110
-	Systemd    bool           // makes containers' cgroups, as slices' scopes; else runc does
-	Services   []netip.Prefix // the ranges of Services' addresses
+	DataDir    string          // monopod's
+	Program    string          // containerd; empty: the one in PATH
+	Executable string          // monopod itself, as CNI plugin; empty: the running one
+	MaxPods    int             // of the node, for the size of the pod network; 0: 110
+	Admit      admission.Admit // asked before a pod has its addresses; nil: nobody is
+	Systemd    bool            // makes containers' cgroups, as slices' scopes; else runc does
+	Pods       []netip.Prefix  // the ranges of pods' addresses; empty: chosen
+	Services   []netip.Prefix  // the ranges of Services' addresses
 	Log        *zap.Logger
 	Guard      *guard.Guard // of the goroutine that releases leases; nil: its panic is only recovered
 	Clock      clock.Clock  // nil: the real one
@@ -120,6 +124,16 @@ func (c *Child) Network(ctx context.Context) (cni.Network, error) {
 	}
 }
 
+// Prepared is Network without waiting; zero: Run has not set it up.
+func (c *Child) Prepared() cni.Network {
+	select {
+	case <-c.prepared:
+		return c.network
+	default:
+		return cni.Network{}
+	}
+}
+
 // Run keeps containerd running until ctx ends, then stops it without its pods; if
 // there are no pods, it removes the pod network. It fails only before the first
 // start; later deaths are logged, and containerd is restarted after 100 ms, doubling
@@ -141,7 +155,7 @@ func (c *Child) Run(ctx context.Context) error {
 // longer than ctx, because a containerd that stops may still run the plugin. Without
 // the server, the plugin does its work by itself.
 func (c *Child) serveNetwork(ctx context.Context) (end func()) {
-	server, err := c.network.Listen(c.config.Log)
+	server, err := c.network.Listen(c.config.Log, c.config.Admit)
 	if err != nil {
 		c.config.Log.Warn("cannot listen for the network plugin: pods start more slowly", zap.Error(err))
 		return func() {}
@@ -149,7 +163,23 @@ func (c *Child) serveNetwork(ctx context.Context) (end func()) {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	c.config.Guard.Go(&ended, "pod network", func() { server.Serve(serving) })
+	c.config.Guard.Go(&ended, "routes", func() { c.followRoutes(serving) })
 	return func() { stop(); ended.Wait() }
+}
+
+// routesSettle is how long after a change of routes the pod network adapts: the start of a pod is many changes.
+const routesSettle = time.Second
+
+// followRoutes adapts the pod network to the host's routes until ctx ends.
+func (c *Child) followRoutes(ctx context.Context) {
+	for range netchange.Watch(ctx) {
+		if !backoff.Sleep(ctx, c.config.Clock, routesSettle) {
+			continue // until the channel is closed
+		}
+		if err := c.network.Adapt(); err != nil {
+			c.config.Log.Warn("failed to adapt the pod network to the routes of the machine", zap.Error(err))
+		}
+	}
 }
 
 // supervise restarts containerd until ctx ends.
@@ -187,7 +217,7 @@ func (c *Child) prepare(ctx context.Context) error {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{
-		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods, Services: c.config.Services, Log: c.config.Log,
+		Dir: c.layout.cni, ID: c.layout.id, Executable: c.config.Executable, Pods: c.config.MaxPods, Subnets: c.config.Pods, Services: c.config.Services, Log: c.config.Log,
 	})
 	if err != nil {
 		return err
@@ -202,11 +232,7 @@ func (c *Child) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := c.configFile(major, network).render()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(c.layout.config, []byte(text), 0o600)
+	return os.WriteFile(c.layout.config, []byte(c.configFile(major, network).render()), 0o600)
 }
 
 // clearOldBoot removes the state of pods from before the last boot, which other

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"text/template"
 
 	"golang.org/x/sys/unix"
 
@@ -37,95 +36,101 @@ type configFile struct {
 // sample the usage of every container each second; the agent reads usage only on
 // request.
 var configs = map[bool]string{false: `version = 2
-root = {{q .Root}}
-state = {{q .State}}
+root = ${root}
+state = ${state}
 disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
-{{template "common" .}}
-[plugins."io.containerd.internal.v1.opt"]
-  path = {{q (print .Root "/opt")}}
+` + commonConfig + `
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = {{q .SandboxImage}}
-  restrict_oom_score_adj = {{.RestrictOOM}}
-  disable_apparmor = {{.DisableAppArmor}}
+  sandbox_image = ${sandboxImage}
+  restrict_oom_score_adj = ${restrictOOM}
+  disable_apparmor = ${disableAppArmor}
   disable_hugetlb_controller = false
   netns_mounts_under_state_dir = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = {{q .Snapshotter}}
-{{- if .Systemd}}
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = true
-{{- end}}
+    snapshotter = ${snapshotter}${runc2}
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = {{q .Hosts}}
+    config_path = ${hosts}
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = {{q .BinDir}}
-    conf_dir = {{q .ConfDir}}
+    bin_dir = ${binDir}
+    conf_dir = ${confDir}
 `, true: `version = 3
-root = {{q .Root}}
-state = {{q .State}}
+root = ${root}
+state = ${state}
 imports = []
 disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"]
-{{template "common" .}}
-[plugins."io.containerd.internal.v1.opt"]
-  path = {{q (print .Root "/opt")}}
+` + commonConfig + `
 [plugins."io.containerd.cri.v1.images"]
-  snapshotter = {{q .Snapshotter}}
+  snapshotter = ${snapshotter}
   [plugins."io.containerd.cri.v1.images".pinned_images]
-    sandbox = {{q .SandboxImage}}
+    sandbox = ${sandboxImage}
   [plugins."io.containerd.cri.v1.images".registry]
-    config_path = {{q .Hosts}}
+    config_path = ${hosts}
 [plugins."io.containerd.grpc.v1.cri"]
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
 [plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = {{.RestrictOOM}}
-  disable_apparmor = {{.DisableAppArmor}}
+  restrict_oom_score_adj = ${restrictOOM}
+  disable_apparmor = ${disableAppArmor}
   disable_hugetlb_controller = false
   netns_mounts_under_state_dir = true
-  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", {{q .CDI}}]
+  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", ${cdi}]
   stats_collect_period = "1h"
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-{{- if .Shim}}
-    runtime_path = {{q .Shim}}
-{{- end}}
+    runtime_type = "io.containerd.runc.v2"${shim}
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-      SystemdCgroup = {{.Systemd}}
-{{- if .Runc}}
-      BinaryName = {{q .Runc}}
-{{- end}}
+      SystemdCgroup = ${systemd}${runc}
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = [{{q .BinDir}}]
-    conf_dir = {{q .ConfDir}}
+    bin_dirs = [${binDir}]
+    conf_dir = ${confDir}
     use_internal_loopback = true
 `}
 
 // Temporary mounts of shims are next to those of containerd, which cleans them up at
 // start; by default they would be in /tmp.
-const commonConfig = `{{define "common"}}
-temp = {{q (print .Root "/tmpmounts")}}
+const commonConfig = `temp = ${temp}
 [grpc]
-  address = {{q .Socket}}
+  address = ${socket}
 [debug]
   level = "warn"
-{{end}}`
+[plugins."io.containerd.internal.v1.opt"]
+  path = ${opt}`
 
-// render is the config file for a child. TOML's basic strings are quoted as
-// Go's, as far as paths go.
-func (s configFile) render() (string, error) {
-	t := template.New("config").Funcs(template.FuncMap{"q": strconv.Quote})
-	for _, text := range []string{commonConfig, configs[s.Major >= 2]} {
-		if _, err := t.Parse(text); err != nil {
-			return "", err
+// Parts of a config that only some hosts have.
+const (
+	systemdConfig = `
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    SystemdCgroup = true`
+	shimConfig = `
+    runtime_path = `
+	runcConfig = `
+      BinaryName = `
+)
+
+// render returns the config file for a child. text/template would do more than this, but its
+// calls of methods by name keep the linker from dropping any exported method of the program.
+func (s configFile) render() string {
+	// TOML's basic strings are quoted as Go's, as far as paths go.
+	quote := strconv.Quote
+	optional := func(is bool, text string) string {
+		if is {
+			return text
 		}
+		return ""
 	}
-	var out strings.Builder
-	err := t.Execute(&out, s)
-	return out.String(), err
+	values := map[string]string{
+		"root": quote(s.Root), "state": quote(s.State), "socket": quote(s.Socket), "snapshotter": quote(s.Snapshotter),
+		"sandboxImage": quote(s.SandboxImage), "binDir": quote(s.BinDir), "confDir": quote(s.ConfDir), "hosts": quote(s.Hosts), "cdi": quote(s.CDI),
+		"temp": quote(s.Root + "/tmpmounts"), "opt": quote(s.Root + "/opt"),
+		"restrictOOM": strconv.FormatBool(s.RestrictOOM), "disableAppArmor": strconv.FormatBool(s.DisableAppArmor), "systemd": strconv.FormatBool(s.Systemd),
+		"runc2": optional(s.Systemd, systemdConfig),
+		"shim":  optional(s.Shim != "", shimConfig+quote(s.Shim)),
+		"runc":  optional(s.Runc != "", runcConfig+quote(s.Runc)),
+	}
+	return os.Expand(configs[s.Major >= 2], func(name string) string { return values[name] })
 }
 
 // configFile derives the parameters from the host and the program.

@@ -14,7 +14,7 @@ import (
 
 // A containerd that was killed may leave the file of a namespace with nothing
 // mounted on it, or with one that nobody lives in.
-func TestNamespacesThatNothingLivesInGo(t *testing.T) {
+func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "io.containerd.grpc.v1.cri", "netns")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)

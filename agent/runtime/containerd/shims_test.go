@@ -112,7 +112,7 @@ func TestDiscardEndsShims(t *testing.T) {
 
 // What lies in memory since an earlier boot is removed, but never through a mount, also
 // below a folder whose name the kernel writes with escapes.
-func TestStateThatIsMountedIsNoOldOne(t *testing.T) {
+func TestMountedStateIsKept(t *testing.T) {
 	t.Parallel()
 	l := newLayout(filepath.Join(t.TempDir(), "of a\tpod\n\\"))
 	c := &Child{layout: l, config: Config{Log: zap.NewNop()}}

@@ -41,6 +41,7 @@ type imageService struct {
 	images     cri.ImageServiceClient
 	pause      once
 	pauses     atomic.Pointer[[]string] // names of the images that sandboxes run
+	flusher    flusher
 }
 
 // ListImages is CRI's.
@@ -86,6 +87,7 @@ func (i *imageService) pin(ctx context.Context, list ...*cri.Image) error {
 
 // PullImage is CRI's.
 func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+	defer i.flusher.soon() // a failed pull may have unpacked layers, too
 	resp, err := i.images.PullImage(ctx, &cri.PullImageRequest{
 		Image: &cri.ImageSpec{Image: name}, Auth: auth, SandboxConfig: sandbox,
 	})
@@ -113,6 +115,7 @@ func (i *imageService) ImportImages(ctx context.Context, path string) ([]string,
 }
 
 func (i *imageService) importFrom(ctx context.Context, archive io.Reader) ([]string, error) {
+	defer i.flusher.soon()
 	tar, err := compression.DecompressStream(archive)
 	if err != nil {
 		return nil, err

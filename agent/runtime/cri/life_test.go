@@ -175,7 +175,7 @@ func TestSandboxImage(t *testing.T) {
 	}
 }
 
-func TestNetworkGoesWithTheLastPod(t *testing.T) {
+func TestNetworkIsRemovedWithLastPod(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.importSample()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -123,5 +124,26 @@ func TestBarrier(t *testing.T) {
 	}
 	if _, err := barrier(filepath.Join(inner, "none")); err == nil {
 		t.Error("nobody misses a folder that is not there")
+	}
+}
+
+// Of a sandbox's cached network results, those that end too early are removed, and nothing else.
+func TestDropCutResults(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"monopod-s1-eth0": "", "other-s1-net1": `{"cniVersion":`, "monopod-s1-lo": `{"kind":"x"}`, "monopod-s2-eth0": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := dropCutResults(dir, "s1"); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, "*"))
+	for i := range left {
+		left[i] = filepath.Base(left[i])
+	}
+	if want := []string{"monopod-s1-lo", "monopod-s2-eth0"}; !slices.Equal(left, want) {
+		t.Errorf("left: %q, want %q", left, want)
 	}
 }

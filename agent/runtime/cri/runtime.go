@@ -79,7 +79,8 @@ func New(config Config) (*Runtime, error) {
 	}
 	life, end := context.WithCancel(context.Background())
 	pods := cri.NewRuntimeServiceClient(conn)
-	images := &imageService{configured: config.Snapshotter, client: client, pods: pods, images: cri.NewImageServiceClient(conn)}
+	images := &imageService{configured: config.Snapshotter, client: client, pods: pods, images: cri.NewImageServiceClient(conn),
+		flusher: flusher{dir: config.StateDir, sync: syncFS, log: config.Log, guard: config.Guard}}
 	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end}, nil
 }
 
@@ -99,6 +100,7 @@ func (r *Runtime) Close() error {
 	r.end()
 	err := r.conn.Close()
 	r.streams.Wait()
+	r.flusher.wg.Wait()
 	return err
 }
 

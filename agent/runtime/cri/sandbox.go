@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -26,6 +27,12 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 // StopPodSandbox also stops the containers in it, by force.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := r.pods.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+	if cutOff(err) {
+		if errDrop := dropCutResults(networkResults, id); errDrop != nil {
+			return errors.Join(err, errDrop)
+		}
+		_, err = r.pods.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+	}
 	return present(err)
 }
 

@@ -39,8 +39,8 @@ func (n *node) stray(id string, started bool) (pid int) {
 	return int(task.Pid())
 }
 
-// What CRI does not know to run keeps its container from being started, and is told
-// so; it ends with its container, which is then made and started anew, or with the
+// A task that CRI does not know keeps its container from being started, which the error
+// says; it ends with its container, which is then made and started anew, or with the
 // pod.
 func TestStrayTasksEnd(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestStrayTasksEnd(t *testing.T) {
 			}
 			id, pid := spoil()
 			s, err := n.runtime.ContainerStatus(ctx, id)
-			if err != nil || s.State != api.ContainerState_CONTAINER_EXITED || s.StartedAt != 0 || s.Reason != "StartError" || !cutoff.Told(s.Message) {
+			if err != nil || s.State != api.ContainerState_CONTAINER_EXITED || s.StartedAt != 0 || s.Reason != "StartError" || !cutoff.Recorded(s.Message) {
 				t.Errorf("status: %v %v", s, err)
 			}
 			if err := n.runtime.RemoveContainer(ctx, id); err != nil {

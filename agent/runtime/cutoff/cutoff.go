@@ -47,9 +47,11 @@ func Pending(err error) bool {
 // pipes of the container's output.
 var ended = [...]string{"context canceled", "transport is closing", "ttrpc: closed", "start failed: : signal: killed", "failed to start io pipe copy: "}
 
-// Told reports whether a runtime's message about a failed container start is not
+// Recorded reports whether a runtime's message about a failed container start is not
 // about the container itself.
-func Told(message string) bool { return contains(message, exists[:]) || contains(message, ended[:]) }
+func Recorded(message string) bool {
+	return contains(message, exists[:]) || contains(message, ended[:])
+}
 
 func contains(text string, any []string) bool {
 	for _, part := range any {

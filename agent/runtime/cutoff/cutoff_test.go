@@ -39,7 +39,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestTold(t *testing.T) {
+func TestRecorded(t *testing.T) {
 	t.Parallel()
 	for message, want := range map[string]bool{
 		"": false,
@@ -50,7 +50,7 @@ func TestTold(t *testing.T) {
 		"failed to create containerd task: failed to create shim task: failed to start io pipe copy: unable to copy pipes: open io/4dd9c1e2-stdout: no such file or directory": true,
 		"failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: signal: killed":                                          false,
 	} {
-		if got := cutoff.Told(message); got != want {
+		if got := cutoff.Recorded(message); got != want {
 			t.Errorf("%q: %v", message, got)
 		}
 	}

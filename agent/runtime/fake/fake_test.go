@@ -127,7 +127,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-func TestStopIsCutShort(t *testing.T) {
+func TestStopGraceIsShortened(t *testing.T) {
 	bubble(t, fake.Config{}, func(t *testing.T, r *fake.Runtime) {
 		s := newSandbox(t, r, "web")
 		id := s.run("web", "-ignore-term")

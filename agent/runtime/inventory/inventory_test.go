@@ -143,7 +143,7 @@ func TestReconcile(t *testing.T) {
 	}
 	inventory.Reconcile(&next, &known)
 	if a := next.Containers[0]; a.State != status.Exited || a.ExitCode != 3 || a.Message != "why" {
-		t.Errorf("the end that an event told is forgotten: %+v", a)
+		t.Errorf("the end in an event is forgotten: %+v", a)
 	}
 	if b := next.Containers[1]; b.State != status.Exited || !b.OOM || b.Resources == nil {
 		t.Errorf("what was known is forgotten: %+v", b)

@@ -115,7 +115,7 @@ func staticPod(uid types.UID) *corev1.Pod {
 	}
 }
 
-func TestMirrorIsMadeOnceThereIsANode(t *testing.T) {
+func TestMirrorIsCreatedOnceNodeExists(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := staticPod("1")
 		w.runs["1"] = true
@@ -133,7 +133,7 @@ func TestMirrorIsMadeOnceThereIsANode(t *testing.T) {
 	})
 }
 
-func TestMirrorGoesWhenItsPodHasEnded(t *testing.T) {
+func TestMirrorIsDeletedAfterItsPod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.node()
 		p := staticPod("1")
@@ -157,7 +157,7 @@ func TestMirrorGoesWhenItsPodHasEnded(t *testing.T) {
 	})
 }
 
-func TestMirrorOfNobodyGoes(t *testing.T) {
+func TestMirrorWithoutPodIsDeleted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.node()
 		forged := staticPod("x")

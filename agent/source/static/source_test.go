@@ -40,14 +40,14 @@ func TestFolderUnreadableAtTheStart(t *testing.T) {
 		}()
 		select {
 		case pods := <-s.Updates():
-			t.Errorf("told of %v", pods)
+			t.Errorf("reported %v", pods)
 		case <-time.After(time.Minute):
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 		if pods := <-s.Updates(); len(pods) != 0 {
-			t.Errorf("told of %v", pods)
+			t.Errorf("reported %v", pods)
 		}
 		cancel()
 		<-done

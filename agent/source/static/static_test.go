@@ -110,7 +110,7 @@ func TestOneFile(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if got := f.read(); strings.Contains(got, ": ") {
-				t.Errorf("told again: %q", got)
+				t.Errorf("reported again: %q", got)
 			}
 		})
 	}
@@ -258,7 +258,7 @@ func TestNotify(t *testing.T) {
 			select {
 			case <-changed:
 			case <-time.After(harness.Bound):
-				t.Error("nothing was told")
+				t.Error("nothing was reported")
 			}
 		})
 	}

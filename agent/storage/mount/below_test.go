@@ -11,7 +11,7 @@ import (
 
 // The kernel writes some characters of a path in octal. What looks for mounts finds
 // them, and with them what must not be removed, whatever the data folder is called.
-func TestMountsBelowAFolderOfAnyName(t *testing.T) {
+func TestMountsBelowFolderWithSpecialName(t *testing.T) {
 	t.Parallel()
 	for name, folder := range map[string]string{
 		"space": "a b", "tab": "a\tb", "newline": "a\nb", "backslash": `a\b`, "octal": `a\040b`,
@@ -50,7 +50,7 @@ func TestMountsBelowAFolderOfAnyName(t *testing.T) {
 	}
 }
 
-func TestNothingIsMountedBelowAFolderThatIsNotThere(t *testing.T) {
+func TestMissingFolderHasNoMounts(t *testing.T) {
 	t.Parallel()
 	if got, err := mount.Below(filepath.Join(t.TempDir(), "not", "there")); err != nil || len(got) != 0 {
 		t.Errorf("%q, %v", got, err)

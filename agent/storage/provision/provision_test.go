@@ -160,7 +160,7 @@ func (n *node) will(change func()) {
 	change()
 }
 
-func (n *node) told(reason string) bool {
+func (n *node) hasEvent(reason string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Contains(n.events, reason)
@@ -261,7 +261,7 @@ func fill(t *testing.T, dir string) (outside string) {
 	return outside
 }
 
-func TestMakesAFolderAndRemovesItAfterItsClaim(t *testing.T) {
+func TestFolderIsCreatedAndRemovedWithClaim(t *testing.T) {
 	within(t, func(t *testing.T, n *node) {
 		n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim())
 		v, dir := n.claimed()
@@ -310,7 +310,7 @@ func TestRetainKeepsTheData(t *testing.T) {
 	})
 }
 
-func TestADeletedVolumeWaitsForItsContent(t *testing.T) {
+func TestDeletedVolumeWaitsForRemovalOfContent(t *testing.T) {
 	within(t, func(t *testing.T, n *node) {
 		n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim())
 		v, dir := n.claimed()
@@ -321,8 +321,8 @@ func TestADeletedVolumeWaitsForItsContent(t *testing.T) {
 		}
 		n.unprotect(v)
 		n.phase(v, corev1.VolumeReleased)
-		if !n.there(v) || !n.told("VolumeFailedDelete") {
-			t.Fatalf("the object went before its content, or nobody was told: %v", n.events)
+		if !n.there(v) || !n.hasEvent("VolumeFailedDelete") {
+			t.Fatalf("the object went before its content, or without an event: %v", n.events)
 		}
 		n.will(func() { n.broken, n.busy = nil, true })
 		time.Sleep(time.Minute)
@@ -339,7 +339,7 @@ func TestADeletedVolumeWaitsForItsContent(t *testing.T) {
 	})
 }
 
-func TestLeavesAloneWhatIsNotItsOwn(t *testing.T) {
+func TestForeignVolumesAreKept(t *testing.T) {
 	within(t, func(t *testing.T, n *node) {
 		n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim())
 		v, dir := n.claimed()
@@ -368,7 +368,7 @@ func TestLeavesAloneWhatIsNotItsOwn(t *testing.T) {
 	})
 }
 
-func TestDoesNotFollowALinkInAFoldersPlace(t *testing.T) {
+func TestLinkInsteadOfFolderIsNotFollowed(t *testing.T) {
 	within(t, func(t *testing.T, n *node) {
 		n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim())
 		v, dir := n.claimed()
@@ -380,8 +380,8 @@ func TestDoesNotFollowALinkInAFoldersPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.phase(v, corev1.VolumeReleased)
-		if !exists(outside+"/file") || !n.told("VolumeFailedDelete") {
-			t.Error("followed a link, or told nobody")
+		if !exists(outside+"/file") || !n.hasEvent("VolumeFailedDelete") {
+			t.Error("followed a link, or no event")
 		}
 	})
 }
@@ -408,7 +408,7 @@ func TestRefusals(t *testing.T) {
 				class, c := newClass(corev1.PersistentVolumeReclaimDelete), newClaim()
 				change(class, c)
 				n.create(class, c)
-				if v, dir := n.claimed(); v != nil || exists(dir) || !n.told("ProvisioningFailed") {
+				if v, dir := n.claimed(); v != nil || exists(dir) || !n.hasEvent("ProvisioningFailed") {
 					t.Errorf("volume %v, folder %v, events %v", v != nil, exists(dir), n.events)
 				}
 			})
@@ -416,7 +416,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestMakesNoneForAnotherNodeOrProvisioner(t *testing.T) {
+func TestOtherNodesAndProvisionersAreIgnored(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*corev1.PersistentVolumeClaim){
 		"node":        func(c *corev1.PersistentVolumeClaim) { c.Annotations[claim.SelectedNode] = "m" },
@@ -435,7 +435,7 @@ func TestMakesNoneForAnotherNodeOrProvisioner(t *testing.T) {
 	}
 }
 
-func TestGrows(t *testing.T) {
+func TestVolumeExpands(t *testing.T) {
 	within(t, func(t *testing.T, n *node) {
 		n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim())
 		v, _ := n.claimed()

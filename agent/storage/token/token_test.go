@@ -101,7 +101,7 @@ func TestTokenIsReplacedInTime(t *testing.T) {
 }
 
 // A token that cannot be replaced serves until it expires, and not longer.
-func TestTokenOfAnAPIThatIsAway(t *testing.T) {
+func TestTokenWhileAPIIsUnavailable(t *testing.T) {
 	t.Parallel()
 	clk := clocktesting.NewFakeClock(time.Now())
 	api := &issuer{}

@@ -50,7 +50,7 @@ func found(t *testing.T, pv *corev1.PersistentVolume) *volume.Set {
 	}}
 }
 
-func TestWhereAClaimLies(t *testing.T) {
+func TestPathOfClaim(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
@@ -93,7 +93,7 @@ func TestWhereAClaimLies(t *testing.T) {
 	}
 }
 
-func TestTheGroupOfAClaimIsChangedOncePerPod(t *testing.T) {
+func TestGroupOfClaimIsChangedOncePerPod(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("left out: giving files to a group needs root")
@@ -122,7 +122,7 @@ func TestTheGroupOfAClaimIsChangedOncePerPod(t *testing.T) {
 	}
 }
 
-func TestUnmountLeavesTheDataOfAClaim(t *testing.T) {
+func TestUnmountKeepsDataOfClaim(t *testing.T) {
 	t.Parallel()
 	dir, _ := tree(t)
 	set := found(t, onDisk(localAt(dir), corev1.PersistentVolumeFilesystem))

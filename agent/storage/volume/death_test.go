@@ -86,7 +86,7 @@ func life(t *testing.T, set *volume.Set) error {
 
 // Wherever an agent is killed, the next one makes the pod's volumes complete and
 // leaves nothing mounted at its end, and one that knows nothing of the pod neither.
-func TestDeathAtEachStep(t *testing.T) {
+func TestCrashAfterEachStep(t *testing.T) {
 	t.Parallel()
 	needsMounts(t)
 	src := &source{secret: &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}}}

@@ -73,7 +73,7 @@ func TestEmptyDirMode(t *testing.T) {
 }
 
 // An agent that dies while it makes an emptyDir leaves none that looks complete.
-func TestEmptyDirCutShort(t *testing.T) {
+func TestEmptyDirAfterInterruptedSetup(t *testing.T) {
 	t.Parallel()
 	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}
 	mustDir(t, filepath.Join(set.Dir, "volumes/kubernetes.io~empty-dir/.new-v"))

@@ -15,7 +15,7 @@ import (
 )
 
 // An agent that dies at any step of an update leaves what the next one finishes.
-func TestUpdateCutShort(t *testing.T) {
+func TestUpdateAfterInterruption(t *testing.T) {
 	t.Parallel()
 	old := volume.Files{"a": {Data: []byte("1"), Mode: 0o644}, "gone": {Data: []byte("1"), Mode: 0o644}}
 	next := volume.Files{"a": {Data: []byte("2"), Mode: 0o644}, "new/x": {Data: []byte("2"), Mode: 0o644}}

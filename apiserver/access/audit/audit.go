@@ -50,10 +50,11 @@ type Caller struct {
 // Record is the audit record of one request. All methods of a nil Record do nothing. Only the request's
 // goroutine may use it.
 type Record struct {
-	log      *Log
-	decision Decision
-	event    event
-	failed   metav1.Status
+	log       *Log
+	decision  Decision
+	event     event
+	failed    metav1.Status
+	annotated int // bytes of annotations
 }
 
 // Begin returns the record of a request; nil if the policy does not record it.
@@ -103,6 +104,24 @@ func (r *Record) Decided(allowed bool, reason string) {
 		decision = "allow"
 	}
 	r.event.Annotations = map[string]string{"authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": reason}
+}
+
+// maxAnnotations bounds what admission adds to one event, in bytes: webhooks write some of it.
+const maxAnnotations = 64 << 10
+
+// Annotate records what admission has to say about the request. An annotation that is already there stays: a write
+// may run again.
+func (r *Record) Annotate(key, value string) {
+	if r == nil || r.event.Annotations[key] != "" {
+		return
+	}
+	if r.annotated += len(key) + len(value); r.annotated > maxAnnotations {
+		return
+	}
+	if r.event.Annotations == nil {
+		r.event.Annotations = map[string]string{}
+	}
+	r.event.Annotations[key] = value
 }
 
 // Started writes the stage ResponseStarted of a watch or stream.

@@ -40,7 +40,7 @@ func TestPolicyErrorsNameTheField(t *testing.T) {
 	}
 }
 
-func TestTheFirstRuleThatFitsDecides(t *testing.T) {
+func TestFirstMatchingRuleDecides(t *testing.T) {
 	t.Parallel()
 	p, err := audit.ParsePolicy([]byte(head + `
 rules:
@@ -84,7 +84,7 @@ rules:
 	}
 }
 
-func TestStagesAndManagedFieldsMayBeLeftOut(t *testing.T) {
+func TestStagesAndManagedFieldsAreOmittable(t *testing.T) {
 	t.Parallel()
 	p, err := audit.ParsePolicy([]byte(head + "omitStages: [RequestReceived]\nomitManagedFields: true\nrules: [{level: RequestResponse}]"))
 	if err != nil {

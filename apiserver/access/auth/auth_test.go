@@ -70,7 +70,7 @@ func TestCertificates(t *testing.T) {
 }
 
 // Requests on one connection share its certificate, so nothing may write to it.
-func TestCertificatesAreNotWrittenTo(t *testing.T) {
+func TestCertificatesAreReadOnly(t *testing.T) {
 	t.Parallel()
 	groups := append(make([]string, 0, 2), "a")
 	r := &http.Request{TLS: &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{

@@ -49,7 +49,7 @@ func New(dataDir string) *cobra.Command {
 	root.PersistentFlags().StringVar(&c.dir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
 	rotate := &cobra.Command{
 		Use: "rotate", Args: cobra.NoArgs, RunE: c.rotate,
-		Short: "Replace certificates and tokens, also while monopod runs; the old ones become invalid",
+		Short: "Replace certificates and tokens, even while monopod runs; the old ones become invalid",
 		Long: "rotate replaces the certificates of the server and the admin and the tokens in pki/, and updates\n" +
 			"admin.kubeconfig. Service account tokens stay valid.",
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,10 +28,14 @@ func (c *credentials) due(now time.Time) bool {
 	return auth.Due(c.serving.Leaf, now) || auth.Due(c.admin.Leaf, now)
 }
 
-// certificate returns the server's certificate for a handshake. It first renews one that is due, so that HTTPS
+// certificate returns the server's certificate for a handshake: the given one if it contains the name or address that
+// the client connected to, otherwise one of its own. It first renews one that is due, so that HTTPS
 // works as soon as a wrong clock is corrected, and adds the address that the client connected to, so that a new
 // address of the machine works from its first connection on.
 func (a *Entry) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if a.given.covers(hello) {
+		return a.given.serving, nil
+	}
 	if a.current.Load().due(a.cfg.Clock.Now()) {
 		_ = a.renew() // Run logs the error and tries again; the old certificate may still work
 	}
@@ -82,7 +87,7 @@ func (a *Entry) renew() error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := auth.Kubeconfig("https://"+a.Reachable(), a.CA, admin, token)
+	kubeconfig, err := auth.Kubeconfig("https://"+a.Reachable(), slices.Concat(a.CA, a.given.pem), admin, token)
 	if err != nil {
 		return err
 	}

@@ -42,14 +42,14 @@ func opened(t *testing.T, dir string, clock *clocktesting.FakeClock) *Entry {
 	return a
 }
 
-// told is the content of the kubeconfig.
-type told struct {
+// identity is the content of the kubeconfig.
+type identity struct {
 	token string
 	pair  tls.Certificate
 	roots *x509.CertPool
 }
 
-func readKubeconfig(t *testing.T, dir string) (k told) {
+func readKubeconfig(t *testing.T, dir string) (k identity) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "admin.kubeconfig"))
 	if err != nil {
@@ -83,7 +83,7 @@ func readKubeconfig(t *testing.T, dir string) (k told) {
 }
 
 // shake does a handshake with the credentials of a kubeconfig, and returns the user by certificate and by token.
-func shake(t *testing.T, a *Entry, k told) (byCertificate, byToken string, err error) {
+func shake(t *testing.T, a *Entry, k identity) (byCertificate, byToken string, err error) {
 	t.Helper()
 	near, far := net.Pipe()
 	server := tls.Server(near, a.tlsConfig())

@@ -33,6 +33,7 @@ type Config struct {
 	Kubelet string   // host:port of the kubelet's HTTPS API; empty: disabled
 	Node    string   // the node name of the holder of pki/node.token
 	Names   []string // additional names for the server's certificate
+	Serving Serving  // the files of HTTPS; its SANs are part of Names
 	Clock   clock.WithTicker
 }
 
@@ -50,6 +51,7 @@ type Entry struct {
 	kubelet   net.Listener // nil: none
 	pods      forPods
 	authority *auth.Authority
+	given     given
 
 	renewing sync.Mutex // one at a time; guards Problems and dialled
 	dialled  []string   // names and addresses that clients connected to, newest first
@@ -73,7 +75,10 @@ func Open(cfg Config) (*Entry, error) {
 		}
 		a.Kubelet = a.kubelet.Addr().String()
 	}
-	if a.authority, err = auth.OpenAuthority(a.pki()); err == nil {
+	if a.given, err = cfg.Serving.read(); err == nil {
+		a.authority, err = auth.OpenAuthority(a.pki())
+	}
+	if err == nil {
 		a.CA = a.authority.PEM
 		err = a.renew()
 	}
@@ -110,7 +115,7 @@ func (a *Entry) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: a.certificate, Time: a.cfg.Clock.Now,
-		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.authority.Pool(),
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: a.given.clients(a.authority.Pool()),
 	}
 }
 
@@ -123,21 +128,25 @@ func (a *Entry) Advertised() (netip.AddrPort, error) {
 		return at, err
 	}
 	pods, _ := a.pods.get()
-	if at.Addr().IsLoopback() && pods.IsValid() {
+	if pods.IsValid() && !isReached(at.Addr(), pods.Addr()) {
 		return pods, nil
 	}
 	if !at.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), nil
 	}
-	found, err := utilnet.ResolveBindAddress(net.IPv4zero)
+	preferred := net.IPv4zero
+	if pods.Addr().Is6() {
+		preferred = net.IPv6zero
+	}
+	found, err := utilnet.ResolveBindAddress(preferred)
 	host, ok := netip.AddrFromSlice(found)
-	if (err != nil || !ok) && pods.IsValid() {
+	if host = host.Unmap(); pods.IsValid() && (err != nil || !ok || host.Is4() != pods.Addr().Is4()) {
 		return pods, nil
 	}
 	if err != nil || !ok {
 		host = netip.IPv6Loopback()
 	}
-	return netip.AddrPortFrom(host.Unmap(), at.Port()), nil
+	return netip.AddrPortFrom(host, at.Port()), nil
 }
 
 // Reachable is an address for clients on this machine.

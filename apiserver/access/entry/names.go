@@ -2,6 +2,7 @@ package entry
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -23,16 +24,24 @@ const (
 
 // Serving is the configuration of HTTPS.
 type Serving struct {
-	SANs []string
+	SANs              []string
+	CertFile, KeyFile string // a certificate for some of the server's names; empty: none
+	ClientCAFile      string // authorities of more client certificates; empty: none
 }
 
-// Flags adds --tls-san.
+// Flags adds the flags; all but --tls-san are kube-apiserver's.
 func (s *Serving) Flags(f *pflag.FlagSet) {
+	f.StringVar(&s.CertFile, "tls-cert-file", "", "File with an x509 certificate for HTTPS, and its intermediates. It is used for the names and addresses that it contains, Monopod's own certificate for all others. Read at the start.")
+	f.StringVar(&s.KeyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")
+	f.StringVar(&s.ClientCAFile, "client-ca-file", "", "File with certificate authorities that sign client certificates, in addition to Monopod's own. The common name is the user, the organizations are the groups.")
 	f.StringSliceVar(&s.SANs, "tls-san", nil, "Comma-separated list of additional host names and IP addresses for the serving certificate, for instance those of a load balancer or a DNS name.")
 }
 
-// Check returns an error for the first value that is not valid in a certificate.
+// Check returns an error for the first value that is not valid.
 func (s *Serving) Check() error {
+	if (s.CertFile == "") != (s.KeyFile == "") {
+		return errors.New("--tls-cert-file and --tls-private-key-file: set both or neither")
+	}
 	if len(s.SANs) > maxExtraSANs {
 		return fmt.Errorf("--tls-san: at most %d names and addresses, got %d", maxExtraSANs, len(s.SANs))
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Pods can verify the server by the address and the names of its Service.
-func TestCertificateHoldsForTheService(t *testing.T) {
+func TestCertificateIsValidForService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {

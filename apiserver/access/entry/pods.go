@@ -45,13 +45,13 @@ func (p *forPods) get() (at netip.AddrPort, moved <-chan struct{}) {
 	return p.at, p.moved
 }
 
-// ListenForPods serves the clients in a network of pods at an address of this machine, until ctx ends, if the server
-// listens on loopback. From then on it is the Advertised address, also while the process stops: the next one has it
+// ListenForPods serves the clients whose addresses are of pods at an address of this machine, until ctx ends, if the server
+// listens on loopback, or with another IP family. From then on it is the Advertised address, also while the process stops: the next one has it
 // again. The port is that of Listen, or any other if it is taken. For a server on all addresses, it is the Advertised
 // one while the machine has no route.
-func (a *Entry) ListenForPods(ctx context.Context, at netip.Addr, pods netip.Prefix) error {
+func (a *Entry) ListenForPods(ctx context.Context, at netip.Addr, pods func(netip.Addr) bool) error {
 	main := a.Listens()
-	if !main.Addr().IsLoopback() {
+	if isReached(main.Addr(), at) {
 		if main.Addr().IsUnspecified() {
 			a.pods.set(netip.AddrPortFrom(at, main.Port()))
 		}
@@ -77,11 +77,19 @@ func (a *Entry) ListenForPods(ctx context.Context, at netip.Addr, pods netip.Pre
 	return err
 }
 
+// isReached reports whether clients in the network of an address of this machine reach a listener: :: also takes IPv4.
+func isReached(listens, from netip.Addr) bool {
+	if listens.IsUnspecified() && listens.Is6() {
+		return true
+	}
+	return !listens.IsLoopback() && listens.Unmap().Is4() == from.Is4()
+}
+
 // podListener accepts connections only from pods and from this machine: other machines may route packets for the
 // pods' network here.
 type podListener struct {
 	net.Listener
-	pods netip.Prefix
+	pods func(netip.Addr) bool
 }
 
 // Accept implements net.Listener.
@@ -91,7 +99,7 @@ func (l podListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && (l.pods.Contains(from.Addr().Unmap()) || isOwn(from.Addr().Unmap())) {
+		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && (l.pods(from.Addr().Unmap()) || isOwn(from.Addr().Unmap())) {
 			return c, nil
 		}
 		c.Close()
@@ -112,15 +120,16 @@ func isOwn(ip netip.Addr) bool {
 // Moved sends when ListenForPods has changed the Advertised address, until ctx ends.
 func (a *Entry) Moved(ctx context.Context) <-chan struct{} {
 	changes := make(chan struct{}, 1)
+	_, moved := a.pods.get() // here, so that no change after the call is missed
 	guard.Spawn(func() error {
 		defer close(changes)
 		for {
-			_, moved := a.pods.get()
 			select {
 			case <-moved:
 			case <-ctx.Done():
 				return nil
 			}
+			_, moved = a.pods.get()
 			select {
 			case changes <- struct{}{}:
 			default:

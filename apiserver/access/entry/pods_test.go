@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,7 +35,7 @@ func TestPodsReachAServerOnLoopback(t *testing.T) {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	moved := a.Moved(ctx)
 	go func() {
-		ended <- a.ListenForPods(ctx, netip.MustParseAddr("127.0.0.2"), netip.MustParsePrefix("10.88.0.0/24"))
+		ended <- a.ListenForPods(ctx, netip.MustParseAddr("127.0.0.2"), netip.MustParsePrefix("10.88.0.0/24").Contains)
 	}()
 	go func() { ended <- a.Serve(ctx, hello, hello, zap.NewNop()) }()
 	select {
@@ -65,4 +66,22 @@ func TestPodsReachAServerOnLoopback(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A change right after the call of Moved is reported.
+func TestMovedMissesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 {
+			a := &Entry{pods: forPods{moved: make(chan struct{})}}
+			ctx, cancel := context.WithCancel(t.Context())
+			moved := a.Moved(ctx)
+			a.pods.set(netip.MustParseAddrPort("127.0.0.2:6443"))
+			synctest.Wait()
+			if len(moved) != 1 {
+				t.Fatal("not reported")
+			}
+			cancel()
+			synctest.Wait()
+		}
+	})
 }

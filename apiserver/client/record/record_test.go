@@ -57,8 +57,8 @@ func (s *shelf) Update(_ context.Context, ref client.Ref, change client.Change) 
 	return next, err
 }
 
-// told returns all events as "reason message xcount", in no order.
-func (s *shelf) told() map[string]int32 {
+// counts returns all events as "reason message xcount", in no order.
+func (s *shelf) counts() map[string]int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]int32{}
@@ -113,33 +113,33 @@ func TestRepetitionsAreCounted(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if got := s.told(); len(s.all) != 1 || got["Same again"] != 5 {
-			t.Errorf("told %v in %d events", got, len(s.all))
+		if got := s.counts(); len(s.all) != 1 || got["Same again"] != 5 {
+			t.Errorf("got %v in %d events", got, len(s.all))
 		}
 		clear(s.all) // expired
 		r.Eventf(testPod("9"), corev1.EventTypeNormal, "Same", "again")
 		synctest.Wait()
-		if got := s.told(); got["Same again"] != 1 {
+		if got := s.counts(); got["Same again"] != 1 {
 			t.Errorf("after it expired: %v", got)
 		}
 	})
 }
 
-func TestSimilarOnesAreFolded(t *testing.T) {
+func TestSimilarEventsAreAggregated(t *testing.T) {
 	within(t, func(t *testing.T, s *shelf, r *Recorder) {
 		for i := range 15 {
 			r.Eventf(testPod("1"), corev1.EventTypeNormal, "Many", "number %d", i)
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		got := s.told()
+		got := s.counts()
 		if len(s.all) != 10 || got["Many (combined from similar events): number 14"] != 6 {
-			t.Errorf("told %v in %d events", got, len(s.all))
+			t.Errorf("got %v in %d events", got, len(s.all))
 		}
 	})
 }
 
-func TestTooManyAboutOneObjectAreDropped(t *testing.T) {
+func TestEventsPerObjectAreLimited(t *testing.T) {
 	within(t, func(t *testing.T, s *shelf, r *Recorder) {
 		for i := range 100 {
 			r.Eventf(testPod("1"), corev1.EventTypeNormal, fmt.Sprint("Reason", i), "x")
@@ -151,7 +151,7 @@ func TestTooManyAboutOneObjectAreDropped(t *testing.T) {
 		time.Sleep(spamRefill)
 		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Later", "x")
 		synctest.Wait()
-		if s.told()["Later x"] != 1 {
+		if s.counts()["Later x"] != 1 {
 			t.Error("silenced for ever")
 		}
 	})
@@ -193,7 +193,7 @@ func dropped(r *Recorder, why string) float64 {
 func TestRefusedEventsAreCounted(t *testing.T) {
 	within(t, func(t *testing.T, s *shelf, r *Recorder) {
 		s.refuses = true
-		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Told", "x")
+		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Reason", "x")
 		synctest.Wait()
 		if dropped(r, refused) != 1 {
 			t.Error("not counted")

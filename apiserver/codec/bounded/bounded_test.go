@@ -90,7 +90,7 @@ type deep struct {
 	Inner *deep `protobuf:"bytes,1,opt,name=inner" json:"inner"`
 }
 
-func TestProtobufThatHoldsItselfIsBounded(t *testing.T) {
+func TestRecursiveProtobufIsBounded(t *testing.T) {
 	t.Parallel()
 	data := ""
 	for range 300 {

@@ -39,6 +39,11 @@ var Supported = []string{
 // served are the patch types that the server accepts.
 func served() []string { return append(slices.Clone(Supported), string(types.ApplyYAMLPatchType)) }
 
+// Untyped are the patch types for objects without a Go type: a strategic merge needs its tags.
+func Untyped() []string {
+	return slices.DeleteFunc(served(), func(typ string) bool { return typ == string(types.StrategicMergePatchType) })
+}
+
 // Apply applies data, a patch of type typ, to current, an object as JSON. typed is an object of the Go type
 // whose tags a strategic merge uses. It returns API errors: 415 for an unknown type, 400 for an invalid patch,
 // 422 for one that does not match the object.
@@ -58,13 +63,14 @@ func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, er
 	case types.StrategicMergePatchType:
 		return applyStrategic(current, data, typed)
 	}
-	return nil, errUnsupported(typ)
+	return nil, ErrUnsupported(typ, served()...)
 }
 
-func errUnsupported(typ types.PatchType) error {
+// ErrUnsupported is the 415 error for a patch of a type that is not accepted.
+func ErrUnsupported(typ types.PatchType, accepted ...string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ, strings.Join(served(), ", ")),
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ, strings.Join(accepted, ", ")),
 	}}
 }
 
@@ -90,7 +96,7 @@ func Doubled(typ types.PatchType, data []byte) ([]error, error) {
 	var into any = &map[string]any{}
 	switch {
 	case !slices.Contains(Supported, string(typ)):
-		return nil, errUnsupported(typ)
+		return nil, ErrUnsupported(typ, served()...)
 	case typ == types.JSONPatchType:
 		into = &[]operation{}
 	}

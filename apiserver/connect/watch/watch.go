@@ -26,7 +26,7 @@ const bookmarkEvery = time.Minute
 
 // Serve streams changes until the client leaves, the watch times out, or it falls behind.
 func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resource, opts request.ListOptions) error {
-	f, err := codec.NegotiateStream(r)
+	f, err := codec.NegotiateStream(r, res)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *Watcher) watchTime(opts request.ListOptions) time.Duration {
 type watchStart struct {
 	initial []*store.Entry // sent before the changes
 	rev     int64          // changes start after it
-	changes <-chan *store.Event
+	changes *store.Changes
 	sel     store.Selector
 	// refused is an error that the watch sends at once as its only event.
 	refused *metav1.Status
@@ -120,19 +120,22 @@ func (o overHTTP) write(frames []byte) error {
 func (o overHTTP) flush() error { return o.control.Flush() }
 
 const (
-	// pending is how much a watch buffers before it writes while more events wait, and kept how large a buffer a
-	// quiet watch keeps, in bytes.
-	pending = 32 << 10
-	kept    = 2 << 10
+	// pending is how much a watch buffers before it writes while more events wait, and maxBuffer how large a buffer
+	// other watches use again, in bytes.
+	pending   = 32 << 10
+	maxBuffer = 4 * pending
 )
 
 // watchStream writes the events of one watch.
 type watchStream struct {
 	out pipe
 	enc *encoder
-	rev int64  // everything up to this revision is sent
-	buf []byte // frames not yet written
-	err error  // the client has left
+	rev int64 // everything up to this revision is sent
+	// Frames that are not written yet: those in buf, then held, which other watches share. An event alone is written
+	// without a copy.
+	buf  []byte
+	held []byte
+	err  error // the client has left
 }
 
 func (st *watchStream) run(ctx context.Context, start watchStart, opts request.ListOptions, s *Watcher) {
@@ -151,8 +154,8 @@ func (st *watchStream) run(ctx context.Context, start watchStart, opts request.L
 	st.follow(ctx, start.changes, start.sel, opts.AllowWatchBookmarks, s)
 }
 
-// follow sends changes until ctx ends or the channel is closed.
-func (st *watchStream) follow(ctx context.Context, changes <-chan *store.Event, sel store.Selector, bookmarks bool, s *Watcher) {
+// follow sends changes until ctx ends or there are no more.
+func (st *watchStream) follow(ctx context.Context, changes *store.Changes, sel store.Selector, bookmarks bool, s *Watcher) {
 	var tick <-chan time.Time
 	if bookmarks {
 		t := s.Clock.NewTicker(bookmarkEvery)
@@ -160,32 +163,34 @@ func (st *watchStream) follow(ctx context.Context, changes <-chan *store.Event, 
 		tick = t.C()
 	}
 	for st.err == nil {
-		select {
-		case ev, ok := <-changes:
-			if !ok {
-				st.flush()
-				return
-			}
-			st.event(ev, sel)
+		wake, open := st.read(changes, sel)
+		if wake == nil && open && ctx.Err() == nil {
 			continue
-		default: // nothing waits: send the buffer
-			if st.flush(); st.err != nil {
-				return
-			}
+		}
+		if st.flush(); st.err != nil || !open {
+			return
 		}
 		select {
-		case ev, ok := <-changes:
-			if !ok {
-				return
-			}
-			st.event(ev, sel)
+		case <-wake:
 		case <-tick:
 			st.bookmark(nil)
+		case <-changes.Closed():
+			return
 		case <-ctx.Done():
 			st.last(ctx, bookmarks)
 			return
 		}
 	}
+}
+
+// read takes the changes that are there. Its buffer is on the stack, so that a quiet watch keeps none.
+func (st *watchStream) read(changes *store.Changes, sel store.Selector) (wake <-chan struct{}, open bool) {
+	var buf [32]*store.Event
+	events, wake, open := changes.Read(buf[:0])
+	for _, ev := range events {
+		st.event(ev, sel)
+	}
+	return wake, open
 }
 
 // last sends a final bookmark before a timeout, so that the client's next watch continues from there.
@@ -228,10 +233,12 @@ func (st *watchStream) bookmark(annotations map[string]string) {
 }
 
 func (st *watchStream) add(typ watch.EventType, object []byte, err error) {
+	var frame []byte
 	if err == nil {
+		st.spill()
 		st.buf = st.enc.frame(st.buf, typ, object)
 	}
-	st.write(nil, err)
+	st.write(frame, err)
 }
 
 // write buffers frames until there are enough.
@@ -240,24 +247,42 @@ func (st *watchStream) write(frame []byte, err error) {
 	if st.err != nil {
 		return
 	}
-	st.buf = append(st.buf, frame...)
-	if len(st.buf) >= pending || st.enc.bare {
-		st.err = st.out.write(st.buf)
-		st.buf = st.buf[:0]
+	if st.held != nil {
+		st.spill()
+	}
+	st.held = frame
+	if len(st.buf)+len(st.held) >= pending || st.enc.bare {
+		st.drain()
 	}
 }
 
-// flush sends the buffer. A quiet watch keeps no large buffer.
+// spill makes room for another frame.
+func (st *watchStream) spill() {
+	if st.buf == nil {
+		st.buf = st.enc.s.buffer()
+	}
+	st.buf, st.held = append(st.buf, st.held...), nil
+}
+
+// drain writes the frames.
+func (st *watchStream) drain() {
+	for _, frames := range [][]byte{st.buf, st.held} {
+		if len(frames) > 0 && st.err == nil {
+			st.err = st.out.write(frames)
+		}
+	}
+	st.buf, st.held = st.buf[:0], nil
+}
+
+// flush sends the frames to the client. A quiet watch keeps no buffer.
 func (st *watchStream) flush() {
 	if st.err != nil {
 		return
 	}
-	if len(st.buf) > 0 {
-		st.err = st.out.write(st.buf)
+	st.drain()
+	if st.err == nil { // HTTP/2 may still read from a buffer after a failed write
+		st.enc.s.release(st.buf)
 	}
-	st.buf = st.buf[:0]
-	if cap(st.buf) > kept {
-		st.buf = nil
-	}
+	st.buf = nil
 	st.err = errors.Join(st.err, st.out.flush())
 }

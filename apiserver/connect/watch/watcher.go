@@ -3,6 +3,7 @@ package watch
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -16,7 +17,7 @@ type API interface {
 	// Entries returns everything that is selected, and the revision of the list.
 	Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error)
 	// Changes returns all changes after the revision, and the store's selector.
-	Changes(ctx context.Context, sel client.Selector, rev int64) (<-chan *store.Event, store.Selector, error)
+	Changes(ctx context.Context, sel client.Selector, rev int64) (*store.Changes, store.Selector, error)
 	// Revision returns the current revision.
 	Revision() int64
 }
@@ -32,8 +33,23 @@ type Config struct {
 // Watcher serves watches. Watches of the same objects share encoded events.
 type Watcher struct {
 	Config
-	frames frames
+	frames  frames
+	buffers sync.Pool // of *[]byte, for frames that are written together
 }
 
 // New returns a Watcher.
 func New(cfg Config) *Watcher { return &Watcher{Config: cfg} }
+
+func (s *Watcher) buffer() []byte {
+	if b, ok := s.buffers.Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, 0, pending)
+}
+
+// release takes a buffer that is no longer used, or nil.
+func (s *Watcher) release(b []byte) {
+	if b = b[:0]; cap(b) > 0 && cap(b) <= maxBuffer {
+		s.buffers.Put(&b)
+	}
+}

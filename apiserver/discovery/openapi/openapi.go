@@ -94,6 +94,9 @@ func (d *Documents) names() []string {
 
 // hash returns that of the v3 document of this name.
 func (d *Documents) hash(data *data, name string) (string, error) {
+	if hash := d.customHash(name); hash != "" {
+		return hash, nil
+	}
 	data.mu.Lock()
 	hash, ok := data.hashes[name]
 	data.mu.Unlock()
@@ -120,8 +123,46 @@ func (d *Documents) V3(name string) (*Document, error) {
 		return nil, err
 	}
 	c := &composer{data.set, &d.cfg}
+	if c.set, err = d.extended(data.set, func(gv schema.GroupVersion) bool { return pathOf(gv) == name }); err != nil {
+		return nil, err
+	}
 	gv, paths := c.named(name)
-	return c.compose(paths, &version3{gv: gv})
+	doc, err := c.compose(paths, &version3{gv: gv})
+	if hash := d.customHash(name); err == nil && hash != "" {
+		doc.Hash = hash
+	}
+	return doc, err
+}
+
+// extended returns the set with the definitions of the custom kinds of the groups and versions.
+func (d *Documents) extended(set *definitions.Set, of func(schema.GroupVersion) bool) (*definitions.Set, error) {
+	var more []*definitions.Definition
+	for _, res := range d.cfg.Resources() {
+		if res.Schema == nil || !of(res.GVR.GroupVersion()) {
+			continue
+		}
+		defs, err := res.Schema.Definitions()
+		if err != nil {
+			return nil, err
+		}
+		more = append(more, defs...)
+	}
+	return set.With(more...), nil
+}
+
+// customHash returns the hash of a document with custom kinds, by the revisions of their definitions: composing
+// all documents for the index would take too long. Empty: the document has none.
+func (d *Documents) customHash(name string) string {
+	var revisions []string
+	for _, res := range d.cfg.Resources() {
+		if res.Schema != nil && pathOf(res.GVR.GroupVersion()) == name {
+			revisions = append(revisions, res.Schema.Revision())
+		}
+	}
+	if revisions == nil {
+		return ""
+	}
+	return Hash([]byte(d.cfg.Version + strings.Join(revisions, ",")))
 }
 
 // V2 returns /openapi/v2.
@@ -131,6 +172,9 @@ func (d *Documents) V2() (*Document, error) {
 		return nil, err
 	}
 	c := &composer{data.set, &d.cfg}
+	if c.set, err = d.extended(data.set, func(schema.GroupVersion) bool { return true }); err != nil {
+		return nil, err
+	}
 	var paths []path
 	for _, name := range d.names() {
 		_, more := c.named(name)

@@ -123,16 +123,16 @@ func (c *composer) verb(res kind.Resource, verb, sub, scope string) operation {
 		query:    c.query(verb, sub),
 		produces: plainTypes(),
 	}
-	return c.bodies(op, verb, res.ReturnDeleted && sub == "")
+	return c.bodies(op, verb, res.ListGVK(), res.ReturnDeleted && sub == "")
 }
 
-// bodies sets the bodies of an operation's request and responses.
-func (c *composer) bodies(op operation, verb string, returnDeleted bool) operation {
+// bodies sets the bodies of an operation's request and responses; list is the kind of lists.
+func (c *composer) bodies(op operation, verb string, list schema.GroupVersionKind, returnDeleted bool) operation {
 	name := c.nameOf(op.kind)
 	switch verb {
 	case "list":
 		op.produces = listTypes()
-		name = c.nameOf(op.kind.GroupVersion().WithKind(op.kind.Kind + "List"))
+		name = c.nameOf(list)
 	case "create", "update":
 		op.body, op.bodyRequired, op.consumes = name, true, []string{anyType}
 	case "patch":

@@ -72,7 +72,7 @@ func TestAQueueIsBounded(t *testing.T) {
 	})
 }
 
-func TestNobodyWaitsForEver(t *testing.T) {
+func TestWaitIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := full(t, fair.Config{Seats: 1, Queue: 1, Wait: time.Minute})
@@ -103,7 +103,7 @@ func TestNoLimit(t *testing.T) {
 }
 
 // A large request is admitted in its turn: small ones behind it wait, although they would fit.
-func TestLargeRequestsGetTheirTurn(t *testing.T) {
+func TestLargeRequestsAreNotStarved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := fair.New(fair.Config{Seats: 10, Queue: 10, Wait: time.Minute})
@@ -134,7 +134,7 @@ func TestLargeRequestsGetTheirTurn(t *testing.T) {
 }
 
 // One user leaves seats for the others, and its own waiting requests do not block them.
-func TestAUserLeavesRoom(t *testing.T) {
+func TestUserLeavesSeatsForOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := fair.New(fair.Config{Seats: 10, PerUser: 5, Queue: 10, Wait: time.Minute})

@@ -8,7 +8,7 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-func TestDelaysDoubleAndAreForgotten(t *testing.T) {
+func TestDelaysDoubleAndReset(t *testing.T) {
 	t.Parallel()
 	var b backoff.Backoff
 	now := time.Unix(0, 0)

@@ -57,7 +57,7 @@ func newTimer() (timer, error) {
 	return t, nil
 }
 
-// arm sets the timer to the end of time, and asks to be told when the clock is set.
+// arm sets the timer to the end of time, and asks for a notification when the clock is set.
 func (t timer) arm() error {
 	raw, err := t.SyscallConn()
 	if err != nil {

@@ -68,7 +68,7 @@ pod:
 	}
 }
 
-func TestFilesThatSayNothing(t *testing.T) {
+func TestEmptyFiles(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "# nothing\n", "pod:\n", "pod: {}\n"} {
 		s := settings{}

@@ -51,9 +51,9 @@ func built(build *debug.BuildInfo) version.Info {
 	return v
 }
 
-// Line returns the versions in one line.
+// Line returns the versions in one line, to be read after the name of the program.
 func (v Versions) Line() string {
-	return fmt.Sprintf("Monopod %s (Kubernetes %s, %s %s)", v.Monopod.GitVersion, v.Kubernetes.GitVersion, v.Monopod.GoVersion, v.Monopod.Platform)
+	return fmt.Sprintf("%s (Kubernetes %s, %s %s)", v.Monopod.GitVersion, v.Kubernetes.GitVersion, v.Monopod.GoVersion, v.Monopod.Platform)
 }
 
 // VersionCommand is `monopod version`.
@@ -76,7 +76,7 @@ func (v Versions) print(w io.Writer, output string) error {
 	var err error
 	switch output {
 	case "":
-		text = []byte(v.Line())
+		text = []byte("Monopod " + v.Line())
 	case "json":
 		text, err = json.MarshalIndent(v, "", "  ")
 	case "yaml":

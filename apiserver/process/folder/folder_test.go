@@ -51,7 +51,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func TestFolderGoes(t *testing.T) {
+func TestFolderIsRemoved(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "d")
 	if _, err := Watch(dir); !errors.Is(err, os.ErrNotExist) {

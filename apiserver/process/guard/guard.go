@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -50,6 +51,7 @@ func Raise(err error) {
 type Group struct {
 	group  errgroup.Group
 	cancel context.CancelFunc // nil: an error does not cancel the others
+	panic  atomic.Pointer[Panic]
 }
 
 // With returns a Group whose first error cancels the context.
@@ -65,6 +67,9 @@ func (g *Group) SetLimit(n int) { g.group.SetLimit(n) }
 func (g *Group) Do(f func() error) {
 	g.group.Go(func() error {
 		err := Call(f)
+		if p := (*Panic)(nil); errors.As(err, &p) {
+			g.panic.CompareAndSwap(nil, p)
+		}
 		if err != nil && g.cancel != nil {
 			g.cancel()
 		}
@@ -72,11 +77,15 @@ func (g *Group) Do(f func() error) {
 	})
 }
 
-// Wait waits for all functions and returns the first error.
+// Wait waits for all functions and returns the first error, or a panic if there was one: others may have failed because
+// of it, and before it was recovered.
 func (g *Group) Wait() error {
 	err := g.group.Wait()
 	if g.cancel != nil {
 		g.cancel()
+	}
+	if p := g.panic.Load(); p != nil {
+		return p
 	}
 	return err
 }

@@ -21,7 +21,7 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-func TestPanicsComeToWhoWaits(t *testing.T) {
+func TestPanicsReachWaiter(t *testing.T) {
 	t.Parallel()
 	boom := func() error { panic("boom") }
 	var p *guard.Panic
@@ -102,7 +102,6 @@ var unguarded = map[string]string{
 	"agent/runtime/fake/program/serve.go":    "net/http recovers what its handlers panic",
 	// The store must not import packages of the server.
 	"store/copy.go":           "an errgroup that is waited for",
-	"store/watch.go":          "a panic ends the watch",
 	"store/bolt/content.go":   "bbolt's panics are errors, see guard.go there",
 	"store/bolt/guard.go":     "reads inotify events",
 	"store/etcd/etcd.go":      "compaction",
@@ -157,5 +156,23 @@ func TestEveryGoroutineIsGuarded(t *testing.T) {
 	}
 	if err != nil || found < 500 {
 		t.Errorf("%d files read, %v", found, err)
+	}
+}
+
+// A panic counts more than an error that it caused, and that came first.
+func TestGroupReturnsThePanic(t *testing.T) {
+	t.Parallel()
+	var g guard.Group
+	failed := make(chan struct{})
+	g.Do(func() error {
+		defer func() { <-failed }()
+		panic("cause")
+	})
+	g.Do(func() error {
+		defer close(failed)
+		return errors.New("consequence")
+	})
+	if p := (*guard.Panic)(nil); !errors.As(g.Wait(), &p) || p.Value != "cause" {
+		t.Errorf("got %v", p)
 	}
 }

@@ -45,7 +45,7 @@ func hear(t *testing.T, conn *net.UnixConn, within time.Duration) string {
 	return string(buf[:n])
 }
 
-func TestReadyIsToldWhenItIsSo(t *testing.T) {
+func TestReadyIsNotified(t *testing.T) {
 	for name, address := range map[string]string{"file": t.TempDir() + "/s", "abstract": "@monopod-" + strings.ReplaceAll(t.TempDir(), "/", "-")} {
 		t.Run(name, func(t *testing.T) {
 			conn := listen(t, address)
@@ -81,8 +81,8 @@ func TestReadyIsToldWhenItIsSo(t *testing.T) {
 	}
 }
 
-// TestItEndsBeforeItWasReady: without a READY there is no STOPPING.
-func TestItEndsBeforeItWasReady(t *testing.T) {
+// TestEndsBeforeReady: without a READY there is no STOPPING.
+func TestEndsBeforeReady(t *testing.T) {
 	conn := listen(t, t.TempDir()+"/s")
 	ctx, cancel := context.WithCancel(t.Context())
 	err := notify.Take().Run(ctx, clock.RealClock{}, func(context.Context) error {
@@ -94,7 +94,7 @@ func TestItEndsBeforeItWasReady(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldWhereNobodyAsks(t *testing.T) {
+func TestNoNotificationWithoutSocket(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	err := notify.Take().Run(t.Context(), clock.RealClock{}, func(context.Context) error {
 		t.Error("it is asked for nobody")
@@ -105,7 +105,7 @@ func TestNobodyIsToldWhereNobodyAsks(t *testing.T) {
 	}
 }
 
-func TestTheSocketIsGone(t *testing.T) {
+func TestMissingSocket(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", t.TempDir()+"/s")
 	if err := notify.Take().Run(t.Context(), clock.RealClock{}, nil); err == nil || !strings.HasPrefix(err.Error(), "NOTIFY_SOCKET: ") {
 		t.Error(err)

@@ -8,6 +8,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,6 +47,15 @@ type Request struct {
 	DryRun  bool
 	// Warning sends the client a warning; nil: no warnings.
 	Warning func(text string)
+
+	// Requested is the version of the resource that the client uses; nil: Resource.
+	Requested *kind.Resource
+	// Part is the subresource whose write this is a part of, and whose webhooks were called; empty: none.
+	Part string
+	// Again is set by a Mutate that needs a second run of all, and Second is true in that run.
+	Again, Second bool
+	// Webhooks is what the plugin that calls webhooks keeps between its calls for the request.
+	Webhooks any
 }
 
 // ChangesContainers reports whether the request writes the object itself, or a subresource
@@ -99,8 +109,22 @@ type Plugin struct {
 // Chain runs its plugins in order.
 type Chain []Plugin
 
-// Mutate runs every plugin's Mutate until the first error.
+// Without returns the chain without the plugins of these names.
+func (c Chain) Without(names []string) Chain {
+	return slices.DeleteFunc(c, func(p Plugin) bool { return slices.Contains(names, p.Name) })
+}
+
+// Mutate runs every plugin's Mutate until the first error, and all of them once more if a plugin asks for it.
 func (c Chain) Mutate(ctx context.Context, r *Request) error {
+	err := c.mutate(ctx, r)
+	if err != nil || !r.Again {
+		return err
+	}
+	r.Second = true
+	return c.mutate(ctx, r)
+}
+
+func (c Chain) mutate(ctx context.Context, r *Request) error {
 	for _, p := range c {
 		if p.Mutate == nil {
 			continue

@@ -67,8 +67,8 @@ func parse(t *testing.T, spec string) *corev1.Pod {
 	return pod
 }
 
-// told collects the warnings of a request.
-func told(ctx context.Context) (context.Context, *[]string) {
+// collecting collects the warnings of a request.
+func collecting(ctx context.Context) (context.Context, *[]string) {
 	var all []string
 	return registry.WithWarnings(ctx, func(text string) {
 		if !slices.Contains(all, text) {
@@ -148,7 +148,7 @@ func TestDefaultTolerationSeconds(t *testing.T) {
 }
 
 // A manifest without what admission filled in is no change of the pod.
-func TestUpdateFillsInWhatCreationDid(t *testing.T) {
+func TestUpdateDefaultsLikeCreation(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, parse(t, `{}`))

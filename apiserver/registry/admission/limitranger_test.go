@@ -16,7 +16,7 @@ func rangeOf(t *testing.T, limits string) *corev1.LimitRange {
 	return object(t, new(corev1.LimitRange), `{metadata: {name: l}, spec: {limits: [`+limits+`]}}`)
 }
 
-func TestLimitRangerFillsIn(t *testing.T) {
+func TestLimitRangerDefaults(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, rangeOf(t, `{type: Container, default: {cpu: 1, memory: 1Gi}, defaultRequest: {cpu: 100m}}`))

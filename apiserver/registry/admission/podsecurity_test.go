@@ -48,7 +48,7 @@ func TestPodSecurity(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := open(t, c.labels)
-			ctx, warnings := told(t.Context())
+			ctx, warnings := collecting(t.Context())
 			_, err := r.Create(ctx, parse(t, c.spec))
 			wantRefusal(t, err, http.StatusForbidden, c.refused)
 			if got := strings.Join(*warnings, "\n"); (c.warn == "") != (got == "") || !strings.Contains(got, c.warn) {
@@ -69,7 +69,7 @@ func TestPodSecurityOfTemplates(t *testing.T) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: parse(t, rootSpec).Spec},
 		},
 	}
-	ctx, warnings := told(t.Context())
+	ctx, warnings := collecting(t.Context())
 	if _, err := r.Create(ctx, rs); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestPodSecurityLabels(t *testing.T) {
 	mustCreate(t, r, fine)
 
 	label := func(to map[string]string) []string {
-		ctx, warnings := told(registry.DryRun(t.Context()))
+		ctx, warnings := collecting(registry.DryRun(t.Context()))
 		_, err := r.Update(ctx, client.Ref{Resource: client.Namespaces, Name: "tenant"}, func(cur client.Object) (client.Object, error) {
 			next := cur.DeepCopyObject().(*corev1.Namespace)
 			next.Labels = to

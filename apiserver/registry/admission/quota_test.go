@@ -108,7 +108,7 @@ func TestQuotaOfEverythingElse(t *testing.T) {
 	}
 }
 
-func TestWhatIsGoneIsFreeAgain(t *testing.T) {
+func TestDeletedObjectsReleaseQuota(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, quotaOf(t, "q", `{hard: {pods: 1}}`), podOf(t, "a", `{}`))
@@ -127,7 +127,7 @@ func TestWhatIsGoneIsFreeAgain(t *testing.T) {
 	mustCreate(t, r, podOf(t, "c", `{}`))
 }
 
-func TestAFailedWriteHoldsNothing(t *testing.T) {
+func TestFailedWriteReleasesQuota(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, quotaOf(t, "q", `{hard: {configmaps: 2}}`), object(t, new(corev1.ConfigMap), `{metadata: {name: a}}`))
@@ -174,7 +174,7 @@ func TestUpdatesAreCharged(t *testing.T) {
 	wantRefusal(t, err, http.StatusForbidden, `services "a" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, limited: services.nodeports=1`)
 }
 
-func TestClaimsGrowOnlyWhereTheirClassCan(t *testing.T) {
+func TestClaimsExpandOnlyIfClassAllows(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	claim := object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: a}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`)
@@ -211,7 +211,7 @@ func (g *gated) Update(ctx context.Context, key store.Key, change store.Change) 
 	return g.Store.Update(ctx, key, change)
 }
 
-func TestTogetherTheyStayWithinTheQuota(t *testing.T) {
+func TestConcurrentWritesStayWithinQuota(t *testing.T) {
 	t.Parallel()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -240,7 +240,7 @@ func TestTogetherTheyStayWithinTheQuota(t *testing.T) {
 	}
 }
 
-func TestPlentyAtATime(t *testing.T) {
+func TestManyConcurrentWrites(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, quotaOf(t, "q", `{hard: {count/configmaps: 50}}`))
@@ -262,7 +262,7 @@ func TestPlentyAtATime(t *testing.T) {
 	}
 }
 
-func TestAPodThatGrowsIsCharged(t *testing.T) {
+func TestResizedPodIsCharged(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
 	mustCreate(t, r, quotaOf(t, "q", `{hard: {requests.cpu: "1"}}`), rangeOf(t, `{type: Container, max: {memory: 1Gi}}`),

@@ -1,6 +1,7 @@
 // Package allocate allocates cluster IPs and node ports to Services.
 //
-// The stored Services say what is in use; nothing else is stored. Claim reserves its choice in
+// The stored Services say what is in use, and the IPAddresses that users create; those of Services only show
+// what is stored. The ranges are the configured ones and those of ServiceCIDRs. Claim reserves its choice in
 // memory until the write of the Service is over and returns a function that releases the
 // reservation. Choices follow upstream's allocators: at random in the upper part of a range; the
 // lower part, for requests with a fixed number, only if the upper one is full. Processes that
@@ -11,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,6 +32,9 @@ const (
 	DefaultAddresses = "10.96.0.0/16"
 	DefaultPorts     = "30000-32767"
 )
+
+// Manager is the value of the label ipaddress.kubernetes.io/managed-by of the IPAddresses of Services (upstream's).
+const Manager = "ipallocator.k8s.io"
 
 // TheService is the Service of the API server, which has the first address.
 const TheService = "kubernetes"
@@ -93,18 +98,27 @@ func (c Config) Complete() Config {
 // First returns the address of the API server's Service.
 func (c Config) First() netip.Addr { return c.Complete().Addresses[0].Addr().Next() }
 
+// Stored are the stored objects that allocations depend on. Services is required.
+type Stored struct {
+	Services func(ctx context.Context) ([]*corev1.Service, error)
+	// Ranges returns the ranges besides the configured ones; nil: none.
+	Ranges func(ctx context.Context) ([]netip.Prefix, error)
+	// Taken returns the addresses that no Service has and that are not allocated; nil: none.
+	Taken func(ctx context.Context) ([]netip.Addr, error)
+}
+
 // Services allocates. Its methods are safe for concurrent use.
 type Services struct {
-	cfg  Config
-	list func(ctx context.Context) ([]*corev1.Service, error)
+	cfg    Config
+	stored Stored
 
 	mu       sync.Mutex // guards reserved, and makes choices one after the other
 	reserved map[*claim]struct{}
 }
 
-// New returns Services that allocate from cfg what no Service in list has.
-func New(cfg Config, list func(ctx context.Context) ([]*corev1.Service, error)) *Services {
-	return &Services{cfg: cfg.Complete(), list: list, reserved: map[*claim]struct{}{}}
+// New returns Services that allocate from cfg what is not in use.
+func New(cfg Config, stored Stored) *Services {
+	return &Services{cfg: cfg.Complete(), stored: stored, reserved: map[*claim]struct{}{}}
 }
 
 // Claim sets next's cluster IPs and node ports. cur is the stored Service, nil for a creation. The
@@ -144,8 +158,11 @@ func (s *Services) fill(c *claim, next *corev1.Service) error {
 
 // seeUsed collects what other Services have or have reserved.
 func (s *Services) seeUsed(ctx context.Context, c *claim) error {
-	services, err := s.list(ctx)
+	services, err := s.stored.Services(ctx)
 	if err != nil {
+		return err
+	}
+	if err := s.seeRanges(ctx, c); err != nil {
 		return err
 	}
 	for _, svc := range services {
@@ -168,6 +185,26 @@ func (s *Services) seeUsed(ctx context.Context, c *claim) error {
 		c.usedIPs[s.cfg.First()] = true
 	}
 	return nil
+}
+
+// seeRanges collects the ranges, and what is taken of them by others than Services.
+func (s *Services) seeRanges(ctx context.Context, c *claim) error {
+	c.ranges = s.cfg.Addresses
+	if s.stored.Ranges != nil {
+		more, err := s.stored.Ranges(ctx)
+		if err != nil {
+			return err
+		}
+		c.ranges = slices.Concat(c.ranges, more)
+	}
+	if s.stored.Taken == nil {
+		return nil
+	}
+	taken, err := s.stored.Taken(ctx)
+	for _, ip := range taken {
+		c.usedIPs[ip] = true
+	}
+	return err
 }
 
 // see adds what a Service has.

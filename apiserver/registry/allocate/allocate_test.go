@@ -35,7 +35,7 @@ func newCluster(t *testing.T, addresses, ports string) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, stored: map[types.UID]*corev1.Service{}}
-	c.Services = allocate.New(cfg, c.list)
+	c.Services = allocate.New(cfg, allocate.Stored{Services: c.list})
 	return c
 }
 
@@ -107,7 +107,7 @@ func (c *cluster) apply(name, spec string) *corev1.Service {
 
 const onePort = `ports: [{port: 80}]`
 
-func TestAddressesAreGivenOnce(t *testing.T) {
+func TestAddressesAreUnique(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/27", "30000-30010") // 32 addresses without the first, the last and kubernetes'
 	seen := map[string]bool{}
@@ -154,7 +154,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestOneAddressForWhoAsksFirst(t *testing.T) {
+func TestAddressGoesToFirstRequest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-30199")
 	var wg sync.WaitGroup
@@ -178,7 +178,7 @@ func TestOneAddressForWhoAsksFirst(t *testing.T) {
 	}
 }
 
-func TestFailedWritesGiveBack(t *testing.T) {
+func TestFailedWritesReleaseAddresses(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-30000")
 	release, err := c.Claim(t.Context(), c.read("a", `type: NodePort, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], `+onePort), nil)
@@ -192,7 +192,7 @@ func TestFailedWritesGiveBack(t *testing.T) {
 	c.apply("b", `type: NodePort, clusterIP: 10.96.0.9, `+onePort)
 }
 
-func TestRequestsRefused(t *testing.T) {
+func TestInvalidAllocations(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ spec, field, text string }{
 		{`clusterIP: 10.96.0.1, ` + onePort, "spec.clusterIPs", "failed to allocate IP 10.96.0.1: provided IP is already allocated"},
@@ -259,7 +259,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-func TestSecondFamilyComesAndGoes(t *testing.T) {
+func TestSecondFamilyIsAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24,fd00::/120", "30000-30099")
 	one := c.apply("s", onePort)
@@ -319,7 +319,7 @@ func TestNodePorts(t *testing.T) {
 	}
 }
 
-func TestTheServersOwnService(t *testing.T) {
+func TestServiceKubernetes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-32767")
 	if got := c.First().String(); got != "10.96.0.1" {

@@ -36,6 +36,7 @@ type claim struct {
 	keptIPs   map[netip.Addr]bool
 	keptPorts map[int32]bool
 
+	ranges    []netip.Prefix
 	usedIPs   map[netip.Addr]bool
 	usedPorts map[int32]bool
 
@@ -107,14 +108,14 @@ func (s *Services) addresses(c *claim, svc *corev1.Service) error {
 	}
 	for i, family := range spec.IPFamilies {
 		if i == len(spec.ClusterIPs) {
-			ip, err := c.anyIP(s.rangeOf(family))
+			ip, err := c.anyIP(family)
 			if err != nil {
 				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
 			}
 			spec.ClusterIPs = append(spec.ClusterIPs, ip.String())
 			continue
 		}
-		if err := c.thisIP(s.rangeOf(family), spec.ClusterIPs[i]); err != nil {
+		if err := c.thisIP(family, spec.ClusterIPs[i]); err != nil {
 			return invalid(svc, field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), spec.ClusterIPs,
 				fmt.Sprintf("failed to allocate IP %s: %v", spec.ClusterIPs[i], err))})
 		}
@@ -141,14 +142,14 @@ func familyOf(prefix netip.Prefix) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-func (c *claim) thisIP(from netip.Prefix, text string) error {
+func (c *claim) thisIP(family corev1.IPFamily, text string) error {
 	ip, err := parse(text)
 	switch {
 	case err != nil:
 		return err
 	case c.keptIPs[ip]:
 		return nil
-	case !usable(from, ip):
+	case !slices.ContainsFunc(c.ranges, func(from netip.Prefix) bool { return familyOf(from) == family && usable(from, ip) }):
 		return errForeignIP
 	case c.usedIPs[ip]:
 		return errTakenIP
@@ -170,7 +171,20 @@ func usable(from netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || from.Contains(ip.Next())
 }
 
-func (c *claim) anyIP(from netip.Prefix) (netip.Addr, error) {
+// anyIP takes a free address of the first range of a family that has one.
+func (c *claim) anyIP(family corev1.IPFamily) (netip.Addr, error) {
+	for _, from := range c.ranges {
+		if familyOf(from) != family {
+			continue
+		}
+		if ip, err := c.anyOf(from); err == nil {
+			return ip, nil
+		}
+	}
+	return netip.Addr{}, errFull
+}
+
+func (c *claim) anyOf(from netip.Prefix) (netip.Addr, error) {
 	size := addresses(from)
 	offset, found := anyOf(size, band(size, 16, 256), func(i uint64) bool {
 		ip := at(from, i)

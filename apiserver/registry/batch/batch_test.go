@@ -177,7 +177,7 @@ func update(t *testing.T, r kind.Resource, cur kind.Object, text string) kind.Ob
 }
 
 // A suspended job without active pods accepts new scheduling fields and resources.
-func TestSuspendedJobsMayMove(t *testing.T) {
+func TestSuspendedJobsMayChangeScheduling(t *testing.T) {
 	t.Parallel()
 	suspended := kindtest.With(t, job, "spec: {template", "spec: {suspend: true, template")
 	moves := map[string]string{

@@ -44,7 +44,7 @@ func fullEvent() *eventsv1.Event {
 }
 
 // All fields survive the conversion to v1 and back, and the objects share no memory.
-func TestEventsThereAndBack(t *testing.T) {
+func TestEventsRoundTrip(t *testing.T) {
 	t.Parallel()
 	view := resourceOf(t, "Event", "events.k8s.io").View
 	if view.Of != client.Events {

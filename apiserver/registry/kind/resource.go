@@ -3,6 +3,7 @@
 package kind
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -25,6 +26,7 @@ type Object = client.Object
 type Resource struct {
 	GVR          schema.GroupVersionResource
 	Kind         string
+	ListKind     string // empty: Kind with the suffix List
 	Singular     string // empty: Kind in lower case
 	Namespaced   bool
 	ShortNames   []string
@@ -34,6 +36,18 @@ type Resource struct {
 	// Verbs are the supported verbs; nil: all.
 	Verbs []string
 
+	// Ending is set while the resource ends: the message for a creation. Verbs is then what discovery shows; other
+	// verbs that it lacks still work.
+	Ending string
+
+	// Qualified: the store's name of the resource contains its group, because another group may have a resource of
+	// the same name.
+	Qualified bool
+
+	// Schema describes the objects of a kind without a Go type of its own; nil: package definitions does. Such
+	// objects are Untyped, and have no protobuf form.
+	Schema Schema
+
 	// Deprecated is a warning that every response has; empty: none.
 	Deprecated string
 
@@ -42,9 +56,13 @@ type Resource struct {
 	// docs list it.
 	Inert string
 
-	// Controller is the name in --controllers of the controller that acts on the kind:
-	// without it the kind is inert. Empty: no single controller.
+	// Controller is the name of the controller that acts on the kind: without it the kind is
+	// inert. Empty: no single controller.
 	Controller string
+
+	// Off is the reason why the kind is inert without its Controller, as a clause like
+	// Inert. Empty: the controller is in --controllers, which switches it off.
+	Off string
 
 	// Virtual: the server computes the objects and stores none (reviews,
 	// componentstatuses). The registry rejects the kind.
@@ -113,6 +131,7 @@ type Scale struct {
 // Both functions return new objects and do not modify their arguments.
 type View struct {
 	Of    schema.GroupVersionResource
+	Base  *Resource                  // the stored resource, if it is not served; nil: the one that serves Of
 	Show  func(stored Object) Object // stored object to the view
 	Store func(shown Object) Object  // view to the stored object
 }
@@ -179,9 +198,22 @@ func (r *Resource) SingularName() string {
 // GVK returns the kind with its group and version.
 func (r *Resource) GVK() schema.GroupVersionKind { return r.GVR.GroupVersion().WithKind(r.Kind) }
 
+// ListGVK returns the kind of lists.
+func (r *Resource) ListGVK() schema.GroupVersionKind {
+	return r.GVR.GroupVersion().WithKind(cmp.Or(r.ListKind, r.Kind+"List"))
+}
+
+// StoreName returns the store's name of the resource.
+func (r *Resource) StoreName() string {
+	if r.Qualified {
+		return r.GVR.Resource + "." + r.GVR.Group
+	}
+	return r.GVR.Resource
+}
+
 // Key returns the store key of an object.
 func (r *Resource) Key(namespace, name string) store.Key {
-	return store.Key{Resource: r.GVR.Resource, Namespace: namespace, Name: name}
+	return store.Key{Resource: r.StoreName(), Namespace: namespace, Name: name}
 }
 
 // NameErrors returns the errors of ValidName or its default.

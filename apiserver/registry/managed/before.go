@@ -61,6 +61,11 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 		return nil
 	}
 	obj, err := t.forms().typed(u, t.kind())
+	if err == nil && t.untyped() { // with its defaults
+		if obj, err = t.unplain(obj); err == nil {
+			obj, err = plain(obj)
+		}
+	}
 	if err != nil {
 		return nil
 	}

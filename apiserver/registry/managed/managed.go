@@ -64,13 +64,21 @@ func (f *Fields) Held() bool { return f.types.Held() }
 
 // manager returns the field manager for a target.
 func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
-	types, err := f.types.Get()
+	types, err := f.typesOf(t)
 	if err != nil {
 		return nil, err
 	}
 	gvk := t.kind()
 	forms := t.forms()
 	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource, t.reset())
+}
+
+// typesOf returns the schemas by which objects of the target merge.
+func (f *Fields) typesOf(t Target) (managedfields.TypeConverter, error) {
+	if t.untyped() {
+		return t.Resource.Schema.Types()
+	}
+	return f.types.Get()
 }
 
 // Tracked reports whether a write of next over cur must be recorded: the object is tracked, or the
@@ -90,12 +98,28 @@ func (f *Fields) Update(t Target, next, cur kind.Object, manager string) error {
 		cur = t.empty()
 	}
 	next.GetObjectKind().SetGroupVersionKind(t.kind())
-	m, err := f.manager(t)
-	if err == nil {
-		_, err = m.Update(cur.DeepCopyObject(), next, manager)
-	}
+	err := f.update(t, next, cur, manager)
 	if err != nil {
 		next.SetManagedFields(cur.GetManagedFields())
+	}
+	return err
+}
+
+func (f *Fields) update(t Target, next, cur kind.Object, manager string) error {
+	m, err := f.manager(t)
+	if err != nil {
+		return err
+	}
+	was, err := plain(cur)
+	if err != nil {
+		return err
+	}
+	is, err := plain(next)
+	if err != nil {
+		return err
+	}
+	if _, err = m.Update(was.DeepCopyObject(), is, manager); err == nil && is != next {
+		next.SetManagedFields(is.GetManagedFields())
 	}
 	return err
 }
@@ -110,6 +134,9 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	if err != nil {
 		return nil, err
 	}
+	if cur, err = plain(cur); err != nil {
+		return nil, err
+	}
 	if cur, err = begin(m, t, cur); err != nil {
 		return nil, err
 	}
@@ -121,7 +148,28 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	if !ok {
 		return nil, apierrors.NewBadRequest("the patch makes no object")
 	}
+	return t.unplain(obj)
+}
+
+// plain returns an object without a Go type of its own as a map, as merging requires it; others unchanged.
+func plain(obj kind.Object) (kind.Object, error) {
+	if u, ok := obj.(kind.Untyped); ok {
+		return u.Unstructured()
+	}
 	return obj, nil
+}
+
+// unplain is the inverse of plain.
+func (t Target) unplain(obj kind.Object) (kind.Object, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || !t.untyped() {
+		return obj, nil
+	}
+	out := t.Resource.New().(kind.Untyped)
+	if err := out.FromUnstructured(u); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, nil
 }
 
 // applyError returns API errors as they are. Other errors are about patches that do not match
@@ -142,9 +190,16 @@ func KeepTimes(next, cur kind.Object) {
 		return
 	}
 	next.SetManagedFields(before)
-	if !equality.Semantic.DeepEqual(next, cur) {
+	if !same(next, cur) {
 		next.SetManagedFields(now)
 	}
+}
+
+func same(next, cur kind.Object) bool {
+	if u, ok := next.(kind.Untyped); ok {
+		return u.Equal(cur)
+	}
+	return equality.Semantic.DeepEqual(next, cur)
 }
 
 func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {

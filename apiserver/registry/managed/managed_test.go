@@ -52,7 +52,7 @@ func owned(obj kind.Object, manager string) string {
 }
 
 // A write owns the fields that it reaches and no others.
-func TestOnlyWhatAWriteReaches(t *testing.T) {
+func TestWriteOwnsOnlyItsFields(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
 	pod := `{apiVersion: v1, kind: Pod, metadata: {labels: {a: b}, ownerReferences: [{apiVersion: v1, kind: Node, name: node, uid: u}]},

@@ -34,10 +34,16 @@ func (t Target) scales() bool {
 	return sub != nil && sub.Scale != nil
 }
 
+// untyped reports whether the written objects have no Go type of their own: they are merged as maps.
+func (t Target) untyped() bool { return t.Resource.Schema != nil && !t.scales() }
+
 // empty returns an empty object.
 func (t Target) empty() kind.Object {
 	var obj kind.Object = &autoscalingv1.Scale{}
-	if !t.scales() {
+	switch {
+	case t.untyped():
+		obj = &unstructured.Unstructured{}
+	case !t.scales():
 		obj = t.Resource.New()
 	}
 	obj.GetObjectKind().SetGroupVersionKind(t.kind())
@@ -91,7 +97,10 @@ func (f forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if res == nil {
 		return nil, runtime.NewNotRegisteredErrForKind("managed", gvk)
 	}
-	obj := res.New()
+	var obj kind.Object = &unstructured.Unstructured{}
+	if !f.target.untyped() {
+		obj = res.New()
+	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	return obj, nil
 }
@@ -127,6 +136,9 @@ func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Objec
 		}
 		return obj, nil
 	}
+	if f.target.untyped() {
+		return u, nil
+	}
 	obj, err := f.New(gvk)
 	if err != nil {
 		return nil, err
@@ -138,6 +150,9 @@ func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Objec
 
 // convert converts through the stored version.
 func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
+	if f.target.untyped() {
+		return f.reshaped(obj, to)
+	}
 	if from == nil {
 		return nil, runtime.NewNotRegisteredErrForKind("managed", obj.GetObjectKind().GroupVersionKind())
 	}
@@ -149,6 +164,17 @@ func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object
 	}
 	obj.GetObjectKind().SetGroupVersionKind(to.GVK())
 	return obj, nil
+}
+
+// reshaped converts an object without a Go type.
+func (f forms) reshaped(obj kind.Object, to *kind.Resource) (runtime.Object, error) {
+	out := to.New().(kind.Untyped)
+	u := obj.DeepCopyObject().(*unstructured.Unstructured)
+	u.SetGroupVersionKind(to.GVK())
+	if err := out.FromUnstructured(u); err != nil {
+		return nil, err
+	}
+	return out.Unstructured()
 }
 
 // Convert implements runtime.ObjectConvertor; field managers do not call it.

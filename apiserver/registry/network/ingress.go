@@ -25,7 +25,8 @@ func ingressResource() kind.Resource {
 	return kind.Resource{
 		GVR:          client.Ingresses,
 		Kind:         "Ingress",
-		Inert:        "no ingress controller is part of this version, so nothing listens unless you install one",
+		Controller:   "ingress",
+		Off:          "monopod runs without --ingress, so nothing listens unless you install an ingress controller",
 		Namespaced:   true,
 		ShortNames:   []string{"ing"},
 		Subresources: kind.Parts("status"),

@@ -51,6 +51,15 @@ func TestCreation(t *testing.T) {
 		{"IngressClass", `{spec: {controller: a.b/c, parameters: {kind: a, name: b, scope: Namespace}}}`, "spec.parameters.namespace: Required value"},
 		{"IngressClass", `{spec: {controller: a.b/c, parameters: {kind: a, name: b, scope: Namespace, namespace: A}}}`, "spec.parameters.namespace: Invalid value"},
 
+		{"ServiceCIDR", `{spec: {cidrs: [10.0.0.0/16, "fd00::/112"]}}`, ""},
+		{"ServiceCIDR", `{}`, "spec.cidrs: Required value"},
+		{"ServiceCIDR", `{spec: {cidrs: [10.0.0.0/16, 10.1.0.0/16]}}`, "spec.cidrs: Invalid value"},
+		{"ServiceCIDR", `{spec: {cidrs: [10.0.0.1/16]}}`, "spec.cidrs[0]: Invalid value"},
+		{"ServiceCIDR", `{spec: {cidrs: [10.0.0.0/16, "fd00::/112", 10.1.0.0/16]}}`, "spec.cidrs: Invalid value"},
+		{"IPAddress", `{metadata: {name: 10.0.0.1}, spec: {parentRef: {resource: services, namespace: a, name: b}}}`, ""},
+		{"IPAddress", `{metadata: {name: 10.0.0.1}}`, "spec.parentRef: Required value"},
+		{"IPAddress", `{metadata: {name: 10.0.0.1}, spec: {parentRef: {group: "a b", namespace: a/b}}}`, "spec.parentRef.group: Invalid value\nspec.parentRef.resource: Required value\nspec.parentRef.name: Required value\nspec.parentRef.namespace: Invalid value"},
+
 		{"NetworkPolicy", `{}`, ""},
 		{"NetworkPolicy", `{spec: {egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: 80, endPort: 90}]}]}}`, ""},
 		{"NetworkPolicy", `{spec: {podSelector: {matchLabels: {"a b": c}}}}`, "spec.podSelector.matchLabels: Invalid value"},
@@ -142,6 +151,8 @@ func TestColumns(t *testing.T) {
 		"Ingress":       "Name|Class|Hosts|Address|Ports|Age / ",
 		"IngressClass":  "Name|Controller|Parameters|Age / ",
 		"NetworkPolicy": "Name|Pod-Selector|Age / ",
+		"ServiceCIDR":   "Name|CIDRs|Age / ",
+		"IPAddress":     "Name|ParentRef|Age / ",
 	}
 	kindtest.CheckColumns(t, network.Resources(), headings, []kindtest.Case{
 		{"Ingress", meta, "x|<none>|*||80|60m"},
@@ -151,5 +162,7 @@ func TestColumns(t *testing.T) {
 		{"IngressClass", meta + "spec: {controller: a.b/c, parameters: {kind: K, name: o}}", "x|a.b/c|K/o|60m"},
 		{"NetworkPolicy", meta + "spec: {podSelector: {matchLabels: {a: b}}}", "x|a=b|60m"},
 		{"NetworkPolicy", meta, "x|<none>|60m"},
+		{"ServiceCIDR", meta + "spec: {cidrs: [10.0.0.0/16, 'fd00::/112']}", "x|10.0.0.0/16,fd00::/112|60m"},
+		{"IPAddress", meta + "spec: {parentRef: {resource: services, namespace: a, name: b}}", "x|services/a/b|60m"},
 	})
 }

@@ -1,4 +1,4 @@
-// Package network defines Ingress, IngressClass and NetworkPolicy.
+// Package network defines Ingress, IngressClass, NetworkPolicy, ServiceCIDR and IPAddress.
 package network
 
 import "monopod/apiserver/registry/kind"
@@ -9,5 +9,7 @@ func Resources() []kind.Resource {
 		ingressResource(),
 		ingressClassResource(),
 		networkPolicyResource(),
+		serviceCIDRResource(),
+		ipAddressResource(),
 	}
 }

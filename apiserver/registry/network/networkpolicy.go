@@ -1,6 +1,8 @@
 package network
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,7 +23,6 @@ func networkPolicyResource() kind.Resource {
 	return kind.Resource{
 		GVR:        client.NetworkPolicies,
 		Kind:       "NetworkPolicy",
-		Inert:      "nothing enforces it, so all traffic is allowed",
 		Namespaced: true,
 		ShortNames: []string{"netpol"},
 		New:        func() kind.Object { return new(networkingv1.NetworkPolicy) },
@@ -105,7 +106,7 @@ func policyTypes(types []networkingv1.PolicyType, path *field.Path) field.ErrorL
 	}
 	var errs field.ErrorList
 	for i := range types {
-		errs = append(errs, check.NilOr(path.Index(i), &types[i], networkingv1.PolicyTypeEgress, networkingv1.PolicyTypeIngress)...)
+		errs = append(errs, oneOf(path.Index(i), types[i], networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
 }
@@ -121,8 +122,19 @@ func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.Net
 	return errs
 }
 
+// oneOf requires value to be one of allowed, which the error names in their order. Upstream sorts those of other kinds.
+func oneOf[S ~string](path *field.Path, value S, allowed ...S) field.ErrorList {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
 func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.ErrorList {
-	errs := check.NilOr(path.Child("protocol"), p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	var errs field.ErrorList
+	if p.Protocol != nil {
+		errs = oneOf(path.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+	}
 	end := path.Child("endPort")
 	switch {
 	case p.Port == nil && p.EndPort != nil:

@@ -62,7 +62,7 @@ volumes:
 	}
 }
 
-func TestPodDefaultLeavesWhatIsSaid(t *testing.T) {
+func TestPodDefaultKeepsSetFields(t *testing.T) {
 	t.Parallel()
 	pod := parsePod(t, `
 serviceAccount: me

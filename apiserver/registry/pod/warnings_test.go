@@ -63,7 +63,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A template is told of AppArmor's annotation, which pods still hear.
+// A template gets a warning about AppArmor's annotation, a pod does not.
 func TestTemplateWarnings(t *testing.T) {
 	t.Parallel()
 	var template corev1.PodTemplateSpec

@@ -58,7 +58,7 @@ func TestCreation(t *testing.T) {
 	}
 }
 
-func TestARoleThatIsBoundIsBoundForEver(t *testing.T) {
+func TestRoleRefIsImmutable(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"RoleBinding", "ClusterRoleBinding"} {
 		r := of(t, name)
@@ -70,7 +70,7 @@ func TestARoleThatIsBoundIsBoundForEver(t *testing.T) {
 	}
 }
 
-func TestGroupsAreFilledIn(t *testing.T) {
+func TestAPIGroupsAreDefaulted(t *testing.T) {
 	t.Parallel()
 	b := kindtest.Create(t, of(t, "RoleBinding"), `{`+toRole+`, subjects: [{kind: User, name: a}, {kind: Group, name: b}, {kind: ServiceAccount, name: c}]}`).(*rbacv1.RoleBinding)
 	if b.RoleRef.APIGroup != rbacv1.GroupName || b.Subjects[0].APIGroup != rbacv1.GroupName || b.Subjects[1].APIGroup != rbacv1.GroupName || b.Subjects[2].APIGroup != "" {

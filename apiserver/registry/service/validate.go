@@ -16,6 +16,9 @@ import (
 // maxAffinitySeconds is one day (upstream: MaxClientIPServiceAffinitySeconds).
 const maxAffinitySeconds = 24 * 60 * 60
 
+// kubeletPort is that of the kubelet's API.
+const kubeletPort = 10250
+
 func serviceValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	service := next.(*corev1.Service)
 	if subresource == "status" {
@@ -64,6 +67,11 @@ func serviceForm(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(spec.Ports) == 0 && !Headless(spec) && spec.Type != corev1.ServiceTypeExternalName {
 		errs = append(errs, field.Required(path.Child("ports"), ""))
+	}
+	for i, p := range spec.Ports {
+		if spec.Type == corev1.ServiceTypeLoadBalancer && p.Port == kubeletPort {
+			errs = append(errs, field.Invalid(path.Child("ports").Index(i), p.Port, fmt.Sprintf("may not expose port %d externally since it is used by kubelet", kubeletPort)))
+		}
 	}
 	switch {
 	case onNodes(spec.Type) && Headless(spec):

@@ -35,7 +35,7 @@ func csiDriverColumns() []table.Column {
 	return []table.Column{
 		table.Name(),
 		flag("AttachRequired", "Whether volumes are attached to nodes.", func(d *driver) *bool { return d.Spec.AttachRequired }, true),
-		flag("PodInfoOnMount", "Whether it is told of the pod.", func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
+		flag("PodInfoOnMount", "Whether it gets information about the pod.", func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
 		flag("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity }, false),
 		table.Text("TokenRequests", "Audiences of the tokens it wants.", csiDriverTokens),
 		flag("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish }, false),

@@ -96,7 +96,7 @@ func TestVolumeUpdate(t *testing.T) {
 	}
 }
 
-func TestVolumeNotesWhenItsPhaseMoved(t *testing.T) {
+func TestVolumeRecordsPhaseTransition(t *testing.T) {
 	t.Parallel()
 	r := of(t, "PersistentVolume")
 	old := kindtest.Create(t, r, `{metadata: {creationTimestamp: "2026-01-01T00:00:00Z"}, spec: {`+base+`, hostPath: {path: /a}}}`).(*corev1.PersistentVolume)
@@ -142,7 +142,7 @@ func TestClaimCreation(t *testing.T) {
 	}
 }
 
-func TestClaimSourcesAreAlike(t *testing.T) {
+func TestClaimSourcesAreSynchronized(t *testing.T) {
 	t.Parallel()
 	r := of(t, "PersistentVolumeClaim")
 	for spec, want := range map[string]string{

@@ -282,7 +282,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // Each change of the template is counted, and clients cannot change the count.
-func TestTemplatesOfDaemonSetsAreCounted(t *testing.T) {
+func TestDaemonSetTemplateGeneration(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, workload.Resources(), "DaemonSet")
 	cur := kindtest.Create(t, r, kindtest.With(t, daemon, "name: x", "name: x, annotations: {deprecated.daemonset.template.generation: '9'}"))
@@ -332,7 +332,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-func TestFieldsToSelectBy(t *testing.T) {
+func TestFieldSelectors(t *testing.T) {
 	t.Parallel()
 	rc := kindtest.Of(t, workload.Resources(), "ReplicationController")
 	if got := rc.FieldsOf(&corev1.ReplicationController{Status: corev1.ReplicationControllerStatus{Replicas: 3}})["status.replicas"]; got != "3" {

@@ -4,6 +4,9 @@ package apitest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -56,7 +59,10 @@ func New(t *testing.T) *API {
 }
 
 // Kinds returns the served kinds.
-func Kinds() []client.Kind { return registry.Served(registry.Resources()) }
+func Kinds() client.Kinds {
+	kinds := registry.Served(registry.Resources())
+	return func() ([]client.Kind, <-chan struct{}) { return kinds, nil }
+}
 
 // Deps returns the dependencies of a controller under test.
 func (a *API) Deps() follow.Deps {
@@ -85,6 +91,39 @@ func (a *API) Run(c follow.Controller) {
 		}
 	})
 	synctest.Wait()
+}
+
+// Restarting runs a controller until the test ends. The returned function stops it and starts another one, as a
+// restart of the process does.
+func (a *API) Restarting(start func() follow.Controller) (restart func()) {
+	var stop func()
+	restart = func() {
+		if stop != nil {
+			stop()
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- start().Run(ctx) }()
+		stop = func() {
+			cancel()
+			if err := <-done; err != nil {
+				a.T.Error(err)
+			}
+		}
+	}
+	restart()
+	a.T.Cleanup(func() { stop() })
+	return restart
+}
+
+// Seeds runs a test in virtual time for each seed below n.
+func Seeds(t *testing.T, n uint64, test func(t *testing.T, seed uint64)) {
+	for seed := range n {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(t, seed) })
+		})
+	}
 }
 
 // Clock is a wall clock that can be set; its timers are not moved by that.
@@ -168,6 +207,35 @@ func List[T client.Object](a *API, namespace string) []T {
 func Get[T client.Object](a *API, namespace, name string) (T, bool) {
 	out, err := client.Get[T](a.T.Context(), a.Client, namespace, name)
 	return out, err == nil
+}
+
+// Existing returns an object that must exist.
+func Existing[T client.Object](a *API, namespace, name string) T {
+	a.T.Helper()
+	out, err := client.Get[T](a.T.Context(), a.Client, namespace, name)
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	return out
+}
+
+// EndPod deletes a pod without grace period, as its node does once its containers have ended.
+func (a *API) EndPod(pod *corev1.Pod) {
+	a.T.Helper()
+	if _, err := a.Client.Delete(a.T.Context(), client.RefOf(pod), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		a.T.Fatal(err)
+	}
+}
+
+// EndPods ends all terminating pods of a namespace.
+func (a *API) EndPods(namespace string) {
+	a.T.Helper()
+	for _, p := range List[*corev1.Pod](a, namespace) {
+		if p.DeletionTimestamp != nil {
+			a.EndPod(p)
+		}
+	}
+	Settle(time.Second)
 }
 
 // Change updates an object, or a part of it.
@@ -311,4 +379,33 @@ func Value(c prometheus.Counter) float64 {
 		panic(err)
 	}
 	return m.Counter.GetValue()
+}
+
+// Counters are the counters of a controller that are not 0, a line each, without the prefix of their names and
+// without those that begin with except.
+func (a *API) Counters(prefix, except string) string {
+	a.T.Helper()
+	families, err := a.Registry.Gather()
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	var lines []string
+	for _, f := range families {
+		name, ok := strings.CutPrefix(f.GetName(), prefix)
+		if !ok || except != "" && strings.HasPrefix(name, except) {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetCounter().GetValue() == 0 {
+				continue
+			}
+			line := name
+			for _, l := range m.GetLabel() {
+				line += " " + l.GetValue()
+			}
+			lines = append(lines, fmt.Sprint(line, "=", m.GetCounter().GetValue()))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }

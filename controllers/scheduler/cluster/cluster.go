@@ -56,6 +56,7 @@ type Cluster struct {
 	nominated  map[types.UID]*Pod
 	images     map[string]int // number of nodes by name
 	namespaces map[string]labels.Set
+	services   map[string]map[string]labels.Set // selectors of Services, by namespace and name
 	counts     map[string]*Count
 	carried    map[string]*carried
 	owned      map[types.UID]map[string]int // number of pods of each node by their controller
@@ -66,7 +67,7 @@ type Cluster struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
-		images: map[string]int{}, namespaces: map[string]labels.Set{}, counts: map[string]*Count{},
+		images: map[string]int{}, namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Set{}, counts: map[string]*Count{},
 		carried: map[string]*carried{}, owned: map[types.UID]map[string]int{}, claims: map[string]int{}, Storage: newStorage()}
 }
 

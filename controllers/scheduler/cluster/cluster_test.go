@@ -32,9 +32,9 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	return p
 }
 
-// TestCountsAreThoseOfAFreshCluster: after any sequence of changes, what was kept up to date is what a new cluster
+// TestCountsMatchFreshCluster: after any sequence of changes, what was kept up to date is what a new cluster
 // with the same pods counts.
-func TestCountsAreThoseOfAFreshCluster(t *testing.T) {
+func TestCountsMatchFreshCluster(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	all, pods := New(), map[types.UID]*corev1.Pod{}
@@ -87,7 +87,7 @@ func TestCountsAreThoseOfAFreshCluster(t *testing.T) {
 	}
 }
 
-func TestTheOldestCountGoesFirst(t *testing.T) {
+func TestLeastRecentlyUsedCountIsDropped(t *testing.T) {
 	t.Parallel()
 	all := New()
 	selector := func(i int) *Selector {
@@ -103,7 +103,7 @@ func TestTheOldestCountGoesFirst(t *testing.T) {
 	}
 }
 
-func TestNodesComeAndGoWithTheirPods(t *testing.T) {
+func TestNodesAreAddedAndRemovedWithTheirPods(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	all := New()

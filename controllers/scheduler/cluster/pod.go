@@ -24,11 +24,13 @@ type Pod struct {
 	Claims   []string // keys of its PersistentVolumeClaims: namespace/name
 	Terms    []*Term  // of its affinity to other pods
 	Owner    types.UID
+
+	disks []disk
 }
 
 // NewPod computes what the scheduler needs of a pod. It does not place it.
 func NewPod(pod *corev1.Pod) *Pod {
-	p := &Pod{Pod: pod, Priority: scheduling.PodPriority(pod), Requests: requests(pod), Ports: hostPorts(pod), Terms: terms(pod)}
+	p := &Pod{Pod: pod, Priority: scheduling.PodPriority(pod), Requests: requests(pod), Ports: hostPorts(pod), Terms: terms(pod), disks: disks(pod)}
 	p.Usual = usual(pod, p.Requests)
 	for _, name := range claim.AllOf(pod) {
 		p.Claims = append(p.Claims, pod.Namespace+"/"+name)

@@ -38,7 +38,7 @@ func drain(q *Queue) string {
 
 func always(*cluster.Pod, rules.Set) bool { return true }
 
-func TestTheMostUrgentGoFirst(t *testing.T) {
+func TestHighestPriorityIsFirst(t *testing.T) {
 	t.Parallel()
 	q := New()
 	q.Set(key("a"), pod("a", 0), start)
@@ -60,7 +60,7 @@ func TestBackoffDoublesUpToTenSeconds(t *testing.T) {
 	}
 }
 
-func TestAWokenPodInBackoffLetsOthersGoFirst(t *testing.T) {
+func TestWokenPodWaitsForItsBackoff(t *testing.T) {
 	t.Parallel()
 	q := New()
 	q.Set(key("woken"), pod("woken", 5), start)
@@ -81,7 +81,7 @@ func TestAWokenPodInBackoffLetsOthersGoFirst(t *testing.T) {
 	}
 }
 
-func TestAWokenPodAfterItsBackoffGoesByUrgency(t *testing.T) {
+func TestWokenPodAfterBackoffIsOrderedByPriority(t *testing.T) {
 	t.Parallel()
 	for name, wake := range map[string]func(q *Queue){
 		"woken then":        func(q *Queue) { q.Wake(start.Add(time.Second), always) },
@@ -105,7 +105,7 @@ func TestAWokenPodAfterItsBackoffGoesByUrgency(t *testing.T) {
 	}
 }
 
-func TestAFailedPodIsNotTriedInItsBackoff(t *testing.T) {
+func TestFailedPodWaitsForItsBackoff(t *testing.T) {
 	t.Parallel()
 	q := New()
 	q.Set(key("a"), pod("a", 0), start)
@@ -121,7 +121,7 @@ func TestAFailedPodIsNotTriedInItsBackoff(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatARuleRefusedIsAsked(t *testing.T) {
+func TestOnlyRejectingRulesAreAsked(t *testing.T) {
 	t.Parallel()
 	q := New()
 	for i, name := range []string{"a", "b", "c"} {
@@ -154,7 +154,7 @@ func TestGatedPodsAreNotTried(t *testing.T) {
 	}
 }
 
-func TestAPodThatChangesWhileItIsTriedIsTriedAgain(t *testing.T) {
+func TestPodChangedDuringItsAttemptIsRetried(t *testing.T) {
 	t.Parallel()
 	q := New()
 	q.Set(key("a"), pod("a", 0), start)
@@ -169,7 +169,7 @@ func TestAPodThatChangesWhileItIsTriedIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestARemovedPodStaysAway(t *testing.T) {
+func TestRemovedPodIsNotRetried(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(q *Queue, e *Entry){
 		"refused": func(q *Queue, e *Entry) { q.Refused(e, 1, start) },

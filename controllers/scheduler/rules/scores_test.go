@@ -63,8 +63,13 @@ func preferPods(weight int32, app string, away bool) func(*corev1.Pod) {
 
 func ownedBy(uid string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(uid), Controller: new(true)}}
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", UID: types.UID(uid), Controller: new(true)}}
 	}
+}
+
+// service is one that selects the pods of an app.
+func service(namespace, app string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": app}}}
 }
 
 // change replaces a node by a changed one.
@@ -97,6 +102,10 @@ func TestScores(t *testing.T) {
 			}
 		}
 	}
+	hosts := []string{"a kubernetes.io/hostname=a: x x", "b kubernetes.io/hostname=b"}
+	serves := func(namespace, app string) func(*cluster.Cluster) {
+		return func(all *cluster.Cluster) { all.SetService(nil, service(namespace, app)) }
+	}
 	zones := []string{"a zone=1: x", "b zone=2: y", "c zone=3"}
 	for name, c := range map[string]struct {
 		rule   string
@@ -125,8 +134,15 @@ func TestScores(t *testing.T) {
 		"no pods preferred":               {"InterPodAffinity", zones, nil, testPod(), ""},
 		"soft spread":                     {"PodTopologySpread", []string{"a zone=1: x x", "b zone=2: x", "c zone=3", "d"}, nil, testPod(app("x"), spreading(corev1.TopologySpreadConstraint{WhenUnsatisfiable: corev1.ScheduleAnyway})), "a:0 b:33 c:100 d:0"},
 		"pods of a controller": {"PodTopologySpread", []string{"a kubernetes.io/hostname=a", "b kubernetes.io/hostname=b"},
-			[]func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")), testPod(named("t"), ownedBy("rs")))}, testPod(ownedBy("rs")), "a:57 b:100"},
-		"pods of others": {"PodTopologySpread", []string{"a kubernetes.io/hostname=a"}, []func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")))}, testPod(ownedBy("another")), ""},
+			[]func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")), testPod(named("t"), ownedBy("rs")))}, testPod(ownedBy("rs")), "a:40 b:100"},
+		"pods of a Service":            {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x")), "a:40 b:100"},
+		"pods of another Service":      {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "y")}, testPod(app("x")), ""},
+		"a Service elsewhere":          {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("other", "x")}, testPod(app("x")), ""},
+		"a Service and a controller":   {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x"), ownedBy("rs")), ""},
+		"a Service and a Job":          {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x"), ownedBy("job"), func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }), "a:40 b:100"},
+		"a Service that is gone":       {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x"), func(all *cluster.Cluster) { all.SetService(service("default", "x"), nil) }}, testPod(app("x")), ""},
+		"own constraints, not Service": {"PodTopologySpread", hosts, []func(*cluster.Cluster){serves("default", "x")}, testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), ""},
+		"pods of others":               {"PodTopologySpread", []string{"a kubernetes.io/hostname=a"}, []func(*cluster.Cluster){place("a", testPod(named("s"), ownedBy("rs")))}, testPod(ownedBy("another")), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := sketch(c.nodes...)
@@ -169,7 +185,7 @@ func onlyOn(names ...string) func(*corev1.Pod) {
 	}
 }
 
-func TestNodesByNameAreTheOnlyOnesThatAreFiltered(t *testing.T) {
+func TestOnlyNamedNodesAreFiltered(t *testing.T) {
 	t.Parallel()
 	all := sketch("a", "b", "c")
 	chooser := Chooser{Rules: All()}
@@ -186,7 +202,7 @@ func TestNodesByNameAreTheOnlyOnesThatAreFiltered(t *testing.T) {
 	}
 }
 
-func TestNominatedPodsKeepTheirRoom(t *testing.T) {
+func TestNominatedPodsReserveResources(t *testing.T) {
 	t.Parallel()
 	with := func(priority int32) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.Priority = &priority }

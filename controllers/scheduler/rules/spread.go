@@ -2,6 +2,7 @@ package rules
 
 import (
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,16 +148,27 @@ func spreadChanged(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 }
 
 // usualSpread is what counts for pods without constraints (upstream's system defaults): that the pods of a
-// controller are on different nodes and in different zones.
+// controller, or otherwise those of the same Services, are on different nodes and in different zones.
 func usualSpread(c *Cycle) []*constraint {
 	byNode := c.Owned(c.Pod.Owner)
-	if c.Pod.Owner == "" || len(byNode) == 0 {
+	if !replicated(c.Pod.Pod) {
+		if s := c.Serving(c.Pod); s != nil {
+			byNode = c.Counted(s).ByNode
+		}
+	}
+	if len(byNode) == 0 {
 		return nil
 	}
 	return []*constraint{
-		{topology: corev1.LabelTopologyZone, maxSkew: 3, affinity: true, byNode: byNode},
-		{topology: corev1.LabelHostname, maxSkew: 5, affinity: true, byNode: byNode},
+		{topology: corev1.LabelHostname, maxSkew: 3, affinity: true, byNode: byNode},
+		{topology: corev1.LabelTopologyZone, maxSkew: 5, affinity: true, byNode: byNode},
 	}
+}
+
+// replicated reports whether the pod's controller has a selector of its own, which Services do not widen.
+func replicated(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && slices.Contains([]string{"ReplicaSet", "ReplicationController", "StatefulSet"}, owner.Kind)
 }
 
 // prepareSpread counts the domains of the constraints that are only preferred, and weighs each by the number of

@@ -20,6 +20,7 @@ const (
 	whyNone      = "node(s) didn't find available persistent volumes to bind"
 	whyGone      = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 	whyAlone     = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+	whyDisk      = "node(s) had no available disk"
 	whyLimit     = "node(s) exceed max volume count"
 	whyZone      = "node(s) had no available volume zone"
 )
@@ -106,8 +107,12 @@ func (s *volumeState) add(c *Cycle, v *corev1.Volume, name string) (why string) 
 
 func unusableClaims(c *Cycle) (map[string]bool, Refusal) { return nil, c.volumeState().all }
 
-// alone refuses nodes while another pod uses a ReadWriteOncePod claim of the pod.
-func alone(c *Cycle, _ *cluster.Node) Refusal {
+// alone refuses nodes while another pod uses a ReadWriteOncePod claim of the pod, and those with a pod that uses one
+// of its disks.
+func alone(c *Cycle, n *cluster.Node) Refusal {
+	if n.DisksTaken(c.Pod) {
+		return refuse(whyDisk)
+	}
 	for _, key := range c.volumeState().alone {
 		if c.ClaimUsers(key) > 0 {
 			return refuse(whyAlone)
@@ -118,7 +123,7 @@ func alone(c *Cycle, _ *cluster.Node) Refusal {
 
 func claimFreed(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	if ch.Pod != nil {
-		return slices.ContainsFunc(ch.Pod.Claims, func(key string) bool { return slices.Contains(p.Claims, key) })
+		return p.SharesDisk(ch.Pod) || slices.ContainsFunc(ch.Pod.Claims, func(key string) bool { return slices.Contains(p.Claims, key) })
 	}
 	return slices.Contains(p.Claims, ch.Name)
 }

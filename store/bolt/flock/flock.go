@@ -23,6 +23,8 @@ const (
 	// Timeout is how long to wait for another process to release its lock.
 	Timeout = time.Second
 	retry   = 20 * time.Millisecond
+	// readings of /proc/locks, in which a line may be missing while other locks come and go.
+	readings = 5
 )
 
 // File takes the lock of f, unix.LOCK_EX or unix.LOCK_SH. The lock ends when f is
@@ -71,11 +73,17 @@ func holder(f *os.File) string {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return ""
 	}
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return ""
+	pid := 0
+	for range readings {
+		locks, err := os.ReadFile("/proc/locks")
+		if err != nil {
+			return ""
+		}
+		pid = lockedBy(string(locks), uint64(st.Dev), st.Ino) //nolint:unconvert // Dev is 32 bits wide on some machines
+		if pid != 0 {
+			break
+		}
 	}
-	pid := lockedBy(string(locks), uint64(st.Dev), st.Ino) //nolint:unconvert // Dev is 32 bits wide on some machines
 	if pid == 0 {
 		return ""
 	}

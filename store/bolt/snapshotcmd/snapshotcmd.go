@@ -43,11 +43,11 @@ func New(cfg Config) *cobra.Command {
 		Short: "Save, list, verify and restore copies of the state",
 	}
 	root.PersistentFlags().StringVar(&c.DataDir, "data-dir", cfg.DataDir, "Data folder of the server, as given to serve.")
-	save := c.sub("save", "Take a snapshot, also while monopod runs", cobra.NoArgs, c.save)
+	save := c.sub("save", "Take a snapshot, even while monopod runs", cobra.NoArgs, c.save)
 	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep; a running monopod uses its own flag.")
 	root.AddCommand(save,
 		c.sub("list", "List the snapshots, newest first, and say whether they are good", cobra.NoArgs, c.list),
-		c.sub("verify [NAME...]", "Check snapshots: checksum, pages and objects; all without a name", cobra.ArbitraryArgs, c.verify),
+		c.sub("verify [NAME...]", "Check the checksum, the pages and the objects of snapshots; without a name, of all", cobra.ArbitraryArgs, c.verify),
 		c.sub("restore NAME", "Replace the state by a snapshot; the replaced state is kept next to it", cobra.ExactArgs(1), c.restore),
 		c.sub("compact", "Rewrite the state without its free space", cobra.NoArgs, c.compact))
 	return root

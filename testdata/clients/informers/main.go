@@ -100,7 +100,8 @@ func configOf(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// start creates four informers for each kind and waits for their first lists.
+// start creates four informers for each kind and waits for their first lists. Definitions of custom resources, which
+// client-go has no types for, have two.
 func start(ctx context.Context, cfg *rest.Config, kinds []samples.Sample) (watched, error) {
 	typed, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -125,18 +126,21 @@ func start(ctx context.Context, cfg *rest.Config, kinds []samples.Sample) (watch
 	all := watched{}
 	for _, sample := range kinds {
 		gvr := sample.GVR
-		typedKind, err := shared.ForResource(gvr)
-		if err != nil {
-			return nil, err
-		}
-		binaryKind, err := binaries.ForResource(gvr)
-		if err != nil {
-			return nil, err
-		}
-		for how, informer := range map[string]cache.SharedIndexInformer{
-			"typed": typedKind.Informer(), "protobuf": binaryKind.Informer(),
+		forms := map[string]cache.SharedIndexInformer{
 			"dynamic": anyKind.ForResource(gvr).Informer(), "metadata": metas.ForResource(gvr).Informer(),
-		} {
+		}
+		if gvr.Group != "apiextensions.k8s.io" {
+			typedKind, err := shared.ForResource(gvr)
+			if err != nil {
+				return nil, err
+			}
+			binaryKind, err := binaries.ForResource(gvr)
+			if err != nil {
+				return nil, err
+			}
+			forms["typed"], forms["protobuf"] = typedKind.Informer(), binaryKind.Informer()
+		}
+		for how, informer := range forms {
 			if err := all.add(sample, how, informer); err != nil {
 				return nil, err
 			}

@@ -65,7 +65,7 @@ func (e *eye) await(ctx context.Context, want note) error {
 				return nil
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("the %s informer of %s never told %+v", e.how, e.GVR.Resource, want)
+			return fmt.Errorf("the %s informer of %s never showed %+v", e.how, e.GVR.Resource, want)
 		}
 	}
 }

@@ -31,6 +31,12 @@ type Sample struct {
 func (s Sample) Object(prefix string) *unstructured.Unstructured {
 	o := s.object.DeepCopy()
 	o.SetName(s.Name(prefix))
+	if s.definition() {
+		plural, _, _ := strings.Cut(o.GetName(), ".")
+		if err := unstructured.SetNestedField(o.Object, plural, "spec", "names", "plural"); err != nil {
+			panic(err) // the sample has names
+		}
+	}
 	if s.Namespaced {
 		o.SetNamespace("default")
 	}
@@ -39,9 +45,22 @@ func (s Sample) Object(prefix string) *unstructured.Unstructured {
 
 // Name is the name of Object.
 func (s Sample) Name(prefix string) string {
+	if s.definition() {
+		return prefix + ".sampled.example.com"
+	}
+	if s.GVR.Resource == "ipaddresses" { // whose names are the addresses
+		var sum byte
+		for _, b := range []byte(prefix) {
+			sum = sum*31 + b
+		}
+		return fmt.Sprintf("198.51.100.%d", sum)
+	}
 	group, _, _ := strings.Cut(s.GVR.Group, ".")
 	return strings.TrimSuffix(prefix+"-"+s.GVR.Version+"-"+group, "-")
 }
+
+// definition reports whether the kind is that of custom kinds' definitions, whose names are those of the kinds.
+func (s Sample) definition() bool { return s.GVR.Resource == "customresourcedefinitions" }
 
 // Served returns the samples of the served kinds. A kind without a sample is an error, and so is a sample of a
 // kind that is not served.

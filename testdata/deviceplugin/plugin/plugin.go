@@ -48,11 +48,11 @@ type Plugin struct {
 	reg.UnimplementedRegistrationServer
 	cfg Config
 
-	mu      sync.Mutex // guards what follows
-	devices []*api.Device
-	news    chan struct{} // closed and replaced when devices change
-	calls   []string
-	told    chan *reg.RegistrationStatus
+	mu           sync.Mutex // guards what follows
+	devices      []*api.Device
+	news         chan struct{} // closed and replaced when devices change
+	calls        []string
+	registration chan *reg.RegistrationStatus
 }
 
 // New returns a plugin; Serve runs it.
@@ -68,7 +68,7 @@ func New(cfg Config) *Plugin {
 	if cfg.Options == nil {
 		cfg.Options = &api.DevicePluginOptions{}
 	}
-	return &Plugin{cfg: cfg, devices: cfg.Devices, news: make(chan struct{}), told: make(chan *reg.RegistrationStatus, 9)}
+	return &Plugin{cfg: cfg, devices: cfg.Devices, news: make(chan struct{}), registration: make(chan *reg.RegistrationStatus, 9)}
 }
 
 // Devices returns healthy devices with the IDs.
@@ -157,8 +157,8 @@ func (p *Plugin) Calls() []string {
 	return slices.Clone(p.calls)
 }
 
-// Told receives the registration status of a watched plugin.
-func (p *Plugin) Told() <-chan *reg.RegistrationStatus { return p.told }
+// Registration receives the registration status of a watched plugin.
+func (p *Plugin) Registration() <-chan *reg.RegistrationStatus { return p.registration }
 
 func (p *Plugin) called(call string, ids []string) error {
 	p.mu.Lock()
@@ -245,9 +245,9 @@ func (p *Plugin) GetInfo(context.Context, *reg.InfoRequest) (*reg.PluginInfo, er
 // NotifyRegistrationStatus implements the registration of watched plugins.
 func (p *Plugin) NotifyRegistrationStatus(_ context.Context, s *reg.RegistrationStatus) (*reg.RegistrationStatusResponse, error) {
 	select {
-	case p.told <- s:
+	case p.registration <- s:
 		return &reg.RegistrationStatusResponse{}, nil
 	default:
-		return nil, fmt.Errorf("told too often: %v", s)
+		return nil, fmt.Errorf("registration too often: %v", s)
 	}
 }

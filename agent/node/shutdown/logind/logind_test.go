@@ -57,7 +57,7 @@ func (n *node) story() string {
 	return strings.Join(n.did, ", ")
 }
 
-func (n *node) told(part string) int {
+func (n *node) eventsWith(part string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return strings.Count(strings.Join(n.events, "\n"), part)
@@ -115,7 +115,7 @@ func run(t *testing.T, bus *logindtest.Bus, n *node) (stop func()) {
 
 func holds(l *logindtest.Logind, n int) func() bool { return func() bool { return l.Held() == n } }
 
-func TestTheMachineWaitsUntilPodsHaveEnded(t *testing.T) {
+func TestShutdownWaitsForPods(t *testing.T) {
 	t.Parallel()
 	bus := startBus(t)
 	l := startLogind(t, bus, time.Minute)
@@ -134,12 +134,12 @@ func TestTheMachineWaitsUntilPodsHaveEnded(t *testing.T) {
 	}
 	close(n.end)
 	until(t, "given back", holds(l, 0))
-	if n.told("Normal Shutdown: Shutdown manager detected shutdown event") != 1 || n.story() != "stop within 30s, stopped" {
+	if n.eventsWith("Normal Shutdown: Shutdown manager detected shutdown event") != 1 || n.story() != "stop within 30s, stopped" {
 		t.Errorf("%s, %q", n.story(), n.events)
 	}
 }
 
-func TestAShutdownIsCalledOff(t *testing.T) {
+func TestShutdownIsCancelled(t *testing.T) {
 	t.Parallel()
 	bus := startBus(t)
 	l := startLogind(t, bus, time.Minute)
@@ -152,21 +152,21 @@ func TestAShutdownIsCalledOff(t *testing.T) {
 		}
 	}
 	until(t, "held anew", func() bool { return len(l.Asked()) == 2 && l.Held() == 1 })
-	if n.story() != "stop within 30s, called off, up" || n.told("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
+	if n.story() != "stop within 30s, called off, up" || n.eventsWith("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
 		t.Errorf("%s, %q", n.story(), n.events)
 	}
 	stop()
 	until(t, "given back", holds(l, 0))
 }
 
-func TestLogindWaitsForLessThanItShould(t *testing.T) {
+func TestLogindWithShorterDelayThanRequested(t *testing.T) {
 	t.Parallel()
 	bus := startBus(t)
 	l := startLogind(t, bus, 5*time.Second)
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
-	until(t, "it is told", func() bool {
-		return n.told("systemd-logind waits 5s for pods to end, they may take 30s: they get less. Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/") == 1
+	until(t, "the event", func() bool {
+		return n.eventsWith("systemd-logind waits 5s for pods to end, they may take 30s: they get less. Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/") == 1
 	})
 	if err := l.PowerOff(true); err != nil {
 		t.Fatal(err)
@@ -174,12 +174,12 @@ func TestLogindWaitsForLessThanItShould(t *testing.T) {
 	until(t, "pods are stopped in less", func() bool { return n.story() == "stop within 3s" })
 }
 
-func TestLogindIsAskedAgainWhenItOrTheBusComeBack(t *testing.T) {
+func TestInhibitorIsTakenAgainAfterRestartOfLogindOrBus(t *testing.T) {
 	t.Parallel()
 	bus := startBus(t)
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
-	until(t, "no logind", func() bool { return n.told("Warning ShutdownNotDelayed: ") == 1 })
+	until(t, "no logind", func() bool { return n.eventsWith("Warning ShutdownNotDelayed: ") == 1 })
 	l := startLogind(t, bus, time.Minute)
 	until(t, "held", holds(l, 1))
 

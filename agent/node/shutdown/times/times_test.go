@@ -35,7 +35,7 @@ func start(t *testing.T, file string) (r *times.Record, shown func() string) {
 	}
 }
 
-func TestTheLastShutdownIsKnownAfterwards(t *testing.T) {
+func TestLastShutdownIsRecorded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "f")
 	now := time.Unix(1_800_000_000, 0)
@@ -70,7 +70,7 @@ func TestTheLastShutdownIsKnownAfterwards(t *testing.T) {
 	must(os.WriteFile(file, []byte("{"), 0o600))
 	r, shown = start(t, file)
 	if err := r.Load(); err == nil || !strings.Contains(err.Error(), file+".damaged") {
-		t.Errorf("of a damaged file it is told: %v", err)
+		t.Errorf("error for a damaged file: %v", err)
 	}
 	want(shown, 0, 0)
 	r, _ = start(t, file)

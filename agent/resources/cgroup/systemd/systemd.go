@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"monopod/agent/resources/cgroup"
 )
@@ -80,11 +83,9 @@ func changeable(properties []cgroup.Property) []cgroup.Property {
 func (m *Manager) Set(slice string, properties []cgroup.Property) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := m.connect()
-	if err == nil {
-		err = conn.SetUnitPropertiesContext(ctx, slice, true, toDBus(properties)...)
-	}
-	return explain("set", slice, err)
+	return explain("set", slice, m.call(func(conn *dbus.Conn) error {
+		return conn.SetUnitPropertiesContext(ctx, slice, true, toDBus(properties)...)
+	}))
 }
 
 // Stop implements cgroup.Units.
@@ -103,12 +104,8 @@ func (m *Manager) Stop(slice string) error {
 func (m *Manager) job(verb, slice string, start func(context.Context, *dbus.Conn, chan<- string) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	conn, err := m.connect()
-	if err != nil {
-		return explain(verb, slice, err)
-	}
 	done := make(chan string, 1)
-	if err := start(ctx, conn, done); err != nil {
+	if err := m.call(func(conn *dbus.Conn) error { return start(ctx, conn, done) }); err != nil {
 		return explain(verb, slice, err)
 	}
 	select {
@@ -120,6 +117,28 @@ func (m *Manager) job(verb, slice string, start func(context.Context, *dbus.Conn
 	case <-ctx.Done():
 		return explain(verb, slice, ctx.Err())
 	}
+}
+
+// call calls f with a connection, and again with a new one if it was broken, as after a restart of systemd, which the
+// connection notices only a moment later. f may be repeated.
+func (m *Manager) call(f func(*dbus.Conn) error) error {
+	conn, err := m.connect()
+	if err != nil {
+		return err
+	}
+	if err = f(conn); !broken(err) {
+		return err
+	}
+	conn.Close()
+	if conn, err = m.connect(); err != nil {
+		return err
+	}
+	return f(conn)
+}
+
+// broken reports whether a call failed because the connection was closed.
+func broken(err error) bool {
+	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, godbus.ErrClosed)
 }
 
 func (m *Manager) connect() (*dbus.Conn, error) {

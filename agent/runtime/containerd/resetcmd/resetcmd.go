@@ -22,14 +22,14 @@ import (
 	"monopod/store/bolt/flock"
 )
 
-// New is the command. dataDir is the default of --data-dir.
+// New returns the command. dataDir is the default of --data-dir.
 func New(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",
 		Short: "Stop all pods of a data folder and take down their network; files stay",
 		Long: "reset stops what `serve` leaves running when it ends: the pods of the containerd that\n" +
 			"serve started itself, its bridge, its nftables tables and its mounts. The files stay:\n" +
-			"the next serve starts the pods anew. Remove the folder to be rid of them too.",
+			"the next serve starts the pods again. To delete the state, too, remove the folder.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), dataDir) },
 	}

@@ -93,7 +93,7 @@ func TestTreeOfLinkBelow(t *testing.T) {
 }
 
 // What cannot be shown is refused in words.
-func TestTreeOfWhatIsNotKept(t *testing.T) {
+func TestTreeOfInvalidImages(t *testing.T) {
 	t.Parallel()
 	for want, l := range map[string]Layer{
 		"at most 1048576 bytes":    nil,

@@ -89,6 +89,18 @@ func (s *Set) add(d *Definition) {
 	}
 }
 
+// With returns the set with more definitions.
+func (s *Set) With(more ...*Definition) *Set {
+	if len(more) == 0 {
+		return s
+	}
+	out := &Set{Modules: s.Modules, byName: maps.Clone(s.byName), byKind: maps.Clone(s.byKind)}
+	for _, d := range more {
+		out.add(d)
+	}
+	return out
+}
+
 // Names returns those of all definitions, sorted.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 

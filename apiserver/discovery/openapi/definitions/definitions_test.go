@@ -24,7 +24,7 @@ func read(t *testing.T) *definitions.Set {
 
 // The versions of the file are those that the program is built with. If this fails: go -C testdata/openapi get
 // those versions, then make openapi.
-func TestMadeOfTheModulesInUse(t *testing.T) {
+func TestGeneratedFromModulesInUse(t *testing.T) {
 	t.Parallel()
 	mod, err := os.ReadFile("../../../../go.mod")
 	if err != nil {

@@ -3,6 +3,8 @@
 package plugins
 
 import (
+	"slices"
+
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/podsecurity"
@@ -10,9 +12,9 @@ import (
 )
 
 // New returns the chain; plugins read stored objects through c. With nil roles every user may
-// grant everything.
-func New(c client.Client, roles Roles) admission.Chain {
-	return admission.Chain{
+// grant everything. webhooks calls what is not built in.
+func New(c client.Client, roles Roles, webhooks admission.Chain) admission.Chain {
+	return slices.Concat(admission.Chain{
 		namespaceLifecycle(c),
 		serviceAccount(c),
 		priority(c),
@@ -29,6 +31,7 @@ func New(c client.Client, roles Roles) admission.Chain {
 		certificateApproval(roles),
 		certificateSigning(roles),
 		certificateSubjectRestriction(),
+	}, webhooks, admission.Chain{
 		quota.ResourceQuota(c), // last: what it admits counts at once
-	}
+	})
 }

@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestLedgerTellsWhatAListMayLack(t *testing.T) {
+func TestLedgerReportsUnlistedUsage(t *testing.T) {
 	t.Parallel()
 	var l ledger
-	told := func(began int64) (n int) {
+	counted := func(began int64) (n int) {
 		if err := l.take(began, nil, func(pending []*hold) error { n = len(pending); return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -24,11 +24,11 @@ func TestLedgerTellsWhatAListMayLack(t *testing.T) {
 	during := l.begin()
 	l.release(h)
 	late := l.begin()
-	if told(early) != 1 || told(during) != 1 {
-		t.Error("a write that ended after the list is not told")
+	if counted(early) != 1 || counted(during) != 1 {
+		t.Error("a write that ended after the list is not counted")
 	}
-	if told(late) != 0 {
-		t.Error("a write that ended before the list is told")
+	if counted(late) != 0 {
+		t.Error("a write that ended before the list is counted")
 	}
 	for began := range late + 1 {
 		l.end(began)
@@ -38,7 +38,7 @@ func TestLedgerTellsWhatAListMayLack(t *testing.T) {
 	}
 }
 
-func TestLedgerHoldsNothingForWhatIsRefused(t *testing.T) {
+func TestLedgerReleasesRejectedUsage(t *testing.T) {
 	t.Parallel()
 	var l ledger
 	began, no := l.begin(), errors.New("no")

@@ -1,21 +1,23 @@
-package registry
+// Package bootstrap creates the objects that every cluster has.
+package bootstrap
 
 import (
 	"context"
-
-	"monopod/apiserver/process/guard"
-	"monopod/apiserver/registry/policy"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
+	"monopod/apiserver/registry/policy"
 )
 
-// Bootstrap creates what every cluster has: four namespaces, each with its default service
+// Run creates what every cluster has: four namespaces, each with its default service
 // account, and two priority classes. Existing objects do not change.
-func (r *Registry) Bootstrap(ctx context.Context) error {
-	var all []Object
+func Run(ctx context.Context, c client.Client) error {
+	var all []client.Object
 	for _, name := range everyNamespace() {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
@@ -23,22 +25,22 @@ func (r *Registry) Bootstrap(ctx context.Context) error {
 		priorityClassOf(policy.SystemNodeCritical, "Used for system critical pods that must not be moved from their current node."),
 		priorityClassOf(policy.SystemClusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
-	if err := r.createAll(ctx, all); err != nil {
+	if err := createAll(ctx, c, all); err != nil {
 		return err
 	}
-	var accounts []Object // their namespaces must exist first
+	var accounts []client.Object // their namespaces must exist first
 	for _, name := range everyNamespace() {
 		accounts = append(accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}})
 	}
-	return r.createAll(ctx, accounts)
+	return createAll(ctx, c, accounts)
 }
 
 // createAll creates the missing objects concurrently, so that they share a commit.
-func (r *Registry) createAll(ctx context.Context, all []Object) error {
+func createAll(ctx context.Context, c client.Client, all []client.Object) error {
 	group, ctx := guard.With(ctx)
 	for _, obj := range all {
 		group.Do(func() error {
-			if _, err := r.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
+			if _, err := c.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
 				return err
 			}
 			return nil
@@ -52,7 +54,7 @@ func everyNamespace() []string {
 	return []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}
 }
 
-func priorityClassOf(name, description string) Object {
+func priorityClassOf(name, description string) client.Object {
 	value, _ := policy.SystemPriority(name)
 	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description}
 }

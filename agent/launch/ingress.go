@@ -1,0 +1,51 @@
+package launch
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/network/ingress"
+	"monopod/apiserver/follow"
+)
+
+// superviseIngress returns what keeps the ingress controller running; nil: there is none.
+func (n *Node) superviseIngress() *follow.Supervisor {
+	cfg := n.cfg.Settings.Ingress
+	if !cfg.On() {
+		return nil
+	}
+	metrics, err := follow.NewMetrics(n.Metrics)
+	if err != nil {
+		n.Log.Error("metrics of the ingress controller are not served", zap.Error(err))
+		metrics, _ = follow.NewMetrics(nil)
+	}
+	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.reach()
+	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics, Guard: n.guard}
+	return follow.Supervise(ingress.New(deps, cfg), deps)
+}
+
+// reach returns what connects to pods; nil: the machine's network does.
+func (n *Node) reach() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if n.cfg.Settings.Runtime != "fake" {
+		return nil
+	}
+	var machine net.Dialer
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if at, err := netip.ParseAddrPort(address); err == nil && n.Holds(at.Addr()) {
+			return n.Dial(ctx, network, address)
+		}
+		return machine.DialContext(ctx, network, address)
+	}
+}
+
+// Ingress returns why Ingresses are not served; nil if they are, or if there is no ingress controller.
+func (n *Node) Ingress(ctx context.Context) error {
+	if n.ingress == nil {
+		return nil
+	}
+	return n.ingress.Check(ctx)
+}

@@ -1,0 +1,59 @@
+package launch
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/zap"
+
+	"monopod/apiserver/process/guard"
+)
+
+// TestHealthReportsPanicsNextToTheAgent: the parts that run before and next to the agent share its health check.
+func TestHealthReportsPanicsNextToTheAgent(t *testing.T) {
+	t.Parallel()
+	metrics := prometheus.NewRegistry()
+	n := New(Deps{Log: zap.NewNop(), Metrics: metrics}, Config{})
+	if err := n.Health(t.Context()); err != nil {
+		t.Errorf("before the start: %v", err)
+	}
+	var running sync.WaitGroup
+	n.guard.Go(&running, "kernel log", func() { panic("injected") })
+	running.Wait()
+	if err := n.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "kernel log: panic: injected") {
+		t.Errorf("after a panic: %v", err)
+	}
+	panics, err := guard.Panics(metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var count dto.Metric
+	if err := panics.WithLabelValues("kernel log").Write(&count); err != nil || count.Counter.GetValue() != 1 {
+		t.Errorf("%v panics are counted, %v", count.Counter.GetValue(), err)
+	}
+}
+
+// TestNoRuntime: without a runtime, the node runs nothing until its end, and says why it has no streams.
+func TestNoRuntime(t *testing.T) {
+	t.Parallel()
+	n := New(Deps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()}, Config{Settings: Settings{Runtime: NoRuntime, NodeName: "n"}})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	if _, err := n.Find("n"); err == nil || err.Error() != "this server runs without a node (--runtime=none)" {
+		t.Errorf("streams: %v", err)
+	}
+	for _, ask := range []func(context.Context) error{n.Health, n.PLEG, n.Network, n.Ingress} {
+		if err := ask(ctx); err != nil {
+			t.Errorf("health: %v", err)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

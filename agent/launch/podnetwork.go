@@ -1,0 +1,86 @@
+package launch
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"monopod/agent/network/cni/subnets"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PodNetwork are the flags of Monopod's own pod network.
+type PodNetwork struct {
+	PodCIDR string // the ranges of pods' addresses, of one or both IP families; empty: chosen
+
+	ranges []netip.Prefix // PodCIDR, set by complete
+}
+
+// Flags adds the flags. Kubelet's --pod-cidr is for one that runs without an API server.
+func (n *PodNetwork) Flags(f *pflag.FlagSet) {
+	f.StringVar(&n.PodCIDR, "pod-cidr", "", "CIDR range of the IP addresses of pods, or one range of each IP family, separated by a comma, in Monopod's own pod network. At most 65536 addresses of an IPv6 range are used. Empty: for each family of --service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
+}
+
+// complete parses the ranges, which must have room for the pods.
+func (n *PodNetwork) complete(pods int) error {
+	n.ranges = nil
+	if n.PodCIDR == "" {
+		return nil
+	}
+	for text := range strings.SplitSeq(n.PodCIDR, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil:
+			return fmt.Errorf("--pod-cidr: %w", err)
+		case p != p.Masked():
+			return fmt.Errorf("--pod-cidr: %s has bits beyond its length; did you mean %s?", p, p.Masked())
+		case subnets.Room(p) < pods:
+			return fmt.Errorf("--pod-cidr: %s has addresses for %d pods, fewer than --max-pods=%d", p, max(0, subnets.Room(p)), pods)
+		}
+		n.ranges = append(n.ranges, p)
+	}
+	if r := n.ranges; len(r) > 2 || len(r) == 2 && r[0].Addr().Is4() == r[1].Addr().Is4() {
+		return fmt.Errorf("--pod-cidr: %q must be one range, or one of IPv4 and one of IPv6", n.PodCIDR)
+	}
+	return nil
+}
+
+// CheckServices returns an error if pods overlap Services, or lack a family of theirs.
+func (n *PodNetwork) CheckServices(services []netip.Prefix) error {
+	for _, service := range services {
+		family := false
+		for _, pods := range n.ranges {
+			if pods.Overlaps(service) {
+				return fmt.Errorf("--pod-cidr: %s overlaps %s of --service-cluster-ip-range", pods, service)
+			}
+			family = family || pods.Addr().Is4() == service.Addr().Is4()
+		}
+		if len(n.ranges) > 0 && !family {
+			return fmt.Errorf("--pod-cidr: %q has no range of the IP family of %s of --service-cluster-ip-range", n.PodCIDR, service)
+		}
+	}
+	return nil
+}
+
+// families returns the IP families of pods; the first is the primary one.
+func (n *PodNetwork) families(services []netip.Prefix) []corev1.IPFamily {
+	ranges := n.ranges
+	if len(ranges) == 0 {
+		ranges = services
+	}
+	return familiesOf(ranges)
+}
+
+func familiesOf(ranges []netip.Prefix) []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, r := range ranges {
+		if r.Addr().Is4() {
+			out = append(out, corev1.IPv4Protocol)
+		} else {
+			out = append(out, corev1.IPv6Protocol)
+		}
+	}
+	return out
+}

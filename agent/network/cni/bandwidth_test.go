@@ -1,0 +1,124 @@
+package cni
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"monopod/agent/network/cni/shape"
+)
+
+// send sends bytes from this namespace to an address and returns how long the receiver, which answers at the end, took.
+func send(t *testing.T, address string, bytes int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	c, err := net.DialTimeout("tcp", address, 5*time.Second)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Write(make([]byte, bytes)); err != nil {
+		t.Error(err)
+	}
+	c.(*net.TCPConn).CloseWrite()
+	if _, err := io.ReadAll(c); err != nil {
+		t.Error(err)
+	}
+	return time.Since(began)
+}
+
+// sink takes everything that is sent to a port of this namespace.
+func sink(t *testing.T) (port uint16) {
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { io.Copy(io.Discard, c); c.Close() }()
+		}
+	}()
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+func ifbs(t *testing.T) (n int) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Attrs().Name, "mpb") {
+			n++
+		}
+	}
+	return n
+}
+
+func TestBandwidth(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t, ranges...)
+		// A megabyte at 2 MB/s, of which a burst of 200 KB passes at once.
+		const bytes, rate, least = 1 << 20, 16e6, 250 * time.Millisecond
+		slow, fast := newPod(t, n, "bw-slow"), newPod(t, n, "bw-fast")
+		slow.bandwidth = shape.Bandwidth{IngressRate: rate, IngressBurst: 1<<32 - 1, EgressRate: rate, EgressBurst: 1<<32 - 1}
+		slow.add()
+		fast.add()
+		for _, p := range []*pod{slow, fast} {
+			atHost := sink(t)
+			var atPod uint16
+			var out time.Duration
+			p.inside(func() {
+				atPod = sink(t)
+				out = send(t, at(n.Gateways()[1], atHost), bytes)
+			})
+			in := send(t, at(p.ips[0], atPod), bytes)
+			if limited := p == slow; limited && (in < least || out < least) {
+				t.Errorf("%s: %s to the pod, %s from it: want at least %s", p.id, in, out, least)
+			}
+		}
+		if got := ifbs(t); got != 1 {
+			t.Errorf("%d ifb devices, want one", got)
+		}
+		slow.add() // again
+		if got := ifbs(t); got != 1 {
+			t.Errorf("%d ifb devices after ADD again, want one", got)
+		}
+		if out, err := slow.run("DEL"); err != nil || ifbs(t) != 0 {
+			t.Errorf("DEL: %v %s, %d ifb devices", err, out, ifbs(t))
+		}
+		// One whose DEL never came.
+		slow.add()
+		link, err := netlink.LinkByName(vethName(slow.id, "eth0"))
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err == nil {
+			err = shape.Reclaim("mp-another")
+		}
+		if err != nil || ifbs(t) != 1 {
+			t.Errorf("%v, %d ifb devices: another instance's reclaim removed ours", err, ifbs(t))
+		}
+		if err := shape.Reclaim(n.Bridge); err != nil || ifbs(t) != 0 {
+			t.Errorf("%v, %d ifb devices are left", err, ifbs(t))
+		}
+		bad := newPod(t, n, "bw-bad")
+		bad.bandwidth.EgressRate = 10
+		if out, err := bad.run("ADD"); err == nil || !strings.Contains(fmt.Sprint(out), "not between 1k and 1P") {
+			t.Errorf("10 bits per second: %v %s", err, out)
+		}
+	})
+}

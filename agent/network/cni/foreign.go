@@ -1,0 +1,82 @@
+package cni
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+)
+
+const (
+	// confName sorts after other names: containerd uses the first file, so that one of the user wins.
+	confName = "zz-monopod.conflist"
+	// oldConfName is that of earlier versions.
+	oldConfName = "10-monopod.conflist"
+)
+
+// pluginDirs are where distributions and Kubernetes' packages install plugins.
+var pluginDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
+
+// Foreign returns the file in ConfDir that containerd uses instead of ours; empty: ours.
+func (n Network) Foreign() string {
+	entries, _ := os.ReadDir(n.ConfDir()) // sorted; absent: there is none
+	for _, e := range entries {
+		if slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() {
+			if e.Name() == confName {
+				return ""
+			}
+			return e.Name()
+		}
+	}
+	return ""
+}
+
+// linkPlugins makes the machine's plugins available in BinDir, except those that have the name of one of ours.
+func (n Network) linkPlugins(dirs []string) error {
+	entries, err := os.ReadDir(n.BinDir())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries { // what was removed since
+		name := filepath.Join(n.BinDir(), e.Name())
+		if target, err := os.Readlink(name); err == nil && slices.Contains(dirs, filepath.Dir(target)) {
+			if _, err := os.Stat(target); os.IsNotExist(err) {
+				if err := os.Remove(name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, dir := range dirs {
+		programs, _ := os.ReadDir(dir) // absent: there are none
+		for _, e := range programs {
+			name := filepath.Join(n.BinDir(), e.Name())
+			if _, err := os.Lstat(name); os.IsNotExist(err) && !e.IsDir() {
+				if err := os.Symlink(filepath.Join(dir, e.Name()), name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Holds reports whether an address is one of a pod of this machine: of our subnets, or with the network of a user, one
+// that is reached without a gateway through a link other than that of a default route.
+func (n Network) Holds(ip netip.Addr) bool {
+	if slices.ContainsFunc(n.Subnets, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return true
+	}
+	if n.Foreign() == "" {
+		return false
+	}
+	routes, err := netlink.RouteGet(net.IP(ip.AsSlice()))
+	if err != nil || len(routes) == 0 || routes[0].Gw != nil || routes[0].Via != nil {
+		return false
+	}
+	uplinks, err := uplinks()
+	return err == nil && !slices.Contains(uplinks, routes[0].LinkIndex)
+}

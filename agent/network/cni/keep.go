@@ -1,0 +1,125 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/nftables"
+	"go.uber.org/zap"
+
+	"monopod/agent/network/cni/rules"
+	"monopod/agent/network/nft"
+)
+
+// settle is how long after somebody removed rules from the kernel the tables are checked: a flush is many removals, and
+// those who flush often load other rules after it.
+const settle = 200 * time.Millisecond
+
+// Keep writes the network's tables again, until ctx ends, after somebody else has removed rules from them, as `nft flush
+// ruleset` does: address translation, rejection, isolation, and the host ports of the pods that live. It runs in the
+// network namespace in which Prepare was called.
+func Keep(ctx context.Context, n Network, log *zap.Logger) {
+	k := keeper{Network: n, log: log}
+	removals := nft.Watch(ctx)
+	for err := k.check(ctx); ; err = k.check(ctx) {
+		if err != nil && ctx.Err() == nil {
+			log.Warn("cannot repair the nftables rules of the pod network", zap.Error(err))
+		}
+		if _, open := <-removals; !open {
+			return
+		}
+		select {
+		case <-time.After(settle):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// keeper repairs the tables of a network.
+type keeper struct {
+	Network
+	log   *zap.Logger
+	rules int // in the tables when they were complete; 0: not known
+}
+
+// check writes the tables if they have another number of rules than before.
+func (k *keeper) check(ctx context.Context) error {
+	have, err := k.count()
+	if nft.Missing(err) {
+		return nil
+	}
+	if err != nil || have > 0 && k.rules == 0 {
+		k.rules = have
+		return err
+	}
+	if have == k.rules && have > 0 {
+		return nil
+	}
+	err = k.locked(func() error {
+		// After ctx has ended, another part removes the network, under the same lock.
+		if ctx.Err() != nil {
+			return nil
+		}
+		return errors.Join(k.setUp(k.log), k.restorePorts())
+	})
+	if err != nil {
+		return err
+	}
+	k.log.Info("the nftables rules of the pod network were removed by another program, and written again")
+	have, err = k.count()
+	k.rules = max(k.rules, have) // somebody may have removed rules again before they were counted
+	return err
+}
+
+// count returns the number of rules in the tables.
+func (k *keeper) count() (sum int, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return 0, err
+	}
+	all, err := conn.ListTables()
+	if err != nil {
+		return 0, fmt.Errorf("list nftables tables: %w", err)
+	}
+	for _, table := range all {
+		if table.Name != k.Table {
+			continue
+		}
+		for _, chain := range []string{"prerouting", "forward", "output", "postrouting", "reject"} {
+			found, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
+			if err != nil {
+				return 0, fmt.Errorf("list rules of %s: %w", table.Name, err)
+			}
+			sum += len(found)
+		}
+	}
+	return sum, nil
+}
+
+// restorePorts writes the host ports of the pods that live, under the lock of all addresses.
+func (n Network) restorePorts() error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	held, err := n.holders()
+	if err != nil {
+		return err
+	}
+	type pod struct{ container, ifname string }
+	ports, addrs := map[pod][]rules.Port{}, map[pod][]netip.Addr{}
+	for ip, h := range held {
+		if len(h.HostPorts) > 0 && !h.gone(boot) {
+			key := pod{h.Container, h.IfName}
+			ports[key], addrs[key] = h.HostPorts, append(addrs[key], ip)
+		}
+	}
+	var errs []error
+	for key := range ports {
+		errs = append(errs, n.rules().AddPorts(addrs[key], ports[key]))
+	}
+	return errors.Join(errs...)
+}

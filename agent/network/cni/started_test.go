@@ -1,0 +1,53 @@
+package cni
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestStartedPods: a process that starts knows the pods that the plugin served before, by their newest sandboxes.
+func TestStartedPods(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t, ranges...)
+		a, b, again := newPod(t, n, "started"), newPod(t, n, "other"), newPod(t, n, "started-again")
+		check := func(want ...*pod) {
+			t.Helper()
+			got, err := StartedPods(n)
+			if err != nil || len(got) != len(want) {
+				t.Errorf("%v, %v, want %d pods", got, err, len(want))
+				return
+			}
+			for _, w := range want {
+				if !slices.ContainsFunc(got, func(s Started) bool {
+					return slices.ContainsFunc([]string{"started", "other"}, func(name string) bool {
+						return s.Pod == types.NamespacedName{Namespace: "ns", Name: name}
+					}) && s.UID == "u1" && len(s.Addrs) == 2 && slices.Contains(s.Addrs, w.ip)
+				}) {
+					t.Errorf("%v lacks the pod with the address %s", got, w.ip)
+				}
+			}
+		}
+		check()
+		a.add()
+		b.add()
+		check(a, b)
+		for _, ip := range a.ips { // file systems may have coarse times
+			if err := os.Chtimes(n.ipFile(ip), time.Time{}, time.Now().Add(-time.Minute)); err != nil {
+				t.Error(err)
+			}
+		}
+		again.add()
+		check(again, b)
+		for _, p := range []*pod{again, b} {
+			if _, err := p.run("DEL"); err != nil {
+				t.Error(err)
+			}
+		}
+		check(a)
+	})
+}

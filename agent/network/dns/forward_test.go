@@ -1,0 +1,268 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+	"k8s.io/utils/clock"
+)
+
+// line is the way to resolvers, in virtual time.
+type line struct {
+	mu     sync.Mutex
+	sign   time.Duration // how long a resolver takes to answer at all
+	slow   time.Duration // and, in addition, for a question to servers farther away
+	silent map[netip.AddrPort]bool
+	gone   bool // there is no route
+	asked  int  // questions, signs of life aside
+}
+
+func (l *line) query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, error) {
+	l.mu.Lock()
+	takes, silent, gone := l.sign, l.silent[at], l.gone
+	name := ask.Question[0].Name
+	if name != sign {
+		takes += l.slow
+		l.asked++
+	}
+	l.mu.Unlock()
+	if gone {
+		return nil, errors.New("network is unreachable")
+	}
+	if silent {
+		takes = time.Hour
+	}
+	select {
+	case <-time.After(takes):
+	case <-time.After(patience):
+		return nil, errors.New("i/o timeout")
+	}
+	m := new(dns.Msg).SetReply(ask)
+	m.Answer = append(m.Answer, record(name+" 60 IN A 192.0.2.80"))
+	return m, nil
+}
+
+func (l *line) set(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+var first, second = netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53")
+
+// behind returns a Forwarder that has greeted its resolvers.
+func behind(l *line, resolvers ...netip.AddrPort) *Forwarder {
+	f := NewForwarder(func() []netip.AddrPort { return resolvers }, clock.RealClock{})
+	f.query = l.query
+	f.Greet()
+	return f
+}
+
+func a(name string) dns.Question {
+	return dns.Question{Name: name, Qtype: dns.TypeA, Qclass: dns.ClassINET}
+}
+
+// timed asks and checks how long it took, at most.
+func timed(t *testing.T, f *Forwarder, name string, most time.Duration) (*dns.Msg, error) {
+	t.Helper()
+	began := time.Now()
+	m, err := f.Ask(t.Context(), a(name), false)
+	if took := time.Since(began); took > most {
+		t.Errorf("%s took %s, want at most %s", name, took, most)
+	}
+	return m, err
+}
+
+// offline is how long an answer takes at most while no resolver answers.
+const offline = 50 * time.Millisecond
+
+// TestSilentResolvers has all resolvers fall silent, which each had answered before, and come back: from the first
+// question on, known names are answered from the cache within 50 ms, and others fail; questions do not wait for resolvers
+// that are back to be known.
+func TestSilentResolvers(t *testing.T) {
+	t.Parallel()
+	for _, resolvers := range [][]netip.AddrPort{{first}, {first, second}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &line{sign: 3 * time.Millisecond, slow: 20 * time.Millisecond}
+			f := behind(l, resolvers...)
+			time.Sleep(time.Second)
+			if m, err := timed(t, f, "known.example.", offline); err != nil || len(m.Answer) != 1 {
+				t.Fatal(m, err)
+			}
+			time.Sleep(2 * time.Minute)
+			l.set(func() { l.silent = map[netip.AddrPort]bool{first: true, second: true} })
+			if m, err := timed(t, f, "known.example.", offline); err != nil || m.Answer[0].Header().Ttl != staleTTL {
+				t.Errorf("an expired answer without resolvers: %v, %v", m, err)
+			}
+			for i := range 100 { // over 5 s: before and after the resolvers are known to be silent
+				if _, err := timed(t, f, fmt.Sprintf("unknown%d.example.", i), offline); !errors.Is(err, errNoResolver) {
+					t.Errorf("a name that is not known without resolvers: %v", err)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			l.set(func() { l.asked = 0 })
+			time.Sleep(patience + silence)
+			for range 10 { // of which one asks
+				if _, err := timed(t, f, "unknown.example.", 0); !errors.Is(err, errNoResolver) {
+					t.Errorf("while resolvers are known to be silent: %v", err)
+				}
+			}
+			synctest.Wait()
+			l.set(func() {
+				if l.asked != len(resolvers) {
+					t.Errorf("%d silent resolvers were asked %d times, want once each", len(resolvers), l.asked)
+				}
+				l.silent = nil
+			})
+			time.Sleep(patience + silence)
+			if _, err := timed(t, f, "back.example.", 0); !errors.Is(err, errNoResolver) {
+				t.Errorf("a question waits for a resolver that was silent: %v", err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if m, err := timed(t, f, "back.example.", 0); err != nil || len(m.Answer) != 1 {
+				t.Errorf("the answer to the question that found the resolver back: %v, %v", m, err)
+			}
+			if m, err := timed(t, f, "other.example.", offline); err != nil || len(m.Answer) != 1 {
+				t.Errorf("a resolver that is back: %v, %v", m, err)
+			}
+			time.Sleep(maxStale + 2*time.Hour)
+			if m := f.cache.stale(keyOf(a("known.example."), false)); m != nil {
+				t.Errorf("a very old answer: %v", m)
+			}
+			time.Sleep(patience)
+		})
+	}
+}
+
+// TestOfflineFromTheStart: the greeting finds out that nobody answers, so that no question waits for it.
+func TestOfflineFromTheStart(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]*line{
+		"silent": {silent: map[netip.AddrPort]bool{first: true, second: true}}, "no route": {gone: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := behind(l, first, second)
+			time.Sleep(lateness * firstSign)
+			for range 40 {
+				if _, err := timed(t, f, "unknown.example.", offline); err == nil {
+					t.Errorf("%s: an answer", name)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(patience)
+		})
+	}
+}
+
+// TestOneSilentResolver: the other one answers, also slowly, and after a while nobody waits for the silent one.
+func TestOneSilentResolver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &line{sign: 3 * time.Millisecond, slow: 900 * time.Millisecond}
+		f := behind(l, first, second)
+		time.Sleep(time.Second)
+		l.set(func() { l.silent = map[netip.AddrPort]bool{first: true} })
+		for i := range 10 {
+			if m, err := timed(t, f, fmt.Sprintf("name%d.example.", i), 960*time.Millisecond); err != nil || len(m.Answer) != 1 {
+				t.Errorf("question %d: %v, %v", i, m, err)
+			}
+		}
+		time.Sleep(patience)
+	})
+}
+
+// TestSlowResolvers: answers that take time are waited for, whether a resolver is far away or asks others.
+func TestSlowResolvers(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]*line{
+		"recursion":             {sign: 2 * time.Millisecond, slow: 1900 * time.Millisecond},
+		"far away":              {sign: 600 * time.Millisecond},
+		"far away, and slow":    {sign: 240 * time.Millisecond, slow: 900 * time.Millisecond},
+		"a mobile network":      {sign: 45 * time.Millisecond, slow: 200 * time.Millisecond},
+		"on the same machine":   {sign: 50 * time.Microsecond, slow: 1500 * time.Millisecond},
+		"nothing but the cache": {sign: 50 * time.Microsecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := behind(l, first, second)
+			for i := range 20 {
+				m, err := timed(t, f, fmt.Sprintf("name%d.example.", i), patience)
+				if err != nil || len(m.Answer) != 1 {
+					t.Errorf("%s: question %d: %v, %v", name, i, m, err)
+				}
+			}
+			time.Sleep(patience)
+			if l.asked != 20 {
+				t.Errorf("%s: 20 questions were asked %d times", name, l.asked)
+			}
+		})
+	}
+}
+
+// TestLateSign: a resolver that becomes much slower is taken for silent only until it answers: the client's next attempt
+// finds the answer.
+func TestLateSign(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &line{sign: 2 * time.Millisecond}
+		f := behind(l, first)
+		time.Sleep(time.Second)
+		l.set(func() { l.sign = 60 * time.Millisecond })
+		if _, err := timed(t, f, "late.example.", offline); !errors.Is(err, errNoResolver) {
+			t.Errorf("a late answer: %v", err)
+		}
+		if m, err := timed(t, f, "late.example.", 70*time.Millisecond); err != nil || len(m.Answer) != 1 {
+			t.Errorf("the second attempt: %v, %v", m, err)
+		}
+		for i := range 10 {
+			if m, err := timed(t, f, fmt.Sprintf("name%d.example.", i), 70*time.Millisecond); err != nil || len(m.Answer) != 1 {
+				t.Errorf("question %d afterwards: %v, %v", i, m, err)
+			}
+		}
+		time.Sleep(patience)
+	})
+}
+
+// TestManySilentQuestions: no more than the limit waits for resolvers, others fail at once.
+func TestManySilentQuestions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &line{silent: map[netip.AddrPort]bool{first: true}}
+		f := behind(l, first)
+		time.Sleep(lateness * firstSign)
+		for i := range 2 * maxForwards {
+			go f.Ask(t.Context(), a(fmt.Sprintf("name%d.example.", i)), false)
+		}
+		synctest.Wait()
+		l.set(func() {
+			if l.asked != maxForwards {
+				t.Errorf("%d questions are under way, want %d", l.asked, maxForwards)
+			}
+		})
+		time.Sleep(2 * patience)
+		if n := len(f.seats); n != 0 {
+			t.Errorf("%d questions never ended", n)
+		}
+	})
+}
+
+// TestSlowResolver has a resolver that takes 300 ms, which is slow and not silent.
+func TestSlowResolver(t *testing.T) {
+	t.Parallel()
+	slow, _ := upstream(t, func(q dns.Question, m *dns.Msg) {
+		time.Sleep(300 * time.Millisecond)
+		m.Answer = append(m.Answer, record(q.Name+" 60 IN A 192.0.2.80"))
+	})
+	at := start(t, zone(services()), slow)
+	for _, name := range []string{"a.example.", "b.example."} {
+		if m := ask(t, at, "udp", name, dns.TypeA); len(m.Answer) != 1 {
+			t.Errorf("%s: %v", name, m)
+		}
+	}
+}

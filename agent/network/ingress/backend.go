@@ -1,0 +1,232 @@
+package ingress
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"monopod/apiserver/follow"
+)
+
+// protocol is how a backend is spoken to.
+type protocol int
+
+const (
+	plain  protocol = iota // HTTP/1.1
+	clear2                 // HTTP/2 without TLS
+	secure                 // HTTPS, HTTP/1.1 or 2
+)
+
+// protocolOf returns the protocol of a port's appProtocol (upstream: KEP-3726); unknown ones are HTTP.
+func protocolOf(app *string) protocol {
+	if app == nil {
+		return plain
+	}
+	switch *app {
+	case "kubernetes.io/h2c", "grpc":
+		return clear2
+	case "https", "HTTPS", "kubernetes.io/wss":
+		return secure
+	}
+	return plain
+}
+
+// target names a port of a Service.
+type target struct {
+	service  follow.Key
+	port     networkingv1.ServiceBackendPort
+	override string // an annotation's protocol; empty: the Service's
+}
+
+// servers are what is known of a target.
+type servers struct {
+	addresses []string // host:port, sorted; empty: no endpoint is ready
+	protocol  protocol
+	external  bool   // the host is a name outside of the cluster
+	problem   string // why nothing can be served; empty: nothing is wrong
+}
+
+// resolve returns the servers of a target. svc is nil if the Service does not exist. Endpoints that are ready count,
+// and as long as there is none, those that still serve while they terminate, as kube-proxy does.
+func resolve(t target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) servers {
+	if svc == nil {
+		return servers{problem: fmt.Sprintf("Service %q does not exist", t.service.Name)}
+	}
+	port := findPort(svc, t.port)
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return external(t, svc, port)
+	}
+	if port == nil {
+		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.service.Name, portText(t.port))}
+	}
+	if port.Protocol != "" && port.Protocol != corev1.ProtocolTCP {
+		return servers{problem: fmt.Sprintf("port %s of Service %q is not a TCP port", portText(t.port), t.service.Name)}
+	}
+	s := servers{protocol: t.protocol(port)}
+	var ending []string
+	for _, slice := range eps {
+		number := endpointPort(slice, port.Name)
+		if number == 0 || slice.AddressType == discoveryv1.AddressTypeFQDN {
+			continue
+		}
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			at := net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(number)))
+			switch c := &e.Conditions; {
+			case is(c.Ready, true):
+				s.addresses = append(s.addresses, at)
+			case is(c.Serving, true) && is(c.Terminating, false):
+				ending = append(ending, at)
+			}
+		}
+	}
+	if len(s.addresses) == 0 {
+		s.addresses = ending
+	}
+	slices.Sort(s.addresses)
+	s.addresses = slices.Compact(s.addresses)
+	return s
+}
+
+func is(condition *bool, unset bool) bool {
+	if condition == nil {
+		return unset
+	}
+	return *condition
+}
+
+// external returns the server of an ExternalName Service, which needs no ports if the target has a number.
+func external(t target, svc *corev1.Service, port *corev1.ServicePort) servers {
+	number := t.port.Number
+	if port != nil {
+		number = port.Port
+	}
+	if number == 0 {
+		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.service.Name, portText(t.port))}
+	}
+	return servers{addresses: []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(number)))}, protocol: t.protocol(port), external: true}
+}
+
+func (t target) protocol(port *corev1.ServicePort) protocol {
+	switch t.override {
+	case "HTTP":
+		return plain
+	case "HTTPS", "GRPCS":
+		return secure
+	case "GRPC":
+		return clear2
+	}
+	if port == nil {
+		return plain
+	}
+	return protocolOf(port.AppProtocol)
+}
+
+func findPort(svc *corev1.Service, ref networkingv1.ServiceBackendPort) *corev1.ServicePort {
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		if ref.Name != "" && p.Name == ref.Name || ref.Name == "" && p.Port == ref.Number {
+			return p
+		}
+	}
+	return nil
+}
+
+func portText(p networkingv1.ServiceBackendPort) string {
+	if p.Name != "" {
+		return strconv.Quote(p.Name)
+	}
+	return strconv.Itoa(int(p.Number))
+}
+
+// endpointPort returns the number of the port in a slice; 0: it has none.
+func endpointPort(slice *discoveryv1.EndpointSlice, name string) int32 {
+	for i := range slice.Ports {
+		p := &slice.Ports[i]
+		if p.Port != nil && p.Name != nil && *p.Name == name || p.Port != nil && p.Name == nil && name == "" {
+			return *p.Port
+		}
+	}
+	return 0
+}
+
+// backend passes the requests for a target to its servers in turn. Its methods are safe for concurrent use; set is
+// for one goroutine.
+type backend struct {
+	target
+	now  atomic.Pointer[current]
+	turn atomic.Uint32
+}
+
+// current is what a backend knows; it does not change, except for the failures of its endpoints.
+type current struct {
+	servers
+	endpoints []*endpoint
+}
+
+// endpoint is one server.
+type endpoint struct {
+	address string
+	avoid   atomic.Int64 // UnixNano until when others are preferred
+}
+
+// avoidTime is how long an endpoint that refused a connection is used only if all others did, too.
+const avoidTime = 5 * time.Second
+
+func newBackend(t target) *backend {
+	b := &backend{target: t}
+	b.now.Store(&current{servers: servers{problem: "not known yet"}})
+	return b
+}
+
+// set replaces the servers. It reports whether the problem is another one.
+func (b *backend) set(s servers) bool {
+	old := b.now.Load()
+	if old.problem == s.problem && old.protocol == s.protocol && old.external == s.external && slices.Equal(old.addresses, s.addresses) {
+		return false
+	}
+	next := &current{servers: s}
+	for _, address := range s.addresses {
+		i, known := slices.BinarySearchFunc(old.endpoints, address, func(e *endpoint, a string) int { return cmp.Compare(e.address, a) })
+		if known {
+			next.endpoints = append(next.endpoints, old.endpoints[i])
+		} else {
+			next.endpoints = append(next.endpoints, &endpoint{address: address})
+		}
+	}
+	b.now.Store(next)
+	return old.problem != s.problem
+}
+
+// pick returns the endpoint for a request and how to speak to it; nil if there is none that was not tried.
+func (b *backend) pick(now time.Time, tried []*endpoint) (*endpoint, *current) {
+	c := b.now.Load()
+	n := uint32(len(c.endpoints))
+	if n == 0 {
+		return nil, c
+	}
+	first := b.turn.Add(1)
+	var avoided *endpoint
+	for i := range n {
+		e := c.endpoints[(first+i)%n]
+		switch {
+		case slices.Contains(tried, e):
+		case e.avoid.Load() <= now.UnixNano():
+			return e, c
+		case avoided == nil:
+			avoided = e
+		}
+	}
+	return avoided, c
+}

@@ -1,0 +1,110 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"monopod/apiserver/follow"
+)
+
+// Config of an Ingress controller: its flags, and what else it needs.
+type Config struct {
+	HTTP               string   // host:port; empty: no HTTP
+	HTTPS              string   // host:port; empty: no HTTPS
+	StatusAddresses    []string // in the status of Ingresses; empty: those of the node
+	DefaultCertificate string   // namespace/name of a Secret; empty: a certificate that no client trusts
+	MaxBody            string   // of a request, a quantity of bytes; 0: no limit
+	TrustedProxies     []string // addresses and CIDRs of clients whose X-Forwarded headers count
+	AccessLog          bool
+
+	Node string `json:"-"` // name of the node; required
+	// Dial connects to a pod; nil: over the machine's network.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
+}
+
+// Flags adds the flags.
+func (c *Config) Flags(f *pflag.FlagSet) {
+	f.StringVar(&c.HTTP, "ingress", "", "HTTP address of the ingress controller, for example :80. Empty, and --ingress-https too: no ingress controller.")
+	f.StringVar(&c.HTTPS, "ingress-https", "", "HTTPS address of the ingress controller, for example :443.")
+	f.StringSliceVar(&c.StatusAddresses, "ingress-status-address", nil, "IP addresses or host names in the status of Ingresses (default the node's addresses).")
+	f.StringVar(&c.DefaultCertificate, "ingress-default-certificate", "", "Secret (NAMESPACE/NAME) of the certificate for hosts that no Ingress has one for. Empty: a self-signed certificate.")
+	f.StringVar(&c.MaxBody, "ingress-max-body-size", "1Gi", "Maximum size of a request's body, unless an annotation of the Ingress sets another one. 0: no limit.")
+	f.StringSliceVar(&c.TrustedProxies, "ingress-trusted-proxies", nil, "Addresses and CIDRs of proxies in front of the ingress controller whose X-Forwarded headers are kept.")
+	f.BoolVar(&c.AccessLog, "ingress-access-log", false, "Log every request of the ingress controller.")
+}
+
+// On reports whether there is an ingress controller.
+func (c *Config) On() bool { return c.HTTP != "" || c.HTTPS != "" }
+
+// Check returns an error for invalid values.
+func (c *Config) Check() error {
+	var errs []error
+	for flag, address := range map[string]string{"--ingress": c.HTTP, "--ingress-https": c.HTTPS} {
+		if address == "" {
+			continue
+		}
+		if _, err := net.ResolveTCPAddr("tcp", address); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", flag, err))
+		}
+	}
+	for _, a := range c.StatusAddresses {
+		if _, err := netip.ParseAddr(a); err != nil && len(validation.IsDNS1123Subdomain(a)) > 0 {
+			errs = append(errs, fmt.Errorf("--ingress-status-address: %q is neither an IP address nor a host name", a))
+		}
+	}
+	_, err := c.defaultCertificate()
+	_, err2 := c.maxBody()
+	_, err3 := c.trusted()
+	return errors.Join(append(errs, err, err2, err3)...)
+}
+
+// defaultCertificate returns the key of the Secret; the zero value: none.
+func (c *Config) defaultCertificate() (follow.Key, error) {
+	if c.DefaultCertificate == "" {
+		return follow.Key{}, nil
+	}
+	namespace, name, ok := strings.Cut(c.DefaultCertificate, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return follow.Key{}, fmt.Errorf("--ingress-default-certificate must be NAMESPACE/NAME, got %q", c.DefaultCertificate)
+	}
+	return follow.Key{Namespace: namespace, Name: name}, nil
+}
+
+// maxBody returns the maximum size of a body in bytes; 0: no limit.
+func (c *Config) maxBody() (int64, error) {
+	if c.MaxBody == "" {
+		return 0, nil
+	}
+	q, err := resource.ParseQuantity(c.MaxBody)
+	if err == nil && q.Sign() < 0 {
+		err = errors.New("it must not be negative")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("--ingress-max-body-size: %q: %w", c.MaxBody, err)
+	}
+	return q.Value(), nil
+}
+
+func (c *Config) trusted() ([]netip.Prefix, error) {
+	var list []netip.Prefix
+	for _, text := range c.TrustedProxies {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			ip, err2 := netip.ParseAddr(text)
+			if err2 != nil {
+				return nil, fmt.Errorf("--ingress-trusted-proxies: %q is neither an address nor a CIDR", text)
+			}
+			prefix = netip.PrefixFrom(ip, ip.BitLen())
+		}
+		list = append(list, prefix.Masked())
+	}
+	return list, nil
+}

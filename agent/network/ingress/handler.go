@@ -1,0 +1,214 @@
+package ingress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"monopod/agent/network/ingress/route"
+)
+
+// site is everything that requests are judged by. It does not change.
+type site struct {
+	table    *route.Table[*place]
+	certs    route.Hosts[*tls.Certificate]
+	secured  route.Hosts[struct{}] // hosts that redirect to HTTPS
+	fallback *tls.Certificate      // nil: a self-signed one
+}
+
+// handler serves the requests of one server.
+type handler struct {
+	front
+	site    *atomic.Pointer[site]
+	trusted []netip.Prefix
+	// secure returns the port of the HTTPS server; empty: there is none.
+	secure  func() string
+	proxy   *httputil.ReverseProxy
+	metrics *metrics
+	access  *zap.Logger // nil: requests are not logged
+}
+
+// job is what belongs to one request.
+type job struct {
+	to       *place
+	id       string
+	endpoint string      // the last one that was tried
+	body     *clientBody // nil: none
+	failure  error       // why the endpoint did not answer; nil: it did
+	end      func(error) // the context of the last attempt; nil: there was none
+}
+
+type jobKey struct{}
+
+func jobOf(ctx context.Context) *job { return ctx.Value(jobKey{}).(*job) }
+
+func newHandler(f front, s *atomic.Pointer[site], via http.RoundTripper) *handler {
+	h := &handler{front: f, site: s, secure: func() string { return "" }}
+	h.proxy = &httputil.ReverseProxy{Rewrite: h.rewrite, Transport: via, BufferPool: buffers{}, ErrorHandler: failed, ErrorLog: silent}
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	w := &recorder{ResponseWriter: rw}
+	j := &job{id: requestID(r)}
+	defer func() {
+		if j.end != nil {
+			j.end(nil)
+		}
+		h.done(w, r, j, began)
+	}()
+	path, ok := route.Path(r.URL.Path)
+	if !ok || r.Method == http.MethodConnect {
+		refuse(w, http.StatusBadRequest, "the request has no absolute path")
+		return
+	}
+	now, host := h.site.Load(), route.Host(r.Host)
+	if j.to, ok = now.table.Find(host, path); !ok {
+		refuse(w, http.StatusNotFound, "no Ingress has a rule for this host and path")
+		return
+	}
+	if h.redirects(now, j.to, r, host, path) {
+		w.Header().Set("Location", secureURL(r, host, h.secure()))
+		w.WriteHeader(http.StatusPermanentRedirect)
+		return
+	}
+	if limit := j.to.MaxBody; limit > 0 && r.ContentLength > limit {
+		w.Header().Set("Connection", "close")
+		refuse(w, http.StatusRequestEntityTooLarge, "the body of the request is too large")
+		return
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		j.body = newClientBody(w, r, j.to.MaxBody)
+	}
+	r = r.WithContext(context.WithValue(r.Context(), jobKey{}, j))
+	if j.body != nil {
+		r.Body = j.body
+	}
+	h.proxy.ServeHTTP(w, r)
+}
+
+// challenges is where certificate authorities look for proofs; ingress-nginx does not redirect them either.
+const challenges = "/.well-known/acme-challenge/"
+
+func (h *handler) redirects(s *site, to *place, r *http.Request, host, path string) bool {
+	if h.scheme == "https" || h.secure() == "" || !to.Redirect && !to.Forced || strings.HasPrefix(path, challenges) {
+		return false
+	}
+	if _, secured := s.secured.Find(host); !secured && !to.Forced {
+		return false
+	}
+	if _, trusted := h.client(r); trusted && r.Header.Get("X-Forwarded-Proto") == "https" {
+		return false
+	}
+	return true
+}
+
+// refuse answers a request that no endpoint gets.
+func refuse(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text + "\n")) // the client is gone
+}
+
+// statusGone is what logs and metrics say of a request whose client went away; nginx's number.
+const statusGone = 499
+
+// failed answers a request that no endpoint has answered.
+func failed(w http.ResponseWriter, r *http.Request, err error) {
+	j := jobOf(r.Context())
+	if j.body != nil && j.body.slow.Load() {
+		err = errSlowBody // net/http also ends the request's context, whose error may come first
+	}
+	j.failure = err
+	tooLarge := (*http.MaxBytesError)(nil)
+	switch {
+	case errors.As(err, &tooLarge):
+		refuse(w, http.StatusRequestEntityTooLarge, "the body of the request is too large")
+	case errors.Is(err, errSlowBody):
+		w.Header().Set("Connection", "close")
+		refuse(w, http.StatusRequestTimeout, "the body of the request did not arrive in time")
+	case errors.Is(err, errNoEndpoints):
+		refuse(w, http.StatusServiceUnavailable, "no endpoint of the Service is ready")
+	case errors.Is(err, errNoAnswer):
+		refuse(w, http.StatusGatewayTimeout, "the endpoint did not answer in time")
+	case r.Context().Err() != nil:
+		w.WriteHeader(statusGone)
+	default:
+		refuse(w, http.StatusBadGateway, "the endpoint did not answer")
+	}
+}
+
+// done counts a request and logs it.
+func (h *handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
+	took := time.Since(began)
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	h.metrics.served(j.to, w.code, took)
+	if h.access == nil {
+		return
+	}
+	client, _ := h.client(r)
+	fields := []zap.Field{
+		zap.String("client", client), zap.String("method", r.Method), zap.String("host", r.Host), zap.String("path", r.URL.Path),
+		zap.String("protocol", r.Proto), zap.Int("code", w.code), zap.Int64("bytes", w.bytes), zap.Duration("took", took), zap.String("id", j.id),
+	}
+	if j.to != nil {
+		fields = append(fields, zap.Stringer("ingress", j.to.owner), zap.Stringer("service", j.to.service), zap.String("endpoint", j.endpoint))
+	}
+	if j.failure != nil {
+		fields = append(fields, zap.NamedError("failure", j.failure))
+	}
+	h.access.Info("request", fields...)
+}
+
+// recorder notes how a request was answered.
+type recorder struct {
+	http.ResponseWriter
+	code  int
+	bytes int64
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(code int) {
+	if w.code == 0 && (code >= 200 || code == http.StatusSwitchingProtocols) {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w *recorder) Write(p []byte) (int, error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// buffers are those of responses that are copied. They are shared by all servers.
+type buffers struct{}
+
+var pool = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// Get implements httputil.BufferPool.
+func (buffers) Get() []byte { return pool.Get().(*[32 << 10]byte)[:] }
+
+// Put implements httputil.BufferPool.
+func (buffers) Put(b []byte) { pool.Put((*[32 << 10]byte)(b)) }

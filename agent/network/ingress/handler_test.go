@@ -1,0 +1,577 @@
+package ingress
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"monopod/agent/network/ingress/annotation"
+	"monopod/agent/network/ingress/route"
+)
+
+// in runs a test in virtual time.
+func in(t *testing.T, test func(t *testing.T, s *stage)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		defer func() {
+			s.close()
+			time.Sleep(time.Second) // virtual: net/http gives a connection that it closes half of it
+		}()
+		test(t, s)
+	})
+}
+
+func TestRequestsReachTheirEndpointUnchanged(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		var got *http.Request
+		s.endpoint("10.0.0.1:80", func(_ http.ResponseWriter, r *http.Request) { got = r })
+		trusted := func(h *handler) { h.trusted = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }
+		h := s.open("http", nil)
+		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80")))
+		c := s.client()
+		send := func(target string, header ...string) http.Header {
+			t.Helper()
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.com"+target, nil)
+			for _, line := range header {
+				name, value, _ := strings.Cut(line, ": ")
+				r.Header.Add(name, value)
+			}
+			if answer := do(t, c, r); answer != "200" {
+				t.Fatalf("%s: %s", target, answer)
+			}
+			return got.Header
+		}
+		for _, target := range []string{"/", "/a%2Fb/%20", "/x?a=1;b=2&c=%zz", "/a//b/../c", "/?"} {
+			send(target)
+			if got.RequestURI != target || got.Host != "a.com" {
+				t.Errorf("%s arrives as %s at %s", target, got.RequestURI, got.Host)
+			}
+		}
+		expect := func(what string, h http.Header, want map[string]string) {
+			t.Helper()
+			for name, value := range want {
+				if strings.Join(h.Values(name), "|") != value {
+					t.Errorf("%s: %s is %q, want %q", what, name, h.Values(name), value)
+				}
+			}
+		}
+		expect("plain", send("/", "Cookie: a=b", "User-Agent: ", "Accept: x", "Connection: X-Hop", "X-Hop: 1"), map[string]string{
+			"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Scheme": "http", "X-Forwarded-Host": "a.com",
+			"X-Forwarded-Port": "80", "Cookie": "a=b", "User-Agent": "", "Accept": "x", "X-Hop": "", "Accept-Encoding": "",
+		})
+		if id := got.Header.Get("X-Request-Id"); len(id) != 32 {
+			t.Errorf("request id %q", id)
+		}
+		spoofed := []string{"X-Forwarded-For: 1.1.1.1", "X-Forwarded-Proto: https", "X-Forwarded-Host: b.com", "X-Forwarded-Port: 1", "X-Real-Ip: 1.1.1.1", "Forwarded: for=1.1.1.1", "X-Request-Id: mine", "Connection: X-Real-Ip, X-Request-Id"}
+		expect("spoofed", send("/", spoofed...), map[string]string{
+			"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": "a.com", "X-Forwarded-Port": "80", "Forwarded": "", "X-Request-Id": "mine",
+		})
+		trusted(h)
+		expect("trusted", send("/", spoofed...), map[string]string{
+			"X-Forwarded-For": "1.1.1.1, 192.0.2.1", "X-Real-Ip": "1.1.1.1", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "b.com", "X-Forwarded-Port": "1", "Forwarded": "",
+		})
+		expect("hops", send("/", "X-Forwarded-For: 6.6.6.6, 1.1.1.1", "X-Forwarded-For: 192.0.2.9"), map[string]string{
+			"X-Forwarded-For": "6.6.6.6, 1.1.1.1, 192.0.2.9, 192.0.2.1", "X-Real-Ip": "1.1.1.1", "X-Forwarded-Proto": "http",
+		})
+		expect("long id", send("/", "X-Request-Id: "+strings.Repeat("x", 200)), map[string]string{"X-Request-Id": got.Header.Get("X-Request-Id")})
+		if len(got.Header.Get("X-Request-Id")) != 32 {
+			t.Error("a long request id is kept")
+		}
+	})
+}
+
+func TestRedirects(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.endpoint("10.0.0.1:80", answers("here"))
+		port := ""
+		secure := func(h *handler) {
+			h.secure = func() string { return port }
+			h.trusted = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		}
+		s.open("http", secure)
+		s.open("https", secure)
+		rule := func(host string, o annotation.Options) route.Rule[*place] {
+			return s.rule(host, "/", o, at80("10.0.0.1:80"))
+		}
+		s.use(func(x *site) { x.secured = route.Hosts[struct{}]{"tls.com": {}, "off.com": {}, "*.tls.com": {}} },
+			rule("tls.com", annotation.Options{Redirect: true}), rule("off.com", annotation.Options{}), rule("plain.com", annotation.Options{Redirect: true}), rule("forced.com", annotation.Options{Forced: true}), rule("*.tls.com", annotation.Options{Redirect: true}))
+		c := s.client()
+		for _, row := range []struct{ port, url, proto, want string }{
+			{"", "http://tls.com/x", "", "200 here"},
+			{"443", "http://tls.com/x?a=b", "", "308 https://tls.com/x?a=b"},
+			{"8443", "http://TLS.com:80/x", "", "308 https://tls.com:8443/x"},
+			{"443", "http://a.tls.com/", "", "308 https://a.tls.com/"},
+			{"443", "http://tls.com/x", "https", "200 here"},
+			{"443", "https://tls.com/x", "", "200 here"},
+			{"443", "http://off.com/x", "", "200 here"},
+			{"443", "http://plain.com/x", "", "200 here"},
+			{"443", "http://forced.com/x", "", "308 https://forced.com/x"},
+			{"443", "http://tls.com/.well-known/acme-challenge/x", "", "200 here"},
+			{"443", "http://tls.com//evil.com/..", "", "308 https://tls.com//evil.com/.."},
+		} {
+			port = row.port
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, row.url, nil)
+			if row.proto != "" {
+				r.Header.Set("X-Forwarded-Proto", row.proto)
+			}
+			resp, err := c.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if got := fmt.Sprint(resp.StatusCode, " ", string(body)+resp.Header.Get("Location")); got != row.want {
+				t.Errorf("%s: %s, want %s", row.url, got, row.want)
+			}
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		logged, logs := observer.New(zap.InfoLevel)
+		s.open("http", func(h *handler) { h.access = zap.New(logged) })
+		s.endpoint("10.0.0.1:80", answers("ok"))
+		s.endpoint("10.0.0.2:80", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		s.endpoint("10.0.0.3:80", func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // net/http notices that the client is gone only after it
+			<-r.Context().Done()
+		})
+		s.endpoint("10.0.0.4:80", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X", strings.Repeat("x", maxHeaders+1))
+		})
+		o := annotation.Options{MaxBody: 10, Wait: waitTime}
+		s.use(nil, s.rule("", "/ok", o, at80("10.0.0.1:80")), s.rule("", "/breaks", o, at80("10.0.0.2:80")), s.rule("", "/hangs", o, at80("10.0.0.3:80")),
+			s.rule("", "/shouts", o, at80("10.0.0.4:80")), s.rule("", "/closed", o, at80("10.0.0.9:80", "10.0.0.8:80")), s.rule("", "/empty", o, servers{}))
+		c := s.client()
+		const late, broken = "504 the endpoint did not answer in time", "502 the endpoint did not answer"
+		const tooLarge = "413 the body of the request is too large"
+		for _, row := range []struct{ method, path, body, want string }{
+			{"GET", "/ok", "", "200 ok"},
+			{"POST", "/ok", "123456789", "200 ok"},
+			{"POST", "/ok", "12345678901", tooLarge},
+			{"POST", "/ok", "chunked12345678901", tooLarge},
+			{"GET", "/none", "", "404 no Ingress has a rule for this host and path"},
+			{"GET", "/empty", "", "503 no endpoint of the Service is ready"},
+			{"GET", "/closed", "", broken},
+			{"POST", "/closed", "12", broken},
+			{"GET", "/breaks", "", broken},
+			{"GET", "/shouts", "", broken},
+			{"GET", "/hangs", "", late},
+			{"POST", "/hangs", "12", late},
+		} {
+			var body io.Reader = strings.NewReader(row.body)
+			if rest, chunked := strings.CutPrefix(row.body, "chunked"); chunked {
+				body = io.MultiReader(strings.NewReader(rest))
+			}
+			r, _ := http.NewRequestWithContext(t.Context(), row.method, "http://a.com"+row.path, body)
+			if got := do(t, c, r); got != row.want {
+				t.Errorf("%s %s %s: %s, want %s", row.method, row.path, row.body, got, row.want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.com/hangs", nil)
+		time.AfterFunc(time.Second, cancel)
+		if got := do(t, c, r); !strings.Contains(got, "canceled") {
+			t.Errorf("gone: %s", got)
+		}
+		synctest.Wait()
+		codes := map[string]int{}
+		for _, e := range logs.All() {
+			codes[fmt.Sprint(e.ContextMap()["code"])]++
+		}
+		if diff := cmp.Diff(map[string]int{"200": 2, "413": 2, "404": 1, "503": 1, "502": 4, "504": 2, "499": 1}, codes); diff != "" {
+			t.Errorf("access log: %s", diff)
+		}
+		if last := logs.All()[0].ContextMap(); last["client"] != "192.0.2.1" || last["ingress"] != "default/ing" || last["endpoint"] != "10.0.0.1:80" || last["bytes"] != int64(2) {
+			t.Errorf("access log: %v", last)
+		}
+		if n := value(t, s.metrics.requests.WithLabelValues("default", "ing", "5xx")); n != 7 {
+			t.Errorf("%v requests with 5xx are counted", n)
+		}
+		if n := value(t, s.metrics.requests.WithLabelValues("", "", "4xx")); n != 1 {
+			t.Errorf("%v requests without a rule are counted", n)
+		}
+	})
+}
+
+// Raw requests that net/http's client would not send.
+func TestStrangeRequests(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		s.endpoint("10.0.0.1:80", answers("ok"))
+		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80")))
+		for request, want := range map[string]string{
+			"GET / HTTP/1.0\r\n\r\n":                                                        "200",
+			"GET http://other/ HTTP/1.1\r\nHost: a\r\n\r\n":                                 "200",
+			"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n":                                         "200", // net/http's own answer
+			"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n":                                   "400",
+			"GET / HTTP/1.1\r\n\r\n":                                                        "400",
+			"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n":                                  "400",
+			"GET / HTTP/1.1\r\nHost: a b\r\n\r\n":                                           "400",
+			"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx": "400",
+			"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n":                  "501",
+			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 2*maxHeader):           "431",
+			"GET /" + strings.Repeat("x", 2*maxHeader):                                      "431",
+			"rubbish\r\n\r\n": "400",
+		} {
+			conn, err := s.net.dial(t.Context(), "", "ingress:80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go io.WriteString(conn, request)
+			line, err := bufio.NewReader(conn).ReadString('\n')
+			if _, code, _ := strings.Cut(line, " "); !strings.HasPrefix(code, want) {
+				t.Errorf("%.60q: %q, %v, want %s", request, line, err, want)
+			}
+			conn.Close()
+		}
+	})
+}
+
+func TestSlowClients(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		s.endpoint("10.0.0.1:80", answers("ok"))
+		s.use(nil, s.rule("", "/", annotation.Options{Wait: waitTime}, at80("10.0.0.1:80")))
+		// send writes parts with pauses, and returns what it gets and when the connection ends.
+		send := func(pause time.Duration, parts ...string) (string, time.Duration) {
+			began := time.Now()
+			conn, err := s.net.dial(t.Context(), "", "ingress:80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			ended := make(chan struct{})
+			defer close(ended)
+			go func() {
+				for _, part := range parts {
+					if _, err := io.WriteString(conn, part); err != nil {
+						return
+					}
+					select {
+					case <-time.After(pause):
+					case <-ended:
+						return
+					}
+				}
+			}()
+			got, _ := io.ReadAll(conn)
+			return string(got), time.Since(began)
+		}
+		within := func(what string, took, from, to time.Duration) {
+			t.Helper()
+			if took < from || took > to {
+				t.Errorf("%s: the connection ends after %v, want %v to %v", what, took, from, to)
+			}
+		}
+		_, took := send(0, "GET / HTTP/1.1\r\nHo")
+		within("unfinished header", took, headerTime, headerTime+time.Second)
+		_, took = send(time.Second, slices.Repeat([]string{"G"}, 100)...)
+		within("slow header", took, headerTime, headerTime+time.Second)
+		_, took = send(0)
+		within("nothing", took, headerTime, keepTime+time.Second)
+		got, took := send(0, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		within("idle", took, keepTime, keepTime+time.Second)
+		if !strings.Contains(got, "\r\n\r\nok") {
+			t.Errorf("a fast request: %s", got)
+		}
+		const post = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 20\r\n\r\n"
+		got, took = send(0, post, "123")
+		within("unfinished body", took, bodyStall-stallStep, bodyStall+stallStep)
+		if !strings.HasPrefix(got, "HTTP/1.1 408 ") {
+			t.Errorf("an unfinished body: %s", got)
+		}
+		got, took = send(50*time.Second, append([]string{post}, slices.Repeat([]string{"x"}, 20)...)...)
+		within("slow body", took, 10*time.Minute, 20*time.Minute)
+		if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			t.Errorf("a slow body: %s", got)
+		}
+
+		if n := value(t, s.metrics.conns.WithLabelValues("http")); n != 0 {
+			t.Errorf("%v connections are still open", n)
+		}
+	})
+}
+
+func TestWebSocket(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		s.endpoint("10.0.0.1:80", func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") != "websocket" || r.Header.Get("Sec-Websocket-Key") != "k" {
+				t.Errorf("the endpoint got %v", r.Header)
+			}
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello ")
+			_, _ = io.Copy(conn, rw)
+		})
+		s.use(nil, s.rule("", "/", annotation.Options{Wait: waitTime}, at80("10.0.0.1:80")))
+		conn, err := s.net.dial(t.Context(), "", "ingress:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
+		r := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("%+v, %v", resp, err)
+		}
+		expect := func(want string) {
+			t.Helper()
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(r, got); err != nil || string(got) != want {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+		}
+		expect("hello ")
+		for i := range 3 {
+			time.Sleep(time.Hour) // an idle WebSocket stays
+			fmt.Fprint(conn, "frame", i)
+			expect(fmt.Sprint("frame", i))
+		}
+		s.use(nil) // and it stays when its rule is gone
+		fmt.Fprint(conn, "last")
+		expect("last")
+	})
+}
+
+// A stream in both directions over HTTP/2 on both sides, with trailers: what gRPC does.
+func TestStreams(t *testing.T) {
+	for name, scheme := range map[string]string{"h2c": "http", "h2": "https"} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, s *stage) {
+				s.open(scheme, nil)
+				s.endpoint("10.0.0.1:80", func(w http.ResponseWriter, r *http.Request) {
+					if r.ProtoMajor != 2 || r.Header.Get("Te") != "trailers" {
+						t.Errorf("the endpoint got %s %v", r.Proto, r.Header)
+					}
+					w.Header().Set("Content-Type", "application/grpc")
+					w.Header().Set("Trailer", "Grpc-Status")
+					lines := bufio.NewScanner(r.Body)
+					for lines.Scan() {
+						fmt.Fprintln(w, "echo", lines.Text())
+						w.(http.Flusher).Flush()
+					}
+					w.Header().Set("Grpc-Status", "0")
+				}, h2c)
+				s.use(nil, s.rule("", "/", annotation.Options{Wait: waitTime, MaxBody: 1000}, servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
+				out, in := io.Pipe()
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://a.com/pkg.Service/Method", out)
+				r.Header.Set("Content-Type", "application/grpc+proto")
+				r.Header.Set("Te", "trailers")
+				answer := make(chan *http.Response, 1)
+				go func() {
+					resp, err := s.client(http2).Do(r)
+					if err != nil {
+						t.Error(err)
+					}
+					answer <- resp
+				}()
+				time.Sleep(10 * time.Minute) // neither the body nor the response has begun
+				fmt.Fprintln(in, "one")
+				resp := <-answer
+				if resp == nil {
+					return
+				}
+				defer resp.Body.Close()
+				lines := bufio.NewScanner(resp.Body)
+				for _, word := range []string{"one", "two", "three"} {
+					if word != "one" {
+						time.Sleep(10 * time.Minute)
+						fmt.Fprintln(in, word)
+					}
+					if !lines.Scan() || lines.Text() != "echo "+word {
+						t.Errorf("got %q, %v", lines.Text(), lines.Err())
+					}
+				}
+				in.Close()
+				if lines.Scan() || resp.Trailer.Get("Grpc-Status") != "0" || resp.ProtoMajor != 2 {
+					t.Errorf("%s, trailers %v", resp.Proto, resp.Trailer)
+				}
+			})
+		})
+	}
+}
+
+// Parts of a response arrive when the endpoint sends them.
+func TestServerSentEvents(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		s.endpoint("10.0.0.1:80", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range 3 {
+				fmt.Fprintf(w, "data: %d\n\n", i)
+				w.(http.Flusher).Flush()
+				time.Sleep(5 * time.Minute)
+			}
+		})
+		s.use(nil, s.rule("", "/", annotation.Options{Wait: waitTime}, at80("10.0.0.1:80")))
+		began := time.Now()
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/", strings.NewReader("subscribe"))
+		resp, err := s.client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var when []time.Duration
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if lines.Text() != "" {
+				when = append(when, time.Since(began))
+			}
+		}
+		if want := []time.Duration{0, 5 * time.Minute, 10 * time.Minute}; !slices.Equal(when, want) || lines.Err() != nil {
+			t.Errorf("events arrive after %v, %v", when, lines.Err())
+		}
+	})
+}
+
+func TestAnotherEndpoint(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		broken := func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadAll(r.Body)
+			panic(http.ErrAbortHandler)
+		}
+		ok := func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			fmt.Fprint(w, "ok ", string(body))
+		}
+		s.endpoint("10.0.0.1:80", ok)
+		s.endpoint("10.0.0.2:80", broken)
+		refused := at80("10.0.0.1:80", "10.0.0.3:80", "10.0.0.4:80")
+		resets := at80("10.0.0.1:80", "10.0.0.2:80")
+		c := s.client()
+		for _, row := range []struct {
+			method, body string
+			to           servers
+			bad          string // what some of the requests get; empty: all succeed
+		}{
+			{"GET", "", refused, ""}, {"POST", "body", refused, ""}, {"PUT", "body", refused, ""},
+			{"GET", "", resets, ""}, {"DELETE", "", resets, ""}, {"HEAD", "", resets, ""},
+			{"POST", "", resets, "502"}, {"PUT", "body", resets, "502"}, {"PATCH", "body", resets, "502"},
+		} {
+			s.use(nil, s.rule("", "/", annotation.Options{}, row.to))
+			bad := ""
+			for range 4 {
+				r, _ := http.NewRequestWithContext(t.Context(), row.method, "http://a.com/", strings.NewReader(row.body))
+				got := do(t, c, r)
+				if want := strings.TrimSpace("200 ok " + row.body); got != want && (row.method != "HEAD" || got != "200") {
+					bad, _, _ = strings.Cut(got, " ")
+				}
+			}
+			if bad != row.bad {
+				t.Errorf("%s %q over %v: %q, want %q", row.method, row.body, row.to.addresses, bad, row.bad)
+			}
+		}
+	})
+}
+
+// An endpoint that swallows connections costs one request its time, not each.
+func TestDeadEndpointIsAvoided(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		s.endpoint("10.0.0.1:80", answers("ok"))
+		s.net.listen("10.0.0.2:80") // nobody accepts
+		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80", "10.0.0.2:80")))
+		c := s.client()
+		began := time.Now()
+		for range 20 {
+			if got := get(t, c, "http://a.com/"); got != "200 ok" {
+				t.Fatal(got)
+			}
+		}
+		if took := time.Since(began); took != dialTime {
+			t.Errorf("20 requests take %v", took)
+		}
+	})
+}
+
+// A request that runs keeps the rules with which it began; the next one has the new ones.
+func TestReload(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		begun, finish := make(chan struct{}), make(chan struct{})
+		s.endpoint("10.0.0.1:80", func(w http.ResponseWriter, _ *http.Request) {
+			close(begun)
+			<-finish
+			fmt.Fprint(w, "old")
+		})
+		s.endpoint("10.0.0.2:80", answers("new"))
+		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80")))
+		c := s.client()
+		var got string
+		var running sync.WaitGroup
+		running.Go(func() { got = get(t, c, "http://a.com/") })
+		<-begun
+		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.2:80")))
+		if now := get(t, c, "http://a.com/"); now != "200 new" {
+			t.Errorf("the next request: %s", now)
+		}
+		close(finish)
+		running.Wait()
+		if got != "200 old" {
+			t.Errorf("the request that ran: %s", got)
+		}
+	})
+}
+
+// An upload may take longer than an endpoint may take to answer.
+func TestLongUpload(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		s.endpoint("10.0.0.1:80", func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n, err)
+		})
+		s.use(nil, s.rule("", "/", annotation.Options{Wait: waitTime}, at80("10.0.0.1:80")))
+		out, in := io.Pipe()
+		go func() {
+			for range 30 {
+				_, _ = in.Write(bytes.Repeat([]byte("x"), 1000))
+				time.Sleep(30 * time.Second)
+			}
+			in.Close()
+		}()
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/", out)
+		if got := do(t, s.client(), r); got != "200 30000 <nil>" {
+			t.Error(got)
+		}
+	})
+}
+
+// Clients of the node itself are not reached through an ExternalName.
+func TestExternalNames(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithValue(t.Context(), externalKey{}, true)
+	for address, ok := range map[string]bool{"192.0.2.1:80": true, "[2001:db8::1]:80": true, "127.0.0.1:80": false, "[::1]:80": false, "[::ffff:127.0.0.1]:80": false, "169.254.169.254:80": false, "0.0.0.0:80": false, "224.0.0.1:80": false} {
+		if err := outside(ctx, "tcp", address, nil); (err == nil) != ok {
+			t.Errorf("%s: %v", address, err)
+		}
+		if err := outside(t.Context(), "tcp", address, nil); err != nil {
+			t.Errorf("%s of a pod: %v", address, err)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package ingress
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"monopod/apiserver/follow"
+)
+
+// metrics of the requests. Requests that no rule matches have empty labels.
+type metrics struct {
+	requests *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	retries  prometheus.Counter
+	conns    *prometheus.GaugeVec
+	none     *counts
+}
+
+// counts are the metrics of one Ingress.
+type counts struct {
+	codes [6]prometheus.Counter // by the first digit
+	took  prometheus.Observer
+}
+
+var codeClasses = [6]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"}
+
+func newMetrics(m *follow.Metrics) (*metrics, error) {
+	labels := []string{"namespace", "ingress"}
+	requests, err := follow.Register(m, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "monopod_ingress_requests_total", Help: "Requests of the ingress controller, by Ingress and class of the response's code."}, append(labels, "code")))
+	if err != nil {
+		return nil, err
+	}
+	took, err := follow.Register(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "monopod_ingress_request_duration_seconds", Help: "How long requests of the ingress controller take, until the end of the response.",
+		Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 10, 60}}, labels))
+	if err != nil {
+		return nil, err
+	}
+	retries, err := follow.Register(m, prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "monopod_ingress_retries_total", Help: "Requests that were sent to another endpoint, because one did not answer."}))
+	if err != nil {
+		return nil, err
+	}
+	conns, err := follow.Register(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "monopod_ingress_connections", Help: "Open connections of clients of the ingress controller."}, []string{"scheme"}))
+	if err != nil {
+		return nil, err
+	}
+	all := &metrics{requests: requests, took: took, retries: retries, conns: conns}
+	all.none = all.of(follow.Key{})
+	return all, nil
+}
+
+// of returns the metrics of an Ingress.
+func (m *metrics) of(ing follow.Key) *counts {
+	c := &counts{took: m.took.WithLabelValues(ing.Namespace, ing.Name)}
+	for i, class := range codeClasses {
+		c.codes[i] = m.requests.WithLabelValues(ing.Namespace, ing.Name, class)
+	}
+	return c
+}
+
+// forget removes the metrics of an Ingress.
+func (m *metrics) forget(ing follow.Key) {
+	labels := prometheus.Labels{"namespace": ing.Namespace, "ingress": ing.Name}
+	m.requests.DeletePartialMatch(labels)
+	m.took.DeletePartialMatch(labels)
+}
+
+// served counts a request; to is nil if no rule matched.
+func (m *metrics) served(to *place, code int, took time.Duration) {
+	c := m.none
+	if to != nil {
+		c = to.counts
+	}
+	class := code / 100
+	if class >= len(c.codes) {
+		class = 0
+	}
+	c.codes[class].Inc()
+	c.took.Observe(took.Seconds())
+}

@@ -1,0 +1,169 @@
+package ingress
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"monopod/agent/network/ingress/annotation"
+	"monopod/agent/network/ingress/route"
+	"monopod/apiserver/follow"
+)
+
+const (
+	// ClassName is the name of the IngressClass that the controller creates.
+	ClassName = "monopod"
+	// ControllerName is what a class has in spec.controller if its Ingresses are served here.
+	ControllerName = "monopod.io/ingress"
+	// classAnnotation is the deprecated annotation that spec.ingressClassName replaces.
+	classAnnotation = "kubernetes.io/ingress.class"
+)
+
+// place is where a rule leads.
+type place struct {
+	target
+	owner follow.Key // the Ingress
+	annotation.Options
+
+	backend *backend // set when the table is built
+	counts  *counts
+}
+
+// problem is what is wrong with an Ingress, as an Event says it.
+type problem struct{ reason, message string }
+
+// certificate is the wish of an Ingress to serve hosts with the certificate of a Secret.
+type certificate struct {
+	hosts  []string
+	secret string // empty: the default certificate
+	owner  follow.Key
+}
+
+// plan is what all served Ingresses ask for.
+type plan struct {
+	rules    []route.Rule[*place]
+	certs    []certificate
+	problems map[follow.Key][]problem
+}
+
+// planOf returns the plan for Ingresses. The oldest one decides where two disagree. Without https, certificates
+// are reported as problems.
+func planOf(served []*networkingv1.Ingress, defaults annotation.Options, https bool) *plan {
+	p := &plan{problems: map[follow.Key][]problem{}}
+	ordered := slices.SortedFunc(slices.Values(served), func(a, b *networkingv1.Ingress) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, ing := range ordered {
+		p.add(ing, defaults, https)
+	}
+	table, repeated := route.New(p.rules)
+	for _, i := range repeated {
+		r := p.rules[i]
+		first, _ := table.Find(r.Host, r.Path)
+		if first.owner != r.To.owner || first.target != r.To.target {
+			p.problem(r.To.owner, "PathTaken", "Ingress %q already serves %s, which this Ingress repeats", first.owner, at(r.Host, r.Path))
+		}
+	}
+	return p
+}
+
+func at(host, path string) string { return "path " + path + " of " + cmp.Or(host, "every host") }
+
+func (p *plan) problem(owner follow.Key, reason, format string, args ...any) {
+	p.problems[owner] = append(p.problems[owner], problem{reason, fmt.Sprintf(format, args...)})
+}
+
+func (p *plan) add(ing *networkingv1.Ingress, defaults annotation.Options, https bool) {
+	owner := follow.KeyOf(ing)
+	opts, bad := annotation.Of(ing.Annotations, defaults)
+	for _, text := range bad {
+		p.problem(owner, "InvalidAnnotation", "%s", text)
+	}
+	send := func(host, path string, exact bool, to *networkingv1.IngressBackend) {
+		if to.Service == nil {
+			p.problem(owner, "UnsupportedBackend", "backends that are not Services are not supported; %s is not served", at(host, cmp.Or(path, "/")))
+			return
+		}
+		p.rules = append(p.rules, route.Rule[*place]{Host: host, Path: path, Exact: exact, To: &place{
+			target: target{follow.Key{Namespace: owner.Namespace, Name: to.Service.Name}, to.Service.Port, opts.Protocol}, owner: owner, Options: opts,
+		}})
+	}
+	var hosts []string
+	for i := range ing.Spec.Rules {
+		rule := &ing.Spec.Rules[i]
+		if rule.Host != "" {
+			hosts = append(hosts, rule.Host)
+		}
+		if rule.HTTP == nil { // all of the host's requests are for the default backend
+			if to := ing.Spec.DefaultBackend; to != nil {
+				send(rule.Host, "/", false, to)
+			}
+			continue
+		}
+		for j := range rule.HTTP.Paths {
+			path := &rule.HTTP.Paths[j]
+			exact := path.PathType != nil && *path.PathType == networkingv1.PathTypeExact
+			send(rule.Host, cmp.Or(path.Path, "/"), exact, &path.Backend)
+		}
+		if to := ing.Spec.DefaultBackend; to != nil && rule.Host != "" {
+			send(rule.Host, "", false, to)
+		}
+	}
+	if to := ing.Spec.DefaultBackend; to != nil {
+		send("", "", false, to)
+	}
+	p.addCertificates(ing, owner, hosts, https)
+}
+
+// addCertificates adds those of an Ingress; without hosts they are for those of its rules.
+func (p *plan) addCertificates(ing *networkingv1.Ingress, owner follow.Key, hosts []string, https bool) {
+	if len(ing.Spec.TLS) > 0 && !https {
+		p.problem(owner, "NoHTTPS", "HTTPS is not served: monopod runs without --ingress-https")
+		return
+	}
+	for _, t := range ing.Spec.TLS {
+		c := certificate{hosts: t.Hosts, secret: t.SecretName, owner: owner}
+		if len(c.hosts) == 0 {
+			c.hosts = hosts
+		}
+		p.certs = append(p.certs, c)
+	}
+}
+
+// classes are the IngressClasses by name.
+type classes map[string]*networkingv1.IngressClass
+
+// serve reports whether an Ingress is for this controller: its class, or the deprecated annotation, names a class
+// whose controller this is. The name of the class that the controller creates also counts if the class is gone.
+func (c classes) serve(ing *networkingv1.Ingress) bool {
+	name, ok := ing.Annotations[classAnnotation]
+	if ing.Spec.IngressClassName != nil {
+		name, ok = *ing.Spec.IngressClassName, true
+	}
+	if !ok {
+		return false
+	}
+	if class := c[name]; class != nil {
+		return class.Spec.Controller == ControllerName
+	}
+	return name == ClassName
+}
+
+// nodeAddresses returns the addresses of a Node by which other machines reach it.
+func nodeAddresses(node *corev1.Node) []string {
+	var list []string
+	if node == nil {
+		return nil
+	}
+	for _, typ := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
+		for _, a := range node.Status.Addresses {
+			if a.Type == typ && !slices.Contains(list, a.Address) {
+				list = append(list, a.Address)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,180 @@
+package ingress
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+)
+
+var errNoSecret = errors.New("it does not exist")
+
+// patience is how long a problem lasts before an Event reports it: an Ingress is often created before its Services.
+const patience = 3 * time.Second
+
+// createClass creates the IngressClass if it does not exist. It becomes the default unless there is another one.
+func (r *running) createClass(ctx context.Context) error {
+	_, err := client.Get[*networkingv1.IngressClass](ctx, r.deps.Client, "", ClassName)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	list, err := client.List[*networkingv1.IngressClass](ctx, r.deps.Client, client.Selector{})
+	if err != nil {
+		return err
+	}
+	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: ClassName}, Spec: networkingv1.IngressClassSpec{Controller: ControllerName}}
+	if !slices.ContainsFunc(list, func(c *networkingv1.IngressClass) bool {
+		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
+	}) {
+		class.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
+	}
+	_, err = r.deps.Client.Create(ctx, class)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// publish writes the status and the events of an Ingress.
+func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, error) {
+	r.mu.Lock()
+	ing := r.world.ingresses[name]
+	own, others := r.addresses()
+	r.mu.Unlock()
+	places, served := r.places[name]
+	if ing == nil || !served {
+		_, was := r.reported[name]
+		delete(r.reported, name)
+		r.metrics.forget(name)
+		if ing == nil || !was {
+			return 0, nil
+		}
+		own = nil // another controller serves it now, or none
+	}
+	want := statusOf(ing.Status.LoadBalancer.Ingress, own, others, r.statusPorts(ing))
+	if !equality.Semantic.DeepEqual(want, ing.Status.LoadBalancer.Ingress) {
+		ref := client.RefOf(ing)
+		ref.Subresource = "status"
+		_, err := r.deps.Client.Update(ctx, ref, func(cur client.Object) (client.Object, error) {
+			next := cur.DeepCopyObject().(*networkingv1.Ingress)
+			next.Status.LoadBalancer.Ingress = statusOf(next.Status.LoadBalancer.Ingress, own, others, r.statusPorts(next))
+			return next, nil
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+	}
+	if !served {
+		return 0, nil
+	}
+	return r.report(ing, places), nil
+}
+
+// report writes Events about the problems that an Ingress has had for a while, once for each. It returns when to look
+// again.
+func (r *running) report(ing *networkingv1.Ingress, places []*place) time.Duration {
+	name, now := follow.KeyOf(ing), r.deps.Clock.Now()
+	problems := slices.Clone(r.problems[name])
+	for _, to := range places {
+		if text := to.backend.now.Load().problem; text != "" {
+			problems = append(problems, problem{"BadBackend", text})
+		}
+	}
+	before, reported := r.reported[name], map[problem]time.Time{}
+	again := time.Duration(0)
+	for _, p := range problems {
+		if _, twice := reported[p]; twice {
+			continue
+		}
+		since, known := before[p]
+		if !known {
+			since = now
+		}
+		reported[p] = since
+		if since.IsZero() {
+			continue
+		}
+		if wait := patience - now.Sub(since); wait > 0 {
+			again = cmp.Or(min(cmp.Or(again, wait), wait), wait)
+			continue
+		}
+		reported[p] = time.Time{}
+		r.events.Eventf(ing, corev1.EventTypeWarning, p.reason, "%s", p.message)
+		r.deps.Log.Warn("an Ingress is not served as it asks", zap.Stringer("ingress", name), zap.String("reason", p.reason), zap.String("problem", p.message))
+	}
+	r.reported[name] = reported
+	return again
+}
+
+// addresses returns those of this node for statuses, and those of the others. The caller holds mu.
+func (r *running) addresses() (own, others []string) {
+	if list := r.cfg.StatusAddresses; len(list) > 0 {
+		return list, nil
+	}
+	for _, address := range []string{r.cfg.HTTP, r.cfg.HTTPS} {
+		if at, err := netip.ParseAddrPort(address); err == nil && !at.Addr().IsUnspecified() {
+			own = append(own, at.Addr().String())
+		}
+	}
+	for name, node := range r.world.nodes {
+		switch {
+		case name != r.cfg.Node:
+			others = append(others, nodeAddresses(node)...)
+		case len(own) == 0:
+			own = nodeAddresses(node)
+		}
+	}
+	return own, others
+}
+
+// statusPorts are those at which an Ingress is served.
+func (r *running) statusPorts(ing *networkingv1.Ingress) []networkingv1.IngressPortStatus {
+	var ports []networkingv1.IngressPortStatus
+	add := func(scheme string) {
+		if n, err := strconv.Atoi(r.ports[scheme]); err == nil {
+			ports = append(ports, networkingv1.IngressPortStatus{Port: int32(n), Protocol: corev1.ProtocolTCP})
+		}
+	}
+	add("http")
+	if len(ing.Spec.TLS) > 0 || len(ports) == 0 {
+		add("https")
+	}
+	return ports
+}
+
+// statusOf returns the addresses of an Ingress's status: this node's, and of those that it has, other nodes'. Nodes
+// that share one API thus add themselves and do not remove each other.
+func statusOf(has []networkingv1.IngressLoadBalancerIngress, own, others []string, ports []networkingv1.IngressPortStatus) []networkingv1.IngressLoadBalancerIngress {
+	var list []networkingv1.IngressLoadBalancerIngress
+	for _, in := range has {
+		if at := cmp.Or(in.IP, in.Hostname); slices.Contains(others, at) && !slices.Contains(own, at) {
+			list = append(list, in)
+		}
+	}
+	for _, address := range own {
+		in := networkingv1.IngressLoadBalancerIngress{IP: address, Ports: ports}
+		if _, err := netip.ParseAddr(address); err != nil {
+			in.IP, in.Hostname = "", address
+		}
+		list = append(list, in)
+	}
+	slices.SortFunc(list, func(a, b networkingv1.IngressLoadBalancerIngress) int {
+		return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.Hostname, b.Hostname))
+	})
+	return slices.CompactFunc(list, func(a, b networkingv1.IngressLoadBalancerIngress) bool {
+		return a.IP == b.IP && a.Hostname == b.Hostname
+	})
+}

@@ -1,0 +1,36 @@
+package route
+
+import (
+	"path"
+	"strings"
+)
+
+// Host returns the host of a Host header in the form that rules have: without port, brackets and the dot at the end,
+// in lower case.
+func Host(header string) string {
+	host := header
+	if strings.HasPrefix(host, "[") {
+		host, _, _ = strings.Cut(host[1:], "]")
+	} else if colon := strings.LastIndexByte(host, ':'); colon >= 0 {
+		host = host[:colon]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// Path returns the path of a request, decoded, in the form in which rules are compared: dot segments are resolved and
+// repeated slashes count as one, since a server behind may read them like that and would otherwise get a request that
+// no rule sends there. It is false for what is no absolute path.
+func Path(decoded string) (cleaned string, ok bool) {
+	if !strings.HasPrefix(decoded, "/") {
+		return "", false
+	}
+	if !strings.Contains(decoded, "//") && !strings.Contains(decoded, "/.") {
+		return decoded, true
+	}
+	cleaned = path.Clean(decoded)
+	ends := strings.HasSuffix(decoded, "/") || strings.HasSuffix(decoded, "/.") || strings.HasSuffix(decoded, "/..")
+	if cleaned != "/" && ends {
+		cleaned += "/"
+	}
+	return cleaned, true
+}

@@ -1,0 +1,154 @@
+// Package route decides where an HTTP request goes, by its host and path. It does not know what the rules come from:
+// Ingresses today, another API tomorrow.
+package route
+
+import "strings"
+
+// Hosts maps host names to values. A key is a host name in lower case, or "*." and the rest of one, which stands for
+// every name with one label instead of the asterisk.
+type Hosts[T any] map[string]T
+
+// Find returns the value of a host as Host returns it: that of the name itself, otherwise that of its wildcard.
+func (h Hosts[T]) Find(host string) (value T, ok bool) {
+	if value, ok = h[host]; ok {
+		return value, true
+	}
+	if dot := strings.IndexByte(host, '.'); dot > 0 {
+		value, ok = h["*"+host[dot:]]
+	}
+	return value, ok
+}
+
+// Rule sends requests to a value.
+type Rule[T any] struct {
+	Host string // a key of Hosts; empty: every host without rules of its own
+	// Path is absolute. Empty: every path of the host without another rule, and for an empty Host every request
+	// without another rule.
+	Path  string
+	Exact bool // Path itself; false: also the paths below it, by elements
+	To    T
+}
+
+// Table holds rules. It does not change and is safe for concurrent use; the zero value has no rules.
+type Table[T any] struct {
+	hosts    Hosts[*paths[T]]
+	any      *paths[T] // of every host without rules of its own; nil: none
+	fallback *T        // nil: none
+}
+
+// paths are the rules of a host.
+type paths[T any] struct {
+	exact    map[string]T
+	prefixes map[string]T // without a slash at the end
+	depth    int          // the maximum number of slashes in a key of prefixes
+	fallback *T           // nil: none
+}
+
+// New returns the table of the rules. Of two rules for the same host and path the first one counts; repeated has the
+// indexes of the others. Further rules without a path are no repetitions.
+func New[T any](rules []Rule[T]) (table *Table[T], repeated []int) {
+	table = &Table[T]{hosts: Hosts[*paths[T]]{}}
+	for i := range rules {
+		if !table.add(&rules[i]) {
+			repeated = append(repeated, i)
+		}
+	}
+	return table, repeated
+}
+
+func (t *Table[T]) add(r *Rule[T]) bool {
+	if r.Host == "" && r.Path == "" {
+		if t.fallback == nil {
+			t.fallback = &r.To
+		}
+		return true
+	}
+	p := t.paths(r.Host)
+	switch {
+	case r.Path == "":
+		if p.fallback == nil {
+			p.fallback = &r.To
+		}
+		return true
+	case r.Exact:
+		return insert(p.exact, r.Path, r.To)
+	}
+	prefix := strings.TrimRight(r.Path, "/")
+	p.depth = max(p.depth, strings.Count(prefix, "/"))
+	return insert(p.prefixes, prefix, r.To)
+}
+
+func (t *Table[T]) paths(host string) *paths[T] {
+	p := t.any
+	if host != "" {
+		p = t.hosts[host]
+	}
+	if p == nil {
+		p = &paths[T]{exact: map[string]T{}, prefixes: map[string]T{}}
+		if host == "" {
+			t.any = p
+		} else {
+			t.hosts[host] = p
+		}
+	}
+	return p
+}
+
+func insert[T any](m map[string]T, path string, to T) bool {
+	if _, taken := m[path]; taken {
+		return false
+	}
+	m[path] = to
+	return true
+}
+
+// Find returns where a request goes; host and path are as Host and Path return them. The most specific host is
+// chosen first: the name, its wildcard, rules without a host. Of its paths an exact one precedes prefixes, and a
+// longer prefix a shorter one. If none matches, the host's rule without a path counts, and after it the rule without
+// host and path.
+func (t *Table[T]) Find(host, path string) (to T, ok bool) {
+	p, found := t.hosts.Find(host)
+	if !found {
+		p = t.any
+	}
+	if p != nil {
+		if to, ok = p.find(path); ok {
+			return to, true
+		}
+	}
+	if t.fallback != nil {
+		return *t.fallback, true
+	}
+	return to, false
+}
+
+func (p *paths[T]) find(path string) (to T, ok bool) {
+	if to, ok = p.exact[path]; ok {
+		return to, true
+	}
+	for path = elements(path, p.depth); ; path = path[:strings.LastIndexByte(path, '/')] {
+		if to, ok = p.prefixes[path]; ok {
+			return to, true
+		}
+		if path == "" {
+			break
+		}
+	}
+	if p.fallback != nil {
+		return *p.fallback, true
+	}
+	return to, false
+}
+
+// elements returns the first n elements of an absolute path, so that a path with many does not cost a lookup for each.
+func elements(path string, n int) string {
+	for i := range len(path) {
+		if path[i] != '/' {
+			continue
+		}
+		if n--; n < 0 {
+			return path[:i]
+		}
+	}
+	return strings.TrimSuffix(path, "/")
+}

@@ -1,0 +1,47 @@
+package nft
+
+import "github.com/google/nftables"
+
+// Element is one element of a set or map of a table. Value is what a Layout makes of it: the chain of a verdict, the
+// bytes of data, the end of a range, or empty.
+type Element struct {
+	Set, Key, Value string
+}
+
+// Part is a chain or set that exists while something needs it.
+type Part struct {
+	Name  string
+	Set   *nftables.Set        // nil: it is a chain
+	Chain *nftables.Chain      // nil: a chain without a hook
+	Fill  func(*nftables.Conn) // adds the rules of a chain; nil: it has none
+}
+
+// change is the difference between two states of a table.
+type change struct {
+	fresh       bool // there is no table yet, or one that is replaced
+	create      map[string]Part
+	remove      map[string]struct{} // parts
+	add, delete map[Element]struct{}
+}
+
+func newChange() *change {
+	return &change{create: map[string]Part{}, remove: map[string]struct{}{}, add: map[Element]struct{}{}, delete: map[Element]struct{}{}}
+}
+
+// insert adds an element, or takes back that it is deleted.
+func (c *change) insert(e Element) { toggle(e, c.delete, c.add) }
+
+// drop deletes an element, or takes back that it is added.
+func (c *change) drop(e Element) { toggle(e, c.add, c.delete) }
+
+func toggle(e Element, from, to map[Element]struct{}) {
+	if _, ok := from[e]; ok {
+		delete(from, e)
+		return
+	}
+	to[e] = struct{}{}
+}
+
+func (c *change) empty() bool {
+	return !c.fresh && len(c.create)+len(c.remove)+len(c.add)+len(c.delete) == 0
+}

@@ -1,0 +1,138 @@
+package nft
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/google/nftables"
+)
+
+// Layout describes a table.
+type Layout interface {
+	// Table returns name and family.
+	Table() *nftables.Table
+	// Stamp is the name of an empty chain that Create adds. A table of another layout has another stamp and is replaced.
+	Stamp() string
+	// Create adds the static part to the transaction, in an empty table.
+	Create(conn *nftables.Conn) error
+	// Set returns a set by its name, static or a part; nil if its elements are not ours.
+	Set(name string) *nftables.Set
+	// IsPart reports whether a chain or set is a Part, by its name.
+	IsPart(name string) bool
+	// Native returns an element as the kernel takes it.
+	Native(e Element) nftables.SetElement
+	// Foreign is the reverse of Native, for an element that the kernel returned.
+	Foreign(set *nftables.Set, e nftables.SetElement) Element
+}
+
+// Table is a table as it is to be, and what of it is not yet in the kernel. Its methods are not safe for concurrent use.
+type Table struct {
+	layout Layout
+	shared map[Element]int // how many need an element
+	parts  map[string]int  // how many need a part
+	change *change
+	known  bool // the kernel has everything but change
+}
+
+// New returns an empty Table.
+func New(layout Layout) *Table {
+	return &Table{layout: layout, shared: map[Element]int{}, parts: map[string]int{}, change: newChange()}
+}
+
+// Alter adds an element, or with a negative number removes it.
+func (t *Table) Alter(e Element, by int) {
+	if by > 0 {
+		t.change.insert(e)
+	} else {
+		t.change.drop(e)
+	}
+}
+
+// Share is Alter for an element that several need: it exists while the numbers of all calls add up to more than 0.
+func (t *Table) Share(e Element, by int) {
+	was := t.shared[e]
+	t.shared[e] = was + by
+	if was == 0 || was+by == 0 {
+		t.Alter(e, by)
+	}
+	if was+by == 0 {
+		delete(t.shared, e)
+	}
+}
+
+// Need is Share for a part.
+func (t *Table) Need(p Part, by int) {
+	was := t.parts[p.Name]
+	t.parts[p.Name] = was + by
+	switch was + by {
+	case 0:
+		delete(t.parts, p.Name)
+		if _, ok := t.change.create[p.Name]; ok {
+			delete(t.change.create, p.Name)
+		} else {
+			t.change.remove[p.Name] = struct{}{}
+		}
+	case by: // the first
+		if _, ok := t.change.remove[p.Name]; ok {
+			delete(t.change.remove, p.Name)
+		} else {
+			t.change.create[p.Name] = p
+		}
+	}
+}
+
+// Pending reports whether a Sync would write something.
+func (t *Table) Pending() bool { return !t.known || !t.change.empty() }
+
+// Empty reports whether nothing was added that was not removed again.
+func (t *Table) Empty() bool { return t.change.empty() && len(t.shared)+len(t.parts) == 0 }
+
+// All calls the functions for every element and every part that a table is to have; it may name one more than once.
+type All func(element func(Element), part func(Part))
+
+// Sync brings the kernel to the desired state in one transaction. After a failure, and the first time, it compares
+// everything with what the kernel has; found reports that there was a table.
+func (t *Table) Sync(all All) (found bool, err error) {
+	if !t.known {
+		if t.change, err = t.compare(all); err != nil {
+			return false, err
+		}
+		found = !t.change.fresh
+	}
+	t.known = false
+	if err := t.write(t.change); err != nil {
+		return found, fmt.Errorf("write nftables table %s: %w", t.layout.Table().Name, err)
+	}
+	t.change, t.known = newChange(), true
+	return found, nil
+}
+
+// compare returns the difference between the kernel and the desired table.
+func (t *Table) compare(all All) (*change, error) {
+	have, parts, ok, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	c := newChange()
+	c.fresh = !ok
+	surplus := maps.Clone(have)
+	all(func(e Element) {
+		if _, ok := have[e]; !ok {
+			c.add[e] = struct{}{}
+		}
+		delete(surplus, e)
+	}, func(p Part) {
+		if _, ok := parts[p.Name]; !ok {
+			c.create[p.Name] = p
+		}
+	})
+	if len(surplus) > 0 {
+		c.delete = surplus
+	}
+	for name := range parts {
+		if t.parts[name] == 0 {
+			c.remove[name] = struct{}{}
+		}
+	}
+	return c, nil
+}

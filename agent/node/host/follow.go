@@ -1,0 +1,68 @@
+package host
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/process/netchange"
+)
+
+// settled is how long after a change the addresses are read: a link that comes up gets them one after the other.
+const settled = 100 * time.Millisecond
+
+// Addresses are those of IPs, while Run follows their changes.
+type Addresses struct {
+	families []corev1.IPFamily
+	now      atomic.Pointer[[]netip.Addr]
+}
+
+// Fixed returns Addresses that never change.
+func Fixed(ip ...netip.Addr) *Addresses {
+	a := &Addresses{}
+	a.now.Store(&ip)
+	return a
+}
+
+// ReadAddresses returns the addresses of the families.
+func ReadAddresses(families []corev1.IPFamily) *Addresses {
+	a := Fixed(IPs(families)...)
+	a.families = families
+	if len(families) == 0 {
+		a.families = []corev1.IPFamily{corev1.IPv4Protocol}
+	}
+	return a
+}
+
+// Strings returns the current addresses, at least one.
+func (a *Addresses) Strings() []string {
+	var out []string
+	for _, ip := range *a.now.Load() {
+		out = append(out, ip.String())
+	}
+	return out
+}
+
+// Run follows the addresses in the network namespace of the caller until ctx ends, and calls changed after each change.
+// Nothing runs meanwhile: the kernel tells.
+func (a *Addresses) Run(ctx context.Context, changed func()) {
+	if a.families == nil {
+		<-ctx.Done()
+		return
+	}
+	changes := netchange.Watch(ctx)
+	for open := true; open; _, open = <-changes {
+		select {
+		case <-time.After(settled):
+		case <-ctx.Done():
+		}
+		if next := next(*a.now.Load(), a.families); !slices.Equal(next, *a.now.Load()) && ctx.Err() == nil {
+			a.now.Store(&next)
+			changed()
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+)
+
+// TestDegradedNetworkIsReportedWhileItLasts: the condition says why, and goes; upstream's, which keeps pods away, is not set.
+func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
+	t.Parallel()
+	var degraded error
+	var ips []string
+	r, err := New(Deps{
+		Runtime: &away{}, Clock: clock.RealClock{},
+		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:  func() []corev1.NodeConditionType { return nil },
+		Down:      func() bool { return false },
+	}, Config{NodeName: "n1", HostIPs: func() []string { return ips }, Network: func(context.Context) error { return degraded }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored corev1.NodeStatus
+	for i, why := range []string{"", "no nftables", ""} {
+		degraded = nil
+		if why != "" {
+			degraded = errors.New(why)
+		}
+		ips = []string{"192.0.2.1", "2001:db8::" + strconv.Itoa(i)} // the machine's addresses follow
+		next := r.status(t.Context())
+		if got := next.Addresses; len(got) != 3 || got[1].Address != ips[1] || got[1].Type != corev1.NodeInternalIP {
+			t.Errorf("addresses %v, want %s", got, ips)
+		}
+		next.Conditions = append(next.Conditions, others(stored.Conditions, next.Conditions)...)
+		stored = next
+		got := ""
+		if c := findCondition(stored.Conditions, conditionNetwork); c != nil {
+			got = c.Message
+			if c.Status != corev1.ConditionTrue {
+				t.Errorf("condition %v", c)
+			}
+		}
+		if got != why {
+			t.Errorf("the condition says %q, want %q", got, why)
+		}
+		if findCondition(stored.Conditions, corev1.NodeNetworkUnavailable) != nil {
+			t.Error("NetworkUnavailable keeps pods from the node")
+		}
+	}
+}

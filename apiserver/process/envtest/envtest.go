@@ -1,0 +1,100 @@
+// Package envtest makes this program the control plane of controller-runtime's envtest. Started as kube-apiserver, it
+// serves the API without a node and without controllers; as etcd, it only answers health checks, because the server
+// keeps its state itself; as kubectl, it runs the kubectl in PATH.
+package envtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+// The names under which envtest starts its programs.
+const (
+	apiServer = "kube-apiserver"
+	etcd      = "etcd"
+	kubectl   = "kubectl"
+)
+
+func programs() []string { return []string{apiServer, etcd, kubectl} }
+
+// Invoked reports whether this process was started as one of envtest's programs.
+func Invoked(argv0 string) bool { return slices.Contains(programs(), filepath.Base(argv0)) }
+
+// Main runs the program that argv names until it ends or ctx does, and returns the exit code. serve runs `monopod serve`
+// with the flags that it gets.
+func Main(ctx context.Context, argv []string, serve func(ctx context.Context, flags []string) error) int {
+	name, args := filepath.Base(argv[0]), argv[1:]
+	var err error
+	switch {
+	case name == kubectl:
+		err = runKubectl(argv)
+	case asksHelp(args):
+		fmt.Print(help(name))
+	case name == etcd:
+		err = runEtcd(ctx, args)
+	default:
+		err = runAPIServer(ctx, args, serve)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s (monopod): %v\n", name, err)
+		return 1
+	}
+	return 0
+}
+
+func asksHelp(args []string) bool {
+	return slices.Contains(args, "--help") || slices.Contains(args, "-h")
+}
+
+// AssetsCommand is `monopod envtest-assets`.
+func AssetsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "envtest-assets DIR",
+		Short: "Create the programs with which controller-runtime's envtest starts monopod",
+		Long: "Create kube-apiserver, etcd and kubectl in DIR as links to this program, and print the path of DIR.\n" +
+			"Tests that use controller-runtime's envtest package then run on monopod:\n\n" +
+			"  export KUBEBUILDER_ASSETS=$(monopod envtest-assets bin/envtest)\n  go test ./...",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			if err := link(dir, program); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), dir)
+			return nil
+		},
+	}
+}
+
+// link makes dir contain links to program under all names. It replaces links, but no other file.
+func link(dir, program string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range programs() {
+		path := filepath.Join(dir, name)
+		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink == 0 {
+			return fmt.Errorf("%s exists and is not a link: remove it, or choose another folder", path)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.Symlink(program, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	reviewv1 "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/access/audit"
+	"monopod/apiserver/process/guard"
+	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
+)
+
+// Prefixes of the annotations in an audit event, which are upstream's.
+const (
+	mutationAnnotation = "mutation.webhook.admission.k8s.io/"
+	patchAnnotation    = "patch.webhook.admission.k8s.io/"
+	failedMutating     = "failed-open.mutation.webhook.admission.k8s.io/"
+	failedValidating   = "failed-open.validating.webhook.admission.k8s.io/"
+)
+
+// uncallable is the error of a webhook that could not be called, or did not answer as it must.
+type uncallable struct {
+	name   string
+	reason error
+}
+
+// Error implements error.
+func (e uncallable) Error() string {
+	return fmt.Sprintf("failed calling webhook %q: %v", e.name, e.reason)
+}
+
+// Unwrap returns the reason.
+func (e uncallable) Unwrap() error { return e.reason }
+
+// ask calls the webhook with the request in a version. The answer allows the request.
+func (v *visit) ask(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionResponse, error) {
+	asked, err := v.review(ctx, h, res)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return v.post(ctx, h, asked)
+}
+
+// post sends a question and returns the answer, or an error if the webhook denies the request.
+func (v *visit) post(ctx context.Context, h *hook, asked *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
+	if s := h.SideEffects; v.r.DryRun && (s == nil || *s != admissionv1.SideEffectClassNone && *s != admissionv1.SideEffectClassNoneOnDryRun) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.Name))
+	}
+	if s := h.TimeoutSeconds; s != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(*s)*time.Second)
+		defer cancel()
+	}
+	answer := &reviewv1.AdmissionReview{}
+	if err := h.client.Post(ctx, asked, answer); err != nil {
+		return nil, uncallable{h.Name, fmt.Errorf("failed to call webhook: %w", err)}
+	}
+	if err := verify(asked, answer, v.mutating); err != nil {
+		return nil, uncallable{h.Name, fmt.Errorf("received invalid webhook response: %w", err)}
+	}
+	v.log.worked(h)
+	return answer.Response, nil
+}
+
+// heard handles what every answer may have: annotations, warnings, and a denial.
+func (v *visit) heard(ctx context.Context, h *hook, r *reviewv1.AdmissionResponse) error {
+	record := audit.Of(ctx)
+	for key, value := range r.AuditAnnotations {
+		record.Annotate(h.Name+"/"+key, value)
+	}
+	for _, text := range r.Warnings {
+		v.r.Warn(text)
+	}
+	if !r.Allowed {
+		return denial(h.Name, r.Result)
+	}
+	return nil
+}
+
+// failed returns what an error of a webhook means for the request: nothing if the webhook may fail. annotation is
+// that of a webhook that was skipped.
+func (v *visit) failed(ctx context.Context, h *hook, err error, annotation string) error {
+	var call uncallable
+	if !errors.As(err, &call) {
+		return err
+	}
+	open := h.ignores() || mustEnd(ctx, v.r)
+	if !errors.Is(err, context.Canceled) { // the client went away
+		outcome := "the request is refused"
+		if open {
+			outcome = "the request goes on without the webhook"
+		}
+		v.log.failed(h, call.reason, outcome)
+	}
+	switch {
+	case !open:
+		return apierrors.NewInternalError(call)
+	case ctx.Err() != nil:
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
+	audit.Of(ctx).Annotate(annotation, h.Name)
+	return nil
+}
+
+// validate is Validate of the plugin: it calls all webhooks at once, and returns the first error by their order.
+func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
+	now := h.now.Load()
+	if now == nil || len(now.validating) == 0 || r.Part != "" || exempt(ctx, r) {
+		return nil
+	}
+	v := h.visit(r, false)
+	calls, err := v.relevant(ctx, now.validating)
+	if err != nil || len(calls) == 0 {
+		return err
+	}
+	if ctx.Err() != nil {
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
+	v.askAll(ctx, calls)
+	var first error
+	for i := range calls {
+		c := &calls[i]
+		if c.err == nil {
+			c.err = v.heard(ctx, c.hook, c.answer)
+		}
+		if err := v.failed(ctx, c.hook, c.err, fmt.Sprintf("%sround_0_index_%d", failedValidating, i)); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// question is a webhook that is called, and its answer.
+type question struct {
+	hook   *hook
+	asked  *reviewv1.AdmissionReview
+	answer *reviewv1.AdmissionResponse
+	err    error
+}
+
+// relevant returns the webhooks that the request concerns.
+func (v *visit) relevant(ctx context.Context, hooks []*hook) (out []question, err error) {
+	for _, h := range hooks {
+		res, err := v.wants(ctx, h)
+		if err != nil {
+			return nil, err
+		}
+		if res == nil {
+			continue
+		}
+		asked, err := v.review(ctx, h, res)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		out = append(out, question{hook: h, asked: asked})
+	}
+	return out, nil
+}
+
+func (v *visit) askAll(ctx context.Context, calls []question) {
+	if len(calls) == 1 {
+		calls[0].answer, calls[0].err = v.post(ctx, calls[0].hook, calls[0].asked)
+		return
+	}
+	group, inner := guard.With(ctx)
+	for i := range calls {
+		c := &calls[i]
+		c.err = uncallable{c.hook.Name, errors.New("the call panicked")}
+		group.Do(func() error {
+			c.answer, c.err = v.post(inner, c.hook, c.asked)
+			return nil
+		})
+	}
+	_ = group.Wait() // a panic, which its call has as its error
+}

@@ -1,0 +1,182 @@
+// Package webhooks calls admission webhooks.
+//
+//   - Hooks: the webhooks of all configurations, in the order in which they are called.
+//   - visit: one request on its way past them.
+//
+// A request costs one atomic load if nothing is configured.
+package webhooks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/webhook"
+	"monopod/apiserver/registry/webhook/call"
+	"monopod/store"
+)
+
+// Config of Hooks. API, Store, Versions, Clock and Log are required.
+type Config struct {
+	API   client.Client
+	Store store.Store // that of API, for Run
+	// Versions returns all served versions of a resource.
+	Versions func(res *kind.Resource) []*kind.Resource
+	// Dial connects to webhooks; nil: the system does.
+	Dial call.Dial
+	// Authorizer decides what match conditions ask; nil: everything is allowed.
+	Authorizer auth.Authorizer
+	Clock      clock.WithDelayedExecution
+	Log        *zap.Logger
+}
+
+// Hooks contains the configured webhooks.
+type Hooks struct {
+	cfg   Config
+	log   *failures
+	now   atomic.Pointer[configured] // nil: no webhook is configured
+	mu    sync.Mutex                 // guards known, and changes of now
+	known map[string][]*hook         // by the UID and the resourceVersion of the configuration
+}
+
+type configured struct{ mutating, validating []*hook }
+
+// hook is one webhook.
+type hook struct {
+	webhook.Hook
+	configuration string
+	id            string // unique
+	client        *call.Client
+	namespaces    labels.Selector
+	objects       labels.Selector
+	err           error // of a selector
+	conditions    func() plugincel.ConditionEvaluator
+}
+
+// New returns Hooks without webhooks.
+func New(cfg Config) *Hooks {
+	return &Hooks{cfg: cfg, log: newFailures(cfg.Clock, cfg.Log), known: map[string][]*hook{}}
+}
+
+// Plugins returns the plugins that call the webhooks.
+func (h *Hooks) Plugins() admission.Chain {
+	return admission.Chain{
+		{Name: "MutatingAdmissionWebhook", Mutate: h.mutate},
+		{Name: "ValidatingAdmissionWebhook", Validate: h.validate},
+	}
+}
+
+// Any reports whether a webhook is configured.
+func (h *Hooks) Any() bool { return h.now.Load() != nil }
+
+// Mutating reports whether a mutating webhook is configured.
+func (h *Hooks) Mutating() bool {
+	now := h.now.Load()
+	return now != nil && len(now.mutating) > 0
+}
+
+// Load reads the configurations. It must be called when one has changed.
+func (h *Hooks) Load(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := map[string][]*hook{}
+	mutating, err := h.list(ctx, known, client.Selector{Resource: client.MutatingWebhookConfigurations})
+	if err != nil {
+		return err
+	}
+	validating, err := h.list(ctx, known, client.Selector{Resource: client.ValidatingWebhookConfigurations})
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, hook := range slices.Concat(mutating, validating) {
+		names[hook.Name] = true
+	}
+	h.log.keep(names)
+	if len(names) == 0 {
+		h.now.Store(nil)
+	} else {
+		h.now.Store(&configured{mutating, validating})
+	}
+	for key, hooks := range h.known {
+		if known[key] == nil {
+			for _, hook := range hooks {
+				hook.client.Close()
+			}
+		}
+	}
+	h.known = known
+	return nil
+}
+
+// list returns the webhooks of a kind by the names of their configurations, and adds them to known.
+func (h *Hooks) list(ctx context.Context, known map[string][]*hook, of client.Selector) (out []*hook, err error) {
+	configurations, _, err := h.cfg.API.List(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(configurations, func(a, b kind.Object) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	for _, c := range configurations {
+		key := string(c.GetUID()) + "/" + c.GetResourceVersion()
+		hooks := h.known[key]
+		if hooks == nil {
+			hooks = h.compile(c)
+		}
+		known[key] = hooks
+		out = append(out, hooks...)
+	}
+	return out, nil
+}
+
+// compile returns the webhooks of a configuration.
+func (h *Hooks) compile(c kind.Object) []*hook {
+	all := webhook.Of(c)
+	out := make([]*hook, len(all))
+	for i := range all {
+		hook := &hook{Hook: all[i], configuration: c.GetName(), id: string(c.GetUID()) + "/" + all[i].Name}
+		var errs [2]error
+		hook.namespaces, errs[0] = metav1.LabelSelectorAsSelector(hook.NamespaceSelector)
+		hook.objects, errs[1] = metav1.LabelSelectorAsSelector(hook.ObjectSelector)
+		hook.err = errors.Join(errs[:]...)
+		hook.client = call.New(target(&hook.ClientConfig), call.Network{API: h.cfg.API, Dial: h.cfg.Dial})
+		hook.conditions = sync.OnceValue(func() plugincel.ConditionEvaluator { return webhook.Compile(hook.MatchConditions) })
+		out[i] = hook
+	}
+	return out
+}
+
+func target(c *admissionv1.WebhookClientConfig) call.Target {
+	to := call.Target{CABundle: c.CABundle}
+	if c.URL != nil {
+		to.URL = *c.URL
+	}
+	if s := c.Service; s != nil {
+		to.Namespace, to.Service = s.Namespace, s.Name
+		if s.Path != nil {
+			to.Path = *s.Path
+		}
+		if s.Port != nil {
+			to.Port = *s.Port
+		}
+	}
+	return to
+}
+
+// ignores reports whether the webhook is skipped when it cannot be called.
+func (h *hook) ignores() bool {
+	return h.FailurePolicy != nil && *h.FailurePolicy == admissionv1.Ignore
+}

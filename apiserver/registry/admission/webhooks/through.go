@@ -1,0 +1,61 @@
+package webhooks
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/kind"
+)
+
+// throughKey is the context key of the view through which an object is written.
+type throughKey struct{}
+
+type through struct {
+	view, base *kind.Resource
+	late       bool
+}
+
+// Through returns the context of a write of base through a view. late: the view validates after the mutating
+// webhooks, which may complete the object.
+func (h *Hooks) Through(ctx context.Context, view, base *kind.Resource) (_ context.Context, late bool) {
+	if !h.Any() {
+		return ctx, false
+	}
+	late = view.Schema != nil && h.Mutating()
+	return context.WithValue(ctx, throughKey{}, through{view, base, late}), late
+}
+
+// Requested returns the version through which a write of res came; nil: res.
+func Requested(ctx context.Context, res *kind.Resource) *kind.Resource {
+	if t, ok := ctx.Value(throughKey{}).(through); ok && t.base == res {
+		return t.view
+	}
+	return nil
+}
+
+// LateErrors returns the errors of the view's validation, if it was left until now.
+func LateErrors(ctx context.Context, res *kind.Resource, next, cur kind.Object, sub string) field.ErrorList {
+	t, _ := ctx.Value(throughKey{}).(through)
+	if !t.late || t.base != res || t.view.Validate == nil {
+		return nil
+	}
+	if cur != nil {
+		cur = t.view.View.Show(cur)
+	}
+	return t.view.Validate(t.view.View.Show(next), cur, sub)
+}
+
+// partKey is the context key of the subresource that a write is a part of.
+type partKey struct{}
+
+// AsPart returns the context of a write that is a part of a write to the subresource, whose webhooks were called.
+func AsPart(ctx context.Context, sub string) context.Context {
+	return context.WithValue(ctx, partKey{}, sub)
+}
+
+// PartOf returns the subresource of AsPart; empty: none.
+func PartOf(ctx context.Context) string {
+	sub, _ := ctx.Value(partKey{}).(string)
+	return sub
+}

@@ -1,0 +1,52 @@
+package allocate
+
+import (
+	"context"
+	"net/netip"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"monopod/apiserver/client"
+)
+
+// ReadyRanges returns the ranges of ServiceCIDRs that are ready, by name.
+func ReadyRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
+	all, err := client.List[*networkingv1.ServiceCIDR](ctx, c, client.Selector{})
+	var out []netip.Prefix
+	for _, cidr := range all {
+		if cidr.DeletionTimestamp != nil || !meta.IsStatusConditionTrue(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
+			continue
+		}
+		for _, text := range cidr.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				out = append(out, p)
+			}
+		}
+	}
+	return out, err
+}
+
+// notServices selects the IPAddresses that are not those of Services.
+var notServices = labels.Set{}.AsSelector().Add(*must(labels.NewRequirement(networkingv1.LabelManagedBy, selection.NotEquals, []string{Manager})))
+
+func must(r *labels.Requirement, err error) *labels.Requirement {
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// TakenByUsers returns the addresses that users keep from Services.
+func TakenByUsers(ctx context.Context, c client.Client) ([]netip.Addr, error) {
+	all, err := client.List[*networkingv1.IPAddress](ctx, c, client.Selector{Labels: notServices})
+	var out []netip.Addr
+	for _, o := range all {
+		if ip, err := netip.ParseAddr(o.Name); err == nil {
+			out = append(out, ip)
+		}
+	}
+	return out, err
+}

@@ -1,0 +1,130 @@
+package custom
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/jsonpath"
+
+	"monopod/apiserver/registry/kind/table"
+	"monopod/store"
+)
+
+// columnsOf returns the columns of a version: the name, then those of its definition, or else the age.
+func columnsOf(spec *apiextensionsv1.CustomResourceDefinitionVersion) []table.Column {
+	more := spec.AdditionalPrinterColumns
+	if len(more) == 0 {
+		more = []apiextensionsv1.CustomResourceColumnDefinition{
+			{Name: "Age", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"}}
+	}
+	columns := []table.Column{table.Name()}
+	rows := &lastRow{}
+	for _, def := range more {
+		columns = append(columns, columnOf(def, rows))
+	}
+	return columns
+}
+
+func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, rows *lastRow) table.Column {
+	about := def.Description
+	if about == "" {
+		about = "Custom resource definition column (in JSONPath format): " + def.JSONPath
+	}
+	var path *jsonpath.JSONPath // parsed when the first object is printed
+	var mu sync.Mutex           // guards path, which keeps state while it evaluates
+	return table.Column{
+		TableColumnDefinition: metav1.TableColumnDefinition{Name: def.Name, Type: def.Type, Format: def.Format, Description: about, Priority: def.Priority},
+		Cell: func(obj store.Object, now time.Time) any {
+			if def.JSONPath == ".metadata.creationTimestamp" && def.Type == "date" {
+				return table.Since(obj.GetCreationTimestamp().Time, now)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if path == nil {
+				path = jsonpath.New(def.Name).AllowMissingKeys(true)
+				if path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
+					return nil // validation refuses it
+				}
+			}
+			return cell(path, rows.content(obj.(*Object)), def.Type, now)
+		},
+	}
+}
+
+// lastRow is the last printed object decoded, for the next column of the same row.
+type lastRow struct {
+	mu  sync.Mutex // guards what follows
+	obj *Object
+	all map[string]any
+}
+
+func (r *lastRow) content(o *Object) map[string]any {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.obj != o {
+		all, err := o.Content()
+		if err != nil {
+			return nil
+		}
+		r.obj, r.all = o, all
+	}
+	return r.all
+}
+
+// cell returns the value at path as a cell of a column of the type; nil: the object has none.
+func cell(path *jsonpath.JSONPath, all map[string]any, typ string, now time.Time) any {
+	results, err := path.FindResults(all)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return nil
+	}
+	value := results[0][0].Interface()
+	if value == nil {
+		return nil
+	}
+	if typ != "string" {
+		return typedCell(typ, value, now)
+	}
+	var text bytes.Buffer
+	if path.PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}) != nil {
+		return nil
+	}
+	return text.String()
+}
+
+func typedCell(typ string, value any, now time.Time) any {
+	switch v := value.(type) {
+	case int64:
+		switch typ {
+		case "integer":
+			return v
+		case "number":
+			return float64(v)
+		}
+	case float64:
+		switch typ {
+		case "integer":
+			return int64(v)
+		case "number":
+			return v
+		}
+	case bool:
+		if typ == "boolean" {
+			return v
+		}
+	case string:
+		var at metav1.Time
+		switch {
+		case typ != "date":
+		case at.UnmarshalQueryParameter(v) != nil:
+			return "<invalid>"
+		default:
+			return table.Since(at.Time, now)
+		}
+	}
+	return nil
+}

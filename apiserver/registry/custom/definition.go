@@ -1,0 +1,133 @@
+package custom
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
+)
+
+// Definition is a CustomResourceDefinition.
+type Definition = apiextensionsv1.CustomResourceDefinition
+
+// Resources are the kinds of this package.
+func Resources() []kind.Resource {
+	return []kind.Resource{{
+		GVR:        client.CustomResourceDefinitions,
+		Kind:       "CustomResourceDefinition",
+		ShortNames: []string{"crd", "crds"},
+		Categories: []string{"api-extensions"},
+		Qualified:  true,
+		New:        func() kind.Object { return new(Definition) },
+		Default:    func(obj kind.Object) { apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(obj.(*Definition)) },
+		Prepare:    prepareDefinition,
+		Validate:   validateDefinition,
+		// The first deletion adds a finalizer: the definition stays until its objects are gone.
+		Held:         func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
+		Warnings:     definitionWarnings,
+		Subresources: kind.Parts("status"),
+		Columns:      []table.Column{table.Name(), table.CreatedAt()},
+	}}
+}
+
+func prepareDefinition(next, cur kind.Object, subresource string) {
+	is, was := next.(*Definition), (*Definition)(nil)
+	if cur != nil {
+		was = cur.(*Definition)
+	}
+	switch {
+	case was == nil:
+		is.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
+		is.Generation = 1
+		keepStored(is)
+	case subresource == "delete":
+		terminate(is, was)
+	case subresource == "status":
+		is.Spec = *was.Spec.DeepCopy()
+	default:
+		is.Status = *was.Status.DeepCopy()
+		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(is)
+		if !equality.Semantic.DeepEqual(is.Spec, was.Spec) {
+			is.Generation = was.Generation + 1
+		}
+		keepStored(is)
+	}
+}
+
+// definitionWarnings returns a warning about what a new definition asks for and this version does not do.
+func definitionWarnings(next, _ kind.Object) []string {
+	if c := next.(*Definition).Spec.Conversion; c == nil || c.Strategy != apiextensionsv1.WebhookConverter {
+		return nil
+	}
+	return []string{"spec.conversion.strategy: the webhook is not called: versions differ only in apiVersion, defaults and unknown fields"}
+}
+
+// keepStored adds the storage version to those in which objects may be stored.
+func keepStored(def *Definition) {
+	for _, v := range def.Spec.Versions {
+		if v.Storage && !slices.Contains(def.Status.StoredVersions, v.Name) {
+			def.Status.StoredVersions = append(def.Status.StoredVersions, v.Name)
+		}
+	}
+}
+
+// terminate begins the deletion: the finalizer holds the definition until its objects are deleted.
+func terminate(next, cur *Definition) {
+	if cur.DeletionTimestamp != nil {
+		return
+	}
+	if !slices.Contains(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		next.Finalizers = append(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+	}
+	apihelpers.SetCRDCondition(next, apiextensionsv1.CustomResourceDefinitionCondition{
+		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
+		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+	})
+}
+
+// validationTime bounds the validation of one definition, whose rules are compiled.
+const validationTime = 30 * time.Second
+
+func validateDefinition(next, cur kind.Object, subresource string) field.ErrorList {
+	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
+	defer cancel()
+	is, err := internal(next)
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}
+	}
+	if cur == nil {
+		return ours(validation.ValidateCustomResourceDefinition(ctx, is))
+	}
+	was, err := internal(cur)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.InternalError(nil, err)}
+	case subresource == "status":
+		return ours(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was))
+	}
+	return ours(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was))
+}
+
+// internal returns a definition in the form that upstream's validation takes.
+func internal(obj kind.Object) (*apiextensions.CustomResourceDefinition, error) {
+	out := &apiextensions.CustomResourceDefinition{}
+	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(obj.(*Definition).DeepCopy(), out, nil)
+}
+
+// ours removes errors of the metadata that the registry reports for every kind.
+func ours(errs field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(errs, func(e *field.Error) bool {
+		return strings.HasPrefix(e.Field, "metadata") && !strings.HasPrefix(e.Detail, "must be spec.names.plural")
+	})
+}

@@ -1,0 +1,171 @@
+package custom
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	openapiv2 "k8s.io/apiextensions-apiserver/pkg/controller/openapi/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"monopod/apiserver/discovery/openapi/definitions"
+)
+
+const (
+	metaV1    = "io.k8s.apimachinery.pkg.apis.meta.v1."
+	prefixV2  = "#/definitions/"
+	prefixV3  = "#/components/schemas/"
+	gvk       = "x-kubernetes-group-version-kind"
+	apiConvs  = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+	embedded  = "x-kubernetes-embedded-resource"
+	preserved = "x-kubernetes-preserve-unknown-fields"
+)
+
+// Revision identifies what Definitions returns: it changes with the definition.
+func (v *Version) Revision() string {
+	return fmt.Sprintf("%s/%s/%d/%s", v.def.UID, v.name, v.def.Generation, v.def.Status.AcceptedNames.Kind)
+}
+
+// Definitions implements kind.Schema.
+func (v *Version) Definitions() ([]*definitions.Definition, error) {
+	structural, err := v.structural()
+	if err != nil {
+		return nil, err
+	}
+	unfolded := structural.Unfold()
+	one := &definitions.Definition{Name: v.modelName(), Refs: []string{metaV1 + "ObjectMeta"}, Kinds: v.kindsOf(v.def.Status.AcceptedNames.Kind)}
+	if one.V3, err = json.Marshal(v.model(unfolded, prefixV3)); err != nil {
+		return nil, err
+	}
+	if one.V2, err = json.Marshal(v.model(unfolded, prefixV2)); err != nil {
+		return nil, err
+	}
+	list := &definitions.Definition{Name: v.modelName() + "List", Refs: []string{one.Name, metaV1 + "ListMeta"}, Kinds: v.kindsOf(v.listKind())}
+	if list.V3, err = json.Marshal(v.list(prefixV3)); err != nil {
+		return nil, err
+	}
+	list.V2, err = json.Marshal(v.list(prefixV2))
+	return []*definitions.Definition{one, list}, err
+}
+
+// structural returns the schema as a structural one; nil: there is none.
+func (v *Version) structural() (*schema.Structural, error) {
+	props, err := v.internalSchema()
+	if props == nil || err != nil {
+		return nil, err
+	}
+	return schema.NewStructural(props)
+}
+
+func (v *Version) listKind() string { return v.def.Status.AcceptedNames.ListKind }
+
+func (v *Version) kindsOf(kind string) []metav1.GroupVersionKind {
+	return []metav1.GroupVersionKind{{Group: v.def.Spec.Group, Version: v.name, Kind: kind}}
+}
+
+// modelName returns the definition's name: com.example.v1.Widget for widgets of example.com.
+func (v *Version) modelName() string {
+	parts := strings.Split(v.def.Spec.Group, ".")
+	slices.Reverse(parts)
+	return strings.Join(append(parts, v.name, v.def.Status.AcceptedNames.Kind), ".")
+}
+
+// model returns the schema of the kind for OpenAPI v3 or v2, by the prefix of its references.
+func (v *Version) model(s *schema.Structural, prefix string) *spec.Schema {
+	version2 := prefix == prefixV2
+	out := &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
+	if s != nil && (!version2 || !s.XPreserveUnknownFields && !v.def.Spec.PreserveUnknownFields) {
+		if version2 {
+			s = openapiv2.ToStructuralOpenAPIV2(s)
+		}
+		out = s.ToKubeOpenAPI()
+		addMeta(out, prefix)
+		addEmbedded(out, prefix)
+	}
+	out.AddExtension(gvk, []any{map[string]any{"group": v.def.Spec.Group, "version": v.name, "kind": v.def.Status.AcceptedNames.Kind}})
+	return out
+}
+
+// addMeta adds the fields that every object has.
+func addMeta(s *spec.Schema, prefix string) {
+	s.SetProperty("metadata", *spec.RefSchema(prefix + metaV1 + "ObjectMeta").WithDescription("Standard object's metadata. More info: " + apiConvs + "#metadata"))
+	addTypeMeta(s)
+}
+
+func addTypeMeta(s *spec.Schema) {
+	about := metav1.TypeMeta{}.SwaggerDoc()
+	for _, name := range []string{"apiVersion", "kind"} {
+		s.SetProperty(name, *spec.StringProperty().WithDescription(about[name]))
+	}
+}
+
+// addEmbedded adds them to the embedded objects in a schema.
+func addEmbedded(s *spec.Schema, prefix string) {
+	for name, property := range s.Properties {
+		addEmbedded(&property, prefix)
+		s.Properties[name] = property
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		addEmbedded(s.Items.Schema, prefix)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		addEmbedded(s.AdditionalProperties.Schema, prefix)
+	}
+	if open, _ := s.Extensions.GetBool(preserved); open && prefix == prefixV2 {
+		return // kubectl would refuse the fields that are not listed
+	}
+	if is, _ := s.Extensions.GetBool(embedded); !is {
+		return
+	}
+	addMeta(s, prefix)
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(s.Required, name) {
+			s.Required = append(s.Required, name)
+		}
+	}
+}
+
+// list returns the schema of lists.
+func (v *Version) list(prefix string) *spec.Schema {
+	names := v.def.Status.AcceptedNames
+	items := spec.ArrayProperty(spec.RefSchema(prefix + v.modelName())).WithDescription(fmt.Sprintf("List of %s. More info: %s", names.Plural, apiConvs))
+	s := new(spec.Schema).Typed("object", "").WithDescription(fmt.Sprintf("%s is a list of %s", names.ListKind, names.Kind)).WithRequired("items").
+		SetProperty("items", *items).
+		SetProperty("metadata", *spec.RefSchema(prefix + metaV1 + "ListMeta").WithDescription("Standard list metadata. More info: " + apiConvs + "#types-kinds"))
+	addTypeMeta(s)
+	s.AddExtension(gvk, []any{map[string]any{"group": v.def.Spec.Group, "version": v.name, "kind": names.ListKind}})
+	return s
+}
+
+// Types implements kind.Schema.
+func (v *Version) Types() (managedfields.TypeConverter, error) { return v.types.Get() }
+
+func (v *Version) newTypes() (managedfields.TypeConverter, error) {
+	shared, err := v.kinds.shared.Get()
+	if err != nil {
+		return nil, err
+	}
+	schemas := map[string]*spec.Schema{}
+	for i := range v.def.Spec.Versions { // managers may have written any of them
+		other := &Version{def: v.def, spec: &v.def.Spec.Versions[i], name: v.def.Spec.Versions[i].Name}
+		structural, err := other.structural()
+		if err != nil {
+			return nil, err
+		}
+		if structural != nil {
+			structural = structural.Unfold().StripValueValidations().StripNullable()
+		}
+		schemas[other.modelName()] = other.model(structural, prefixV3)
+	}
+	for _, d := range shared.Closure(metaV1 + "ObjectMeta") {
+		schemas[d.Name] = &spec.Schema{}
+		if err := json.Unmarshal(d.V3, schemas[d.Name]); err != nil {
+			return nil, err
+		}
+	}
+	return managedfields.NewTypeConverter(schemas, v.def.Spec.PreserveUnknownFields)
+}

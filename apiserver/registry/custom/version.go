@@ -1,0 +1,201 @@
+package custom
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+
+	"monopod/apiserver/discovery/openapi/kept"
+)
+
+// idle is how long a compiled schema stays in memory after its last use.
+const idle = 5 * time.Minute
+
+// Version is a version of a custom kind: what its schema says. The schema is compiled on first use.
+type Version struct {
+	kinds   *Kinds
+	name    string
+	def     *apiextensionsv1.CustomResourceDefinition
+	spec    *apiextensionsv1.CustomResourceDefinitionVersion
+	schemas *kept.Value[*compiled]
+	types   *kept.Value[managedfields.TypeConverter]
+}
+
+// compiled is a schema in the forms in which it is used.
+type compiled struct {
+	structural        *schema.Structural // nil: fields are neither removed nor defaulted
+	preserve          bool               // unknown fields stay
+	validator, status validation.SchemaValidator
+	rules             *cel.Validator // nil: the schema has no rules
+}
+
+func (k *Kinds) newVersion(def *apiextensionsv1.CustomResourceDefinition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
+	v := &Version{kinds: k, name: spec.Name, def: def, spec: spec}
+	v.schemas = kept.New(k.clock, idle, v.compile)
+	v.types = kept.New(k.clock, idle, v.newTypes)
+	return v
+}
+
+func (v *Version) compiled() (*compiled, error) { return v.schemas.Get() }
+
+// internalSchema returns the schema in the form that upstream's packages use; nil: there is none.
+func (v *Version) internalSchema() (*apiextensions.JSONSchemaProps, error) {
+	if v.spec.Schema == nil || v.spec.Schema.OpenAPIV3Schema == nil {
+		return nil, nil
+	}
+	out := &apiextensions.JSONSchemaProps{}
+	return out, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.spec.Schema.OpenAPIV3Schema, out, nil)
+}
+
+func (v *Version) compile() (*compiled, error) {
+	c := &compiled{preserve: v.def.Spec.PreserveUnknownFields}
+	props, err := v.internalSchema()
+	if err != nil {
+		return nil, err
+	}
+	if c.validator, _, err = validation.NewSchemaValidator(props); err != nil {
+		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
+	}
+	if props == nil {
+		return c, nil
+	}
+	if status, ok := props.Properties["status"]; ok && v.hasStatus() {
+		if c.status, _, err = validation.NewSchemaValidator(&status); err != nil {
+			return nil, fmt.Errorf("status schema of version %s: %w", v.name, err)
+		}
+	}
+	if c.structural, err = schema.NewStructural(props); err != nil {
+		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
+	}
+	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
+	return c, nil
+}
+
+func (v *Version) hasStatus() bool {
+	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
+}
+
+func (v *Version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
+	if v.spec.Subresources == nil {
+		return nil
+	}
+	return v.spec.Subresources.Scale
+}
+
+// normalize sets the defaults in a decoded object and removes what its schema does not have; it returns the
+// paths of these fields, and the metadata (nil: the object has none), which it does not keep in the object.
+func (c *compiled) normalize(all map[string]any) (*metav1.ObjectMeta, []string, error) {
+	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(all, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	if !found {
+		meta = nil
+	}
+	if c.structural == nil {
+		return meta, unknown, nil
+	}
+	defaulting.Default(all, c.structural)
+	if !c.preserve {
+		unknown = append(unknown, pruning.PruneWithOptions(all, c.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})...)
+		defaulting.PruneNonNullableNullsWithoutDefaults(all, c.structural)
+	}
+	invalid, more := objectmeta.CoerceWithOptions(nil, all, c.structural, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	if invalid != nil {
+		return nil, nil, invalid
+	}
+	return meta, append(unknown, more...), nil
+}
+
+// validate returns the errors of next by the schema and its rules, and by its scale. cur is the object that it
+// replaces, nil for a creation; subresource is "" or "status".
+func (v *Version) validate(next, cur *Object, subresource string) field.ErrorList {
+	errs, err := v.check(next, cur, subresource)
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	next.valid = len(errs) == 0
+	return errs
+}
+
+func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList, error) {
+	c, err := v.compiled()
+	if err != nil {
+		return nil, err
+	}
+	is, err := next.current()
+	next.content = nil // the stored object keeps only its encoded members
+	if err != nil {
+		return nil, err
+	}
+	if cur == nil {
+		errs := validation.ValidateCustomResource(nil, is, c.validator)
+		errs = append(errs, v.checkScale(is, true)...)
+		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.structural, is)...)
+		return c.checkRules(errs, is, nil), nil
+	}
+	was, err := cur.Content()
+	if err != nil {
+		return nil, err
+	}
+	return v.checkUpdate(c, is, was, subresource), nil
+}
+
+func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string) (errs field.ErrorList) {
+	same := common.NewCorrelatedObject(is, was, &model.Structural{Structural: c.structural})
+	if subresource == "status" {
+		if status, ok := is["status"]; ok {
+			var options []validation.ValidationOption
+			if c.structural != nil {
+				options = append(options, validation.WithRatcheting(same.Key("status")))
+			}
+			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], c.status, options...)
+		}
+		errs = append(errs, v.checkScale(is, false)...)
+	} else {
+		errs = validation.ValidateCustomResourceUpdate(nil, is, was, c.validator, validation.WithRatcheting(same))
+		errs = append(errs, v.checkScale(is, true)...)
+		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
+	}
+	if len(listtype.ValidateListSetsAndMaps(nil, c.structural, was)) == 0 {
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.structural, is)...)
+	}
+	return c.checkRules(errs, is, was, cel.WithRatcheting(same))
+}
+
+// checkRules adds the errors of the schema's rules. They do not run on an object whose other errors could
+// mislead them.
+func (c *compiled) checkRules(errs field.ErrorList, is, was map[string]any, options ...cel.Option) field.ErrorList {
+	if c.rules == nil {
+		return errs
+	}
+	for _, err := range errs {
+		switch err.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+		}
+	}
+	var old any
+	if was != nil {
+		old = was
+	}
+	more, _ := c.rules.Validate(context.Background(), nil, c.structural, is, old, celconfig.RuntimeCELCostBudget, options...)
+	return append(errs, more...)
+}

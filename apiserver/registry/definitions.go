@@ -1,0 +1,60 @@
+package registry
+
+import (
+	"context"
+
+	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/registry/following"
+	"monopod/store"
+)
+
+// Definitions keeps the custom kinds of a registry up to date with their definitions.
+type Definitions struct{ registry *Registry }
+
+// NewDefinitions returns the Definitions of r.
+func NewDefinitions(r *Registry) Definitions { return Definitions{r} }
+
+// Load begins to serve the custom kinds that are defined now, and returns the revision of the list.
+func (d Definitions) Load(ctx context.Context) (int64, error) {
+	r := d.registry
+	entries, rev, err := r.store.List(ctx, definitions())
+	if err != nil {
+		return 0, err
+	}
+	listed := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		listed[e.Key.Name] = true
+		if len(e.Object.(*custom.Definition).Status.Conditions) == 0 { // it is new: nothing was served by it
+			custom.Sweep(ctx, r.store, e, r.log)
+		}
+		d.define(e)
+	}
+	for _, name := range r.defined() {
+		if !listed[name] {
+			r.install(name, nil)
+		}
+	}
+	return rev, nil
+}
+
+func definitions() store.Selector { return store.Selector{Resource: custom.DefinitionsName} }
+
+// Run serves the custom kinds that definitions make, until ctx ends: a definition that is new,
+// changes or goes takes effect at once.
+func (d Definitions) Run(ctx context.Context) error {
+	return following.Following{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitions(), d.Load, func(ev *store.Event) {
+		if ev.New != nil {
+			if ev.Old == nil {
+				custom.Sweep(ctx, d.registry.store, ev.New, d.registry.log)
+			}
+			d.define(ev.New)
+		} else {
+			d.registry.install(ev.Key.Name, nil)
+		}
+	})
+}
+
+// define serves what the definition makes.
+func (d Definitions) define(e *store.Entry) {
+	d.registry.install(e.Key.Name, d.registry.kinds.Of(e.Object.(*custom.Definition)))
+}

@@ -1,0 +1,57 @@
+package kind
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxGrace is the longest grace period in seconds: a hundred years. A longer one would overflow
+// time.Duration.
+const maxGrace = 100 * 365 * 24 * 60 * 60
+
+// GraceFor returns the grace period of a deletion in seconds.
+func (r *Resource) GraceFor(cur Object, asked *int64) int64 {
+	if r.Grace == nil {
+		return 0
+	}
+	if asked != nil && *asked < 0 {
+		asked = new(int64(1)) // as upstream does
+	}
+	if asked == nil && cur.GetDeletionTimestamp() != nil {
+		asked = cur.GetDeletionGracePeriodSeconds() // a repeated request without a grace period changes nothing
+	}
+	return min(r.Grace(cur, asked), maxGrace)
+}
+
+// FinalizersFor returns the object's finalizers with those of the garbage collector for the
+// propagation policy.
+func (r *Resource) FinalizersFor(cur Object, opts metav1.DeleteOptions) []string {
+	policy := opts.PropagationPolicy
+	if policy == nil && opts.OrphanDependents != nil { // the deprecated option
+		policy = new(metav1.DeletePropagationBackground)
+		if *opts.OrphanDependents {
+			policy = new(metav1.DeletePropagationOrphan)
+		}
+	}
+	out := slices.Clone(cur.GetFinalizers())
+	if policy == nil && r.Orphans && !slices.ContainsFunc(out, forDependents) {
+		policy = new(metav1.DeletePropagationOrphan)
+	}
+	if policy == nil {
+		return out
+	}
+	out = slices.DeleteFunc(out, forDependents)
+	switch *policy {
+	case metav1.DeletePropagationOrphan:
+		out = append(out, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		out = append(out, metav1.FinalizerDeleteDependents)
+	}
+	return out
+}
+
+// forDependents reports whether the finalizer is the garbage collector's.
+func forDependents(finalizer string) bool {
+	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
+}

@@ -1,0 +1,30 @@
+package kind
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"monopod/apiserver/discovery/openapi/definitions"
+)
+
+// Schema describes the objects of a kind that has no Go type of its own.
+type Schema interface {
+	// Definitions returns the OpenAPI definitions of the kind and its list. What they refer to is in package
+	// definitions.
+	Definitions() ([]*definitions.Definition, error)
+	// Revision identifies what Definitions returns.
+	Revision() string
+	// Types returns the converter by which server-side apply merges objects.
+	Types() (managedfields.TypeConverter, error)
+}
+
+// Untyped is an object of a kind with a Schema.
+type Untyped interface {
+	Object
+	// Unstructured returns a decoded copy.
+	Unstructured() (*unstructured.Unstructured, error)
+	// FromUnstructured sets the object to the content of u, which it takes over.
+	FromUnstructured(u *unstructured.Unstructured) error
+	// Equal reports whether both objects are the same, metadata included.
+	Equal(other Object) bool
+}

@@ -1,0 +1,234 @@
+package cronjob
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/controllers/internal/apitest"
+)
+
+// TestTransitions is what happens in the nights when clocks are set, as in upstream's
+// library: a time that there is not is left out, one that there is twice starts twice if
+// the schedule names every hour, once if it names one.
+func TestTransitions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		schedule, zone, day string
+		want                string // the starts of 26 hours from midnight UTC on
+	}{
+		"Berlin, spring, every hour":        {"0 * * * *", "Europe/Berlin", "2026-03-29", "00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26"},
+		"Berlin, autumn, every hour":        {"0 * * * *", "Europe/Berlin", "2026-10-25", "00 01 02 03 04 05 06 07 08 09 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26"},
+		"Berlin, spring, before":            {"0 1 * * *", "Europe/Berlin", "2026-03-29", "00 23"},
+		"Berlin, spring, the missing hour":  {"0 2 * * *", "Europe/Berlin", "2026-03-29", "24"},
+		"Berlin, spring, after":             {"0 3 * * *", "Europe/Berlin", "2026-03-29", "01 25"},
+		"Berlin, autumn, the hour of twice": {"0 2 * * *", "Europe/Berlin", "2026-10-25", "00 01 25"},
+		"Berlin, autumn, after":             {"0 3 * * *", "Europe/Berlin", "2026-10-25", "02 26"},
+		"New York, spring, missing":         {"0 2 * * *", "America/New_York", "2026-03-08", ""},
+		"New York, autumn, twice":           {"0 1 * * *", "America/New_York", "2026-11-01", "05 06"},
+		"half an hour, Lord Howe":           {"0 * * * *", "Australia/Lord_Howe", "2026-10-03", "00:30 01:30 02:30 03:30 04:30 05:30 06:30 07:30 08:30 09:30 10:30 11:30 12:30 13:30 14:30 16 17 18 19 20 21 22 23 24 25 26"},
+		"midnight in Kathmandu":             {"0 0 * * *", "Asia/Kathmandu", "2026-01-01", "18:15"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cj := hourly(schedule(c.schedule))
+			cj.Spec.TimeZone = &c.zone
+			s, err := parse(cj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, got := at(t, c.day+"T00:00:00Z"), ""
+			for when := s.Next(first.Add(-time.Second)); !when.After(first.Add(26 * time.Hour)); when = s.Next(when) {
+				d := when.Sub(first)
+				text := fmt.Sprintf("%02d", int(d.Hours()))
+				if m := int(d.Minutes()) % 60; m != 0 {
+					text += fmt.Sprintf(":%02d", m)
+				}
+				if got != "" {
+					got += " "
+				}
+				got += text
+			}
+			if got != c.want {
+				t.Errorf("got %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// A zone named in the schedule is in force, and warned about, as long as nobody changes it;
+// an unknown one in timeZone starts nothing.
+func TestZonesInTheSchedule(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		stored := hourly(func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Etc/UTC") })
+		for _, text := range []string{"TZ=Asia/Kolkata 30 2 * * *", "CRON_TZ=Asia/Kolkata 30 2 * * *"} {
+			refused := stored.DeepCopy()
+			refused.Spec.Schedule, refused.Spec.TimeZone = text, nil
+			if _, err := c.Client.Create(t.Context(), refused); err == nil {
+				t.Errorf("%s was accepted", text)
+			}
+		}
+		refused := stored.DeepCopy()
+		refused.Spec.TimeZone = new("Nowhere/City")
+		if _, err := c.Client.Create(t.Context(), refused); err == nil {
+			t.Error("an unknown zone was accepted")
+		}
+	})
+}
+
+// Another time zone makes up for no start before it, as another schedule does not.
+func TestNewZone(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(hourly(schedule("0 3 * * *")))
+		apitest.Settle(2 * time.Hour)
+		c.change(func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Tokyo") }) // 03:00 there was 18:00 before
+		apitest.Settle(2 * time.Hour)
+		c.want("neither the old start nor an old one of the new zone", "")
+		apitest.Settle(14 * time.Hour)
+		c.want("in the new zone", "1/18:00")
+		job := apitest.List[*batchv1.Job](c.API, "default")[0]
+		if got := job.Annotations[batchv1.CronJobScheduledTimestampAnnotation]; got != "2000-01-02T03:00:00+09:00" {
+			t.Errorf("annotation %q", got)
+		}
+	})
+}
+
+// What was missed is made up for only within startingDeadlineSeconds; less than the time
+// between two starts, nothing is started twice.
+func TestStartingDeadline(t *testing.T) {
+	for name, c := range map[string]struct {
+		deadline *int64
+		want     string // unsuspended at 05:30
+	}{
+		"none":      {nil, "1/05:00"},
+		"too short": {new(int64(600)), ""},
+		"enough":    {new(int64(1900)), "1/05:00"},
+		"very long": {new(int64(1 << 40)), "1/05:00"}, // longer than what a duration can hold, in ns
+	} {
+		t.Run(name, func(t *testing.T) {
+			within(t, func(t *testing.T, cl cluster) {
+				cl.Create(hourly(suspend(true), func(cj *batchv1.CronJob) { cj.Spec.StartingDeadlineSeconds = c.deadline }))
+				apitest.Settle(5*time.Hour + 30*time.Minute)
+				cl.change(suspend(false))
+				cl.want("resumed", c.want)
+			})
+		})
+	}
+}
+
+// The number of missed starts since the deadline counts, not that since the last start.
+func TestDeadlineLimitsMissed(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(hourly(schedule("* * * * *"), suspend(true), deadline(600)))
+		apitest.Settle(300*time.Minute + time.Second)
+		c.change(suspend(false))
+		c.want("the last one", "1/05:00")
+		if got := c.Events.Count(); got["TooManyMissedTimes"] != 0 {
+			t.Errorf("events %v", got)
+		}
+	})
+}
+
+// Suspending leaves what runs alone; the histories are kept meanwhile.
+func TestSuspendWhileRunning(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(hourly(func(cj *batchv1.CronJob) { cj.Spec.SuccessfulJobsHistoryLimit = new(int32(0)) }))
+		apitest.Settle(time.Hour + time.Minute)
+		c.change(suspend(true))
+		apitest.Settle(time.Hour)
+		c.want("runs on", "1/01:00")
+		c.finish(batchv1.JobComplete)
+		c.want("over", "")
+		if s := c.status(); len(s.Active) != 0 || s.LastSuccessfulTime == nil {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// Replace ends all that run, also what an earlier Allow has started.
+func TestReplaceEndsAll(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(hourly())
+		apitest.Settle(3*time.Hour + time.Minute)
+		c.want("Allow", "1/01:00 1/02:00 1/03:00")
+		c.change(policy(batchv1.ReplaceConcurrent))
+		apitest.Settle(time.Hour)
+		c.want("Replace", "1/04:00")
+		if s := c.status(); len(s.Active) != 1 {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// A finished Job that still exists does not forbid the next one.
+func TestForbidAfterTheEnd(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(hourly(policy(batchv1.ForbidConcurrent)))
+		apitest.Settle(time.Hour + time.Minute)
+		c.finish(batchv1.JobFailed)
+		apitest.Settle(time.Hour)
+		c.want("both", "1/01:00 1/02:00")
+		if got := c.Events.Count(); got["JobAlreadyActive"] != 0 {
+			t.Errorf("events %v", got)
+		}
+	})
+}
+
+// The template's labels, annotations and spec go to the Job, and a changed template to the
+// next one only.
+func TestTemplateChanges(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(hourly())
+		apitest.Settle(time.Hour + time.Minute)
+		c.change(func(cj *batchv1.CronJob) {
+			cj.Spec.JobTemplate.Labels["l"] = "2"
+			cj.Spec.JobTemplate.Spec.BackoffLimit = new(int32(3))
+		})
+		apitest.Settle(time.Hour)
+		got := ""
+		for _, job := range apitest.List[*batchv1.Job](c.API, "default") {
+			got += fmt.Sprintf("%s:%d ", job.Labels["l"], *job.Spec.BackoffLimit)
+		}
+		if got != "1:6 2:3 " {
+			t.Errorf("Jobs %s", got)
+		}
+	})
+}
+
+// A CronJob that is deleted takes its Jobs along through their owner references, and starts
+// none meanwhile.
+func TestDeletedCronJob(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		cj := hourly()
+		cj.Finalizers = []string{"example.com/wait"}
+		c.Create(cj)
+		apitest.Settle(time.Hour + time.Minute)
+		c.API.Delete(hourly(), metav1.DeletePropagationBackground)
+		apitest.Settle(3 * time.Hour)
+		c.want("none is started", "1/01:00")
+		if got := apitest.List[*batchv1.Job](c.API, "default")[0].OwnerReferences; len(got) != 1 || got[0].Kind != "CronJob" || !*got[0].BlockOwnerDeletion {
+			t.Errorf("owners %+v", got)
+		}
+	})
+}
+
+// Another object has the name of the Job: the start is left out, the next one is not.
+func TestNameIsTaken(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		stored := hourly()
+		job := jobFor(stored, time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC))
+		job.OwnerReferences = nil
+		c.Create(stored, job)
+		apitest.Settle(2*time.Hour + time.Minute)
+		if got := c.status(); len(got.Active) != 1 || got.LastScheduleTime.Hour() != 2 {
+			t.Errorf("status %+v", got)
+		}
+		for _, ref := range c.status().Active {
+			if ref.Name == job.Name {
+				t.Error("the stranger's Job is listed as active")
+			}
+		}
+	})
+}

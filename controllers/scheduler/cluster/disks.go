@@ -1,0 +1,54 @@
+package cluster
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// disk is a block device that a pod names in its own volumes, not by a claim. Two pods of a node cannot both use it,
+// unless both only read.
+type disk struct {
+	id     string
+	shared bool // only read
+}
+
+// disks returns those of a pod. Ceph has one name for each of its monitors.
+func disks(pod *corev1.Pod) []disk {
+	var out []disk
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.GCEPersistentDisk != nil:
+			out = append(out, disk{"gce " + v.GCEPersistentDisk.PDName, v.GCEPersistentDisk.ReadOnly})
+		case v.AWSElasticBlockStore != nil:
+			out = append(out, disk{"aws " + v.AWSElasticBlockStore.VolumeID, false})
+		case v.ISCSI != nil:
+			out = append(out, disk{"iscsi " + v.ISCSI.IQN, v.ISCSI.ReadOnly})
+		case v.RBD != nil:
+			for _, monitor := range v.RBD.CephMonitors {
+				out = append(out, disk{"rbd " + monitor + " " + v.RBD.RBDPool + " " + v.RBD.RBDImage, v.RBD.ReadOnly})
+			}
+		}
+	}
+	return out
+}
+
+// SharesDisk reports whether both pods use a disk that only one can use.
+func (p *Pod) SharesDisk(other *Pod) bool {
+	return slices.ContainsFunc(p.disks, func(a disk) bool {
+		return slices.ContainsFunc(other.disks, func(b disk) bool { return a.id == b.id && (!a.shared || !b.shared) })
+	})
+}
+
+// DisksTaken reports whether a pod of the node uses a disk of p.
+func (n *Node) DisksTaken(p *Pod) bool {
+	if len(p.disks) == 0 {
+		return false
+	}
+	for _, other := range n.Pods {
+		if p.SharesDisk(other) {
+			return true
+		}
+	}
+	return false
+}
