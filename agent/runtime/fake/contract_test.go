@@ -17,18 +17,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRuntime(t *testing.T) {
 	t.Parallel()
-	runtimetest.Run(t, func(t *testing.T) runtimetest.Env {
-		r := fake.New(fake.Config{})
-		t.Cleanup(func() {
-			if err := r.Close(); err != nil {
-				t.Error(err)
-			}
+	for name, config := range map[string]fake.Config{"memory": {}, "loopback": {Loopback: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runtimetest.Run(t, func(t *testing.T) runtimetest.Env { return open(t, config) })
 		})
-		if _, err := r.ImportImages(t.Context(), archive(t)); err != nil {
-			t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, config fake.Config) runtimetest.Env {
+	r := fake.New(config)
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
 		}
-		return runtimetest.Env{Runtime: r, Image: image.Name, LogDir: t.TempDir()}
 	})
+	if _, err := r.ImportImages(t.Context(), archive(t)); err != nil {
+		t.Fatal(err)
+	}
+	return runtimetest.Env{Runtime: r, Image: image.Name, LogDir: t.TempDir()}
 }
 
 // archive is the sample image; its program is in the fake already.

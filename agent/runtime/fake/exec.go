@@ -3,9 +3,9 @@ package fake
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -195,7 +195,8 @@ func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs 
 	return nil
 }
 
-// PortForward copies until one side ends.
+// PortForward copies until both sides have ended. The only failure is that the port cannot be reached: kubectl
+// takes any other for the loss of the pod and ends all of its connections.
 func (s streams) PortForward(ctx context.Context, id string, number int32, stream io.ReadWriteCloser) error {
 	sandbox, err := s.readySandbox(id)
 	if err != nil {
@@ -205,21 +206,25 @@ func (s streams) PortForward(ctx context.Context, id string, number int32, strea
 	if err != nil {
 		return err
 	}
+	defer conn.Close()
 	defer context.AfterFunc(s.gate.ctx, func() { conn.Close() })()
 	sent := guard.Spawn(func() error {
-		defer conn.Close()
 		io.Copy(conn, stream)
+		closeWrite(conn)
 		return nil
 	})
-	_, err = io.Copy(stream, conn)
-	err = errors.Join(ignoreClosed(err), stream.Close())
+	io.Copy(stream, conn)
+	stream.Close()
 	guard.Raise(<-sent)
-	return err
+	return nil
 }
 
-func ignoreClosed(err error) error {
-	if errors.Is(err, io.ErrClosedPipe) {
-		return nil
+// closeWrite tells the server that the client sends no more. What the server still answers arrives, except from
+// a pipe, which has no half-closed state.
+func closeWrite(conn net.Conn) {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+		return
 	}
-	return err
+	conn.Close()
 }

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,18 +92,55 @@ func testPortForward(t *testing.T, env Env) {
 		t.Fatal(err)
 	}
 	conn := upgrade(t, url, portforward.ProtocolV1Name)
+	want := "Hello from " + p.config.Hostname
+	fetch := func(data, failure httpstream.Stream) {
+		if page := request(t, data); !strings.Contains(page, want) {
+			t.Errorf("got %q; the error stream says %q", page, readAll(t, failure))
+		}
+	}
+	fetch(forward(t, conn, port, 1))
+	// A client that disconnects is no error, which kubectl would take for the loss of the pod.
+	for id, leave := range map[int]func(httpstream.Stream) error{2: httpstream.Stream.Close, 3: httpstream.Stream.Reset} {
+		data, failure := forward(t, conn, port, id)
+		if _, err := io.WriteString(data, "GET / HTTP/1.1\r\nHost: web\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := data.Read(make([]byte, 1)); err != nil {
+			t.Errorf("connection %d: %v", id, err)
+		}
+		if err := leave(data); err != nil {
+			t.Errorf("connection %d: %v", id, err)
+		}
+		if said := readAll(t, failure); said != "" {
+			t.Errorf("connection %d: %s", id, said)
+		}
+	}
+	var all sync.WaitGroup
+	for id := 4; id < 8; id++ {
+		data, failure := forward(t, conn, port, id)
+		all.Go(func() { fetch(data, failure) })
+	}
+	all.Wait()
+}
+
+// forward opens the two streams of one connection to a port.
+func forward(t *testing.T, conn httpstream.Connection, port string, id int) (data, failure httpstream.Stream) {
+	t.Helper()
 	stream := func(kind string) httpstream.Stream {
-		return create(t, conn, portforward.StreamType, kind, portforward.PortHeader, port, portforward.PortForwardRequestIDHeader, "1")
+		return create(t, conn, portforward.StreamType, kind, portforward.PortHeader, port, portforward.PortForwardRequestIDHeader, strconv.Itoa(id))
 	}
-	failure := stream(portforward.StreamTypeError)
+	failure = stream(portforward.StreamTypeError)
 	failure.Close()
-	data := stream(portforward.StreamTypeData)
+	return stream(portforward.StreamTypeData), failure
+}
+
+// request returns the answer to a request, after which the server disconnects.
+func request(t *testing.T, data httpstream.Stream) string {
+	t.Helper()
 	if _, err := io.WriteString(data, "GET / HTTP/1.0\r\n\r\n"); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	if page := readAll(t, data); !strings.Contains(page, "Hello from "+p.config.Hostname) {
-		t.Errorf("got %q; the error stream says %q", page, readAll(t, failure))
-	}
+	return readAll(t, data)
 }
 
 // upgrade opens the connection of streams at a URL, once. It ends with the test or after patience.
@@ -159,7 +198,7 @@ func readAll(t *testing.T, from io.Reader) string {
 	t.Helper()
 	data, err := io.ReadAll(from)
 	if err != nil && !strings.Contains(err.Error(), net.ErrClosed.Error()) {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return string(data)
 }
