@@ -36,8 +36,8 @@ func (n *PodNetwork) complete(pods int) error {
 			return fmt.Errorf("--pod-cidr: %w", err)
 		case p != p.Masked():
 			return fmt.Errorf("--pod-cidr: %s has bits beyond its length; did you mean %s?", p, p.Masked())
-		case subnets.Room(p) < pods:
-			return fmt.Errorf("--pod-cidr: %s has addresses for %d pods, fewer than --max-pods=%d", p, max(0, subnets.Room(p)), pods)
+		case subnets.Capacity(p) < pods:
+			return fmt.Errorf("--pod-cidr: %s has addresses for %d pods, fewer than --max-pods=%d", p, max(0, subnets.Capacity(p)), pods)
 		}
 		n.ranges = append(n.ranges, p)
 	}

@@ -104,9 +104,9 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
 		return nil, err
 	}
-	var claims held
-	defer claims.release()
-	if err := r.claim(ctx, obj, nil, "", &claims); err != nil {
+	var reserved held
+	defer reserved.release()
+	if err := r.reserve(ctx, obj, nil, "", &reserved); err != nil {
 		return nil, err
 	}
 	errs := webhooks.LateErrors(ctx, res, obj, nil, "")

@@ -41,8 +41,8 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 	case sub.Update != nil:
 		return sub.Update(ctx, r.below(res, sub.Name), ref, change)
 	}
-	var claims held
-	defer claims.release()
+	var reserved held
+	defer reserved.release()
 	ctx, done := admission.During(ctx)
 	defer done()
 	return r.write(ctx, res, ref.Namespace, ref.Name, func(cur Object) (Object, error) {
@@ -57,13 +57,13 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 			return nil, errBadRequest("an update needs an object")
 		}
 		r.track(ctx, res, ref.Subresource, next, cur)
-		return r.replace(ctx, res, next, cur, ref.Subresource, &claims)
+		return r.replace(ctx, res, next, cur, ref.Subresource, &reserved)
 	})
 }
 
 // replace returns the object that replaces cur: next after admission and validation, or nil
-// if next completes a deletion. It adds to claims what it allocates.
-func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, claims *held) (Object, error) {
+// if next completes a deletion. It adds to reserved what it allocates.
+func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, reserved *held) (Object, error) {
 	if err := sameObject(res, next, cur); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	res.PrepareUpdate(next, cur, sub)
 	defaults(res, next)
-	if err := r.claim(ctx, next, cur, sub, claims); err != nil {
+	if err := r.reserve(ctx, next, cur, sub, reserved); err != nil {
 		return nil, err
 	}
 	errs := webhooks.LateErrors(ctx, res, next, cur, sub)

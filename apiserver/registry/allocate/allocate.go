@@ -113,21 +113,21 @@ type Services struct {
 	stored Stored
 
 	mu       sync.Mutex // guards reserved, and makes choices one after the other
-	reserved map[*claim]struct{}
+	reserved map[*reservation]struct{}
 }
 
 // New returns Services that allocate from cfg what is not in use.
 func New(cfg Config, stored Stored) *Services {
-	return &Services{cfg: cfg.Complete(), stored: stored, reserved: map[*claim]struct{}{}}
+	return &Services{cfg: cfg.Complete(), stored: stored, reserved: map[*reservation]struct{}{}}
 }
 
-// Claim sets next's cluster IPs and node ports. cur is the stored Service, nil for a creation. The
+// Reserve sets next's cluster IPs and node ports. cur is the stored Service, nil for a creation. The
 // error is an API error; release is never nil.
-func (s *Services) Claim(ctx context.Context, next, cur *corev1.Service) (release func(), err error) {
+func (s *Services) Reserve(ctx context.Context, next, cur *corev1.Service) (release func(), err error) {
 	if errs := s.families(next, cur); len(errs) > 0 {
 		return func() {}, invalid(next, errs)
 	}
-	c := newClaim(next, cur)
+	c := newReservation(next, cur)
 	if !c.wants(&next.Spec) {
 		return func() {}, nil
 	}
@@ -143,13 +143,13 @@ func (s *Services) Claim(ctx context.Context, next, cur *corev1.Service) (releas
 	return func() { s.release(c) }, nil
 }
 
-func (s *Services) release(c *claim) {
+func (s *Services) release(c *reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reserved, c)
 }
 
-func (s *Services) fill(c *claim, next *corev1.Service) error {
+func (s *Services) fill(c *reservation, next *corev1.Service) error {
 	if err := s.addresses(c, next); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *Services) fill(c *claim, next *corev1.Service) error {
 }
 
 // seeUsed collects what other Services have or have reserved.
-func (s *Services) seeUsed(ctx context.Context, c *claim) error {
+func (s *Services) seeUsed(ctx context.Context, c *reservation) error {
 	services, err := s.stored.Services(ctx)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *Services) seeUsed(ctx context.Context, c *claim) error {
 }
 
 // seeRanges collects the ranges, and what is taken of them by others than Services.
-func (s *Services) seeRanges(ctx context.Context, c *claim) error {
+func (s *Services) seeRanges(ctx context.Context, c *reservation) error {
 	c.ranges = s.cfg.Addresses
 	if s.stored.Ranges != nil {
 		more, err := s.stored.Ranges(ctx)

@@ -82,7 +82,7 @@ func (c *cluster) write(next *corev1.Service) error {
 	r.Default(next)
 	r.Prepare(next, old, "")
 	r.Default(next)
-	release, err := c.Claim(c.t.Context(), next, cur)
+	release, err := c.Reserve(c.t.Context(), next, cur)
 	defer release()
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func TestAddressGoesToFirstRequest(t *testing.T) {
 func TestFailedWritesReleaseAddresses(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-30000")
-	release, err := c.Claim(t.Context(), c.read("a", `type: NodePort, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], `+onePort), nil)
+	release, err := c.Reserve(t.Context(), c.read("a", `type: NodePort, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], `+onePort), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,8 +115,8 @@ func bitsFor(pods int) int {
 	return min(24, 32-bits.Len(uint(2*pods+gateway+own+broadcast-1)))
 }
 
-// Room returns for how many pods a range has addresses; at most 65,533 with IPv6.
-func Room(subnet netip.Prefix) int {
+// Capacity returns for how many pods a range has addresses; at most 65,533 with IPv6.
+func Capacity(subnet netip.Prefix) int {
 	const own, gateway, broadcast = 1, 1, 1
 	return Size(subnet) - own - gateway - broadcast
 }

@@ -94,7 +94,7 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 		}
 	}
 	for subnet, want := range map[string]int{"10.0.0.0/24": 253, "10.0.0.0/29": 5, "fd00::/64": 65533, "fd00::/120": 253} {
-		if got := Room(netip.MustParsePrefix(subnet)); got != want {
+		if got := Capacity(netip.MustParsePrefix(subnet)); got != want {
 			t.Errorf("%s has room for %d pods, want %d", subnet, got, want)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// own reports whether a request comes from this process's parts, or from the agent of a node.
-func own(ctx context.Context) bool {
+// fromWithin reports whether a request comes from this process's parts, or from the agent of a node.
+func fromWithin(ctx context.Context) bool {
 	user, known := auth.Known(ctx)
 	return !known || slices.Contains(user.Groups, auth.Nodes)
 }
@@ -25,7 +25,7 @@ func exempt(ctx context.Context, r *admission.Request) bool {
 	if r.Resource.GVR.Group == client.MutatingWebhookConfigurations.Group {
 		return true
 	}
-	if !own(ctx) {
+	if !fromWithin(ctx) {
 		return false
 	}
 	switch r.Namespace {
@@ -42,5 +42,5 @@ func exempt(ctx context.Context, r *admission.Request) bool {
 // mustEnd reports whether the request belongs to a deletion by this process or by an agent: a webhook can deny it,
 // but it goes on if the webhook cannot be called.
 func mustEnd(ctx context.Context, r *admission.Request) bool {
-	return own(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
+	return fromWithin(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
 }

@@ -20,16 +20,16 @@ func (h *held) release() {
 	}
 }
 
-// claim allocates the addresses and ports of a Service. They are reserved until claims is
+// reserve allocates the addresses and ports of a Service. They stay reserved until reserved is
 // released; after that they are in use only if next was stored.
-func (r *Registry) claim(ctx context.Context, next, cur Object, sub string, claims *held) error {
+func (r *Registry) reserve(ctx context.Context, next, cur Object, sub string, reserved *held) error {
 	service, ok := next.(*corev1.Service)
 	if !ok || sub != "" {
 		return nil
 	}
 	old, _ := cur.(*corev1.Service)
-	release, err := r.services.Claim(ctx, service, old)
-	*claims = append(*claims, release)
+	release, err := r.services.Reserve(ctx, service, old)
+	*reserved = append(*reserved, release)
 	return err
 }
 

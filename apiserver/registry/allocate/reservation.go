@@ -24,8 +24,8 @@ var (
 	errTakenPort = errors.New("provided port is already allocated")
 )
 
-// claim is the allocation of one write.
-type claim struct {
+// reservation is what one write allocates.
+type reservation struct {
 	owner struct {
 		types.NamespacedName
 		types.UID
@@ -44,8 +44,8 @@ type claim struct {
 	ports []int32
 }
 
-func newClaim(next, cur *corev1.Service) *claim {
-	c := &claim{
+func newReservation(next, cur *corev1.Service) *reservation {
+	c := &reservation{
 		created: cur == nil,
 		keptIPs: map[netip.Addr]bool{}, keptPorts: map[int32]bool{},
 		usedIPs: map[netip.Addr]bool{}, usedPorts: map[int32]bool{},
@@ -60,7 +60,7 @@ func newClaim(next, cur *corev1.Service) *claim {
 }
 
 // wants reports whether the Service needs anything that it does not have.
-func (c *claim) wants(spec *corev1.ServiceSpec) bool {
+func (c *reservation) wants(spec *corev1.ServiceSpec) bool {
 	if needsIPs(spec) {
 		if len(spec.ClusterIPs) < len(spec.IPFamilies) {
 			return true
@@ -101,7 +101,7 @@ func parse(text string) (netip.Addr, error) {
 }
 
 // addresses allocates one address of each family of the Service.
-func (s *Services) addresses(c *claim, svc *corev1.Service) error {
+func (s *Services) addresses(c *reservation, svc *corev1.Service) error {
 	spec := &svc.Spec
 	if !needsIPs(spec) {
 		return nil
@@ -142,7 +142,7 @@ func familyOf(prefix netip.Prefix) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-func (c *claim) thisIP(family corev1.IPFamily, text string) error {
+func (c *reservation) thisIP(family corev1.IPFamily, text string) error {
 	ip, err := parse(text)
 	switch {
 	case err != nil:
@@ -158,7 +158,7 @@ func (c *claim) thisIP(family corev1.IPFamily, text string) error {
 	return nil
 }
 
-func (c *claim) takeIP(ip netip.Addr) {
+func (c *reservation) takeIP(ip netip.Addr) {
 	c.ips, c.usedIPs[ip] = append(c.ips, ip), true
 }
 
@@ -172,7 +172,7 @@ func usable(from netip.Prefix, ip netip.Addr) bool {
 }
 
 // anyIP takes a free address of the first range of a family that has one.
-func (c *claim) anyIP(family corev1.IPFamily) (netip.Addr, error) {
+func (c *reservation) anyIP(family corev1.IPFamily) (netip.Addr, error) {
 	for _, from := range c.ranges {
 		if familyOf(from) != family {
 			continue
@@ -184,7 +184,7 @@ func (c *claim) anyIP(family corev1.IPFamily) (netip.Addr, error) {
 	return netip.Addr{}, errFull
 }
 
-func (c *claim) anyOf(from netip.Prefix) (netip.Addr, error) {
+func (c *reservation) anyOf(from netip.Prefix) (netip.Addr, error) {
 	size := addresses(from)
 	offset, found := anyOf(size, band(size, 16, 256), func(i uint64) bool {
 		ip := at(from, i)
@@ -242,7 +242,7 @@ func anyOf(size, lower uint64, free func(uint64) bool) (uint64, bool) {
 }
 
 // ports allocates the node ports.
-func (s *Services) ports(c *claim, svc *corev1.Service) error {
+func (s *Services) ports(c *reservation, svc *corev1.Service) error {
 	spec := &svc.Spec
 	if service.NeedsNodePorts(spec) {
 		if err := s.nodePorts(c, svc); err != nil {
@@ -257,7 +257,7 @@ func (s *Services) ports(c *claim, svc *corev1.Service) error {
 }
 
 // nodePorts allocates one node port for both TCP and UDP of the same port.
-func (s *Services) nodePorts(c *claim, svc *corev1.Service) error {
+func (s *Services) nodePorts(c *reservation, svc *corev1.Service) error {
 	spec := &svc.Spec
 	given := map[int32]int32{} // by port of the Service
 	for _, p := range slices.Backward(spec.Ports) {
@@ -286,7 +286,7 @@ func (s *Services) nodePorts(c *claim, svc *corev1.Service) error {
 }
 
 // port allocates the requested port, or any if *port is 0.
-func (s *Services) port(c *claim, svc *corev1.Service, path *field.Path, port *int32) error {
+func (s *Services) port(c *reservation, svc *corev1.Service, path *field.Path, port *int32) error {
 	if *port == 0 {
 		found, err := c.anyPort(s)
 		if err != nil {
@@ -301,7 +301,7 @@ func (s *Services) port(c *claim, svc *corev1.Service, path *field.Path, port *i
 	return nil
 }
 
-func (c *claim) thisPort(s *Services, port int32) error {
+func (c *reservation) thisPort(s *Services, port int32) error {
 	switch {
 	case c.keptPorts[port]:
 		return nil
@@ -316,11 +316,11 @@ func (c *claim) thisPort(s *Services, port int32) error {
 	return nil
 }
 
-func (c *claim) takePort(port int32) {
+func (c *reservation) takePort(port int32) {
 	c.ports, c.usedPorts[port] = append(c.ports, port), true
 }
 
-func (c *claim) anyPort(s *Services) (int32, error) {
+func (c *reservation) anyPort(s *Services) (int32, error) {
 	first, size := int32(s.cfg.Ports.Base), uint64(s.cfg.Ports.Size)
 	place, found := anyOf(size, band(size, 32, 128), func(i uint64) bool {
 		port := first + int32(i)
