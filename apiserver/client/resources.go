@@ -55,6 +55,9 @@ var (
 	ValidatingWebhookConfigurations = admission("validatingwebhookconfigurations")
 	MutatingWebhookConfigurations   = admission("mutatingwebhookconfigurations")
 
+	ValidatingAdmissionPolicies       = admission("validatingadmissionpolicies")
+	ValidatingAdmissionPolicyBindings = admission("validatingadmissionpolicybindings")
+
 	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}

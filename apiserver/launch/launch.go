@@ -122,7 +122,7 @@ func (a *API) open(ctx context.Context) error {
 	if _, err := registry.NewDefinitions(a.Registry).Load(ctx); err != nil {
 		return fmt.Errorf("load the definitions of custom kinds: %w", err)
 	}
-	if err := registry.WebhooksOf(a.Registry).Load(ctx); err != nil {
+	if err := registry.ConfiguredAdmission(a.Registry).Load(ctx); err != nil {
 		return fmt.Errorf("load the configurations of webhooks: %w", err)
 	}
 	if err := a.bootstrap(ctx); err != nil {
@@ -236,9 +236,9 @@ func (a *API) Definitions() follow.Controller {
 	return follow.Task("definitions", registry.NewDefinitions(a.Registry).Run)
 }
 
-// Webhooks returns the task that follows the configurations of admission webhooks.
+// Webhooks returns the task that follows the configurations of admission webhooks and policies.
 func (a *API) Webhooks() follow.Controller {
-	return follow.Task("webhooks", registry.WebhooksOf(a.Registry).Run)
+	return follow.Task("webhooks", registry.ConfiguredAdmission(a.Registry).Run)
 }
 
 // dial connects to a webhook, which may be a pod.

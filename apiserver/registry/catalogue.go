@@ -106,6 +106,20 @@ func (c *catalogue) of(obj Object) *Resource {
 	return n.byKind[obj.GetObjectKind().GroupVersionKind()]
 }
 
+// ofKind returns the resource of a kind, or nil.
+func (c *catalogue) ofKind(gvk schema.GroupVersionKind) *Resource {
+	n := c.now.Load()
+	if res := n.byKind[gvk]; res != nil {
+		return res
+	}
+	for i := range c.fixed {
+		if res := &c.fixed[i]; res.GVK() == gvk && !res.Virtual {
+			return res
+		}
+	}
+	return nil
+}
+
 // Resources returns the served resources, for discovery.
 func (c *catalogue) Resources() []Resource { return c.now.Load().resources }
 
@@ -188,6 +202,6 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 		}
 		rest = append(rest, q)
 	}
-	s.Match = match(res, sel.Labels, rest)
+	s.Match = matcher(res, sel.Labels, rest)
 	return s, nil
 }

@@ -15,7 +15,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry/admission"
-	"monopod/apiserver/registry/admission/webhooks"
+	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/custom"
 	"monopod/store"
@@ -109,7 +109,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if err := r.reserve(ctx, obj, nil, "", &reserved); err != nil {
 		return nil, err
 	}
-	errs := webhooks.LateErrors(ctx, res, obj, nil, "")
+	errs := match.LateErrors(ctx, res, obj, nil, "")
 	errs = append(errs, validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))...)
 	errs = append(errs, check.Finalizers(obj.GetFinalizers(), field.NewPath("metadata", "finalizers"))...)
 	if res.Validate != nil {
@@ -147,7 +147,7 @@ func (r *Registry) request(ctx context.Context, op admission.Operation, res *Res
 	return &admission.Request{
 		Operation: op, Resource: res, Subresource: sub, Namespace: about.GetNamespace(), Name: about.GetName(),
 		Object: obj, Old: old, User: auth.UserOf(ctx), DryRun: isDryRun(ctx),
-		Warning: func(text string) { Warn(ctx, text) }, Requested: webhooks.Requested(ctx, res), Part: webhooks.PartOf(ctx),
+		Warning: func(text string) { Warn(ctx, text) }, Requested: match.Requested(ctx, res), Part: match.PartOf(ctx),
 	}
 }
 
@@ -182,6 +182,6 @@ func (r *Registry) write(ctx context.Context, res *Resource, namespace, name str
 	if err != nil {
 		return nil, apiError(err, res, name)
 	}
-	r.hooks.Written(ctx, res)
+	r.follows.Written(ctx, res.GVR)
 	return e.Object, nil
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,11 +26,14 @@ import (
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/admission/plugins"
+	"monopod/apiserver/registry/admission/policies"
 	"monopod/apiserver/registry/admission/webhooks"
 	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/bootstrap"
 	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/registry/following"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 	"monopod/apiserver/registry/webhook/call"
@@ -74,7 +78,9 @@ type Registry struct {
 	guard     *guard.Guard
 	admission admission.Chain
 	hooks     *webhooks.Hooks
-	webhooks  admission.Chain // the part of admission that calls hooks
+	policies  *policies.Policies
+	dynamic   admission.Chain          // the part of admission that users configure: hooks and policies
+	follows   following.Configurations // of dynamic
 	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
@@ -118,11 +124,21 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	}
 	r.fields = managed.New(r.clock)
 	r.kinds = custom.NewKinds(r.clock)
-	r.hooks = webhooks.New(webhooks.Config{API: r, Store: s, Versions: r.versions, Dial: cfg.Dial, Authorizer: cfg.Roles, Clock: r.clock, Log: r.log})
-	r.webhooks = r.hooks.Plugins().Without(cfg.DisabledPlugins)
-	r.admission = plugins.New(r, cfg.Roles, r.webhooks).Without(cfg.DisabledPlugins)
+	r.configure(s, &cfg)
+	r.admission = plugins.New(r, cfg.Roles, r.dynamic).Without(cfg.DisabledPlugins)
 	r.services = newServices(r, cfg.Services)
 	return r
+}
+
+// configure makes the part of admission that users configure.
+func (r *Registry) configure(s store.Store, cfg *Config) {
+	of := match.Config{API: r, Versions: r.versions, Authorizer: cfg.Roles}
+	in := following.Following{Store: s, Clock: r.clock, Log: r.log}
+	r.hooks = webhooks.New(webhooks.Config{Config: of, Following: in, Dial: cfg.Dial})
+	r.policies = policies.New(policies.Config{Config: of, Following: in, Kind: r.ofKind})
+	chain := r.hooks.Plugins() // mutating, validating
+	r.dynamic = slices.Insert(chain, 1, r.policies.Plugin()).Without(cfg.DisabledPlugins)
+	r.follows = following.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
 }
 
 // Entry is Get with the encoded object.
@@ -298,8 +314,8 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 // Bootstrap creates what every cluster has.
 func (r *Registry) Bootstrap(ctx context.Context) error { return bootstrap.Run(ctx, r) }
 
-// WebhooksOf returns the admission webhooks of r, which must be loaded at the start.
-func WebhooksOf(r *Registry) *webhooks.Hooks { return r.hooks }
+// ConfiguredAdmission returns what configures webhooks and policies of r; it must be loaded at the start.
+func ConfiguredAdmission(r *Registry) following.Configurations { return r.follows }
 
 // Revision returns the current revision.
 func (r *Registry) Revision() int64 { return r.store.Revision() }

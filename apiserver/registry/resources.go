@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admissionpolicy"
 	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/certificates"
@@ -39,6 +40,7 @@ func Resources() []Resource {
 		metrics.Resources(),
 		custom.Resources(),
 		webhook.Resources(),
+		admissionpolicy.Resources(),
 	)
 }
 

@@ -21,8 +21,8 @@ func knows(r *Resource, wanted fields.Requirements) error {
 	return nil
 }
 
-// match returns the part of a selection that needs the object; nil: none.
-func match(res *Resource, l labels.Selector, f fields.Requirements) func(store.Object) bool {
+// matcher returns the part of a selection that needs the object; nil: none.
+func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store.Object) bool {
 	byLabel := l != nil && !l.Empty()
 	if !byLabel && len(f) == 0 {
 		return nil

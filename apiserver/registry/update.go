@@ -12,7 +12,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
-	"monopod/apiserver/registry/admission/webhooks"
+	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 )
@@ -87,7 +87,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	if err := r.reserve(ctx, next, cur, sub, reserved); err != nil {
 		return nil, err
 	}
-	errs := webhooks.LateErrors(ctx, res, next, cur, sub)
+	errs := match.LateErrors(ctx, res, next, cur, sub)
 	if errs = append(errs, validateUpdate(res, next, cur, sub)...); len(errs) > 0 {
 		return nil, errInvalid(res, cur.GetName(), errs)
 	}
@@ -147,7 +147,7 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 // updateScale runs change on the object's Scale and applies the result to the object.
 func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref, change client.Change) (Object, error) {
 	ref.Subresource = ""
-	obj, err := r.update(webhooks.AsPart(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
+	obj, err := r.update(match.AsPart(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
 		old, err := managed.ScaleOf(res, as, cur)
 		if err != nil {
 			return nil, err
@@ -161,14 +161,14 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 			return nil, errBadRequest(fmt.Sprintf("scale takes a Scale of autoscaling/v1, not a %T", scale))
 		}
 		asked := r.request(ctx, admission.Update, res, "scale", s, old)
-		if err := r.webhooks.Mutate(ctx, asked); err != nil {
+		if err := r.dynamic.Mutate(ctx, asked); err != nil {
 			return nil, err
 		}
 		if s.Spec.Replicas < 0 {
 			return nil, apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), ref.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), s.Spec.Replicas, validation.IsNegativeErrorMsg)})
 		}
-		if err := r.webhooks.Validate(ctx, asked); err != nil {
+		if err := r.dynamic.Validate(ctx, asked); err != nil {
 			return nil, err
 		}
 		next := cur.DeepCopyObject().(Object)

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission/match"
 	"monopod/store"
 )
 
@@ -67,7 +68,7 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	if res.Default != nil {
 		res.Default(obj)
 	}
-	ctx, late := v.hooks.Through(ctx, res, v.base(res))
+	ctx, late := v.through(ctx, res)
 	if res.Validate != nil && !late {
 		if errs := res.Validate(obj, nil, ""); len(errs) > 0 {
 			return nil, errInvalid(res, nameOr(obj), errs)
@@ -80,12 +81,21 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	return shown(res, stored), nil
 }
 
+// through returns the context of a write through the view. late: the view validates after the mutating webhooks.
+func (v viewed) through(ctx context.Context, res *Resource) (_ context.Context, late bool) {
+	if !v.hooks.Any() && !v.policies.Any() {
+		return ctx, false
+	}
+	late = res.Schema != nil && v.hooks.AnyMutating()
+	return match.Through(ctx, res, v.base(res), late), late
+}
+
 // update runs change on the view of the stored object.
 func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
 	res := v.res
 	sub := v.base(res).Subresource(ref.Subresource)
 	scales := sub != nil && sub.Scale != nil
-	ctx, late := v.hooks.Through(ctx, res, v.base(res))
+	ctx, late := v.through(ctx, res)
 	stored, err := v.Registry.update(ctx, v.base(res), ref, func(cur Object) (Object, error) {
 		if scales { // a Scale is the same in every view
 			return change(cur)
@@ -117,7 +127,7 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 // remove deletes the stored object of a view.
 func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res := v.res
-	ctx, _ = v.hooks.Through(ctx, res, v.base(res))
+	ctx, _ = v.through(ctx, res)
 	last, err := v.Registry.remove(ctx, v.base(res), ref, opts)
 	if err != nil {
 		return nil, err

@@ -29,8 +29,8 @@ func (condition) ReturnTypes() []*cel.Type { return []*cel.Type{cel.BoolType} }
 // variables are those that a match condition may use besides object, oldObject and request.
 var variables = plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
 
-// compiler returns the compiler of match conditions, which is made for the first one.
-var compiler = sync.OnceValue(func() plugincel.Compiler {
+// Compiler returns the compiler of expressions without variables of their own, which is made for the first one.
+var Compiler = sync.OnceValue(func() plugincel.Compiler {
 	return plugincel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 })
 
@@ -39,19 +39,26 @@ var compiler = sync.OnceValue(func() plugincel.Compiler {
 func Compile(conditions []admissionv1.MatchCondition) plugincel.ConditionEvaluator {
 	results := make([]plugincel.CompilationResult, len(conditions))
 	for i, c := range conditions {
-		results[i] = compiler().CompileCELExpression(condition(c.Expression), variables, environment.StoredExpressions)
+		results[i] = Compiler().CompileCELExpression(condition(c.Expression), variables, environment.StoredExpressions)
 	}
 	return plugincel.NewCondition(results)
 }
 
-func validateConditions(conditions []admissionv1.MatchCondition, path *field.Path) (errs field.ErrorList) {
+// ValidateConditions checks match conditions; params: they may use the variable of that name.
+func ValidateConditions(conditions []admissionv1.MatchCondition, params bool, path *field.Path) (errs field.ErrorList) {
 	if len(conditions) > maxConditions {
 		return field.ErrorList{field.TooMany(path, len(conditions), maxConditions)} // none is compiled
 	}
+	may := variables
+	may.HasParams = params
 	names := map[string]bool{}
 	for i, c := range conditions {
 		at := path.Index(i)
-		errs = append(errs, validateExpression(c.Expression, at.Child("expression"))...)
+		if text := strings.TrimSpace(c.Expression); text == "" {
+			errs = append(errs, field.Required(at.Child("expression"), ""))
+		} else {
+			errs = append(errs, Errors(Compiler().CompileCELExpression(condition(text), may, environment.NewExpressions), at.Child("expression"))...)
+		}
 		switch {
 		case c.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
@@ -67,19 +74,15 @@ func validateConditions(conditions []admissionv1.MatchCondition, path *field.Pat
 	return errs
 }
 
-func validateExpression(text string, path *field.Path) field.ErrorList {
-	text = strings.TrimSpace(text)
-	if text == "" {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	result := compiler().CompileCELExpression(condition(text), variables, environment.NewExpressions)
+// Errors returns the error of an expression that did not compile.
+func Errors(result plugincel.CompilationResult, path *field.Path) field.ErrorList {
 	switch err := result.Error; {
 	case err == nil:
 		return nil
 	case err.Type == apiservercel.ErrorTypeRequired:
 		return field.ErrorList{field.Required(path, err.Detail)}
 	case err.Type == apiservercel.ErrorTypeInvalid:
-		return field.ErrorList{field.Invalid(path, text, err.Detail)}
+		return field.ErrorList{field.Invalid(path, result.ExpressionAccessor.GetExpression(), err.Detail)}
 	default:
 		return field.ErrorList{field.InternalError(path, errors.New(err.Detail))}
 	}

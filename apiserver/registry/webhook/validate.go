@@ -18,14 +18,14 @@ const longestTimeout = 30
 func validateHook(h *Hook, mutating, conditions bool, path *field.Path) (errs field.ErrorList) {
 	errs = append(errs, validation.IsFullyQualifiedName(path.Child("name"), h.Name)...)
 	for i := range h.Rules {
-		errs = append(errs, validateRule(&h.Rules[i], path.Child("rules").Index(i))...)
+		errs = append(errs, ValidateRule(&h.Rules[i], path.Child("rules").Index(i))...)
 	}
-	errs = append(errs, oneOf(h.FailurePolicy, path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)...)
-	errs = append(errs, oneOf(h.MatchPolicy, path.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)...)
+	errs = append(errs, OneOf(h.FailurePolicy, path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)...)
+	errs = append(errs, OneOf(h.MatchPolicy, path.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)...)
 	if h.SideEffects == nil {
 		errs = append(errs, field.Required(path.Child("sideEffects"), "must specify one of None, NoneOnDryRun"))
 	}
-	errs = append(errs, oneOf(h.SideEffects, path.Child("sideEffects"), admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun)...)
+	errs = append(errs, OneOf(h.SideEffects, path.Child("sideEffects"), admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun)...)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longestTimeout) {
 		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
@@ -33,17 +33,17 @@ func validateHook(h *Hook, mutating, conditions bool, path *field.Path) (errs fi
 	errs = append(errs, metav1validation.ValidateLabelSelector(h.NamespaceSelector, strict, path.Child("namespaceSelector"))...)
 	errs = append(errs, metav1validation.ValidateLabelSelector(h.ObjectSelector, strict, path.Child("objectSelector"))...)
 	if mutating {
-		errs = append(errs, oneOf(h.ReinvocationPolicy, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+		errs = append(errs, OneOf(h.ReinvocationPolicy, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
 	}
 	errs = append(errs, validateClient(&h.ClientConfig, path.Child("clientConfig"))...)
 	if conditions {
-		errs = append(errs, validateConditions(h.MatchConditions, path.Child("matchConditions"))...)
+		errs = append(errs, ValidateConditions(h.MatchConditions, false, path.Child("matchConditions"))...)
 	}
 	return errs
 }
 
-// oneOf returns an error for a value that is set and not supported.
-func oneOf[T ~string](value *T, path *field.Path, supported ...T) field.ErrorList {
+// OneOf returns an error for a value that is set and not supported.
+func OneOf[T ~string](value *T, path *field.Path, supported ...T) field.ErrorList {
 	if value == nil || slices.Contains(supported, *value) {
 		return nil
 	}
@@ -87,11 +87,12 @@ func validateVersions(versions []string, path *field.Path) (errs field.ErrorList
 	return errs
 }
 
-func validateRule(r *admissionv1.RuleWithOperations, path *field.Path) (errs field.ErrorList) {
+// ValidateRule checks a rule.
+func ValidateRule(r *admissionv1.RuleWithOperations, path *field.Path) (errs field.ErrorList) {
 	operations := []admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update}
 	errs = append(errs, wildcards(r.Operations, path.Child("operations"), "operations")...)
 	for i, op := range r.Operations {
-		errs = append(errs, oneOf(&op, path.Child("operations").Index(i), operations...)...)
+		errs = append(errs, OneOf(&op, path.Child("operations").Index(i), operations...)...)
 	}
 	errs = append(errs, wildcards(r.APIGroups, path.Child("apiGroups"), "API groups")...)
 	errs = append(errs, wildcards(r.APIVersions, path.Child("apiVersions"), "API versions")...)
@@ -101,7 +102,7 @@ func validateRule(r *admissionv1.RuleWithOperations, path *field.Path) (errs fie
 		}
 	}
 	errs = append(errs, validateResources(r.Resources, path.Child("resources"))...)
-	return append(errs, oneOf(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
+	return append(errs, OneOf(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
 }
 
 // wildcards requires values, and no other value beside "*".

@@ -13,6 +13,7 @@ import (
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -49,7 +50,7 @@ func (v *visit) ask(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1
 
 // post sends a question and returns the answer, or an error if the webhook denies the request.
 func (v *visit) post(ctx context.Context, h *hook, asked *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
-	if s := h.SideEffects; v.r.DryRun && (s == nil || *s != admissionv1.SideEffectClassNone && *s != admissionv1.SideEffectClassNoneOnDryRun) {
+	if s := h.SideEffects; v.R.DryRun && (s == nil || *s != admissionv1.SideEffectClassNone && *s != admissionv1.SideEffectClassNoneOnDryRun) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.Name))
 	}
 	if s := h.TimeoutSeconds; s != nil {
@@ -61,7 +62,7 @@ func (v *visit) post(ctx context.Context, h *hook, asked *reviewv1.AdmissionRevi
 	if err := h.client.Post(ctx, asked, answer); err != nil {
 		return nil, uncallable{h.Name, fmt.Errorf("failed to call webhook: %w", err)}
 	}
-	if err := verify(asked, answer, v.mutating); err != nil {
+	if err := verify(asked, answer, v.Mutating); err != nil {
 		return nil, uncallable{h.Name, fmt.Errorf("received invalid webhook response: %w", err)}
 	}
 	v.log.worked(h)
@@ -75,7 +76,7 @@ func (v *visit) heard(ctx context.Context, h *hook, r *reviewv1.AdmissionRespons
 		record.Annotate(h.Name+"/"+key, value)
 	}
 	for _, text := range r.Warnings {
-		v.r.Warn(text)
+		v.R.Warn(text)
 	}
 	if !r.Allowed {
 		return denial(h.Name, r.Result)
@@ -90,7 +91,7 @@ func (v *visit) failed(ctx context.Context, h *hook, err error, annotation strin
 	if !errors.As(err, &call) {
 		return err
 	}
-	open := h.ignores() || mustEnd(ctx, v.r)
+	open := h.ignores() || match.MustEnd(ctx, v.R)
 	if !errors.Is(err, context.Canceled) { // the client went away
 		outcome := "the request is refused"
 		if open {
@@ -111,7 +112,7 @@ func (v *visit) failed(ctx context.Context, h *hook, err error, annotation strin
 // validate is Validate of the plugin: it calls all webhooks at once, and returns the first error by their order.
 func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
 	now := h.now.Load()
-	if now == nil || len(now.validating) == 0 || r.Part != "" || exempt(ctx, r) {
+	if now == nil || len(now.validating) == 0 || r.Part != "" || match.Exempt(ctx, r) {
 		return nil
 	}
 	v := h.visit(r, false)

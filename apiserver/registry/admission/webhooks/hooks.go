@@ -9,39 +9,29 @@ package webhooks
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 
-	"go.uber.org/zap"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
-	"k8s.io/utils/clock"
 
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/admission/match"
+	"monopod/apiserver/registry/following"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/webhook"
 	"monopod/apiserver/registry/webhook/call"
-	"monopod/store"
 )
 
-// Config of Hooks. API, Store, Versions, Clock and Log are required.
+// Config of Hooks.
 type Config struct {
-	API   client.Client
-	Store store.Store // that of API, for Run
-	// Versions returns all served versions of a resource.
-	Versions func(res *kind.Resource) []*kind.Resource
+	match.Config
+	following.Following
 	// Dial connects to webhooks; nil: the system does.
 	Dial call.Dial
-	// Authorizer decides what match conditions ask; nil: everything is allowed.
-	Authorizer auth.Authorizer
-	Clock      clock.WithDelayedExecution
-	Log        *zap.Logger
 }
 
 // Hooks contains the configured webhooks.
@@ -61,9 +51,8 @@ type hook struct {
 	configuration string
 	id            string // unique
 	client        *call.Client
-	namespaces    labels.Selector
-	objects       labels.Selector
-	err           error // of a selector
+	rules         []admissionv1.NamedRuleWithOperations
+	selectors     match.Selectors
 	conditions    func() plugincel.ConditionEvaluator
 }
 
@@ -80,11 +69,17 @@ func (h *Hooks) Plugins() admission.Chain {
 	}
 }
 
+// Configuration returns what configures the webhooks.
+func (h *Hooks) Configuration() following.Configuration {
+	return following.Configuration{Following: h.cfg.Following, Load: h.Load,
+		Kinds: []schema.GroupVersionResource{client.MutatingWebhookConfigurations, client.ValidatingWebhookConfigurations}}
+}
+
 // Any reports whether a webhook is configured.
 func (h *Hooks) Any() bool { return h.now.Load() != nil }
 
-// Mutating reports whether a mutating webhook is configured.
-func (h *Hooks) Mutating() bool {
+// AnyMutating reports whether a mutating webhook is configured.
+func (h *Hooks) AnyMutating() bool {
 	now := h.now.Load()
 	return now != nil && len(now.mutating) > 0
 }
@@ -148,10 +143,10 @@ func (h *Hooks) compile(c kind.Object) []*hook {
 	out := make([]*hook, len(all))
 	for i := range all {
 		hook := &hook{Hook: all[i], configuration: c.GetName(), id: string(c.GetUID()) + "/" + all[i].Name}
-		var errs [2]error
-		hook.namespaces, errs[0] = metav1.LabelSelectorAsSelector(hook.NamespaceSelector)
-		hook.objects, errs[1] = metav1.LabelSelectorAsSelector(hook.ObjectSelector)
-		hook.err = errors.Join(errs[:]...)
+		for _, r := range hook.Rules {
+			hook.rules = append(hook.rules, admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
+		}
+		hook.selectors = match.NewSelectors(hook.NamespaceSelector, hook.ObjectSelector)
 		hook.client = call.New(target(&hook.ClientConfig), call.Network{API: h.cfg.API, Dial: h.cfg.Dial})
 		hook.conditions = sync.OnceValue(func() plugincel.ConditionEvaluator { return webhook.Compile(hook.MatchConditions) })
 		out[i] = hook

@@ -22,6 +22,7 @@ import (
 	"monopod/apiserver/codec/patch"
 	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -43,7 +44,7 @@ func (s *rounds) reinvoke() {
 // mutate is Mutate of the plugin: it calls one webhook after the other.
 func (h *Hooks) mutate(ctx context.Context, r *admission.Request) error {
 	now := h.now.Load()
-	if now == nil || len(now.mutating) == 0 || r.Part != "" || exempt(ctx, r) {
+	if now == nil || len(now.mutating) == 0 || r.Part != "" || match.Exempt(ctx, r) {
 		return nil
 	}
 	s, _ := r.Webhooks.(*rounds)
@@ -84,7 +85,7 @@ func (v *visit) mutateBy(ctx context.Context, h *hook, s *rounds, index int) err
 		return err
 	}
 	place := fmt.Sprintf("round_0_index_%d", index)
-	if v.r.Second {
+	if v.R.Second {
 		if !s.again[h.id] {
 			return nil
 		}
@@ -102,7 +103,7 @@ func (v *visit) mutateBy(ctx context.Context, h *hook, s *rounds, index int) err
 	audit.Of(ctx).Annotate(mutationAnnotation+place, string(about))
 	if changed {
 		s.reinvoke()
-		v.r.Again = true
+		v.R.Again = true
 	}
 	if p := h.ReinvocationPolicy; p != nil && *p == admissionv1.IfNeededReinvocationPolicy {
 		s.invoked[h.id] = true
@@ -136,12 +137,12 @@ func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *
 		return false, uncallable{h.Name, fmt.Errorf("received undecodable patch in webhook response: %w", err)}
 	case len(operations) == 0:
 		return false, nil
-	case v.r.Object == nil || reflect.ValueOf(v.r.Object).IsNil():
+	case v.R.Object == nil || reflect.ValueOf(v.R.Object).IsNil():
 		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.Name))
 	case *answer.PatchType != reviewv1.PatchTypeJSONPatch:
 		return false, uncallable{h.Name, fmt.Errorf("unsupported patch type %q", shortened(string(*answer.PatchType)))}
 	}
-	before, err := v.raw(v.in(res).object)
+	before, err := v.raw(v.In(res).Object)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
@@ -169,17 +170,17 @@ func unwrapped(err error) error {
 
 // replace sets the request's object to one in a version, as JSON. It reports whether it changed.
 func (v *visit) replace(res *kind.Resource, data []byte) (bool, error) {
-	is := v.r.Object
+	is := v.R.Object
 	was := encoded(is)
-	f := v.in(res)
+	f := v.In(res)
 	next, err := v.decode(res, data)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	if got := next.GetObjectKind().GroupVersionKind(); got != f.kind {
-		return false, apierrors.NewInternalError(fmt.Errorf("a webhook changed the kind %v to %v", f.kind, got))
+	if got := next.GetObjectKind().GroupVersionKind(); got != f.Kind {
+		return false, apierrors.NewInternalError(fmt.Errorf("a webhook changed the kind %v to %v", f.Kind, got))
 	}
-	if v.whole() {
+	if v.Whole() {
 		if err := v.keep(next, is); err != nil {
 			return false, err
 		}
@@ -190,17 +191,17 @@ func (v *visit) replace(res *kind.Resource, data []byte) (bool, error) {
 	if err := assign(is, next); err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	if v.r.Resource.Default != nil && v.whole() {
-		v.r.Resource.Default(is)
+	if v.R.Resource.Default != nil && v.Whole() {
+		v.R.Resource.Default(is)
 	}
-	v.changed()
+	v.Changed()
 	return !bytes.Equal(was, encoded(is)), nil
 }
 
 // decode returns an object in a version.
 func (v *visit) decode(res *kind.Resource, data []byte) (kind.Object, error) {
 	make := res.New
-	if sub := res.Subresource(v.r.Subresource); sub != nil && sub.New != nil {
+	if sub := res.Subresource(v.R.Subresource); sub != nil && sub.New != nil {
 		make = sub.New
 	}
 	next := make()
@@ -218,16 +219,11 @@ func (v *visit) decode(res *kind.Resource, data []byte) (kind.Object, error) {
 
 // blank removes what the server adds to a new object after the mutating webhooks.
 func blank(o kind.Object) {
-	if generated(o) {
+	if match.Generated(o) {
 		o.SetName("")
 	}
 	o.SetUID("")
 	o.SetCreationTimestamp(metav1.Time{})
-}
-
-// generated reports whether the server generated the name of a new object.
-func generated(o kind.Object) bool {
-	return o.GetGenerateName() != "" && strings.HasPrefix(o.GetName(), o.GetGenerateName())
 }
 
 // keep restores what a webhook cannot change.
@@ -235,7 +231,7 @@ func (v *visit) keep(next, is kind.Object) error {
 	if next.GetNamespace() != is.GetNamespace() {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	if v.r.Operation == admission.Create && next.GetName() == "" {
+	if v.R.Operation == admission.Create && next.GetName() == "" {
 		next.SetName(is.GetName())
 		next.SetGenerateName(is.GetGenerateName())
 	}

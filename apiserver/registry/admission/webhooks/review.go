@@ -13,64 +13,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 )
 
-// ownUser is the user of the requests of this process's parts, for webhooks.
-var ownUser = auth.User{Name: "system:kube-controller-manager", Groups: []string{auth.Authenticated}}
-
-func (v *visit) user(ctx context.Context) auth.User {
-	if u, ok := auth.Known(ctx); ok {
-		return u
-	}
-	return ownUser
-}
-
-// name returns the object's name; empty while it is not yet generated.
-func (v *visit) name() string {
-	if o := v.r.Object; o != nil && v.mutating && v.whole() && v.r.Operation == admission.Create && generated(o) {
-		return ""
-	}
-	return v.r.Name
-}
-
-// options returns the options of the request.
-func (v *visit) options() runtime.Object {
-	var dry []string
-	if v.r.DryRun {
-		dry = []string{metav1.DryRunAll}
-	}
-	group := metav1.GroupVersion{Group: metav1.GroupName, Version: "v1"}.String()
-	switch v.r.Operation {
-	case admission.Create:
-		return &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{Kind: "CreateOptions", APIVersion: group}, DryRun: dry}
-	case admission.Update:
-		return &metav1.UpdateOptions{TypeMeta: metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: group}, DryRun: dry}
-	case admission.Delete:
-		if o, ok := v.r.Options.(*metav1.DeleteOptions); ok {
-			out := o.DeepCopy()
-			out.Kind, out.APIVersion = "DeleteOptions", group
-			return out
-		}
-	}
-	return nil
-}
-
 // review returns the question for a webhook, in a version of the object.
 func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
-	f := v.in(res)
-	object, err := v.raw(f.object)
+	f := v.In(res)
+	object, err := v.raw(f.Object)
 	if err != nil {
 		return nil, err
 	}
-	old, err := v.raw(f.old)
+	old, err := v.raw(f.Old)
 	if err != nil {
 		return nil, err
 	}
-	options := v.options()
-	u := v.user(ctx)
+	options := v.Options()
+	u := v.User(ctx)
 	who := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
 	for key, values := range u.Extra {
 		if who.Extra == nil {
@@ -78,15 +36,15 @@ func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*revie
 		}
 		who.Extra[key] = values
 	}
-	requested := v.in(v.requested).kind
+	requested := v.In(v.Requested).Kind
 	return &reviewv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "AdmissionReview", APIVersion: versionFor(h)},
 		Request: &reviewv1.AdmissionRequest{
 			UID:  types.UID(uuid.NewString()),
-			Kind: metav1.GroupVersionKind(f.kind), Resource: metav1.GroupVersionResource(res.GVR), SubResource: v.r.Subresource,
-			RequestKind: new(metav1.GroupVersionKind(requested)), RequestResource: new(metav1.GroupVersionResource(v.requested.GVR)),
-			RequestSubResource: v.r.Subresource, Name: v.name(), Namespace: v.namespace, Operation: reviewv1.Operation(v.r.Operation),
-			UserInfo: who, Object: object, OldObject: old, DryRun: &v.r.DryRun, Options: runtime.RawExtension{Object: options},
+			Kind: metav1.GroupVersionKind(f.Kind), Resource: metav1.GroupVersionResource(res.GVR), SubResource: v.R.Subresource,
+			RequestKind: new(metav1.GroupVersionKind(requested)), RequestResource: new(metav1.GroupVersionResource(v.Requested.GVR)),
+			RequestSubResource: v.R.Subresource, Name: v.Name(), Namespace: v.Namespace, Operation: reviewv1.Operation(v.R.Operation),
+			UserInfo: who, Object: object, OldObject: old, DryRun: &v.R.DryRun, Options: runtime.RawExtension{Object: options},
 		},
 	}, nil
 }

@@ -1,4 +1,4 @@
-package webhooks
+package match
 
 import (
 	"context"
@@ -18,10 +18,10 @@ func fromWithin(ctx context.Context) bool {
 	return !known || slices.Contains(user.Groups, auth.Nodes)
 }
 
-// exempt reports whether no webhook is called for the request. As upstream these are the configurations of
+// Exempt reports whether neither webhooks nor policies apply to the request. As upstream these are the configurations of
 // admission, so that a broken one can be repaired. Here these are also the writes by which the node and the
 // controllers keep the cluster alive: a webhook whose pod runs here must not keep it from starting.
-func exempt(ctx context.Context, r *admission.Request) bool {
+func Exempt(ctx context.Context, r *admission.Request) bool {
 	if r.Resource.GVR.Group == client.MutatingWebhookConfigurations.Group {
 		return true
 	}
@@ -39,8 +39,8 @@ func exempt(ctx context.Context, r *admission.Request) bool {
 	return r.Subresource != ""
 }
 
-// mustEnd reports whether the request belongs to a deletion by this process or by an agent: a webhook can deny it,
+// MustEnd reports whether the request belongs to a deletion by this process or by an agent: a webhook can deny it,
 // but it goes on if the webhook cannot be called.
-func mustEnd(ctx context.Context, r *admission.Request) bool {
+func MustEnd(ctx context.Context, r *admission.Request) bool {
 	return fromWithin(ctx) && (r.Operation == admission.Delete || r.Old != nil && r.Old.GetDeletionTimestamp() != nil)
 }

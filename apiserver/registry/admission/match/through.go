@@ -1,4 +1,4 @@
-package webhooks
+package match
 
 import (
 	"context"
@@ -18,12 +18,8 @@ type through struct {
 
 // Through returns the context of a write of base through a view. late: the view validates after the mutating
 // webhooks, which may complete the object.
-func (h *Hooks) Through(ctx context.Context, view, base *kind.Resource) (_ context.Context, late bool) {
-	if !h.Any() {
-		return ctx, false
-	}
-	late = view.Schema != nil && h.Mutating()
-	return context.WithValue(ctx, throughKey{}, through{view, base, late}), late
+func Through(ctx context.Context, view, base *kind.Resource, late bool) context.Context {
+	return context.WithValue(ctx, throughKey{}, through{view, base, late})
 }
 
 // Requested returns the version through which a write of res came; nil: res.

@@ -1,0 +1,200 @@
+package match
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/common/types"
+	reviewv1 "k8s.io/api/admission/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	upstream "k8s.io/apiserver/pkg/admission"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+)
+
+// Selectors select requests by the labels of the namespace and of the object.
+type Selectors struct {
+	namespaces, objects labels.Selector
+	err                 error // of a selector that is not valid
+}
+
+// NewSelectors returns the selectors of a configuration.
+func NewSelectors(namespaces, objects *metav1.LabelSelector) Selectors {
+	var errs [2]error
+	var s Selectors
+	s.namespaces, errs[0] = metav1.LabelSelectorAsSelector(namespaces)
+	s.objects, errs[1] = metav1.LabelSelectorAsSelector(objects)
+	s.err = errors.Join(errs[:]...)
+	return s
+}
+
+// Selected reports whether s selects the request.
+func (q *Request) Selected(ctx context.Context, s *Selectors) (bool, error) {
+	if s.err != nil {
+		return false, apierrors.NewInternalError(s.err)
+	}
+	if f := q.In(q.Requested); !s.objects.Empty() && !selects(s.objects, f.Object) && !selects(s.objects, f.Old) {
+		return false, nil
+	}
+	if q.Namespace == "" || s.namespaces.Empty() {
+		return true, nil
+	}
+	set, err := q.labels(ctx)
+	return err == nil && s.namespaces.Matches(set), err
+}
+
+// selects reports whether a selector matches an object with metadata.
+func selects(s labels.Selector, obj runtime.Object) bool {
+	o, ok := obj.(metav1.Object)
+	return ok && s.Matches(labels.Set(o.GetLabels()))
+}
+
+// Ruled returns the version by which one of the rules matches: the requested one, or else, unless policy is Exact, an
+// equivalent one; nil for none.
+func (q *Request) Ruled(rules []admissionv1.NamedRuleWithOperations, policy *admissionv1.MatchPolicyType) *kind.Resource {
+	for i := range rules {
+		if q.matches(&rules[i], q.Requested.GVR) {
+			return q.Requested
+		}
+	}
+	if policy != nil && *policy == admissionv1.Exact {
+		return nil
+	}
+	for i := range rules {
+		for _, res := range q.versions() {
+			if q.matches(&rules[i], res.GVR) {
+				return res
+			}
+		}
+	}
+	return nil
+}
+
+func (q *Request) matches(r *admissionv1.NamedRuleWithOperations, gvr schema.GroupVersionResource) bool {
+	return q.inScope(r.Scope) && anyOf(r.Operations, admissionv1.OperationType(q.R.Operation)) &&
+		anyOf(r.APIGroups, gvr.Group) && anyOf(r.APIVersions, gvr.Version) && slices.ContainsFunc(r.Resources, func(of string) bool {
+		name, sub, _ := strings.Cut(of, "/")
+		return (name == "*" || name == gvr.Resource) && (sub == "*" || sub == q.R.Subresource)
+	}) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, q.Name()))
+}
+
+func (q *Request) inScope(scope *admissionv1.ScopeType) bool {
+	if scope == nil {
+		return true
+	}
+	cluster := q.Namespace == "" || q.R.Resource.GVR == client.Namespaces
+	switch *scope {
+	case admissionv1.NamespacedScope:
+		return !cluster
+	case admissionv1.ClusterScope:
+		return cluster
+	}
+	return true
+}
+
+func anyOf[T ~string](values []T, value T) bool {
+	return slices.Contains(values, "*") || slices.Contains(values, value)
+}
+
+// Input is a request in one version, for expressions.
+type Input struct {
+	attributes *upstream.VersionedAttributes
+	request    *reviewv1.AdmissionRequest
+	variables  plugincel.OptionalVariableBindings
+	namespace  *corev1.Namespace
+}
+
+// Input returns the request in a version. params are the variable of that name, nil for none; namespace is the
+// variable namespaceObject, nil for null.
+func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) (*Input, error) {
+	f := q.In(res)
+	object, err := celForm(f.Object)
+	if err != nil {
+		return nil, err
+	}
+	old, err := celForm(f.Old)
+	if err != nil {
+		return nil, err
+	}
+	if params, err = celForm(params); err != nil {
+		return nil, err
+	}
+	u := q.User(ctx)
+	asked := upstream.NewAttributesRecord(object, old, f.Kind, q.Namespace, q.Name(), q.Requested.GVR, q.R.Subresource, upstream.Operation(q.R.Operation),
+		q.Options(), q.R.DryRun, &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra})
+	return &Input{
+		attributes: &upstream.VersionedAttributes{Attributes: asked,
+			VersionedObject: upstream.NewLazyObject(object), VersionedOldObject: upstream.NewLazyObject(old), VersionedKind: f.Kind},
+		request:   plugincel.CreateAdmissionRequest(asked, metav1.GroupVersionResource(res.GVR), metav1.GroupVersionKind(f.Kind)),
+		variables: plugincel.OptionalVariableBindings{VersionedParams: params, Authorizer: asks{q.cfg.Authorizer}},
+		namespace: plugincel.CreateNamespaceObject(namespace),
+	}, nil
+}
+
+// Evaluate evaluates expressions, whose cost is bounded by budget; left is what is left of it.
+func (in *Input) Evaluate(ctx context.Context, expressions plugincel.ConditionEvaluator, budget int64) (results []plugincel.EvaluationResult, left int64, err error) {
+	return expressions.ForInput(ctx, in.attributes, in.request, in.variables, in.namespace, budget)
+}
+
+// Meets reports whether the request meets all conditions. The error says which could not be evaluated, if none is false.
+func (in *Input) Meets(ctx context.Context, conditions plugincel.ConditionEvaluator) (bool, error) {
+	results, _, err := in.Evaluate(ctx, conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
+	var errs []error
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, r := range results {
+		if r.Error != nil {
+			errs = append(errs, r.Error)
+		} else if r.EvalResult == types.False {
+			return false, nil
+		}
+	}
+	return len(errs) == 0, utilerrors.NewAggregate(errs)
+}
+
+// celForm returns an object in a form that CEL reads: a custom one decoded. nil for none.
+func celForm(obj runtime.Object) (runtime.Object, error) {
+	if o, ok := obj.(kind.Untyped); ok {
+		return o.Unstructured()
+	}
+	return obj, nil
+}
+
+// asks is an auth.Authorizer for the variable authorizer of CEL.
+type asks struct{ auth.Authorizer }
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (a asks) Authorize(ctx context.Context, q authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.Authorizer == nil {
+		return authorizer.DecisionAllow, "", nil
+	}
+	u := q.GetUser()
+	about := auth.Attributes{User: auth.User{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}, Verb: q.GetVerb()}
+	if q.IsResourceRequest() {
+		about.Namespace, about.Group, about.Version, about.Resource = q.GetNamespace(), q.GetAPIGroup(), q.GetAPIVersion(), q.GetResource()
+		about.Subresource, about.Name = q.GetSubresource(), q.GetName()
+	} else {
+		about.Path = q.GetPath()
+	}
+	allowed, reason, err := a.Authorizer.Authorize(ctx, about)
+	if allowed {
+		return authorizer.DecisionAllow, reason, err
+	}
+	return authorizer.DecisionNoOpinion, reason, err
+}

@@ -1,0 +1,205 @@
+// Package match decides to which requests the admission applies that users configure, webhooks and policies: by rules,
+// selectors and conditions, in every version of the request's object.
+package match
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
+)
+
+// Config is what requests need. API and Versions are required.
+type Config struct {
+	API client.Client
+	// Versions returns all served versions of a resource.
+	Versions func(res *kind.Resource) []*kind.Resource
+	// Authorizer decides what conditions ask; nil: everything is allowed.
+	Authorizer auth.Authorizer
+}
+
+// Request is one request on its way past what users have configured.
+type Request struct {
+	R         *admission.Request
+	Mutating  bool           // the object may still change
+	Requested *kind.Resource // the version that the client uses
+	Namespace string         // of a Namespace its own name
+
+	cfg       *Config
+	namespace *corev1.Namespace // once read
+	forms     map[*kind.Resource]*Form
+	others    []*kind.Resource // the other versions, once listed
+	listed    bool
+}
+
+// Form is the request's object in one version.
+type Form struct {
+	Kind        schema.GroupVersionKind
+	Object, Old runtime.Object // nil: none
+}
+
+// New returns the request r.
+func New(cfg *Config, r *admission.Request, mutating bool) *Request {
+	q := &Request{cfg: cfg, R: r, Mutating: mutating, Requested: r.Requested, Namespace: r.Namespace, forms: map[*kind.Resource]*Form{}}
+	if q.Requested == nil {
+		q.Requested = r.Resource
+	}
+	if r.Resource.GVR == client.Namespaces {
+		q.Namespace = r.Name
+	}
+	return q
+}
+
+// Whole reports whether the request's object is of the resource's own kind, which has other versions.
+func (q *Request) Whole() bool {
+	sub := q.R.Resource.Subresource(q.R.Subresource)
+	return q.R.Operation != admission.Connect && (q.R.Subresource == "" || sub != nil && sub.Kind.Empty())
+}
+
+// versions returns the versions besides the requested one.
+func (q *Request) versions() []*kind.Resource {
+	if !q.listed && q.Whole() {
+		for _, res := range q.cfg.Versions(q.R.Resource) {
+			if res.GVR != q.Requested.GVR {
+				q.others = append(q.others, res)
+			}
+		}
+	}
+	q.listed = true
+	return q.others
+}
+
+// In returns the object in a version.
+func (q *Request) In(res *kind.Resource) *Form {
+	if f := q.forms[res]; f != nil {
+		return f
+	}
+	f := &Form{Kind: res.GVK()}
+	q.forms[res] = f
+	sub := q.R.Resource.Subresource(q.R.Subresource)
+	switch {
+	case q.R.Operation == admission.Connect:
+		if sub != nil {
+			f.Kind = sub.KindOf(q.R.Resource)
+		}
+		f.Object = Typed(q.R.Options, f.Kind)
+		return f
+	case !q.Whole():
+		f.Kind = sub.KindOf(q.R.Resource)
+	}
+	f.Object, f.Old = q.shown(res, q.R.Object, f.Kind), q.shown(res, q.R.Old, f.Kind)
+	if q.R.Operation == admission.Create && !q.Whole() {
+		f.Old = nil // the object above
+	}
+	return f
+}
+
+// shown returns an object in a version; nil for none.
+func (q *Request) shown(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) runtime.Object {
+	if obj == nil || reflect.ValueOf(obj).IsNil() {
+		return nil
+	}
+	if res.View != nil && q.Whole() {
+		obj = res.View.Show(obj)
+	}
+	return Typed(obj, as)
+}
+
+// Typed returns obj with its kind; nil for none.
+func Typed(obj runtime.Object, as schema.GroupVersionKind) runtime.Object {
+	if obj == nil || obj.GetObjectKind().GroupVersionKind() == as {
+		return obj
+	}
+	obj = obj.DeepCopyObject()
+	obj.GetObjectKind().SetGroupVersionKind(as)
+	return obj
+}
+
+// Changed forgets the forms of an object that has changed.
+func (q *Request) Changed() { clear(q.forms) }
+
+// ownUser is the user of the requests of this process's parts, for webhooks and policies.
+var ownUser = auth.User{Name: "system:kube-controller-manager", Groups: []string{auth.Authenticated}}
+
+// User returns who sent the request.
+func (q *Request) User(ctx context.Context) auth.User {
+	if u, ok := auth.Known(ctx); ok {
+		return u
+	}
+	return ownUser
+}
+
+// Name returns the object's name; empty while it is not yet generated.
+func (q *Request) Name() string {
+	if o := q.R.Object; o != nil && q.Mutating && q.Whole() && q.R.Operation == admission.Create && Generated(o) {
+		return ""
+	}
+	return q.R.Name
+}
+
+// Generated reports whether the server made the name of a new object.
+func Generated(o kind.Object) bool {
+	return o.GetGenerateName() != "" && strings.HasPrefix(o.GetName(), o.GetGenerateName())
+}
+
+// Options returns the options of the request.
+func (q *Request) Options() runtime.Object {
+	var dry []string
+	if q.R.DryRun {
+		dry = []string{metav1.DryRunAll}
+	}
+	group := metav1.GroupVersion{Group: metav1.GroupName, Version: "v1"}.String()
+	switch q.R.Operation {
+	case admission.Create:
+		return &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{Kind: "CreateOptions", APIVersion: group}, DryRun: dry}
+	case admission.Update:
+		return &metav1.UpdateOptions{TypeMeta: metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: group}, DryRun: dry}
+	case admission.Delete:
+		if o, ok := q.R.Options.(*metav1.DeleteOptions); ok {
+			out := o.DeepCopy()
+			out.Kind, out.APIVersion = "DeleteOptions", group
+			return out
+		}
+	}
+	return nil
+}
+
+// labels returns the labels of the request's namespace.
+func (q *Request) labels(ctx context.Context) (labels.Set, error) {
+	if q.R.Resource.GVR == client.Namespaces && q.R.Subresource == "" && q.R.Object != nil {
+		return q.R.Object.GetLabels(), nil
+	}
+	ns, err := q.NamespaceObject(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ns.Labels, nil
+}
+
+// NamespaceObject returns the request's namespace.
+func (q *Request) NamespaceObject(ctx context.Context) (*corev1.Namespace, error) {
+	if q.namespace != nil {
+		return q.namespace, nil
+	}
+	ns, err := client.Get[*corev1.Namespace](ctx, q.cfg.API, "", q.Namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, err
+	case err != nil:
+		return nil, apierrors.NewInternalError(fmt.Errorf("read the namespace %s: %w", q.Namespace, err))
+	}
+	q.namespace = ns
+	return ns, nil
+}

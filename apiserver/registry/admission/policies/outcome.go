@@ -1,0 +1,143 @@
+package policies
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/access/audit"
+)
+
+// Upstream's limits (apiserver/pkg/admission/plugin/policy/validating).
+const (
+	maxFailures        = 50        // in the audit annotation
+	maxAnnotationValue = 10 * 1024 // bytes of an audit annotation
+)
+
+// failureAnnotation is the audit annotation with the failures of bindings that ask for it.
+const failureAnnotation = "validation.policy.admission.k8s.io/validation_failure"
+
+// failure is one entry of that annotation.
+type failure struct {
+	Message           string                         `json:"message"`
+	Policy            string                         `json:"policy"`
+	Binding           string                         `json:"binding"`
+	ExpressionIndex   int                            `json:"expressionIndex"`
+	ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
+}
+
+// outcome collects what the policies say about a request.
+type outcome struct {
+	first    *denial // nil: allowed
+	failures []failure
+}
+
+// denial is why a request is denied.
+type denial struct {
+	by, message string
+	reason      metav1.StatusReason
+}
+
+func (o *outcome) deny(d denial) {
+	if o.first == nil {
+		o.first = &d
+	}
+}
+
+// misconfigured handles an error of a policy, or of its binding if b is not nil.
+func (v *visit) misconfigured(p *policy, b *binding, err error) {
+	switch {
+	case p.ignores():
+	case b == nil:
+		v.deny(denial{by: source(p, b), message: fmt.Sprintf("failed to configure policy: %v", err)})
+	default:
+		v.deny(denial{by: source(p, b), message: fmt.Sprintf("failed to configure binding: %v", err)})
+	}
+}
+
+// source names a policy and its binding.
+func source(p *policy, b *binding) string {
+	if b == nil {
+		return fmt.Sprintf("ValidatingAdmissionPolicy '%s'", p.Name)
+	}
+	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s'", p.Name, b.Name)
+}
+
+// denied does what the binding wants to be done about a decision, that of the validation with the index.
+func (v *visit) denied(p *policy, b *binding, index int, d decision) {
+	for _, action := range b.Spec.ValidationActions {
+		switch action {
+		case admissionv1.Deny:
+			v.deny(denial{by: source(p, b), message: d.message, reason: d.reason})
+		case admissionv1.Warn:
+			v.R.Warn(fmt.Sprintf("Validation failed for %s: %s", source(p, b), d.message))
+		case admissionv1.Audit:
+			v.failures = append(v.failures, failure{d.message, p.Name, b.Name, index, b.Spec.ValidationActions})
+		}
+	}
+}
+
+// end returns the error of the request, in upstream's words.
+func (v *visit) end(ctx context.Context) error {
+	if len(v.failures) > 0 {
+		about, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		audit.Of(ctx).Annotate(failureAnnotation, string(about))
+	}
+	if v.first == nil {
+		return nil
+	}
+	message := fmt.Sprintf("%s denied request: %s", v.first.by, v.first.message)
+	err := v.R.Forbid(errors.New(message))
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) {
+		return err
+	}
+	status.ErrStatus.Reason = v.first.reason
+	if v.first.reason == "" {
+		status.ErrStatus.Reason = metav1.StatusReasonInvalid
+	}
+	status.ErrStatus.Code = codeOf(status.ErrStatus.Reason)
+	status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+	return status
+}
+
+func codeOf(r metav1.StatusReason) int32 {
+	switch r {
+	case metav1.StatusReasonForbidden:
+		return http.StatusForbidden
+	case metav1.StatusReasonUnauthorized:
+		return http.StatusUnauthorized
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// annotations are the audit annotations of a policy: the different values of each key.
+type annotations map[string][]string
+
+func (a annotations) add(all []annotation) {
+	for _, one := range all {
+		value := one.value[:min(len(one.value), maxAnnotationValue)]
+		if !slices.Contains(a[one.key], value) {
+			a[one.key] = append(a[one.key], value)
+		}
+	}
+}
+
+func (a annotations) publish(ctx context.Context, policy string) {
+	for key, values := range a {
+		audit.Of(ctx).Annotate(policy+"/"+key, strings.Join(values, ", "))
+	}
+}
