@@ -85,7 +85,7 @@ func (h header) put(m *bbolt.Bucket) error {
 func readHeader(tx *bbolt.Tx) (header, error) {
 	m := tx.Bucket(meta)
 	if m == nil || tx.Bucket(objects) == nil {
-		return header{}, errors.New("not a state file of monopod")
+		return header{}, fmt.Errorf("%w: its content is not monopod's, it may be another program's file", ErrDamaged)
 	}
 	h := header{format: parseNumber(m.Get(formatKey))}
 	switch {

@@ -178,6 +178,10 @@ func TestDamageIsRecoveredOrRejected(t *testing.T) {
 		"whole": good, "empty": {}, "zeros": make([]byte, len(good)),
 		"text": []byte(strings.Repeat("no database ", 1000)),
 	}
+	for _, name := range []string{"meta", "objects"} { // of the buckets
+		renamed := bytes.ReplaceAll(good, []byte(name), []byte("x"+name[1:]))
+		cases["renamed "+name] = renamed
+	}
 	for _, n := range []int{1, 16, 4095, 4096, 4097, 8191, 8192, 8193, 12288, 20000, len(good) / 2, len(good) - 4096} {
 		cases[fmt.Sprint("cut off at ", n)] = good[:n]
 	}
