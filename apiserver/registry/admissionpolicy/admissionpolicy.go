@@ -45,8 +45,8 @@ func Resources() []kind.Resource {
 			Validate:   bindingValidate,
 			Columns: []table.Column{
 				table.Name(),
-				table.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *binding) string { return b.Spec.PolicyName }),
-				table.Text("ParamRef", "ParamRef indicates the param resource which sets the configration param", paramRef),
+				table.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding is for", func(b *binding) string { return b.Spec.PolicyName }),
+				table.Text("ParamRef", "ParamRef indicates the param resource which sets the configuration param", paramRef),
 				table.Age(),
 			},
 		},

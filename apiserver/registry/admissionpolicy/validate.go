@@ -7,8 +7,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -130,7 +130,7 @@ func matchErrors(m *admissionv1.MatchResources, at *field.Path) (errs field.Erro
 func ruleErrors(r *admissionv1.NamedRuleWithOperations, at *field.Path) (errs field.ErrorList) {
 	seen := map[string]bool{}
 	for i, name := range r.ResourceNames {
-		errs = append(errs, check.Invalid(at.Child("resourceNames").Index(i), name, path.ValidatePathSegmentName(name, false))...)
+		errs = append(errs, check.Invalid(at.Child("resourceNames").Index(i), name, content.IsPathSegmentName(name))...)
 		if seen[name] {
 			errs = append(errs, field.Duplicate(at.Child("resourceNames").Index(i), name))
 		}
@@ -222,7 +222,7 @@ func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorLi
 		return nil
 	}
 	if r.Name != "" {
-		errs = append(errs, check.Invalid(at.Child("name"), r.Name, path.ValidatePathSegmentName(r.Name, false))...)
+		errs = append(errs, check.Invalid(at.Child("name"), r.Name, content.IsPathSegmentName(r.Name))...)
 	}
 	errs = append(errs, metav1validation.ValidateLabelSelector(r.Selector, metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
 	switch {
