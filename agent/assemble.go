@@ -141,7 +141,8 @@ func (a *Agent) assembleSources() error {
 	}, static.Config{Path: cfg.ManifestDir, Node: cfg.NodeName, Complete: d.Complete, Now: d.Clock.Now})
 	a.Streams = stream.New(stream.Deps{
 		Runtime: d.Runtime, Clock: d.Clock, Dir: a.logs, Known: a.loop.sweep.swept, Behind: s.mirrors.Behind,
-		Pod: func(uid types.UID) (stream.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
+		Pod:   func(uid types.UID) (stream.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
+		Guard: a.guard,
 	})
 	a.loop.source, a.loop.statics, a.loop.mirrors = a.source, s, s.mirrors
 	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Made: a.pods.made})

@@ -325,7 +325,7 @@ func (n *Node) delayShutdown(ctx context.Context, pods logind.Node, event func(e
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Settings.Shutdown, Event: event, Log: n.Log.Named("shutdown")})
+	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Settings.Shutdown, Event: event, Guard: n.guard, Log: n.Log.Named("shutdown")})
 	var running sync.WaitGroup
 	n.guard.Go(&running, "shutdown", func() { n.guard.Keep(ctx, clock.RealClock{}, "shutdown", func() { delay.Run(ctx) }) })
 	return func() { cancel(); running.Wait() }

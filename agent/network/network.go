@@ -94,7 +94,7 @@ const dnsPort = 53
 // Run implements follow.Controller. Its tables stay in the kernel when it ends, so that pods' connections continue.
 func (n *Network) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
-	health := service.NewHealth(ctx, n.deps.Log)
+	health := service.NewHealth(ctx, n.deps.Guard, n.deps.Log)
 	defer health.Wait()
 	r := &running{Network: n, seen: view.New(n.cfg.Node), proxy: service.New(service.Config{
 		Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool}, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families, Health: health, Log: n.deps.Log,
@@ -146,8 +146,8 @@ type running struct {
 
 func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {
 	own := func() []netip.Addr { return slices.Concat(r.cfg.DNS, r.cfg.Gateways) }
-	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, own, modified), r.deps.Clock)
-	err := dns.NewServer(r.zone, forward, r.deps.Log).Serve(ctx, r.cfg.Gateways, dnsPort, func(at []netip.AddrPort) {
+	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, own, modified), r.deps.Clock, r.deps.Guard)
+	err := dns.NewServer(r.zone, forward, r.deps.Guard, r.deps.Log).Serve(ctx, r.cfg.Gateways, dnsPort, func(at []netip.AddrPort) {
 		r.dns = at
 		close(listens)
 	})

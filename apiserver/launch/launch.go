@@ -170,7 +170,7 @@ func (a *API) shareKeys(ctx context.Context) error {
 func (a *API) openAccess() (err error) {
 	names := append([]string{a.cfg.services.First().String()}, append(a.cfg.Serving.SANs, a.cfg.Names...)...)
 	a.Access, err = entry.Open(entry.Config{
-		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node, Names: names, Clock: clock.RealClock{}})
+		Dir: a.cfg.DataDir, Serving: a.cfg.Serving, Listen: a.cfg.Listen, Kubelet: a.cfg.Kubelet, Node: a.cfg.Node, Names: names, Clock: clock.RealClock{}, Guard: a.guard})
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/nftables"
 	"go.uber.org/zap"
+	"k8s.io/utils/clock"
 
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/nft"
+	"monopod/apiserver/process/backoff"
 )
 
 // settle is how long after somebody removed rules from the kernel the tables are checked: a flush is many removals, and
@@ -31,10 +33,7 @@ func Keep(ctx context.Context, n Network, log *zap.Logger) {
 		if _, open := <-removals; !open {
 			return
 		}
-		select {
-		case <-time.After(settle):
-		case <-ctx.Done():
-		}
+		backoff.Sleep(ctx, clock.RealClock{}, settle)
 	}
 }
 

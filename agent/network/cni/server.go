@@ -17,8 +17,10 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 
 	"monopod/agent/network/cni/admission"
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/guard"
 )
 
@@ -92,10 +94,7 @@ func (s *Server) Serve(ctx context.Context) {
 		if err != nil {
 			if ctx.Err() == nil {
 				s.log.Warn("cannot accept a call of the network plugin", zap.Error(err))
-				select {
-				case <-ctx.Done():
-				case <-time.After(acceptPause):
-				}
+				backoff.Sleep(ctx, clock.RealClock{}, acceptPause)
 			}
 			continue
 		}

@@ -37,6 +37,7 @@ type Forwarder struct {
 	resolvers func() []netip.AddrPort
 	query     func(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, error)
 	clock     clock.PassiveClock
+	guard     *guard.Guard
 	cache     *cache
 	peers     *peers
 	flights   singleflight.Group
@@ -44,9 +45,9 @@ type Forwarder struct {
 }
 
 // NewForwarder returns a Forwarder that asks what resolvers returns, one after the other.
-func NewForwarder(resolvers func() []netip.AddrPort, clk clock.PassiveClock) *Forwarder {
+func NewForwarder(resolvers func() []netip.AddrPort, clk clock.PassiveClock, g *guard.Guard) *Forwarder {
 	return &Forwarder{
-		resolvers: resolvers, query: query, clock: clk, cache: newCache(clk), peers: newPeers(clk), seats: make(chan struct{}, maxForwards),
+		resolvers: resolvers, query: query, clock: clk, guard: g, cache: newCache(clk), peers: newPeers(clk), seats: make(chan struct{}, maxForwards),
 	}
 }
 
@@ -57,14 +58,13 @@ func (f *Forwarder) Greet() {
 			continue
 		}
 		f.peers.ask(at)
-		guard.Spawn(func() error {
+		f.guard.Spawn(part, func() {
 			began := f.clock.Now()
 			if _, err := f.query(context.Background(), newAsk(dns.Question{Name: sign, Qtype: dns.TypeA, Qclass: dns.ClassINET}, false), at); err != nil {
 				f.peers.mute(at)
 			} else {
 				f.peers.seen(at, f.clock.Since(began))
 			}
-			return nil
 		})
 	}
 }
@@ -139,19 +139,18 @@ func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan 
 	}
 	answer := make(chan *dns.Msg, 1)
 	f.peers.ask(at)
-	guard.Spawn(func() error {
+	f.guard.Spawn(part, func() {
 		defer func() { <-f.seats }()
 		began := f.clock.Now()
 		m, err := f.query(context.Background(), ask, at) // at most patience
 		if err != nil {
 			f.peers.mute(at)
 			answer <- nil
-			return nil
+			return
 		}
 		f.peers.hear(at, f.clock.Since(began))
 		f.cache.put(key, m)
 		answer <- m
-		return nil
 	})
 	return answer, nil
 }

@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// part names the server and the forwarder in metrics and health.
+	part = "dns"
 	// idle is how long a TCP connection without questions is kept.
 	idle = 8 * time.Second
 	// maxConns is the maximum number of open TCP connections.
@@ -30,12 +32,13 @@ const (
 type Server struct {
 	zone    *Zone
 	forward *Forwarder
+	guard   *guard.Guard // of the handler: the library does not recover panics
 	log     *zap.Logger
 }
 
 // NewServer returns a server of the zone; questions for other names go to forward.
-func NewServer(zone *Zone, forward *Forwarder, log *zap.Logger) *Server {
-	return &Server{zone: zone, forward: forward, log: log}
+func NewServer(zone *Zone, forward *Forwarder, g *guard.Guard, log *zap.Logger) *Server {
+	return &Server{zone: zone, forward: forward, guard: g, log: log}
 }
 
 // Serve answers at the addresses until ctx ends. ready is called with the addresses when it listens; their ports are
@@ -140,6 +143,12 @@ func (c *seated) Close() error {
 
 // ServeDNS implements dns.Handler.
 func (s *Server) ServeDNS(w dns.ResponseWriter, ask *dns.Msg) {
+	if !s.guard.Run(part, func() { s.answer(w, ask) }) {
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(ask, dns.RcodeServerFailure)) // or the client is gone
+	}
+}
+
+func (s *Server) answer(w dns.ResponseWriter, ask *dns.Msg) {
 	reply := s.reply(ask)
 	size := dns.MinMsgSize
 	if opt := ask.IsEdns0(); opt != nil {

@@ -17,16 +17,18 @@ import (
 	"go.uber.org/zap"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/guard"
 )
 
 // start serves the zone on loopback.
 func start(t testing.TB, z *Zone, resolvers ...netip.AddrPort) (at string) {
 	t.Helper()
-	forward := NewForwarder(func() []netip.AddrPort { return resolvers }, clock.RealClock{})
+	forward := NewForwarder(func() []netip.AddrPort { return resolvers }, clock.RealClock{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	listens, ended := make(chan []netip.AddrPort, 1), make(chan error, 1)
 	go func() {
-		ended <- NewServer(z, forward, zap.NewNop()).Serve(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, 0, func(at []netip.AddrPort) { listens <- at })
+		ended <- NewServer(z, forward, nil, zap.NewNop()).Serve(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, 0, func(at []netip.AddrPort) { listens <- at })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -35,6 +37,27 @@ func start(t testing.TB, z *Zone, resolvers ...netip.AddrPort) (at string) {
 		}
 	})
 	return (<-listens)[0].String()
+}
+
+// A question whose answer panics fails; the server continues and shows it.
+func TestPanicFailsQuestion(t *testing.T) {
+	t.Parallel()
+	g := guard.Logging(zap.NewNop())
+	s := NewServer(nil, nil, g, zap.NewNop()) // a nil zone panics
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &dns.Server{PacketConn: conn, Handler: s}
+	over := guard.Spawn(srv.ActivateAndServe)
+	for range 2 {
+		answer, err := dns.Exchange(new(dns.Msg).SetQuestion("a.b.", dns.TypeA), conn.LocalAddr().String())
+		if err != nil || answer.Rcode != dns.RcodeServerFailure || g.Check() == nil || !strings.HasPrefix(g.Check().Error(), "dns: panic: ") {
+			t.Errorf("%v %v, health %v", answer, err, g.Check())
+		}
+	}
+	conn.Close()
+	<-over
 }
 
 // upstream is a resolver that answers with f, and counts the questions, signs of life aside.

@@ -71,7 +71,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		if c.cfg.AccessLog {
 			h.access = c.deps.Log
 		}
-		group.Do(func() error { <-r.first.Done(); return d.serve(ctx, h) })
+		group.Do(func() error { <-r.first.Done(); return d.serve(ctx, h, c.deps.Guard) })
 	}
 	group.Do(func() error { defer r.begin(); return r.loop.Run(ctx) })
 	return group.Wait()

@@ -49,9 +49,9 @@ func open(scheme, address string) (*door, error) {
 }
 
 // serve serves requests until ctx ends, and then finishes those that run, for at most five seconds.
-func (d *door) serve(ctx context.Context, h *handler) error {
+func (d *door) serve(ctx context.Context, h *handler, g *guard.Guard) error {
 	limited := seats.New(d.listener, seats.Max, seats.MaxEach, h.metrics.conns.WithLabelValues(d.scheme))
-	server := newServer(h)
+	server := newServer(h, g)
 	group, ctx := guard.With(ctx)
 	group.Do(func() error {
 		var err error
@@ -77,9 +77,9 @@ func (d *door) serve(ctx context.Context, h *handler) error {
 	return group.Wait()
 }
 
-func newServer(h *handler) *http.Server {
+func newServer(h *handler, g *guard.Guard) *http.Server {
 	s := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
+		Handler: g.Handler(Name, h), ReadHeaderTimeout: headerTime, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: keepTime, PingTimeout: pingTime, WriteByteTimeout: seats.WriteStall},
 		Protocols: new(http.Protocols),
 	}

@@ -136,7 +136,7 @@ func (s *stage) open(scheme string, set func(*handler)) *handler {
 	if set != nil {
 		set(h)
 	}
-	server := newServer(h)
+	server := newServer(h, nil)
 	l := seats.New(s.net.listen("ingress:"+port), seats.Max, seats.MaxEach, s.metrics.conns.WithLabelValues(scheme))
 	s.run(server, func() error {
 		if scheme == "https" {

@@ -18,6 +18,8 @@ import (
 )
 
 const (
+	// healthPart names the servers in metrics and health.
+	healthPart = "health check"
 	// healthTime limits a request of a load balancer.
 	healthTime = 5 * time.Second
 	// healthHeader limits its header, in bytes.
@@ -27,6 +29,7 @@ const (
 // Health answers load balancers at the healthCheckNodePorts of Services: 200 if this node has endpoints, otherwise 503.
 type Health struct {
 	ctx   context.Context // ends the servers
+	guard *guard.Guard
 	log   *zap.Logger
 	group sync.WaitGroup
 
@@ -42,8 +45,8 @@ type checked struct {
 }
 
 // NewHealth returns a Health that serves until ctx ends.
-func NewHealth(ctx context.Context, log *zap.Logger) *Health {
-	return &Health{ctx: ctx, log: log, services: map[types.NamespacedName]*checked{}}
+func NewHealth(ctx context.Context, g *guard.Guard, log *zap.Logger) *Health {
+	return &Health{ctx: ctx, guard: g, log: log, services: map[types.NamespacedName]*checked{}}
 }
 
 // Wait returns when ctx has ended and all servers have.
@@ -80,12 +83,12 @@ func (h *Health) serve(key types.NamespacedName, port int32) (stop func(), err e
 		return nil, err
 	}
 	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key) }),
+		Handler:           h.guard.Handler(healthPart, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { h.answer(w, key) })),
 		ReadHeaderTimeout: healthTime, ReadTimeout: healthTime, WriteTimeout: healthTime, IdleTimeout: healthTime, MaxHeaderBytes: healthHeader,
 		ErrorLog: zap.NewStdLog(zap.NewNop()),
 	}
 	end := context.AfterFunc(h.ctx, func() { server.Close() })
-	guard.Logging(h.log).Go(&h.group, "health check", func() {
+	h.guard.Go(&h.group, healthPart, func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			h.log.Warn("health checks of a Service are no longer answered", zap.Stringer("service", key), zap.Error(err))
 		}

@@ -28,7 +28,7 @@ func freePort(t *testing.T) int32 {
 func TestHealthChecks(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	h := NewHealth(ctx, zap.NewNop())
+	h := NewHealth(ctx, nil, zap.NewNop())
 	key := follow.Key{Namespace: "default", Name: "web"}
 	port := freePort(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

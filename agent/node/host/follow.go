@@ -8,7 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
+	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/netchange"
 )
 
@@ -48,7 +50,7 @@ func (a *Addresses) Strings() []string {
 }
 
 // Run follows the addresses in the network namespace of the caller until ctx ends, and calls changed after each change.
-// Nothing runs meanwhile: the kernel tells.
+// Nothing runs meanwhile: the kernel reports changes.
 func (a *Addresses) Run(ctx context.Context, changed func()) {
 	if a.families == nil {
 		<-ctx.Done()
@@ -56,10 +58,7 @@ func (a *Addresses) Run(ctx context.Context, changed func()) {
 	}
 	changes := netchange.Watch(ctx)
 	for open := true; open; _, open = <-changes {
-		select {
-		case <-time.After(settled):
-		case <-ctx.Done():
-		}
+		backoff.Sleep(ctx, clock.RealClock{}, settled)
 		if next := next(*a.now.Load(), a.families); !slices.Equal(next, *a.now.Load()) && ctx.Err() == nil {
 			a.now.Store(&next)
 			changed()

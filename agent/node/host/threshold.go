@@ -78,7 +78,8 @@ func newBound(dir string, more int64) (*bound, error) {
 	}
 	b := &bound{file: os.NewFile(uintptr(fd), "eventfd"), done: make(chan struct{})}
 	order := fmt.Sprintf("%d %d %d", fd, usage.Fd(), now+more)
-	guard.Spawn(b.wait)
+	var waiter *guard.Guard // reading a file does not panic
+	waiter.Spawn("memory", b.wait)
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.event_control"), []byte(order), 0); err != nil {
 		b.drop()
 		return nil, errors.Join(errors.New("request a notification of memory usage"), err)
@@ -87,11 +88,10 @@ func newBound(dir string, more int64) (*bound, error) {
 }
 
 // wait sleeps in the poller until the kernel increments the eventfd.
-func (b *bound) wait() error {
+func (b *bound) wait() {
 	defer close(b.done)
 	var count [8]byte
 	_, _ = b.file.Read(count[:]) // fails when it is dropped
-	return nil
 }
 
 func (b *bound) reached() <-chan struct{} {

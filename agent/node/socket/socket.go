@@ -14,6 +14,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/guard"
 )
 
 // MaxPath is the longest path of a Unix socket on Linux (sun_path), in bytes.
@@ -62,9 +68,9 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 // open files.
 const acceptPause = time.Second
 
-// Serve serves l until ctx ends, and closes it. The server is created for the first client, so that an unused
+// Serve serves l until ctx ends, and closes it. A panic of a service fails its request and counts for the part. The server is created for the first client, so that an unused
 // one takes no memory.
-func Serve(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar)) error {
+func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string, register func(grpc.ServiceRegistrar)) error {
 	closing := context.AfterFunc(ctx, func() { l.Close() })
 	defer closing()
 	conn, err := first(ctx, l)
@@ -74,7 +80,7 @@ func Serve(ctx context.Context, l net.Listener, register func(grpc.ServiceRegist
 	if conn == nil {
 		return nil
 	}
-	s := grpc.NewServer(grpc.ReadBufferSize(BufferSize), grpc.WriteBufferSize(BufferSize))
+	s := grpc.NewServer(grpc.ReadBufferSize(BufferSize), grpc.WriteBufferSize(BufferSize), grpc.UnaryInterceptor(guarded(g, part)))
 	register(s)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
@@ -84,6 +90,17 @@ func Serve(ctx context.Context, l net.Listener, register func(grpc.ServiceRegist
 		return nil
 	}
 	return err
+}
+
+// guarded returns what calls the handler of a request; gRPC does not recover its panics.
+func guarded(g *guard.Guard, part string) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+		err = g.Call(part, func() (err error) { answer, err = handle(ctx, request); return err })
+		if p := (*guard.Panic)(nil); errors.As(err, &p) {
+			return nil, status.Error(codes.Internal, "the server panicked, see its log")
+		}
+		return answer, err
+	}
 }
 
 // first waits for a client; nil: ctx ended.
@@ -98,10 +115,8 @@ func first(ctx context.Context, l net.Listener) (net.Conn, error) {
 		case errors.Is(err, net.ErrClosed):
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, clock.RealClock{}, acceptPause) {
 			return nil, nil
-		case <-time.After(acceptPause):
 		}
 	}
 }

@@ -8,10 +8,14 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"monopod/apiserver/process/guard"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +42,7 @@ func TestServe(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done, made := make(chan error, 1), make(chan struct{}, 2)
-		go func() { done <- Serve(ctx, l, func(grpc.ServiceRegistrar) { made <- struct{}{} }) }()
+		go func() { done <- Serve(ctx, l, nil, "test", func(grpc.ServiceRegistrar) { made <- struct{}{} }) }()
 		select {
 		case <-made:
 			t.Error("made before anybody came")
@@ -62,6 +66,45 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// frail is a service that panics.
+type frail struct {
+	api.UnimplementedPodResourcesListerServer
+}
+
+func (frail) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
+	panic("boom")
+}
+
+// A panic of a service fails its request; the process continues and shows it.
+func TestPanicFailsRequest(t *testing.T) {
+	t.Parallel()
+	path := short(t)
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := guard.Logging(zap.NewNop())
+	ctx, cancel := context.WithCancel(t.Context())
+	over := guard.Spawn(func() error {
+		return Serve(ctx, l, g, "frail", func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, frail{}) })
+	})
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 2 {
+		_, err = api.NewPodResourcesListerClient(conn).List(t.Context(), &api.ListPodResourcesRequest{})
+		if status.Code(err) != codes.Internal || g.Check() == nil || g.Check().Error() != "frail: panic: boom" {
+			t.Errorf("%v, health %v", err, g.Check())
+		}
+	}
+	cancel()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNoClientConnects(t *testing.T) {
 	t.Parallel()
 	l, err := Listen(short(t))
@@ -70,7 +113,7 @@ func TestNoClientConnects(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Serve(ctx, l, nil); err != nil {
+	if err := Serve(ctx, l, nil, "test", nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"monopod/agent/logs"
 	"monopod/agent/pod/status"
 	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
 )
 
 // Logs writes a container's log; see client.Node.
@@ -94,29 +93,29 @@ func waitingReason(pod *corev1.Pod, name string) string {
 // dead is closed when the container does not run according to its observed state.
 func (s *Streams) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
 	out := make(chan struct{})
-	guard.Spawn(func() error {
+	s.deps.Guard.Spawn("stream", func() {
 		defer close(out)
 		for {
 			p, ok := s.deps.Pod(pod.UID)
 			if !ok {
-				return nil
+				return
 			}
 			changed := p.Changes()
 			seen := p.Seen()
 			if seen == nil {
-				return nil
+				return
 			}
 			if c := seen.ByID(id); c == nil || c.State == status.Exited {
 				if c != nil {
 					s.Flushed(ctx, c)
 				}
-				return nil
+				return
 			}
 			select {
 			case <-ctx.Done():
-				return nil
+				return
 			case <-p.Done():
-				return nil
+				return
 			case <-changed:
 			}
 		}

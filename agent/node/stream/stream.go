@@ -20,6 +20,7 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 // Runtime is the part of the agent's runtime that serves streams.
@@ -53,6 +54,7 @@ type Deps struct {
 	Known <-chan struct{}
 	// Behind returns the pod of the node that a pod of the API represents: usually itself.
 	Behind func(*corev1.Pod) *corev1.Pod
+	Guard  *guard.Guard // nil: panics are only recovered
 }
 
 // Streams serves streams of the node's containers.

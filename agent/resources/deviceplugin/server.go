@@ -28,7 +28,7 @@ func (m *Manager) serve(ctx context.Context) error {
 	}
 	l, err := m.cfg.Listen(filepath.Join(m.cfg.Dir, socketName))
 	if err == nil {
-		err = socket.Serve(ctx, l, func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
+		err = socket.Serve(ctx, l, m.guard, "device plugin", func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
 	}
 	if err != nil {
 		return fmt.Errorf("device plugins: %w", err)

@@ -23,7 +23,7 @@ func (p *Placement) serveHoldings(ctx context.Context) {
 	if p.resources == nil {
 		return
 	}
-	if err := p.resources.Run(ctx, p.cfg.Socket); err != nil {
+	if err := p.resources.Run(ctx, p.cfg.Socket, p.Guard); err != nil {
 		p.Log.Error("cannot serve the podresources API", zap.Error(err))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"monopod/agent/node/socket"
 	podstatus "monopod/agent/pod/status"
 	"monopod/agent/resources/topology"
+	"monopod/apiserver/process/guard"
 )
 
 // Rate limit and burst of requests (upstream's values).
@@ -69,12 +70,12 @@ func New(source Source, r prometheus.Registerer) (*Server, error) {
 }
 
 // Run serves on the socket at path until ctx ends.
-func (s *Server) Run(ctx context.Context, path string) error {
+func (s *Server) Run(ctx context.Context, path string, g *guard.Guard) error {
 	l, err := socket.Listen(path)
 	if err != nil {
 		return err
 	}
-	return socket.Serve(ctx, l, func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) })
+	return socket.Serve(ctx, l, g, "podresources", func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) })
 }
 
 // allowed counts a request, and rejects it above the rate limit.

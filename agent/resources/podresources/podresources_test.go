@@ -127,7 +127,7 @@ func serve(t *testing.T) (api.PodResourcesListerClient, *prometheus.Registry) {
 	path := filepath.Join(dir, "kubelet.sock")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, path) }()
+	go func() { done <- s.Run(ctx, path, nil) }()
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)

@@ -179,12 +179,11 @@ func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs 
 		defer detach()
 	}
 	if in != nil && p.typed != nil {
-		guard.Spawn(func() error {
+		(*guard.Guard)(nil).Spawn("stdin", func() {
 			io.Copy(p.typed, in)
 			if c.config.StdinOnce {
 				p.typed.Close()
 			}
-			return nil
 		})
 	}
 	select {

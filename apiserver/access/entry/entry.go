@@ -21,6 +21,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/process/guard"
 )
 
 // maxSocketPath is the longest path of a Unix socket on Linux (sun_path).
@@ -35,6 +36,7 @@ type Config struct {
 	Names   []string // additional names for the server's certificate
 	Serving Serving  // the files of HTTPS; its SANs are part of Names
 	Clock   clock.WithTicker
+	Guard   *guard.Guard // nil: panics are only recovered
 }
 
 // Entry accepts clients over HTTPS, with a token or certificate below pki/, and over a Unix socket that only its

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-
-	"monopod/apiserver/process/guard"
 )
 
 // forPods is the listener for the pods of a node in this process, where Listen is loopback, which they cannot reach.
@@ -121,13 +119,13 @@ func isOwn(ip netip.Addr) bool {
 func (a *Entry) Moved(ctx context.Context) <-chan struct{} {
 	changes := make(chan struct{}, 1)
 	_, moved := a.pods.get() // here, so that no change after the call is missed
-	guard.Spawn(func() error {
+	a.cfg.Guard.Spawn("advertised address", func() {
 		defer close(changes)
 		for {
 			select {
 			case <-moved:
 			case <-ctx.Done():
-				return nil
+				return
 			}
 			_, moved = a.pods.get()
 			select {

@@ -1,6 +1,5 @@
-// Package clockset tells when the wall clock has jumped: when it was set, and when the
-// machine wakes up after it has slept. Timers of Go follow the monotonic clock, which
-// notices neither.
+// Package clockset detects jumps of the wall clock: when it is set, and when the machine
+// wakes up from sleep. Timers of Go follow the monotonic clock, which has no such jumps.
 package clockset
 
 import (
@@ -11,50 +10,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/kernel"
 )
 
-// Watch sends after each jump of the wall clock, and closes the channel when ctx ends.
-// Jumps that follow each other before they are received are one. A kernel that cannot tell
-// (Linux can since 3.0) never sends. Nothing runs meanwhile: the kernel cancels a timer of
-// the wall clock that never expires.
+// Watch sends after each jump of the wall clock (Linux 3.0 or later), as kernel.Watch describes: the kernel cancels a
+// timer of the wall clock that never expires.
 func Watch(ctx context.Context) <-chan struct{} {
-	jumps := make(chan struct{}, 1)
-	timer, err := newTimer()
-	if err != nil {
-		context.AfterFunc(ctx, func() { close(jumps) })
-		return jumps
-	}
-	stop := context.AfterFunc(ctx, func() { timer.Close() })
-	guard.Spawn(func() error {
-		defer close(jumps)
-		defer timer.Close()
-		defer stop()
-		for timer.wait() {
-			select {
-			case jumps <- struct{}{}:
-			default:
-			}
-		}
-		return nil
-	})
-	return jumps
+	return kernel.Watch(ctx, newTimer, func(f *os.File) bool { return timer{f}.wait() })
 }
 
 // timer is a timerfd of CLOCK_REALTIME.
 type timer struct{ *os.File }
 
-func newTimer() (timer, error) {
+func newTimer() (*os.File, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
-		return timer{}, err
+		return nil, err
 	}
 	t := timer{os.NewFile(uintptr(fd), "timerfd")}
 	if err := t.arm(); err != nil {
 		t.Close()
-		return timer{}, err
+		return nil, err
 	}
-	return t, nil
+	return t.File, nil
 }
 
 // arm sets the timer to the end of time, and asks for a notification when the clock is set.

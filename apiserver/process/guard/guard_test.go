@@ -7,6 +7,8 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -90,6 +92,24 @@ func TestKeep(t *testing.T) {
 	})
 }
 
+// A panic of a handler ends its response and is counted; one that only ends the response is not.
+func TestHandler(t *testing.T) {
+	t.Parallel()
+	g := guard.Logging(zap.NewNop())
+	for _, what := range []any{"boom", http.ErrAbortHandler} {
+		server := httptest.NewServer(g.Handler("front", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(what) })))
+		if answer, err := http.Get(server.URL); err == nil {
+			answer.Body.Close()
+			t.Errorf("%v: answered %s", what, answer.Status)
+		}
+		server.Close()
+		if failed := g.Check() != nil; failed != (what == "boom") {
+			t.Errorf("%v: health %v", what, g.Check())
+		}
+		g = guard.Logging(zap.NewNop())
+	}
+}
+
 // unguarded lists the files that start goroutines without this package, and why.
 var unguarded = map[string]string{
 	"apiserver/follow/loop.go":          "a panic ends the loop, which the supervisor restarts",
@@ -140,6 +160,10 @@ func TestEveryGoroutineIsGuarded(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.GoStmt:
 				unguarded(n)
+			case *ast.ExprStmt:
+				if call, ok := n.X.(*ast.CallExpr); ok && lost(call) {
+					t.Errorf("%s: the panic of this goroutine is lost, use Spawn of a Guard", files.Position(n.Pos()))
+				}
 			case *ast.CallExpr: // Go of a WaitGroup or an errgroup takes one argument, that of a Guard three
 				if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Go" && len(n.Args) == 1 {
 					unguarded(n)
@@ -157,6 +181,16 @@ func TestEveryGoroutineIsGuarded(t *testing.T) {
 	if err != nil || found < 500 {
 		t.Errorf("%d files read, %v", found, err)
 	}
+}
+
+// lost reports whether a call is guard.Spawn; what it returns is the goroutine's panic.
+func lost(call *ast.CallExpr) bool {
+	s, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || s.Sel.Name != "Spawn" {
+		return false
+	}
+	pkg, ok := s.X.(*ast.Ident)
+	return ok && pkg.Name == "guard"
 }
 
 // A panic counts more than an error that it caused, and that came first.

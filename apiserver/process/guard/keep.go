@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -129,6 +130,27 @@ func (g *Guard) Run(part string, f func()) bool {
 // Go calls f on a goroutine that wg counts.
 func (g *Guard) Go(wg *sync.WaitGroup, part string, f func()) {
 	wg.Go(func() { g.Run(part, f) })
+}
+
+// Spawn calls f on a goroutine that nobody waits for.
+func (g *Guard) Spawn(part string, f func()) {
+	var wg sync.WaitGroup
+	g.Go(&wg, part, f)
+}
+
+// Handler returns a handler that calls h. A panic of h ends its response: the client's connection is closed, or its stream.
+func (g *Guard) Handler(part string, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := Call(func() error { h.ServeHTTP(w, r); return nil })
+		p := (*Panic)(nil)
+		if !errors.As(err, &p) {
+			return
+		}
+		if abort, ok := p.Value.(error); !ok || !errors.Is(abort, http.ErrAbortHandler) {
+			g.Caught(part, "", p)
+		}
+		panic(http.ErrAbortHandler)
+	})
 }
 
 // Keep calls f, and calls it again after a growing pause whenever it panics. It returns when f does, or ctx

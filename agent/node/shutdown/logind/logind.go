@@ -48,8 +48,9 @@ type Config struct {
 	Event func(eventType, reason, message string)
 	// Bus is the address of the system bus; empty: DBUS_SYSTEM_BUS_ADDRESS or the default.
 	Bus   string
-	Clock clock.Clock // nil: the real one
-	Log   *zap.Logger // nil: none
+	Clock clock.Clock  // nil: the real one
+	Guard *guard.Guard // nil: panics are only recovered
+	Log   *zap.Logger  // nil: none
 }
 
 // Delay delays the shutdown of the machine.
@@ -229,13 +230,12 @@ func (d *Delay) goDown(ctx context.Context, bus manager) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.down = &descent{cancel: cancel, over: make(chan struct{})}
 	over := d.down.over
-	guard.Spawn(func() error {
+	d.cfg.Guard.Spawn("shutdown", func() {
 		defer close(over)
 		if lock != nil {
 			defer lock.Close()
 		}
 		d.cfg.Node.StopPods(ctx, periods)
-		return nil
 	})
 }
 
