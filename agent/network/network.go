@@ -100,6 +100,8 @@ func (n *Network) Run(ctx context.Context) error {
 		Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool}, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families, Health: health, Log: n.deps.Log,
 	})}
 	r.rules = newEnforcing(n.feed, policy.Config{Table: n.cfg.Policy, Families: n.cfg.Families, Log: n.deps.Log})
+	defer r.proxy.Close()
+	defer r.rules.Close()
 	// Also without Services, because an earlier process may have left some in the kernel.
 	start := []follow.Key{{}}
 	if len(n.cfg.DNS) > 0 {

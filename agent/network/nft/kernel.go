@@ -8,29 +8,13 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/mdlayher/netlink"
 )
 
 // Chunk is how many elements one message contains; the kernel's limit is the 64 KB of an attribute.
 const Chunk = 500
 
-// sendBuffer is enough for a transaction of some 100,000 elements, all of which the kernel must receive at once.
-const sendBuffer = 32 << 20
-
-// Dial returns a connection for large transactions.
-func Dial() (*nftables.Conn, error) {
-	return nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) }))
-}
-
 // write applies the change in one transaction: all of it or nothing.
-func (t *Table) write(c *change) error {
-	if c.empty() {
-		return nil
-	}
-	conn, err := Dial()
-	if err != nil {
-		return err
-	}
+func (t *Table) write(conn *nftables.Conn, c *change) error {
 	if c.fresh {
 		Remove(conn, t.layout.Table())
 		if err := t.layout.Create(conn); err != nil {
@@ -112,11 +96,7 @@ func (t *Table) elements(c *change, all map[Element]struct{}, do func(*nftables.
 }
 
 // read returns the elements and the parts in the kernel; ok is false if there is no table, or one of another layout.
-func (t *Table) read() (elements map[Element]struct{}, parts map[string]struct{}, ok bool, err error) {
-	conn, err := Dial()
-	if err != nil {
-		return nil, nil, false, err
-	}
+func (t *Table) read(conn *nftables.Conn) (elements map[Element]struct{}, parts map[string]struct{}, ok bool, err error) {
 	parts = map[string]struct{}{}
 	if ok, err = t.chains(conn, parts); err != nil || !ok {
 		return nil, nil, false, err

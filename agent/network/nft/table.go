@@ -27,6 +27,7 @@ type Layout interface {
 
 // Table is a table as it is to be, and what of it is not yet in the kernel. Its methods are not safe for concurrent use.
 type Table struct {
+	Conn
 	layout Layout
 	shared map[Element]int // how many need an element
 	parts  map[string]int  // how many need a part
@@ -94,22 +95,28 @@ type All func(element func(Element), part func(Part))
 // everything with what the kernel has; found reports that there was a table.
 func (t *Table) Sync(all All) (found bool, err error) {
 	if !t.known {
-		if t.change, err = t.compare(all); err != nil {
+		err := t.Do(func(conn *nftables.Conn) (err error) {
+			t.change, err = t.compare(conn, all)
+			return err
+		})
+		if err != nil {
 			return false, err
 		}
 		found = !t.change.fresh
 	}
 	t.known = false
-	if err := t.write(t.change); err != nil {
-		return found, fmt.Errorf("write nftables table %s: %w", t.layout.Table().Name, err)
+	if !t.change.empty() {
+		if err := t.Do(func(conn *nftables.Conn) error { return t.write(conn, t.change) }); err != nil {
+			return found, fmt.Errorf("write nftables table %s: %w", t.layout.Table().Name, err)
+		}
 	}
 	t.change, t.known = newChange(), true
 	return found, nil
 }
 
 // compare returns the difference between the kernel and the desired table.
-func (t *Table) compare(all All) (*change, error) {
-	have, parts, ok, err := t.read()
+func (t *Table) compare(conn *nftables.Conn, all All) (*change, error) {
+	have, parts, ok, err := t.read(conn)
 	if err != nil {
 		return nil, err
 	}

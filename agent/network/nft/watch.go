@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/google/nftables"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -51,11 +52,9 @@ func (t *Table) Verify() error {
 	if !t.known {
 		return nil
 	}
-	conn, err := Dial()
-	if err != nil {
+	return t.Do(func(conn *nftables.Conn) error {
+		ok, err := t.chains(conn, map[string]struct{}{})
+		t.known = ok && err == nil
 		return err
-	}
-	ok, err := t.chains(conn, map[string]struct{}{})
-	t.known = ok && err == nil
-	return err
+	})
 }

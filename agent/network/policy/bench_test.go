@@ -27,16 +27,40 @@ func BenchmarkLabel(b *testing.B) {
 		c.sync(b)
 		var took [2][]time.Duration // the label comes, and goes
 		for i := 0; b.Loop(); i++ {
-			began := time.Now()
-			c.pod(0, "one", []string{"role=caller", "role=none"}[i%2])
-			c.sync(b)
-			took[i%2] = append(took[i%2], time.Since(began))
+			took[i%2] = append(took[i%2], c.label(b, i))
 		}
 		for i, unit := range []string{"ms-added", "ms-removed"} {
 			if n := len(took[i]); n > 0 {
 				slices.Sort(took[i])
 				b.ReportMetric(float64(took[i][n/2].Microseconds())/1000, unit)
 			}
+		}
+	})
+}
+
+// label adds a label that policies name to a pod, or for an odd i removes it, and returns how long the kernel took.
+func (c *cluster) label(t testing.TB, i int) time.Duration {
+	began := time.Now()
+	c.pod(0, "one", []string{"role=caller", "role=none"}[i%2])
+	c.sync(t)
+	return time.Since(began)
+}
+
+// TestRemovalsDoNotWait compares transactions that remove elements of a set with those that add them: the kernel frees
+// what is removed after an RCU grace period of more than 10 ms, but nobody waits for it.
+func TestRemovalsDoNotWait(t *testing.T) {
+	t.Parallel()
+	newCluster(t, networktest.Config{Pods: 1}, func(c *cluster) {
+		c.space("one")
+		c.SetPolicy(key("one", "p"), policyOf(t, "one", "p", "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {role: caller}}}]}]}"))
+		c.label(t, 1)
+		var took [2][]time.Duration
+		for i := range 60 {
+			took[i%2] = append(took[i%2], c.label(t, i))
+		}
+		median := func(of []time.Duration) time.Duration { slices.Sort(of); return of[len(of)/2] }
+		if added, removed := median(took[0]), median(took[1]); removed > 10*added {
+			t.Errorf("an element is removed in %s, and added in %s", removed, added)
 		}
 	})
 }

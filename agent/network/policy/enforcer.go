@@ -78,6 +78,13 @@ func (e *Enforcer) Sync() error {
 	return errors.Join(errs...)
 }
 
+// Close closes the connections to the kernel, which keeps the tables.
+func (e *Enforcer) Close() {
+	for _, t := range e.tables {
+		t.Close()
+	}
+}
+
 // Verify checks that the kernel still has the tables. The next Sync writes those that somebody removed.
 func (e *Enforcer) Verify() error {
 	var errs []error

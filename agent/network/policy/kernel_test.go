@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/nftables"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -33,6 +34,7 @@ func newCluster(t testing.TB, cfg networktest.Config, f func(c *cluster)) {
 	t.Helper()
 	networktest.Run(t, cfg, func(m *networktest.Machine) {
 		c := &cluster{m, New(Config{Table: tableName, Families: families})}
+		defer c.Close()
 		for _, p := range m.Pods {
 			m.Serve(p, 80, 81)
 		}
@@ -227,6 +229,7 @@ func TestServicesAreJudgedByTheirEndpoints(t *testing.T) {
 
 func testServices(t *testing.T, c *cluster) {
 	proxy := newProxy()
+	defer proxy.Close()
 	setService(t, proxy, 0, 80, c.Pods[0])
 	c.space("one")
 	for i := range c.Pods {
@@ -338,6 +341,7 @@ func TestARestartChangesNothing(t *testing.T) {
 			t.Errorf("the rules lack something:\n%s", before)
 		}
 		second := New(Config{Table: tableName, Families: families})
+		defer second.Close()
 		know2 := second
 		again := &cluster{c.Machine, know2}
 		again.space("one")
@@ -360,11 +364,10 @@ func TestARestartChangesNothing(t *testing.T) {
 			t.Errorf("the foreign table: %v\n%s", err, out)
 		}
 		for _, l := range c.tables {
-			conn, err := nft.Dial()
-			if err == nil {
+			err := l.Do(func(conn *nftables.Conn) error {
 				nft.Remove(conn, l.layout.table)
-				err = conn.Flush()
-			}
+				return conn.Flush()
+			})
 			if err != nil {
 				t.Error(err)
 			}

@@ -336,6 +336,7 @@ func TestRandomTopologies(t *testing.T) {
 			t.Parallel()
 			newCluster(t, networktest.Config{Pods: 6, BrNetfilter: br}, func(c *cluster) {
 				proxy := newProxy()
+				defer proxy.Close()
 				var old *topology
 				connections, allowed := 0, 0
 				for seed := range uint64(n+1) / 2 {
@@ -360,7 +361,9 @@ func TestRandomTopologies(t *testing.T) {
 					before := ruleset(t)
 					fresh := New(Config{Table: tableName, Families: families})
 					w.apply(fresh, nil)
-					if err := fresh.Sync(); err != nil || ruleset(t) != before {
+					err := fresh.Sync()
+					fresh.Close()
+					if err != nil || ruleset(t) != before {
 						t.Errorf("topology %d: an Enforcer that begins with it changes the tables: %v\nbefore:\n%s\nafter:\n%s", seed, err, before, ruleset(t))
 						return
 					}

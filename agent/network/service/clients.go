@@ -18,10 +18,14 @@ func (t *table) forgetClients() error {
 	if !t.clients {
 		return nil
 	}
-	conn, err := nft.Dial()
-	if err != nil {
+	if err := t.Do(t.dropClients); err != nil {
 		return err
 	}
+	t.clients = false
+	return nil
+}
+
+func (t *table) dropClients(conn *nftables.Conn) error {
 	set := t.sets[setAffinity]
 	all, err := conn.GetSetElements(set)
 	if err != nil {
@@ -38,11 +42,7 @@ func (t *table) forgetClients() error {
 			return err
 		}
 	}
-	if err := conn.Flush(); err != nil {
-		return err
-	}
-	t.clients = false
-	return nil
+	return conn.Flush()
 }
 
 // assigned reports whether a Service still has the endpoint of an element of affinity.

@@ -32,12 +32,25 @@ func (t *table) forgetFlows() error {
 			local[addr(n.IP)] = true
 		}
 	}
+	if t.flows == nil {
+		if t.flows, err = netlink.NewHandle(unix.NETLINK_NETFILTER); err != nil {
+			return err
+		}
+	}
 	stale := staleFlow(func(flow *netlink.ConntrackFlow) bool { return t.stale(flow, local) })
-	if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	if _, err := t.flows.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		t.closeFlows()
 		return err
 	}
 	clear(t.udp)
 	return nil
+}
+
+func (t *table) closeFlows() {
+	if t.flows != nil {
+		t.flows.Close()
+		t.flows = nil
+	}
 }
 
 type staleFlow func(*netlink.ConntrackFlow) bool

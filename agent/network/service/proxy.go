@@ -83,6 +83,14 @@ func (p *Proxy) Sync() error {
 	return errors.Join(err, p.bind())
 }
 
+// Close closes the connections to the kernel, which keeps the tables.
+func (p *Proxy) Close() {
+	for _, t := range p.tables {
+		t.Close()
+		t.closeFlows()
+	}
+}
+
 // bind gives the machine the addresses that only load balancers have.
 func (p *Proxy) bind() error {
 	var want []netip.Addr

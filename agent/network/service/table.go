@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,6 +24,7 @@ type table struct {
 	moved  bool
 	// clients is set if a client's last endpoint may be gone.
 	clients bool
+	flows   *netlink.Handle // stays open, as nft.Conn; nil: not yet, or after a failure
 }
 
 func newTable(l *layout) *table {

@@ -63,9 +63,11 @@ func machine(t testing.TB, f func(w *world)) {
 const tableName = "monopod-test-services"
 
 func (w *world) newProxy() *Proxy {
-	return New(Config{
+	p := New(Config{
 		Table: tableName, Node: Node{Name: "here"}, Bridge: "br", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop(),
 	})
+	w.ends = append(w.ends, p.Close)
+	return p
 }
 
 func (w *world) setUp() error {
