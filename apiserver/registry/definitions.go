@@ -31,7 +31,7 @@ func (d Definitions) Load(ctx context.Context) (int64, error) {
 	}
 	for _, name := range r.defined() {
 		if !listed[name] {
-			r.install(name, nil)
+			d.forget(name)
 		}
 	}
 	return rev, nil
@@ -49,9 +49,15 @@ func (d Definitions) Run(ctx context.Context) error {
 			}
 			d.define(ev.New)
 		} else {
-			d.registry.install(ev.Key.Name, nil)
+			d.forget(ev.Key.Name)
 		}
 	})
+}
+
+// forget ends what a definition made.
+func (d Definitions) forget(name string) {
+	d.registry.install(name, nil)
+	d.registry.kinds.Forget(name)
 }
 
 // define serves what the definition makes.

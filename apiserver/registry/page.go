@@ -89,7 +89,7 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 		return Listed{}, apiError(err, res, "")
 	}
 	list := r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit)
-	list.Entries, err = allShown(res, list.Entries)
+	list.Entries, err = allShown(ctx, res, list.Entries)
 	return list, err
 }
 

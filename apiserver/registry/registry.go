@@ -123,7 +123,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 		r.guard = guard.Logging(r.log)
 	}
 	r.fields = managed.New(r.clock)
-	r.kinds = custom.NewKinds(r.clock)
+	r.kinds = custom.NewKinds(r.clock, call.Network{API: r, Dial: cfg.Dial})
 	r.configure(s, &cfg)
 	r.admission = plugins.New(r, cfg.Roles, r.dynamic).Without(cfg.DisabledPlugins)
 	r.services = newServices(r, cfg.Services)
@@ -151,7 +151,7 @@ func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, err
 	if err != nil {
 		return nil, apiError(err, res, ref.Name)
 	}
-	return Shown(res, e)
+	return Shown(ctx, res, e)
 }
 
 // Get implements client.Client. For a scale subresource it returns the Scale.
@@ -179,29 +179,47 @@ func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 
 // Entries is List with the encoded objects.
 func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error) {
-	res, err := r.stored(sel.Resource)
+	res, entries, rev, err := r.entries(ctx, sel)
 	if err != nil {
 		return nil, 0, err
+	}
+	entries, err = allShown(ctx, res, entries)
+	return entries, rev, err
+}
+
+// entries returns the selected objects as they are stored.
+func (r *Registry) entries(ctx context.Context, sel client.Selector) (*Resource, []*store.Entry, int64, error) {
+	res, err := r.stored(sel.Resource)
+	if err != nil {
+		return nil, nil, 0, err
 	}
 	s, err := selectorOf(res, r.base(res), sel)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	entries, rev, err := r.store.List(ctx, s)
 	if err != nil {
-		return nil, 0, apiError(err, res, "")
+		return nil, nil, 0, apiError(err, res, "")
 	}
-	entries, err = allShown(res, entries)
-	return entries, rev, err
+	return res, entries, rev, nil
 }
 
 // List implements client.Client.
 func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, string, error) {
-	entries, rev, err := r.Entries(ctx, sel)
+	res, entries, rev, err := r.entries(ctx, sel)
 	if err != nil {
 		return nil, "", err
 	}
 	objs := make([]Object, len(entries))
+	if forSelf(ctx, res) {
+		for i, e := range entries {
+			objs[i] = named(res, res.View.Show(e.Object), e.Object)
+		}
+		return objs, formatRevision(rev), nil
+	}
+	if entries, err = allShown(ctx, res, entries); err != nil {
+		return nil, "", err
+	}
 	for i, e := range entries {
 		objs[i] = e.Object
 	}
@@ -260,7 +278,7 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 				return true
 			}
 			select {
-			case out <- watchEvent(res, s, ev):
+			case out <- watchEvent(ctx, res, s, ev):
 				return true
 			case <-ctx.Done():
 				return false
@@ -284,7 +302,7 @@ func endWatch(ctx context.Context, g *guard.Guard, sel client.Selector, out chan
 	}
 }
 
-func watchEvent(res *Resource, s store.Selector, ev *store.Event) watch.Event {
+func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.Event) watch.Event {
 	if ev.Lagged() {
 		status := ErrExpired("too old resource version: the watch fell behind").Status()
 		return watch.Event{Type: watch.Error, Object: &status}
@@ -295,7 +313,24 @@ func watchEvent(res *Resource, s store.Selector, ev *store.Event) watch.Event {
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
 	typ, e := Seen(s, ev)
-	return watch.Event{Type: typ, Object: shown(res, e.Object)}
+	if forSelf(ctx, res) {
+		return watch.Event{Type: typ, Object: named(res, res.View.Show(e.Object), e.Object)}
+	}
+	obj, err := shown(ctx, res, e.Object)
+	if err != nil {
+		return watch.Event{Type: watch.Error, Object: statusOf(err)}
+	}
+	return watch.Event{Type: typ, Object: obj}
+}
+
+// statusOf returns the error as a Status.
+func statusOf(err error) *metav1.Status {
+	var api apierrors.APIStatus
+	if !errors.As(err, &api) {
+		api = apierrors.NewInternalError(err)
+	}
+	status := api.Status()
+	return &status
 }
 
 // Newest implements client.Ordered if the store is in memory.

@@ -56,14 +56,18 @@ func ServedBy(r *Registry) client.Kinds {
 // objects of all kinds.
 func Served(resources []Resource) []client.Kind {
 	var out []client.Kind
-	seen := map[schema.GroupResource]bool{} // of custom kinds, of which each version is a resource
+	seen := map[schema.GroupResource]int{} // of custom kinds, of which each version is a resource
 	for i := range resources {
 		r := &resources[i]
-		custom := r.Schema != nil && !seen[r.GVR.GroupResource()]
-		if custom {
-			seen[r.GVR.GroupResource()] = true
-		}
-		if r.Stored() || custom {
+		at, again := seen[r.GVR.GroupResource()]
+		switch {
+		case again && r.View.Of == r.GVR: // the stored version needs no conversion
+			out[at].Resource = r.GVR
+		case again:
+		case r.Stored() || r.Schema != nil:
+			if r.Schema != nil {
+				seen[r.GVR.GroupResource()] = len(out)
+			}
 			out = append(out, client.Kind{Resource: r.GVR, Kind: r.Kind, Namespaced: r.Namespaced, Scale: r.Serves("scale")})
 		}
 	}

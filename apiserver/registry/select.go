@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -31,7 +32,11 @@ func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store
 		if byLabel && !l.Matches(labels.Set(obj.GetLabels())) {
 			return false
 		}
-		return len(f) == 0 || matchFields(f, res.FieldsOf(shown(res, obj)))
+		if len(f) == 0 {
+			return true
+		}
+		as, err := shown(context.Background(), res, obj)
+		return err != nil || matchFields(f, res.FieldsOf(as)) // the error ends the request when it shows the object
 	}
 }
 

@@ -6,48 +6,80 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/store"
 )
 
 // shown returns a stored object as clients of res see it.
-func shown(res *Resource, stored Object) Object {
+func shown(ctx context.Context, res *Resource, stored Object) (Object, error) {
 	if res.View == nil || stored == nil {
-		return stored
+		return stored, nil
 	}
-	obj := res.View.Show(stored)
-	if obj == stored {
-		return stored
+	obj, err := res.View.Shown(ctx, stored)
+	if err != nil {
+		return nil, err
 	}
-	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
+	return named(res, obj, stored), nil
+}
+
+// named returns an object that was converted from stored, with the kind of res.
+func named(res *Resource, obj, stored Object) Object {
+	if as := obj.GetObjectKind(); obj != stored && as.GroupVersionKind() != res.GVK() { // others may share a converted object
+		as.SetGroupVersionKind(res.GVK())
+	}
 	return obj
 }
 
+// forSelf reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only their metadata,
+// and must work when the webhook does not.
+func forSelf(ctx context.Context, res *Resource) bool {
+	_, known := auth.Known(ctx)
+	return !known && res.View != nil && res.View.Converter != nil
+}
+
 // Shown returns a stored entry as clients of res see it.
-func Shown(res *Resource, e *store.Entry) (*store.Entry, error) {
-	if res.View == nil {
-		return e, nil
+func Shown(ctx context.Context, res *Resource, e *store.Entry) (*store.Entry, error) {
+	out, err := allShown(ctx, res, []*store.Entry{e})
+	if err != nil {
+		return nil, err
 	}
-	obj := shown(res, e.Object)
-	if obj == e.Object {
-		return e, nil
-	}
-	data, err := json.Marshal(obj)
-	return &store.Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: data}, err
+	return out[0], nil
 }
 
 // allShown is Shown for several entries.
-func allShown(res *Resource, entries []*store.Entry) ([]*store.Entry, error) {
+func allShown(ctx context.Context, res *Resource, entries []*store.Entry) ([]*store.Entry, error) {
 	if res.View == nil {
 		return entries, nil
 	}
-	out := make([]*store.Entry, len(entries))
-	for i, e := range entries {
+	var converted []Object
+	if c := res.View.Converter; c != nil {
+		stored := make([]Object, len(entries))
+		for i, e := range entries {
+			stored[i] = e.Object
+		}
 		var err error
-		if out[i], err = Shown(res, e); err != nil {
+		if converted, err = c.Show(ctx, stored); err != nil {
 			return nil, err
 		}
+	}
+	out := make([]*store.Entry, len(entries))
+	for i, e := range entries {
+		var obj Object
+		if converted != nil {
+			obj = converted[i]
+		} else {
+			obj = res.View.Show(e.Object)
+		}
+		if out[i] = e; obj == e.Object {
+			continue
+		}
+		data, err := json.Marshal(named(res, obj, e.Object))
+		if err != nil {
+			return nil, err
+		}
+		out[i] = &store.Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: data}
 	}
 	return out, nil
 }
@@ -74,11 +106,15 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 			return nil, errInvalid(res, nameOr(obj), errs)
 		}
 	}
-	stored, err := v.Registry.create(ctx, v.base(res), res.View.Store(obj))
+	converted, err := res.View.Stored(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
-	return shown(res, stored), nil
+	stored, err := v.Registry.create(ctx, v.base(res), converted)
+	if err != nil {
+		return nil, err
+	}
+	return shown(ctx, res, stored)
 }
 
 // through returns the context of a write through the view. late: the view validates after the mutating webhooks.
@@ -100,7 +136,10 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 		if scales { // a Scale is the same in every view
 			return change(cur)
 		}
-		old := shown(res, cur)
+		old, err := shown(ctx, res, cur)
+		if err != nil {
+			return nil, err
+		}
 		next, err := change(old)
 		if err != nil || next == nil {
 			return next, err
@@ -116,21 +155,30 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 				return nil, errInvalid(res, ref.Name, errs)
 			}
 		}
-		return res.View.Store(next), nil
+		return res.View.Stored(ctx, next)
 	})
 	if err != nil || scales {
 		return stored, err
 	}
-	return shown(res, stored), nil
+	return shown(ctx, res, stored)
 }
 
 // remove deletes the stored object of a view.
 func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res := v.res
+	self := forSelf(ctx, res)
+	if res.View.Converter != nil && !self { // an object that cannot be returned is not deleted
+		if _, err := v.Entry(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
 	ctx, _ = v.through(ctx, res)
 	last, err := v.Registry.remove(ctx, v.base(res), ref, opts)
 	if err != nil {
 		return nil, err
 	}
-	return shown(res, last), nil
+	if self {
+		return named(res, res.View.Show(last), last), nil
+	}
+	return shown(ctx, res, last)
 }

@@ -121,14 +121,16 @@ func (c *Controller) establish(ctx context.Context, def *definition, all []*defi
 	return 0, c.freed(ctx, def.Name)
 }
 
-// resource returns a resource by which the objects of a definition are served; false: there is none.
+// resource returns a resource by which the objects of a definition are served, that of the stored version if it is; false: there
+// is none.
 func resource(def *definition) (schema.GroupVersionResource, bool) {
+	var version string
 	for _, v := range def.Spec.Versions {
-		if v.Served || v.Storage && def.DeletionTimestamp != nil {
-			return schema.GroupVersionResource{Group: def.Spec.Group, Version: v.Name, Resource: def.Status.AcceptedNames.Plural}, true
+		if v.Storage && (v.Served || def.DeletionTimestamp != nil) || v.Served && version == "" {
+			version = v.Name
 		}
 	}
-	return schema.GroupVersionResource{}, false
+	return schema.GroupVersionResource{Group: def.Spec.Group, Version: version, Resource: def.Status.AcceptedNames.Plural}, version != ""
 }
 
 // served reports whether this server serves the kind.

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -65,14 +66,14 @@ func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 }
 
 // shared returns the frame of an event, encoded once for all watches with the same format.
-func (e *encoder) shared(typ watch.EventType, entry *store.Entry) ([]byte, error) {
+func (e *encoder) shared(ctx context.Context, typ watch.EventType, entry *store.Entry) ([]byte, error) {
 	key := frameKey{entry: entry, typ: typ, res: e.res, media: e.media, as: e.as, bare: e.bare}
 	if e.as != "Table" {
 		if frame := e.s.frames.find(key); frame != nil {
 			return frame, nil
 		}
 	}
-	entry, err := registry.Shown(e.res, entry)
+	entry, err := registry.Shown(ctx, e.res, entry)
 	if err != nil {
 		return nil, err
 	}

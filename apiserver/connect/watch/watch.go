@@ -163,7 +163,7 @@ func (st *watchStream) follow(ctx context.Context, changes *store.Changes, sel s
 		tick = t.C()
 	}
 	for st.err == nil {
-		wake, open := st.read(changes, sel)
+		wake, open := st.read(ctx, changes, sel)
 		if wake == nil && open && ctx.Err() == nil {
 			continue
 		}
@@ -184,11 +184,11 @@ func (st *watchStream) follow(ctx context.Context, changes *store.Changes, sel s
 }
 
 // read takes the changes that are there. Its buffer is on the stack, so that a quiet watch keeps none.
-func (st *watchStream) read(changes *store.Changes, sel store.Selector) (wake <-chan struct{}, open bool) {
+func (st *watchStream) read(ctx context.Context, changes *store.Changes, sel store.Selector) (wake <-chan struct{}, open bool) {
 	var buf [32]*store.Event
 	events, wake, open := changes.Read(buf[:0])
 	for _, ev := range events {
-		st.event(ev, sel)
+		st.event(ctx, ev, sel)
 	}
 	return wake, open
 }
@@ -201,14 +201,17 @@ func (st *watchStream) last(ctx context.Context, bookmarks bool) {
 	}
 }
 
-func (st *watchStream) event(ev *store.Event, sel store.Selector) {
+func (st *watchStream) event(ctx context.Context, ev *store.Event, sel store.Selector) {
 	switch {
 	case ev.Lagged():
 		st.refuse(codec.StatusOf(registry.ErrExpired("too old resource version: the watch fell behind")))
 		return
 	case !ev.Progress():
 		typ, e := registry.Seen(sel, ev)
-		frame, err := st.enc.shared(typ, e)
+		frame, err := st.enc.shared(ctx, typ, e)
+		if err != nil && st.err == nil { // an object that cannot be converted ends the watch, as upstream
+			st.refuse(codec.StatusOf(err))
+		}
 		st.write(frame, err)
 	}
 	st.rev = ev.Rev

@@ -35,7 +35,6 @@ func Resources() []kind.Resource {
 		Validate:   validateDefinition,
 		// The first deletion adds a finalizer: the definition stays until its objects are gone.
 		Held:         func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
-		Warnings:     definitionWarnings,
 		Subresources: kind.Parts("status"),
 		Columns:      []table.Column{table.Name(), table.CreatedAt()},
 	}}
@@ -63,14 +62,6 @@ func prepareDefinition(next, cur kind.Object, subresource string) {
 		}
 		keepStored(is)
 	}
-}
-
-// definitionWarnings returns a warning about what a new definition asks for and this version does not do.
-func definitionWarnings(next, _ kind.Object) []string {
-	if c := next.(*Definition).Spec.Conversion; c == nil || c.Strategy != apiextensionsv1.WebhookConverter {
-		return nil
-	}
-	return []string{"spec.conversion.strategy: the webhook is not called: versions differ only in apiVersion, defaults and unknown fields"}
 }
 
 // keepStored adds the storage version to those in which objects may be stored.

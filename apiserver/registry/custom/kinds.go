@@ -10,6 +10,7 @@ package custom
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -23,6 +24,7 @@ import (
 	"monopod/apiserver/discovery/openapi/definitions"
 	"monopod/apiserver/discovery/openapi/kept"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/webhook/call"
 )
 
 // Kinds makes the resources of definitions.
@@ -30,11 +32,16 @@ type Kinds struct {
 	clock clock.WithDelayedExecution
 	// shared is the schemas to which those of custom kinds refer: of metadata and of lists.
 	shared *kept.Value[*definitions.Set]
+	// network is how conversion webhooks are reached.
+	network call.Network
+
+	mu       sync.Mutex // guards webhooks
+	webhooks map[string]*webhook
 }
 
 // NewKinds returns a Kinds.
-func NewKinds(clock clock.WithDelayedExecution) *Kinds {
-	return &Kinds{clock: clock, shared: kept.New(clock, idle, definitions.Read)}
+func NewKinds(clock clock.WithDelayedExecution, network call.Network) *Kinds {
+	return &Kinds{clock: clock, shared: kept.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*webhook{}}
 }
 
 // Of returns the resources that a definition makes: one for each served version, all of them views of the
@@ -56,8 +63,10 @@ func (k *Kinds) Of(def *apiextensionsv1.CustomResourceDefinition) []*kind.Resour
 		return nil // validation refuses it
 	}
 	base := storage.base()
+	webhook := k.webhook(def)
 	var out []*kind.Resource
 	for _, v := range all {
+		v.webhook, v.siblings = webhook, all
 		if v.spec.Served || v.spec.Storage && def.DeletionTimestamp != nil { // its objects are deleted through it
 			out = append(out, v.served(base, storage))
 		}
@@ -97,7 +106,7 @@ func (v *Version) resource() *kind.Resource {
 
 func (v *Version) new() kind.Object {
 	o := &Object{version: v}
-	o.Kind, o.APIVersion = v.def.Status.AcceptedNames.Kind, v.def.Spec.Group+"/"+v.name
+	o.Kind, o.APIVersion = v.def.Status.AcceptedNames.Kind, v.apiVersion()
 	return o
 }
 
@@ -122,6 +131,11 @@ func (v *Version) served(base *kind.Resource, storage *Version) *kind.Resource {
 		Of: base.GVR, Base: base,
 		Show:  func(stored kind.Object) kind.Object { return v.show(stored.(*Object)) },
 		Store: func(shown kind.Object) kind.Object { return storage.show(shown.(*Object)) },
+	}
+	if v.webhook != nil {
+		res.View.Show = func(stored kind.Object) kind.Object { return v.renamed(stored.(*Object)) }
+		res.View.Store = func(shown kind.Object) kind.Object { return storage.renamed(shown.(*Object)) }
+		res.View.Converter = conversion{v, storage}
 	}
 	res.Validate = func(next, cur kind.Object, subresource string) field.ErrorList {
 		o := next.(*Object)
@@ -175,7 +189,7 @@ func (v *Version) prepare(next, cur kind.Object, subresource string) {
 // show returns an object in this version: with another apiVersion, its defaults, and without fields that it does
 // not have. It returns the object itself if nothing changes.
 func (v *Version) show(o *Object) *Object {
-	apiVersion := v.def.Spec.Group + "/" + v.name
+	apiVersion := v.apiVersion()
 	if o.APIVersion == apiVersion && (o.version == v || o.unchanged.Load() == v) {
 		return o
 	}

@@ -33,6 +33,36 @@ type Object struct {
 	valid bool
 	// unchanged is a version to which the object converts without a change other than its apiVersion.
 	unchanged atomic.Pointer[Version]
+	// converted is the stored object in other versions, as the webhook converted it.
+	converted atomic.Pointer[converted]
+}
+
+// converted is an object in a version, and in others.
+type converted struct {
+	version *Version
+	object  *Object
+	next    *converted
+}
+
+// as returns the object as it was converted to a version; nil: it was not.
+func (o *Object) as(v *Version) *Object {
+	for c := o.converted.Load(); c != nil; c = c.next {
+		if c.version == v {
+			return c.object
+		}
+	}
+	return nil
+}
+
+// remember keeps the object in a version, and drops those of earlier states of the definition.
+func (o *Object) remember(v *Version, object *Object) {
+	out := &converted{version: v, object: object}
+	for c := o.converted.Load(); c != nil; c = c.next {
+		if c.version.def == v.def && c.version != v {
+			out.next = &converted{c.version, c.object, out.next}
+		}
+	}
+	o.converted.Store(out)
 }
 
 // member is a field of an object besides apiVersion, kind and metadata.

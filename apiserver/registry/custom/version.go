@@ -35,6 +35,9 @@ type Version struct {
 	spec    *apiextensionsv1.CustomResourceDefinitionVersion
 	schemas *kept.Value[*compiled]
 	types   *kept.Value[managedfields.TypeConverter]
+	// webhook converts objects of other versions; nil: versions differ only in what their schemas say.
+	webhook  *webhook
+	siblings []*Version // all versions of the definition
 }
 
 // compiled is a schema in the forms in which it is used.
@@ -87,6 +90,9 @@ func (v *Version) compile() (*compiled, error) {
 	return c, nil
 }
 
+// apiVersion returns the apiVersion of the version's objects.
+func (v *Version) apiVersion() string { return v.def.Spec.Group + "/" + v.name }
+
 func (v *Version) hasStatus() bool {
 	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil
 }
@@ -101,6 +107,14 @@ func (v *Version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
 // normalize sets the defaults in a decoded object and removes what its schema does not have; it returns the
 // paths of these fields, and the metadata (nil: the object has none), which it does not keep in the object.
 func (c *compiled) normalize(all map[string]any) (*metav1.ObjectMeta, []string, error) {
+	if c.structural != nil {
+		defaulting.Default(all, c.structural)
+	}
+	return c.prune(all)
+}
+
+// prune is normalize without defaults.
+func (c *compiled) prune(all map[string]any) (*metav1.ObjectMeta, []string, error) {
 	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(all, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
 	if err != nil {
 		return nil, nil, err
@@ -111,7 +125,6 @@ func (c *compiled) normalize(all map[string]any) (*metav1.ObjectMeta, []string, 
 	if c.structural == nil {
 		return meta, unknown, nil
 	}
-	defaulting.Default(all, c.structural)
 	if !c.preserve {
 		unknown = append(unknown, pruning.PruneWithOptions(all, c.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})...)
 		defaulting.PruneNonNullableNullsWithoutDefaults(all, c.structural)

@@ -4,6 +4,7 @@ package kind
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -134,6 +135,47 @@ type View struct {
 	Base  *Resource                  // the stored resource, if it is not served; nil: the one that serves Of
 	Show  func(stored Object) Object // stored object to the view
 	Store func(shown Object) Object  // view to the stored object
+	// Converter converts in place of Show and Store, which then convert the metadata only; nil: they convert.
+	Converter Converter
+}
+
+// Converter converts objects by something that takes its time and may fail: a webhook. The result may be kept with a stored
+// object, which is immutable.
+type Converter interface {
+	// Show converts stored objects to the view, several at once.
+	Show(ctx context.Context, stored []Object) ([]Object, error)
+	// Convert converts an object that may still change to the view.
+	Convert(ctx context.Context, obj Object) (Object, error)
+	// Store converts an object of the view to the stored version.
+	Store(ctx context.Context, shown Object) (Object, error)
+}
+
+// Shown returns a stored object as the view has it.
+func (v *View) Shown(ctx context.Context, stored Object) (Object, error) {
+	if v.Converter == nil {
+		return v.Show(stored), nil
+	}
+	out, err := v.Converter.Show(ctx, []Object{stored})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// Converted returns an object that may still change, in any version, as the view has it.
+func (v *View) Converted(ctx context.Context, obj Object) (Object, error) {
+	if v.Converter == nil {
+		return v.Show(obj), nil
+	}
+	return v.Converter.Convert(ctx, obj)
+}
+
+// Stored returns an object of the view as it is stored.
+func (v *View) Stored(ctx context.Context, shown Object) (Object, error) {
+	if v.Converter == nil {
+		return v.Store(shown), nil
+	}
+	return v.Converter.Store(ctx, shown)
 }
 
 // PrepareUpdate runs Prepare of the subresource, or else of the resource.

@@ -1,6 +1,7 @@
 package managed
 
 import (
+	"context"
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -151,30 +152,50 @@ func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Objec
 // convert converts through the stored version.
 func (f forms) convert(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
 	if f.target.untyped() {
-		return f.reshaped(obj, to)
+		return f.reshaped(obj, from, to)
 	}
 	if from == nil {
 		return nil, runtime.NewNotRegisteredErrForKind("managed", obj.GetObjectKind().GroupVersionKind())
 	}
+	var err error
 	if from.View != nil {
-		obj = from.View.Store(obj)
+		obj, err = from.View.Stored(context.Background(), obj)
 	}
-	if to.View != nil {
-		obj = to.View.Show(obj)
+	if to.View != nil && err == nil {
+		obj, err = to.View.Converted(context.Background(), obj)
+	}
+	if err != nil {
+		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(to.GVK())
 	return obj, nil
 }
 
 // reshaped converts an object without a Go type.
-func (f forms) reshaped(obj kind.Object, to *kind.Resource) (runtime.Object, error) {
-	out := to.New().(kind.Untyped)
+func (f forms) reshaped(obj kind.Object, from, to *kind.Resource) (runtime.Object, error) {
 	u := obj.DeepCopyObject().(*unstructured.Unstructured)
-	u.SetGroupVersionKind(to.GVK())
-	if err := out.FromUnstructured(u); err != nil {
+	convert := from != nil && to.View != nil && to.View.Converter != nil
+	as := to
+	if convert {
+		as = from
+	}
+	u.SetGroupVersionKind(as.GVK())
+	out := as.New().(kind.Untyped)
+	if err := out.FromUnstructured(u); err != nil || !convert {
+		return unstructuredOf(out, err)
+	}
+	converted, err := to.View.Converted(context.Background(), out)
+	if err != nil {
 		return nil, err
 	}
-	return out.Unstructured()
+	return unstructuredOf(converted.(kind.Untyped), nil)
+}
+
+func unstructuredOf(obj kind.Untyped, err error) (runtime.Object, error) {
+	if err != nil {
+		return nil, err
+	}
+	return obj.Unstructured()
 }
 
 // Convert implements runtime.ObjectConvertor; field managers do not call it.

@@ -48,8 +48,11 @@ func (q *Request) Selected(ctx context.Context, s *Selectors) (bool, error) {
 	if s.err != nil {
 		return false, apierrors.NewInternalError(s.err)
 	}
-	if f := q.In(q.Requested); !s.objects.Empty() && !selects(s.objects, f.Object) && !selects(s.objects, f.Old) {
-		return false, nil
+	if !s.objects.Empty() {
+		f := q.In(q.Requested)
+		if f.Err != nil || !selects(s.objects, f.Object) && !selects(s.objects, f.Old) {
+			return false, f.Err
+		}
 	}
 	if q.Namespace == "" || s.namespaces.Empty() {
 		return true, nil
@@ -123,6 +126,9 @@ type Input struct {
 // variable namespaceObject, nil for null.
 func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) (*Input, error) {
 	f := q.In(res)
+	if f.Err != nil {
+		return nil, f.Err
+	}
 	object, err := celForm(f.Object)
 	if err != nil {
 		return nil, err

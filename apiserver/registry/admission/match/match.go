@@ -4,6 +4,7 @@ package match
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -48,6 +49,7 @@ type Request struct {
 type Form struct {
 	Kind        schema.GroupVersionKind
 	Object, Old runtime.Object // nil: none
+	Err         error          // the object cannot be converted to the version
 }
 
 // New returns the request r.
@@ -99,7 +101,10 @@ func (q *Request) In(res *kind.Resource) *Form {
 	case !q.Whole():
 		f.Kind = sub.KindOf(q.R.Resource)
 	}
-	f.Object, f.Old = q.shown(res, q.R.Object, f.Kind), q.shown(res, q.R.Old, f.Kind)
+	var errs [2]error
+	f.Object, errs[0] = q.shown(res, q.R.Object, f.Kind)
+	f.Old, errs[1] = q.shown(res, q.R.Old, f.Kind)
+	f.Err = errors.Join(errs[:]...)
 	if q.R.Operation == admission.Create && !q.Whole() {
 		f.Old = nil // the object above
 	}
@@ -107,14 +112,17 @@ func (q *Request) In(res *kind.Resource) *Form {
 }
 
 // shown returns an object in a version; nil for none.
-func (q *Request) shown(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) runtime.Object {
+func (q *Request) shown(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) (runtime.Object, error) {
 	if obj == nil || reflect.ValueOf(obj).IsNil() {
-		return nil
+		return nil, nil
 	}
 	if res.View != nil && q.Whole() {
-		obj = res.View.Show(obj)
+		var err error
+		if obj, err = res.View.Converted(context.Background(), obj); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
 	}
-	return Typed(obj, as)
+	return Typed(obj, as), nil
 }
 
 // Typed returns obj with its kind; nil for none.

@@ -36,10 +36,17 @@ func LateErrors(ctx context.Context, res *kind.Resource, next, cur kind.Object, 
 	if !t.late || t.base != res || t.view.Validate == nil {
 		return nil
 	}
+	var err error
 	if cur != nil {
-		cur = t.view.View.Show(cur)
+		cur, err = t.view.View.Shown(ctx, cur)
 	}
-	return t.view.Validate(t.view.View.Show(next), cur, sub)
+	if err == nil {
+		next, err = t.view.View.Converted(ctx, next)
+	}
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	return t.view.Validate(next, cur, sub)
 }
 
 // partKey is the context key of the subresource that a write is a part of.

@@ -147,28 +147,11 @@ func (h *Hooks) compile(c kind.Object) []*hook {
 			hook.rules = append(hook.rules, admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
 		}
 		hook.selectors = match.NewSelectors(hook.NamespaceSelector, hook.ObjectSelector)
-		hook.client = call.New(target(&hook.ClientConfig), call.Network{API: h.cfg.API, Dial: h.cfg.Dial})
+		hook.client = call.New(call.TargetOf(hook.ClientConfig.URL, hook.ClientConfig.Service, hook.ClientConfig.CABundle), call.Network{API: h.cfg.API, Dial: h.cfg.Dial})
 		hook.conditions = sync.OnceValue(func() plugincel.ConditionEvaluator { return webhook.Compile(hook.MatchConditions) })
 		out[i] = hook
 	}
 	return out
-}
-
-func target(c *admissionv1.WebhookClientConfig) call.Target {
-	to := call.Target{CABundle: c.CABundle}
-	if c.URL != nil {
-		to.URL = *c.URL
-	}
-	if s := c.Service; s != nil {
-		to.Namespace, to.Service = s.Namespace, s.Name
-		if s.Path != nil {
-			to.Path = *s.Path
-		}
-		if s.Port != nil {
-			to.Port = *s.Port
-		}
-	}
-	return to
 }
 
 // ignores reports whether the webhook is skipped when it cannot be called.

@@ -185,7 +185,9 @@ func (v *visit) replace(res *kind.Resource, data []byte) (bool, error) {
 			return false, err
 		}
 		if res.View != nil {
-			next = res.View.Store(next)
+			if next, err = res.View.Stored(context.Background(), next); err != nil {
+				return false, apierrors.NewInternalError(err)
+			}
 		}
 	}
 	if err := assign(is, next); err != nil {

@@ -19,6 +19,9 @@ import (
 // review returns the question for a webhook, in a version of the object.
 func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1.AdmissionReview, error) {
 	f := v.In(res)
+	if f.Err != nil {
+		return nil, f.Err
+	}
 	object, err := v.raw(f.Object)
 	if err != nil {
 		return nil, err

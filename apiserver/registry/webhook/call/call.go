@@ -19,11 +19,11 @@ import (
 	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/endpoint"
@@ -54,6 +54,24 @@ type Target struct {
 	Namespace, Service, Path string
 	Port                     int32 // of the Service; 0: 443
 	CABundle                 []byte
+}
+
+// TargetOf returns the target of a webhook's configuration.
+func TargetOf(url *string, service *admissionv1.ServiceReference, ca []byte) Target {
+	to := Target{CABundle: ca}
+	if url != nil {
+		to.URL = *url
+	}
+	if service != nil {
+		to.Namespace, to.Service = service.Namespace, service.Name
+		if service.Path != nil {
+			to.Path = *service.Path
+		}
+		if service.Port != nil {
+			to.Port = *service.Port
+		}
+	}
+	return to
 }
 
 // Client calls one Target. It keeps connections between calls; Close must follow.

@@ -1,0 +1,262 @@
+package custom
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/singleflight"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/webhook/call"
+)
+
+const (
+	// callTime bounds one call of a conversion webhook (upstream: the same).
+	callTime = 30 * time.Second
+	// A call converts at most maxObjects objects, and those that together have at most maxBytes. An object of this size alone has its
+	// own call.
+	maxObjects = 500
+	maxBytes   = 2 << 20
+	// maxCalls are the calls of a webhook at the same time.
+	maxCalls = 32
+)
+
+// webhook converts the objects of one definition.
+type webhook struct {
+	spec    *apiextensionsv1.CustomResourceConversion
+	version string // of ConversionReview, which the webhook and this server know
+	client  *call.Client
+	places  chan struct{}      // of calls that run
+	flights singleflight.Group // of single objects
+}
+
+// webhook returns the webhook of a definition, with its connections if it was known; nil: it has none.
+func (k *Kinds) webhook(def *Definition) *webhook {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.webhooks[def.Name]
+	spec := def.Spec.Conversion
+	if spec != nil && known != nil && equality.Semantic.DeepEqual(known.spec, spec) {
+		return known
+	}
+	k.drop(def.Name)
+	if spec == nil || spec.Strategy != apiextensionsv1.WebhookConverter || spec.Webhook == nil || spec.Webhook.ClientConfig == nil {
+		return nil
+	}
+	c := spec.Webhook.ClientConfig
+	w := &webhook{spec: spec, places: make(chan struct{}, maxCalls), client: call.New(call.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
+	for _, version := range spec.Webhook.ConversionReviewVersions {
+		if version == "v1" || version == "v1beta1" { // which have the same fields
+			w.version = version
+			break
+		}
+	}
+	k.webhooks[def.Name] = w
+	return w
+}
+
+// drop forgets the webhook of a definition. The caller holds mu.
+func (k *Kinds) drop(definition string) {
+	if w := k.webhooks[definition]; w != nil {
+		w.client.Close()
+		delete(k.webhooks, definition)
+	}
+}
+
+// Forget releases what belongs to a definition that is gone.
+func (k *Kinds) Forget(definition string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drop(definition)
+}
+
+// conversion implements kind.Converter for a served version by the webhook.
+type conversion struct{ v, storage *Version }
+
+var _ kind.Converter = conversion{}
+
+// Show implements kind.Converter. What the webhook returns stays with the stored objects, as in upstream's cache of each version.
+func (c conversion) Show(ctx context.Context, stored []kind.Object) ([]kind.Object, error) {
+	out := make([]kind.Object, len(stored))
+	var missing []*Object
+	var places []int
+	for i, obj := range stored {
+		o := obj.(*Object)
+		if !c.v.foreign(o) {
+			out[i] = c.v.show(o)
+		} else if as := o.as(c.v); as != nil {
+			out[i] = as
+		} else {
+			missing, places = append(missing, o), append(places, i)
+		}
+	}
+	if len(missing) == 1 {
+		obj, err := c.v.fly(ctx, missing[0])
+		if err != nil {
+			return nil, err
+		}
+		out[places[0]] = obj
+		return out, nil
+	}
+	converted, err := c.v.convert(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	for i, obj := range converted {
+		missing[i].remember(c.v, obj)
+		out[places[i]] = obj
+	}
+	return out, nil
+}
+
+// Convert implements kind.Converter.
+func (c conversion) Convert(ctx context.Context, obj kind.Object) (kind.Object, error) {
+	return c.v.fresh(ctx, obj.(*Object))
+}
+
+// Store implements kind.Converter.
+func (c conversion) Store(ctx context.Context, shown kind.Object) (kind.Object, error) {
+	return c.storage.fresh(ctx, shown.(*Object))
+}
+
+// fresh returns an object that may still change in this version.
+func (v *Version) fresh(ctx context.Context, o *Object) (kind.Object, error) {
+	if !v.foreign(o) {
+		return v.show(o), nil
+	}
+	out, err := v.convert(ctx, []*Object{o})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// fly converts a stored object once for all that ask at the same time.
+func (v *Version) fly(ctx context.Context, o *Object) (*Object, error) {
+	flight := v.webhook.flights.DoChan(fmt.Sprintf("%s %p", v.name, o), func() (any, error) {
+		if as := o.as(v); as != nil {
+			return as, nil
+		}
+		out, err := v.convert(context.WithoutCancel(ctx), []*Object{o})
+		if err != nil {
+			return nil, err
+		}
+		o.remember(v, out[0])
+		return out[0], nil
+	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case result := <-flight:
+		if result.Err != nil {
+			return nil, result.Err
+		}
+		return result.Val.(*Object), nil
+	}
+}
+
+// foreign reports whether the webhook must convert an object to this version. An object without content needs only another
+// apiVersion (upstream: isEmptyUnstructuredObject).
+func (v *Version) foreign(o *Object) bool {
+	return o.APIVersion != v.apiVersion() && (len(o.members) > 0 || o.Name != "" || o.GenerateName != "")
+}
+
+// renamed returns an object with the version's apiVersion, but with its content as it is.
+func (v *Version) renamed(o *Object) *Object {
+	if o.APIVersion == v.apiVersion() {
+		return o
+	}
+	out := o.DeepCopyObject().(*Object)
+	out.APIVersion, out.version = v.apiVersion(), nil
+	return out
+}
+
+// convert converts objects of other versions by the webhook, in as few calls as its limits allow.
+func (v *Version) convert(ctx context.Context, in []*Object) ([]*Object, error) {
+	out := make([]*Object, 0, len(in))
+	for len(in) > 0 {
+		var batch []runtime.RawExtension
+		size := 0
+		for _, o := range in {
+			data, err := json.Marshal(v.original(o))
+			if err != nil {
+				return nil, err
+			}
+			if len(batch) > 0 && size+len(data) > maxBytes || len(batch) == maxObjects {
+				break
+			}
+			batch, size = append(batch, runtime.RawExtension{Raw: data}), size+len(data)
+		}
+		answers, err := v.ask(ctx, batch)
+		if err != nil {
+			return nil, failure(in[0], "failed: %v", err)
+		}
+		if len(answers) != len(batch) {
+			return nil, failure(in[0], "returned %d objects, expected %d", len(answers), len(batch))
+		}
+		for i := range answers {
+			o, err := v.accept(in[i], &answers[i])
+			if err != nil {
+				return nil, failure(in[i], "returned invalid object at index %d: %v", i, err)
+			}
+			out = append(out, o)
+		}
+		in = in[len(batch):]
+	}
+	return out, nil
+}
+
+// failure returns the error of a conversion of o: as upstream one without a reason, whatever the webhook's own code is.
+func failure(o *Object, format string, args ...any) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+		Message: fmt.Sprintf("conversion webhook for %v "+format, append([]any{o.GroupVersionKind()}, args...)...)}}
+}
+
+// original returns an object with the defaults of the version that it has, as it is sent to the webhook.
+func (v *Version) original(o *Object) *Object {
+	if o.version != nil {
+		return o
+	}
+	for _, s := range v.siblings {
+		if s.apiVersion() == o.APIVersion {
+			return s.show(o)
+		}
+	}
+	return o
+}
+
+// ask sends objects to the webhook, and returns its answer.
+func (v *Version) ask(ctx context.Context, objects []runtime.RawExtension) ([]runtime.RawExtension, error) {
+	w := v.webhook
+	if w.version == "" {
+		return nil, fmt.Errorf("no supported conversion review versions")
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	select {
+	case w.places <- struct{}{}:
+		defer func() { <-w.places }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	asked := &apiextensionsv1.ConversionReview{
+		TypeMeta: metav1.TypeMeta{Kind: "ConversionReview", APIVersion: apiextensionsv1.GroupName + "/" + w.version},
+		Request:  &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: v.apiVersion(), Objects: objects},
+	}
+	answer := &apiextensionsv1.ConversionReview{}
+	if err := w.client.Post(ctx, asked, answer); err != nil {
+		return nil, err
+	}
+	return answered(asked, answer)
+}

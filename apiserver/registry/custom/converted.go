@@ -1,0 +1,149 @@
+package custom
+
+import (
+	"errors"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	// maxConverted is the size of the largest object that a webhook may return (that of the largest request body).
+	maxConverted = 3 << 20
+	// maxQuoted bounds what an error quotes of an answer.
+	maxQuoted = 256
+)
+
+// answered returns the objects of an answer, or why it is none, in upstream's words.
+func answered(asked, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
+	r := answer.Response
+	strict := asked.APIVersion == apiextensionsv1.SchemeGroupVersion.String() // v1beta1 had no rules
+	switch is, want := answer.GroupVersionKind(), asked.GroupVersionKind(); {
+	case strict && is != want:
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, quoted(is.String()))
+	case r == nil:
+		return nil, errors.New("no response provided")
+	case strict && r.UID != asked.Request.UID:
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", asked.Request.UID, quoted(string(r.UID)))
+	case r.Result.Status == metav1.StatusSuccess:
+		return r.ConvertedObjects, nil
+	case r.Result.Message != "":
+		return nil, errors.New(quoted(r.Result.Message))
+	}
+	return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", quoted(r.Result.Status))
+}
+
+func quoted(text string) string { return text[:min(len(text), maxQuoted)] }
+
+// accept returns the object that a webhook made of in. Its metadata is that of in, except labels and annotations.
+func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, error) {
+	if len(answer.Raw) > maxConverted {
+		return nil, fmt.Errorf("it has %d bytes, limit is %d", len(answer.Raw), maxConverted)
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(answer.Raw); err != nil {
+		return nil, errors.New(quoted(err.Error()))
+	}
+	if err := v.verify(in, u); err != nil {
+		return nil, err
+	}
+	meta, err := restored(in, u)
+	if err != nil {
+		return nil, err
+	}
+	c, err := v.compiled()
+	if err != nil {
+		return nil, err
+	}
+	delete(u.Object, "metadata")
+	if _, _, err := c.prune(u.Object); err != nil {
+		return nil, err
+	}
+	out := &Object{TypeMeta: metav1.TypeMeta{Kind: in.Kind, APIVersion: v.apiVersion()}, ObjectMeta: *meta, version: v}
+	err = out.set(u.Object)
+	out.content, out.valid = nil, in.valid
+	return out, err
+}
+
+// verify returns an error if u is not the object in, in this version.
+func (v *Version) verify(in *Object, u *unstructured.Unstructured) error {
+	switch gv := u.GroupVersionKind().GroupVersion(); {
+	case u.IsList():
+		return errors.New("it is a list")
+	case gv.String() != v.apiVersion():
+		return fmt.Errorf("invalid groupVersion (expected %v, received %v)", v.apiVersion(), quoted(gv.String()))
+	case u.GetKind() != in.Kind:
+		return fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, quoted(u.GetKind()))
+	}
+	for _, f := range []struct{ name, is, was string }{
+		{"name", u.GetName(), in.Name}, {"namespace", u.GetNamespace(), in.Namespace}, {"UID", string(u.GetUID()), string(in.UID)},
+	} {
+		if f.is != f.was {
+			return fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, quoted(f.is))
+		}
+	}
+	return nil
+}
+
+// restored returns the metadata of in with the labels and annotations of u.
+func restored(in *Object, u *unstructured.Unstructured) (*metav1.ObjectMeta, error) {
+	found, ok := u.Object["metadata"]
+	if !ok {
+		return nil, errors.New("missing metadata in converted object")
+	}
+	is, ok := found.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("invalid metadata of type %T in converted object", found)
+	}
+	meta := in.ObjectMeta.DeepCopy()
+	var err error
+	if meta.Labels, err = texts(is, "labels"); err == nil && !same(meta.Labels, in.Labels) {
+		err = metav1validation.ValidateLabels(meta.Labels, field.NewPath("metadata", "labels")).ToAggregate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if meta.Annotations, err = texts(is, "annotations"); err == nil && !same(meta.Annotations, in.Annotations) {
+		err = apivalidation.ValidateAnnotations(meta.Annotations, field.NewPath("metadata", "annotation")).ToAggregate()
+	}
+	return meta, err
+}
+
+func same(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for key, value := range a {
+		if was, ok := b[key]; !ok || was != value {
+			return false
+		}
+	}
+	return true
+}
+
+// texts returns a map of strings in the metadata of a converted object; nil: there is none.
+func texts(meta map[string]any, name string) (map[string]string, error) {
+	found := meta[name]
+	if found == nil {
+		return nil, nil
+	}
+	all, ok := found.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("invalid metadata.%s of type %T in converted object", name, found)
+	}
+	out := make(map[string]string, len(all))
+	for key, value := range all {
+		text, ok := value.(string)
+		if !ok {
+			return nil, fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", name, quoted(key), value)
+		}
+		out[key] = text
+	}
+	return out, nil
+}
