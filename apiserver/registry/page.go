@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
 
@@ -89,7 +90,7 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 		return Listed{}, apiError(err, res, "")
 	}
 	list := r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit)
-	list.Entries, err = allShown(ctx, res, list.Entries)
+	list.Entries, err = view.Entries(ctx, res, list.Entries)
 	return list, err
 }
 

@@ -36,6 +36,7 @@ import (
 	"monopod/apiserver/registry/following"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
+	"monopod/apiserver/registry/view"
 	"monopod/apiserver/registry/webhook/call"
 	"monopod/store"
 )
@@ -151,7 +152,7 @@ func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, err
 	if err != nil {
 		return nil, apiError(err, res, ref.Name)
 	}
-	return Shown(ctx, res, e)
+	return view.Entry(ctx, res, e)
 }
 
 // Get implements client.Client. For a scale subresource it returns the Scale.
@@ -183,7 +184,7 @@ func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.E
 	if err != nil {
 		return nil, 0, err
 	}
-	entries, err = allShown(ctx, res, entries)
+	entries, err = view.Entries(ctx, res, entries)
 	return entries, rev, err
 }
 
@@ -211,13 +212,13 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 		return nil, "", err
 	}
 	objs := make([]Object, len(entries))
-	if forSelf(ctx, res) {
+	if view.Own(ctx, res) {
 		for i, e := range entries {
-			objs[i] = named(res, res.View.Show(e.Object), e.Object)
+			objs[i] = view.Bare(res, e.Object)
 		}
 		return objs, formatRevision(rev), nil
 	}
-	if entries, err = allShown(ctx, res, entries); err != nil {
+	if entries, err = view.Entries(ctx, res, entries); err != nil {
 		return nil, "", err
 	}
 	for i, e := range entries {
@@ -227,7 +228,7 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 }
 
 // Changes is Watch with encoded objects, and with the progress of the watch. Its entries are the
-// stored ones (see Shown). It also returns the store's selector, with which Seen translates
+// stored ones (see view.Entry). It also returns the store's selector, with which Seen translates
 // events.
 func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (*store.Changes, store.Selector, error) {
 	res, err := r.stored(sel.Resource)
@@ -313,10 +314,10 @@ func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
 	typ, e := Seen(s, ev)
-	if forSelf(ctx, res) {
-		return watch.Event{Type: typ, Object: named(res, res.View.Show(e.Object), e.Object)}
+	if view.Own(ctx, res) {
+		return watch.Event{Type: typ, Object: view.Bare(res, e.Object)}
 	}
-	obj, err := shown(ctx, res, e.Object)
+	obj, err := view.Of(ctx, res, e.Object)
 	if err != nil {
 		return watch.Event{Type: watch.Error, Object: statusOf(err)}
 	}

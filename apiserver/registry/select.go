@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
 
@@ -35,7 +36,7 @@ func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store
 		if len(f) == 0 {
 			return true
 		}
-		as, err := shown(context.Background(), res, obj)
+		as, err := view.Of(context.Background(), res, obj)
 		return err != nil || matchFields(f, res.FieldsOf(as)) // the error ends the request when it shows the object
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/codec"
-	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
+	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -73,7 +73,7 @@ func (e *encoder) shared(ctx context.Context, typ watch.EventType, entry *store.
 			return frame, nil
 		}
 	}
-	entry, err := registry.Shown(ctx, e.res, entry)
+	entry, err := view.Entry(ctx, e.res, entry)
 	if err != nil {
 		return nil, err
 	}

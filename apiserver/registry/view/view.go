@@ -1,0 +1,88 @@
+// Package view shows stored objects as clients see them: in the version that they ask for.
+package view
+
+import (
+	"context"
+	"encoding/json"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/registry/kind"
+	"monopod/store"
+)
+
+// Of returns a stored object as clients of res see it.
+func Of(ctx context.Context, res *kind.Resource, stored kind.Object) (kind.Object, error) {
+	if res.View == nil || stored == nil {
+		return stored, nil
+	}
+	obj, err := res.View.Shown(ctx, stored)
+	if err != nil {
+		return nil, err
+	}
+	return named(res, obj, stored), nil
+}
+
+// named returns an object that was converted from stored, with the kind of res.
+func named(res *kind.Resource, obj, stored kind.Object) kind.Object {
+	if as := obj.GetObjectKind(); obj != stored && as.GroupVersionKind() != res.GVK() { // others may share a converted object
+		as.SetGroupVersionKind(res.GVK())
+	}
+	return obj
+}
+
+// Own reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only their metadata,
+// and must work when the webhook does not.
+func Own(ctx context.Context, res *kind.Resource) bool {
+	_, known := auth.Known(ctx)
+	return !known && res.View != nil && res.View.Converter != nil
+}
+
+// Bare returns a stored object of a resource that a webhook converts, with the kind of res, but with its content as it is stored.
+func Bare(res *kind.Resource, stored kind.Object) kind.Object {
+	return named(res, res.View.Show(stored), stored)
+}
+
+// Entry returns a stored entry as clients of res see it.
+func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entry, error) {
+	out, err := Entries(ctx, res, []*store.Entry{e})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// Entries is Entry for several entries.
+func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([]*store.Entry, error) {
+	if res.View == nil {
+		return entries, nil
+	}
+	var converted []kind.Object
+	if c := res.View.Converter; c != nil {
+		stored := make([]kind.Object, len(entries))
+		for i, e := range entries {
+			stored[i] = e.Object
+		}
+		var err error
+		if converted, err = c.Show(ctx, stored); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]*store.Entry, len(entries))
+	for i, e := range entries {
+		var obj kind.Object
+		if converted != nil {
+			obj = converted[i]
+		} else {
+			obj = res.View.Show(e.Object)
+		}
+		if out[i] = e; obj == e.Object {
+			continue
+		}
+		data, err := json.Marshal(named(res, obj, e.Object))
+		if err != nil {
+			return nil, err
+		}
+		out[i] = &store.Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: data}
+	}
+	return out, nil
+}
