@@ -48,7 +48,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 			return nil, err
 		}
 		if len(doubled) == 0 {
-			if obj, ok := patchPart(t, typ, current, data, cur); ok {
+			if obj, ok := patchPart(r.Context(), t, typ, current, data, cur); ok {
 				return identified(obj, cur, t)
 			}
 		}

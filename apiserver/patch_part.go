@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -15,7 +16,7 @@ import (
 // patchPart applies a merge patch to the top-level fields that it contains, without encoding the rest of the
 // object: a patch of a status does not read the spec. false if that is not possible or fails: then the patch is
 // applied to the whole object, which returns the error.
-func patchPart(t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
+func patchPart(ctx context.Context, t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
 	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || len(current)+len(data) > codec.MaxBody {
 		return nil, false
 	}
@@ -40,7 +41,7 @@ func patchPart(t target, typ types.PatchType, current, data []byte, cur registry
 	if err != nil {
 		return nil, false
 	}
-	if found, err := codec.DecodeJSON(text, rest); err != nil || len(found) > 0 || codec.CheckKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
+	if found, err := codec.DecodeJSON(ctx, text, rest); err != nil || len(found) > 0 || codec.CheckKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
 		return nil, false
 	}
 	return rest, true

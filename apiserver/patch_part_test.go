@@ -48,11 +48,11 @@ func TestPatchesOfAPartAreRecognized(t *testing.T) {
 		`{"status":3}`:                         false,
 		`{"status":{"conditions":[{"status":"True"}]}}`: false,
 	} {
-		if _, ok := patchPart(at, types.StrategicMergePatchType, current, []byte(patch), pod); ok != want {
+		if _, ok := patchPart(t.Context(), at, types.StrategicMergePatchType, current, []byte(patch), pod); ok != want {
 			t.Errorf("%s: %v", patch, ok)
 		}
 	}
-	if _, ok := patchPart(at, types.JSONPatchType, current, []byte(`[]`), pod); ok {
+	if _, ok := patchPart(t.Context(), at, types.JSONPatchType, current, []byte(`[]`), pod); ok {
 		t.Error("a JSON patch was taken for a merge patch")
 	}
 }
@@ -77,7 +77,7 @@ func FuzzPatchPart(f *testing.F) {
 		if strategic {
 			typ = types.StrategicMergePatchType
 		}
-		part, ok := patchPart(at, typ, current, data, pod)
+		part, ok := patchPart(t.Context(), at, typ, current, data, pod)
 		if !ok {
 			return
 		}

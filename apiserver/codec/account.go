@@ -36,6 +36,8 @@ type Memory interface {
 type Account struct {
 	Memory  Memory
 	Weigher *bounded.Weigher
+
+	admitted int // bytes for decoding the body
 }
 
 // WithAccount returns a context with the account that decoding the request's body uses.
@@ -57,6 +59,14 @@ func (a *Account) decode(ctx context.Context, bytes int) error {
 		return nil
 	}
 	return a.Memory.Decode(ctx, bytes)
+}
+
+// admitMore waits until memory is available for values that decoding adds to the body, in bytes.
+func (a *Account) admitMore(ctx context.Context, bytes int) error {
+	if a == nil {
+		return nil
+	}
+	return a.Memory.Decode(ctx, a.admitted+copies*bytes)
 }
 
 // close returns the request's memory.
@@ -92,7 +102,8 @@ func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 	if err != nil {
 		return errShape(err)
 	}
-	return a.Memory.Decode(r.Context(), copies*bytes)
+	a.admitted = copies * bytes
+	return a.Memory.Decode(r.Context(), a.admitted)
 }
 
 func (a *Account) admitProtobuf(r *http.Request, data []byte, into any) error {
@@ -128,6 +139,7 @@ func (a *Account) AdmitPatch(r *http.Request, typ types.PatchType, data, current
 	case types.ApplyYAMLPatchType:
 		cost = applyCopies * (bytes + stored)
 	}
+	a.admitted = cost
 	return a.Memory.Decode(r.Context(), cost)
 }
 

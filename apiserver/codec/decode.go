@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	encjson "encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 		return err
 	}
 	audit.Of(r.Context()).Sent(data)
-	found, err := DecodeJSON(data, obj)
+	found, err := DecodeJSON(r.Context(), data, obj)
 	if err != nil {
 		return errNoJSON(data, err)
 	}
@@ -56,6 +57,9 @@ func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 
 // errNoJSON adds a hint if the body may be YAML.
 func errNoJSON(data []byte, err error) error {
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return err
+	}
 	if !encjson.Valid(data) && !utilyaml.IsJSONBuffer(data) {
 		err = fmt.Errorf("%w: the body is not JSON; for YAML set the header Content-Type: %s", err, TypeYAML)
 	}
@@ -64,13 +68,14 @@ func errNoJSON(data []byte, err error) error {
 
 // strict is an object that decodes itself and returns unknown and duplicate fields.
 type strict interface {
-	UnmarshalStrict(data []byte) (found []error, err error)
+	UnmarshalStrict(data []byte, admit func(bytes int) error) (found []error, err error)
 }
 
-// DecodeJSON decodes data into obj and returns unknown and duplicate fields.
-func DecodeJSON(data []byte, obj any) (found []error, err error) {
+// DecodeJSON decodes data into obj and returns unknown and duplicate fields. The account of ctx must have admitted data; it also
+// admits what the defaults of a custom kind add.
+func DecodeJSON(ctx context.Context, data []byte, obj any) (found []error, err error) {
 	if o, ok := obj.(strict); ok {
-		return o.UnmarshalStrict(data)
+		return o.UnmarshalStrict(data, func(bytes int) error { return AccountOf(ctx).admitMore(ctx, bytes) })
 	}
 	if err := quantity.CheckJSON(data, obj); err != nil {
 		return nil, err
@@ -245,7 +250,7 @@ func DecodePatched(r *http.Request, text []byte, into Expected) (kind.Object, []
 	if err := AccountOf(r.Context()).check(text, obj); err != nil {
 		return nil, nil, err
 	}
-	found, err := DecodeJSON(text, obj)
+	found, err := DecodeJSON(r.Context(), text, obj)
 	if err != nil {
 		return nil, nil, err
 	}

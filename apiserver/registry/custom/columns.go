@@ -47,7 +47,8 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, rows *lastRow)
 			defer mu.Unlock()
 			if path == nil {
 				path = jsonpath.New(def.Name).AllowMissingKeys(true)
-				if path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
+				if !cheap(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
+					path = nil
 					return nil // validation refuses it
 				}
 			}

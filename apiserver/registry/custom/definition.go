@@ -93,6 +93,9 @@ const validationTime = 30 * time.Second
 func validateDefinition(next, cur kind.Object, subresource string) field.ErrorList {
 	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
 	defer cancel()
+	if errs := boundDefinition(&next.(*Definition).Spec); errs != nil && (cur == nil || subresource == "") {
+		return errs // nothing is compiled
+	}
 	is, err := internal(next)
 	if err != nil {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}

@@ -201,7 +201,7 @@ func (v *Version) show(o *Object) *Object {
 	all, err := o.Content()
 	if err == nil {
 		all["apiVersion"] = apiVersion
-		_, err = out.fill(all)
+		_, err = out.fill(all, free)
 		out.content = nil
 		o.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
 	}

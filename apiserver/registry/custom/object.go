@@ -170,8 +170,9 @@ func compact(text json.RawMessage) json.RawMessage {
 }
 
 // UnmarshalStrict decodes an object that a client sent: it sets the defaults of its version and removes the
-// fields that its schema does not have. It returns these and the fields that occur twice.
-func (o *Object) UnmarshalStrict(data []byte) (found []error, err error) {
+// fields that its schema does not have. It returns these and the fields that occur twice. admit is asked for the memory that
+// the defaults take in addition to the data.
+func (o *Object) UnmarshalStrict(data []byte, admit func(bytes int) error) (found []error, err error) {
 	all := map[string]any{}
 	found, err = kjson.UnmarshalStrict(data, &all)
 	if err != nil {
@@ -180,7 +181,7 @@ func (o *Object) UnmarshalStrict(data []byte) (found []error, err error) {
 	if all == nil {
 		return nil, fmt.Errorf("%.100s is not an object", data)
 	}
-	unknown, err := o.fill(all)
+	unknown, err := o.fill(all, admit)
 	for _, path := range unknown {
 		found = append(found, fmt.Errorf("unknown field %q", path))
 	}
@@ -188,7 +189,7 @@ func (o *Object) UnmarshalStrict(data []byte) (found []error, err error) {
 }
 
 // fill sets the object to what all contains, and returns the fields that were removed. It takes over all.
-func (o *Object) fill(all map[string]any) (unknown []string, err error) {
+func (o *Object) fill(all map[string]any, admit func(bytes int) error) (unknown []string, err error) {
 	c, err := o.version.compiled()
 	if err != nil {
 		return nil, err
@@ -202,7 +203,7 @@ func (o *Object) fill(all map[string]any) (unknown []string, err error) {
 			return nil, fmt.Errorf("%s: expected a string, got %T", name, value)
 		}
 	}
-	meta, unknown, err := c.normalize(all)
+	meta, unknown, err := c.normalize(all, admit)
 	if err != nil {
 		return nil, err
 	}
@@ -212,6 +213,9 @@ func (o *Object) fill(all map[string]any) (unknown []string, err error) {
 	}
 	return unknown, o.set(all)
 }
+
+// free admits any size within maxDefaults: of an object that is in memory several times already.
+func free(int) error { return nil }
 
 // set sets the members to those of all, which it takes over.
 func (o *Object) set(all map[string]any) error {
@@ -279,7 +283,7 @@ func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 
 // FromUnstructured is the inverse of Unstructured. It sets defaults and removes unknown fields.
 func (o *Object) FromUnstructured(u *unstructured.Unstructured) error {
-	_, err := o.fill(u.Object)
+	_, err := o.fill(u.Object, free)
 	return err
 }
 

@@ -44,6 +44,7 @@ type Version struct {
 type compiled struct {
 	structural        *schema.Structural // nil: fields are neither removed nor defaulted
 	preserve          bool               // unknown fields stay
+	defaulted         bool               // the schema has defaults
 	validator, status validation.SchemaValidator
 	rules             *cel.Validator // nil: the schema has no rules
 }
@@ -86,6 +87,7 @@ func (v *Version) compile() (*compiled, error) {
 	if c.structural, err = schema.NewStructural(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
+	eachSchema(v.spec.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	return c, nil
 }
@@ -105,9 +107,17 @@ func (v *Version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
 }
 
 // normalize sets the defaults in a decoded object and removes what its schema does not have; it returns the
-// paths of these fields, and the metadata (nil: the object has none), which it does not keep in the object.
-func (c *compiled) normalize(all map[string]any) (*metav1.ObjectMeta, []string, error) {
-	if c.structural != nil {
+// paths of these fields, and the metadata (nil: the object has none), which it does not keep in the object. admit is asked
+// for the memory of the defaults.
+func (c *compiled) normalize(all map[string]any, admit func(bytes int) error) (*metav1.ObjectMeta, []string, error) {
+	if c.defaulted {
+		size, err := defaultsOf(all, c.structural)
+		if err == nil && size > 0 {
+			err = admit(size)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 		defaulting.Default(all, c.structural)
 	}
 	return c.prune(all)
@@ -209,6 +219,8 @@ func (c *compiled) checkRules(errs field.ErrorList, is, was map[string]any, opti
 	if was != nil {
 		old = was
 	}
-	more, _ := c.rules.Validate(context.Background(), nil, c.structural, is, old, celconfig.RuntimeCELCostBudget, options...)
+	ctx, cancel := context.WithTimeout(context.Background(), ruleTime)
+	defer cancel()
+	more, _ := c.rules.Validate(ctx, nil, c.structural, is, old, celconfig.RuntimeCELCostBudget, options...)
 	return append(errs, more...)
 }

@@ -74,8 +74,8 @@ func widget(t *testing.T, k *cluster, name, spec string) client.Object {
 	obj := res.New()
 	text := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"default","name":"` + name + `"},"spec":{` + spec + `}}`
 	if _, err := obj.(interface {
-		UnmarshalStrict([]byte) ([]error, error)
-	}).UnmarshalStrict([]byte(text)); err != nil {
+		UnmarshalStrict(data []byte, admit func(bytes int) error) ([]error, error)
+	}).UnmarshalStrict([]byte(text), func(int) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return obj

@@ -208,9 +208,9 @@ func (v *visit) decode(res *kind.Resource, data []byte) (kind.Object, error) {
 	}
 	next := make()
 	if o, ok := next.(interface {
-		UnmarshalStrict([]byte) ([]error, error)
+		UnmarshalStrict(data []byte, admit func(bytes int) error) ([]error, error)
 	}); ok {
-		_, err := o.UnmarshalStrict(data)
+		_, err := o.UnmarshalStrict(data, func(int) error { return nil }) // its defaults were admitted with the request
 		return next, err
 	}
 	if err := quantity.CheckJSON(data, next); err != nil {

@@ -1,0 +1,100 @@
+package apiserver_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestDefaultsAreBounded: an object of a few KB must not grow by its schema's defaults without limit.
+func TestDefaultsAreBounded(t *testing.T) {
+	t.Parallel()
+	const item = `{"type":"object","properties":{"x":{"type":"string","default":%q}}}`
+	wide := `{"type":"array","items":` + fmt.Sprintf(item, strings.Repeat("y", 20_000)) + `}`
+	deep := `{"type":"string"}`
+	for range 4 { // 60⁴ values
+		deep = `{"type":"object","properties":{"a":{"type":"array","items":` + deep + `,"default":[` + items(map[bool]string{true: `"x"`, false: `{}`}[deep == `{"type":"string"}`], 60) + `]}}}`
+	}
+	mapped := `{"type":"object","additionalProperties":` + fmt.Sprintf(item, strings.Repeat("y", 20_000)) + `}`
+	nulls := `{"type":"array","items":{"type":"string","default":"` + strings.Repeat("y", 20_000) + `"}}`
+	many := func(form string, n int) string {
+		out := make([]string, n)
+		for i := range out {
+			out[i] = fmt.Sprintf(form, i)
+		}
+		return strings.Join(out, ",")
+	}
+	for _, c := range []struct{ schema, spec, more string }{
+		{wide, `[` + items(`{}`, 10) + `]`, `[` + items(`{}`, 900) + `]`},
+		{nulls, `[null,"a"]`, `[` + items(`null`, 900) + `]`},
+		{mapped, `{"a":{},"b":{"x":"z"}}`, `{` + many(`"k%d":{}`, 900) + `}`},
+		{deep, `{"a":[]}`, `{}`},
+	} {
+		a := serve(t)
+		text, err := yaml.JSONToYAML([]byte(definitionOf(c.schema)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.define(string(text))
+		object := func(name, spec string) string {
+			return `{"apiVersion":"example.com/v1","kind":"Bad","metadata":{"name":"` + name + `"},"spec":` + spec + `}`
+		}
+		const path = "/apis/example.com/v1/namespaces/default/bads"
+		if code, out := a.read("POST", path, object("a", c.spec)); code != http.StatusCreated {
+			t.Errorf("%.200s: %d %.300v", c.spec, code, out)
+		}
+		const want = "defaults of its schema would add more than 8 MiB"
+		for _, r := range []struct{ method, path, content, body string }{
+			{"POST", path, "application/json", object("b", c.more)},
+			{"PUT", path + "/a", "application/json", object("a", c.more)},
+			{"PATCH", path + "/a", "application/json-patch+json", `[{"op":"replace","path":"/spec","value":` + c.more + `}]`},
+			{"PATCH", path + "/a?fieldManager=m&force=true", "application/apply-patch+yaml", object("a", c.more)},
+		} {
+			if r.content == "application/apply-patch+yaml" && c.more == "{}" {
+				continue // merged with the list that is there
+			}
+			code, out := a.read(r.method, r.path, r.body, "Content-Type: "+r.content)
+			if message, _ := out["message"].(string); code < 400 || code >= 500 || !strings.Contains(message, want) {
+				t.Errorf("%s %s of %.60s: %d %.300s", r.method, r.content, c.more, code, message)
+			}
+		}
+	}
+}
+
+func items(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+
+// TestCostlyDefinitions: patterns that fill the memory, and columns that select a value again and again, are refused.
+func TestCostlyDefinitions(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	patterns := func(n, repeats int) string {
+		var out strings.Builder
+		for i := range n {
+			fmt.Fprintf(&out, `"f%d":{"type":"string","pattern":"a{%d}%d"},`, i, repeats, i)
+		}
+		return `{"type":"object","properties":{` + strings.TrimSuffix(out.String(), ",") + `}}`
+	}
+	column := func(path string) string {
+		return strings.Replace(definitionOf(`{"type":"object","x-kubernetes-preserve-unknown-fields":true}`), `"storage":true,`, `"storage":true,"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":"`+path+`"}],`, 1)
+	}
+	for text, want := range map[string]string{
+		definitionOf(patterns(100, 100)):                            "",
+		definitionOf(patterns(600, 1000)):                           "FieldValueForbidden spec.versions",
+		definitionOf(patterns(2600, 1)):                             "FieldValueForbidden spec.versions",
+		column(`.spec.conditions[?(@.type=='Ready')].status`):       "",
+		column(`.spec..name`):                                       "",
+		column(`.spec['a','b'].c[*].d[0:2]`):                        "",
+		column(`.spec` + strings.Repeat(`['a','a']`, 7)):            "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+		column(`.spec..a..b`):                                       "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+		column(`.a[?(@` + strings.Repeat(`['a','a']`, 7) + `==1)]`): "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+		column(`.spec['a','b']..c`):                                 "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",
+	} {
+		code, out := a.read("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", text)
+		if got := strings.Join(causesOf(out), "; "); want == "" && code != http.StatusCreated || want != "" && (code != http.StatusUnprocessableEntity || got != want) {
+			t.Errorf("%.600s: %d %s, want %s", text, code, got, want)
+		}
+	}
+}
