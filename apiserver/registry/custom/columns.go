@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/jsonpath"
 
+	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/store"
 )
@@ -47,7 +48,7 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, rows *lastRow)
 			defer mu.Unlock()
 			if path == nil {
 				path = jsonpath.New(def.Name).AllowMissingKeys(true)
-				if !cheap(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
+				if !bounds.Cheap(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
 					path = nil
 					return nil // validation refuses it
 				}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 )
@@ -93,7 +94,7 @@ const validationTime = 30 * time.Second
 func validateDefinition(next, cur kind.Object, subresource string) field.ErrorList {
 	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
 	defer cancel()
-	if errs := boundDefinition(&next.(*Definition).Spec); errs != nil && (cur == nil || subresource == "") {
+	if errs := bounds.Definition(&next.(*Definition).Spec); errs != nil && (cur == nil || subresource == "") {
 		return errs // nothing is compiled
 	}
 	is, err := internal(next)

@@ -214,7 +214,7 @@ func (o *Object) fill(all map[string]any, admit func(bytes int) error) (unknown 
 	return unknown, o.set(all)
 }
 
-// free admits any size within maxDefaults: of an object that is in memory several times already.
+// free admits any size within bounds.Defaults: of an object that is in memory several times already.
 func free(int) error { return nil }
 
 // set sets the members to those of all, which it takes over.

@@ -20,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"monopod/apiserver/discovery/openapi/kept"
+	"monopod/apiserver/registry/custom/bounds"
 )
 
 // idle is how long a compiled schema stays in memory after its last use.
@@ -42,11 +44,11 @@ type Version struct {
 
 // compiled is a schema in the forms in which it is used.
 type compiled struct {
-	structural        *schema.Structural // nil: fields are neither removed nor defaulted
-	preserve          bool               // unknown fields stay
-	defaulted         bool               // the schema has defaults
-	validator, status validation.SchemaValidator
-	rules             *cel.Validator // nil: the schema has no rules
+	structural     *schema.Structural // nil: fields are neither removed nor defaulted
+	preserve       bool               // unknown fields stay
+	defaulted      bool               // the schema has defaults
+	values, status *spec.Schema       // of objects, and of their status if that is validated by itself
+	rules          *cel.Validator     // nil: the schema has no rules
 }
 
 func (k *Kinds) newVersion(def *apiextensionsv1.CustomResourceDefinition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
@@ -73,21 +75,21 @@ func (v *Version) compile() (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.validator, _, err = validation.NewSchemaValidator(props); err != nil {
+	if _, c.values, err = validation.NewSchemaValidator(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
 	if props == nil {
 		return c, nil
 	}
 	if status, ok := props.Properties["status"]; ok && v.hasStatus() {
-		if c.status, _, err = validation.NewSchemaValidator(&status); err != nil {
+		if _, c.status, err = validation.NewSchemaValidator(&status); err != nil {
 			return nil, fmt.Errorf("status schema of version %s: %w", v.name, err)
 		}
 	}
 	if c.structural, err = schema.NewStructural(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
-	eachSchema(v.spec.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
+	bounds.EachSchema(v.spec.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	return c, nil
 }
@@ -111,7 +113,7 @@ func (v *Version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
 // for the memory of the defaults.
 func (c *compiled) normalize(all map[string]any, admit func(bytes int) error) (*metav1.ObjectMeta, []string, error) {
 	if c.defaulted {
-		size, err := defaultsOf(all, c.structural)
+		size, err := bounds.Defaults(all, c.structural)
 		if err == nil && size > 0 {
 			err = admit(size)
 		}
@@ -168,7 +170,7 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 		return nil, err
 	}
 	if cur == nil {
-		errs := validation.ValidateCustomResource(nil, is, c.validator)
+		errs := validation.ValidateCustomResource(nil, is, bounds.Validator(c.values))
 		errs = append(errs, v.checkScale(is, true)...)
 		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.structural, is)...)
@@ -189,11 +191,11 @@ func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource s
 			if c.structural != nil {
 				options = append(options, validation.WithRatcheting(same.Key("status")))
 			}
-			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], c.status, options...)
+			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], bounds.Validator(c.status), options...)
 		}
 		errs = append(errs, v.checkScale(is, false)...)
 	} else {
-		errs = validation.ValidateCustomResourceUpdate(nil, is, was, c.validator, validation.WithRatcheting(same))
+		errs = validation.ValidateCustomResourceUpdate(nil, is, was, bounds.Validator(c.values), validation.WithRatcheting(same))
 		errs = append(errs, v.checkScale(is, true)...)
 		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
 	}
@@ -219,7 +221,7 @@ func (c *compiled) checkRules(errs field.ErrorList, is, was map[string]any, opti
 	if was != nil {
 		old = was
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), ruleTime)
+	ctx, cancel := context.WithTimeout(context.Background(), bounds.RuleTime)
 	defer cancel()
 	more, _ := c.rules.Validate(ctx, nil, c.structural, is, old, celconfig.RuntimeCELCostBudget, options...)
 	return append(errs, more...)

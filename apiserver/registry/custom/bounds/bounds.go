@@ -1,4 +1,6 @@
-package custom
+// Package bounds limits what definitions of custom kinds, and what they make of objects, cost: a few KB can take gigabytes or
+// minutes, and upstream's packages limit only the cost of rules.
+package bounds
 
 import (
 	"fmt"
@@ -12,7 +14,6 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// A definition or an object of a few KB can cost gigabytes or minutes; upstream's packages limit only the cost of rules.
 const (
 	// maxDefaults is the maximum memory for the defaults that a schema adds to an object, in bytes.
 	maxDefaults = 8 << 20
@@ -27,8 +28,8 @@ const (
 	perPattern = 200
 	// maxResults is how many values the JSONPath of a column may find for each value of the object.
 	maxResults = 64
-	// ruleTime is the maximum time for the rules of an object: the budget of upstream bounds only the estimated cost.
-	ruleTime = 10 * time.Second
+	// RuleTime is the maximum time for the rules of an object: the budget of upstream bounds only the estimated cost.
+	RuleTime = 10 * time.Second
 )
 
 // defaults computes the memory for the defaults that a schema adds to an object.
@@ -109,8 +110,8 @@ func (d *defaults) add(x any) bool {
 	return d.size <= maxDefaults
 }
 
-// defaultsOf returns the memory for the defaults that the schema adds to a decoded object.
-func defaultsOf(all map[string]any, s *schema.Structural) (int, error) {
+// Defaults returns the memory for the defaults that the schema adds to a decoded object.
+func Defaults(all map[string]any, s *schema.Structural) (int, error) {
 	var d defaults
 	if !d.ofObject(all, s) {
 		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the defaults of its schema would add more than %d MiB to the object", maxDefaults>>20))
@@ -118,16 +119,16 @@ func defaultsOf(all map[string]any, s *schema.Structural) (int, error) {
 	return d.size, nil
 }
 
-// boundDefinition returns the errors of a definition that would cost too much.
-func boundDefinition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.ErrorList) {
+// Definition returns the errors of a definition that would cost too much.
+func Definition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.ErrorList) {
 	size := 0
 	for i := range spec.Versions {
 		v, path := &spec.Versions[i], field.NewPath("spec", "versions").Index(i)
 		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
-			eachSchema(v.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { size += sizeOfPattern(s.Pattern) })
+			EachSchema(v.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { size += sizeOfPattern(s.Pattern) })
 		}
 		for n, column := range v.AdditionalPrinterColumns {
-			if !cheap(column.JSONPath) {
+			if !Cheap(column.JSONPath) {
 				errs = append(errs, field.Invalid(path.Child("additionalPrinterColumns").Index(n).Child("jsonPath"), column.JSONPath, "must not select a value several times"))
 			}
 		}
@@ -138,34 +139,34 @@ func boundDefinition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs f
 	return errs
 }
 
-// eachSchema calls f for a schema and all in it.
-func eachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
+// EachSchema calls f for a schema and all in it.
+func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
 	f(s)
 	for _, properties := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
 		for _, inner := range properties {
-			eachSchema(&inner, f)
+			EachSchema(&inner, f)
 		}
 	}
 	for _, all := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.OneOf, s.AnyOf} {
 		for i := range all {
-			eachSchema(&all[i], f)
+			EachSchema(&all[i], f)
 		}
 	}
 	if s.Items != nil {
 		for i := range s.Items.JSONSchemas {
-			eachSchema(&s.Items.JSONSchemas[i], f)
+			EachSchema(&s.Items.JSONSchemas[i], f)
 		}
 		if s.Items.Schema != nil {
-			eachSchema(s.Items.Schema, f)
+			EachSchema(s.Items.Schema, f)
 		}
 	}
 	for _, either := range []*apiextensionsv1.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
 		if either != nil && either.Schema != nil {
-			eachSchema(either.Schema, f)
+			EachSchema(either.Schema, f)
 		}
 	}
 	if s.Not != nil {
-		eachSchema(s.Not, f)
+		EachSchema(s.Not, f)
 	}
 }
 
@@ -192,9 +193,9 @@ func instructions(r *syntax.Regexp) int {
 	return n
 }
 
-// cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name doubles the
+// Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name doubles the
 // results at each level, and so does a recursive descent within the results of another one.
-func cheap(path string) bool {
+func Cheap(path string) bool {
 	parsed, err := jsonpath.Parse("path", "{"+path+"}")
 	return err != nil || results(parsed.Root) <= maxResults // validation or the column reports an error
 }
