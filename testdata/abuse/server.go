@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"sigs.k8s.io/yaml"
+
+	"monopod/testdata/abuse/hostile"
 )
 
 // server is the server under test, with its administrator.
@@ -112,8 +114,49 @@ func (s *server) prepare(ctx context.Context) ([]user, error) {
 		}
 		users = append(users, newUser(c.name, token))
 	}
-	_, err = s.want(ctx, http.MethodPost, nsPath+"/configmaps", `{"metadata":{"name":"target"},"data":{"k":"v"}}`)
-	return users, err
+	if _, err = s.want(ctx, http.MethodPost, nsPath+"/configmaps", `{"metadata":{"name":"target"},"data":{"k":"v"}}`); err != nil {
+		return nil, err
+	}
+	return users, s.define(ctx)
+}
+
+// define creates a custom kind and an object of it, which the users with edit in the namespace may write. The editor may also try
+// to configure the cluster, in dry runs.
+func (s *server) define(ctx context.Context) error {
+	for path, body := range map[string]string{
+		hostile.DefinitionsPath:                                  hostile.Definition,
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles":        `{"metadata":{"name":"things","labels":{"rbac.authorization.k8s.io/aggregate-to-edit":"true"}},"rules":[{"apiGroups":["abuse.io"],"resources":["*"],"verbs":["*"]}]}`,
+		"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings": `{"metadata":{"name":"configurer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"configurer"},"subjects":[{"kind":"ServiceAccount","namespace":"abuse","name":"editor"}]}`,
+	} {
+		if _, err := s.want(ctx, http.MethodPost, path, body); err != nil {
+			return err
+		}
+	}
+	const role = `{"metadata":{"name":"configurer"},"rules":[{"apiGroups":["apiextensions.k8s.io","admissionregistration.k8s.io"],"resources":["*"],"verbs":["create"]}]}`
+	if _, err := s.want(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles", role); err != nil {
+		return err
+	}
+	const target = `{"apiVersion":"abuse.io/v1","kind":"Thing","metadata":{"name":"target"}}`
+	return s.until(ctx, "things.abuse.io is not served", func() (bool, error) {
+		code, _, err := s.do(ctx, s.admin, http.MethodPost, hostile.ThingsPath(namespace), "application/json", []byte(target))
+		return code == http.StatusCreated || code == http.StatusConflict, err
+	})
+}
+
+// until calls done until it is true, for two minutes.
+func (s *server) until(ctx context.Context, otherwise string, done func() (bool, error)) error {
+	for until := time.Now().Add(2 * time.Minute); ; {
+		ok, err := done()
+		switch {
+		case err != nil || ok:
+			return err
+		case time.Now().After(until):
+			return fmt.Errorf("after two minutes, %s", otherwise)
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // account creates a service account with a token.
@@ -131,7 +174,7 @@ func (s *server) account(ctx context.Context, name string) (string, error) {
 
 // cleanUp removes what the requests created, despite finalizers.
 func (s *server) cleanUp(ctx context.Context) error {
-	for _, resource := range []string{"/api/v1/namespaces/abuse/pods", "/api/v1/namespaces/abuse/configmaps"} {
+	for _, resource := range []string{"/api/v1/namespaces/abuse/pods", "/api/v1/namespaces/abuse/configmaps", hostile.ThingsPath(namespace)} {
 		data, err := s.want(ctx, http.MethodGet, resource, "")
 		if err != nil {
 			return err
@@ -158,20 +201,10 @@ func (s *server) cleanUp(ctx context.Context) error {
 	if _, err := s.want(ctx, http.MethodDelete, nsPath, ""); err != nil {
 		return err
 	}
-	for until := time.Now().Add(2 * time.Minute); ; {
-		code, data, err := s.do(ctx, s.admin, http.MethodGet, nsPath, "", nil)
-		switch {
-		case err != nil:
-			return err
-		case code == http.StatusNotFound:
-			return nil
-		case time.Now().After(until):
-			return fmt.Errorf("namespace %s is not gone after two minutes: %.1000s", namespace, data)
-		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
-			return err
-		}
-	}
+	return s.until(ctx, "namespace "+namespace+" is not gone", func() (bool, error) {
+		code, _, err := s.do(ctx, s.admin, http.MethodGet, nsPath, "", nil)
+		return code == http.StatusNotFound, err
+	})
 }
 
 // rest is the resources of an idle server.

@@ -5,6 +5,7 @@ package hostile
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -23,14 +24,14 @@ const (
 	review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 )
 
-// Requests returns one of every kind, about a ConfigMap and pods of a namespace.
+// Requests returns one of every kind, about a ConfigMap, pods and things of a namespace, and about what the cluster is configured with.
 func Requests(namespace string) []Request {
 	ns := "/api/v1/namespaces/" + namespace
 	confs, conf, pods := ns+"/configmaps", ns+"/configmaps/target", ns+"/pods"
 	bomb := "a: &a \"" + strings.Repeat("x", 20_000) + "\"\nb: [" + list("*a", 60_000) + "]\n"
 	deep := nested(`{"a":`, "}", 9000)
 	named := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"target"}`
-	return []Request{
+	return slices.Concat(things(namespace), configurations(), []Request{
 		{"aliases", "POST", review, yaml, bomb},
 		{"aliases as JSON", "POST", review, json, bomb},
 		{"aliases applied", "PATCH", conf + "?fieldManager=m", apply, bomb},
@@ -68,7 +69,7 @@ func Requests(namespace string) []Request {
 		{"spaces", "POST", confs, json, strings.Repeat(" ", 3<<20)},
 		{"brackets", "POST", confs, json, strings.Repeat("[", 3<<20)},
 		{"quotes", "POST", confs, json, `"` + strings.Repeat(`\"`, 3<<19-2) + `"`},
-	}
+	})
 }
 
 func list(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
