@@ -89,7 +89,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		deps: follow.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
+		deps: follow.Deps{Client: follow.Tracking(deps.Client), Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
 		cfg:  cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},

@@ -23,10 +23,12 @@ const maxBehind = 10 * time.Second
 // seen all changes up to now.
 //
 // The order is known if the Client is an Ordered one. With HTTP and with a store on etcd, pass returns at once:
-// a Reconcile may see one kind earlier than another, as with upstream's informers.
+// a Reconcile may see one kind earlier than another, as with upstream's informers. There, wait makes a Reconcile see
+// at least what earlier ones of its key have written.
 type barrier struct {
 	clock   clock.WithTicker
 	ordered client.Ordered // nil: the order is not known
+	tracks  bool           // the Client is a tracking one
 	kinds   []schema.GroupVersionResource
 
 	mu    sync.Mutex    // guards what follows
@@ -37,12 +39,13 @@ type barrier struct {
 
 func newBarrier(c client.Client, clk clock.WithTicker, kinds []schema.GroupVersionResource) *barrier {
 	ordered, _ := c.(client.Ordered)
-	return &barrier{clock: clk, ordered: ordered, kinds: kinds, seen: make([]int64, len(kinds)), lost: make([]bool, len(kinds))}
+	_, tracks := c.(tracking)
+	return &barrier{clock: clk, ordered: ordered, tracks: tracks, kinds: kinds, seen: make([]int64, len(kinds)), lost: make([]bool, len(kinds))}
 }
 
-// reached returns the Reached of the source at i; nil if the order is not known.
+// reached returns the Reached of the source at i; nil if nothing waits for it.
 func (b *barrier) reached(i int) func(revision string) {
-	if b.ordered == nil {
+	if b.ordered == nil && !b.tracks {
 		return nil
 	}
 	return func(revision string) {
@@ -71,9 +74,16 @@ func (b *barrier) pass(ctx context.Context) (behind []string, current bool) {
 		newest, ok := b.ordered.Newest(kind)
 		targets[i], known = newest, known && ok
 	}
+	behind, reached := b.wait(ctx, targets)
+	return behind, known && reached
+}
+
+// wait returns when every source has reached its target. It returns the kinds of sources that did not within
+// maxBehind; nil if ctx ends.
+func (b *barrier) wait(ctx context.Context, targets []int64) (behind []string, reached bool) {
 	moved := b.waiting(targets)
 	if moved == nil {
-		return nil, known && b.reachedAll(targets)
+		return nil, b.reachedAll(targets)
 	}
 	late := b.clock.NewTimer(maxBehind)
 	defer late.Stop()
@@ -86,7 +96,7 @@ func (b *barrier) pass(ctx context.Context) (behind []string, current bool) {
 			return b.giveUp(targets), false
 		}
 	}
-	return nil, known && b.reachedAll(targets)
+	return nil, b.reachedAll(targets)
 }
 
 // reachedAll reports whether the sources have reached their targets, those that were passed over included.

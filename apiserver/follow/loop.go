@@ -83,6 +83,13 @@ func Current(ctx context.Context) bool { return ctx.Value(currentKey{}) != nil }
 
 type currentKey struct{}
 
+// SeesOwnWrites reports whether the sources have seen everything that earlier Reconciles of the same key wrote, as they
+// have if Current. Otherwise that is known only of a Client of Tracking.
+func SeesOwnWrites(ctx context.Context) bool {
+	rec, ok := ctx.Value(recorderKey{}).(*recorder)
+	return Current(ctx) || ok && rec.seen
+}
+
 // Config configures a Loop.
 type Config[K comparable] struct {
 	Name      string // of the queue, in metrics and logs
@@ -118,6 +125,7 @@ type Loop[K comparable] struct {
 
 	queue   *queue[K]
 	barrier *barrier
+	written *written[K] // nil: not known
 }
 
 // New returns a Loop for one Run.
@@ -132,6 +140,7 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 		kinds[i] = src.Selector.Resource
 	}
 	l.barrier = newBarrier(deps.Client, deps.Clock, kinds)
+	l.written = newWritten(l.barrier, cfg.Sources)
 	return l
 }
 
@@ -232,6 +241,12 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 		l.deps.Metrics.worked(l.cfg.Name, l.deps.Clock.Since(began))
 	}()
 	behind, current := l.barrier.pass(ctx)
+	if l.written != nil {
+		var rec *recorder
+		rec, behind = l.written.pass(ctx, key)
+		ctx = context.WithValue(ctx, recorderKey{}, rec)
+		defer l.written.note(key, rec)
+	}
 	if behind != nil {
 		l.deps.Log.Warn("watch events are late, reconciling without them",
 			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))

@@ -131,21 +131,23 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return earliest(again, v.nextAvailable()), errors.Join(err, r.report(ctx, v))
 }
 
-// work creates and deletes pods. Before it does, it lists the pods in the API: the index may lack pods that are older
-// than the DaemonSet, since watches of different kinds are not ordered.
+// work creates and deletes pods. If the index may lack pods that are older than the DaemonSet, because the watches of
+// different kinds are not ordered, it lists the pods in the API before.
 func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time.Duration, error) {
 	if v.plan().empty() {
 		return 0, r.trim(ctx, v)
 	}
-	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: v.ds.Namespace, Labels: selector})
-	if err != nil {
-		return 0, err
+	if !follow.Current(ctx) {
+		stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: v.ds.Namespace, Labels: selector})
+		if err != nil {
+			return 0, err
+		}
+		mine, err := r.claims.Of(ctx, v.ds, selector, stored)
+		if err != nil {
+			return 0, err
+		}
+		v.place(mine)
 	}
-	mine, err := r.claims.Of(ctx, v.ds, selector, stored)
-	if err != nil {
-		return 0, err
-	}
-	v.place(mine)
 	again, err := r.carryOut(ctx, v, v.plan())
 	return again, errors.Join(err, r.trim(ctx, v))
 }

@@ -65,8 +65,10 @@ func within(t *testing.T, n int, test func(t *testing.T, c cluster)) {
 			node.Labels = map[string]string{"name": node.Name}
 			api.Create(node)
 		}
-		api.Run(New(api.Deps(), &api.Events, Config{}))
+		deps, listed := api.Listed(api.Deps())
+		api.Run(New(deps, &api.Events, Config{}))
 		test(t, cluster{api, t})
+		listed()
 	})
 }
 

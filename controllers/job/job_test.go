@@ -1,11 +1,9 @@
 package job
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -385,38 +384,36 @@ func TestIdleWritesNothing(t *testing.T) {
 	})
 }
 
-// listing counts the lists of pods.
-type listing struct {
-	client.Ordered
-	lists *atomic.Int64
-}
-
-func (l listing) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
-	if sel.Resource == client.Pods {
-		l.lists.Add(1)
-	}
-	return l.Ordered.List(ctx, sel)
-}
-
-// However many pods a namespace has, a Job looks at its own only.
+// However many pods a namespace has, a Job looks at its own only: also if the watches are not ordered, as over etcd, and
+// late. It still counts and creates each pod once.
 func TestSyncsListNoPods(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		api := apitest.New(t)
-		deps, lists := api.Deps(), new(atomic.Int64)
-		deps.Client = listing{api.Client.(client.Ordered), lists}
-		api.Run(apitest.Must(New(deps, &api.Events, Config{})))
-		c := cluster{api, t}
-		before := lists.Load() // the source's
-		c.create(sized(3, 3))
-		for len(c.running()) > 0 {
-			c.end(-1, corev1.PodSucceeded)
-		}
-		c.want("done", "0 active, 3+0"+complete)
-		c.API.Delete(c.job(), metav1.DeletePropagationBackground)
-		apitest.Settle(time.Second)
-		if n := lists.Load() - before; n > 0 {
-			t.Errorf("%d lists of pods", n)
-		}
-	})
+	for name, ordered := range map[string]bool{"ordered": true, "unordered": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				api := apitest.New(t)
+				deps := api.Deps()
+				late := apitest.Lagging{Client: api.Client, Resource: client.Pods, By: 100 * time.Millisecond, Ordered: ordered}
+				deps.Client = late
+				deps, listed := api.Listed(deps)
+				deps.Client = follow.Tracking(deps.Client)
+				api.Run(apitest.Must(New(deps, &api.Events, Config{})))
+				c := cluster{api, t}
+				c.create(sized(6, 3))
+				for ended := range 6 {
+					apitest.Settle(10 * time.Second)
+					if n := len(c.running()); n != min(3, 6-ended) {
+						t.Errorf("%d pods run after %d have ended", n, ended)
+					}
+					c.end(-1, corev1.PodSucceeded)
+				}
+				apitest.Settle(10 * time.Second)
+				c.want("done", "0 active, 6+0"+complete)
+				c.API.Delete(c.job(), metav1.DeletePropagationBackground)
+				apitest.Settle(time.Second)
+				listed()
+			})
+		})
+	}
 }

@@ -90,11 +90,10 @@ func (x *Index[T]) OfOrOrphan(owner client.Object) []T {
 	return values(values(nil, x.owned[owner.GetUID()]), x.orphans[owner.GetNamespace()])
 }
 
-// Present is OfOrOrphan for a Reconcile that must not miss objects that it created before. It lists the owner's
-// namespace if the index may be older than the start of the Reconcile that ctx belongs to. The result may include
-// objects of other owners.
+// Present is OfOrOrphan for a Reconcile that must not miss objects that it created or changed before. It lists the
+// owner's namespace if the index may be older than those writes. The result may include objects of other owners.
 func (x *Index[T]) Present(ctx context.Context, c client.Client, owner client.Object) ([]T, error) {
-	if follow.Current(ctx) {
+	if follow.SeesOwnWrites(ctx) {
 		return x.OfOrOrphan(owner), nil
 	}
 	return client.List[T](ctx, c, client.Selector{Namespace: owner.GetNamespace()})

@@ -123,8 +123,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return v.next(), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
 }
 
-// look claims the pods of a StatefulSet. If there may be something to do, it lists the pods in the API: the index may
-// be older, since watches of different kinds are not ordered.
+// look claims the pods of a StatefulSet. If there may be something to do, and the index may be older because the
+// watches of different kinds are not ordered, it lists the pods in the API.
 func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History, selector labels.Selector) (*view, error) {
 	member := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
@@ -134,7 +134,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 		return nil, err
 	}
 	v := newView(set, history, mine, r.deps.Clock.Now())
-	if v.settled() {
+	if v.settled() || follow.Current(ctx) {
 		return v, nil
 	}
 	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: set.Namespace, Labels: selector})

@@ -87,8 +87,10 @@ func within(t *testing.T, test func(t *testing.T, c cluster)) {
 		deps := api.Deps()
 		api.Run(garbagecollector.New(deps, &apitest.Events{}, garbagecollector.Config{Kinds: apitest.Kinds()}))
 		api.Run(protection.NewClaims(deps))
+		deps, listed := api.Listed(deps)
 		api.Run(New(deps, &api.Events, Config{}))
 		test(t, cluster{api, t})
+		listed()
 	})
 }
 

@@ -372,6 +372,33 @@ func (l Lagging) Watch(ctx context.Context, sel client.Selector, rv string) (<-c
 	return out, nil
 }
 
+// Listing counts the lists of pods.
+type Listing struct {
+	client.Ordered
+	Lists *atomic.Int64
+}
+
+// List implements client.Client.
+func (l Listing) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
+	if sel.Resource == client.Pods {
+		l.Lists.Add(1)
+	}
+	return l.Ordered.List(ctx, sel)
+}
+
+// Listed returns deps with a client whose lists of pods are counted. The test fails if there are more than its
+// controller's source needs: a controller should look at its own pods only, however many a namespace has.
+func (a *API) Listed(deps follow.Deps) (_ follow.Deps, check func()) {
+	lists := new(atomic.Int64)
+	deps.Client = Listing{deps.Client.(client.Ordered), lists}
+	return deps, func() {
+		a.T.Helper()
+		if n := lists.Load() - 1; n > 0 {
+			a.T.Errorf("%d lists of pods", n)
+		}
+	}
+}
+
 // Value reads a counter.
 func Value(c prometheus.Counter) float64 {
 	var m dto.Metric

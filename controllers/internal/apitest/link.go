@@ -13,6 +13,7 @@ import (
 // Link is a client whose watches can be lost.
 type Link struct {
 	client.Client
+	Unordered bool // the order of changes is not known, as over etcd
 
 	mu   sync.Mutex // guards lose
 	lose []context.CancelFunc
@@ -22,7 +23,8 @@ var _ client.Ordered = (*Link)(nil)
 
 // Newest implements client.Ordered.
 func (l *Link) Newest(resource schema.GroupVersionResource) (int64, bool) {
-	return l.Client.(client.Ordered).Newest(resource)
+	newest, ok := l.Client.(client.Ordered).Newest(resource)
+	return newest, ok && !l.Unordered
 }
 
 // Watch implements client.Client.
