@@ -39,7 +39,7 @@ func (a *Entry) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 	if a.current.Load().due(a.cfg.Clock.Now()) {
 		_ = a.renew() // Run logs the error and tries again; the old certificate may still work
 	}
-	if name := missing(hello, a.current.Load().serving); name != "" {
+	if name := a.missing(hello, a.current.Load().serving); name != "" {
 		_ = a.include(name) // the old certificate may still work
 	}
 	return a.current.Load().serving, nil

@@ -36,7 +36,9 @@ type Config struct {
 	Names   []string // additional names for the server's certificate
 	Serving Serving  // the files of HTTPS; its SANs are part of Names
 	Clock   clock.WithTicker
-	Guard   *guard.Guard // nil: panics are only recovered
+	// Hostname returns the current name of the machine; nil: os.Hostname.
+	Hostname func() (string, error)
+	Guard    *guard.Guard // nil: panics are only recovered
 }
 
 // Entry accepts clients over HTTPS, with a token or certificate below pki/, and over a Unix socket that only its

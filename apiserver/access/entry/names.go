@@ -71,7 +71,7 @@ func (a *Entry) hosts() []string {
 	if host, _, _ := net.SplitHostPort(a.cfg.Listen); isName(host) {
 		names = append(names, host)
 	}
-	names = append(names, at, hostname())
+	names = append(names, at, a.hostname())
 	if host := hostOf(a.Kubelet); host != "" {
 		names = append(names, a.cfg.Node, host)
 	}
@@ -101,8 +101,12 @@ func (a *Entry) hosts() []string {
 }
 
 // hostname is the machine's current name; empty if it is not a DNS name.
-func hostname() string {
-	name, err := os.Hostname()
+func (a *Entry) hostname() string {
+	ask := a.cfg.Hostname
+	if ask == nil {
+		ask = os.Hostname
+	}
+	name, err := ask()
 	if name = strings.ToLower(name); err != nil || !isName(name) {
 		return ""
 	}
@@ -135,7 +139,7 @@ func interfaceAddresses() []string {
 // missing returns the name or address that the client connected to, if it is this machine's and the certificate
 // does not contain it; otherwise empty. The local address of the connection is always this machine's, so the
 // interfaces need not be watched.
-func missing(hello *tls.ClientHelloInfo, has *tls.Certificate) string {
+func (a *Entry) missing(hello *tls.ClientHelloInfo, has *tls.Certificate) string {
 	if hello == nil {
 		return ""
 	}
@@ -145,7 +149,7 @@ func missing(hello *tls.ClientHelloInfo, has *tls.Certificate) string {
 		}
 	}
 	asked := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
-	if asked != "" && !slices.Contains(has.Leaf.DNSNames, asked) && asked == hostname() {
+	if asked != "" && !slices.Contains(has.Leaf.DNSNames, asked) && asked == a.hostname() {
 		return asked
 	}
 	return ""

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/utils/clock"
@@ -73,8 +74,11 @@ func TestCertificateFollowsTheMachine(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	var machine atomic.Pointer[string] // its hostname
+	machine.Store(new("First.example.com"))
 	a, err := Open(Config{
-		Dir: dir, Listen: "0.0.0.0:0", Node: "n1", Names: []string{"box.example.com", "192.0.2.7"}, Clock: clock.RealClock{}})
+		Dir: dir, Listen: "0.0.0.0:0", Node: "n1", Names: []string{"box.example.com", "192.0.2.7"}, Clock: clock.RealClock{},
+		Hostname: func() (string, error) { return *machine.Load(), nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +110,7 @@ func TestCertificateFollowsTheMachine(t *testing.T) {
 		}
 		return err
 	}
-	names := []string{"127.0.0.1", "localhost", "n1", "box.example.com", "192.0.2.7", "kubernetes.default.svc"}
-	if host := hostname(); host != "" {
-		names = append(names, host)
-	}
+	names := []string{"127.0.0.1", "localhost", "n1", "box.example.com", "192.0.2.7", "kubernetes.default.svc", "first.example.com"}
 	for _, name := range append(names, interfaceAddresses()...) {
 		if err := dial("127.0.0.1", name); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -123,6 +124,14 @@ func TestCertificateFollowsTheMachine(t *testing.T) {
 	}
 	if err := dial("127.9.9.9", "127.9.9.9"); err != nil {
 		t.Errorf("a new address: %v", err)
+	}
+	machine.Store(new("Second.example.com"))
+	names[len(names)-1] = "second.example.com"
+	if err := dial("127.0.0.1", "second.example.com"); err != nil {
+		t.Errorf("after the machine was renamed: %v", err)
+	}
+	if err := dial("127.0.0.1", "third.example.com"); err == nil {
+		t.Error("a name that the machine does not have is in the certificate")
 	}
 	at := a.current.Load()
 	for range 3 {
