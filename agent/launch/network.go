@@ -37,7 +37,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		}
 		served := network.New(deps, network.Config{
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(), Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
-			Own: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.domain(), Pool: n.cfg.LoadBalancers, Started: started,
+			Own: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.domain(), Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Started: started,
 		})
 		if n.served.Swap(served) == nil {
 			close(n.serves)

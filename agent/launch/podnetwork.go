@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"monopod/agent/network/cni/subnets"
+	"monopod/agent/network/dns"
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 // PodNetwork are the flags of Monopod's own pod network.
 type PodNetwork struct {
 	PodCIDR string // the ranges of pods' addresses, of one or both IP families; empty: chosen
+	Stubs   dns.Stubs
 
 	ranges []netip.Prefix // PodCIDR, set by complete
 }
@@ -21,6 +23,7 @@ type PodNetwork struct {
 // Flags adds the flags. Kubelet's --pod-cidr is for one that runs without an API server.
 func (n *PodNetwork) Flags(f *pflag.FlagSet) {
 	f.StringVar(&n.PodCIDR, "pod-cidr", "", "CIDR range of the IP addresses of pods, or one range of each IP family, separated by a comma, in Monopod's own pod network. At most 65536 addresses of an IPv6 range are used. Empty: for each family of --service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
+	n.Stubs.Flags(f)
 }
 
 // complete parses the ranges, which must have room for the pods.

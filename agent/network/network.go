@@ -51,6 +51,7 @@ type Config struct {
 	// DNS are the addresses of the DNS server's Service, one of each IP family of Services; none: no DNS server.
 	DNS        []netip.Addr
 	Domain     string // of the cluster
+	Stubs      dns.Stubs
 	ResolvConf string // names the resolvers of the node; empty: /etc/resolv.conf
 }
 
@@ -148,7 +149,7 @@ type running struct {
 
 func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {
 	own := func() []netip.Addr { return slices.Concat(r.cfg.DNS, r.cfg.Gateways) }
-	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, own, modified), r.deps.Clock, r.deps.Guard)
+	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, own, modified), r.cfg.Stubs, r.deps.Clock, r.deps.Guard)
 	err := dns.NewServer(r.zone, forward, r.deps.Guard, r.deps.Log).Serve(ctx, r.cfg.Gateways, dnsPort, func(at []netip.AddrPort) {
 		r.dns = at
 		close(listens)

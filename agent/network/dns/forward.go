@@ -35,6 +35,7 @@ var (
 // life, too: a resolver that shows one has time for its answer, one that shows none is taken for silent.
 type Forwarder struct {
 	resolvers func() []netip.AddrPort
+	stubs     Stubs
 	query     func(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, error)
 	clock     clock.PassiveClock
 	guard     *guard.Guard
@@ -44,16 +45,24 @@ type Forwarder struct {
 	seats     chan struct{}
 }
 
-// NewForwarder returns a Forwarder that asks what resolvers returns, one after the other.
-func NewForwarder(resolvers func() []netip.AddrPort, clk clock.PassiveClock, g *guard.Guard) *Forwarder {
+// NewForwarder returns a Forwarder that asks the resolvers of a name's zone, or for other names what resolvers returns, one
+// after the other.
+func NewForwarder(resolvers func() []netip.AddrPort, stubs Stubs, clk clock.PassiveClock, g *guard.Guard) *Forwarder {
 	return &Forwarder{
-		resolvers: resolvers, query: query, clock: clk, guard: g, cache: newCache(clk), peers: newPeers(clk), seats: make(chan struct{}, maxForwards),
+		resolvers: resolvers, stubs: stubs, query: query, clock: clk, guard: g, cache: newCache(clk), peers: newPeers(clk), seats: make(chan struct{}, maxForwards),
 	}
 }
 
 // Greet asks all resolvers for a sign of life, so that questions do not wait for one that is silent. It does not wait.
 func (f *Forwarder) Greet() {
-	for _, at := range f.resolvers() {
+	f.greet(f.resolvers())
+	for _, all := range f.stubs {
+		f.greet(all)
+	}
+}
+
+func (f *Forwarder) greet(all []netip.AddrPort) {
+	for _, at := range all {
 		if !f.peers.look(at) {
 			continue
 		}
@@ -101,7 +110,11 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 	began := f.clock.Now()
 	key := keyOf(q, dnssec)
 	var failed *dns.Msg
-	for _, at := range f.resolvers() {
+	resolvers := f.stubs.of(q.Name)
+	if resolvers == nil {
+		resolvers = f.resolvers()
+	}
+	for _, at := range resolvers {
 		known, probe := f.peers.state(at)
 		if !known && !probe {
 			continue
@@ -113,7 +126,7 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 		if !known {
 			continue
 		}
-		m, err := f.await(ctx, answer, at, began)
+		m, err := f.await(ctx, answer, resolvers, at, began)
 		if err != nil {
 			continue
 		}
@@ -155,8 +168,8 @@ func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan 
 	return answer, nil
 }
 
-// await returns the answer, for which it waits while the resolver shows signs of life.
-func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, at netip.AddrPort, began time.Time) (*dns.Msg, error) {
+// await returns the answer, for which it waits while the resolver, one of all that are asked, shows signs of life.
+func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []netip.AddrPort, at netip.AddrPort, began time.Time) (*dns.Msg, error) {
 	timer := time.NewTimer(lookAfter)
 	defer timer.Stop()
 	for looked := false; ; {
@@ -172,7 +185,7 @@ func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, at netip.
 		}
 		if !looked {
 			looked = true
-			f.Greet()
+			f.greet(all)
 		}
 		left, unsure := f.peers.left(at, began)
 		switch {

@@ -59,7 +59,7 @@ var first, second = netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddr
 
 // behind returns a Forwarder that has greeted its resolvers.
 func behind(l *line, resolvers ...netip.AddrPort) *Forwarder {
-	f := NewForwarder(func() []netip.AddrPort { return resolvers }, clock.RealClock{}, nil)
+	f := NewForwarder(func() []netip.AddrPort { return resolvers }, nil, clock.RealClock{}, nil)
 	f.query = l.query
 	f.Greet()
 	return f

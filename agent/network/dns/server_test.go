@@ -24,7 +24,7 @@ import (
 // start serves the zone on loopback.
 func start(t testing.TB, z *Zone, resolvers ...netip.AddrPort) (at string) {
 	t.Helper()
-	forward := NewForwarder(func() []netip.AddrPort { return resolvers }, clock.RealClock{}, nil)
+	forward := NewForwarder(func() []netip.AddrPort { return resolvers }, nil, clock.RealClock{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	listens, ended := make(chan []netip.AddrPort, 1), make(chan error, 1)
 	go func() {
