@@ -324,13 +324,7 @@ func (w *topology) apply(e *Enforcer, old *topology) {
 // to pods, to Services, to the outside and from there. An Enforcer that knows only the last topology has nothing to write.
 func TestRandomTopologies(t *testing.T) {
 	t.Parallel()
-	n := topologies
-	if text := os.Getenv("MONOPOD_TOPOLOGIES"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n := number(t, "MONOPOD_TOPOLOGIES", topologies)
 	for _, br := range []bool{false, true} {
 		t.Run(fmt.Sprintf("br_netfilter %v", br), func(t *testing.T) {
 			t.Parallel()
@@ -373,6 +367,17 @@ func TestRandomTopologies(t *testing.T) {
 			})
 		})
 	}
+}
+
+// number is that of an environment variable, or otherwise n.
+func number(t *testing.T, variable string, n int) int {
+	if text := os.Getenv(variable); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
+			t.Error(err)
+		}
+	}
+	return n
 }
 
 func text(w *topology) string {

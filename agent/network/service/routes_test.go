@@ -139,3 +139,23 @@ func TestAddressBelongsToOneService(t *testing.T) {
 		t.Errorf("left: %+v, %v, %v", table.Table, table.owner, table.routes)
 	}
 }
+
+// TestFlowsOfRemovedEndpoints: the kernel's flows, of which there may be many, are searched only when an endpoint of a UDP
+// Service is gone.
+func TestFlowsOfRemovedEndpoints(t *testing.T) {
+	t.Parallel()
+	tbl := newTable(newLayout(Config{Table: tableName}, corev1.IPv4Protocol))
+	for i, step := range []struct {
+		endpoints []string
+		search    bool
+	}{
+		{[]string{"10.0.0.1"}, true}, {[]string{"10.0.0.1", "10.0.0.2"}, false}, {[]string{"10.0.0.1", "10.0.0.2"}, false}, {[]string{"10.0.0.2"}, true},
+		{nil, true}, {[]string{"10.0.0.2"}, true},
+	} {
+		clear(tbl.udp)
+		tbl.set(web, Of(service(), endpointSlices(step.endpoints), corev1.IPv4Protocol, Node{Name: "here"}))
+		if search := len(tbl.udp) > 0; search != step.search {
+			t.Errorf("step %d: %t, want %t", i, search, step.search)
+		}
+	}
+}

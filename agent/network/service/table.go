@@ -3,6 +3,7 @@ package service
 import (
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -18,7 +19,7 @@ type table struct {
 	*nft.Table
 	routes map[types.NamespacedName]Routes
 	owner  map[Frontend]types.NamespacedName // the Service that has a frontend
-	udp    map[Frontend]struct{}             // whose endpoints changed
+	udp    map[Frontend]struct{}             // whose flows may lead elsewhere than to their endpoints
 	// closed are the addresses that only load balancers have, and how many routes of each; moved: they changed.
 	closed map[netip.Addr]int
 	moved  bool
@@ -100,14 +101,14 @@ func (t *table) close(key string, by int) {
 	}
 }
 
-// note notes the UDP frontends whose endpoints changed, and whether clients of others are to be forgotten.
+// note notes the UDP frontends whose flows may have to move: new ones, and those without or with fewer endpoints; and whether clients of others are to be forgotten.
 func (t *table) note(old, next Routes) {
 	for front, was := range old {
 		if sameEndpoints(was, next[front]) {
 			continue
 		}
 		t.clients = t.clients || was.Affinity > 0
-		if front.Protocol == corev1.ProtocolUDP {
+		if front.Protocol == corev1.ProtocolUDP && (len(was.Endpoints) == 0 || loses(was, next[front])) {
 			t.udp[front] = struct{}{}
 		}
 	}
@@ -116,6 +117,11 @@ func (t *table) note(old, next Routes) {
 			t.udp[front] = struct{}{}
 		}
 	}
+}
+
+// loses reports whether an endpoint is not one of next.
+func loses(was, next Route) bool {
+	return slices.ContainsFunc(was.Endpoints, func(e Endpoint) bool { return !slices.Contains(next.Endpoints, e) })
 }
 
 func sameEndpoints(a, b Route) bool {

@@ -1,0 +1,93 @@
+package service
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"net"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// initPacket is the first packet of an SCTP association (RFC 9260, 3.3.2).
+func initPacket(from, to uint16) []byte {
+	b := binary.BigEndian.AppendUint16(nil, from)
+	b = binary.BigEndian.AppendUint16(b, to)
+	b = append(b, make([]byte, 8)...)      // tag 0, checksum
+	b = append(b, 1, 0, 0, 20)             // INIT, its length
+	b = append(b, 0, 0, 0, 1, 0, 0, 16, 0) // tag, window
+	b = append(b, 0, 1, 0, 1, 0, 0, 0, 1)  // streams, sequence number
+	sum := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
+	binary.LittleEndian.PutUint32(b[8:], sum)
+	return b
+}
+
+// TestSCTP has SCTP associations begin at a Service, by raw packets, for which the kernel needs no SCTP of its own: the
+// endpoint gets them at its port.
+func TestSCTP(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		a, b := w.pod(), w.pod()
+		svc := service(func(s *corev1.Service) {
+			s.Spec.Ports = []corev1.ServicePort{{Name: "sctp", Port: 80, NodePort: 30080, Protocol: corev1.ProtocolSCTP}}
+		})
+		eps := endpointSlices([]string{a.ip, a.ip6})
+		for _, slice := range eps {
+			slice.Ports = []discoveryv1.EndpointPort{{Name: new("sctp"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolSCTP)}}
+		}
+		w.set(svc, eps)
+		for family, to := range map[string]map[*node]struct {
+			address string
+			port    uint16
+		}{
+			"ip4:132": {b: {"10.96.0.5", 80}, w.outside: {"203.0.113.1", 30080}, a: {"10.96.0.5", 80}},
+			"ip6:132": {b: {"fd96::5", 80}, a: {"fd96::5", 80}, w.outside: {"2001:db8::1", 30080}},
+		} {
+			var listener net.PacketConn
+			if err := a.inside(func() (err error) { listener, err = net.ListenPacket(family, ""); return err }); err != nil {
+				t.Error(err)
+				return
+			}
+			source := uint16(40000)
+			for client, at := range to {
+				source++
+				if err := client.begin(family, at.address, initPacket(source, at.port)); err != nil {
+					t.Error(err)
+				}
+				if port, err := received(listener); err != nil || port != 8080 {
+					t.Errorf("from %s to %s: the endpoint gets it at the port %d, %v", client.ip, at.address, port, err)
+				}
+			}
+			listener.Close()
+		}
+	})
+}
+
+func (p *node) begin(network, address string, packet []byte) error {
+	return p.inside(func() error {
+		c, err := net.Dial(network, address)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(packet)
+		return err
+	})
+}
+
+// received returns the destination port of the next packet; its source port is another one if the client is hidden.
+func received(l net.PacketConn) (uint16, error) {
+	b := make([]byte, 100)
+	for {
+		_ = l.SetReadDeadline(time.Now().Add(10 * time.Second))
+		n, _, err := l.ReadFrom(b)
+		if err != nil {
+			return 0, err
+		}
+		if n == 32 && b[12] == 1 && binary.BigEndian.Uint16(b[2:]) != 80 { // a pod's own packets to the Service are seen, too
+			return binary.BigEndian.Uint16(b[2:]), nil
+		}
+	}
+}
