@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -180,7 +181,7 @@ func connect(to netip.AddrPort) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(wait))
-	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read: %w", err)
 	}
 	return nil
