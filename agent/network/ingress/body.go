@@ -27,6 +27,8 @@ type clientBody struct {
 	stalls bool      // the client may pause as long as it likes: gRPC's streams do
 	moved  time.Time // when the deadline was set
 	slow   atomic.Bool
+	ended  atomic.Bool // or it has failed
+	duplex bool
 
 	mu    sync.Mutex // guards what follows
 	begun bool       // a part has been read, or is being read
@@ -36,7 +38,7 @@ func newClientBody(w http.ResponseWriter, r *http.Request, limit int64) *clientB
 	b := &clientBody{ReadCloser: r.Body, conn: http.NewResponseController(w), stalls: isGRPC(r)}
 	if r.ProtoMajor == 1 {
 		// Otherwise the beginning of an early response ends the body, and with it the request.
-		_ = b.conn.EnableFullDuplex()
+		b.duplex = b.conn.EnableFullDuplex() == nil
 	}
 	if limit > 0 {
 		b.ReadCloser = http.MaxBytesReader(w, r.Body, limit)
@@ -55,6 +57,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		_ = b.conn.SetReadDeadline(now.Add(bodyStall)) // if the connection is closed, the read fails
 	}
 	n, err := b.ReadCloser.Read(p)
+	b.ended.Store(err != nil)
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -64,6 +67,19 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		_ = b.conn.SetReadDeadline(time.Time{}) // the response may take longer
 	}
 	return n, err
+}
+
+// maxDrained is how much of a body that no endpoint wanted is read, in bytes, so that the connection can serve the next request;
+// net/http's number.
+const maxDrained = 256 << 10
+
+// drain reads what is left of the body after the response. With full duplex net/http does that too late: reading the end of the body
+// then starts a second reader of the connection, and the client's next request fails now and then.
+func (b *clientBody) drain() {
+	if !b.duplex || b.stalls || b.ended.Load() || b.conn.Flush() != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, b, maxDrained) // on failure net/http closes the connection
 }
 
 // attempt is the body as one attempt to send it sees it.

@@ -96,6 +96,9 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		r.Body = j.body
 	}
 	h.proxy.ServeHTTP(w, r)
+	if j.body != nil && w.code != http.StatusSwitchingProtocols && r.Header.Get("Expect") == "" {
+		j.body.drain()
+	}
 }
 
 // challenges is where certificate authorities look for proofs; ingress-nginx does not redirect them either.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -139,6 +140,37 @@ func TestRedirects(t *testing.T) {
 			if got := fmt.Sprint(resp.StatusCode, " ", string(body)+resp.Header.Get("Location")); got != row.want {
 				t.Errorf("%s: %s, want %s", row.url, got, row.want)
 			}
+		}
+	})
+}
+
+// A request whose body no endpoint has read leaves a connection that serves the next one.
+func TestUnreadBodies(t *testing.T) {
+	in(t, func(t *testing.T, s *stage) {
+		s.open("http", nil)
+		s.endpoint("10.0.0.1:80", answers("ok"))
+		o := annotation.Options{Wait: waitTime}
+		s.use(nil, s.rule("", "/ok", o, at80("10.0.0.1:80")), s.rule("", "/closed", o, at80("10.0.0.9:80")))
+		dialled := 0
+		c := s.client(func(via *http.Transport) {
+			dial := via.DialContext
+			via.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialled++
+				return dial(ctx, network, address)
+			}
+		})
+		for i := range 200 {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/closed", strings.NewReader(strings.Repeat("x", 1+i*100)))
+			if got := do(t, c, r); got != "502 the endpoint did not answer" {
+				t.Fatalf("request %d: %s", i, got)
+			}
+			r, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/ok", strings.NewReader("x"))
+			if got := do(t, c, r); got != "200 ok" {
+				t.Fatalf("after request %d: %s", i, got)
+			}
+		}
+		if dialled != 1 {
+			t.Errorf("%d connections for one client", dialled)
 		}
 	})
 }
