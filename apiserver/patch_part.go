@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -17,23 +18,14 @@ import (
 // object: a patch of a status does not read the spec. false if that is not possible or fails: then the patch is
 // applied to the whole object, which returns the error.
 func patchPart(ctx context.Context, t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
-	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || len(current)+len(data) > codec.MaxBody {
+	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || t.res.Schema != nil || len(current)+len(data) > codec.MaxBody {
 		return nil, false
 	}
-	var wanted, have map[string]json.RawMessage
-	if json.Unmarshal(data, &wanted) != nil || json.Unmarshal(current, &have) != nil {
+	var wanted map[string]json.RawMessage
+	if json.Unmarshal(data, &wanted) != nil {
 		return nil, false
 	}
-	rest, ok := without(cur, wanted)
-	if !ok {
-		return nil, false
-	}
-	for name := range have {
-		if _, patched := wanted[name]; !patched && name != "kind" && name != "apiVersion" {
-			delete(have, name)
-		}
-	}
-	part, err := json.Marshal(have)
+	part, err := encodePart(cur, wanted)
 	if err != nil {
 		return nil, false
 	}
@@ -41,26 +33,40 @@ func patchPart(ctx context.Context, t target, typ types.PatchType, current, data
 	if err != nil {
 		return nil, false
 	}
+	rest := without(cur, wanted)
 	if found, err := codec.DecodeJSON(ctx, text, rest); err != nil || len(found) > 0 || codec.CheckKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
 		return nil, false
 	}
 	return rest, true
 }
 
-// without returns a copy of obj without the named fields; false if it does not have one of them.
-func without(obj registry.Object, names map[string]json.RawMessage) (registry.Object, bool) {
+// encodePart returns the JSON of the named fields of obj, with its kind and apiVersion. It fails if obj does not have
+// one of them.
+func encodePart(obj registry.Object, names map[string]json.RawMessage) ([]byte, error) {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	part := map[string]any{"kind": gvk.Kind, "apiVersion": gvk.GroupVersion().String()}
+	from := reflect.ValueOf(obj).Elem()
+	for name := range names {
+		field := fieldNamed(from, name)
+		if name == "" || !field.IsValid() { // kind and apiVersion are fields of TypeMeta
+			return nil, fmt.Errorf("%T has no field %q", obj, name)
+		}
+		if !field.IsZero() {
+			part[name] = field.Addr().Interface()
+		}
+	}
+	return json.Marshal(part)
+}
+
+// without returns a copy of obj without the named fields, which it has.
+func without(obj registry.Object, names map[string]json.RawMessage) registry.Object {
 	from := reflect.ValueOf(obj).Elem()
 	shallow := reflect.New(from.Type())
 	shallow.Elem().Set(from)
 	for name := range names {
-		field := fieldNamed(shallow.Elem(), name)
-		if name == "" || !field.IsValid() { // kind and apiVersion are fields of TypeMeta
-			return nil, false
-		}
-		field.SetZero()
+		fieldNamed(shallow.Elem(), name).SetZero()
 	}
-	out, ok := shallow.Interface().(registry.Object).DeepCopyObject().(registry.Object)
-	return out, ok
+	return shallow.Interface().(registry.Object).DeepCopyObject().(registry.Object)
 }
 
 // fieldNamed returns a struct's field by its JSON name.

@@ -47,13 +47,19 @@ func (w *Weigher) Protobuf(data []byte, into any) (int, *field.Error) {
 
 // trail is the path within a document, truncated for errors.
 type trail struct {
-	steps [8]string
+	steps [8]step
 	depth int
 }
 
-func (t *trail) enter(step string) {
+// step is a name, or a key that is part of the document, of which no copy is made until an error shows it.
+type step struct {
+	name string
+	key  []byte
+}
+
+func (t *trail) enter(s step) {
 	if t.depth < len(t.steps) {
-		t.steps[t.depth] = step
+		t.steps[t.depth] = s
 	}
 	t.depth++
 }
@@ -63,10 +69,10 @@ func (t *trail) leave() { t.depth-- }
 func (t *trail) path() *field.Path {
 	var out strings.Builder
 	for _, s := range t.steps[:min(t.depth, len(t.steps))] {
-		if out.Len() > 0 && s != "[]" {
+		if out.Len() > 0 && s.name != item {
 			out.WriteByte('.')
 		}
-		out.WriteString(s)
+		out.WriteString(s.String())
 	}
 	if t.depth > len(t.steps) {
 		out.WriteString("…")
@@ -80,11 +86,17 @@ func (t *trail) tooDeep() *field.Error {
 
 func (t *trail) tooMany(n int) *field.Error { return field.TooMany(t.path(), n, MaxItems) }
 
-// step is a key in the form that errors show.
-func step(key string) string {
+// item is the name of the step to an item of a list.
+const item = "[]"
+
+// String returns the step in the form that errors show.
+func (s step) String() string {
 	const most = 40
-	if len(key) > most {
-		return strings.ToValidUTF8(key[:most], "") + "…"
+	if s.key == nil {
+		return s.name
 	}
-	return key
+	if len(s.key) > most {
+		return strings.ToValidUTF8(string(s.key[:most]), "") + "…"
+	}
+	return string(s.key)
 }

@@ -93,7 +93,7 @@ func (r *jsonReader) object(p *plan) bool {
 		}
 		r.pos++
 		key := plain(quoted)
-		r.at.enter(step(key))
+		r.at.enter(step{key: key})
 		if !r.value(r.member(p, key, n)) {
 			return false
 		}
@@ -102,7 +102,7 @@ func (r *jsonReader) object(p *plan) bool {
 }
 
 // member adds the cost of the n-th member of an object, and returns its plan.
-func (r *jsonReader) member(p *plan, key string, n int) *plan {
+func (r *jsonReader) member(p *plan, key []byte, n int) *plan {
 	switch p.kind {
 	case anything:
 		if n == 0 {
@@ -114,7 +114,7 @@ func (r *jsonReader) member(p *plan, key string, n int) *plan {
 		r.cost += p.size + len(key)
 		return p.elem
 	case structure:
-		if f, ok := p.fields[key]; ok {
+		if f, ok := p.fields[string(key)]; ok {
 			return f
 		}
 	}
@@ -145,7 +145,7 @@ func (r *jsonReader) items(p *plan) bool {
 		case anything:
 			r.cost += itemSize
 		}
-		r.at.enter("[]")
+		r.at.enter(step{name: item})
 		if !r.value(elem) {
 			return false
 		}
@@ -211,13 +211,13 @@ func (r *jsonReader) literal() bool {
 }
 
 // plain returns a key without its escapes.
-func plain(quoted []byte) string {
+func plain(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted)
+		return quoted
 	}
 	var out string
 	if json.Unmarshal(append(append([]byte{'"'}, quoted...), '"'), &out) != nil {
-		return string(quoted)
+		return quoted
 	}
-	return out
+	return []byte(out)
 }

@@ -32,7 +32,7 @@ func (r *protobufReader) message(data []byte, p *plan) bool {
 		if !known {
 			continue
 		}
-		r.at.enter(f.name)
+		r.at.enter(step{name: f.name})
 		if f.plan.kind == list {
 			if items == nil {
 				items = map[protowire.Number]int{}

@@ -1,6 +1,8 @@
 package frugal
 
 import (
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
@@ -14,31 +16,36 @@ func TestPercent(t *testing.T) {
 		want  int
 	}{
 		{25, time.Millisecond, 50},
-		{50, 99 * time.Millisecond, 100},
-		{100, time.Millisecond, 100},
+		{100, 199 * time.Millisecond, 200},
+		{200, time.Millisecond, 240},
 		{50, 500 * time.Millisecond, 50},
-		{100, time.Minute, 25},
+		{480, 500 * time.Millisecond, 240},
+		{240, time.Minute, 25},
 		{25, time.Minute, 25},
 	} {
-		if got := percent(c.was, c.after); got != c.want {
+		if got := percent(c.was, 240, c.after); got != c.want {
 			t.Errorf("%d%%, and again after %v: %d%%, want %d%%", c.was, c.after, got, c.want)
 		}
 	}
 }
 
-// TestSet: a start, load, and then none.
+// TestSet: load, a heap that becomes larger than what it may grow by, and then no load.
 func TestSet(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(busyPercent))
 	now := time.Now()
-	p := &pacer{percent: busyPercent, last: now}
+	p := &pacer{percent: busyPercent, growth: 30 << 20, last: now}
 	for _, step := range []struct {
 		after time.Duration
+		live  uint64
 		want  uint64
-	}{{time.Millisecond, busyPercent}, {time.Hour, calmPercent}, {time.Millisecond, 2 * calmPercent}, {time.Hour, calmPercent}} {
+	}{
+		{time.Millisecond, 10 << 20, 200}, {time.Millisecond, 10 << 20, 300}, {time.Millisecond, 20 << 20, 150}, {time.Millisecond, 1 << 30, busyPercent},
+		{time.Hour, 10 << 20, calmPercent}, {time.Millisecond, 10 << 20, 2 * calmPercent}, {time.Hour, 0, calmPercent},
+	} {
 		now = now.Add(step.after)
-		p.set(now)
+		p.set(now, step.live)
 		if got := growth(); got != step.want {
-			t.Errorf("%d%% %v later, want %d%%", got, step.after, step.want)
+			t.Errorf("%d%% %v later with %d bytes live, want %d%%", got, step.after, step.live, step.want)
 		}
 	}
 }
@@ -47,4 +54,25 @@ func growth() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
+}
+
+// TestLimit: the smallest limit of a cgroup and those above it counts.
+func TestLimit(t *testing.T) {
+	mount := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(mount, "a/b/c"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{"memory.max": "max\n", "a/memory.max": "4096\n", "a/b/memory.max": "8192\n"} {
+		if err := os.WriteFile(filepath.Join(mount, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]uint64{"/": 1 << 20, "/a": 4096, "/a/b": 4096, "/a/b/c": 4096, "/gone": 1 << 20} {
+		if got := limit(mount, path, "memory.max", 1<<20); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	if memory() == 0 {
+		t.Error("this machine has no memory")
+	}
 }
