@@ -19,27 +19,67 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
+// hotRequest is a request of a kind that a busy server answers thousands of times a second; in its body, % stands
+// for a text that differs each time.
+type hotRequest struct {
+	method, path, body, typ, accept string
+	// allocations is the ceiling of TestAllocations, a tenth above what was measured with the race detector.
+	allocations float64
+}
+
+func hotRequests() map[string]hotRequest {
+	const pods, path = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/pods/a"
+	const pod = `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	return map[string]hotRequest{
+		"get":              {"GET", path, "", "", codec.TypeJSON, 68},
+		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, 69},
+		"list":             {"GET", pods, "", "", codec.TypeJSON, 100},
+		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, 142},
+		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON, 380},
+		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON, 780},
+		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON, 415},
+		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON, 173},
+		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON, 110},
+		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON, 86},
+	}
+}
+
+// send sends the n-th of such requests.
+func (q hotRequest) send(h http.Handler, n int) {
+	body := strings.ReplaceAll(q.body, "%", strings.Repeat("x", n%40))
+	r := httptest.NewRequestWithContext(context.Background(), q.method, q.path, strings.NewReader(body))
+	r.Header.Set("Accept", q.accept)
+	r.Header.Set("Content-Type", q.typ)
+	h.ServeHTTP(&discard{http.Header{}}, r)
+}
+
 // BenchmarkRequest measures a request without TLS and HTTP.
 func BenchmarkRequest(b *testing.B) {
-	const path = "/api/v1/namespaces/default/pods/a"
-	for name, c := range map[string]struct{ method, path, body, typ, accept string }{
-		"get":          {"GET", path, "", "", codec.TypeJSON},
-		"get-protobuf": {"GET", path, "", "", codec.TypicalAccept},
-		"patch-status": {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON},
-		"merge-patch":  {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON},
-		"create":       {"POST", "/api/v1/namespaces/default/pods?dryRun=All", `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, codec.TypeJSON, codec.TypeJSON},
-	} {
+	for name, q := range hotRequests() {
 		b.Run(name, func(b *testing.B) {
 			h := fuzzed(b)
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
 				n++
-				body := strings.ReplaceAll(c.body, "%", strings.Repeat("x", n%40))
-				r := httptest.NewRequestWithContext(context.Background(), c.method, c.path, strings.NewReader(body))
-				r.Header.Set("Accept", c.accept)
-				r.Header.Set("Content-Type", c.typ)
-				h.ServeHTTP(&discard{http.Header{}}, r)
+				q.send(h, n)
+			}
+		})
+	}
+}
+
+// TestAllocations keeps the hottest requests from becoming more expensive unnoticed: what a request allocates is the same
+// on every machine, unlike its time.
+func TestAllocations(t *testing.T) {
+	for name, q := range hotRequests() {
+		t.Run(name, func(t *testing.T) {
+			h, n := fuzzed(t), 0
+			got := testing.AllocsPerRun(200, func() {
+				n++
+				q.send(h, n)
+			})
+			if got > q.allocations {
+				t.Errorf("%.0f allocations, at most %.0f expected: find what allocates more, with go test -bench Request/%s -memprofile", got, q.allocations, name)
 			}
 		})
 	}
