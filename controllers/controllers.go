@@ -40,6 +40,7 @@ import (
 	"monopod/controllers/serviceaccount"
 	"monopod/controllers/serviceaccounttoken"
 	"monopod/controllers/statefulset"
+	"monopod/controllers/tainteviction"
 	"monopod/controllers/ttlafterfinished"
 )
 
@@ -221,6 +222,10 @@ func controllers() []Entry {
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration}), nil
+			}},
+		{Name: tainteviction.Name, Aliases: []string{tainteviction.Component}, Component: tainteviction.Component,
+			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
+				return tainteviction.New(d, e), nil
 			}},
 		{Name: namespace.Name, Aliases: []string{"namespace-controller"},
 			Settings: func(c *Config) []Setting {

@@ -140,7 +140,7 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 	}
 	if present != nil {
 		st.image = present
-		s.pod.Event(n.container, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine", n.image)
+		s.pod.Event(n.container, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", n.image)
 		return present, nil
 	}
 	if st.Missing() {
@@ -244,7 +244,7 @@ func (s *Images) Look(ctx context.Context, list []*corev1.Container) map[string]
 		img, err := s.node.Runtime.ImageStatus(ctx, image.Named(c.Image))
 		if err == nil && img != nil {
 			out[c.Name] = img
-			s.pod.Event(c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine", c.Image)
+			s.pod.Event(c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
 		}
 	}
 	return out
