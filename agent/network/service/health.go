@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/process/guard"
@@ -26,7 +29,8 @@ const (
 	healthHeader = 4 << 10
 )
 
-// Health answers load balancers at the healthCheckNodePorts of Services: 200 if this node has endpoints, otherwise 503.
+// Health answers load balancers at the healthCheckNodePorts of Services: 200 if this node has endpoints that are ready,
+// otherwise 503.
 type Health struct {
 	ctx   context.Context // ends the servers
 	guard *guard.Guard
@@ -106,6 +110,7 @@ func (h *Health) answer(w http.ResponseWriter, key types.NamespacedName) {
 	h.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
 	if local == 0 {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
@@ -124,13 +129,14 @@ func checkPort(svc *corev1.Service) int32 {
 	return svc.Spec.HealthCheckNodePort
 }
 
-// localEndpoints counts the endpoints on this node that routes lead to, each once.
-func (r Routes) localEndpoints() int {
-	seen := map[string]struct{}{}
-	for _, route := range r {
-		for _, e := range route.Endpoints {
-			if e.Local {
-				seen[e.Addr().String()] = struct{}{}
+// localReady counts the endpoints of one family on this node that are ready, each once. Those that terminate still get
+// traffic while there are no others, but load balancers are to use other nodes.
+func localReady(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node string) int {
+	seen := map[netip.Addr]struct{}{}
+	for _, port := range svc.Spec.Ports {
+		for _, c := range endpoints(eps, port, family, node) {
+			if c.ready && c.Local {
+				seen[c.Addr()] = struct{}{}
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"monopod/apiserver/follow"
 )
@@ -42,6 +44,9 @@ func TestHealthChecks(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+		if weight := resp.Header.Get("X-Load-Balancing-Endpoint-Weight"); !strings.Contains(string(body), `"localEndpoints":`+weight+`,`) {
+			t.Errorf("weight %q of %s", weight, body)
+		}
 		return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(string(body)))
 	}
 	for _, step := range []struct {
@@ -63,5 +68,28 @@ func TestHealthChecks(t *testing.T) {
 	h.Wait()
 	if got := ask(); got != "closed" {
 		t.Errorf("after the end: %q", got)
+	}
+}
+
+// TestTerminatingEndpointsAreNotHealthy: load balancers leave a node whose endpoints all terminate, while what still comes
+// reaches them.
+func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
+	t.Parallel()
+	svc := service(func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, 31000
+	})
+	slice := endpointSlices([]string{"10.0.0.1"})[0]
+	slice.Endpoints = append(slice.Endpoints, on("there", "10.0.0.2"), at("10.0.0.3", new(false), new(true), new(true)))
+	node := Node{Name: "here"}
+	for _, want := range []int{1, 0} {
+		eps := []*discoveryv1.EndpointSlice{slice}
+		if got := localReady(svc, eps, corev1.IPv4Protocol, node.Name); got != want {
+			t.Errorf("%d endpoints, want %d", got, want)
+		}
+		front := Frontend{Addr: anyAddress(corev1.IPv4Protocol), Protocol: corev1.ProtocolTCP, Port: 30080}
+		if to := Of(svc, eps, corev1.IPv4Protocol, node)[front].Endpoints; len(to) != 1 || !to[0].Local {
+			t.Errorf("traffic goes to %v", to)
+		}
+		slice.Endpoints = slice.Endpoints[1:] // only the one that terminates is left on this node
 	}
 }

@@ -50,10 +50,12 @@ func (p *Proxy) SetZone(zone string) { p.cfg.Node.Zone = zone }
 // gave up an address that they want, too. Sync writes the difference.
 func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) (again []types.NamespacedName) {
 	delete(p.waiting, key)
-	local := 0
+	check, local := checkPort(svc), 0
 	for _, t := range p.tables {
 		routes := Of(svc, eps, t.family, p.cfg.Node)
-		local += routes.localEndpoints()
+		if check != 0 {
+			local += localReady(svc, eps, t.family, p.cfg.Node.Name)
+		}
 		taken, freed := t.set(key, routes)
 		for _, front := range taken {
 			p.waiting[key] = struct{}{}
@@ -69,7 +71,7 @@ func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discov
 		}
 	}
 	if p.cfg.Health != nil {
-		p.cfg.Health.Set(key, checkPort(svc), local)
+		p.cfg.Health.Set(key, check, local)
 	}
 	return again
 }
