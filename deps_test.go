@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -125,6 +126,47 @@ func TestTheProgramContainsNoTestdata(t *testing.T) {
 	for _, dep := range dependencies(t, "monopod") {
 		if strings.HasPrefix(dep, "monopod/testdata/") {
 			t.Errorf("the program contains %s", dep)
+		}
+	}
+}
+
+// docs/dependencies.md names every module that go.mod requires directly, and no other.
+func TestDocsListEveryDependency(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, _, _ := strings.Cut(string(page), "\nWritten by us instead")
+	var listed []string
+	for _, word := range strings.FieldsFunc(modules, func(c rune) bool { return strings.ContainsRune(" \n,|()`", c) }) {
+		if host, _, ok := strings.Cut(word, "/"); ok && strings.Contains(host, ".") {
+			listed = append(listed, strings.TrimSuffix(word, "."))
+		}
+	}
+	used := map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		module, version, ok := strings.Cut(strings.TrimSpace(line), " v")
+		if !ok || !strings.Contains(module, "/") {
+			continue
+		}
+		found := false
+		for _, name := range listed {
+			if name == module || strings.HasPrefix(module, name+"/v") || strings.HasPrefix(name, module+"/") {
+				found, used[name] = true, true
+			}
+		}
+		if !found && !strings.HasSuffix(strings.TrimSpace(version), "// indirect") {
+			t.Errorf("docs/dependencies.md does not name %s", module)
+		}
+	}
+	for _, name := range listed {
+		if !used[name] {
+			t.Errorf("docs/dependencies.md names %s, which go.mod does not require", name)
 		}
 	}
 }

@@ -354,7 +354,7 @@ func TestConversionDown(t *testing.T) {
 }
 
 // A definition whose storage version changes still has the versions in which objects may be stored, until somebody who has
-// written all of them anew says otherwise.
+// rewritten all of them says otherwise.
 func TestStoredVersions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

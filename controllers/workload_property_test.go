@@ -435,7 +435,7 @@ func (w *town) lose(node string) {
 	}
 }
 
-// deleteOne deletes one of the workloads and creates it anew.
+// deleteOne deletes one of the workloads and creates it again.
 func (w *town) deleteOne() {
 	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
 	i := w.rng.IntN(3)

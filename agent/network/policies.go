@@ -67,7 +67,7 @@ type waiter struct {
 	done chan error
 }
 
-// take returns what changed, and starts anew.
+// take returns the changes and clears them.
 func (f *feed) take() changes {
 	f.mu.Lock()
 	defer f.mu.Unlock()

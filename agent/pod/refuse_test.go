@@ -40,9 +40,9 @@ func TestRefusedIsNotEvicted(t *testing.T) {
 		grace   *time.Duration
 		events  int
 	}{
-		"not let in":                    {Verdict{Refused: why}, func(*Pod) bool { return true }, nil, 0},
-		"not let in when there is room": {Verdict{}, func(p *Pod) bool { return p.inbox.fail(why, nil) }, nil, 0},
-		"evicted":                       {Verdict{}, func(p *Pod) bool { return p.Evict(why, grace) }, &grace, 1},
+		"refused":                  {Verdict{Refused: why}, func(*Pod) bool { return true }, nil, 0},
+		"refused despite capacity": {Verdict{}, func(p *Pod) bool { return p.inbox.fail(why, nil) }, nil, 0},
+		"evicted":                  {Verdict{}, func(p *Pod) bool { return p.Evict(why, grace) }, &grace, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,7 +6,7 @@ import (
 )
 
 // Jumps wakes the loops when the wall clock has jumped: it was set, or the machine has slept. Timers follow the
-// monotonic clock, which notices neither. Every key that waits for a time runs at once and computes anew how long
+// monotonic clock, which notices neither. Every key that waits for a time runs at once and computes again how long
 // it has to wait.
 type Jumps struct {
 	mu    sync.Mutex // guards what follows

@@ -150,7 +150,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 // (upstream's retries of a conflict).
 const conflicts = 5
 
-// evaluate decides and scales. It decides anew if the target changes between, as during a rollout.
+// evaluate decides and scales. If the target changes in between, as during a rollout, it decides again.
 func (r *run) evaluate(ctx context.Context, key follow.Key, hpa *autoscalingv2.HorizontalPodAutoscaler) (v *verdict, err error) {
 	for range conflicts {
 		if v, err = r.tryScale(ctx, key, hpa); err != nil || !apierrors.IsConflict(v.err) {

@@ -54,7 +54,7 @@ func Register(r prometheus.Registerer, all ...prometheus.Collector) error {
 	return errors.Join(errs...)
 }
 
-// Reset forgets all Services: the controller starts anew.
+// Reset removes all Services, for a restart of the controller.
 func (m *Metrics) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

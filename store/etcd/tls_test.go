@@ -39,7 +39,7 @@ func TestTLS(t *testing.T) {
 		defer cancel()
 		s, err := etcd.Open(ctx, etcd.Config{Config: storetest.Config(), TLS: refused, Endpoints: []string{"https://" + address}})
 		if err == nil {
-			t.Errorf("%s: let in", name)
+			t.Errorf("%s: connected", name)
 			s.Close()
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"monopod/agent/runtime/cutoff"
 )
 
-// maxAnew is how often in a row a container is created again because its start was interrupted.
-const maxAnew = 3
+// maxRecreated is how often in a row a container is created again because its start was interrupted.
+const maxRecreated = 3
 
 // killed is the exit code of a container that ended by SIGKILL.
 const killed = 128 + int32(syscall.SIGKILL)
@@ -66,7 +66,7 @@ func (s *Starter) launch(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
 	s.Images.Started(c.Name)
 	s.Pace.Started(c.Name)
-	delete(s.anew, c.Name)
+	delete(s.recreated, c.Name)
 	if p := s.pending[c.Name]; !p.reported {
 		p.reported = true
 		s.pod.Event(c.Name, corev1.EventTypeNormal, "Started", "Container started")
@@ -120,7 +120,7 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 		s.settled(name)
 	}
 	switch {
-	case now == nil || s.spoiled(pod, now), now.State == status.Created && cutoff.Exists(startErr) && s.anew[name] < maxAnew:
+	case now == nil || s.spoiled(pod, now), now.State == status.Created && cutoff.Exists(startErr) && s.recreated[name] < maxRecreated:
 		if err := s.makeAnew(name, id); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 	}
 	s.Images.Started(name)
 	s.Pace.Started(name)
-	delete(s.anew, name)
+	delete(s.recreated, name)
 	s.pod.Event(name, corev1.EventTypeWarning, "Failed", "Error: %v", startErr)
 	s.Observer.StartFailed(id, startErr)
 	rest, _ := s.crashes.Remaining(name, s.node.Clock.Now(), s.node.Clock.Now())
@@ -162,7 +162,7 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 // runtime was killed while it created or started it. A containerd that restarts may also adopt a container that had
 // just begun to run, and kill it a moment later together with what is left of its start.
 func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
-	if s.anew[c.Name] >= maxAnew {
+	if s.recreated[c.Name] >= maxRecreated {
 		return false
 	}
 	switch c.State {
@@ -199,9 +199,9 @@ func (s *Starter) makeAnew(name, id string) error {
 		return err
 	}
 	s.settled(name)
-	if s.anew == nil {
-		s.anew = map[string]int{}
+	if s.recreated == nil {
+		s.recreated = map[string]int{}
 	}
-	s.anew[name]++
+	s.recreated[name]++
 	return nil
 }

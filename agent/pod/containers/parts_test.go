@@ -145,9 +145,9 @@ func TestBackOff(t *testing.T) {
 			time.Sleep(want)
 			s.attempt("c", last.FinishedAt)
 		}
-		s.anew = map[string]int{"c": 1}
+		s.recreated = map[string]int{"c": 1}
 		if err := s.backOff(pod, "c", &status.Container{State: status.Exited, FinishedAt: time.Now()}); err != nil {
-			t.Errorf("made anew: %v", err)
+			t.Errorf("created again: %v", err)
 		}
 	})
 }

@@ -52,7 +52,7 @@ type Starter struct {
 	crashes   backoff.Backoff
 	announced map[string]bool     // containers whose backoff was reported by an event
 	pending   map[string]*pending // by container; nil: none
-	anew      map[string]int      // how often a container was created again since its last start
+	recreated map[string]int      // how often a container was created again since its last start
 }
 
 // NewStarter returns the Starter of a pod.
@@ -91,7 +91,7 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if err != nil {
 		return err
 	}
-	restarts, ended := last != nil && last.State == status.Exited && s.anew[c.Name] == 0, time.Time{}
+	restarts, ended := last != nil && last.State == status.Exited && s.recreated[c.Name] == 0, time.Time{}
 	if restarts {
 		ended = last.FinishedAt
 	}
@@ -107,7 +107,7 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 
 // backOff delays a container that ended recently.
 func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Container) error {
-	if last == nil || last.State != status.Exited || s.anew[container] > 0 {
+	if last == nil || last.State != status.Exited || s.recreated[container] > 0 {
 		return nil
 	}
 	rest, delay := s.crashes.Remaining(container, last.FinishedAt, s.node.Clock.Now())

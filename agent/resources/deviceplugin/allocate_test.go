@@ -129,7 +129,7 @@ func TestRestartKeepsDevices(t *testing.T) {
 			t.Errorf("taken: %d", n)
 		}
 		if err := b.Allocate(b.Context(), two, &two.Spec.Containers[0], topology.Hint{}); err != nil {
-			t.Errorf("let in again: %v", err)
+			t.Errorf("admitted again: %v", err)
 		}
 		var absent *Absent
 		if err := b.Prepare(b.Context(), two); !errors.As(err, &absent) || absent.Resource != res {
@@ -159,7 +159,7 @@ func TestDevicesGoneAfterRestart(t *testing.T) {
 		pull()
 		b.plug(plugin.Config{Devices: plugin.Devices("d2")})
 		if err := b.admit(pod); err == nil || !strings.Contains(err.Error(), "previously allocated devices are no longer healthy") {
-			t.Errorf("let in: %v", err)
+			t.Errorf("admitted: %v", err)
 		}
 	})
 }
@@ -237,7 +237,7 @@ func TestRecoveredPluginStaysAway(t *testing.T) {
 		b.Recover(made)
 		var absent *Absent
 		if err := b.admit(one); !errors.As(err, &absent) {
-			t.Errorf("let in: %v", err)
+			t.Errorf("admitted: %v", err)
 		}
 		before := len(b.changes())
 		time.Sleep(stopGrace + time.Second)

@@ -282,7 +282,7 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: set aside is %q, error %v", name, aside, err)
 		}
 		if err := b.admit(guaranteed("z", "c7Gi"), topology.Hint{}); err != nil {
-			t.Errorf("%s: it does not begin anew: %v", name, err)
+			t.Errorf("%s: it does not start without state: %v", name, err)
 		}
 	}
 }

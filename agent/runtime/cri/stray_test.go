@@ -40,7 +40,7 @@ func (n *node) stray(id string, started bool) (pid int) {
 }
 
 // A task that CRI does not know keeps its container from being started, which the error
-// says; it ends with its container, which is then made and started anew, or with the
+// says; it ends with its container, which is then created and started again, or with the
 // pod.
 func TestStrayTasksEnd(t *testing.T) {
 	t.Parallel()
@@ -79,7 +79,7 @@ func TestStrayTasksEnd(t *testing.T) {
 				err = n.runtime.StartContainer(ctx, id)
 			}
 			if err != nil || !n.running(id) {
-				t.Errorf("made anew: %v", err)
+				t.Errorf("created again: %v", err)
 			}
 			if err := n.runtime.RemoveContainer(ctx, id); err != nil {
 				t.Error(err)

@@ -101,6 +101,6 @@ func testPullBroken(t *testing.T, env Env) {
 		t.Errorf("status %v", img)
 	}
 	if asked := r.Asked(); !slices.ContainsFunc(asked, func(a string) bool { return strings.Contains(a, "bytes=3") }) {
-		t.Errorf("it began anew: %v", asked)
+		t.Errorf("it started from the beginning: %v", asked)
 	}
 }

@@ -27,7 +27,7 @@ type world struct {
 	api   *registry.Registry
 	m     *mirror.Mirrors
 	runs  map[types.UID]bool
-	again []types.UID // whose status was asked for anew
+	again []types.UID // whose status was requested again
 }
 
 // inWorld runs a test with virtual time, on a node whose mirrors are followed.
@@ -140,7 +140,7 @@ func TestMirrorIsDeletedAfterItsPod(t *testing.T) {
 		w.runs["1"] = true
 		w.m.Expect([]*corev1.Pod{p})
 		first := w.shown(p)
-		w.m.Ended(p) // and starts anew
+		w.m.Ended(p) // and restarts
 		second := w.shown(p)
 		if first == nil || second == nil || second.UID == first.UID {
 			t.Fatalf("first %v, then %v", first, second)

@@ -152,7 +152,7 @@ func TestEventsPerObjectAreLimited(t *testing.T) {
 		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Later", "x")
 		synctest.Wait()
 		if s.counts()["Later x"] != 1 {
-			t.Error("silenced for ever")
+			t.Error("still silenced")
 		}
 	})
 }

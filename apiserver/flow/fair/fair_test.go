@@ -45,7 +45,7 @@ func TestUsersTakeTurns(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := fmt.Sprint(order); got != "[noisy 1 quiet 1 other 1 noisy 2 noisy 3]" {
-			t.Errorf("let in %s", got)
+			t.Errorf("admitted %s", got)
 		}
 		r.Leave("noisy", 1)
 		r.Leave("noisy", 1)
@@ -128,7 +128,7 @@ func TestLargeRequestsAreNotStarved(t *testing.T) {
 		r.Leave("b", 10)
 		synctest.Wait()
 		if got := fmt.Sprint(order); got != "[b c]" || r.Taken() != 2 {
-			t.Errorf("let in %s, %d seats are taken", got, r.Taken())
+			t.Errorf("admitted %s, %d seats are taken", got, r.Taken())
 		}
 	})
 }

@@ -133,7 +133,7 @@ func (f forms) typed(in runtime.Object, gvk schema.GroupVersionKind) (kind.Objec
 	if !ok {
 		obj, ok := in.(kind.Object)
 		if !ok {
-			return nil, fmt.Errorf("%T is no object", in)
+			return nil, fmt.Errorf("%T is not an object", in)
 		}
 		return obj, nil
 	}

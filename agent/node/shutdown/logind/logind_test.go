@@ -151,7 +151,7 @@ func TestShutdownIsCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "held anew", func() bool { return len(l.Asked()) == 2 && l.Held() == 1 })
+	until(t, "held again", func() bool { return len(l.Asked()) == 2 && l.Held() == 1 })
 	if n.story() != "stop within 30s, called off, up" || n.eventsWith("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
 		t.Errorf("%s, %q", n.story(), n.events)
 	}

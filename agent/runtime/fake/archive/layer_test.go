@@ -44,7 +44,7 @@ func TestTree(t *testing.T) {
 		{"a file more", pack(t, "new"), "etc etc/a etc/b lib lib/x lib/y/z new"},
 		{"a file less", pack(t, "etc/.wh.a"), "etc etc/b lib lib/x lib/y/z"},
 		{"a folder less", pack(t, ".wh.lib"), "etc etc/a etc/b"},
-		{"a folder anew", pack(t, "lib/", "lib/new", "lib/.wh..wh..opq"), "etc etc/a etc/b lib lib/new"},
+		{"an opaque folder", pack(t, "lib/", "lib/new", "lib/.wh..wh..opq"), "etc etc/a etc/b lib lib/new"},
 		{"a file for a folder", pack(t, "lib"), "etc etc/a etc/b lib"},
 	} {
 		got, err := (&Image{Layers: []Layer{low, tc.upper}}).Tree()
