@@ -60,6 +60,7 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	}
 	r.written = now
 	r.keep(next)
+	r.tellConditions(&stored.Status, &next.Status)
 	if old, boot := stored.Status.NodeInfo.BootID, r.info.BootID; old != "" && old != boot {
 		r.Event(corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", next.Name, boot)
 	}
@@ -105,12 +106,6 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 	}
 	r.keep(node)
 	return node, nil
-}
-
-func (r *Registrar) keep(node *corev1.Node) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stored = node
 }
 
 // register makes sure the node exists with our labels.
