@@ -30,21 +30,19 @@ import (
 // launch starts monopod on a new folder and returns once the API is ready, with the time since exec.
 func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 	b.Helper()
-	return launchOn(b, "", flags...)
+	return launchOn(b, func(string) error { return nil }, flags...)
 }
 
-// launchOn is launch with a copy of a state file; "": without.
-func launchOn(b *testing.B, state string, flags ...string) (*server, time.Duration) {
+// launchOn is launch with a data folder that prepare fills first.
+func launchOn(b *testing.B, prepare func(dir string) error, flags ...string) (*server, time.Duration) {
 	b.Helper()
 	programs := harness.Build(b)
 	dir, err := programs.NewFolder()
+	if err == nil {
+		err = prepare(dir)
+	}
 	if err != nil {
 		b.Fatal(err)
-	}
-	if state != "" {
-		if err := harness.CopyFile(filepath.Join(dir, "state.db"), state); err != nil {
-			b.Fatal(err)
-		}
 	}
 	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1"}, flags...)...)}
 	b.Cleanup(func() {
@@ -100,9 +98,10 @@ func BenchmarkReadyFull(b *testing.B) {
 	if err := fillState(b.Context(), full); err != nil {
 		b.Fatal(err)
 	}
+	withState := func(dir string) error { return harness.CopyFile(filepath.Join(dir, "state.db"), full) }
 	var ready []time.Duration
 	for b.Loop() {
-		s, took := launchOn(b, full, "--runtime=fake", "--controllers=eventttl")
+		s, took := launchOn(b, withState, "--runtime=fake", "--controllers=eventttl")
 		ready = append(ready, took)
 		b.ReportMetric(float64(procNumber(b, s.Cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
 		s.End(syscall.SIGTERM)

@@ -4,12 +4,16 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -70,7 +74,8 @@ func untilEvents(b *testing.B, events <-chan podEvent, from time.Time, n int, fi
 const settle = 200 * time.Millisecond
 
 // BenchmarkPodLife measures create to Running and delete to gone of concurrent pods, until the last, through the
-// API, alternating with the bare CRI calls for as many pods on the same containerd.
+// API, alternating with the bare CRI calls for as many pods: on the same containerd, with our network plugin, and on
+// one with the plugins that Kubernetes' installations use.
 func BenchmarkPodLife(b *testing.B) {
 	harness.NeedsContainerd(b)
 	for _, pods := range []int{1, 20, 100} {
@@ -80,23 +85,62 @@ func BenchmarkPodLife(b *testing.B) {
 
 func benchmarkPods(b *testing.B, pods int) {
 	s, _ := launch(b, "--runtime=containerd")
-	rt := s.runtime(b)
 	events := s.events(b)
-	var start, stop, bareStart, bareStop []time.Duration
+	bases := []*base{{name: "bare-CRI", rt: s.runtime(b)}, {name: "bare-CRI-stock-plugins", rt: stock(b)}}
+	var start, stop []time.Duration
 	for b.Loop() {
-		up, down := bareLives(b, rt, pods)
-		bareStart, bareStop = append(bareStart, up), append(bareStop, down)
-		up, down = s.lives(b, events, pods)
+		for _, base := range bases {
+			up, down := bareLives(b, base.rt, pods)
+			base.start, base.stop = append(base.start, up), append(base.stop, down)
+		}
+		up, down := s.lives(b, events, pods)
 		start, stop = append(start, up), append(stop, down)
 	}
 	b.ReportMetric(0, "ns/op")
-	report := func(what string, api, bare float64) {
-		b.ReportMetric(api, "ms/"+what)
-		b.ReportMetric(bare, "ms/"+what+"-bare-CRI")
-		b.ReportMetric(api/bare, what+"-ratio")
+	b.ReportMetric(p50(start), "ms/start")
+	b.ReportMetric(p50(stop), "ms/delete")
+	for _, base := range bases {
+		b.ReportMetric(p50(base.start), "ms/start-"+base.name)
+		b.ReportMetric(p50(base.stop), "ms/delete-"+base.name)
+		b.ReportMetric(p50(start)/p50(base.start), "start-ratio-"+base.name)
+		b.ReportMetric(p50(stop)/p50(base.stop), "delete-ratio-"+base.name)
 	}
-	report("start", p50(start), p50(bareStart))
-	report("delete", p50(stop), p50(bareStop))
+}
+
+// base is a containerd whose bare CRI calls are the base of a ratio.
+type base struct {
+	name        string
+	rt          *cri.Runtime
+	start, stop []time.Duration
+}
+
+// stockPlugins is the folder of Debian's containernetworking-plugins.
+const stockPlugins = "/usr/lib/cni"
+
+// stock is a connection to another containerd, which runs the bridge, host-local, portmap and loopback plugins of
+// containernetworking-plugins.
+func stock(b *testing.B) *cri.Runtime {
+	b.Helper()
+	conf, local := "", b.TempDir()
+	s, _ := launchOn(b, func(dir string) error {
+		conf = filepath.Join(dir, "cni")
+		err := os.MkdirAll(filepath.Join(conf, "net.d"), 0o700)
+		return errors.Join(err, os.WriteFile(filepath.Join(conf, "net.d", "10-stock.conflist"), []byte(`{"cniVersion": "1.0.0", "name": "stock", "plugins": [
+  {"type": "bridge", "bridge": "mp-stock", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "dataDir": "`+local+`", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.222.9.0/24"}]]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}`), 0o600))
+	}, "--runtime=containerd")
+	b.Cleanup(func() {
+		if link, err := netlink.LinkByName("mp-stock"); err == nil {
+			_ = netlink.LinkDel(link)
+		}
+	})
+	rt := s.runtime(b)
+	loopback := filepath.Join(conf, "bin", "loopback") // ours, also with the network of a user
+	if err := errors.Join(os.Remove(loopback), os.Symlink(filepath.Join(stockPlugins, "loopback"), loopback)); err != nil {
+		b.Fatal(err)
+	}
+	return rt
 }
 
 // runtime is a connection to the containerd, once it has the image.
