@@ -57,6 +57,8 @@ var (
 
 	ValidatingAdmissionPolicies       = admission("validatingadmissionpolicies")
 	ValidatingAdmissionPolicyBindings = admission("validatingadmissionpolicybindings")
+	MutatingAdmissionPolicies         = admission("mutatingadmissionpolicies")
+	MutatingAdmissionPolicyBindings   = admission("mutatingadmissionpolicybindings")
 
 	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
@@ -136,9 +137,13 @@ func (r *Registry) configure(s store.Store, cfg *Config) {
 	of := match.Config{API: r, Versions: r.versions, Authorizer: cfg.Roles}
 	in := following.Following{Store: s, Clock: r.clock, Log: r.log}
 	r.hooks = webhooks.New(webhooks.Config{Config: of, Following: in, Dial: cfg.Dial})
-	r.policies = policies.New(policies.Config{Config: of, Following: in, Kind: r.ofKind})
+	types := func(res *Resource, sub string) (managedfields.TypeConverter, error) {
+		return r.fields.Types(managed.Target{Resource: res, Subresource: sub})
+	}
+	r.policies = policies.New(policies.Config{Config: of, Following: in, Kind: r.ofKind, Types: types})
+	mutating, validating := r.policies.Plugins()
 	chain := r.hooks.Plugins() // mutating, validating
-	r.dynamic = slices.Insert(chain, 1, r.policies.Plugin()).Without(cfg.DisabledPlugins)
+	r.dynamic = slices.Insert(slices.Insert(chain, 1, validating), 0, mutating).Without(cfg.DisabledPlugins)
 	r.follows = following.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
 }
 

@@ -43,12 +43,12 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	return view.Of(ctx, res, stored)
 }
 
-// through returns the context of a write through the view. late: the view validates after the mutating webhooks.
+// through returns the context of a write through the view. late: the view validates after mutating admission.
 func (v viewed) through(ctx context.Context, res *Resource) (_ context.Context, late bool) {
 	if !v.hooks.Any() && !v.policies.Any() {
 		return ctx, false
 	}
-	late = res.Schema != nil && v.hooks.AnyMutating()
+	late = res.Schema != nil && (v.hooks.AnyMutating() || v.policies.AnyMutating())
 	return match.Through(ctx, res, v.base(res), late), late
 }
 

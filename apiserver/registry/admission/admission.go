@@ -54,8 +54,8 @@ type Request struct {
 	Part string
 	// Again is set by a Mutate that needs a second run of all, and Second is true in that run.
 	Again, Second bool
-	// Webhooks is what the plugin that calls webhooks keeps between its calls for the request.
-	Webhooks any
+	// Kept is what plugins keep between their calls for the request, by their names.
+	Kept map[string]any
 }
 
 // ChangesContainers reports whether the request writes the object itself, or a subresource

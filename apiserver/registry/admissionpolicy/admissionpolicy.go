@@ -18,6 +18,10 @@ type (
 
 // Resources are the kinds of this package.
 func Resources() []kind.Resource {
+	return append(validatingResources(), mutatingResources()...)
+}
+
+func validatingResources() []kind.Resource {
 	return []kind.Resource{
 		{
 			GVR:          client.ValidatingAdmissionPolicies,
@@ -31,7 +35,7 @@ func Resources() []kind.Resource {
 			Columns: []table.Column{
 				table.Name(),
 				table.Count("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *policy) int { return len(p.Spec.Validations) }),
-				table.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", paramKind),
+				table.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *policy) string { return paramKind(p.Spec.ParamKind) }),
 				table.Age(),
 			},
 		},
@@ -43,25 +47,31 @@ func Resources() []kind.Resource {
 			Default:    bindingDefault,
 			Prepare:    bindingPrepare,
 			Validate:   bindingValidate,
-			Columns: []table.Column{
-				table.Name(),
-				table.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding is for", func(b *binding) string { return b.Spec.PolicyName }),
-				table.Text("ParamRef", "ParamRef indicates the param resource which sets the configuration param", paramRef),
-				table.Age(),
-			},
+			Columns: bindingColumns(
+				func(b *binding) string { return b.Spec.PolicyName },
+				func(b *binding) *admissionv1.ParamRef { return b.Spec.ParamRef }),
 		},
 	}
 }
 
-func paramKind(p *policy) string {
-	if p.Spec.ParamKind == nil {
-		return "<unset>"
+// bindingColumns are the columns of bindings of a kind.
+func bindingColumns[T kind.Object](policy func(T) string, params func(T) *admissionv1.ParamRef) []table.Column {
+	return []table.Column{
+		table.Name(),
+		table.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding is for", policy),
+		table.Text("ParamRef", "ParamRef indicates the param resource which sets the configuration param", func(b T) string { return paramRef(params(b)) }),
+		table.Age(),
 	}
-	return p.Spec.ParamKind.APIVersion + "/" + p.Spec.ParamKind.Kind
 }
 
-func paramRef(b *binding) string {
-	ref := b.Spec.ParamRef
+func paramKind(k *admissionv1.ParamKind) string {
+	if k == nil {
+		return "<unset>"
+	}
+	return k.APIVersion + "/" + k.Kind
+}
+
+func paramRef(ref *admissionv1.ParamRef) string {
 	switch {
 	case ref == nil:
 		return "<unset>"

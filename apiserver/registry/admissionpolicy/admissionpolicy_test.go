@@ -20,6 +20,8 @@ func TestDefaults(t *testing.T) {
 	kindtest.CheckDefaults(t, Resources(), []kindtest.Case{
 		{Kind: "ValidatingAdmissionPolicy", Object: `{spec: {matchConstraints: {resourceRules: [{operations: ["*"]}]}}}`, Want: "spec:\n  failurePolicy: Fail\n  matchConstraints:\n" + match + "status:\n  observedGeneration: 1\n"},
 		{Kind: "ValidatingAdmissionPolicyBinding", Object: `{spec: {matchResources: {resourceRules: [{operations: ["*"]}]}}}`, Want: "spec:\n  matchResources:\n" + match},
+		{Kind: "MutatingAdmissionPolicy", Object: `{spec: {matchConstraints: {resourceRules: [{operations: ["*"]}]}}}`, Want: "spec:\n  failurePolicy: Fail\n  matchConstraints:\n" + match},
+		{Kind: "MutatingAdmissionPolicyBinding", Object: `{spec: {matchResources: {resourceRules: [{operations: ["*"]}]}}}`, Want: "spec:\n  matchResources:\n" + match},
 	})
 }
 
@@ -33,7 +35,11 @@ func checkAll(t *testing.T, kind, good string, cases [][3]string) {
 		kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, good), nil, ""))
 		for _, c := range cases {
 			t.Run(kind+" "+c[1], func(t *testing.T) {
-				kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, kindtest.With(t, good, c[0], c[1])), nil, ""), strings.Split(c[2], "; ")...)
+				var want []string
+				if c[2] != "" {
+					want = strings.Split(c[2], "; ")
+				}
+				kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Create(t, r, kindtest.With(t, good, c[0], c[1])), nil, ""), want...)
 			})
 		}
 	}
@@ -87,8 +93,37 @@ func TestValidation(t *testing.T) {
 			"spec.paramRef.name: Invalid value; spec.paramRef.name: Forbidden; spec.paramRef.selector: Forbidden; spec.paramRef.parameterNotFoundAction: Unsupported value"},
 		{`[Deny]`, `[Deny], matchResources: {resourceRules: [{operations: [CREATE], apiGroups: [], apiVersions: [v1], resources: [pods]}]}`, "spec.matchResources.resourceRules[0].apiGroups: Required value"},
 	})
+	const mutations = `mutations: [{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/x', value: object.x}]"}}]`
+	checkAll(t, "MutatingAdmissionPolicy", `{metadata: {name: p}, spec: {matchConstraints: {resourceRules: [`+rule+`]}, reinvocationPolicy: Never, `+mutations+`}}`, [][3]string{
+		{`matchConstraints: {resourceRules: [` + rule + `]}, `, ``, "spec.matchConstraints: Required value"},
+		{`[` + rule + `]`, `[]`, "spec.matchConstraints.resourceRules: Required value"},
+		{`[CREATE]`, `["*"]`, ""},
+		{`[CREATE]`, `[DELETE, CONNECT]`, "spec.matchConstraints.resourceRules.operations: Unsupported value"},
+		{`Never`, `""`, "spec.reinvocationPolicy: Required value"},
+		{`Never`, `Always`, "spec.reinvocationPolicy: Unsupported value"},
+		{`reinvocationPolicy`, `failurePolicy: Odd, reinvocationPolicy`, "spec.failurePolicy: Unsupported value"},
+		{`reinvocationPolicy`, `paramKind: {}, reinvocationPolicy`, "spec.paramKind.apiVersion: Required value; spec.paramKind.kind: Required value"},
+		{mutations, `mutations: []`, "spec.mutations: Required value"},
+		{`patchType: JSONPatch, `, ``, "spec.mutations[0].patchType: Required value"},
+		{`patchType: JSONPatch`, `patchType: Merge`, "spec.mutations[0].patchType: Unsupported value"},
+		{`patchType: JSONPatch`, `patchType: ApplyConfiguration`, "spec.mutations[0].applyConfiguration: Required value; spec.mutations[0].jsonPatch: Invalid value"},
+		{`jsonPatch: {`, `applyConfiguration: {`, "spec.mutations[0].jsonPatch: Required value; spec.mutations[0].applyConfiguration: Invalid value"},
+		{`[JSONPatch{op: 'test', path: '/x', value: object.x}]`, ` `, "spec.mutations[0].jsonPatch.expression: Required value"},
+		{`[JSONPatch{op: 'test', path: '/x', value: object.x}]`, `[1]`, "spec.mutations[0].jsonPatch.expression: Invalid value"},
+		{`[JSONPatch{op: 'test', path: '/x', value: object.x}]`, `Object{x: 1}`, "spec.mutations[0].jsonPatch.expression: Invalid value"},
+		{`{patchType: JSONPatch, jsonPatch: {expression: "[JSONPatch{op: 'test', path: '/x', value: object.x}]"}}`, `{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{x: variables.x}}"}}`, "spec.mutations[0].applyConfiguration.expression: Invalid value"},
+		{mutations, `variables: [{name: x, expression: "1"}], mutations: [{patchType: ApplyConfiguration, applyConfiguration: {expression: "Object{spec: Object.spec{x: variables.x}}"}}]`, ""},
+		{mutations, `variables: [{name: x, expression: "y"}], ` + mutations, "spec.variables[0].expression: Invalid value"},
+		{mutations, `matchConditions: [{name: a, expression: "1"}], ` + mutations, "spec.matchConditions[0].expression: Invalid value"},
+	})
+	checkAll(t, "MutatingAdmissionPolicyBinding", `{metadata: {name: b}, spec: {policyName: p}}`, [][3]string{
+		{`policyName: p`, ``, "spec.policyName: Required value"},
+		{`policyName: p`, `policyName: p, paramRef: {}`, "spec.paramRef: Required value; spec.paramRef.parameterNotFoundAction: Required value"},
+		{`policyName: p`, `policyName: p, matchResources: {resourceRules: [{operations: [DELETE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]}`, "spec.matchResources.resourceRules.operations: Unsupported value"},
+	})
 	kindtest.CheckColumns(t, Resources(), map[string]string{
-		"ValidatingAdmissionPolicy": "Name|Validations|ParamKind|Age / ", "ValidatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / "}, nil)
+		"ValidatingAdmissionPolicy": "Name|Validations|ParamKind|Age / ", "ValidatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / ",
+		"MutatingAdmissionPolicy": "Name|Mutations|ParamKind|Age / ", "MutatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / "}, nil)
 }
 
 func TestCells(t *testing.T) {
@@ -97,7 +132,7 @@ func TestCells(t *testing.T) {
 		"<unset>": `{}`, "*/x": `{paramRef: {name: x}}`, "ns/x": `{paramRef: {name: x, namespace: ns}}`, "a=b": `{paramRef: {selector: {matchLabels: {a: b}}}}`,
 	} {
 		r := Resources()[1]
-		if got := paramRef(kindtest.Create(t, r, `{spec: `+text+`}`).(*binding)); got != want {
+		if got := paramRef(kindtest.Create(t, r, `{spec: `+text+`}`).(*binding).Spec.ParamRef); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}

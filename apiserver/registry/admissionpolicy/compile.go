@@ -1,9 +1,13 @@
 package admissionpolicy
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/google/cel-go/cel"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"monopod/apiserver/registry/webhook"
@@ -39,8 +43,10 @@ func variable(v *admissionv1.Variable) expression {
 	return expression{text: v.Expression, name: v.Name, returns: []*cel.Type{cel.AnyType, cel.DynType}}
 }
 
-// Expressions are the expressions of a policy, compiled. Messages has as many as Validations.
+// Expressions are the expressions of a validating policy, compiled. Messages has as many as Validations.
 type Expressions struct {
+	Spec *admissionv1.ValidatingAdmissionPolicySpec
+
 	Conditions, Validations, Messages, Annotations plugincel.ConditionEvaluator
 }
 
@@ -52,9 +58,9 @@ type compiler struct {
 }
 
 // newCompiler returns the compiler of a policy's expressions. That of a policy without variables is shared.
-func newCompiler(spec *admissionv1.ValidatingAdmissionPolicySpec) (*compiler, error) {
-	c := &compiler{Compiler: webhook.Compiler(), may: plugincel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true}}
-	if len(spec.Variables) == 0 {
+func newCompiler(params *admissionv1.ParamKind, variables []admissionv1.Variable) (*compiler, error) {
+	c := &compiler{Compiler: webhook.Compiler(), may: plugincel.OptionalVariableDeclarations{HasParams: params != nil, HasAuthorizer: true}}
+	if len(variables) == 0 {
 		return c, nil
 	}
 	composed, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
@@ -84,18 +90,27 @@ func (c *compiler) all(expressions []plugincel.ExpressionAccessor, may plugincel
 	return plugincel.NewCondition(results)
 }
 
+// stored returns the compiler of a stored policy, with its variables, and its match conditions.
+func stored(params *admissionv1.ParamKind, variables []admissionv1.Variable, match []admissionv1.MatchCondition) (*compiler, plugincel.ConditionEvaluator, error) {
+	c, err := newCompiler(params, variables)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range variables {
+		c.composed.CompileAndStoreVariable(variable(&variables[i]), c.may, environment.StoredExpressions)
+	}
+	conditions := make([]plugincel.ExpressionAccessor, len(match))
+	for i, m := range match {
+		conditions[i] = boolean(m.Expression)
+	}
+	return c, c.all(conditions, c.may), nil
+}
+
 // Compile returns the expressions of a stored policy.
 func Compile(spec *admissionv1.ValidatingAdmissionPolicySpec) (*Expressions, error) {
-	c, err := newCompiler(spec)
+	c, conditions, err := stored(spec.ParamKind, spec.Variables, spec.MatchConditions)
 	if err != nil {
 		return nil, err
-	}
-	for i := range spec.Variables {
-		c.composed.CompileAndStoreVariable(variable(&spec.Variables[i]), c.may, environment.StoredExpressions)
-	}
-	conditions := make([]plugincel.ExpressionAccessor, len(spec.MatchConditions))
-	for i, m := range spec.MatchConditions {
-		conditions[i] = boolean(m.Expression)
 	}
 	validations, messages := make([]plugincel.ExpressionAccessor, len(spec.Validations)), make([]plugincel.ExpressionAccessor, len(spec.Validations))
 	for i, v := range spec.Validations {
@@ -109,7 +124,58 @@ func Compile(spec *admissionv1.ValidatingAdmissionPolicySpec) (*Expressions, err
 		annotations[i] = textOrNull(a.ValueExpression)
 	}
 	return &Expressions{
-		Conditions: c.all(conditions, c.may), Validations: c.all(validations, c.may),
+		Spec: spec, Conditions: conditions, Validations: c.all(validations, c.may),
 		Messages: c.all(messages, c.messages()), Annotations: c.all(annotations, c.may),
 	}, nil
+}
+
+// Mutations are the match conditions and mutations of a policy, compiled.
+type Mutations struct {
+	Spec       *admissionv1.MutatingAdmissionPolicySpec
+	Conditions plugincel.ConditionEvaluator
+	Patchers   []patch.Patcher // as many as Spec.Mutations
+	composed   *plugincel.CompositedCompiler
+}
+
+// Context returns the context in which one of the patchers must be called: in it the policy's variables have values.
+func (m *Mutations) Context(ctx context.Context) context.Context {
+	if m.composed == nil {
+		return ctx
+	}
+	return m.composed.CreateContext(ctx)
+}
+
+// CompileMutations returns the expressions of a stored policy.
+func CompileMutations(spec *admissionv1.MutatingAdmissionPolicySpec) (*Mutations, error) {
+	c, conditions, err := stored(spec.ParamKind, spec.Variables, spec.MatchConditions)
+	if err != nil {
+		return nil, err
+	}
+	out := &Mutations{Spec: spec, Conditions: conditions, Patchers: make([]patch.Patcher, len(spec.Mutations)), composed: c.composed}
+	for i := range spec.Mutations {
+		switch m := &spec.Mutations[i]; {
+		case m.PatchType == admissionv1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			out.Patchers[i] = patch.NewJSONPatcher(c.mutation(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}))
+		case m.PatchType == admissionv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			out.Patchers[i] = patch.NewApplyConfigurationPatcher(c.mutation(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}))
+		default:
+			return nil, fmt.Errorf("mutation %d has no expression of the type %q", i, m.PatchType)
+		}
+	}
+	return out, nil
+}
+
+// patches returns what the expressions of mutations may use: also the types of patches.
+func (c *compiler) patches() plugincel.OptionalVariableDeclarations {
+	may := c.may
+	may.HasPatchTypes = true
+	return may
+}
+
+// mutation returns the evaluator of a stored mutation.
+func (c *compiler) mutation(e plugincel.ExpressionAccessor) plugincel.MutatingEvaluator {
+	if c.composed != nil {
+		return c.composed.CompileMutatingEvaluator(e, c.patches(), environment.StoredExpressions)
+	}
+	return plugincel.NewMutatingEvaluator(c.CompileCELExpression(e, c.patches(), environment.StoredExpressions))
 }

@@ -40,11 +40,43 @@ var reserved = map[string]bool{
 // checks is the validation of one policy.
 type checks struct {
 	*compiler
-	policy *policy
-	errs   field.ErrorList
+	errs field.ErrorList
 }
 
 func (c *checks) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
+
+// common is what policies of both kinds have.
+type common struct {
+	failure    *admissionv1.FailurePolicyType
+	params     *admissionv1.ParamKind
+	match      *admissionv1.MatchResources
+	conditions []admissionv1.MatchCondition
+	variables  []admissionv1.Variable
+}
+
+// check checks what policies of both kinds have.
+func (p *common) check(at *field.Path) *checks {
+	compiler, err := newCompiler(p.params, p.variables)
+	if err != nil {
+		return &checks{errs: field.ErrorList{field.InternalError(at, err)}}
+	}
+	c := &checks{compiler: compiler}
+	c.add(webhook.OneOf(p.failure, at.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)...)
+	c.add(paramKindErrors(p.params, at.Child("paramKind"))...)
+	if p.match == nil {
+		c.add(field.Required(at.Child("matchConstraints"), ""))
+	} else {
+		c.add(matchErrors(p.match, at.Child("matchConstraints"))...)
+		if len(p.match.ResourceRules) == 0 {
+			c.add(field.Required(at.Child("matchConstraints", "resourceRules"), ""))
+		}
+	}
+	c.add(webhook.ValidateConditions(p.conditions, p.params != nil, at.Child("matchConditions"))...)
+	for i := range p.variables {
+		c.variable(&p.variables[i], at.Child("variables").Index(i))
+	}
+	return c
+}
 
 func policyValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	p := next.(*policy)
@@ -52,24 +84,9 @@ func policyValidate(next, cur kind.Object, subresource string) field.ErrorList {
 		return nil
 	}
 	at := field.NewPath("spec")
-	compiler, err := newCompiler(&p.Spec)
-	if err != nil {
-		return field.ErrorList{field.InternalError(at, err)}
-	}
-	c := &checks{compiler: compiler, policy: p}
-	c.add(webhook.OneOf(p.Spec.FailurePolicy, at.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)...)
-	c.add(paramKindErrors(p.Spec.ParamKind, at.Child("paramKind"))...)
-	if m := p.Spec.MatchConstraints; m == nil {
-		c.add(field.Required(at.Child("matchConstraints"), ""))
-	} else {
-		c.add(matchErrors(m, at.Child("matchConstraints"))...)
-		if len(m.ResourceRules) == 0 {
-			c.add(field.Required(at.Child("matchConstraints", "resourceRules"), ""))
-		}
-	}
-	c.add(webhook.ValidateConditions(p.Spec.MatchConditions, p.Spec.ParamKind != nil, at.Child("matchConditions"))...)
-	for i := range p.Spec.Variables {
-		c.variable(&p.Spec.Variables[i], at.Child("variables").Index(i))
+	c := (&common{p.Spec.FailurePolicy, p.Spec.ParamKind, p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.Variables}).check(at)
+	if c.compiler == nil {
+		return c.errs
 	}
 	if len(p.Spec.Validations) == 0 && len(p.Spec.AuditAnnotations) == 0 {
 		for _, name := range []string{"validations", "auditAnnotations"} {
@@ -79,7 +96,7 @@ func policyValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	for i := range p.Spec.Validations {
 		c.validation(&p.Spec.Validations[i], at.Child("validations").Index(i))
 	}
-	c.annotations(at.Child("auditAnnotations"))
+	c.annotations(p.Name, p.Spec.AuditAnnotations, at.Child("auditAnnotations"))
 	return c.errs
 }
 
@@ -140,7 +157,7 @@ func ruleErrors(r *admissionv1.NamedRuleWithOperations, at *field.Path) (errs fi
 }
 
 // compiles checks that an expression compiles.
-func (c *checks) compiles(e expression, may plugincel.OptionalVariableDeclarations, at *field.Path) {
+func (c *checks) compiles(e plugincel.ExpressionAccessor, may plugincel.OptionalVariableDeclarations, at *field.Path) {
 	c.add(webhook.Errors(c.CompileCELExpression(e, may, environment.NewExpressions), at)...)
 }
 
@@ -179,8 +196,7 @@ func (c *checks) validation(v *admissionv1.Validation, at *field.Path) {
 		metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonUnauthorized)...)
 }
 
-func (c *checks) annotations(at *field.Path) {
-	all := c.policy.Spec.AuditAnnotations
+func (c *checks) annotations(policy string, all []admissionv1.AuditAnnotation, at *field.Path) {
 	if len(all) > maxAnnotations {
 		c.add(field.Invalid(at, len(all), fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations)))
 		return // none is compiled
@@ -188,7 +204,7 @@ func (c *checks) annotations(at *field.Path) {
 	seen := map[string]bool{}
 	for i, a := range all {
 		at := at.Index(i)
-		name := c.policy.Name + "/" + a.Key
+		name := policy + "/" + a.Key
 		c.add(check.Invalid(at.Child("key"), name, validation.IsQualifiedName(name))...)
 		if seen[a.Key] {
 			c.add(field.Duplicate(at.Child("key"), a.Key))
@@ -207,14 +223,19 @@ func (c *checks) annotations(at *field.Path) {
 
 func bindingValidate(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	spec, at := &next.(*binding).Spec, field.NewPath("spec")
-	if spec.PolicyName == "" {
+	errs = bindingErrors(spec.PolicyName, spec.ParamRef, spec.MatchResources, at)
+	return append(errs, actionErrors(spec.ValidationActions, at.Child("validationActions"))...)
+}
+
+// bindingErrors checks what bindings of both kinds have.
+func bindingErrors(policy string, params *admissionv1.ParamRef, match *admissionv1.MatchResources, at *field.Path) (errs field.ErrorList) {
+	if policy == "" {
 		errs = append(errs, field.Required(at.Child("policyName"), ""))
 	} else {
-		errs = append(errs, check.Invalid(at.Child("policyName"), spec.PolicyName, apivalidation.NameIsDNSSubdomain(spec.PolicyName, false))...)
+		errs = append(errs, check.Invalid(at.Child("policyName"), policy, apivalidation.NameIsDNSSubdomain(policy, false))...)
 	}
-	errs = append(errs, paramRefErrors(spec.ParamRef, at.Child("paramRef"))...)
-	errs = append(errs, matchErrors(spec.MatchResources, at.Child("matchResources"))...)
-	return append(errs, actionErrors(spec.ValidationActions, at.Child("validationActions"))...)
+	errs = append(errs, paramRefErrors(params, at.Child("paramRef"))...)
+	return append(errs, matchErrors(match, at.Child("matchResources"))...)
 }
 
 func paramRefErrors(r *admissionv1.ParamRef, at *field.Path) (errs field.ErrorList) {

@@ -64,7 +64,7 @@ func (f *Fields) Held() bool { return f.types.Held() }
 
 // manager returns the field manager for a target.
 func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
-	types, err := f.typesOf(t)
+	types, err := f.Types(t)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
 	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource, t.reset())
 }
 
-// typesOf returns the schemas by which objects of the target merge.
-func (f *Fields) typesOf(t Target) (managedfields.TypeConverter, error) {
+// Types returns the schemas by which objects of the target merge.
+func (f *Fields) Types(t Target) (managedfields.TypeConverter, error) {
 	if t.untyped() {
 		return t.Resource.Schema.Types()
 	}

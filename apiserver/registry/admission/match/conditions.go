@@ -16,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	upstream "k8s.io/apiserver/pkg/admission"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -155,6 +157,14 @@ func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.
 // Evaluate evaluates expressions, whose cost is bounded by budget; left is what is left of it.
 func (in *Input) Evaluate(ctx context.Context, expressions plugincel.ConditionEvaluator, budget int64) (results []plugincel.EvaluationResult, left int64, err error) {
 	return expressions.ForInput(ctx, in.attributes, in.request, in.variables, in.namespace, budget)
+}
+
+// Patch returns the request's object after a mutation, as a map; the object itself if a test of the patch failed.
+func (in *Input) Patch(ctx context.Context, p patch.Patcher, res *kind.Resource, types managedfields.TypeConverter) (runtime.Object, error) {
+	return p.Patch(ctx, patch.Request{
+		MatchedResource: res.GVR, VersionedAttributes: in.attributes, ObjectInterfaces: maps{}, OptionalVariables: in.variables,
+		Namespace: in.namespace, TypeConverter: types,
+	}, celconfig.RuntimeCELCostBudget)
 }
 
 // Meets reports whether the request meets all conditions. The error says which could not be evaluated, if none is false.

@@ -102,7 +102,7 @@ func (q *Request) In(res *kind.Resource) *Form {
 		f.Kind = sub.KindOf(q.R.Resource)
 	}
 	var errs [2]error
-	f.Object, errs[0] = q.shown(res, q.R.Object, f.Kind)
+	f.Object, errs[0] = q.shown(res, q.open(), f.Kind)
 	f.Old, errs[1] = q.shown(res, q.R.Old, f.Kind)
 	f.Err = errors.Join(errs[:]...)
 	if q.R.Operation == admission.Create && !q.Whole() {
@@ -111,9 +111,22 @@ func (q *Request) In(res *kind.Resource) *Form {
 	return f
 }
 
+// open returns the request's object. A new one that may still change is without what the server adds later.
+func (q *Request) open() kind.Object {
+	o := q.R.Object
+	if q.Mutating && q.R.Operation == admission.Create && q.Whole() && !none(o) {
+		o = o.DeepCopyObject().(kind.Object)
+		blank(o)
+	}
+	return o
+}
+
+// none reports whether there is no object.
+func none(o kind.Object) bool { return o == nil || reflect.ValueOf(o).IsNil() }
+
 // shown returns an object in a version; nil for none.
 func (q *Request) shown(res *kind.Resource, obj kind.Object, as schema.GroupVersionKind) (runtime.Object, error) {
-	if obj == nil || reflect.ValueOf(obj).IsNil() {
+	if none(obj) {
 		return nil, nil
 	}
 	if res.View != nil && q.Whole() {

@@ -15,7 +15,6 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/admissionpolicy"
@@ -41,11 +40,11 @@ type verdict struct {
 
 // validate is Validate of the plugin. Every policy has its say, and the first denial is the answer.
 func (p *Policies) validate(ctx context.Context, r *admission.Request) error {
-	now := p.now.Load()
+	now := p.validating.now.Load()
 	if now == nil || r.Part != "" || match.Exempt(ctx, r) {
 		return nil
 	}
-	v := &visit{Policies: p, Request: match.New(&p.cfg.Config, r, false)}
+	v := &validation{visit: p.visit(r, false)}
 	for _, policy := range *now {
 		if err := v.policy(ctx, policy); err != nil {
 			return err
@@ -54,74 +53,48 @@ func (p *Policies) validate(ctx context.Context, r *admission.Request) error {
 	return v.end(ctx)
 }
 
-// visit is one request on its way past the policies.
-type visit struct {
-	*Policies
-	*match.Request
+// validation is one request on its way past the validating policies.
+type validation struct {
+	visit
 	outcome
 }
 
 // policy collects what a policy says. The error is that of a request that cannot be judged at all.
-func (v *visit) policy(ctx context.Context, p *policy) error {
-	res, err := v.concerned(ctx, p.Spec.MatchConstraints, &p.selectors)
-	if err != nil {
-		v.misconfigured(p, nil, err)
+func (v *validation) policy(ctx context.Context, p *policy[*admissionpolicy.Expressions]) error {
+	res, err := v.concerned(ctx, p.match, &p.selectors)
+	if err == nil && res == nil {
 		return nil
 	}
-	if res == nil {
-		return nil
+	var expressions *admissionpolicy.Expressions
+	if err == nil {
+		expressions, err = p.compiled()
 	}
-	expressions, err := p.compiled()
 	if err != nil {
-		v.misconfigured(p, nil, err)
+		v.misconfigured(&p.common, nil, err)
 		return nil
 	}
 	notes := annotations{}
 	for _, b := range p.bindings {
-		if err := v.binding(ctx, p, b, res, expressions, notes); err != nil {
+		if err := v.binding(ctx, &p.common, b, res, expressions, notes); err != nil {
 			return err
 		}
 	}
-	notes.publish(ctx, p.Name)
+	notes.publish(ctx, p.name)
 	return nil
 }
 
-// concerned returns the version in which a policy or a binding concerns the request; nil: it does not.
-func (v *visit) concerned(ctx context.Context, m *admissionv1.MatchResources, s *match.Selectors) (*kind.Resource, error) {
-	if m == nil {
-		return v.Requested, nil
-	}
-	res := v.Requested
-	if len(m.ResourceRules) > 0 {
-		res = v.Ruled(m.ResourceRules, m.MatchPolicy)
-	}
-	if res == nil || v.Ruled(m.ExcludeResourceRules, m.MatchPolicy) != nil {
-		return nil, nil
-	}
-	if ok, err := v.Selected(ctx, s); err != nil || !ok {
-		return nil, err
-	}
-	return res, nil
-}
-
 // binding collects what a policy says for one binding, once for each object that parameterizes it.
-func (v *visit) binding(ctx context.Context, p *policy, b *binding, res *kind.Resource, e *admissionpolicy.Expressions, notes annotations) error {
-	if of, err := v.concerned(ctx, b.Spec.MatchResources, &b.selectors); err != nil || of == nil {
-		if err != nil {
-			v.misconfigured(p, b, err)
-		}
-		return nil
-	}
-	all, err := v.params(ctx, p.Spec.ParamKind, b.Spec.ParamRef)
+func (v *validation) binding(ctx context.Context, p *common, b *binding, res *kind.Resource, e *admissionpolicy.Expressions, notes annotations) error {
+	all, err := v.bound(ctx, p, b)
 	if err != nil {
 		v.misconfigured(p, b, err)
+	}
+	if len(all) == 0 {
 		return nil
 	}
-	var namespace *corev1.Namespace
-	if v.Request.Namespace != "" && v.R.Resource.GVR != client.Namespaces {
-		if namespace, err = v.NamespaceObject(ctx); err != nil {
-			return err
-		}
+	namespace, err := v.namespaceObject(ctx)
+	if err != nil {
+		return err
 	}
 	for _, params := range all {
 		says := v.evaluate(ctx, p, e, res, params, namespace)
@@ -141,12 +114,12 @@ func (v *visit) binding(ctx context.Context, p *policy, b *binding, res *kind.Re
 }
 
 // evaluate evaluates the policy with one object of parameters.
-func (v *visit) evaluate(ctx context.Context, p *policy, e *admissionpolicy.Expressions, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) verdict {
+func (v *validation) evaluate(ctx context.Context, p *common, e *admissionpolicy.Expressions, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) verdict {
 	in, err := v.Input(ctx, res, params, namespace)
 	if err != nil {
 		return p.failure(fmt.Errorf("failed to convert object version: %w", err))
 	}
-	if len(p.Spec.MatchConditions) > 0 {
+	if len(e.Spec.MatchConditions) > 0 {
 		if ok, err := in.Meets(ctx, e.Conditions); err != nil {
 			return p.failure(err)
 		} else if !ok {
@@ -169,7 +142,7 @@ func (v *visit) evaluate(ctx context.Context, p *policy, e *admissionpolicy.Expr
 		case err != nil:
 			says.decisions[i] = p.failed(fmt.Errorf("failed messageExpression: %w", err))
 		case r.EvalResult != types.True:
-			says.decisions[i] = refusal(&p.Spec.Validations[i], messages, i)
+			says.decisions[i] = refusal(&e.Spec.Validations[i], messages, i)
 		}
 	}
 	notes, _, err := in.Evaluate(ctx, e.Annotations, celconfig.RuntimeCELCostBudget)
@@ -180,23 +153,18 @@ func (v *visit) evaluate(ctx context.Context, p *policy, e *admissionpolicy.Expr
 		if r.Error != nil {
 			says.broken = append(says.broken, r.Error)
 		} else if text, _ := r.EvalResult.Value().(string); strings.TrimSpace(text) != "" {
-			says.annotations = append(says.annotations, annotation{p.Spec.AuditAnnotations[i].Key, strings.TrimSpace(text)})
+			says.annotations = append(says.annotations, annotation{e.Spec.AuditAnnotations[i].Key, strings.TrimSpace(text)})
 		}
 	}
 	return says
 }
 
 // failure is the verdict where nothing could be evaluated.
-func (p *policy) failure(err error) verdict { return verdict{decisions: []decision{p.failed(err)}} }
+func (p *common) failure(err error) verdict { return verdict{decisions: []decision{p.failed(err)}} }
 
 // failed is the decision about an expression that could not be evaluated.
-func (p *policy) failed(err error) decision {
+func (p *common) failed(err error) decision {
 	return decision{denied: !p.ignores(), message: err.Error()}
-}
-
-// ignores reports whether the policy is skipped where it cannot be evaluated.
-func (p *policy) ignores() bool {
-	return p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore
 }
 
 // refusal is the decision about a validation that is false. Its message is the result of messageExpression if that is usable,

@@ -53,7 +53,7 @@ func (o *outcome) deny(d denial) {
 }
 
 // misconfigured handles an error of a policy, or of its binding if b is not nil.
-func (v *visit) misconfigured(p *policy, b *binding, err error) {
+func (v *validation) misconfigured(p *common, b *binding, err error) {
 	switch {
 	case p.ignores():
 	case b == nil:
@@ -64,29 +64,29 @@ func (v *visit) misconfigured(p *policy, b *binding, err error) {
 }
 
 // source names a policy and its binding.
-func source(p *policy, b *binding) string {
+func source(p *common, b *binding) string {
 	if b == nil {
-		return fmt.Sprintf("ValidatingAdmissionPolicy '%s'", p.Name)
+		return fmt.Sprintf("%s '%s'", p.kind, p.name)
 	}
-	return fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s'", p.Name, b.Name)
+	return fmt.Sprintf("%s '%s' with binding '%s'", p.kind, p.name, b.name)
 }
 
 // denied does what the binding wants to be done about a decision, that of the validation with the index.
-func (v *visit) denied(p *policy, b *binding, index int, d decision) {
-	for _, action := range b.Spec.ValidationActions {
+func (v *validation) denied(p *common, b *binding, index int, d decision) {
+	for _, action := range b.actions {
 		switch action {
 		case admissionv1.Deny:
 			v.deny(denial{by: source(p, b), message: d.message, reason: d.reason})
 		case admissionv1.Warn:
 			v.R.Warn(fmt.Sprintf("Validation failed for %s: %s", source(p, b), d.message))
 		case admissionv1.Audit:
-			v.failures = append(v.failures, failure{d.message, p.Name, b.Name, index, b.Spec.ValidationActions})
+			v.failures = append(v.failures, failure{d.message, p.name, b.name, index, b.actions})
 		}
 	}
 }
 
 // end returns the error of the request, in upstream's words.
-func (v *visit) end(ctx context.Context) error {
+func (v *validation) end(ctx context.Context) error {
 	if len(v.failures) > 0 {
 		about, err := json.Marshal(v.failures[:min(len(v.failures), maxFailures)])
 		if err != nil {

@@ -61,10 +61,12 @@ func New(cfg Config) *Hooks {
 	return &Hooks{cfg: cfg, log: newFailures(cfg.Clock, cfg.Log), known: map[string][]*hook{}}
 }
 
+const mutatingName = "MutatingAdmissionWebhook"
+
 // Plugins returns the plugins that call the webhooks.
 func (h *Hooks) Plugins() admission.Chain {
 	return admission.Chain{
-		{Name: "MutatingAdmissionWebhook", Mutate: h.mutate},
+		{Name: mutatingName, Mutate: h.mutate},
 		{Name: "ValidatingAdmissionWebhook", Validate: h.validate},
 	}
 }

@@ -58,7 +58,7 @@ func TestHostile(t *testing.T) {
 		{"a patch without an object", reply(t, `[{"op":"replace","path":"","value":7}]`), "Internal error occurred", true},
 		{"a patch without a value", reply(t, `[{"op":"remove","path":""}]`), "Internal error occurred", true},
 		{"a patch with a wrong type", reply(t, `[{"op":"add","path":"/data","value":"text"}]`), "cannot unmarshal string", true},
-		{"a patch of the kind", reply(t, `[{"op":"replace","path":"/kind","value":"Secret"}]`), "a webhook changed the kind", true},
+		{"a patch of the kind", reply(t, `[{"op":"replace","path":"/kind","value":"Secret"}]`), "admission changed the kind", true},
 		{"a patch of the namespace", reply(t, `[{"op":"replace","path":"/metadata/namespace","value":"other"}]`), "does not match the namespace sent on the request", true},
 		{"a patch of the name to an invalid one", reply(t, `[{"op":"replace","path":"/metadata/name","value":"A B"}]`), "metadata.name: Invalid value", true},
 		{"a patch that copies without end", reply(t, "["+strings.TrimSuffix(strings.Repeat(`{"op":"copy","from":"/data","path":"/data/x"},`, 5000), ",")+"]"), "Internal error occurred", true},

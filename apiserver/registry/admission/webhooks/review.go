@@ -22,11 +22,11 @@ func (v *visit) review(ctx context.Context, h *hook, res *kind.Resource) (*revie
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	object, err := v.raw(f.Object)
+	object, err := raw(f.Object)
 	if err != nil {
 		return nil, err
 	}
-	old, err := v.raw(f.Old)
+	old, err := raw(f.Old)
 	if err != nil {
 		return nil, err
 	}

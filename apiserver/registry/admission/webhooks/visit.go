@@ -52,16 +52,10 @@ func (v *visit) meets(ctx context.Context, h *hook, res *kind.Resource) (bool, e
 	return ok, nil
 }
 
-// raw returns an object as JSON. For a webhook that may still change a new object, it is without what the server
-// adds later.
-func (v *visit) raw(obj runtime.Object) (runtime.RawExtension, error) {
+// raw returns an object as JSON.
+func raw(obj runtime.Object) (runtime.RawExtension, error) {
 	if obj == nil {
 		return runtime.RawExtension{}, nil
-	}
-	if o, ok := obj.(kind.Object); ok && v.Mutating && v.R.Operation == admission.Create && v.Whole() {
-		o = o.DeepCopyObject().(kind.Object)
-		blank(o)
-		obj = o
 	}
 	data, err := json.Marshal(obj)
 	return runtime.RawExtension{Raw: data}, err

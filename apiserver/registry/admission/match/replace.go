@@ -1,0 +1,140 @@
+package match
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
+
+	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
+)
+
+// Replace sets the request's object to one in a version, as JSON, and reports whether it changed. strict: unknown fields are
+// errors.
+func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, error) {
+	is := q.R.Object
+	was := encoded(is)
+	f := q.In(res)
+	next, err := q.decode(res, data, strict)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if got := next.GetObjectKind().GroupVersionKind(); got != f.Kind {
+		return false, apierrors.NewInternalError(fmt.Errorf("admission changed the kind %v to %v", f.Kind, got))
+	}
+	if q.Whole() {
+		if err := q.keep(next, is); err != nil {
+			return false, err
+		}
+		if res.View != nil {
+			if next, err = res.View.Stored(context.Background(), next); err != nil {
+				return false, apierrors.NewInternalError(err)
+			}
+		}
+	}
+	if err := assign(is, next); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	if q.R.Resource.Default != nil && q.Whole() {
+		q.R.Resource.Default(is)
+	}
+	q.Changed()
+	return !bytes.Equal(was, encoded(is)), nil
+}
+
+// decode returns an object in a version.
+func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Object, error) {
+	make := res.New
+	if sub := res.Subresource(q.R.Subresource); sub != nil && sub.New != nil {
+		make = sub.New
+	}
+	next := make()
+	if o, ok := next.(interface {
+		UnmarshalStrict(data []byte, admit func(bytes int) error) ([]error, error)
+	}); ok {
+		_, err := o.UnmarshalStrict(data, func(int) error { return nil }) // its defaults were admitted with the request
+		return next, err
+	}
+	if err := quantity.CheckJSON(data, next); err != nil {
+		return nil, err
+	}
+	if !strict {
+		return next, kjson.UnmarshalCaseSensitivePreserveInts(data, next)
+	}
+	unknown, err := kjson.UnmarshalStrict(data, next)
+	if err == nil && len(unknown) > 0 {
+		err = runtime.NewStrictDecodingError(unknown)
+	}
+	return next, err
+}
+
+// blank removes what the server adds to a new object after mutating admission.
+func blank(o kind.Object) {
+	if Generated(o) {
+		o.SetName("")
+	}
+	o.SetUID("")
+	o.SetCreationTimestamp(metav1.Time{})
+}
+
+// keep restores what admission cannot change.
+func (q *Request) keep(next, is kind.Object) error {
+	if next.GetNamespace() != is.GetNamespace() {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	if q.R.Operation == admission.Create && next.GetName() == "" {
+		next.SetName(is.GetName())
+		next.SetGenerateName(is.GetGenerateName())
+	}
+	next.SetUID(is.GetUID())
+	next.SetResourceVersion(is.GetResourceVersion())
+	next.SetGeneration(is.GetGeneration())
+	next.SetCreationTimestamp(is.GetCreationTimestamp())
+	next.SetDeletionTimestamp(is.GetDeletionTimestamp())
+	next.SetDeletionGracePeriodSeconds(is.GetDeletionGracePeriodSeconds())
+	next.SetManagedFields(slices.Clone(is.GetManagedFields()))
+	next.SetSelfLink("")
+	return nil
+}
+
+// assign makes one object the other, which must not be used any more.
+func assign(to, from kind.Object) error {
+	if o, ok := to.(kind.Untyped); ok {
+		other, ok := from.(kind.Untyped)
+		if !ok {
+			return fmt.Errorf("cannot turn a %T into a %T", from, to)
+		}
+		all, err := other.Unstructured()
+		if err != nil {
+			return err
+		}
+		return o.FromUnstructured(all)
+	}
+	a, b := reflect.ValueOf(to), reflect.ValueOf(from)
+	if a.Type() != b.Type() {
+		return fmt.Errorf("cannot turn a %T into a %T", from, to)
+	}
+	a.Elem().Set(b.Elem())
+	return nil
+}
+
+// encoded returns an object as JSON, to compare it.
+func encoded(obj kind.Object) []byte {
+	if none(obj) {
+		return nil
+	}
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return nil // whoever reads the object reports it
+	}
+	return data
+}
