@@ -41,6 +41,7 @@ import (
 	"monopod/controllers/serviceaccounttoken"
 	"monopod/controllers/statefulset"
 	"monopod/controllers/tainteviction"
+	"monopod/controllers/trustbundle"
 	"monopod/controllers/ttlafterfinished"
 )
 
@@ -215,6 +216,10 @@ func controllers() []Entry {
 		{Name: rootca.Name, Aliases: []string{"root-ca-certificate-publisher-controller"},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return rootca.New(d, rootca.Config{CA: c.RootCA}), nil
+			}},
+		{Name: trustbundle.Name,
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
+				return trustbundle.New(d, trustbundle.Config{CA: c.RootCA}), nil
 			}},
 		{Name: nodelifecycle.Name, Aliases: []string{"node-lifecycle-controller"}, Component: nodelifecycle.Component,
 			Settings: func(c *Config) []Setting {

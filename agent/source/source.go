@@ -58,6 +58,9 @@ func (s *Source) Run(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.Secrets}, s.used(client.Secrets.Resource))
 		},
 		func(ctx context.Context) {
+			s.Follow(ctx, client.Selector{Resource: client.ClusterTrustBundles}, s.used(client.ClusterTrustBundles.Resource))
+		},
+		func(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, follow.Handler{List: s.podList, Event: s.podEvent})
 		})
 }
@@ -94,6 +97,9 @@ func (s *Source) used(resource string) follow.Handler {
 		},
 		Event: func(_ context.Context, _ watch.EventType, obj client.Object) {
 			s.changed(func(pod *corev1.Pod) bool {
+				if obj.GetNamespace() == "" { // a ClusterTrustBundle, which may be used by its signer's name
+					return uses(pod, resource, obj.GetName()) || uses(pod, resource, "")
+				}
 				return pod.Namespace == obj.GetNamespace() && uses(pod, resource, obj.GetName())
 			})
 		},

@@ -51,6 +51,7 @@ var (
 	Bindings          = core("bindings")
 
 	CertificateSigningRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
+	ClusterTrustBundles        = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "clustertrustbundles"}
 
 	ValidatingWebhookConfigurations = admission("validatingwebhookconfigurations")
 	MutatingWebhookConfigurations   = admission("mutatingwebhookconfigurations")

@@ -3,8 +3,10 @@ package volumes
 import (
 	"context"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/apiserver/client"
 )
@@ -24,6 +26,18 @@ func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
 		return nil, nil
 	}
 	return cm, err
+}
+
+// Bundles returns the ClusterTrustBundle with that name, if it exists, or else all of the signer.
+func (o Objects) Bundles(ctx context.Context, name, signer string) ([]*certificatesv1.ClusterTrustBundle, error) {
+	if name == "" {
+		return client.List[*certificatesv1.ClusterTrustBundle](ctx, o.Client, client.Selector{Fields: fields.OneTermEqualSelector("spec.signerName", signer)})
+	}
+	b, err := client.Get[*certificatesv1.ClusterTrustBundle](ctx, o.Client, "", name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return []*certificatesv1.ClusterTrustBundle{b}, err
 }
 
 // Secret returns the Secret with that name; nil: it does not exist.

@@ -119,9 +119,10 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 
 // set returns what sets up and unmounts the pod's volumes.
 func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Set {
+	objects := Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}
 	return &volume.Set{
 		Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths,
-		Source: s.immutable.Over(Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}),
+		Source: s.immutable.Over(objects), Bundles: objects.Bundles,
 		Claim: func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
 			return s.node.Claims.Volume(ctx, pod, v, ran)
 		},

@@ -156,7 +156,7 @@ func TestMissingKeys(t *testing.T) {
 		{source(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: items}}), "configmap references non-existent config key: k"},
 		{source(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{Items: items, Optional: new(true)}}), ""},
 		{source(corev1.VolumeProjection{Secret: &corev1.SecretProjection{Items: items}}), "references non-existent secret key: k"},
-		{source(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}), "clusterTrustBundle is not supported"},
+		{source(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{Path: "ca"}}), "ClusterTrustBundles are not supported"},
 		{source(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}), "podCertificate is not supported"},
 		{corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, "no volume plugin matched: volumes of type nfs are not supported by this node"},
 		{corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}, "volumes of type gitRepo"},

@@ -48,7 +48,7 @@ func (s *Set) projection(ctx context.Context, p *corev1.VolumeProjection, def Fi
 	case p.ServiceAccountToken != nil:
 		return s.tokenFile(ctx, p.ServiceAccountToken, def, facts.Pod)
 	case p.ClusterTrustBundle != nil:
-		return nil, errors.New("the projected source clusterTrustBundle is not supported by this node")
+		return s.bundleFile(ctx, p.ClusterTrustBundle, def)
 	case p.PodCertificate != nil:
 		return nil, errors.New("the projected source podCertificate is not supported by this node")
 	}

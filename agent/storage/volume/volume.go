@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod/env"
@@ -58,6 +59,8 @@ type Set struct {
 	Saw Observer
 	// Token returns the token of a projection; nil: tokens are not supported.
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
+	// Bundles returns the ClusterTrustBundle with a name, if it exists, or else all of a signer; nil: they are not supported.
+	Bundles func(ctx context.Context, name, signer string) ([]*certificatesv1.ClusterTrustBundle, error)
 	// Types are the types that can be mounted; nil: All.
 	Types Types
 }

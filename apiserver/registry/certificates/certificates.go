@@ -1,4 +1,4 @@
-// Package certificates contains the kind CertificateSigningRequest.
+// Package certificates contains the kinds CertificateSigningRequest and ClusterTrustBundle.
 package certificates
 
 import (
@@ -36,7 +36,7 @@ func Resources() []kind.Resource {
 			return fields.Set{"spec.signerName": obj.(*request).Spec.SignerName}
 		},
 		Columns: columns(),
-	}}
+	}, bundles()}
 }
 
 // parts returns the subresources. Neither can change the spec.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
@@ -58,6 +59,9 @@ func projectionErrors(p *corev1.VolumeProjection, path *field.Path) field.ErrorL
 	if t := p.ServiceAccountToken; t != nil {
 		errs = append(errs, tokenErrors(t, path.Child("serviceAccountToken"))...)
 	}
+	if b := p.ClusterTrustBundle; b != nil {
+		errs = append(errs, bundleErrors(b, path.Child("clusterTrustBundle"))...)
+	}
 	return errs
 }
 
@@ -70,6 +74,24 @@ func tokenErrors(t *corev1.ServiceAccountTokenProjection, path *field.Path) fiel
 		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
 	}
 	return errs
+}
+
+func bundleErrors(b *corev1.ClusterTrustBundleProjection, at *field.Path) (errs field.ErrorList) {
+	switch {
+	case b.Name != nil && b.SignerName != nil:
+		errs = append(errs, field.Invalid(at, b, "only one of name and signerName may be used"))
+	case b.Name != nil:
+		errs = append(errs, check.Required(at.Child("name"), *b.Name)...)
+		if b.LabelSelector != nil {
+			errs = append(errs, field.Invalid(at.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
+		}
+	case b.SignerName != nil:
+		errs = append(errs, check.Required(at.Child("signerName"), *b.SignerName)...)
+		errs = append(errs, metav1validation.ValidateLabelSelector(b.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
+	default:
+		errs = append(errs, field.Required(at, "either name or signerName must be specified"))
+	}
+	return append(errs, check.FilePath(b.Path, at.Child("path"))...)
 }
 
 // projectedFiles returns the paths of a source's files.
@@ -86,6 +108,9 @@ func projectedFiles(p *corev1.VolumeProjection) []string {
 	}
 	if p.ServiceAccountToken != nil {
 		files = append(files, p.ServiceAccountToken.Path)
+	}
+	if p.ClusterTrustBundle != nil {
+		files = append(files, p.ClusterTrustBundle.Path)
 	}
 	return files
 }

@@ -59,6 +59,20 @@ func certificateSigning(roles Roles) admission.Plugin {
 	}}
 }
 
+// trustBundleAttest requires the verb attest on the signer for a bundle of it.
+func trustBundleAttest(roles Roles) admission.Plugin {
+	return admission.Plugin{Name: "ClusterTrustBundleAttest", Validate: func(ctx context.Context, r *admission.Request) error {
+		next, ok := r.Object.(*certificatesv1.ClusterTrustBundle)
+		if !ok || next.Spec.SignerName == "" || r.Operation != admission.Create && r.Operation != admission.Update {
+			return nil
+		}
+		if old, ok := r.Old.(*certificatesv1.ClusterTrustBundle); ok && old.Spec == next.Spec {
+			return nil
+		}
+		return mayUse(ctx, roles, r, "attest", next.Spec.SignerName)
+	}}
+}
+
 // mayUse requires a verb on a signer, or on all signers of its domain.
 func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer string) error {
 	user, ok := auth.Known(ctx)
@@ -71,6 +85,9 @@ func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer
 		if allowed || err != nil {
 			return err
 		}
+	}
+	if verb == "attest" {
+		return r.Forbid(fmt.Errorf("user not permitted to attest for signerName %q", signer))
 	}
 	return r.Forbid(fmt.Errorf("user not permitted to %s requests with signerName %q", verb, signer))
 }

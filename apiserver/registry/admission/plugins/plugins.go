@@ -30,6 +30,7 @@ func New(c client.Client, roles Roles, webhooks admission.Chain) admission.Chain
 		certificateRequester(),
 		certificateApproval(roles),
 		certificateSigning(roles),
+		trustBundleAttest(roles),
 		certificateSubjectRestriction(),
 	}, webhooks, admission.Chain{
 		quota.ResourceQuota(c), // last: what it admits counts at once
