@@ -278,6 +278,7 @@ func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 		p.manager.Supervise("rbac", func(follow.Deps) follow.Controller { return p.Roles() }),
 		p.manager.Supervise("definitions", func(follow.Deps) follow.Controller { return p.Definitions() }),
 		p.manager.Supervise("webhooks", func(follow.Deps) follow.Controller { return p.Webhooks() }),
+		p.manager.Supervise("aggregation", p.Aggregation),
 		p.manager.Supervise(customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }),
 	}
 	p.elector, err = election.New(election.Config{

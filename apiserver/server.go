@@ -23,6 +23,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/connect"
+	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/connect/watch"
 	"monopod/apiserver/discovery"
 	"monopod/apiserver/flow"
@@ -46,6 +47,8 @@ type Config struct {
 	Pods connect.PodNetwork
 	// Checks are the checks of /healthz, /livez and /readyz, in this order.
 	Checks []Check
+	// Aggregator passes requests on to other API servers; nil: there are none.
+	Aggregator *aggregate.Aggregator
 	// Answers compute resources that the registry does not store; nil: none.
 	Answers virtual.Answers
 	// Usage computes metrics.k8s.io; nil: not available.
@@ -87,6 +90,7 @@ type Server struct {
 	health   *health
 	admin    *admin
 	counters counters
+	remotes  remotes
 }
 
 // New returns the server of the whole API. When ctx ends, watches and streams end; other requests complete.
@@ -107,11 +111,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	guard := access.New(access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
 	gate := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
 	return &Server{
-		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: gate, counters: newCounters(cfg.Metrics),
+		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: gate, counters: newCounters(cfg.Metrics), remotes: remotes{cfg.Aggregator, out.Fail},
 		streams: connect.New(connect.Config{
 			API: cfg.Registry, Guard: guard, Gate: gate, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
 		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: gate.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
-		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock}),
+		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
 		answers: virtual.New(virtual.Config{
 			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: componentChecks(cfg.Checks), Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers),
 	}, nil
@@ -121,7 +125,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(trimSlash, s.count, s.recoverPanic, s.gate.LimitBody, s.gate.Steady)
-	r.NotFound(s.guard.Authenticate(s.guard.AuthorizePath(http.HandlerFunc(s.notFound))).ServeHTTP)
+	unknown := s.on(func(http.ResponseWriter, *http.Request, target) error { return request.ErrNotFound() })
+	r.NotFound(s.guard.Authenticate(s.remotes.below(unknown, s.guard.AuthorizePath(http.HandlerFunc(s.notFound)))).ServeHTTP)
 	r.MethodNotAllowed(s.guard.Authenticate(http.HandlerFunc(s.methodNotAllowed)).ServeHTTP)
 
 	r.Group(s.public)
@@ -188,7 +193,7 @@ func (s *Server) paths(r chi.Router) {
 // resources routes everything below a group and version. A namespace's subresources come first, because their
 // paths look like resources in it.
 func (s *Server) resources(r chi.Router) {
-	r.With(s.guard.AuthorizePath).Get("/", s.docs.DiscoverResources)
+	r.With(s.guard.AuthorizePath).Get("/", s.remotes.or(s.docs.DiscoverResources))
 	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
 	for _, scope := range []string{"", "/namespaces/{namespace}"} {
 		r.Get(scope+"/{resource}", s.on(s.listOrWatch))
@@ -229,6 +234,8 @@ type target struct {
 	res *registry.Resource
 	ref client.Ref
 	sub *kind.Subresource // nil: the object itself
+	// remote is another server, whose kinds are unknown here; nil: this one.
+	remote http.Handler
 }
 
 // another reports whether the target's body has another kind than its resource.
@@ -258,10 +265,20 @@ type verb func(w http.ResponseWriter, r *http.Request, t target) error
 // looks up the resource, so that a refused user does not learn whether it exists.
 func (s *Server) on(do verb) http.HandlerFunc {
 	do = s.bounded(do)
+	pass := s.bounded(func(w http.ResponseWriter, r *http.Request, t target) error {
+		t.remote.ServeHTTP(w, r)
+		return nil
+	})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var t target
 		err := s.guard.Permit(r)
 		if err == nil {
+			if t = s.remotes.target(r); t.remote != nil {
+				if err := pass(w, r, t); err != nil {
+					s.out.Fail(w, r, err)
+				}
+				return
+			}
 			t, err = s.target(r)
 		}
 		if err == nil && t.sub != nil && t.sub.Enters {
@@ -285,6 +302,9 @@ func (s *Server) on(do verb) http.HandlerFunc {
 
 // about returns the target of a request, even if it is not served, and whether it is a watch or a stream.
 func (s *Server) about(r *http.Request) (ref client.Ref, long bool) {
+	if t := s.remotes.target(r); t.remote != nil {
+		return t.ref, t.long(r)
+	}
 	t, err := s.target(r)
 	if err != nil {
 		return request.Ref(r), false
@@ -310,7 +330,7 @@ func (s *Server) target(r *http.Request) (target, error) {
 	if scoped := ref.Namespace != ""; scoped && !res.Namespaced || !scoped && res.Namespaced && ref.Name != "" {
 		return target{}, request.ErrNotFound()
 	}
-	return target{res, ref, sub}, nil
+	return target{res: res, ref: ref, sub: sub}, nil
 }
 
 // errNoSubresource returns 404, or 405 if the path could also be that of a collection in a namespace.

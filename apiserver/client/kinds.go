@@ -48,10 +48,11 @@ func (k Kind) GroupKind() schema.GroupKind {
 }
 
 // apiTypes is the import path of the types of Kubernetes' API: k8s.io/api/GROUP/VERSION. Those of custom kinds'
-// definitions are below definitionTypes.
+// definitions are below definitionTypes, those of aggregated API servers below aggregatorTypes.
 const (
 	apiTypes        = "k8s.io/api/"
 	definitionTypes = "k8s.io/apiextensions-apiserver/pkg/apis/"
+	aggregatorTypes = "k8s.io/kube-aggregator/pkg/apis/"
 )
 
 // learned caches the results of resourceOf.
@@ -82,9 +83,12 @@ func resourceOf(t reflect.Type) (schema.GroupVersionResource, bool) {
 	if t == nil || t.Kind() != reflect.Pointer {
 		return schema.GroupVersionResource{}, false
 	}
-	dir, ok := strings.CutPrefix(t.Elem().PkgPath(), apiTypes)
-	if !ok {
-		dir, ok = strings.CutPrefix(t.Elem().PkgPath(), definitionTypes)
+	var dir string
+	var ok bool
+	for _, types := range []string{apiTypes, definitionTypes, aggregatorTypes} {
+		if dir, ok = strings.CutPrefix(t.Elem().PkgPath(), types); ok {
+			break
+		}
 	}
 	group, version, ok2 := strings.Cut(dir, "/")
 	if !ok || !ok2 || strings.Contains(version, "/") {

@@ -53,6 +53,8 @@ var (
 	CertificateSigningRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
 	ClusterTrustBundles        = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "clustertrustbundles"}
 
+	APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+
 	ValidatingWebhookConfigurations = admission("validatingwebhookconfigurations")
 	MutatingWebhookConfigurations   = admission("mutatingwebhookconfigurations")
 

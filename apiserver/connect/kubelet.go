@@ -131,6 +131,6 @@ func (c *Connector) askNode(w http.ResponseWriter, r *http.Request, name, path, 
 	r = r.Clone(r.Context())
 	r.URL.Path, r.URL.RawPath = path, rawPath
 	forgetCredentials(r.Header)
-	h.ServeHTTP(passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
+	h.ServeHTTP(Passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
 	return nil
 }

@@ -142,7 +142,7 @@ func (c *Connector) passOn(w http.ResponseWriter, r *http.Request, to *url.URL) 
 	transport := &guarded{c.transport(), auth.HasCertificate(r) && auth.Bearer(r) == ""}
 	forgetCredentials(r.Header)
 	h := proxy.NewUpgradeAwareHandler(to, transport, true, false, unreachable{c})
-	h.ServeHTTP(passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
+	h.ServeHTTP(Passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
 }
 
 // forgetCredentials removes the credentials for this server.
@@ -216,8 +216,8 @@ func (p unreachable) Error(w http.ResponseWriter, r *http.Request, err error) {
 	p.c.Fail(w, r, err)
 }
 
-// passable is a ResponseWriter for a proxy: it can be hijacked, and http.ResponseController can unwrap it.
-type passable struct{ codec.Hijackable }
+// Passable is a ResponseWriter for a proxy: it can be hijacked, and http.ResponseController can unwrap it.
+type Passable struct{ codec.Hijackable }
 
 // Unwrap implements http.ResponseController's interface.
-func (p passable) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p Passable) Unwrap() http.ResponseWriter { return p.ResponseWriter }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,22 +17,29 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"monopod/apiserver/codec"
+	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
 )
 
 // groups returns the served groups in upstream's order, each with its versions, the preferred one first.
 func (d *Documents) groups() [][]schema.GroupVersion {
-	var all []schema.GroupVersion
-	for _, r := range d.Resources() {
-		if gv := r.GVR.GroupVersion(); !slices.Contains(all, gv) {
-			all = append(all, gv)
-		}
+	groups, versions := map[string]int32{}, map[schema.GroupVersion]int32{}
+	add := func(gv schema.GroupVersion, group, version int32) {
+		groups[gv.Group], versions[gv] = max(groups[gv.Group], group), version
 	}
-	slices.SortStableFunc(all, func(a, b schema.GroupVersion) int {
+	for _, r := range d.served() {
+		gv := r.GVR.GroupVersion()
+		add(gv, aggregate.Priority(gv.Group), aggregate.VersionPriority(gv))
+	}
+	for _, r := range d.Aggregator.Remotes() {
+		add(r.GroupVersion, r.GroupPriority, r.VersionPriority)
+	}
+	all := slices.SortedFunc(maps.Keys(versions), func(a, b schema.GroupVersion) int {
 		return cmp.Or(
-			cmp.Compare(priority(b.Group), priority(a.Group)),
+			cmp.Compare(groups[b.Group], groups[a.Group]),
 			cmp.Compare(a.Group, b.Group),
+			cmp.Compare(versions[b], versions[a]),
 			version.CompareKubeAwareVersionStrings(b.Version, a.Version),
 		)
 	})
@@ -46,47 +54,8 @@ func (d *Documents) groups() [][]schema.GroupVersion {
 	return out
 }
 
-// priority orders the groups: clients resolve short names in this order (upstream: the aggregator's
-// groupPriorityMinimum).
-func priority(group string) int {
-	switch group {
-	case "":
-		return 18000
-	case "apps":
-		return 17800
-	case "events.k8s.io":
-		return 17750
-	case "authentication.k8s.io":
-		return 17700
-	case "authorization.k8s.io":
-		return 17600
-	case "autoscaling":
-		return 17500
-	case "batch":
-		return 17400
-	case "certificates.k8s.io":
-		return 17300
-	case "networking.k8s.io":
-		return 17200
-	case "policy":
-		return 17100
-	case "rbac.authorization.k8s.io":
-		return 17000
-	case "storage.k8s.io":
-		return 16800
-	case "apiextensions.k8s.io", "admissionregistration.k8s.io":
-		return 16700
-	case "scheduling.k8s.io":
-		return 16600
-	case "coordination.k8s.io":
-		return 16500
-	case "node.k8s.io":
-		return 16300
-	case "discovery.k8s.io":
-		return 16200
-	}
-	return 1000 // of groups of users
-}
+// served returns the kinds that this server serves itself.
+func (d *Documents) served() []kind.Resource { return d.Aggregator.Own(d.Resources()) }
 
 // DiscoverCore answers /api.
 func (d *Documents) DiscoverCore(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +126,12 @@ func tagOf(doc any) (string, error) {
 
 func (d *Documents) groupDiscovery(versions []schema.GroupVersion) apidiscovery.APIGroupDiscovery {
 	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: versions[0].Group}}
+	remote := d.remotes()
 	for _, gv := range versions {
+		if r, ok := remote[gv]; ok {
+			g.Versions = append(g.Versions, remoteDiscovery(r))
+			continue
+		}
 		v := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 		for _, res := range d.resourcesIn(gv) {
 			v.Resources = append(v.Resources, resourceDiscovery(res))
@@ -170,7 +144,7 @@ func (d *Documents) groupDiscovery(versions []schema.GroupVersion) apidiscovery.
 // resourcesIn returns the resources of a group and version, by name.
 func (d *Documents) resourcesIn(gv schema.GroupVersion) []kind.Resource {
 	var out []kind.Resource
-	for _, res := range d.Resources() {
+	for _, res := range d.served() {
 		if res.GVR.GroupVersion() == gv {
 			out = append(out, res)
 		}

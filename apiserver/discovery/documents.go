@@ -5,16 +5,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/codec"
+	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/discovery/openapi"
 	"monopod/apiserver/registry/kind"
 )
 
-// Config of Documents. All fields are required.
+// Config of Documents. All fields but Aggregator are required.
 type Config struct {
 	Resources func() []kind.Resource // the served kinds
 	Version   string                 // version of the API in OpenAPI
 	Out       *codec.Responder
 	Clock     clock.WithDelayedExecution
+	// Aggregator knows the groups that other servers serve; nil: there are none.
+	Aggregator *aggregate.Aggregator
 }
 
 // Documents serves discovery and OpenAPI.
@@ -25,9 +28,11 @@ type Documents struct {
 
 // New returns the Documents.
 func New(cfg Config) *Documents {
-	return &Documents{cfg, openapi.New(openapi.Config{
-		Resources: cfg.Resources,
+	d := &Documents{Config: cfg}
+	d.openapi = openapi.New(openapi.Config{
+		Resources: d.served,
 		Version:   cfg.Version,
 		Clock:     cfg.Clock,
-	})}
+	})
+	return d
 }

@@ -25,6 +25,9 @@ const hashedFor = 365 * 24 * time.Hour
 func (d *Documents) OpenapiIndex(w http.ResponseWriter, r *http.Request) {
 	index, err := d.openapi.Index()
 	if err == nil {
+		index, err = d.withRemotes(index)
+	}
+	if err == nil {
 		err = codec.Tagged(w, r, codec.TypeJSON, openapi.Hash(index), func() ([]byte, error) { return index, nil })
 	}
 	if err != nil {
@@ -36,6 +39,10 @@ func (d *Documents) OpenapiIndex(w http.ResponseWriter, r *http.Request) {
 // good; a request with another hash is redirected.
 func (d *Documents) OpenapiGroup(w http.ResponseWriter, r *http.Request) {
 	name := chi.URLParam(r, "*")
+	if h := d.remote(name); h != nil {
+		h.ServeHTTP(w, r)
+		return
+	}
 	doc, err := d.openapi.V3(name)
 	switch hash := r.URL.Query().Get("hash"); {
 	case err != nil:

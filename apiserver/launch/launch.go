@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,10 +29,12 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/connect"
+	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/service"
 	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/virtual"
@@ -64,12 +67,13 @@ type API struct {
 	Advertised netip.AddrPort // address for pods and other machines
 	Restored   string         // the state that was restored before this start; empty: none
 
-	cfg     Config
-	metrics *prometheus.Registry
-	guard   *guard.Guard // of goroutines of the registry
-	roles   *rbac.Authorizer
-	tokens  *token.Issuer
-	pods    atomic.Pointer[connect.PodNetwork] // nil: pods are reached as everything else
+	cfg        Config
+	metrics    *prometheus.Registry
+	guard      *guard.Guard // of goroutines of the registry
+	roles      *rbac.Authorizer
+	tokens     *token.Issuer
+	aggregator *aggregate.Aggregator
+	pods       atomic.Pointer[connect.PodNetwork] // nil: pods are reached as everything else
 }
 
 // Stores returns what a store must know about the kinds.
@@ -135,6 +139,12 @@ func (a *API) open(ctx context.Context) error {
 	if err := a.openAccess(); err != nil {
 		return err
 	}
+	a.aggregator = aggregate.New(aggregate.Config{
+		API: a.Registry, Dial: a.dial, Identity: sync.OnceValues(a.Access.FrontProxy), Log: log,
+		Served: func() ([]kind.Resource, <-chan struct{}) {
+			changed := a.Registry.Changed()
+			return a.Registry.Resources(), changed
+		}})
 	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), a.State.Collector(a.Registry.Stored()))
 	a.Advertised, err = a.Access.Advertised()
 	return err
@@ -199,6 +209,7 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	cfg.Registry, cfg.Access, cfg.Metrics = a.Registry, a.Access, a.metrics
 	cfg.Authenticator = auth.Any(a.Access.Authenticator(), a.tokens.Authenticator(a.Registry), token.Bootstrap(a.Registry, clock.RealClock{}))
 	cfg.Authorizer = nodeauth.Authorizer{Authorizer: a.roles, Client: a.Registry}
+	cfg.Aggregator = a.aggregator
 	cfg.Tokens, cfg.Snapshot = a.tokens, a.State.Save
 	cfg.Profiling, cfg.Limits = a.cfg.Profiling, a.cfg.Limits
 	cfg.Audit, cfg.Log = log, a.cfg.Log.Named("apiserver")
@@ -240,6 +251,9 @@ func (a *API) Definitions() follow.Controller {
 func (a *API) Webhooks() follow.Controller {
 	return follow.Task("webhooks", registry.ConfiguredAdmission(a.Registry).Run)
 }
+
+// Aggregation returns the controller of APIServices.
+func (a *API) Aggregation(deps follow.Deps) follow.Controller { return a.aggregator.Controller(deps) }
 
 // dial connects to a webhook, which may be a pod.
 func (a *API) dial(ctx context.Context, network, address string) (net.Conn, error) {

@@ -7,6 +7,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admissionpolicy"
+	"monopod/apiserver/registry/apiservice"
 	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/certificates"
@@ -27,6 +28,7 @@ import (
 func Resources() []Resource {
 	return slices.Concat(
 		core.Resources(),
+		apiservice.Resources(),
 		service.Resources(),
 		network.Resources(),
 		workload.Resources(),

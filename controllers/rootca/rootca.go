@@ -23,24 +23,28 @@ const Name = "root-ca-cert-publisher"
 const (
 	rootCA   = "kube-root-ca.crt"
 	clientCA = "extension-apiserver-authentication"
+	proxyCA  = "requestheader-client-ca-file"
 
 	annotation = "kubernetes.io/description"
 )
 
-// published is a ConfigMap whose only entry is the certificate.
+// published is a ConfigMap that contains the certificate.
 type published struct {
 	name, file  string
 	description string
-	namespace   string // empty: every one
+	namespace   string            // empty: every one
+	more        map[string]string // further entries
 }
 
-// all are the ConfigMaps that Kubernetes publishes. There, the second one has further entries for aggregated API
-// servers, which Monopod does not have.
+// all are the ConfigMaps that Kubernetes publishes. The second one also tells aggregated API servers how to recognize this server, and
+// in which headers it names users.
 var all = []published{
 	{name: rootCA, file: "ca.crt", description: "Holds the CA certificate that the API server's certificate is signed with, " +
 		"for programs in pods that call the API server."},
 	{name: clientCA, file: "client-ca-file", namespace: metav1.NamespaceSystem, description: "Holds the CA certificate that client " +
-		"certificates are signed with, for API servers that authenticate the same users."},
+		"certificates are signed with, for API servers that authenticate the same users.", more: map[string]string{
+		"requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`, "requestheader-uid-headers": `["X-Remote-Uid"]`,
+		"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`}},
 }
 
 // Config of the controller.
@@ -111,6 +115,10 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 // publish creates a ConfigMap, or makes its content right.
 func (c *Controller) publish(ctx context.Context, p published, namespace string) error {
 	data := map[string]string{p.file: string(c.cfg.CA)}
+	if p.more != nil {
+		data[proxyCA] = string(c.cfg.CA)
+		maps.Copy(data, p.more)
+	}
 	current, err := client.Get[*corev1.ConfigMap](ctx, c.deps.Client, namespace, p.name)
 	switch {
 	case apierrors.IsNotFound(err):

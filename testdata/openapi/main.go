@@ -46,6 +46,7 @@ var packages = []string{
 	"k8s.io/apimachinery/pkg/runtime",
 	"k8s.io/apimachinery/pkg/util/intstr",
 	"k8s.io/apimachinery/pkg/version",
+	"k8s.io/kube-aggregator/pkg/apis/apiregistration/v1",
 }
 
 func main() {

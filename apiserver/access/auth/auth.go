@@ -54,6 +54,10 @@ const (
 // Admin is the user who owns the data folder.
 var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticated}}
 
+// FrontProxy is the name in the client certificate by which this server tells aggregated API servers who sent a request. It may do
+// nothing here.
+var FrontProxy = User{Name: "front-proxy-client", Groups: []string{"monopod:front-proxy"}}
+
 // Viewer is the user of view.token; the ClusterRole view is bound to group Viewers.
 var Viewer = User{Name: "monopod-viewer", Groups: []string{Viewers, Authenticated}}
 

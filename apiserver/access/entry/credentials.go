@@ -106,6 +106,16 @@ func (a *Entry) sign(next *credentials, now time.Time) error {
 	return err
 }
 
+// FrontProxy returns the certificate by which aggregated API servers recognize this one, stored in front-proxy-client.
+func (a *Entry) FrontProxy() (*tls.Certificate, error) {
+	pair, err := a.authority.KeepClient(a.pki(auth.FrontProxy.Name), a.cfg.Clock.Now(), auth.FrontProxy)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	return &loaded, err
+}
+
 // Sign signs a certificate by the authority whose certificates clients and this server accept.
 func (a *Entry) Sign(template x509.Certificate, public any) ([]byte, error) {
 	return a.authority.Sign(a.cfg.Clock.Now(), template, public)

@@ -107,6 +107,9 @@ func certificateSubjectRestriction() admission.Plugin {
 		if err != nil {
 			return r.Forbid(fmt.Errorf("failed to parse CSR: %w", err))
 		}
+		if parsed.Subject.CommonName == auth.FrontProxy.Name { // API servers would believe what its owner says about users
+			return r.Forbid(fmt.Errorf("use of %s signer with the name %s is not allowed", certificatesv1.KubeAPIServerClientSignerName, auth.FrontProxy.Name))
+		}
 		if slices.Contains(parsed.Subject.Organization, auth.Masters) {
 			return r.Forbid(fmt.Errorf("use of %s signer with %s group is not allowed", certificatesv1.KubeAPIServerClientSignerName, auth.Masters))
 		}

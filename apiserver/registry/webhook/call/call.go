@@ -96,8 +96,8 @@ func New(to Target, network Network) *Client {
 		}
 	}
 	if to.URL == "" {
-		c.url, secure.ServerName = to.service()
-		dial = to.dialer(network.API, dial)
+		c.url, secure.ServerName = to.Address()
+		dial = to.Dialer(network.API, dial)
 	}
 	c.http = http.Client{
 		Transport: &http.Transport{
@@ -120,8 +120,8 @@ func clean(address string) string {
 	return u.String()
 }
 
-// service returns the URL of a Service, and the name that its certificate must have.
-func (t *Target) service() (address, name string) {
+// Address returns the URL of a Service, and the name that its certificate must have.
+func (t *Target) Address() (address, name string) {
 	name = t.Service + "." + t.Namespace + ".svc"
 	u := url.URL{Scheme: "https", Host: net.JoinHostPort(name, strconv.Itoa(int(t.port()))), Path: t.Path}
 	return clean(u.String()), name
@@ -134,8 +134,8 @@ func (t *Target) port() int32 {
 	return t.Port
 }
 
-// dialer returns a Dial that connects to an endpoint of the Service. Each connection may lead to another one.
-func (t *Target) dialer(api endpoint.Reader, dial Dial) Dial {
+// Dialer returns a Dial that connects to an endpoint of the Service. Each connection may lead to another one.
+func (t *Target) Dialer(api endpoint.Reader, dial Dial) Dial {
 	ref := client.Ref{Resource: client.Services, Namespace: t.Namespace, Name: t.Service}
 	port := strconv.Itoa(int(t.port()))
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {

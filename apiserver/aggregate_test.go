@@ -1,0 +1,291 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver"
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/connect/aggregate"
+	"monopod/apiserver/follow"
+	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
+	"monopod/store"
+)
+
+// other is another API server: it serves flunders of wardle.example.com/v1, and NodeMetrics.
+type other struct {
+	*httptest.Server
+	down atomic.Bool
+	seen atomic.Value // the headers of the last request of a user
+}
+
+func newOther(t *testing.T) *other {
+	t.Helper()
+	o := &other{}
+	mux := http.NewServeMux()
+	resources := func(group, version, list string) {
+		mux.HandleFunc("GET /apis/"+group+"/"+version, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/%s","resources":[%s]}`, group, version, list)
+		})
+	}
+	resources("wardle.example.com", "v1", `{"name":"flunders","singularName":"flunder","namespaced":true,"kind":"Flunder","verbs":["get","list","watch"],"shortNames":["fl"]},
+		{"name":"flunders/status","namespaced":true,"kind":"Flunder","verbs":["get"]}`)
+	resources("metrics.k8s.io", "v1beta1", `{"name":"nodes","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]}`)
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/nodes", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"kind":"OtherMetrics"}`) })
+	mux.HandleFunc("GET /openapi/v3", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"paths":{"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}}}`)
+	})
+	mux.HandleFunc("GET /openapi/v3/apis/wardle.example.com/v1", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"openapi":"3.0.0"}`) })
+	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders", func(w http.ResponseWriter, r *http.Request) {
+		o.seen.Store(r.Header.Clone())
+		if r.URL.Query().Get("watch") != "" {
+			fmt.Fprintln(w, `{"type":"ADDED"}`)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, `{"kind":"Flunder","method":%q,"query":%q,"body":%q}`, r.Method, r.URL.RawQuery, body)
+	})
+	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x/dance/now", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "dance" {
+			fmt.Fprint(w, `{"kind":"Plain"}`)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: dance\r\n\r\nhello")
+		conn.Close()
+	})
+	o.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if o.down.Load() {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	o.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	o.StartTLS()
+	t.Cleanup(func() {
+		o.CloseClientConnections()
+		o.Close()
+	})
+	return o
+}
+
+// aggregated is a server with an Aggregator, whose connections all lead to other.
+func aggregated(t *testing.T, o *other) API {
+	t.Helper()
+	resources := registry.Resources()
+	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
+	reg := registry.New(s, resources, registry.Config{})
+	if err := reg.Bootstrap(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	agg := aggregate.New(aggregate.Config{API: reg, Log: zap.NewNop(),
+		Served: func() ([]kind.Resource, <-chan struct{}) {
+			changed := reg.Changed()
+			return reg.Resources(), changed
+		},
+		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, o.Listener.Addr().String())
+		}})
+	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authenticator: auth.Token(token, auth.Admin), Aggregator: agg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(srv.Handler())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	metrics, err := follow.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := agg.Controller(follow.Deps{Client: reg, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t), Metrics: metrics})
+	go func() { done <- c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		h.CloseClientConnections()
+		h.Close()
+		s.Close()
+	})
+	return API{t, h.URL, h.Client(), reg}
+}
+
+// await waits until a request has an answer that contains a text.
+func (a API) await(path, want string, header ...string) string {
+	a.t.Helper()
+	var last string
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		resp := a.do("GET", path, "", header...)
+		data, err := io.ReadAll(resp.Body)
+		if last = string(data); err == nil && strings.Contains(last, want) {
+			return last
+		}
+	}
+	a.t.Fatalf("%s: %s; want %s", path, last, want)
+	return ""
+}
+
+func (a API) remote(o *other, name, group, version string) {
+	a.t.Helper()
+	ca, _ := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Certificate().Raw}))
+	_ = ca // the certificate of httptest is for example.com
+	code, made := a.read("POST", "/apis/apiregistration.k8s.io/v1/apiservices", fmt.Sprintf(`{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":%q},
+		"spec":{"group":%q,"version":%q,"groupPriorityMinimum":19000,"versionPriority":10,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"other"}}}`, name, group, version))
+	if code != http.StatusCreated {
+		a.t.Fatal(code, made)
+	}
+}
+
+const services = "/apis/apiregistration.k8s.io/v1/apiservices/"
+
+// What an APIService names is served by another server: its availability, discovery, OpenAPI, and every request.
+func TestAggregation(t *testing.T) {
+	t.Parallel()
+	o := newOther(t)
+	a := aggregated(t, o)
+	a.await(services+"v1.apps", `"reason":"Local","message":"Local APIServices are always available"`)
+	a.await(services+"v1.", `"status":"True","type":"Available"`[:15])
+	a.remote(o, "v1.wardle.example.com", "wardle.example.com", "v1")
+	const flunders = "/apis/wardle.example.com/v1/namespaces/default/flunders"
+	a.await(services+"v1.wardle.example.com", `"reason":"ServiceNotFound","message":"service/other in \"default\" is not present"`)
+	if code, says := a.read("GET", flunders, ""); code != http.StatusServiceUnavailable {
+		t.Errorf("without its Service: %d %v", code, says)
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	if _, err := a.reg.Create(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	a.await(services+"v1.wardle.example.com", `"reason":"ServicePortError","message":"service/other in \"default\" is not listening on port 443"`)
+	if _, err := client.Update(t.Context(), a.reg, service, "", func(s *corev1.Service) error {
+		s.Spec.Ports[0].Port = 443
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a.await(services+"v1.wardle.example.com", `"reason":"EndpointsNotFound"`)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "other", Labels: map[string]string{discoveryv1.LabelServiceName: "other"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
+		Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(443))}}}
+	if _, err := a.reg.Create(t.Context(), slice); err != nil {
+		t.Fatal(err)
+	}
+	a.await(services+"v1.wardle.example.com", `"reason":"MissingEndpoints"`)
+	o.down.Store(true)
+	if _, err := client.Update(t.Context(), a.reg, slice, "", func(s *discoveryv1.EndpointSlice) error {
+		s.Endpoints[0].Conditions.Ready = new(true)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a.await(services+"v1.wardle.example.com", `"reason":"FailedDiscoveryCheck","message":"failing or missing response from https://other.default.svc:443/apis/wardle.example.com/v1: bad status from`)
+	o.down.Store(false)
+	a.read("PATCH", services+"v1.wardle.example.com", `{"metadata":{"labels":{"try":"again"}}}`, "Content-Type: application/merge-patch+json")
+	a.await(services+"v1.wardle.example.com", `"reason":"Passed","message":"all checks passed"`)
+	a.reached(o, flunders)
+	a.discovered()
+
+	a.remote(o, "v1beta1.metrics.k8s.io", "metrics.k8s.io", "v1beta1")
+	a.await("/apis/metrics.k8s.io/v1beta1/nodes", `{"kind":"OtherMetrics"}`)
+	a.read("DELETE", services+"v1beta1.metrics.k8s.io", "")
+	a.await("/apis/metrics.k8s.io/v1beta1", `"kind":"PodMetrics"`)
+	a.read("DELETE", services+"v1.wardle.example.com", "")
+	a.await("/apis/wardle.example.com", `"code":404`)
+}
+
+// reached sends requests that the other server answers.
+func (a API) reached(o *other, flunders string) {
+	t := a.t
+	t.Helper()
+	code, got := a.read("POST", flunders+"?dryRun=All", "the body", "X-Remote-User: forged", "X-Remote-Extra-A: forged", "Impersonate-User: jane", "Impersonate-Group: devs", "Impersonate-Extra-Acme.com%2fteam: x")
+	if code != 200 || got["method"] != "POST" || got["query"] != "dryRun=All" || got["body"] != "the body" {
+		t.Errorf("%d %v", code, got)
+	}
+	seen := o.seen.Load().(http.Header)
+	if seen.Get("Authorization") != "" || seen.Get("Impersonate-User") != "" || fmt.Sprint(seen["X-Remote-User"]) != "[jane]" ||
+		!strings.Contains(fmt.Sprint(seen["X-Remote-Group"]), "devs") || seen.Get("X-Remote-Extra-A") != "" || seen.Get("X-Remote-Extra-Acme.com%2fteam") != "x" {
+		t.Errorf("headers %v", seen)
+	}
+	scan := bufio.NewScanner(a.do("GET", flunders+"?watch=true", "").Body)
+	if !scan.Scan() || scan.Text() != `{"type":"ADDED"}` {
+		t.Errorf("watch: %s", scan.Text())
+	}
+	if code, got := a.read("GET", flunders+"/x/dance/now", ""); code != 200 || got["kind"] != "Plain" {
+		t.Errorf("a deep path: %d %v", code, got)
+	}
+	resp := a.do("GET", flunders+"/x/dance/now", "", "Connection: Upgrade", "Upgrade: dance")
+	if data, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusSwitchingProtocols || string(data) != "hello" {
+		t.Errorf("an upgrade: %d %s", resp.StatusCode, data)
+	}
+}
+
+func (a API) discovered() {
+	a.t.Helper()
+	for _, c := range []struct{ path, accept, want string }{
+		{"/apis", "", `{"name":"wardle.example.com","versions":[{"groupVersion":"wardle.example.com/v1","version":"v1"}]`},
+		{"/apis/wardle.example.com", "", `"preferredVersion":{"groupVersion":"wardle.example.com/v1"`},
+		{"/apis/wardle.example.com/v1", "", `"shortNames":["fl"]`},
+		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `"resource":"flunders","responseKind":{"group":"wardle.example.com","version":"v1","kind":"Flunder"},"scope":"Namespaced"`},
+		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `"subresource":"status"`},
+		{"/openapi/v3", "", `"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}`},
+		{"/openapi/v3/apis/wardle.example.com/v1?hash=ABC", "", `{"openapi":"3.0.0"}`},
+	} {
+		resp := a.do("GET", c.path, "", "Accept: "+c.accept)
+		if data, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK || !strings.Contains(string(data), c.want) {
+			a.t.Errorf("%s %s: %d %.2000s; want %s", c.path, c.accept, resp.StatusCode, data, c.want)
+		}
+	}
+}
+
+// An APIService that names no server, or one in an impossible way, is refused with the field.
+func TestBadAPIServices(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	for _, c := range []struct{ name, spec, want string }{
+		{"v1.x.example.com", `{"group":"example.com","version":"v1","groupPriorityMinimum":1,"versionPriority":1}`, `metadata.name: Invalid value: "v1.x.example.com": must be `},
+		{"v2.", `{"version":"v2","groupPriorityMinimum":1,"versionPriority":1}`, "spec.group: Required value"},
+		{"v1.A", `{"group":"A","version":"v1","groupPriorityMinimum":1,"versionPriority":1}`, "spec.group: Invalid value"},
+		{"1.a", `{"group":"a","version":"1","groupPriorityMinimum":1,"versionPriority":1}`, "spec.version: Invalid value"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":0,"versionPriority":1}`, "spec.groupPriorityMinimum: Invalid value: 0: must be positive and less than 20000"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1001}`, "spec.versionPriority: Invalid value: 1001: must be positive and less than 1000"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"caBundle":"YQ=="}`, "spec.caBundle: Invalid value"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"insecureSkipTLSVerify":true}`, "spec.insecureSkipTLSVerify: Invalid value: true: local"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{}}`, "spec.service.namespace: Required value"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{"namespace":"a"}}`, "spec.service.name: Required value"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"service":{"namespace":"a","name":"b","port":70000}}`, "spec.service.port: Invalid value: 70000"},
+		{"v1.a", `{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":1,"caBundle":"YQ==","insecureSkipTLSVerify":true,"service":{"namespace":"a","name":"b"}}`, "spec.insecureSkipTLSVerify: Invalid value: true: may not be true"},
+	} {
+		code, got := a.read("POST", "/apis/apiregistration.k8s.io/v1/apiservices", fmt.Sprintf(`{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":%q},"spec":%s}`, c.name, c.spec))
+		if code != http.StatusUnprocessableEntity || !strings.Contains(fmt.Sprint(got["message"]), c.want) {
+			t.Errorf("%s: %d %v; want %s", c.spec, code, got["message"], c.want)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package aggregate
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/client-go/transport"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/connect"
+	"monopod/apiserver/registry/apiservice"
+	"monopod/apiserver/registry/webhook/call"
+)
+
+const (
+	// checkTime bounds a question of this server's own, and maxDocument its answer.
+	checkTime   = 5 * time.Second
+	maxDocument = 4 << 20
+	// idleConnections to a server are kept for idleTime.
+	idleConnections = 25
+	idleTime        = 90 * time.Second
+)
+
+// backend is another API server.
+type backend struct {
+	service   *apiservice.Service // its configuration, immutable
+	url       string
+	transport *http.Transport
+	err       error // of a server that cannot be called
+	about     atomic.Pointer[about]
+}
+
+// about is what is known of a server.
+type about struct {
+	available bool
+	resources []metav1.APIResource
+	openAPI   string
+}
+
+func newBackend(cfg *Config, s *apiservice.Service) *backend {
+	to := call.Target{Namespace: s.Spec.Service.Namespace, Service: s.Spec.Service.Name, Port: *s.Spec.Service.Port}
+	b := &backend{service: s}
+	secure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify}
+	b.url, secure.ServerName = to.Address()
+	if len(s.Spec.CABundle) > 0 {
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(s.Spec.CABundle) {
+			b.err = errors.New("spec.caBundle contains no certificate")
+		}
+	}
+	if cfg.Identity != nil {
+		secure.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cfg.Identity() }
+	}
+	dial := cfg.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	b.transport = &http.Transport{
+		DialContext: to.Dialer(cfg.API, dial), TLSClientConfig: secure, TLSHandshakeTimeout: checkTime,
+		MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 1 << 20,
+	}
+	b.about.Store(&about{})
+	return b
+}
+
+// same reports whether an APIService configures the server as it is.
+func (b *backend) same(s *apiservice.Service) bool {
+	return b.service.UID == s.UID && equality.Semantic.DeepEqual(&b.service.Spec, &s.Spec)
+}
+
+// learn takes the availability from the status.
+func (b *backend) learn(s *apiservice.Service) {
+	next := *b.about.Load()
+	c := apiservice.Available(s)
+	next.available = c != nil && c.Status == apiregistrationv1.ConditionTrue
+	b.about.Store(&next)
+}
+
+// pass passes a request on, in the name of its user.
+func (b *backend) pass(w http.ResponseWriter, r *http.Request, fail func(http.ResponseWriter, *http.Request, error)) {
+	to, err := url.Parse(b.url)
+	switch {
+	case err != nil:
+		fail(w, r, apierrors.NewInternalError(err))
+		return
+	case b.err != nil || !b.about.Load().available:
+		fail(w, r, apierrors.NewServiceUnavailable("service unavailable"))
+		return
+	}
+	to.Path, to.RawPath, to.RawQuery = r.URL.Path, r.URL.RawPath, r.URL.RawQuery
+	r = r.Clone(r.Context())
+	u := auth.UserOf(r.Context())
+	identify(r, u.Name, u.UID, u.Groups, u.Extra)
+	h := proxy.NewUpgradeAwareHandler(to, b.transport, false, false, unreachable(fail))
+	h.UseLocationHost, h.FlushInterval = true, -1 // events of a watch are sent at once
+	h.ServeHTTP(connect.Passable{Hijackable: codec.Hijackable{ResponseWriter: w}}, r)
+}
+
+// identify sets the headers that tell the other server the user, and removes those that the client sent.
+func identify(r *http.Request, name, uid string, groups []string, extra map[string][]string) {
+	r.Header.Del("Authorization")
+	for header := range r.Header {
+		if lower := strings.ToLower(header); strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") {
+			delete(r.Header, header)
+		}
+	}
+	transport.SetAuthProxyHeaders(r, name, uid, groups, extra)
+}
+
+// unreachable answers requests whose server was not reached.
+type unreachable func(http.ResponseWriter, *http.Request, error)
+
+// Error implements proxy.ErrorResponder.
+func (fail unreachable) Error(w http.ResponseWriter, r *http.Request, err error) {
+	fail(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %v", err)))
+}
+
+// get reads a document for this server itself. code is that of the answer.
+func (b *backend) get(ctx context.Context, path string, into any) (code int, err error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Accept", "application/json")
+	identify(r, "system:kube-aggregator", "", []string{auth.Masters}, nil)
+	response, err := b.transport.RoundTrip(r) // which follows no redirect
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
+	switch {
+	case err != nil:
+		return response.StatusCode, err
+	case len(data) > maxDocument:
+		return response.StatusCode, fmt.Errorf("the response is larger than %d bytes", maxDocument)
+	case response.StatusCode != http.StatusOK:
+		return response.StatusCode, nil
+	}
+	return response.StatusCode, json.Unmarshal(data, into)
+}
