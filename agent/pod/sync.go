@@ -47,7 +47,10 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 		}
 	}
 	if err := w.ground(ctx, p); err != nil {
-		w.waitForVolumes()
+		if failed := w.volumes.Failed(); failed != nil { // shown by containers that were never started
+			why := status.Waiting{Reason: pace.Creating(pod), Message: failed.Error()}
+			w.pace.WaitAll(pod, why, func(container string) bool { return w.observer.Seen().Latest(container) != nil })
+		}
 		return false, err
 	}
 	if len(p.Kill) > 0 {
@@ -115,14 +118,6 @@ func (w *worker) dropSandbox(ctx context.Context) error {
 		return err
 	}
 	return w.sandbox.Stop(ctx)
-}
-
-// waitForVolumes sets, for containers that were never started, which volumes they wait for.
-func (w *worker) waitForVolumes() {
-	if failed := w.volumes.Failed(); failed != nil {
-		why := status.Waiting{Reason: pace.Creating(w.desired.pod), Message: failed.Error()}
-		w.pace.WaitAll(w.desired.pod, why, func(container string) bool { return w.observer.Seen().Latest(container) != nil })
-	}
 }
 
 // restartAll stops all containers at once without hooks, waits for the backoff of the container that triggered

@@ -48,7 +48,18 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 		w.report(true)
 		w.end.reported = true
 	}
-	if err := w.clear(); err != nil {
+
+	// The sandbox may only be stopped when the final status is stored: after a crash the status could not be computed
+	// again. News does not interrupt it: none could make it faster, and an interrupted stop of a sandbox costs more
+	// than a complete one.
+	var g guard.Group
+	stopped := w.sandbox.Stopping(&g)
+	g.Do(w.volumes.Unmount)
+	if !w.id.Static { // which also ends without an API
+		g.Do(func() error { return w.node.Statuses.Flush(w.id.Life, w.id.UID) })
+	}
+	err = g.Wait()
+	if stopped(); err != nil {
 		return false, err
 	}
 	w.end.state = terminated
@@ -57,25 +68,11 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	return w.removePod()
 }
 
-// clear releases what a pod without running containers no longer needs. The sandbox may only be stopped when the
-// final status is stored: after a crash the status could not be computed again.
-//
-// News does not interrupt it: none could make it faster, and an interrupted stop of a sandbox costs more than a
-// complete one.
-func (w *worker) clear() error {
-	var g guard.Group
-	stopped := w.sandbox.Stopping(&g)
-	g.Do(w.volumes.Unmount)
-	if !w.id.Static { // which also ends without an API
-		g.Do(func() error { return w.node.Statuses.Flush(w.id.Life, w.id.UID) })
-	}
-	err := g.Wait()
-	stopped()
-	return err
-}
-
 // removePod removes everything left of a pod whose object is deleted or gone, and ends the worker when it is gone. A
 // pod that has only finished keeps its dead containers and logs until then.
+//
+// Then comes phase two of the deletion: the object is deleted, if it is still the same one. Finalizers may keep it; the
+// watch reports when it is gone.
 func (w *worker) removePod() (over bool, err error) {
 	pod, gone := w.desired.pod, w.desired.gone
 	if !gone && pod.DeletionTimestamp == nil {
@@ -90,9 +87,16 @@ func (w *worker) removePod() (over bool, err error) {
 	if err := w.node.Statuses.Flush(w.id.Life, w.id.UID); err != nil {
 		return false, err
 	}
-	return false, w.deleteObject()
+	_, err = w.node.Client.Delete(w.id.Life, client.RefOf(pod), metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(w.id.UID)},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	return false, fmt.Errorf("delete pod object: %w", err)
 }
 
+// removeTraces removes the sandbox with its containers, volumes, cgroup, and logs.
 func (w *worker) removeTraces() error {
 	pod := w.desired.pod
 	var g guard.Group
@@ -109,16 +113,4 @@ func (w *worker) removeTraces() error {
 	w.observer.ForgetAll()
 	w.volumes.ForgetTokens()
 	return os.RemoveAll(logs.Pod(pod))
-}
-
-// deleteObject is phase two of the deletion: it deletes the object, if it is still the same one; finalizers may
-// keep it. The watch reports when it is gone.
-func (w *worker) deleteObject() error {
-	_, err := w.node.Client.Delete(w.id.Life, client.RefOf(w.desired.pod), metav1.DeleteOptions{
-		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: new(w.id.UID)},
-	})
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return fmt.Errorf("delete pod object: %w", err)
 }

@@ -82,8 +82,12 @@ func (w *worker) run(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
-		done := w.turn(ctx)
-		over := w.stepAside(ctx)
+		done, over := w.turn(ctx), false
+		// A new goroutine: the stack that a step needs is freed afterwards, so that a pod at rest has only a small one.
+		err := <-guard.Spawn(func() error { over = w.step(ctx); return nil })
+		if p := (*guard.Panic)(nil); errors.As(err, &p) {
+			w.panicked(p)
+		}
 		if done(); over {
 			return
 		}
@@ -102,16 +106,6 @@ func (w *worker) turn(ctx context.Context) (done func()) {
 		return func() {}
 	}
 	return w.node.Hooks.Turn(ctx)
-}
-
-// stepAside runs step on a new goroutine: the stack that it needs is freed afterwards, so that a pod at rest has
-// only a small one.
-func (w *worker) stepAside(ctx context.Context) (over bool) {
-	err := <-guard.Spawn(func() error { over = w.step(ctx); return nil })
-	if p := (*guard.Panic)(nil); errors.As(err, &p) {
-		w.panicked(p)
-	}
-	return over
 }
 
 // step reads the news, does what is necessary now and reports whether the pod is over.
@@ -139,7 +133,7 @@ func (w *worker) step(ctx context.Context) (over bool) {
 	return over
 }
 
-// hear processes the news.
+// receive processes the news.
 func (w *worker) receive(n news) {
 	if n.pod != nil {
 		if w.desired.relabels(n.pod) {
@@ -231,34 +225,25 @@ func (w *worker) look(ctx context.Context) error {
 	return nil
 }
 
-// decide decides whether the pod ends.
+// decide decides whether the pod ends. It fails a pod that exceeds its activeDeadlineSeconds.
 func (w *worker) decide() {
 	if w.end.state != syncing {
 		return
 	}
-	if w.desired.failure == nil {
-		w.overdue()
+	limit, start := w.desired.pod.Spec.ActiveDeadlineSeconds, w.reporter.startTime(w.desired.pod)
+	if w.desired.failure == nil && limit != nil && !start.IsZero() {
+		if rest := start.Add(time.Duration(*limit) * time.Second).Sub(w.node.Clock.Now()); rest > 0 {
+			w.pace.RetryIn(rest)
+		} else {
+			const reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+			w.id.Event("", corev1.EventTypeNormal, reason, message)
+			w.desired.fail(&status.Failure{Reason: reason, Message: message}, nil)
+		}
 	}
 	if w.desired.ends() || w.reporter.finished() {
 		w.end.state = terminating
 		w.self.ending.Store(true)
 	}
-}
-
-// overdue fails a pod that exceeds its activeDeadlineSeconds.
-func (w *worker) overdue() {
-	limit, start := w.desired.pod.Spec.ActiveDeadlineSeconds, w.reporter.startTime(w.desired.pod)
-	if limit == nil || start.IsZero() {
-		return
-	}
-	rest := start.Add(time.Duration(*limit) * time.Second).Sub(w.node.Clock.Now())
-	if rest > 0 {
-		w.pace.RetryIn(rest)
-		return
-	}
-	const reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
-	w.id.Event("", corev1.EventTypeNormal, reason, message)
-	w.desired.fail(&status.Failure{Reason: reason, Message: message}, nil)
 }
 
 // judge delays the steps after a failed one. A runtime that was unavailable wakes the worker when it is back.

@@ -37,21 +37,16 @@ func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref, op
 		if err := preconditions(res, cur, opts.Preconditions); err != nil {
 			return nil, err
 		}
-		if err := r.mayGo(ctx, res, cur, &opts); err != nil {
+		admitted := r.request(ctx, admission.Delete, res, "", nil, cur)
+		admitted.Options = &opts
+		if err := r.admission.Mutate(ctx, admitted); err != nil {
+			return nil, err
+		}
+		if err := r.admission.Validate(ctx, admitted); err != nil {
 			return nil, err
 		}
 		return r.deleted(res, cur, opts), nil
 	})
-}
-
-// mayGo runs admission for a deletion.
-func (r *Registry) mayGo(ctx context.Context, res *Resource, cur Object, opts *metav1.DeleteOptions) error {
-	admitted := r.request(ctx, admission.Delete, res, "", nil, cur)
-	admitted.Options = opts
-	if err := r.admission.Mutate(ctx, admitted); err != nil {
-		return err
-	}
-	return r.admission.Validate(ctx, admitted)
 }
 
 func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {

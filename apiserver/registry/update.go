@@ -62,10 +62,14 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 }
 
 // replace returns the object that replaces cur: next after admission and validation, or nil
-// if next completes a deletion. It adds to reserved what it allocates.
+// if next completes a deletion. It adds to reserved what it allocates. A resourceVersion or UID in
+// next that differs from cur's is a conflict: the optimistic lock.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, reserved *held) (Object, error) {
-	if err := sameObject(res, next, cur); err != nil {
-		return nil, err
+	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
+		return nil, errModified(res, cur.GetName())
+	}
+	if u := next.GetUID(); u != "" && u != cur.GetUID() {
+		return nil, errConflict(res, cur.GetName(), fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", u, cur.GetUID()))
 	}
 	operation := admission.Update
 	part := res.Subresource(sub)
@@ -102,18 +106,6 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	managed.KeepTimes(next, cur)
 	return next, nil
-}
-
-// sameObject is the optimistic lock: it returns a conflict if next has a resourceVersion
-// or UID that differs from cur's.
-func sameObject(res *Resource, next, cur Object) error {
-	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
-		return errModified(res, cur.GetName())
-	}
-	if u := next.GetUID(); u != "" && u != cur.GetUID() {
-		return errConflict(res, cur.GetName(), fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", u, cur.GetUID()))
-	}
-	return nil
 }
 
 // keepMetadata restores the metadata that clients must not change.

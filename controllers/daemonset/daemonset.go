@@ -176,18 +176,10 @@ func (r *run) report(ctx context.Context, v *view) error {
 	if equality.Semantic.DeepEqual(next, v.ds.Status) {
 		return nil
 	}
-	_, err := client.Update(ctx, r.deps.Client, v.ds, "status", func(cur *appsv1.DaemonSet) error {
-		if cur.UID != v.ds.UID {
-			return apierrors.NewNotFound(client.DaemonSets.GroupResource(), v.ds.Name)
-		}
+	return owned.UpdateStatus(ctx, r.deps.Client, v.ds, func(cur *appsv1.DaemonSet) {
 		next.ObservedGeneration = max(next.ObservedGeneration, cur.Status.ObservedGeneration)
 		cur.Status = next
-		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // earliest returns the shorter of two waits, where 0 means none.

@@ -33,7 +33,7 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 	case err == nil:
 		ro.new = made.(*appsv1.ReplicaSet)
 		ro.revision = ro.new.Annotations[revisionAnnotation]
-		ro.noteCreated(r.deps.Clock.Now())
+		ro.noteProgress(corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", name), r.deps.Clock.Now())
 		if n := size(ro.new); n > 0 {
 			r.eventf(ro, false, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", name, n)
 		}
@@ -44,7 +44,7 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 		return nil // the namespace is being deleted
 	}
 	text := fmt.Sprintf("Failed to create new replica set %q: %v", name, err)
-	ro.noteFailed(text, r.deps.Clock.Now())
+	ro.noteProgress(corev1.ConditionFalse, reasonCreateError, text, r.deps.Clock.Now())
 	r.eventf(ro, true, reasonCreateError, "%s", text)
 	return err
 }

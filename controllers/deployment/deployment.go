@@ -17,6 +17,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -114,7 +115,7 @@ func (r *run) step(ctx context.Context, ro *rollout) error {
 	if d.DeletionTimestamp != nil {
 		return nil
 	}
-	notePause(d, r.deps.Clock.Now())
+	ro.notePause(r.deps.Clock.Now())
 	if err := r.keepRevision(ctx, ro); err != nil {
 		return err
 	}
@@ -134,23 +135,16 @@ func (r *run) step(ctx context.Context, ro *rollout) error {
 
 // report writes the status and the revision if they have changed.
 func (r *run) report(ctx context.Context, ro *rollout) error {
-	if ro.unchanged() {
+	if equality.Semantic.DeepEqual(ro.stored.Status, ro.d.Status) &&
+		(ro.revision == "" || ro.stored.Annotations[revisionAnnotation] == ro.revision) {
 		return nil
 	}
-	_, err := client.Update(ctx, r.deps.Client, ro.stored, "status", func(cur *appsv1.Deployment) error {
-		if cur.UID != ro.stored.UID {
-			return apierrors.NewNotFound(client.Deployments.GroupResource(), ro.stored.Name)
-		}
+	return owned.UpdateStatus(ctx, r.deps.Client, ro.stored, func(cur *appsv1.Deployment) {
 		cur.Status = *ro.d.Status.DeepCopy()
 		if ro.revision != "" {
 			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, revisionAnnotation, ro.revision)
 		}
-		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // eventf records an event about the Deployment.

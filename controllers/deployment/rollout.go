@@ -61,12 +61,6 @@ func (ro *rollout) put(rs *appsv1.ReplicaSet) {
 	}
 }
 
-// unchanged reports whether there is nothing to write to the Deployment.
-func (ro *rollout) unchanged() bool {
-	return equality.Semantic.DeepEqual(ro.stored.Status, ro.d.Status) &&
-		(ro.revision == "" || ro.stored.Annotations[revisionAnnotation] == ro.revision)
-}
-
 func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	return slices.DeleteFunc(slices.Clone(sets), func(rs *appsv1.ReplicaSet) bool { return size(rs) == 0 })
 }

@@ -131,38 +131,31 @@ func (ro *rollout) failure() *appsv1.DeploymentCondition {
 
 // notePause sets the condition Progressing when a Deployment is paused or resumed, so that the time in between does
 // not count towards the deadline. A Deployment that has timed out stays timed out.
-func notePause(d *appsv1.Deployment, now time.Time) {
-	was := conditionOf(&d.Status, appsv1.DeploymentProgressing)
-	if !hasDeadline(d) || was != nil && was.Reason == reasonTimedOut {
+func (ro *rollout) notePause(now time.Time) {
+	was := conditionOf(&ro.d.Status, appsv1.DeploymentProgressing)
+	if was != nil && was.Reason == reasonTimedOut {
 		return
 	}
 	switch paused := was != nil && was.Reason == reasonPaused; {
-	case d.Spec.Paused && !paused:
-		setCondition(&d.Status, condition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonPaused, "Deployment is paused", now))
-	case !d.Spec.Paused && paused:
-		setCondition(&d.Status, condition(appsv1.DeploymentProgressing, corev1.ConditionUnknown, reasonResumed, "Deployment is resumed", now))
+	case ro.d.Spec.Paused && !paused:
+		ro.noteProgress(corev1.ConditionUnknown, reasonPaused, "Deployment is paused", now)
+	case !ro.d.Spec.Paused && paused:
+		ro.noteProgress(corev1.ConditionUnknown, reasonResumed, "Deployment is resumed", now)
 	}
 }
 
 // noteFound sets the condition Progressing if it is missing: the Deployment adopted its new ReplicaSet, or got its
 // deadline later.
 func (ro *rollout) noteFound(now time.Time) {
-	if hasDeadline(ro.d) && conditionOf(&ro.d.Status, appsv1.DeploymentProgressing) == nil {
-		text := fmt.Sprintf("Found new replica set %q", ro.new.Name)
-		setCondition(&ro.d.Status, condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonFound, text, now))
+	if conditionOf(&ro.d.Status, appsv1.DeploymentProgressing) == nil {
+		ro.noteProgress(corev1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", ro.new.Name), now)
 	}
 }
 
-func (ro *rollout) noteCreated(now time.Time) {
+// noteProgress sets the condition Progressing of a Deployment that has a progress deadline.
+func (ro *rollout) noteProgress(status corev1.ConditionStatus, reason, text string, now time.Time) {
 	if hasDeadline(ro.d) {
-		text := fmt.Sprintf("Created new replica set %q", ro.new.Name)
-		setCondition(&ro.d.Status, condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonCreated, text, now))
-	}
-}
-
-func (ro *rollout) noteFailed(text string, now time.Time) {
-	if hasDeadline(ro.d) {
-		setCondition(&ro.d.Status, condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonCreateError, text, now))
+		setCondition(&ro.d.Status, condition(appsv1.DeploymentProgressing, status, reason, text, now))
 	}
 }
 

@@ -121,24 +121,18 @@ func (r *run) reconcile(ctx context.Context, k follow.Key) (time.Duration, error
 		return 0, err
 	}
 	ro := newRound(job, pods, r.deps.Clock.Now())
-	err = r.sync(ctx, ro)
-	r.counts.synced(ro, r.deps.Clock.Since(ro.now), err)
-	return ro.again, err
-}
-
-// sync decides whether the Job ends, creates and deletes pods, and counts those that have finished.
-func (r *run) sync(ctx context.Context, ro *round) error {
 	ro.backoff = r.failures.next(ro)
 	ro.judge()
-	var actErr error
 	switch {
 	case ro.end != nil:
-		actErr = r.stop(ctx, ro)
-	case ro.job.DeletionTimestamp == nil:
-		actErr = r.manage(ctx, ro)
+		err = r.stop(ctx, ro)
+	case job.DeletionTimestamp == nil:
+		err = r.manage(ctx, ro)
 		r.settle(ro)
 	}
-	return errors.Join(actErr, r.track(ctx, ro))
+	err = errors.Join(err, r.track(ctx, ro)) // counts the pods that have finished
+	r.counts.synced(ro, r.deps.Clock.Since(ro.now), err)
+	return ro.again, err
 }
 
 // podsOf adopts and releases pods where necessary, and returns those of the Job.

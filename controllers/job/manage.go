@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +28,13 @@ func (r *run) manage(ctx context.Context, ro *round) error {
 	if suspended(ro.job) {
 		return r.remove(ctx, ro, slices.Clone(ro.active))
 	}
-	want := ro.wanted()
+	want := int(*ro.job.Spec.Parallelism)
+	switch n := ro.job.Spec.Completions; {
+	case n != nil:
+		want = max(0, min(int(*n-ro.succeeded), want))
+	case ro.succeeded > 0:
+		want = len(ro.active) // create none; running pods may finish
+	}
 	if extra := ro.surplus(len(ro.active) - want); len(extra) > 0 {
 		return r.remove(ctx, ro, extra[:min(len(extra), burst)])
 	}
@@ -48,18 +53,6 @@ func (r *run) manage(ctx context.Context, ro *round) error {
 		return r.create(ctx, ro, make([]int32, min(missing, burst)))
 	}
 	return r.create(ctx, ro, ro.pending(min(missing, burst)))
-}
-
-// wanted returns the desired number of active pods.
-func (ro *round) wanted() int {
-	parallelism := int(*ro.job.Spec.Parallelism)
-	switch n := ro.job.Spec.Completions; {
-	case n != nil:
-		return max(0, min(int(*n-ro.succeeded), parallelism))
-	case ro.succeeded > 0:
-		return len(ro.active) // create none; running pods may finish
-	}
-	return parallelism
 }
 
 // surplus returns the active pods to delete: in an Indexed Job those without a valid index and all but one of each
@@ -104,21 +97,16 @@ func (ro *round) pending(n int) []int32 {
 		return missing
 	}
 	return slices.DeleteFunc(missing, func(i int32) bool {
-		wait := ro.indexBackoff(i)
+		failed := ro.replaced[i]
+		if failed == nil {
+			return false
+		}
+		wait := backoff{failures: attempts(failed) + 1, last: ended(failed)}.left(ro.now)
 		if wait > 0 {
 			ro.wait(wait)
 		}
 		return wait > 0
 	})
-}
-
-// indexBackoff returns how long to wait before the failed pod of an index is replaced.
-func (ro *round) indexBackoff(index int32) time.Duration {
-	failed := ro.replaced[index]
-	if failed == nil {
-		return 0
-	}
-	return backoff{failures: attempts(failed) + 1, last: ended(failed)}.left(ro.now)
 }
 
 // create creates a pod for each item: its index in an Indexed Job.

@@ -67,23 +67,16 @@ func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
 			ro.terminating++
 		}
 	}
-	ro.start()
+	if !suspended(ro.job) {
+		if ro.resumed = isTrue(ro.job, batchv1.JobSuspended) != nil; ro.resumed {
+			ro.set(ro.condition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed"))
+		}
+		if ro.resumed || s.StartTime == nil { // activeDeadlineSeconds count from the start, and from the last resumption
+			s.StartTime = &metav1.Time{Time: ro.now}
+		}
+	}
 	ro.sum()
 	return ro
-}
-
-// start sets the start time when the Job starts or resumes: activeDeadlineSeconds count from then.
-func (ro *round) start() {
-	if suspended(ro.job) {
-		return
-	}
-	ro.resumed = isTrue(ro.job, batchv1.JobSuspended) != nil
-	if ro.resumed {
-		ro.set(ro.condition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed"))
-	}
-	if s := &ro.job.Status; ro.resumed || s.StartTime == nil {
-		s.StartTime = &metav1.Time{Time: ro.now}
-	}
 }
 
 // sum counts finished pods, whether the status counts them or not.

@@ -5,7 +5,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -29,7 +28,7 @@ type kind struct {
 
 	get  func(ctx context.Context, c client.Client, key follow.Key) (set, error)
 	list func(ctx context.Context, c client.Client, namespace string) ([]set, error)
-	// setStatus writes the status of the object, which must have the UID of s.
+	// setStatus writes the status of the object, unless it is gone.
 	setStatus func(ctx context.Context, c client.Client, s set, change func(cur *appsv1.ReplicaSetStatus)) error
 	// owner finds the object that a reference names, candidates those that would adopt an orphan.
 	owner      func(ctx context.Context, c client.Client, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error)
@@ -73,16 +72,11 @@ func kindOf[T client.Object](gvk schema.GroupVersionKind, resource schema.GroupV
 			return out, err
 		},
 		setStatus: func(ctx context.Context, c client.Client, s set, change func(*appsv1.ReplicaSetStatus)) error {
-			_, err := client.Update(ctx, c, s.stored.(T), "status", func(cur T) error {
-				if cur.GetUID() != s.UID {
-					return apierrors.NewNotFound(resource.GroupResource(), s.Name)
-				}
+			return owned.UpdateStatus(ctx, c, s.stored.(T), func(cur T) {
 				status := shape(cur).Status
 				change(&status)
 				write(cur, status)
-				return nil
 			})
-			return err
 		},
 		candidates: func(ctx context.Context, c client.Client, orphan client.Object) ([]follow.Key, error) {
 			return owned.Candidates(ctx, c, orphan, func(obj T) *metav1.LabelSelector { return shape(obj).Spec.Selector })

@@ -21,21 +21,16 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
 	case diff > 0:
-		made, err := r.scaleUp(ctx, rs, firstBatch(rs, active), min(diff, burst))
+		first := len(active) // creations before any success is awaited
+		if slices.ContainsFunc(rs.Status.Conditions, isFailure) {
+			first = 1
+		}
+		made, err := r.scaleUp(ctx, rs, first, min(diff, burst))
 		return slices.Concat(active, made), err
 	case diff < 0:
 		return r.scaleDown(ctx, rs, active, min(-diff, burst))
 	}
 	return active, nil
-}
-
-// firstBatch is how many pods are created before any success is awaited: one if none was created yet or creations
-// fail, otherwise as many as there are.
-func firstBatch(rs set, active []*corev1.Pod) int {
-	if slices.ContainsFunc(rs.Status.Conditions, isFailure) {
-		return 1
-	}
-	return len(active)
 }
 
 // scaleUp creates n pods in growing batches: if all creations fail for the same reason, few requests are wasted.

@@ -59,32 +59,24 @@ func (r *run) podDeleted(ctx context.Context, pod *corev1.Pod) ([]follow.Key, er
 	return r.owner(ctx, pod.Namespace, owner)
 }
 
-func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) ([]follow.Key, error) {
-	keys, err := r.formerOwner(ctx, was, is)
-	if err != nil {
-		return nil, err
+func (r *run) podUpdated(ctx context.Context, was, is *corev1.Pod) (keys []follow.Key, err error) {
+	former, owner := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(is)
+	if former != nil && (owner == nil || owner.UID != former.UID) {
+		if keys, err = r.owner(ctx, was.Namespace, former); err != nil {
+			return nil, err
+		}
 	}
 	var more []follow.Key
-	owner := metav1.GetControllerOfNoCopy(is)
 	switch {
 	case is.DeletionTimestamp != nil:
 		// The requested deletion is observed: the replacement need not wait for the grace period.
 		more, err = r.podDeleted(ctx, is)
 	case owner != nil:
 		more, err = r.owner(ctx, is.Namespace, owner)
-	case !maps.Equal(was.Labels, is.Labels) || metav1.GetControllerOfNoCopy(was) != nil:
+	case !maps.Equal(was.Labels, is.Labels) || former != nil:
 		more, err = r.candidates(ctx, is)
 	}
 	return append(keys, more...), err
-}
-
-// formerOwner returns the key of the pod's previous controller.
-func (r *run) formerOwner(ctx context.Context, was, is *corev1.Pod) ([]follow.Key, error) {
-	before, after := metav1.GetControllerOfNoCopy(was), metav1.GetControllerOfNoCopy(is)
-	if before == nil || (after != nil && after.UID == before.UID) {
-		return nil, nil
-	}
-	return r.owner(ctx, was.Namespace, before)
 }
 
 // owner returns the key of the set that a reference names.

@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -27,7 +26,7 @@ func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.
 			next.ObservedGeneration = max(next.ObservedGeneration, cur.ObservedGeneration)
 			*cur = next
 		})
-		if err != nil && !apierrors.IsNotFound(err) && manageErr == nil {
+		if err != nil && manageErr == nil {
 			return 0, err
 		}
 	}

@@ -7,9 +7,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
+	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
 
@@ -58,16 +57,8 @@ func (r *run) report(ctx context.Context, v *view) error {
 	if equality.Semantic.DeepEqual(next, v.set.Status) {
 		return nil
 	}
-	_, err := client.Update(ctx, r.deps.Client, v.set, "status", func(cur *appsv1.StatefulSet) error {
-		if cur.UID != v.set.UID {
-			return apierrors.NewNotFound(client.StatefulSets.GroupResource(), v.set.Name)
-		}
+	return owned.UpdateStatus(ctx, r.deps.Client, v.set, func(cur *appsv1.StatefulSet) {
 		next.ObservedGeneration = max(next.ObservedGeneration, cur.Status.ObservedGeneration)
 		cur.Status = next
-		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

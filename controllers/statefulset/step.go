@@ -83,7 +83,14 @@ func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 	case rep.pod.DeletionTimestamp != nil:
 		return r.retain(ctx, v, rep) // the replacement uses the same claims
 	case podstate.Finished(rep.pod):
-		return r.end(ctx, v, rep)
+		if rep.pod.Status.Phase == corev1.PodFailed {
+			// With backoff, since the node may reject the next pod, too. Upstream does not wait.
+			if wait := r.failures.Tried(owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {
+				v.wait(wait)
+				return nil
+			}
+		}
+		return r.delete(ctx, v, rep)
 	}
 	if rep.pod.Status.Phase == corev1.PodPending {
 		if err := r.createClaims(ctx, v, rep); err != nil {
@@ -94,16 +101,4 @@ func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 		return err
 	}
 	return r.retain(ctx, v, rep)
-}
-
-// end deletes a pod that has finished. A failed pod is deleted with backoff, since its node may reject the next one,
-// too. Upstream does not wait.
-func (r *run) end(ctx context.Context, v *view, rep *replica) error {
-	if rep.pod.Status.Phase == corev1.PodFailed {
-		if wait := r.failures.Tried(owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {
-			v.wait(wait)
-			return nil
-		}
-	}
-	return r.delete(ctx, v, rep)
 }
