@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"monopod/apiserver/client"
+	openapi "monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/registry/admissionpolicy/typecheck"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 	"monopod/store"
@@ -37,8 +39,11 @@ type contents struct {
 }
 
 func newCatalogue(resources []Resource) *catalogue {
-	c := &catalogue{fixed: resources, custom: map[string][]*Resource{}}
+	c := &catalogue{fixed: slices.Clone(resources), custom: map[string][]*Resource{}}
 	c.now.Store(c.contents())
+	if p := c.get(client.ValidatingAdmissionPolicies); p != nil {
+		p.Prepare = typecheck.Prepare(p.Prepare, typecheck.Config{Served: c.Resources, Definitions: openapi.Read})
+	}
 	return c
 }
 

@@ -50,7 +50,7 @@ func (c *cluster) policy(name, spec, binding string) {
 	read(c.t, spec, &p.Spec)
 	read(c.t, binding, &b.Spec)
 	if p.Spec.MatchConstraints == nil {
-		read(c.t, `resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]`, &p.Spec.MatchConstraints)
+		read(c.t, `resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: [configmaps]}]`, &p.Spec.MatchConstraints)
 	}
 	b.Spec.PolicyName = name
 	if b.Spec.ValidationActions == nil {
