@@ -144,20 +144,52 @@ func text(selector string) string {
 	return fmt.Sprintf("document.querySelector(%q)?.innerText", selector)
 }
 
-// row returns a JavaScript expression for the row of a table with this name.
-func row(table, name string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll("#%s tbody tr")].find((r) => r.querySelector("th, .c-object")?.innerText === %q)`, table, name)
+// row returns a JavaScript expression for the row with this name, of a list or of a small table.
+func row(name string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("table.rows tbody tr")].find((r) => r.querySelector("th")?.innerText === %q)`, name)
 }
 
-func cell(table, name, class string) string {
-	return row(table, name) + fmt.Sprintf(`?.querySelector(%q)?.innerText`, class)
+func cell(name, class string) string {
+	return row(name) + fmt.Sprintf(`?.querySelector(%q)?.innerText`, class)
 }
 
-// openDelete opens the dialog for deleting a pod.
-func (p page) openDelete(name string) {
+// rows is a JavaScript expression for the number of rows that are shown.
+const rows = `document.querySelectorAll("table.rows tbody tr:not(.gap)").length`
+
+// visit shows an address of the page.
+func (p page) visit(hash string) {
 	p.t.Helper()
-	p.click(fmt.Sprintf("[aria-label='Delete pod %s']", name))
-	p.sees(`document.querySelector("#delete").open && %s === %q`, text("#delete-name"), name)
+	p.value(fmt.Sprintf(`(location.hash = %q, true)`, hash))
+}
+
+// press clicks the button or link with this text within an element.
+func (p page) press(within, text string) {
+	p.t.Helper()
+	find := fmt.Sprintf(`[...document.querySelectorAll("%[1]s button, %[1]s a")].find((b) => b.textContent.trim() === %[2]q && !b.disabled && b.checkVisibility())`, within, text)
+	p.sees("%s", find)
+	p.value(find + `.click() || true`)
+}
+
+// key presses keys on the page.
+func (p page) key(keys string) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys))
+}
+
+// put sets a field's value, as typing does.
+func (p page) put(selector, value string) {
+	p.t.Helper()
+	p.sees(`document.querySelector(%q)`, selector)
+	p.value(fmt.Sprintf(`{const f = document.querySelector(%q); f.value = %q; f.dispatchEvent(new Event("input", {bubbles: true})); f.dispatchEvent(new Event("change", {bubbles: true})); true}`, selector, value))
+}
+
+// enter signs in, from the sign-in form to a list.
+func (p page) enter(token string) {
+	p.t.Helper()
+	p.sees(`document.body.dataset.view === "out"`)
+	p.fill("#token", token)
+	p.click("#sign-in button")
+	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
 }
 
 // problems are the browser's errors: those in scripts, and what the page's policy refused.

@@ -1,41 +1,17 @@
 package web_test
 
 import (
-	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver"
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/access/rbac"
-	"monopod/apiserver/access/rbac/policy"
 	"monopod/apiserver/client"
-	"monopod/apiserver/registry"
-	"monopod/store"
-	"monopod/web"
 )
-
-const (
-	token      = "0123456789abcdef"
-	viewToken  = "view-456789abcdef"
-	robotToken = "robot-56789abcdef"
-	robot      = "robot" // a user without roles
-)
-
-// history is the number of changes in the server's history.
-const history = 200
 
 // The whole page in a real browser, with the real API: everything that a user sees and does, from the sign-in
 // form to the sign-out.
@@ -48,15 +24,20 @@ func TestPage(t *testing.T) {
 		play func(page, *api)
 	}{
 		{"sign in", page.signIn},
+		{"first visit", page.firstVisit},
 		{"WebSocket", page.socket},
-		{"node", page.node},
 		{"pods live", page.pods},
+		{"object", page.object},
 		{"scale", page.scale},
 		{"graceful delete", page.gracefulDelete},
 		{"forced delete", page.forcedDelete},
 		{"error of the API", page.deleteFails},
 		{"events", page.events},
 		{"filters", page.filters},
+		{"keyboard", page.keyboard},
+		{"YAML", page.yaml},
+		{"create", page.create},
+		{"secrets", page.secrets},
 		{"reconnects", page.reconnects},
 		{"five hundred pods", page.many},
 		{"session ends", page.sessionEnds},
@@ -69,177 +50,36 @@ func TestPage(t *testing.T) {
 	p.on(t).clean()
 }
 
-// api is a server over a store in memory, with the page.
-type api struct {
-	url     string
-	reg     *registry.Registry
-	server  *httptest.Server
-	refuses atomic.Bool // no token is valid
-	down    atomic.Bool // every response is 503
-}
-
-func serve(t *testing.T) *api {
-	t.Helper()
-	resources := registry.Resources()
-	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: history}, nil, nil, 0)
-	roles := rbac.New(rbac.Config{})
-	reg := registry.New(s, resources, registry.Config{Roles: roles})
-	for _, err := range []error{reg.Bootstrap(t.Context()), policy.Bootstrap(t.Context(), reg)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- roles.Run(ctx, reg) }()
-	a := &api{reg: reg}
-	known := auth.Any(auth.Token(token, auth.Admin), auth.Token(viewToken, auth.Viewer), auth.Token(robotToken, auth.User{Name: robot, Groups: []string{auth.Authenticated}}))
-	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: reg, Web: web.Handler(), Authorizer: roles,
-		Authenticator: auth.Func(func(r *http.Request) (auth.User, bool) {
-			u, ok := known.Authenticate(r)
-			return u, ok && !a.refuses.Load()
-		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := srv.Handler()
-	a.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.down.Load() {
-			http.Error(w, "out for lunch", http.StatusServiceUnavailable)
-			return
-		}
-		h.ServeHTTP(w, r)
-	}))
-	a.server.EnableHTTP2 = true
-	a.server.StartTLS()
-	a.url = a.server.URL
-	t.Cleanup(func() {
-		a.server.CloseClientConnections()
-		a.server.Close()
-		cancel()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
-		s.Close()
-	})
-	return a
-}
-
-// --- what the tests create ---
-
-func create[T client.Object](t *testing.T, a *api, obj T) T {
-	t.Helper()
-	out, err := a.reg.Create(t.Context(), obj)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out.(T)
-}
-
-func machine() *corev1.Node {
-	amounts := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8148844Ki"),
-		corev1.ResourceEphemeralStorage: resource.MustParse("61255492Ki"), corev1.ResourcePods: resource.MustParse("110"),
-	}
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "greenhouse-01"},
-		Status: corev1.NodeStatus{
-			Capacity: amounts, Allocatable: amounts,
-			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.7.20"}, {Type: corev1.NodeHostName, Address: "greenhouse-01"}},
-			NodeInfo: corev1.NodeSystemInfo{
-				KubeletVersion: "v1.37.2", ContainerRuntimeVersion: "containerd://2.4.2", OSImage: "Debian GNU/Linux 12",
-				KernelVersion: "6.1.0-44-arm64", Architecture: "arm64",
-			},
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}},
-		},
-	}
-}
-
-func podNamed(name string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
-		Spec: corev1.PodSpec{
-			NodeName:   "greenhouse-01",
-			Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1"}},
-		},
-	}
-}
-
-// runs sets the status of a running pod.
-func (a *api) runs(t *testing.T, pod *corev1.Pod, restarts int32) {
-	t.Helper()
-	_, err := client.Update(t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
-		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, "10.88.0.7", []corev1.PodIP{{IP: "10.88.0.7"}}
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: "c", Ready: true, RestartCount: restarts, Image: "monopod.local/web:1",
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-		}}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// waits sets the status of a pod that cannot start.
-func (a *api) waits(t *testing.T, pod *corev1.Pod, reason, message string) {
-	t.Helper()
-	_, err := client.Update(t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
-		p.Status.Phase = corev1.PodPending
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}},
-		}}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
-	labels := map[string]string{"app": name}
-	return &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec: appsv1.ReplicaSetSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-			},
-		},
-	}
-}
-
-func event(name, kind, reason, about, message string, at time.Time) *corev1.Event {
-	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: "default"},
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: about},
-		Type:           kind, Reason: reason, Message: message, Count: 3,
-		FirstTimestamp: metav1.NewTime(at), LastTimestamp: metav1.NewTime(at),
-	}
-}
-
-// --- what a user sees and does ---
-
 func (p page) signIn(a *api) {
 	p.sees(`document.body.dataset.view === "out"`)
 	p.sees(`%s.includes("grep token:")`, text(".door"))
 	p.fill("#token", "wrong")
 	p.click("#sign-in button")
 	p.sees(`%s === "Monopod does not know this token."`, text("#sign-in-error"))
-	p.fill("#token", token)
-	p.click("#sign-in button")
-	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
-	p.sees(`%s.includes("not registered")`, text("#no-node"))
+	p.enter(token)
+	p.sees(`%s === "No pods."`, text(".empty"))
 	p.sees(`%s === "kubernetes-admin"`, text("#user"))
 	if got := p.value(`document.cookie + JSON.stringify(localStorage)`); got != "{}" {
 		p.t.Errorf("kept beyond this tab: %v", got)
 	}
-	p.load(a.url) // as after a reload
+}
+
+// The first screen of a visitor who is signed in takes at most 12 requests and 120 KB, the bodies compressed, and
+// asks for nothing that it does not show.
+func (p page) firstVisit(a *api) {
+	p.value(`performance.setResourceTimingBufferSize(500) || true`)
+	p.load(a.url)
 	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
+	const all = `[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]`
+	requests := p.value(all + `.length`)
+	size := p.value(all + `.reduce((sum, e) => sum + e.encodedBodySize, 0)`)
+	p.t.Logf("%v requests, %v bytes", requests, size)
+	if n, _ := requests.(float64); n < 5 || n > 12 {
+		p.t.Errorf("%v requests, want at most 12: %v", requests, p.value(all+`.map((e) => e.name).join(" ")`))
+	}
+	if n, _ := size.(float64); n < 10_000 || n > 120_000 {
+		p.t.Errorf("%v bytes, want at most 120,000", size)
+	}
 }
 
 // The page may open a watch over a WebSocket, with the token as a subprotocol.
@@ -253,131 +93,109 @@ func (p page) socket(*api) {
 	p.sees(`window.heard === "Namespace over base64.binary.k8s.io"`)
 }
 
-func (p page) node(a *api) {
-	node := create(p.t, a, machine())
-	for _, want := range []string{"greenhouse-01", "Ready", "v1.37.2", "containerd://2.4.2", "192.168.7.20", "7.8 GiB", "of 110 pods"} {
-		p.sees(`%s?.includes(%q)`, text("#nodes"), want)
-	}
-	set := func(status corev1.ConditionStatus) {
-		_, err := client.Update(p.t.Context(), a.reg, node, "status", func(n *corev1.Node) error {
-			n.Status.Conditions[0].Status = status
-			n.Status.Conditions[0].Message = "containerd does not answer"
-			return nil
-		})
-		if err != nil {
-			p.t.Fatal(err)
-		}
-	}
-	set(corev1.ConditionFalse)
-	p.sees(`%s.includes("Not ready") && %[1]s.includes("containerd does not answer")`, text("#nodes"))
-	set(corev1.ConditionTrue)
-	p.sees(`!%s.includes("Not ready")`, text("#nodes"))
-}
-
 func (p page) pods(a *api) {
 	pod := create(p.t, a, podNamed("web-1"))
-	p.sees(`%s === "Pending"`, cell("pods", "web-1", ".c-status"))
+	p.sees(`%s === "Pending"`, cell("web-1", ".c-status"))
 	a.runs(p.t, pod, 2)
-	p.sees(`%s === "Running"`, cell("pods", "web-1", ".c-status"))
-	for class, want := range map[string]string{".c-ready": "1/1", ".c-ip": "10.88.0.7", ".c-node": "greenhouse-01", ".c-ns": "default"} {
-		p.sees(`%s === %q`, cell("pods", "web-1", class), want)
+	p.sees(`%s === "Running"`, cell("web-1", ".c-status"))
+	p.click("#wide")
+	for class, want := range map[string]string{".c-ready": "1/1", ".c-ip": "10.88.0.7", ".c-node": "greenhouse-01", ".c-namespace": "default"} {
+		p.sees(`%s === %q`, cell("web-1", class), want)
 	}
-	p.sees(`%s.startsWith("2")`, cell("pods", "web-1", ".c-restarts"))
-	p.sees(`/^\d+s$/.test(%s)`, cell("pods", "web-1", ".c-age"))
-	before := p.value(cell("pods", "web-1", ".c-age"))
-	p.sees(`%s !== %q`, cell("pods", "web-1", ".c-age"), before)
+	p.sees(`location.hash.includes("wide=1")`)
+	p.sees(`%s.startsWith("2")`, cell("web-1", ".c-restarts"))
+	p.sees(`/^\d+s$/.test(%s)`, cell("web-1", ".c-age"))
+	before := p.value(cell("web-1", ".c-age"))
+	p.sees(`%s !== %q`, cell("web-1", ".c-age"), before)
 	a.waits(p.t, create(p.t, a, podNamed("web-2")), "CrashLoopBackOff", "back-off 20s restarting failed container")
-	p.sees(`%s === "CrashLoopBackOff"`, cell("pods", "web-2", ".c-status"))
-	p.sees(`%s === "2"`, text("#pods .count"))
-	p.sees(`document.querySelectorAll(".rack [data-mood=ok]").length === 1`)
+	p.sees(`%s === "CrashLoopBackOff"`, cell("web-2", ".c-status"))
+	p.sees(`%s === "2"`, text(".count"))
+	p.press("thead", "Status") // ascending, then descending
+	p.sees(`document.querySelector("tbody th").innerText === "web-2" && document.querySelector("th[aria-sort=ascending]").innerText.includes("Status")`)
+	p.press("thead", "Status")
+	p.sees(`document.querySelector("tbody th").innerText === "web-1" && location.hash.includes("sort=Status%%2Cdown")`)
+}
+
+// An object's page shows its state in words, and what belongs to it as links.
+func (p page) object(a *api) {
+	create(p.t, a, machine())
+	pod := podNamed("crashed")
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "COLOR", Value: "<b>blue</b>"}}
+	pod = create(p.t, a, pod)
+	_, err := client.Update(p.t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "c", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 1m20s"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", FinishedAt: metav1.Now()}},
+		}}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.visit("#/pods/default/crashed")
+	p.sees(`%s === "crashed" && %s.includes("CrashLoopBackOff")`, text("#title"), text(".state"))
+	p.sees(`%s.includes("exit code 137, SIGKILL: it used more memory than its limit (OOMKilled)")`, text(".trouble"))
+	p.sees(`%s.includes("Last end") && %[1]s.includes("monopod.local/web:1")`, text("[data-section=Containers]"))
+	p.sees(`%s.includes("Container ended") && %[1]s.includes("Pod created")`, text("[data-section=Timeline]"))
+	p.sees(`%s.includes("<b>blue</b>")`, text("[data-section=Environment]"))
+	p.sees(`document.querySelector("a[href='#/replicasets.apps/default/web']")?.innerText === "ReplicaSet web"`)
+	p.press(".crumb", "Pods")
+	p.sees(`%s`, row("web-1"))
+	a.remove(p.t, "crashed")
+	p.visit("#/pods/default/no-such-pod")
+	p.sees(`%s === "There is no Pod no-such-pod."`, text(".body"))
+	p.visit("#/nosuchkind")
+	p.sees(`%s.includes("no kind")`, text(".empty"))
+	p.visit("#/pods")
+	p.sees(`%s`, row("web-1"))
 }
 
 func (p page) scale(a *api) {
 	create(p.t, a, replicaSet("web", 2))
-	p.sees(`%s?.querySelector("input")?.value === "2"`, row("workloads", "web"))
-	p.click("[aria-label='One pod more for web']")
-	p.replicas(a, 3)
-	p.fill("[aria-label='Pods wanted for web']", "7"+kb.Enter)
-	p.replicas(a, 7)
-	p.click("[aria-label='One pod less for web']")
-	p.replicas(a, 6)
-	p.fill("[aria-label='Pods wanted for web']", "-4"+kb.Enter)
-	p.sees(`%s?.includes("whole number")`, cell("workloads", "web", ".error"))
-	p.replicas(a, 6)
-	p.do(chromedp.SendKeys(chromedp.CSS("[aria-label='Pods wanted for web']"), kb.Escape))
-	p.sees(`%s.querySelector("input").value === "6"`, row("workloads", "web"))
-
-	// A Deployment is scaled; a ReplicaSet that it scales has no control, and one that it has scaled to zero is
-	// not shown.
-	shop := replicaSet("shop", 2).Spec
-	create(p.t, a, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "shop", Namespace: "default"}, Spec: appsv1.DeploymentSpec{Replicas: shop.Replicas, Selector: shop.Selector, Template: shop.Template}})
-	p.sees(`%s === "Deployment"`, cell("workloads", "shop", ".c-kind"))
-	p.click("[aria-label='One pod more for shop']")
-	p.sees(`%s?.querySelector("input")?.value === "3"`, row("workloads", "shop"))
-	owned := replicaSet("owned", 4)
-	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop", UID: "u", Controller: new(true)}}
-	retired := replicaSet("retired", 0)
-	retired.OwnerReferences = owned.OwnerReferences
-	create(p.t, a, retired)
-	create(p.t, a, owned)
-	p.sees(`%s === "4"`, cell("workloads", "owned", "[data-part=fixed]"))
-	p.sees(`document.querySelector("[aria-label='One pod more for owned']")?.checkVisibility() === false`)
-	p.sees(`document.querySelector("[title='Set by Deployment shop']")?.checkVisibility()`)
-	p.sees(`!%s`, row("workloads", "retired"))
+	p.visit("#/replicasets.apps/default/web")
+	p.press(".bar", "Scale")
+	p.put("dialog [name=replicas]", "7")
+	p.press("dialog", "Scale")
+	p.sees(`!document.querySelector("dialog") && /Desired\s+7/.test(%s)`, text("[data-section=Details]"))
+	p.visit("#/pods")
 }
 
-// replicas waits until the store and the page show this number.
-func (p page) replicas(a *api, want int32) {
+func (p page) openDelete(name string) {
 	p.t.Helper()
-	var got int32
-	for begin := time.Now(); got != want && time.Since(begin) < patience; time.Sleep(10 * time.Millisecond) {
-		rs, err := client.Get[*appsv1.ReplicaSet](p.t.Context(), a.reg, "default", "web")
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		got = *rs.Spec.Replicas
-	}
-	if got != want {
-		p.t.Fatalf("got %d replicas, want %d", got, want)
-	}
+	p.visit("#/pods/default/" + name)
+	p.press(".bar", "Delete")
+	p.sees(`document.querySelector("dialog")?.open && %s.startsWith(%q)`, text("dialog .what"), name)
 }
 
 func (p page) gracefulDelete(a *api) {
 	p.openDelete("web-1")
-	p.sees(`document.querySelector("#delete-grace").value === "30"`)
-	p.fill("#delete-grace", "20")
-	p.click("#delete-go")
-	p.sees(`!document.querySelector("#delete").open`)
-	p.sees(`%s.startsWith("Terminating")`, cell("pods", "web-1", ".c-status"))
+	p.sees(`document.querySelector("dialog [name=grace]").value === "30"`)
+	p.put("dialog [name=grace]", "20")
+	p.press("dialog", "Delete")
+	p.sees(`!document.querySelector("dialog")`)
+	p.sees(`%s.startsWith("Terminating")`, text(".state"))
 	pod, err := client.Get[*corev1.Pod](p.t.Context(), a.reg, "default", "web-1")
 	if err != nil || pod.DeletionTimestamp == nil || *pod.DeletionGracePeriodSeconds != 20 {
 		p.t.Fatalf("the store has %v, %v", pod, err)
 	}
-	p.sees(`/^\d+ s left$/.test(%s)`, cell("pods", "web-1", "[data-part=left]"))
-	left := p.value(cell("pods", "web-1", "[data-part=left]") + ".match(/\\d+/)[0] | 0")
-	p.sees(`parseInt(%s) < %v`, cell("pods", "web-1", "[data-part=left]"), left)
-	p.sees(`%s.querySelector("progress").value < 20`, row("pods", "web-1"))
+	p.sees(`document.querySelector(".state progress").value < 20`)
+	p.visit("#/pods")
+	p.sees(`/^\d+ s left$/.test(%s)`, cell("web-1", ".left"))
+	left := p.value(cell("web-1", ".left") + ".match(/\\d+/)[0] | 0")
+	p.sees(`parseInt(%s) < %v`, cell("web-1", ".left"), left)
 	a.remove(p.t, "web-1")
-	p.sees(`!%s`, row("pods", "web-1"))
-}
-
-// remove does what the agent does once the containers are dead.
-func (a *api) remove(t *testing.T, name string) {
-	t.Helper()
-	ref := client.Ref{Resource: client.Pods, Namespace: "default", Name: name}
-	if _, err := a.reg.Delete(t.Context(), ref, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
-		t.Fatal(err)
-	}
+	p.sees(`!%s`, row("web-1"))
 }
 
 func (p page) forcedDelete(a *api) {
 	p.openDelete("web-2")
-	p.click("#delete input[value=force]")
-	p.sees(`%s.includes("does not wait to hear that its containers are dead")`, text("#force-warning"))
-	p.sees(`document.querySelector("#delete-go").disabled`)
-	p.click("#force-sure")
-	p.click("#delete-go")
-	p.sees(`!%s`, row("pods", "web-2"))
+	p.click("dialog input[value=force]")
+	p.sees(`%s.includes("does not wait to hear that its containers are dead")`, text("dialog .warning"))
+	p.sees(`document.querySelector("dialog [data-go]").disabled`)
+	p.click("dialog [name=sure]")
+	p.press("dialog", "Delete by force")
+	p.sees(`%s.includes("any more")`, text(".state"))
 	_, err := client.Get[*corev1.Pod](p.t.Context(), a.reg, "default", "web-2")
 	if !apierrors.IsNotFound(err) {
 		p.t.Errorf("the pod is still there: %v", err)
@@ -386,62 +204,182 @@ func (p page) forcedDelete(a *api) {
 
 func (p page) deleteFails(a *api) {
 	create(p.t, a, podNamed("gone"))
-	p.sees(`%s`, row("pods", "gone"))
 	p.openDelete("gone")
 	a.remove(p.t, "gone")
-	p.sees(`!%s`, row("pods", "gone"))
-	p.click("#delete-go")
-	p.sees(`%s === 'pods "gone" not found'`, text("#delete-error"))
-	p.click("#delete-cancel")
-	p.sees(`!document.querySelector("#delete").open`)
+	p.press("dialog", "Delete")
+	p.sees(`%s === 'pods "gone" not found'`, text("dialog .error"))
+	p.press("dialog", "Keep it")
+	p.sees(`!document.querySelector("dialog")`)
 }
 
+// Names, messages and labels are text, whatever they contain.
 func (p page) events(a *api) {
 	markup := `<img src=x onerror="document.title='broken'"> <b>bold</b> & &amp; <script>document.title='broken'</script>`
 	now := time.Now()
 	create(p.t, a, event("e1", "Normal", "Started", "older", "Container started", now.Add(-time.Minute)))
 	create(p.t, a, event("e2", "Warning", "<i>Failed</i>", "newer", markup, now))
-	p.sees(`%s === %q`, cell("events", "pod/newer", ".c-message"), markup)
-	p.sees(`%s === "<i>Failed</i>"`, cell("events", "pod/newer", ".c-reason"))
-	p.sees(`%s === "Warning"`, cell("events", "pod/newer", ".c-type"))
-	p.sees(`%s === "3"`, cell("events", "pod/newer", ".c-count"))
-	p.sees(`document.querySelector("#events tbody tr .c-object").innerText === "pod/newer"`)
+	p.visit("#/events")
+	p.sees(`document.querySelector("tbody tr .c-message")?.innerText === %q`, markup)
+	p.sees(`document.querySelector("tbody tr .c-reason").innerText === "<i>Failed</i>" && document.querySelector("tbody tr .c-type").innerText === "Warning"`)
+	p.sees(`document.querySelector("tbody tr a[href='#/pods/default/newer']")?.innerText === "pod/newer"`)
 	pod := podNamed("odd")
 	pod.Annotations = map[string]string{"note": markup}
 	a.waits(p.t, create(p.t, a, pod), "<b>ErrImagePull</b>", markup)
-	p.sees(`%s === "<b>ErrImagePull</b>"`, cell("pods", "odd", ".c-status"))
-	p.sees(`%s.querySelector(".mood").title === %q`, row("pods", "odd"), markup)
-	if p.value(`document.title !== "Monopod" || document.querySelectorAll("td img, td b, td i, td script").length > 0`) == true {
+	p.visit("#/pods/default/odd")
+	p.sees(`%s.includes("<b>ErrImagePull</b>")`, text(".state"))
+	p.sees(`%s.includes(%q)`, text(".trouble"), markup)
+	p.sees(`%s.includes(%q)`, text("[data-section=Details]"), markup)
+	if p.value(`document.title.includes("broken") || document.querySelectorAll("main img, main b, main i, main script").length > 0`) == true {
 		p.t.Error("markup in data was rendered as markup of the page")
 	}
 }
 
 func (p page) filters(a *api) {
 	other := podNamed("elsewhere")
-	other.Namespace = metav1.NamespaceSystem
+	other.Namespace, other.Labels = metav1.NamespaceSystem, map[string]string{"app": "other"}
 	create(p.t, a, other)
+	p.visit("#/pods")
+	p.sees(`%s && %s`, row("odd"), row("elsewhere"))
+	p.put("#filter", "APP=web errimage")
+	p.sees(rows+` === 1 && %s && %s === "1 of 2"`, row("odd"), text(".count"))
+	p.put("#filter", "nothing like it")
+	p.sees(`%s === "Nothing matches the filter."`, text(".empty"))
+	p.put("#filter", "label:app=other")
+	p.sees(rows+` === 1 && %s && %s === "1"`, row("elsewhere"), text(".count"))
+	p.put("#filter", "f:metadata.name=odd")
+	p.sees(rows+` === 1 && %s`, row("odd"))
+	p.put("#filter", "f:no.such=field")
+	p.sees(`%s.includes("no.such")`, text(".empty"))
+	p.load(a.url + "/#/pods?q=label%3Aapp%3Dother") // an address that was sent to somebody
+	p.value(`location.reload() || true`)
+	p.sees(`document.querySelector("#filter")?.value === "label:app=other" && ` + rows + ` === 1`)
+	p.put("#filter", "")
+	p.sees(rows + ` === 2`)
+	p.value(`document.querySelector("#namespace").focus() || true`)
 	p.sees(`[...document.querySelector("#namespace").options].some((o) => o.value === "kube-system")`)
-	p.fill("#filter", "NEWER warning")
-	p.sees(`document.querySelectorAll("#events tbody tr").length === 1 && %s === "1 of 2"`, text("#events .count"))
-	p.sees(`%s === "Nothing matches the filter."`, text("#pods .empty"))
-	p.fill("#filter", "app=web errimage")
-	p.sees(`document.querySelectorAll("#pods tbody tr").length === 1 && %s`, row("pods", "odd"))
-	p.fill("#filter", " ")
-	p.sees(`document.querySelectorAll("#pods tbody tr").length === 2`)
-	choose := func(namespace string) {
-		p.value(fmt.Sprintf(`{const s = document.querySelector("#namespace"); s.value = %q; s.dispatchEvent(new Event("change")); s.value}`, namespace))
+	p.put("#namespace", metav1.NamespaceSystem)
+	p.sees(rows+` === 1 && %s && location.hash.includes("ns=kube-system")`, row("elsewhere"))
+	p.put("#namespace", "")
+	p.sees(rows + ` === 2`)
+}
+
+func (p page) keyboard(a *api) {
+	p.visit("#/pods")
+	p.sees(rows + ` === 2`)
+	p.value(`document.activeElement.blur() || true`)
+	p.key("j")
+	p.sees(`document.activeElement.innerText === "odd"`)
+	p.key("j")
+	p.sees(`document.activeElement.innerText === "elsewhere"`)
+	p.key("k")
+	p.key("d")
+	p.sees(`location.hash === "#/pods/default/odd" && %s === "odd"`, text("#title"))
+	p.key("y")
+	p.sees(`location.hash === "#/pods/default/odd/yaml" && document.querySelector(".editor")`)
+	p.key(kb.Escape)
+	p.sees(`location.hash === "#/pods/default/odd"`)
+	p.key(kb.Escape)
+	p.sees(`location.hash === "#/pods" && ` + rows + ` === 2`)
+	p.key("/")
+	p.sees(`document.activeElement.id === "filter"`)
+	p.value(`document.activeElement.blur() || true`)
+	p.key(":")
+	p.sees(`document.activeElement.name === "text"`)
+	p.put("dialog [name=text]", "rs default")
+	p.press("dialog", "Go")
+	p.sees(`location.hash === "#/replicasets.apps?ns=default" && %s`, row("web"))
+	p.key("?")
+	p.put("dialog [name=text]", "") // the browser's driver also types the key
+	p.sees(`%s.includes("Exit codes")`, text("dialog"))
+	p.put("dialog [name=text]", "sigkill")
+	p.sees(`document.querySelectorAll("dialog dt").length === 1`)
+	p.press("dialog", "Close")
+	p.visit("#/pods")
+	p.sees(rows + ` === 2`)
+	p.value(`document.activeElement.blur() || true`)
+	p.key("j")
+	p.sees(`document.activeElement.innerText === "odd"`)
+	p.value(`document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "d", ctrlKey: true, bubbles: true}))`)
+	p.sees(`%s.startsWith("odd")`, text("dialog .what"))
+	p.press("dialog", "Keep it")
+}
+
+// An object is changed by server-side apply, after a dry run; what another manager owns is listed field by field.
+func (p page) yaml(a *api) {
+	p.visit("#/create")
+	p.sees(`document.querySelector(".editor")`)
+	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\ndata:\n  sky: blue\n  grass: green\n---\napiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n")
+	p.press("main", "Check")
+	p.sees(`%s.includes("would be created") && %[1]s.includes("no kind Nonsense") && %[1]s.includes("1 of 2 are refused")`, text(".review"))
+	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: colors}\ndata: {sky: blue, grass: green}\n")
+	p.press("main", "Check")
+	p.press(".review", "Create it")
+	p.press(".review", "ConfigMap colors")
+	p.sees(`%s.includes("blue")`, text("[data-section=Data]"))
+	ref := client.Ref{Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace: "default", Name: "colors"}
+	got := func() map[string]string {
+		obj, err := a.reg.Get(p.t.Context(), ref)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return obj.(*corev1.ConfigMap).Data
 	}
-	choose(metav1.NamespaceSystem)
-	p.sees(`document.querySelectorAll("#pods tbody tr").length === 1 && %s`, row("pods", "elsewhere"))
-	p.sees(`%s === "Nothing matches the filter."`, text("#events .empty"))
-	choose("")
-	p.sees(`document.querySelectorAll("#pods tbody tr").length === 2`)
+
+	p.press(".tabs", "YAML")
+	p.sees(`document.querySelector(".editor")?.value.includes("sky: blue")`)
+	p.put(".editor", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\n  namespace: default\ndata:\n  sky: grey\n  grass: green\n")
+	p.press(".body", "Review changes")
+	p.sees(`%s.includes("- data") === false && document.querySelector(".diff del")?.innerText.includes("sky: blue") && document.querySelector(".diff ins")?.innerText.includes("sky: grey")`, text(".diff"))
+	if got()["sky"] != "blue" {
+		p.t.Error("the dry run changed the object")
+	}
+	p.press(".review", "Apply")
+	p.sees(`%s === "Applied."`, text(".review"))
+	if got()["sky"] != "grey" {
+		p.t.Errorf("got %v", got())
+	}
+
+	// Another manager owns what it applied.
+	p.value(`fetch("/api/v1/namespaces/default/configmaps/colors?fieldManager=other&force=true", {method: "PATCH", headers: {Authorization: "Bearer " + sessionStorage.getItem("monopod-token"), "Content-Type": "application/apply-patch+yaml"}, body: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\ndata:\n  sky: red\n"}).then((r) => window.applied = r.status) && true`)
+	p.sees(`window.applied === 200 && %s.includes("changed since")`, text(".tools"))
+	p.press(".body", "Review changes")
+	p.sees(`%s.includes(".data.sky") && %[1]s.includes('"other"')`, text(".conflicts"))
+	p.press(".review", "Take over these fields")
+	p.press(".review", "Apply and take over")
+	p.sees(`%s === "Applied."`, text(".review"))
+	if got()["sky"] != "grey" {
+		p.t.Errorf("got %v", got())
+	}
+}
+
+func (p page) create(*api) {
+	p.visit("#/create")
+	p.sees(`document.querySelector(".drop")`)
+	// A file that is dropped is checked at once.
+	p.value(`{
+		const files = new DataTransfer();
+		files.items.add(new File(['{"apiVersion":"v1","kind":"Secret","metadata":{"name":"door"},"stringData":{"password":"hunter2"}}'], "door.json"));
+		document.querySelector(".drop").dispatchEvent(new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true}));
+		true
+	}`)
+	p.press(".review", "Create it")
+	p.press(".review", "Secret door")
+}
+
+func (p page) secrets(*api) {
+	p.sees(`%s?.includes("password") && !%[1]s.includes("hunter2")`, text("[data-section=Data]"))
+	p.press("[data-section=Data]", "Show")
+	p.sees(`%s.includes("hunter2")`, text("[data-section=Data]"))
+	p.press(".tabs", "YAML")
+	p.sees(`!document.querySelector(".editor") && %s.includes("Show it with its values")`, text(".body"))
+	p.visit("#/pods")
+	p.sees(rows + ` === 2`)
 }
 
 // The connection breaks; meanwhile more changes happen than the history keeps, so that the page must list again.
 func (p page) reconnects(a *api) {
 	create(p.t, a, podNamed("before-the-gap"))
-	p.sees(`%s`, row("pods", "before-the-gap"))
+	p.sees(`%s`, row("before-the-gap"))
 	a.down.Store(true)
 	a.server.CloseClientConnections()
 	p.sees(`%s === "out for lunch"`, text("#link-text"))
@@ -451,7 +389,7 @@ func (p page) reconnects(a *api) {
 	}
 	create(p.t, a, podNamed("after-the-gap"))
 	a.down.Store(false)
-	p.sees(`%s === "Pending" && !%s`, cell("pods", "after-the-gap", ".c-status"), row("pods", "before-the-gap"))
+	p.sees(`%s === "Pending" && !%s`, cell("after-the-gap", ".c-status"), row("before-the-gap"))
 	p.sees(`%s === "Live"`, text("#link-text"))
 }
 
@@ -459,34 +397,37 @@ func (p page) many(a *api) {
 	for i := range 500 {
 		a.runs(p.t, create(p.t, a, podNamed(fmt.Sprintf("crowd-%03d", i))), 0)
 	}
-	p.sees(`Number(%s) > 500`, text("#pods .count"))
-	p.sees(`document.querySelectorAll("#pods tbody tr").length < 200`)
-	p.sees(`document.querySelector("#pods table").ariaRowCount === null ? false : Number(document.querySelector("#pods table").getAttribute("aria-rowcount")) > 500`)
-	p.sees(`%s === "Running"`, cell("pods", "crowd-002", ".c-status"))
-	p.value(`window.kept = ` + row("pods", "crowd-002"))
+	p.sees(`Number(%s) > 500`, text(".count"))
+	p.sees(rows + ` < 200`)
+	p.sees(`Number(document.querySelector("table.rows").getAttribute("aria-rowcount")) > 500`)
+	p.sees(`%s === "Running"`, cell("crowd-002", ".c-status"))
+	p.value(`window.kept = ` + row("crowd-002"))
 	a.remove(p.t, "crowd-000")
-	p.sees(`!%s`, row("pods", "crowd-000"))
-	if p.value(`window.kept === `+row("pods", "crowd-002")) != true {
+	p.sees(`!%s`, row("crowd-000"))
+	if p.value(`window.kept === `+row("crowd-002")) != true {
 		p.t.Error("a row that did not change was created again")
 	}
 	// Scrolling shows the other rows, and the focused element stays.
-	p.value(`{const b = document.querySelector("[aria-label='Delete pod crowd-002']"); b.focus({preventScroll: true}); window.scrollTo(0, document.querySelector("#workloads").offsetTop - innerHeight); true}`)
-	p.sees(`%s?.getBoundingClientRect().top < innerHeight`, row("pods", "crowd-499"))
-	p.sees(`document.activeElement.ariaLabel === "Delete pod crowd-002" && !%s`, row("pods", "crowd-250"))
+	p.value(row("crowd-002") + `.querySelector("a").focus({preventScroll: true}) || true`)
+	p.value(`window.scrollTo(0, document.body.scrollHeight) || true`)
+	p.sees(`%s`, row("elsewhere"))
+	p.sees(`document.activeElement.innerText === "crowd-002" && !%s`, row("crowd-250"))
 	p.value(`window.scrollTo(0, 0) || true`)
-	p.sees(`%s?.getBoundingClientRect().top < innerHeight`, row("pods", "crowd-003"))
+	p.sees(`%s?.getBoundingClientRect().top < innerHeight`, row("crowd-003"))
+	p.key("G")
+	p.sees(`document.activeElement.innerText === "elsewhere"`)
 }
 
 func (p page) sessionEnds(a *api) {
 	a.refuses.Store(true)
 	a.server.CloseClientConnections()
 	p.sees(`document.body.dataset.view === "out" && %s.startsWith("The session has ended")`, text("#sign-in-error"))
-	if n := p.value(`document.querySelectorAll("#pods tbody tr").length`); n != 0.0 {
-		p.sees(`document.querySelectorAll("#pods tbody tr").length === 0`)
+	if n := p.value(rows); n != 0.0 {
+		p.t.Errorf("%v rows are still in the document", n)
 	}
 	a.refuses.Store(false)
 	p.fill("#token", token+kb.Enter)
-	p.sees(`document.body.dataset.view === "in" && Number(%s) > 400`, text("#pods .count"))
+	p.sees(`document.body.dataset.view === "in" && Number(%s) > 400`, text(".count"))
 }
 
 func (p page) signOut(a *api) {

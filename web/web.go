@@ -1,11 +1,15 @@
 // Package web is the dashboard: one page of plain files, embedded unchanged.
 //
-// The page uses only the API of the server that it was loaded from. app.js starts it; watch.js follows a
-// resource by list and watch into a Collection; a Table shows a Collection. The package imports nothing of
-// Monopod.
+// The page uses only the API of the server that it was loaded from. app.js starts it and shows what the address
+// names; core.js has what all modules use; live.js follows a resource by list and watch into a Feed, which
+// list.js shows as a table. The other modules are loaded when they are opened: object.js with pod.js, logs.js,
+// terminal.js, yaml.js, revisions.js, actions.js and help.js. Files whose name ends in .gz are libraries,
+// served without that ending. The package imports nothing of Monopod.
 package web
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -14,6 +18,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,11 +29,13 @@ var embedded embed.FS
 const index = "index.html"
 
 // asset is one embedded file with its HTTP headers.
-type asset struct{ contentType, etag string }
+type asset struct {
+	contentType, etag string
+	plain, gzip       func() ([]byte, error) // its content
+}
 
 // handler serves assets by name.
 type handler struct {
-	files  fs.FS
 	assets map[string]asset
 }
 
@@ -52,15 +59,54 @@ func newHandler(files fs.FS) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &handler{files: files, assets: make(map[string]asset, len(entries))}
+	h := &handler{assets: make(map[string]asset, len(entries))}
 	for _, e := range entries {
 		tag, err := etag(files, e.Name())
 		if err != nil {
 			return nil, err
 		}
-		h.assets[e.Name()] = asset{contentType(e.Name()), tag}
+		read := func() ([]byte, error) { return fs.ReadFile(files, e.Name()) }
+		name, packed := strings.CutSuffix(e.Name(), ".gz")
+		a := asset{contentType: contentType(name), etag: tag, plain: read, gzip: read}
+		if packed {
+			a.plain = func() ([]byte, error) { return unpack(read) }
+		} else {
+			a.gzip = sync.OnceValues(func() ([]byte, error) { return pack(read) })
+		}
+		h.assets[name] = a
 	}
 	return h, nil
+}
+
+// pack compresses what read returns.
+func pack(read func() ([]byte, error)) ([]byte, error) {
+	data, err := read()
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return out.Bytes(), err
+}
+
+// unpack decompresses what read returns: one of our own files.
+func unpack(read func() ([]byte, error)) ([]byte, error) {
+	data, err := read()
+	if err != nil {
+		return nil, err
+	}
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }
 
 // ServeHTTP implements http.Handler.
@@ -83,16 +129,36 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, a asset) {
-	f, err := h.files.Open(name)
+	read, tag := a.plain, a.etag
+	w.Header().Set("Vary", "Accept-Encoding")
+	if acceptsGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		read, tag = a.gzip, strings.TrimSuffix(tag, `"`)+`-gzip"`
+	}
+	data, err := read()
 	if err != nil {
+		w.Header().Del("Content-Encoding")
 		http.NotFound(w, r)
 		return
 	}
-	defer f.Close()
 	w.Header().Set("Content-Type", a.contentType)
-	w.Header().Set("ETag", a.etag)
+	w.Header().Set("ETag", tag)
 	w.Header().Set("Cache-Control", "no-cache")
-	http.ServeContent(w, r, name, time.Time{}, f.(io.ReadSeeker)) // as embed.FS promises
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+}
+
+// acceptsGzip reports whether the client accepts gzip. A range is one of the plain file.
+func acceptsGzip(r *http.Request) bool {
+	if r.Header.Get("Range") != "" {
+		return false
+	}
+	for _, coding := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(coding), ";")
+		if name == "gzip" {
+			return strings.Trim(strings.TrimPrefix(strings.TrimSpace(weight), "q="), "0.") != "" || weight == ""
+		}
+	}
+	return false
 }
 
 // etag identifies a file's content.

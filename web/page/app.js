@@ -1,97 +1,74 @@
-// Starts the page: the session, the watches, the tables.
+// Starts the page: the session, the addresses (#/…) and what they show, the menu of
+// kinds, and the keyboard. Parts that the first screen does not need are loaded when
+// they are opened.
 
-import { now, session, signIn, signOut, whoAmI } from "./api.js";
-import { Collection, Union, framed } from "./collection.js";
-import { deleteDialog } from "./delete.js";
-import { eventTable } from "./events.js";
-import { NodeCards } from "./nodes.js";
-import { Permissions } from "./permissions.js";
-import { podTable } from "./pods.js";
-import { write } from "./table.js";
-import { Scope, follow, pause } from "./watch.js";
-import { RESOURCES as WORKLOADS, isRetired, workloadTable } from "./workloads.js";
+import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, may, now, plural, session, signIn, signOut, whoAmI, write } from "./core.js";
+import { List } from "./list.js";
+import { home, links, pause } from "./live.js";
 
-// Pods come as the server prints them, so that their status reads as in kubectl.
-const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
-const RESOURCES = [
-  { base: "/api/v1", name: "nodes", accept: "application/json" },
-  { base: "/api/v1", name: "pods", namespaced: true, query: { includeObject: "Object" }, accept: AS_TABLE },
-  ...WORKLOADS.map((name) => ({ base: "/apis/apps/v1", name, namespaced: true, accept: "application/json" })),
-  { base: "/api/v1", name: "events", namespaced: true, accept: "application/json" },
-];
+let user = null; // signed in
+let view = null; // what main shows: { close(), tick?(), filter?(text), move?(by), target? }
+let shown = ""; // the address it was made for, without its query
+let chosen = ""; // the namespace; "": all of them
+let discovered = 0; // when
 
-const id = (name) => document.getElementById(name);
-const say = (text) => write(id("said"), text);
-const collections = Object.fromEntries(RESOURCES.map(({ name }) => [name, new Collection()]));
-const workloads = new Union(WORKLOADS.map((name) => collections[name]), isRetired);
-const scope = new Scope();
-
-const permissions = new Permissions(() => tables.forEach((t) => t.renew()));
-const may = (what, namespace) => permissions.may(what, namespace);
-
-const tables = [
-  podTable(id("pods"), collections.pods, deleteDialog(say), may),
-  workloadTable(id("workloads"), workloads, say, may),
-  eventTable(id("events"), collections.events),
-];
-const nodes = new NodeCards(id("nodes"), collections.nodes, collections.pods);
+const tools = id("tools"), main = id("main");
+tools.remove(); // lists put it below their title
 
 // --- signed in or not ---
 
-let following = null; // ends the watches
-
-function enter(user) {
-  if (following) return;
+async function enter(info) {
+  if (user) return;
+  user = info;
   write(id("user"), user.username);
-  scope.enter(user.username);
-  following = new AbortController();
-  const { signal } = following;
-  const troubles = new Map();
-  for (const resource of RESOURCES) {
-    const { name } = resource;
-    troubles.set(name, "Connecting…");
-    follow(resource, collections[name], scope, (err) => {
-      troubles.set(name, err?.message ?? "");
-      showLink(troubles);
-    }, signal);
+  const [, account] = /^system:serviceaccount:([^:]+):/.exec(user.username) ?? [];
+  home.namespace = account ?? "default"; // a service account starts in its own namespace
+  try {
+    await Promise.all([discover(), learn()]);
+  } catch (err) {
+    user = null;
+    if (err.code !== 401) throw err;
+    return;
   }
+  discovered = now();
   document.body.dataset.view = "in";
-  for (const view of [...tables, nodes]) view.draw();
+  drawNav();
+  route();
 }
 
 function leave(why = "") {
-  following?.abort();
-  following = null;
+  user = null;
+  view?.close();
+  view = null;
+  shown = "";
   signOut();
-  permissions.forget();
   write(id("sign-in-error"), why);
+  for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
+  main.replaceChildren();
   document.body.dataset.view = "out";
-  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
-  for (const collection of Object.values(collections)) collection.clear();
   id("token").focus();
 }
 
-function showLink(troubles) {
-  const trouble = [...troubles.values()].find(Boolean);
-  id("link").dataset.state = trouble ? "waiting" : "live";
-  write(id("link-text"), trouble ?? "Live");
-}
-
-session.addEventListener("ended", () => {
-  if (following) leave("The session has ended: Monopod does not know this token any more.");
+links.addEventListener("change", () => {
+  id("link").dataset.state = links.trouble ? "waiting" : "live";
+  write(id("link-text"), links.trouble || "Live");
 });
 
-session.addEventListener("refused", () => permissions.forget());
+session.addEventListener("ended", () => {
+  if (user) leave("The session has ended: Monopod does not know this token any more.");
+});
+
+session.addEventListener("refused", forget);
 
 id("sign-in").addEventListener("submit", async (ev) => {
   ev.preventDefault();
-  const button = ev.submitter ?? ev.target.querySelector("button");
+  const button = ev.target.querySelector("button");
   button.disabled = true;
   write(id("sign-in-error"), "");
   try {
-    const user = await signIn(id("token").value.trim());
+    const info = await signIn(id("token").value.trim());
     ev.target.reset();
-    enter(user);
+    await enter(info);
   } catch (err) {
     write(id("sign-in-error"), err.message);
     id("token").select();
@@ -108,7 +85,7 @@ id("sign-out").addEventListener("click", () => leave());
 async function start() {
   for (let wait = 500; ; wait = Math.min(2 * wait, 10_000)) {
     try {
-      enter(await whoAmI());
+      await enter(await whoAmI());
       return;
     } catch (err) {
       if (err.code === 401) {
@@ -121,67 +98,277 @@ async function start() {
   }
 }
 
-// --- filters ---
+// --- addresses ---
 
-const filter = () => tables.forEach((t) => t.filter(id("namespace").value, id("filter").value));
-id("filter").addEventListener("input", filter);
+/** place is what the address says: { word, namespace, name, part, query }. */
+function place() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [word = "", namespace = "", name = "", part = ""] = path.split("/").map(decode);
+  return { path, word: word || "pods", namespace: namespace === "-" ? "" : namespace, name, part, query: new URLSearchParams(query ?? "") };
+}
 
-// The last entry asks for the name of a namespace whose objects the page has not seen.
-const OTHER = "…";
-id("namespace").addEventListener("change", () => {
-  const asks = id("namespace").value === OTHER;
-  ask(asks);
-  if (asks) id("other").focus();
-  else choose(id("namespace").value);
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+let routes = 0;
+
+async function route() {
+  if (!user) return;
+  const turn = ++routes, at = place();
+  menu(false);
+  if (at.word === "create") return open(turn, at, "Create", () => import("./yaml.js"), (m) => new m.Create(main, chosen));
+  let kind = findKind(at.word);
+  if (!kind && now() - discovered > 1000) { // it may be new
+    await refresh();
+    kind = findKind(at.word);
+  }
+  if (turn !== routes) return;
+  if (!kind) return plain(`This server has no kind "${at.word}", or you may not see it.`);
+  if (at.name) return open(turn, at, at.name, () => import("./object.js"), (m) => new m.ObjectPage(main, kind, at, target));
+  showList(at, kind);
+}
+
+/** open loads a part of the page and shows it. */
+async function open(turn, at, title, load, make) {
+  try {
+    const [module] = await Promise.all([load(), learn(at.namespace || home.namespace)]);
+    if (turn === routes && user) show(at.path, title, () => make(module));
+  } catch (err) {
+    if (turn === routes && user) plain(`This part of the page did not load: ${err.message}`);
+  }
+}
+
+function show(path, title, make) {
+  view?.close();
+  shown = path;
+  document.title = `${title} · Monopod`;
+  view = make();
+  markNav();
+  scrollTo(0, 0);
+}
+
+function plain(text) {
+  show("", "Not found", () => {
+    main.replaceChildren(h("h2", { tabindex: "-1" }, "Not found"), h("p", { class: "empty" }, text));
+    return { close() {} };
+  });
+}
+
+function showList(at, kind) {
+  if (kind.namespaced) chosen = at.query.get("ns") ?? "";
+  const filter = at.query.get("q") ?? "", wide = at.query.get("wide") === "1", sort = at.query.get("sort") ?? "";
+  tools.hidden = false;
+  id2("namespace").closest("label").hidden = !kind.namespaced;
+  fillNamespaces([]);
+  id2("filter").value = filter;
+  id2("wide").checked = wide;
+  id2("create").hidden = !kinds.some((k) => k.verbs.includes("patch") && may("create", k, { namespace: chosen || home.namespace }));
+  const namespace = kind.namespaced ? chosen : "";
+  show(at.path, plural(kind), () => new List(main, kind, { namespace, filter, wide, sort, tools }));
+  if (chosen) learn(chosen).catch(() => {});
+}
+
+const id2 = (name) => tools.querySelector(`#${name}`);
+
+addEventListener("hashchange", route);
+
+/** rewrite changes the address of the list that is shown, without a new entry in the history. */
+function rewrite(changes) {
+  const { path, query } = place();
+  for (const [key, value] of Object.entries(changes)) {
+    if (value) query.set(key, value);
+    else query.delete(key);
+  }
+  const text = query.toString();
+  history.replaceState(null, "", `#/${path || "pods"}${text ? `?${text}` : ""}`);
+}
+
+addEventListener("sorted", (ev) => rewrite({ sort: ev.detail }));
+
+id2("filter").addEventListener("input", debounced());
+id2("wide").addEventListener("change", (ev) => {
+  rewrite({ wide: ev.target.checked ? "1" : "" });
+  route();
 });
-id("other").addEventListener("keydown", (ev) => ev.key === "Enter" && id("other").blur());
-id("other").addEventListener("blur", () => {
-  const name = id("other").value.trim(), select = id("namespace");
-  if (name && ![...select.options].some((o) => o.value === name)) select.options[select.length - 1].before(new Option(name, name));
-  id("other").value = "";
-  ask(false);
+
+/** debounced filters by words at once, and by selectors when the user pauses. */
+function debounced() {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    const text = id2("filter").value;
+    const apply = () => {
+      rewrite({ q: text });
+      view?.filter?.(text);
+    };
+    if (/(^|\s)(l|label|f|field):/.test(text)) timer = setTimeout(apply, 400);
+    else apply();
+  };
+}
+
+// --- namespaces: requested when the choice is opened ---
+
+const OTHER = "…";
+
+function fillNamespaces(names) {
+  const select = id2("namespace");
+  const all = [...new Set(["default", chosen, ...names, ...[...select.options].map((o) => o.value)])].filter((n) => n && n !== OTHER).sort();
+  if (all.join() !== [...select.options].slice(1, -1).map((o) => o.value).join()) {
+    select.replaceChildren(new Option("All namespaces", ""), ...all.map((n) => new Option(n, n)), new Option("Other…", OTHER));
+  }
+  select.value = chosen;
+}
+
+async function askNamespaces() {
+  const kind = core("namespaces");
+  if (!kind || !may("list", kind)) return;
+  const list = await getJSON(apiPath(kind), { accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" }).catch(() => null);
+  if (list) fillNamespaces(list.items.map((it) => it.metadata.name));
+}
+
+for (const opened of ["focus", "pointerdown"]) id2("namespace").addEventListener(opened, askNamespaces);
+
+id2("namespace").addEventListener("change", async () => {
+  let name = id2("namespace").value;
+  if (name === OTHER) {
+    const { ask } = await import("./dialogs.js");
+    name = await ask({ title: "Namespace", label: "Name", submit: "Show" }) ?? chosen;
+  }
   choose(name);
 });
 
-function ask(name) {
-  id("other").hidden = !name;
-  id("namespace").hidden = name;
-}
-
 function choose(namespace) {
-  id("namespace").value = namespace;
-  scope.choose(namespace);
-  filter();
+  chosen = namespace;
+  rewrite({ ns: namespace });
+  drawNav();
+  route();
 }
 
-document.addEventListener("keydown", (ev) => {
-  const typing = ev.target.closest?.("input, select, textarea, dialog");
-  if (ev.key !== "/" || typing || ev.ctrlKey || ev.metaKey || ev.altKey || !following) return;
-  ev.preventDefault();
-  id("filter").focus();
-});
+// --- the menu of kinds ---
 
-const NAMESPACED = RESOURCES.filter((r) => r.namespaced).map((r) => collections[r.name]);
+const GROUPS = {
+  Workloads: "pods deployments statefulsets daemonsets replicasets jobs cronjobs horizontalpodautoscalers poddisruptionbudgets replicationcontrollers",
+  Network: "services ingresses networkpolicies endpointslices endpoints ingressclasses",
+  Configuration: "configmaps secrets resourcequotas limitranges priorityclasses runtimeclasses",
+  Storage: "persistentvolumeclaims persistentvolumes storageclasses",
+  Access: "serviceaccounts roles rolebindings clusterroles clusterrolebindings certificatesigningrequests",
+  Cluster: "nodes namespaces events customresourcedefinitions",
+};
 
-/** The list contains the namespaces with objects; the selected one stays. */
-const namespaces = framed(() => {
-  const select = id("namespace"), chosen = select.value;
-  const names = new Set(["default", chosen]);
-  for (const { items } of NAMESPACED) {
-    for (const { obj } of items.values()) names.add(obj.metadata.namespace);
+const OURS = /^$|^(apps|batch|autoscaling|policy)$|\.k8s\.io$/;
+
+/** home of a kind in the menu; a kind that two groups serve is shown in one. */
+function groupOf(kind) {
+  const named = Object.keys(GROUPS).find((g) => GROUPS[g].split(" ").includes(kind.name));
+  if (!OURS.test(kind.group)) return "Custom";
+  if (kind.name === "events" && kind.group !== "") return "";
+  return named ?? "More";
+}
+
+function drawNav() {
+  const groups = new Map([...Object.keys(GROUPS), "Custom", "More"].map((g) => [g, []]));
+  const where = { namespace: chosen || home.namespace };
+  for (const kind of kinds) {
+    if (kind.verbs.includes("list") && kind.verbs.includes("watch") && may("list", kind, where)) groups.get(groupOf(kind))?.push(kind);
   }
-  names.delete("");
-  names.delete(OTHER);
-  const sorted = [...names].sort();
-  if (sorted.join() === [...select.options].slice(1, -1).map((o) => o.value).join()) return;
-  select.replaceChildren(select.options[0], ...sorted.map((n) => new Option(n, n)), select.options[select.length - 1]);
-  select.value = chosen;
-});
-for (const collection of NAMESPACED) {
-  collection.listen((uid, was, is) => {
-    if (!was || !is) namespaces();
-  });
+  const opened = new Set([...id("nav").querySelectorAll("details[open]")].map((d) => d.dataset.group));
+  const rank = (g) => (kind) => (GROUPS[g] ?? "").split(" ").indexOf(kind.name);
+  id("nav").replaceChildren(...[...groups].filter(([, list]) => list.length > 0).map(([g, list]) =>
+    h("details", { "data-group": g, open: opened.size ? opened.has(g) : ["Workloads", "Cluster", "Custom"].includes(g) },
+      h("summary", {}, g),
+      h("ul", {}, list.sort((a, b) => rank(g)(a) - rank(g)(b) || a.kind.localeCompare(b.kind)).map((kind) =>
+        h("li", {}, h("a", { href: address(kind, "", "", "", { ns: kind.namespaced ? chosen : "" }), "data-kind": `${kind.name}.${kind.group}`, title: kind.group }, plural(kind))))))));
+  markNav();
 }
+
+function markNav() {
+  const kind = findKind(place().word);
+  for (const a of id("nav").querySelectorAll("a")) {
+    const is = kind && a.dataset.kind === `${kind.name}.${kind.group}`;
+    if (is) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+    if (is) a.closest("details").open = true;
+  }
+}
+
+async function refresh() {
+  discovered = now();
+  await discover().catch(() => {});
+  drawNav();
+}
+
+function menu(open) {
+  id("menu").setAttribute("aria-expanded", open);
+  document.body.toggleAttribute("data-menu", open);
+}
+id("menu").addEventListener("click", () => {
+  const open = id("menu").getAttribute("aria-expanded") !== "true";
+  menu(open);
+  if (open) refresh();
+});
+
+// --- the keyboard ---
+
+/** What the keys act on: the row with the focus, or the object that is shown. */
+const target = () => view?.focused ?? view?.target;
+const part = (name) => () => {
+  const at = target();
+  if (at) location.hash = address(at.kind, at.obj.metadata.namespace, at.obj.metadata.name, name);
+};
+
+const back = () => {
+  const { word, namespace, name, part: sub } = place(), kind = findKind(word);
+  if (name && kind) location.hash = sub ? address(kind, namespace, name) : address(kind, "", "", "", { ns: kind.namespaced ? chosen : "" });
+  else if (id("filter")?.value) {
+    id("filter").value = "";
+    id("filter").dispatchEvent(new Event("input"));
+  }
+};
+
+const KEYS = {
+  "/": () => id("filter")?.focus(),
+  ":": async () => (await import("./help.js")).command(chosen),
+  "?": async () => (await import("./help.js")).help(),
+  j: () => view?.move?.(1), ArrowDown: () => view?.move?.(1),
+  k: () => view?.move?.(-1), ArrowUp: () => view?.move?.(-1),
+  g: () => view?.move?.(-Infinity), G: () => view?.move?.(Infinity),
+  d: part(""), l: part("logs"), s: part("shell"), e: part("yaml"), y: part("yaml"),
+  Escape: back,
+  "0": () => choose(""),
+};
+
+document.addEventListener("keydown", async (ev) => {
+  if (!user || ev.altKey || ev.metaKey || document.querySelector("dialog[open]")) return;
+  if (ev.ctrlKey) {
+    const at = ev.key === "d" && !ev.target.closest?.(".terminal") && target();
+    if (!at?.obj.metadata.uid) return;
+    ev.preventDefault();
+    (await import("./actions.js")).remove(at.kind, at.obj);
+    return;
+  }
+  const typing = ev.target.closest?.("input:not([type=checkbox]), select, textarea, .terminal");
+  if (typing) {
+    if (ev.key === "Escape" && typing.id === "filter") main.focus();
+    if (ev.key === "Enter" && typing.id === "filter") view?.move?.(1);
+    return;
+  }
+  if (/^Arrow/.test(ev.key) && !view?.move) return;
+  const act = KEYS[ev.key];
+  if (!act) return;
+  ev.preventDefault();
+  act();
+});
+
+document.querySelector(".skip").addEventListener("click", (ev) => {
+  ev.preventDefault();
+  main.focus();
+});
+id("help").addEventListener("click", KEYS["?"]);
 
 // --- time ---
 
@@ -190,9 +377,8 @@ let clock;
 function tick() {
   clearTimeout(clock);
   if (document.hidden) return;
-  const at = now();
-  if (following) for (const table of tables) table.tick(at);
-  clock = setTimeout(tick, 1000 - (at % 1000));
+  view?.tick?.();
+  clock = setTimeout(tick, 1000 - (now() % 1000));
 }
 document.addEventListener("visibilitychange", tick);
 

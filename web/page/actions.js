@@ -1,0 +1,242 @@
+// What a user can do to an object, and the buttons for what the token may do.
+
+import { address, apiPath, compare, core, getJSON, h, inGroup, may, millis, patch, say, send } from "./core.js";
+import { dialog, named } from "./dialogs.js";
+
+const at = (kind, obj, subresource, query) => apiPath(kind, obj.metadata.namespace, obj.metadata.name, subresource, query);
+const allowed = (verb, kind, obj, subresource = "") =>
+  may(verb, kind, { namespace: obj.metadata.namespace ?? "", name: obj.metadata.name, subresource });
+const key = (kind) => `${kind.name}.${kind.group}`;
+const ROLLS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
+
+/** The actions for an object as { name, label, danger?, act() }, in their order. */
+export function actions(kind, obj) {
+  const all = [];
+  const add = (name, label, ok, act, danger = false) => ok && all.push({ name, label, act, danger });
+  const patches = allowed("patch", kind, obj), { spec = {} } = obj;
+  const set = (body) => patch(at(kind, obj), body);
+  const owned = obj.metadata.ownerReferences?.find((ref) => ref.controller);
+  add("scale", "Scale", kind.subresources.includes("scale") && !(owned && kind.name === "replicasets") && allowed("patch", kind, obj, "scale"), () => scale(kind, obj));
+  add("restart", "Restart", ROLLS.includes(key(kind)) && patches, () => restart(kind, obj));
+  if (key(kind) === "deployments.apps") {
+    add("pause", spec.paused ? "Resume" : "Pause", patches, async () => {
+      await set({ spec: { paused: !spec.paused } });
+      say(spec.paused ? "The rollout continues" : "The rollout is paused");
+    });
+  }
+  if (key(kind) === "cronjobs.batch") {
+    add("suspend", spec.suspend ? "Resume" : "Suspend", patches, () => set({ spec: { suspend: !spec.suspend } }));
+    const jobs = inGroup("batch", "jobs");
+    add("trigger", "Run now", jobs && may("create", jobs, { namespace: obj.metadata.namespace }), () => trigger(jobs, obj));
+  }
+  if (key(kind) === "nodes.") {
+    add("cordon", spec.unschedulable ? "Uncordon" : "Cordon", patches, () => set({ spec: { unschedulable: spec.unschedulable ? null : true } }));
+    add("drain", "Drain", patches && may("create", core("pods"), { namespace: "", subresource: "eviction" }), () => drain(kind, obj), true);
+  }
+  if (kind.name === "certificatesigningrequests" && !(obj.status?.conditions ?? []).some((c) => /^(Approved|Denied)$/.test(c.type))) {
+    const ok = allowed("update", kind, obj, "approval");
+    add("approve", "Approve", ok, () => judge(kind, obj, "Approved"));
+    add("deny", "Deny", ok, () => judge(kind, obj, "Denied"), true);
+  }
+  add("delete", "Delete", allowed("delete", kind, obj), () => remove(kind, obj), true);
+  return all;
+}
+
+/** The buttons of the actions; errors are shown beside them. */
+export function buttons(kind, obj) {
+  const error = h("p", { class: "error", role: "alert" });
+  return [...actions(kind, obj).map(({ name, label, act, danger }) => h("button", {
+    type: "button", class: danger ? "quiet risky" : "quiet", "data-action": name,
+    onclick: async (ev) => {
+      ev.target.disabled = true;
+      error.replaceChildren();
+      try {
+        await act();
+      } catch (err) {
+        error.append(err.message);
+      }
+      ev.target.disabled = false;
+    },
+  }, label)), error];
+}
+
+// --- delete ---
+
+const PROPAGATION = {
+  Background: "Delete what it owns afterwards",
+  Foreground: "Delete what it owns first",
+  Orphan: "Keep what it owns",
+};
+
+/** Opens the dialog that deletes exactly this object, not a later one of the same name. */
+export function remove(kind, obj) {
+  if (!allowed("delete", kind, obj)) return say(`You are not allowed to delete ${kind.name}`);
+  const { metadata } = obj, pod = kind === core("pods");
+  const options = () => ({ apiVersion: "v1", kind: "DeleteOptions", preconditions: { uid: metadata.uid } });
+  if (pod) return removePod(kind, obj, options);
+  return dialog({
+    title: `Delete ${kind.kind}`, what: named(kind, metadata), submit: "Delete", danger: true, cancel: "Keep it",
+    body: [h("fieldset", {}, h("legend", {}, "What happens to the objects that it owns?"),
+      Object.entries(PROPAGATION).map(([value, text], i) => h("div", { class: "choice" },
+        h("label", {}, h("input", { type: "radio", name: "owned", value, checked: i === 0 }), ` ${text}`)))),
+    metadata.finalizers?.length ? h("p", { class: "hint" }, `It stays until these finalizers are done: ${metadata.finalizers.join(", ")}`) : null],
+    act: async (form) => {
+      await send("DELETE", at(kind, obj), { body: { ...options(), propagationPolicy: form.elements.owned.value } });
+      say(`${metadata.name} is deleted`);
+      return true;
+    },
+  });
+}
+
+function removePod(kind, obj, options) {
+  const { name, deletionTimestamp, deletionGracePeriodSeconds } = obj.metadata;
+  const seconds = Math.max(1, deletionTimestamp ? deletionGracePeriodSeconds : obj.spec?.terminationGracePeriodSeconds ?? 30);
+  const grace = h("input", { type: "number", name: "grace", min: 1, max: 86400, step: 1, inputmode: "numeric", "aria-label": "Grace in seconds", value: seconds, required: true });
+  const sure = h("input", { type: "checkbox", name: "sure" });
+  const warning = h("div", { class: "warning", hidden: true },
+    h("p", {}, "The API forgets the pod now and does not wait to hear that its containers are dead. They are killed soon after, without time to finish their work; on a node that is cut off they run on. Meanwhile a pod of the same name may start beside them and use the same data."),
+    h("label", {}, sure, " I know that it may still be running."));
+  return dialog({
+    title: "Delete pod", what: named(kind, obj.metadata), submit: "Delete", danger: true, cancel: "Keep it",
+    body: [h("fieldset", {},
+      h("legend", {}, deletionTimestamp ? `It is stopping, within ${deletionGracePeriodSeconds} seconds. That can only be made shorter.` : "How long may it take to stop?"),
+      h("div", { class: "choice" }, h("label", {}, h("input", { type: "radio", name: "how", value: "grace", checked: true }), " Gracefully, within"), grace, " seconds"),
+      h("p", { class: "hint" }, "The containers are asked to stop, and killed when the grace is over. The pod goes once they are dead."),
+      h("div", { class: "choice" }, h("label", {}, h("input", { type: "radio", name: "how", value: "force" }), " By force, at once")),
+      h("p", { class: "hint" }, "For a pod whose node does not answer any more.")), warning],
+    ready: (form, go) => {
+      const mark = () => {
+        const forced = form.elements.how.value === "force";
+        warning.hidden = !forced;
+        form.noValidate = forced;
+        go.disabled = forced && !sure.checked;
+        go.textContent = forced ? "Delete by force" : "Delete";
+      };
+      form.addEventListener("change", mark);
+      grace.addEventListener("input", () => {
+        form.elements.how.value = "grace";
+        mark();
+      });
+      grace.select();
+    },
+    act: async (form) => {
+      const gracePeriodSeconds = form.elements.how.value === "force" ? 0 : Number(grace.value);
+      await send("DELETE", at(kind, obj), { body: { ...options(), gracePeriodSeconds } });
+      say(gracePeriodSeconds ? `${name} is asked to stop within ${gracePeriodSeconds} seconds` : `${name} is deleted by force`);
+      return true;
+    },
+  });
+}
+
+// --- workloads ---
+
+async function scale(kind, obj) {
+  const path = at(kind, obj, "scale"), { spec, status } = await getJSON(path);
+  const input = h("input", { type: "number", name: "replicas", min: 0, step: 1, inputmode: "numeric", value: spec.replicas ?? 0, required: true });
+  return dialog({
+    title: `Scale ${kind.kind}`, what: named(kind, obj.metadata), submit: "Scale",
+    body: [h("label", {}, "Replicas ", input), h("p", { class: "hint" }, `It has ${status?.replicas ?? 0} now.`)],
+    ready: () => input.select(),
+    act: async () => {
+      await patch(path, { spec: { replicas: Number(input.value) } });
+      say(`${obj.metadata.name} is scaled to ${input.value}`);
+      return true;
+    },
+  });
+}
+
+const restart = (kind, obj) => dialog({
+  title: `Restart ${kind.kind}`, what: named(kind, obj.metadata), submit: "Restart",
+  body: [h("p", {}, "Its pods are replaced, as its update strategy says.")],
+  act: async () => {
+    const annotations = { "kubectl.kubernetes.io/restartedAt": new Date().toISOString().replace(/\.\d+Z$/, "Z") };
+    await patch(at(kind, obj), { spec: { template: { metadata: { annotations } } } });
+    say(`${obj.metadata.name} is restarted`);
+    return true;
+  },
+});
+
+async function trigger(jobs, cron) {
+  const { name, namespace, uid } = cron.metadata, { metadata = {}, spec } = cron.spec.jobTemplate;
+  const job = {
+    apiVersion: "batch/v1", kind: "Job",
+    metadata: {
+      name: `${name.slice(0, 40)}-manual-${Math.random().toString(36).slice(2, 7)}`, namespace, labels: metadata.labels,
+      annotations: { ...metadata.annotations, "cronjob.kubernetes.io/instantiate": "manual" },
+      ownerReferences: [{ apiVersion: "batch/v1", kind: "CronJob", name, uid, controller: true }],
+    },
+    spec,
+  };
+  await send("POST", apiPath(jobs, namespace), { body: job });
+  location.hash = address(jobs, namespace, job.metadata.name);
+}
+
+/** The revisions of a workload, newest first: { number, at, template, name }. */
+export async function revisions(kind, obj) {
+  const { uid, namespace } = obj.metadata, deployment = kind.name === "deployments";
+  const store = inGroup("apps", deployment ? "replicasets" : "controllerrevisions");
+  const list = await getJSON(apiPath(store, namespace));
+  return list.items.filter((it) => it.metadata.ownerReferences?.some((ref) => ref.uid === uid)).map((it) => ({
+    name: it.metadata.name, at: millis(it.metadata.creationTimestamp),
+    number: Number(deployment ? it.metadata.annotations?.["deployment.kubernetes.io/revision"] ?? 0 : it.revision),
+    cause: it.metadata.annotations?.["kubernetes.io/change-cause"] ?? "",
+    template: deployment ? withoutHash(it.spec.template) : it.data.spec.template,
+  })).sort((a, b) => compare(b.number, a.number));
+}
+
+function withoutHash(template) {
+  const { "pod-template-hash": _, ...labels } = template.metadata?.labels ?? {};
+  return { ...template, metadata: { ...template.metadata, labels } };
+}
+
+/** Writes a revision's template back. */
+export async function undo(kind, obj, revision) {
+  const { $patch: _, ...template } = revision.template;
+  await patch(at(kind, obj), [
+    { op: "test", path: "/metadata/resourceVersion", value: obj.metadata.resourceVersion },
+    { op: "replace", path: "/spec/template", value: template },
+  ], "application/json-patch+json");
+  say(`${obj.metadata.name} returns to revision ${revision.number}`);
+}
+
+// --- the node ---
+
+/** drain cordons the node and evicts its pods, except those of DaemonSets and static ones. */
+async function drain(kind, node) {
+  const pods = core("pods"), name = node.metadata.name;
+  const list = await getJSON(apiPath(pods, "", "", "", { fieldSelector: `spec.nodeName=${name}` }));
+  const stays = (p) => p.metadata.ownerReferences?.some((r) => r.controller && r.kind === "DaemonSet") ||
+    "kubernetes.io/config.mirror" in (p.metadata.annotations ?? {}) || /^(Succeeded|Failed)$/.test(p.status?.phase);
+  const leave = list.items.filter((p) => !stays(p)), bare = leave.filter((p) => !p.metadata.ownerReferences?.length);
+  const progress = h("p", { role: "status" });
+  return dialog({
+    title: "Drain node", what: named(kind, node.metadata), submit: "Drain", danger: true,
+    body: [h("p", {}, `No new pods are placed here, and ${leave.length} of ${list.items.length} pods are evicted. Pods of DaemonSets and static pods stay.`),
+      bare.length ? h("p", { class: "warning" }, `Nothing creates these again: ${bare.slice(0, 10).map((p) => p.metadata.name).join(", ")}${bare.length > 10 ? "…" : ""}`) : null, progress],
+    act: async () => {
+      await patch(at(kind, node), { spec: { unschedulable: true } });
+      const refused = [];
+      for (const [i, p] of leave.entries()) {
+        progress.textContent = `Evicting ${i + 1} of ${leave.length}…`;
+        const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: p.metadata.name, namespace: p.metadata.namespace } };
+        await send("POST", at(pods, p, "eviction"), { body: eviction }).catch((err) => err.code === 404 || refused.push(`${p.metadata.name}: ${err.message}`));
+      }
+      progress.textContent = "";
+      if (refused.length) throw new Error(`The node is cordoned. Not evicted: ${refused.slice(0, 5).join("; ")}${refused.length > 5 ? "…" : ""}. Try again later.`);
+      say(`${name} is drained`);
+      return true;
+    },
+  });
+}
+
+const judge = (kind, csr, type) => dialog({
+  title: type === "Approved" ? "Approve request" : "Deny request", what: named(kind, csr.metadata), submit: type === "Approved" ? "Approve" : "Deny", danger: type === "Denied",
+  body: [h("p", {}, `${csr.spec.username ?? "Somebody"} asks for a certificate of ${csr.spec.signerName} for ${(csr.spec.usages ?? []).join(", ")}.`)],
+  act: async () => {
+    const fresh = await getJSON(at(kind, csr));
+    fresh.status ??= {};
+    fresh.status.conditions = [...(fresh.status.conditions ?? []), { type, status: "True", reason: "MonopodPage", message: `${type} on the page.` }];
+    await send("PUT", at(kind, csr, "approval"), { body: fresh });
+    return true;
+  },
+});

@@ -1,0 +1,70 @@
+// The help, with a search over it, and the command line for kinds. Both work offline.
+
+import { address, findKind, h, kinds } from "./core.js";
+import { dialog } from "./dialogs.js";
+
+/** Everything that the help says: [title, text, keys]. */
+const PAGES = [
+  ["Move", "The next and the previous row; the first and the last one. Enter opens the row.", "j k g G Enter"],
+  ["Filter", "Puts the focus into the filter of a list. Words match names, labels and every column.", "/"],
+  ["Filter by label or field", "label:app=web and field:status.phase=Running (short: l: and f:) are selectors that the server applies. Several of them are combined. Which fields a kind has is in the API's documentation; metadata.name always works."],
+  ["Go to a kind", "Opens a command line for kinds: pods, po, deploy, svc, or the name of a custom kind; a namespace may follow: po kube-system.", ":"],
+  ["All namespaces", "Shows the list in all namespaces.", "0"],
+  ["Back", "From a part to the object, from the object to its list; in a list it clears the filter.", "Esc"],
+  ["Describe", "Opens the object of the row: what it is, what it owns, its events.", "d Enter"],
+  ["Logs", "Opens the logs of a pod, or of all pods of a workload: followed, searched, paused, of the previous run, with times; at most 5,000 lines are kept here, a download has the whole log of a container.", "l"],
+  ["Terminal", "Opens a shell in a running container, or a debug container beside it if the image has no shell. Ctrl-Shift-C copies, Shift-Tab leaves the terminal.", "s"],
+  ["Edit YAML", "Shows the object as YAML. Review changes asks the server for a dry run and shows the difference; Apply uses server-side apply as monopod-page. If another manager owns a field, the page lists the fields and you decide.", "e y"],
+  ["Delete", "Opens the dialog for the row with the focus, or for the object that is shown. A pod's grace period is shown while it runs.", "Ctrl-d"],
+  ["Help", "Opens this help.", "?"],
+  ["Create", "Button Create in a list: YAML or JSON of one or more objects, also by dropping files. They are checked with a dry run first."],
+  ["Columns and order", "A click on a column's head sorts by it, a second one reverses. All columns shows those that kubectl get -o wide shows."],
+  ["Addresses", "The address of a list, an object or a part of it can be sent to somebody: it contains the kind, namespace, filter and order, never the token."],
+  ["Workloads", "Scale, restart, pause and resume a rollout, and return to a revision (Revisions shows two of them side by side)."],
+  ["CronJobs", "Run now creates a Job from its template; Suspend stops the schedule."],
+  ["Nodes", "Cordon keeps new pods away; Drain also evicts those that run there, one after the other, within their disruption budgets."],
+  ["Certificates", "A CertificateSigningRequest is approved or denied on its page."],
+  ["Secrets", "Values are hidden until you ask for them."],
+  ["Exit codes", "0: finished. 1: the program reported an error. 126, 127: the command cannot be executed, or was not found. 128 + n: signal n; 137 is SIGKILL (often out of memory), 139 SIGSEGV, 143 SIGTERM."],
+  ["CrashLoopBackOff", "The container ends again and again, and is started after growing pauses. Its page shows how it ended; Logs with Previous run shows what it said."],
+  ["ImagePullBackOff", "The image cannot be pulled: its name, the registry or the network. Without a network, copy the image into <data-dir>/images."],
+  ["Pending", "No node takes the pod. Its page shows the scheduler's reason: not enough CPU or memory, a taint, a volume."],
+  ["Graphs", "Use of CPU and memory since the object's page was opened first, at most an hour, in the memory of this tab."],
+  ["Permissions", "The page shows what your token may list, and only the buttons that it may use."],
+  ["Token", "It is kept in this tab's sessionStorage and sent as a header, never as a cookie. Sign out forgets it."],
+];
+
+/** Opens the help. */
+export function help() {
+  const list = h("dl", { class: "help" }), none = h("p", { class: "hint", role: "status" });
+  const draw = (text) => {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = PAGES.filter((page) => words.every((w) => page.join(" ").toLowerCase().includes(w)));
+    list.replaceChildren(...found.map(([title, words2, keys]) => h("div", {}, h("dt", {}, title, " ", (keys ?? "").split(" ").filter(Boolean).map((k) => h("kbd", {}, k))), h("dd", {}, words2))));
+    none.textContent = found.length ? "" : "Nothing found.";
+  };
+  draw("");
+  dialog({
+    title: "Help", cancel: "Close",
+    body: [h("label", {}, "Search ", h("input", { type: "search", name: "text", autocomplete: "off", oninput: (ev) => draw(ev.target.value) })), none, h("div", { class: "help-box", tabindex: "0", role: "group", "aria-label": "Topics" }, list)],
+    ready: (form) => form.elements.text.focus(),
+    act: async () => true,
+  });
+}
+
+/** Opens the command line: a kind, and a namespace after it. */
+export function command(namespace) {
+  const options = kinds.filter((k) => k.verbs.includes("list")).flatMap((k) => [k.name, ...k.short]).sort();
+  return dialog({
+    title: "Go to", submit: "Go",
+    body: [h("label", {}, "Kind ", h("input", { name: "text", list: "kinds", placeholder: "po, deploy, svc kube-system…", autocomplete: "off", autocapitalize: "none", spellcheck: "false", required: true })),
+      h("datalist", { id: "kinds" }, options.map((o) => h("option", { value: o })))],
+    ready: (form) => form.elements.text.focus(),
+    act: async (form) => {
+      const [word, where] = form.elements.text.value.trim().split(/\s+/), kind = findKind(word);
+      if (!kind) throw new Error(`This server has no kind "${word}".`);
+      location.hash = address(kind, "", "", "", { ns: kind.namespaced ? where ?? namespace : "" });
+      return true;
+    },
+  });
+}

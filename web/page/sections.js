@@ -1,0 +1,96 @@
+// The sections of an object's page: each is drawn again only when what it shows changed.
+
+import { address, ago, compare, grace, h, moodOf, moodly } from "./core.js";
+
+export class Sections {
+  #body;
+  #follow;
+  #all = [];
+  #timers = [];
+
+  /** follow(query, changed) opens a Feed that ends with the page. */
+  constructor(body, follow) {
+    this.#body = body;
+    this.#follow = follow;
+    body.replaceChildren();
+  }
+
+  /** add is for what the object says: build(obj, row) returns an element, or null for nothing to show. */
+  add(title, build, signature) {
+    this.#all.push({ box: this.#box(title), build, signature, drawn: undefined });
+  }
+
+  /** live is for other objects: build(feed) returns an element, or null. */
+  live(title, query, build) {
+    const box = this.#box(title);
+    return this.#follow(query, (feed) => fill(box, build(feed)));
+  }
+
+  /** poll calls ask at once and then every few seconds while the tab is visible; it fills the section. */
+  poll(title, seconds, ask) {
+    const box = this.#box(title);
+    const turn = async () => {
+      if (!document.hidden) fill(box, await ask().catch(() => null));
+    };
+    turn();
+    this.#timers.push(setInterval(turn, seconds * 1000));
+  }
+
+  draw(obj, row) {
+    for (const section of this.#all) {
+      const is = JSON.stringify(section.signature(obj, row)) ?? "";
+      if (section.drawn === is) continue;
+      section.drawn = is;
+      fill(section.box, section.build(obj, row));
+    }
+  }
+
+  close() {
+    this.#timers.forEach(clearInterval);
+  }
+
+  #box(title) {
+    const box = h("section", { hidden: true, "aria-label": title, "data-section": title }, h("h3", {}, title));
+    this.#body.append(box);
+    return box;
+  }
+}
+
+/** fill replaces what a section shows; the focus stays on the control of the same name. */
+function fill(box, content) {
+  const focused = box.contains(document.activeElement) ? document.activeElement.textContent : null;
+  while (box.childNodes.length > 1) box.lastChild.remove();
+  box.hidden = !content;
+  if (content) box.append(content);
+  if (focused) [...box.querySelectorAll("a, button")].find((n) => n.textContent === focused)?.focus({ preventScroll: true });
+}
+
+/** A list of terms with their values; empty ones are left out. */
+export const facts = (list) => h("dl", { class: "facts" }, list.filter(([, v]) => v !== "" && v !== null && v !== undefined)
+  .map(([term, v]) => h("div", {}, h("dt", {}, term), h("dd", {}, v))));
+
+const MOST = 50;
+
+/**
+ * The rows of a feed as a small table. only(row): which; newest: the newest first; skip:
+ * columns left out; wide: all columns; more: the query of the list with all of them.
+ */
+export function miniTable(kind, feed, { only, newest, skip = [], wide, more } = {}) {
+  const rows = feed.items.filter(only ?? (() => true));
+  if (feed.state !== "live" || !rows.length) return null;
+  const columns = feed.columns.map((c, i) => ({ ...c, i })).filter((c) => (wide || !c.priority) && !skip.includes(c.name));
+  const since = (row) => Math.max(...row.since.filter((t) => t !== undefined), 0);
+  rows.sort((a, b) => (newest ? compare(since(b), since(a)) : 0) || compare(a.obj.metadata.name, b.obj.metadata.name));
+  const cell = (c, row) => {
+    const { namespace, name, deletionTimestamp } = row.obj.metadata, value = String(row.cells[c.i] ?? "");
+    const props = { "data-label": c.name, class: `c-${c.name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}` };
+    if (c.format === "name" || c.name === "Name") return h("th", { ...props, scope: "row" }, h("a", { href: address(kind, namespace, name) }, name));
+    if (row.since[c.i] !== undefined) return h("td", props, ago(row.since[c.i]));
+    if (/^(Status|Phase|Type)$/.test(c.name)) return h("td", props, grace(row.obj.metadata) && deletionTimestamp ? moodly("ending", "Terminating") : moodly(moodOf(value), value));
+    return h("td", props, value);
+  };
+  return h("div", {}, h("table", { class: "rows static" },
+    h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col" }, c.name)))),
+    h("tbody", {}, rows.slice(0, MOST).map((row) => h("tr", {}, columns.map((c) => cell(c, row)))))),
+  rows.length > MOST ? h("p", { class: "hint" }, `${rows.length - MOST} more. `, more ? h("a", { href: address(kind, "", "", "", more) }, "Show all") : "") : null);
+}
