@@ -38,7 +38,7 @@ type admitter struct {
 type placer interface {
 	// Admit returns nil for a pod whose request can be satisfied, and allocates it.
 	Admit(ctx context.Context, pod *corev1.Pod) *status.Failure
-	// Room returns the node with its unallocated devices.
+	// WithDevices returns the node with its unallocated devices.
 	WithDevices(node *corev1.Node) *corev1.Node
 	// Infeasible returns why a pod cannot be resized.
 	Infeasible(pod, next *corev1.Pod) string
@@ -125,7 +125,7 @@ func (d *admitter) ask(object *corev1.Pod, critical bool) (v pod.Verdict) {
 	for _, ask := range d.handlers {
 		v.Refused = ask(object, others, node)
 		if v.Refused != nil && critical {
-			if victims, ok := d.evict.MakeRoom(object, others, node, v.Refused); ok {
+			if victims, ok := d.evict.Preempt(object, others, node, v.Refused); ok {
 				for _, victim := range victims {
 					if p := d.pods.get(victim.Object().UID); p != nil {
 						v.Victims = append(v.Victims, p)

@@ -147,7 +147,7 @@ func TestEveryFieldIsDecided(t *testing.T) {
 		for f := range fields(c.of) {
 			s, known := c.settings[f]
 			if !known && (c.all || strings.HasPrefix(f, "Host")) {
-				t.Errorf("%s.%s: nobody has said what becomes of it", c.of.Name(), f)
+				t.Errorf("%s.%s: the table does not say what it does", c.of.Name(), f)
 			}
 			if known {
 				t.Run(c.of.Name()+"."+f, func(t *testing.T) { s.check(t, api) })

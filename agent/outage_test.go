@@ -168,7 +168,7 @@ func debugged(w *world) {
 	w.await("a", gone)
 }
 
-// A runtime that restarts may list nothing for a moment. A sandbox that nobody waits for any more, because its
+// A runtime that restarts may list nothing for a moment. A sandbox that no worker waits for any more, because its
 // creation was interrupted, is removed nevertheless, and not only by the next list minutes later.
 func TestListFailsAfterOutage(t *testing.T) {
 	inWorld(t, func(w *world) {

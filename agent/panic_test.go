@@ -17,7 +17,7 @@ var runtimeCalls = []string{
 	"CreateContainer", "StartContainer", "StopContainer", "ListContainers", "ContainerStatus", "ExecSync", "ListImages", "ImageStatus", "PullImage",
 }
 
-// probed is a pod with everything that runs beside its worker.
+// probed is a pod with everything that runs on goroutines other than its worker's.
 func probed(name string) *corev1.Pod {
 	p := pod(name)
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways

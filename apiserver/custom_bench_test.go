@@ -157,7 +157,7 @@ func heap() float64 {
 }
 
 // BenchmarkCustomMemory measures the memory of 10,000 stored objects, history for watches included, and of 300 definitions
-// whose kinds nobody uses.
+// whose kinds are not used.
 func BenchmarkCustomMemory(b *testing.B) {
 	const objects, definitions = 10_000, 300
 	for name, kind := range benchKinds {

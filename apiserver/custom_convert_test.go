@@ -215,7 +215,7 @@ func TestConversionInParts(t *testing.T) {
 	}
 }
 
-// A webhook that misbehaves costs the request, and nothing else.
+// A webhook that misbehaves fails the request, and nothing else.
 func TestHostileConversion(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -353,8 +353,8 @@ func TestConversionDown(t *testing.T) {
 	}
 }
 
-// A definition whose storage version changes still has the versions in which objects may be stored, until somebody who has
-// rewritten all of them says otherwise.
+// A definition whose storage version changes still has the versions in which objects may be stored, until a client that has
+// rewritten all of them removes the old version from the status.
 func TestStoredVersions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -20,10 +20,10 @@ import (
 	"monopod/store"
 )
 
-// toldNode is a node that records its calls.
-type toldNode struct{}
+// recordingNode is a node that records its calls.
+type recordingNode struct{}
 
-func (toldNode) Logs(_ context.Context, _ *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
+func (recordingNode) Logs(_ context.Context, _ *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
 	stream := "none"
 	if opts.Stream != nil {
 		stream = *opts.Stream
@@ -32,15 +32,15 @@ func (toldNode) Logs(_ context.Context, _ *corev1.Pod, opts *corev1.PodLogOption
 	return err
 }
 
-func (toldNode) Exec(context.Context, *corev1.Pod, *corev1.PodExecOptions) (*url.URL, error) {
+func (recordingNode) Exec(context.Context, *corev1.Pod, *corev1.PodExecOptions) (*url.URL, error) {
 	return &url.URL{}, nil
 }
 
-func (toldNode) Attach(context.Context, *corev1.Pod, *corev1.PodAttachOptions) (*url.URL, error) {
+func (recordingNode) Attach(context.Context, *corev1.Pod, *corev1.PodAttachOptions) (*url.URL, error) {
 	return &url.URL{}, nil
 }
 
-func (toldNode) PortForward(context.Context, *corev1.Pod, *corev1.PodPortForwardOptions) (*url.URL, error) {
+func (recordingNode) PortForward(context.Context, *corev1.Pod, *corev1.PodPortForwardOptions) (*url.URL, error) {
 	return &url.URL{}, nil
 }
 
@@ -62,7 +62,7 @@ func withPod(t *testing.T) API {
 	}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
 		Registry: reg, Authenticator: auth.Token(token, auth.Admin),
-		Node: func(string) (client.Node, error) { return toldNode{}, nil },
+		Node: func(string) (client.Node, error) { return recordingNode{}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)

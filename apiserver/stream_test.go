@@ -34,7 +34,7 @@ var signedIn = "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.
 
 // endedNode is a node whose containers have ended before a client attaches.
 type endedNode struct {
-	toldNode
+	recordingNode
 	streams streaming.Server
 }
 

@@ -83,7 +83,7 @@ func clash(a, b corev1.ContainerPort) bool {
 	return a.HostPort == b.HostPort && a.Protocol == b.Protocol && (a.HostIP == b.HostIP || wild(a.HostIP) || wild(b.HostIP))
 }
 
-// Resources checks whether the pod's requests fit beside others.
+// Resources checks whether the node has enough free resources for the pod's requests.
 func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if limit := node.Status.Allocatable[corev1.ResourcePods]; int64(len(others)+1) > limit.Value() {
 		return Rejected("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), limit.Value())

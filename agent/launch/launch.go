@@ -187,8 +187,8 @@ func (n *Node) runPods(ctx context.Context) error {
 		n.fake.Store(rt)
 		return n.runOn(ctx, rt, runsOn{})
 	}
-	socket, own := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd)
-	if own {
+	socket, managed := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd)
+	if managed {
 		return n.runOnChild(ctx)
 	}
 	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
@@ -270,8 +270,8 @@ type runsOn struct {
 
 // runOn runs the agent and closes rt after it.
 func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
-	own := prometheus.NewRegistry()
-	if err := n.Metrics.Register(own); err != nil { // unchecked: it is empty as yet
+	registry := prometheus.NewRegistry()
+	if err := n.Metrics.Register(registry); err != nil { // unchecked: it is empty as yet
 		return errors.Join(err, rt.Close())
 	}
 	process := prometheus.NewRegistry()
@@ -289,7 +289,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	units, hangUp := n.units()
 	defer hangUp()
 	a, err := agent.New(agent.Deps{
-		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: own, Gather: prometheus.Gatherers{own, process}, Mounter: n.mounter(),
+		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: registry, Gather: prometheus.Gatherers{registry, process}, Mounter: n.mounter(),
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		Network:      n.Network,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },

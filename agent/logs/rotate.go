@@ -62,7 +62,7 @@ func (r Rotation) Rotate(path string, now time.Time, reopen func() error) error 
 // an error there does not prevent the rotation. If reopen fails, the rename is
 // undone.
 func (r Rotation) Cut(path string, now time.Time, reopen func() error) error {
-	return errors.Join(r.makeRoom(path), putAside(path, now, reopen))
+	return errors.Join(r.removeOldest(path), putAside(path, now, reopen))
 }
 
 func putAside(path string, now time.Time, reopen func() error) error {
@@ -92,9 +92,9 @@ func taken(aside string) bool {
 	return plain == nil || zipped == nil
 }
 
-// makeRoom removes the oldest files, so that there is room within MaxFiles for one
+// removeOldest removes the oldest files, so that there is room within MaxFiles for one
 // more and the current one. A file that is being compressed counts once.
-func (r Rotation) makeRoom(path string) error {
+func (r Rotation) removeOldest(path string) error {
 	files, err := rotated(path)
 	if err != nil {
 		return err

@@ -162,7 +162,7 @@ func TestFollowAcrossFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := ""
-	for i := 1; i < 3; i++ { // nobody reads meanwhile
+	for i := 1; i < 3; i++ { // without a reader
 		add(t, path, record(i, "stdout", "F", fmt.Sprintf("line %d before", i)))
 		if err := os.Rename(path, fmt.Sprintf("%s.2026010%d-000000", path, i)); err != nil {
 			t.Fatal(err)

@@ -211,7 +211,7 @@ func TestInotify(t *testing.T) {
 	}
 	add(t, path, "a")
 	if got := <-n.Changed(); got != path {
-		t.Errorf("reported a change of %s, which nobody asked for", got)
+		t.Errorf("reported a change of %s, which is not watched", got)
 	}
 }
 

@@ -3,7 +3,7 @@
 //   - view: Services and EndpointSlices, as the API has them
 //   - service: the addresses of Services, which the kernel translates to those of endpoints
 //   - dns: the names of Services
-//   - ingress: Ingresses; it runs beside the Network, whatever the pods' network is
+//   - ingress: Ingresses; it runs independently of the Network, whatever the pods' network is
 //   - cni: the pods' addresses and links
 //   - policy: NetworkPolicies, which the kernel applies between pods and to the world outside
 //   - nft: brings tables of nftables to what the others want
@@ -131,7 +131,7 @@ func (n *Network) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// settle is how long after somebody removed rules from the kernel the tables are checked: a flush is many removals, and
+// settle is how long after another program removed rules from the kernel the tables are checked: a flush is many removals, and
 // those who flush often load other rules after it.
 const settle = 200 * time.Millisecond
 
@@ -144,7 +144,7 @@ type running struct {
 	zone  *dns.Zone        // nil: no DNS server
 	dns   []netip.AddrPort // where it listens
 
-	disturbed atomic.Bool // somebody removed rules from the kernel
+	disturbed atomic.Bool // another program removed rules from the kernel
 }
 
 func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {

@@ -2,7 +2,7 @@
 //
 //   - approve: requests of nodes for their own client certificates.
 //   - sign: approved requests for the signers kubernetes.io/*.
-//   - clean: requests that nobody needs any more.
+//   - clean: requests that are no longer needed.
 package certificates
 
 import (

@@ -34,7 +34,7 @@ func (c *Controller) clean(ctx context.Context, r *request) (time.Duration, erro
 	return 0, err
 }
 
-// end is when the request is removed: when nobody has decided for a day, an hour after a decision, or when the
+// end returns when the request is removed: a day after its creation without a decision, an hour after a decision, or when the
 // certificate expires.
 func end(r *request) time.Time {
 	at, decided := r.CreationTimestamp.Add(pendingStays), false

@@ -58,6 +58,6 @@ func TestRulesFollowSelectedRoles(t *testing.T) {
 		api.Delete(b, "")
 		verbs("without the other part", "get")
 		apitest.Change(api, aggregate("big", "none", "to-big"), "", func(r *rbacv1.ClusterRole) { r.Rules = nil })
-		verbs("after somebody emptied it", "get")
+		verbs("after a client emptied it", "get")
 	})
 }

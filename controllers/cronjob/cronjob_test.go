@@ -295,8 +295,8 @@ func TestJobByHand(t *testing.T) {
 	})
 }
 
-// The machine slept for five hours: the last start is made up for at once, and the timer
-// is for the next one.
+// After the machine was suspended for five hours, the last missed Job starts at once, and the timer
+// is set for the next one.
 func TestSleep(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(hourly())

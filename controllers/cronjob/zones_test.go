@@ -58,7 +58,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// A zone named in the schedule is in force, and warned about, as long as nobody changes it;
+// A time zone in the schedule applies, with a warning, until the schedule changes;
 // an unknown one in timeZone starts nothing.
 func TestZonesInTheSchedule(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {

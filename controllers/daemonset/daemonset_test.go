@@ -199,7 +199,7 @@ func TestSurplusAndFinishedPods(t *testing.T) {
 		}
 		c.Delete(c.pods()[0], "")
 		apitest.Settle(time.Second)
-		c.want("deleted by somebody", "n1:v1")
+		c.want("deleted by a client", "n1:v1")
 		if n := c.Events.Count(); n["SucceededDaemonPod"] != 1 || n["SuccessfulDelete"] != 2 || n["SuccessfulCreate"] != 3 {
 			t.Errorf("events %v", n)
 		}

@@ -337,7 +337,7 @@ func (w *world) pod(what string, do func(*corev1.Pod) error) {
 	}
 }
 
-// set does something to a random ReplicaSet, after which its pods may be nobody's.
+// set changes a random ReplicaSet, after which its pods may be orphaned.
 func (w *world) set(what string, do func(*appsv1.ReplicaSet) error) {
 	sets := apitest.List[*appsv1.ReplicaSet](w.API, "default")
 	if len(sets) == 0 {

@@ -101,11 +101,11 @@ func grown(d *appsv1.Deployment, new *appsv1.ReplicaSet, old []*appsv1.ReplicaSe
 	if unreported(old) {
 		return now
 	}
-	room := most(d) - sum(old, present)
+	free := most(d) - sum(old, present)
 	if new != nil {
-		room -= present(new)
+		free -= present(new)
 	}
-	return now + min(max(room, 0), want-now)
+	return now + min(max(free, 0), want-now)
 }
 
 // shrunk returns the sizes to which the old ReplicaSets, oldest first, can shrink: first by their unavailable

@@ -177,7 +177,7 @@ func TestProgressDeadline(t *testing.T) {
 	})
 }
 
-// A ReplicaSet that cannot create pods makes the Deployment say so.
+// A ReplicaSet that cannot create pods sets the Deployment's condition ReplicaFailure.
 func TestReplicaFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestCollision(t *testing.T) {
 		c.Create(rs)
 		c.change(func(cur *appsv1.Deployment) { cur.Spec.Paused, cur.Spec.Replicas = false, d.Spec.Replicas })
 		c.ready(-1)
-		c.want("beside the other one", "v1=0 v1=1")
+		c.want("in addition to the other one", "v1=0 v1=1")
 		if n := c.web().Status.CollisionCount; n == nil || *n != 1 {
 			t.Errorf("collisionCount %v", n)
 		}
@@ -380,7 +380,7 @@ func TestMinReadySeconds(t *testing.T) {
 	})
 }
 
-// The new ReplicaSet follows the annotations of the Deployment, and somebody who scales a
+// The new ReplicaSet follows the annotations of the Deployment, and a user who scales a
 // ReplicaSet is put right.
 func TestReplicaSetFollows(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {

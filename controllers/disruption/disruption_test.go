@@ -84,7 +84,7 @@ func TestSettle(t *testing.T) {
 	}
 	settle(b, nil, demand{}, now)
 	if b.Status.DisruptionsAllowed != 0 || meta.IsStatusConditionTrue(b.Status.Conditions, policyv1.DisruptionAllowedCondition) {
-		t.Errorf("nobody to guard: %+v", b.Status)
+		t.Errorf("no pods to protect: %+v", b.Status)
 	}
 }
 

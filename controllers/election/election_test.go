@@ -55,7 +55,7 @@ func start(t *testing.T, api *apitest.API, name string, others *atomic.Int32) *p
 	go func() {
 		done <- p.Run(ctx, func(ctx context.Context) error {
 			if others.Add(1) > 1 {
-				t.Errorf("%s leads beside another", name)
+				t.Errorf("%s leads while another leads", name)
 			}
 			p.terms.Add(1)
 			p.works.Store(true)
@@ -142,7 +142,7 @@ func TestLostConnection(t *testing.T) {
 		}
 		apitest.Settle(15 * time.Second)
 		if !b.works.Load() {
-			t.Error("nobody took over")
+			t.Error("no candidate took over")
 		}
 		a.client.lost.Store(false)
 		apitest.Settle(time.Minute)

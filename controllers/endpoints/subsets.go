@@ -147,18 +147,18 @@ func truncate(subsets []corev1.EndpointSubset) bool {
 	if ready+notReady <= maxCapacity {
 		return false
 	}
-	room, total := maxCapacity-ready, notReady
+	free, total := maxCapacity-ready, notReady
 	if ready > maxCapacity {
-		room, total = maxCapacity, ready
+		free, total = maxCapacity, ready
 	}
-	left := room
+	left := free
 	for i := range subsets {
 		s := &subsets[i]
 		list := &s.NotReadyAddresses
 		if ready > maxCapacity {
 			list, s.NotReadyAddresses = &s.Addresses, nil
 		}
-		n := int(math.Ceil(float64(len(*list)) / float64(total) * float64(room)))
+		n := int(math.Ceil(float64(len(*list)) / float64(total) * float64(free)))
 		*list = (*list)[:min(n, left, len(*list))]
 		left -= len(*list)
 	}

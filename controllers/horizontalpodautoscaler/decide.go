@@ -109,7 +109,7 @@ func (in *input) least() int32 {
 	return *in.hpa.Spec.MinReplicas
 }
 
-// scaledToZero reports whether an autoscaler scaled the target to zero, and not somebody else.
+// scaledToZero reports whether an autoscaler scaled the target to zero, and not another client.
 func (in *input) scaledToZero() bool {
 	return slices.ContainsFunc(in.hpa.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
 		return c.Type == autoscalingv2.ScaledToZero && c.Status == corev1.ConditionTrue
@@ -117,7 +117,7 @@ func (in *input) scaledToZero() bool {
 }
 
 // byRange reports whether the range alone decides, and for how many pods and why. With disabled the target was
-// scaled to zero by somebody else.
+// scaled to zero by another client.
 func (in *input) byRange() (pods int32, reason string, disabled, ok bool) {
 	switch least := in.least(); {
 	case in.current == 0 && !in.scaledToZero():

@@ -272,8 +272,8 @@ func TestDecide(t *testing.T) {
 	t.Parallel()
 	for _, d := range []decision{
 		// The range decides without a metric.
-		{name: "scaled to zero by somebody else", zero: false, current: 0, active: "!ScalingDisabled", able: "SucceededGetScale"},
-		{name: "scaled to zero by somebody else, which is in the range", zero: true, metrics: []autoscalingv2.MetricSpec{external}, active: "!ScalingDisabled"},
+		{name: "scaled to zero by another client", zero: false, current: 0, active: "!ScalingDisabled", able: "SucceededGetScale"},
+		{name: "scaled to zero by another client, which is in the range", zero: true, metrics: []autoscalingv2.MetricSpec{external}, active: "!ScalingDisabled"},
 		{name: "scaled to zero by an autoscaler", zero: true, byAutoscaler: true, metrics: []autoscalingv2.MetricSpec{external}, active: "!FailedGetExternalMetric"},
 		{name: "scaled to zero by an autoscaler, which is below a new range", byAutoscaler: true, min: 2, want: 2, why: "Current number of replicas below Spec.MinReplicas"},
 		{name: "above the range", current: 12, want: 10, why: "Current number of replicas above Spec.MaxReplicas"},

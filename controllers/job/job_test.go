@@ -53,7 +53,7 @@ func TestParallelPods(t *testing.T) {
 		c.end(-1, corev1.PodSucceeded)
 		c.want("one done", "2 active, 1+0")
 		c.end(-1, corev1.PodSucceeded)
-		c.want("no more than is missing", "1 active, 2+0")
+		c.want("at most what is missing", "1 active, 2+0")
 		c.end(-1, corev1.PodSucceeded)
 		c.want("done", "0 active, 3+0"+complete)
 		c.untracked()
@@ -156,7 +156,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// The time in which a machine sleeps counts.
+// The time in which the machine is suspended counts.
 func TestDeadlineAsleep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestIndexed(t *testing.T) {
 	})
 }
 
-// A pod of an index more than once, or of an index that there is not, goes.
+// A second pod of an index, and a pod of an invalid index, are deleted.
 func TestWrongIndexes(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2), withIndexes)
@@ -301,7 +301,7 @@ func TestDeletedPod(t *testing.T) {
 	}
 }
 
-// Pods of a Job that is deleted lose the finalizer: nobody counts them any more.
+// Pods of a deleted Job lose the finalizer: they are no longer counted.
 func TestDeletedJob(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2))
@@ -384,7 +384,7 @@ func TestIdleWritesNothing(t *testing.T) {
 	})
 }
 
-// However many pods a namespace has, a Job looks at its own only: also if the watches are not ordered, as over etcd, and
+// However many pods a namespace has, a Job reads only its pods: also if the watches are not ordered, as over etcd, and
 // late. It still counts and creates each pod once.
 func TestSyncsListNoPods(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ func onCondition(action batchv1.PodFailurePolicyAction) batchv1.PodFailurePolicy
 		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}
 }
 
-// What a failed pod does to its Job, by the action of the rule that it matches.
+// The effect of a failed pod on its Job, by the action of the rule that it matches.
 func TestPodFailurePolicy(t *testing.T) {
 	const in = batchv1.PodFailurePolicyOnExitCodesOpIn
 	for name, c := range map[string]struct {
@@ -52,8 +52,8 @@ func TestPodFailurePolicy(t *testing.T) {
 	}
 }
 
-// A pod that was evicted or preempted need not count, however its containers ended. With a
-// policy it is replaced when it has ended.
+// A policy may ignore a pod that was evicted or preempted, however its containers ended. With a
+// policy the pod is replaced when it has ended.
 func TestDisruptedPod(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(limited(0), ruled(onCondition(batchv1.PodFailurePolicyActionIgnore)))
@@ -202,8 +202,8 @@ func TestNoParallelism(t *testing.T) {
 	})
 }
 
-// The condition Suspended says why and since when; a suspended Job may complete by what
-// has run before.
+// The condition Suspended has a reason and a time; a suspended Job may complete with pods that
+// have run before.
 func TestSuspendedCondition(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(suspend(true))
@@ -255,7 +255,7 @@ func TestFinishedJobIsLeftAlone(t *testing.T) {
 	})
 }
 
-// The name of the controller in managedBy is as good as none.
+// The name of this controller in managedBy has the same effect as an empty managedBy.
 func TestManagedByThisController(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(func(job *batchv1.Job) { job.Spec.ManagedBy = new(batchv1.JobControllerName) })
@@ -263,7 +263,7 @@ func TestManagedByThisController(t *testing.T) {
 	})
 }
 
-// More pods than completions may succeed at a time, if adopted: the Job says so.
+// More pods than completions may succeed at a time, if adopted: an Event reports it.
 func TestTooManySucceededPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		labels := map[string]string{"app": "task"}
@@ -283,7 +283,7 @@ func TestTooManySucceededPods(t *testing.T) {
 	})
 }
 
-// A Job whose pods are orphaned with it leaves them their lives, but no finalizer; a Job of
+// A Job that is deleted with orphaned pods removes only their finalizer; a new Job of
 // the same name does not count them.
 func TestOrphanedPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {

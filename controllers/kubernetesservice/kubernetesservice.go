@@ -58,7 +58,7 @@ func New(deps follow.Deps, cfg Config) *Controller { return &Controller{deps: de
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
 
-// Run implements follow.Controller: it publishes at the start, when the server's address changes, when somebody
+// Run implements follow.Controller: it publishes at the start, when the server's address changes, when a client
 // deletes the Service or its endpoints, and again after a failure.
 func (c *Controller) Run(ctx context.Context) error {
 	cfg := follow.Config[string]{

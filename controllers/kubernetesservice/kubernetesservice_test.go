@@ -134,7 +134,7 @@ func TestKeepPublished(t *testing.T) {
 	}
 }
 
-// The endpoints follow the address of the server, and are written again when somebody deletes them.
+// The endpoints follow the address of the server, and are written again when a client deletes them.
 func TestFollowsTheAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

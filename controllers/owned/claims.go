@@ -31,7 +31,7 @@ const (
 	Ignore  Verdict = iota
 	Keep            // owned and selected
 	Release         // owned, no longer selected
-	Adopt           // selected, owned by nobody
+	Adopt           // selected, without an owner
 )
 
 // Judge returns the relation of obj to owner. An owner that is being deleted neither adopts nor releases.

@@ -55,7 +55,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The index moves what changes its owner, and forgets what is gone.
+// The index moves objects whose owner changes, and drops deleted ones.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	me := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "me"}}

@@ -56,8 +56,8 @@ func sidecarRestarts(n int32) func(*corev1.Pod) {
 	}
 }
 
-// In each case the first pod goes before the second, and whatever a later rule
-// says against it does not matter.
+// In each case the first pod is deleted before the second, whatever later rules
+// say.
 func TestVictimOrder(t *testing.T) {
 	t.Parallel()
 	perNode := map[string]int{"n": 1, "busy": 5}

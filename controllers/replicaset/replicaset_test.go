@@ -153,7 +153,7 @@ func TestGracefulDeletionIsReplacedAtOnce(t *testing.T) {
 
 const lag = 300 * time.Millisecond
 
-// TestAdoptsAndReleases in whatever order the watches tell of pods and ReplicaSets.
+// TestAdoptsAndReleases in any order of the events of pods and ReplicaSets.
 func TestAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "pods late": client.Pods, "replicasets late": client.ReplicaSets} {

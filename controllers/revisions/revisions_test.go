@@ -24,33 +24,33 @@ func daemon(name string) *appsv1.DaemonSet {
 	}
 }
 
-// room is a Keeper with an owner.
-type room struct {
+// fixture is a Keeper with an owner.
+type fixture struct {
 	*apitest.API
 	keeper     revisions.Keeper
 	template   *corev1.PodTemplateSpec
 	collisions *int32
 }
 
-func newRoom(t *testing.T) *room {
+func newFixture(t *testing.T) *fixture {
 	api := apitest.New(t)
 	api.Create(daemon("d"))
-	r := &room{API: api, keeper: revisions.Keeper{Client: api.Client, Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), HashLabel: "hash"}}
+	r := &fixture{API: api, keeper: revisions.Keeper{Client: api.Client, Kind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), HashLabel: "hash"}}
 	r.template = r.owner().Spec.Template.DeepCopy()
 	return r
 }
 
-func (r *room) owner() *appsv1.DaemonSet {
+func (r *fixture) owner() *appsv1.DaemonSet {
 	d, _ := apitest.Get[*appsv1.DaemonSet](r.API, "default", "d")
 	return d
 }
 
-func (r *room) all() []*appsv1.ControllerRevision {
+func (r *fixture) all() []*appsv1.ControllerRevision {
 	return apitest.List[*appsv1.ControllerRevision](r.API, "default")
 }
 
 // sync gives the template an image and syncs.
-func (r *room) sync(image string, known []*appsv1.ControllerRevision) revisions.History {
+func (r *fixture) sync(image string, known []*appsv1.ControllerRevision) revisions.History {
 	r.T.Helper()
 	r.template.Spec.Containers[0].Image = image
 	h, err := r.keeper.Sync(r.T.Context(), revisions.Owner{
@@ -64,7 +64,7 @@ func (r *room) sync(image string, known []*appsv1.ControllerRevision) revisions.
 
 func TestRevisionsAreNumbered(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newFixture(t)
 	first := r.sync("v1", r.all()).Current
 	hash := first.Labels["hash"]
 	if first.Revision != 1 || hash == "" || first.Name != "d-"+hash || first.Labels["app"] != "d" || first.Annotations["kubernetes.io/change-cause"] != "first" || !metav1.IsControlledBy(first, r.owner()) {
@@ -93,7 +93,7 @@ func TestRevisionsAreNumbered(t *testing.T) {
 
 func TestNameCollisionsUseNextName(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newFixture(t)
 	mine := r.sync("v1", nil).Current
 	r.Delete(mine, "")
 	mine = mine.DeepCopy()
@@ -107,7 +107,7 @@ func TestNameCollisionsUseNextName(t *testing.T) {
 
 func TestOrphansAreAdopted(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t)
+	r := newFixture(t)
 	first := r.sync("v1", nil).Current
 	apitest.Change(r.API, first, "", func(c *appsv1.ControllerRevision) { c.OwnerReferences = nil })
 	if h := r.sync("v1", r.all()); h.Current.UID != first.UID || !metav1.IsControlledBy(h.Current, r.owner()) {
@@ -135,7 +135,7 @@ func TestTrim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRoom(t)
+			r := newFixture(t)
 			for i := range 5 {
 				r.sync(fmt.Sprintf("v%d", i), r.all())
 			}

@@ -130,7 +130,7 @@ func (x *index) onAddress(old, next client.Object) []item {
 	if is.ours {
 		wake = append(wake, item{service: is.parent})
 	}
-	for key, has := range x.services { // rare: somebody else has changed it, or its Service is gone
+	for key, has := range x.services { // rare: another client has changed it, or its Service is gone
 		if slices.Contains(has, ip) {
 			wake = append(wake, item{service: key})
 		}

@@ -1,7 +1,7 @@
 // Package servicecidr keeps the ServiceCIDR of the configured ranges, guards ServiceCIDRs whose addresses are in use, and
 // keeps an IPAddress for each cluster IP of a Service.
 //
-// The Services are the record of what is allocated; IPAddresses show it, and are repaired when somebody changes them.
+// The Services are the record of what is allocated; IPAddresses show it, and are repaired when a client changes them.
 package servicecidr
 
 import (

@@ -73,7 +73,7 @@ func TestIPAddresses(t *testing.T) {
 		expect("created", "10.96.0.5 IPv4 a")
 		ip, _ := apitest.Get[*networkingv1.IPAddress](api, "", "10.96.0.5")
 		api.Delete(ip, "")
-		expect("deleted by somebody", "10.96.0.5 IPv4 a")
+		expect("deleted by a client", "10.96.0.5 IPv4 a")
 		leaked := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.96.0.6", Labels: map[string]string{networkingv1.LabelManagedBy: manager}},
 			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: "a"}}}
 		api.Create(leaked)

@@ -183,10 +183,10 @@ func fill(slice *discoveryv1.EndpointSlice, rest []discoveryv1.Endpoint, limit i
 
 // bestFit returns the index of the slice with the least room that is enough for n more endpoints; -1: none.
 func bestFit(all []*discoveryv1.EndpointSlice, n, limit int) int {
-	best, room := -1, limit
+	best, free := -1, limit
 	for i, slice := range all {
-		if left := limit - len(slice.Endpoints) - n; left >= 0 && left < room {
-			best, room = i, left
+		if left := limit - len(slice.Endpoints) - n; left >= 0 && left < free {
+			best, free = i, left
 		}
 	}
 	return best

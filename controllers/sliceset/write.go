@@ -19,7 +19,7 @@ import (
 type Writer struct {
 	Client client.Client
 	Index  *Index
-	// Changed counts writes by operation: create, update, delete; nil: nobody counts.
+	// Changed counts writes by operation: create, update, delete; nil: not counted.
 	Changed func(operation string)
 }
 

@@ -34,8 +34,8 @@ func TestLabelsAreRestored(t *testing.T) {
 	})
 }
 
-// A pod that loses the selector's labels is released, and its name stays taken: the set
-// waits, and says why.
+// A pod that loses the selector's labels is released, and its name stays in use: the set
+// waits, and an Event says why.
 func TestReleasedPodKeepsItsName(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(2))
@@ -140,8 +140,8 @@ func stranger(set *appsv1.StatefulSet) {
 	set.Spec.Template.Labels = set.Spec.Selector.MatchLabels
 }
 
-// A claim that somebody else controls keeps its owner, whatever the policy says; other
-// owners stay beside the set.
+// A claim that another object controls keeps its owner, whatever the policy says; other
+// owners stay, in addition to the set.
 func TestClaimsOfOthers(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		for i, controls := range []bool{true, false} {

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A pod that its node rejects again and again is replaced less and less often, until the
-// template is another one.
+// A pod that its node rejects repeatedly is replaced with growing delays, until the
+// template changes.
 func TestRejectedPods(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1))

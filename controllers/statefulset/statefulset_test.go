@@ -389,7 +389,7 @@ func TestClaimsGoWithTheirPods(t *testing.T) {
 	})
 }
 
-// The claims of a pod that was one too many are waited for: its successor gets new ones.
+// The set waits until the claims of a surplus pod are deleted: the pod's successor gets new ones.
 func TestNewPodsDoNotGetClaimsThatAreBeingDeleted(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1, claims(keep, remove)))
@@ -411,7 +411,7 @@ func TestNewPodsDoNotGetClaimsThatAreBeingDeleted(t *testing.T) {
 	})
 }
 
-// The garbage collector may not have got to a claim of a pod that is gone.
+// The garbage collector may not have deleted the claim of a deleted pod yet.
 func TestNewPodsDoNotGetClaimsThatWillBeCollected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -202,7 +202,7 @@ func TestCurrentRevision(t *testing.T) {
 	})
 }
 
-// The name of a revision may be taken by somebody else's: the count of collisions is in the
+// The name of a revision may be in use by another owner's revision: the count of collisions is in the
 // status, and makes another name.
 func TestCollisions(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {

@@ -1,7 +1,7 @@
 // Package tainteviction deletes pods that do not tolerate a NoExecute taint of their node, or no longer do after
 // tolerationSeconds.
 //
-// The seconds count from when the controller sees the taint, as in upstream; a restart begins anew.
+// The seconds count from when the controller sees the taint, as in upstream; a restart of the process begins again.
 package tainteviction
 
 import (

@@ -111,7 +111,7 @@ func TestEvictions(t *testing.T) {
 }
 
 // TestTimeBegins: a taint that goes cancels the eviction; another taint does not make the pod wait longer; the next one
-// begins anew.
+// begins again.
 func TestTimeBegins(t *testing.T) {
 	t.Parallel()
 	within(t, []corev1.Toleration{toleration("a", 30), toleration("b", 20)}, func(t *testing.T, c cluster) {

@@ -73,7 +73,7 @@ func TestTTL(t *testing.T) {
 	})
 }
 
-// A machine that slept past the time deletes the Job when it wakes up.
+// After the machine was suspended past the TTL, the Job is deleted at once.
 func TestMachineSlept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

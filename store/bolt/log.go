@@ -43,7 +43,7 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 	defer l.watched.look(l.open.Load())
 	deletes := onlyDeletes(records)
 	if !deletes {
-		if err := l.reserve.hold(); isNoSpace(err) && !l.roomInside() {
+		if err := l.reserve.hold(); isNoSpace(err) && !l.freeInside() {
 			return noSpace(err)
 		}
 	}
@@ -57,9 +57,9 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 	return err
 }
 
-// roomInside reports whether the file itself has as much free space as the reserve,
+// freeInside reports whether the file itself has as much free space as the reserve,
 // as after many deletions on a full disk.
-func (l *log) roomInside() bool {
+func (l *log) freeInside() bool {
 	stats := l.db().Stats()
 	return int64(stats.FreePageN+stats.PendingPageN)*pages.Size >= l.reserve.size
 }

@@ -54,7 +54,7 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 		return loss.Why
 	}
 	var next *state
-	next, loss.SetAside, loss.Err = l.watched.place.anew(records, reserved)
+	next, loss.SetAside, loss.Err = l.watched.place.recreate(records, reserved)
 	if loss.Err == nil {
 		was := l.open.Swap(next)
 		l.watched.look(next)
@@ -82,9 +82,9 @@ func notWritten(err error) error {
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
 
-// anew replaces the current file, which is kept under another name, by a new,
-// verified file with records. It returns the new file, open and locked.
-func (p *Place) anew(records []store.Record, reserved int64) (next *state, setAside string, err error) {
+// recreate replaces the current file by a new, verified file with records, and keeps the old one under another name.
+// It returns the new file, open and locked.
+func (p *Place) recreate(records []store.Record, reserved int64) (next *state, setAside string, err error) {
 	tmp := p.scratch()
 	err = removeIfThere(tmp)
 	if err == nil {

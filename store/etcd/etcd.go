@@ -239,7 +239,7 @@ func (s *Store) close() error {
 	return s.client.Close()
 }
 
-// Verify checks that nobody modified a shared object. For tests.
+// Verify checks that no shared object was modified. For tests.
 func (s *Store) Verify() error { return s.decoded.verify() }
 
 // translate maps an error of etcd to the store's errors.

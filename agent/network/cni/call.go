@@ -40,7 +40,7 @@ type call struct {
 	plugin string            // pluginName or loopbackName
 	env    map[string]string // the variables CNI_…
 	config []byte            // standard input
-	admit  admission.Admit   // nil: nobody is asked
+	admit  admission.Admit   // nil: no check
 }
 
 // args are a call's checked arguments.
@@ -48,7 +48,7 @@ type args struct {
 	container, netns, ifname string
 	config                   []byte
 	pod                      podRef
-	admit                    func(addrs []netip.Addr) error // nil: nobody is asked
+	admit                    func(addrs []netip.Addr) error // nil: no check
 }
 
 // answer is the plugin's exit code and standard output.
@@ -108,7 +108,7 @@ func Main(argv0 string) int {
 }
 
 // run does the call and delivers the answer, while no other call for the container
-// runs in any process. It does nothing if nobody wants the answer by then, and takes
+// runs in any process. It does nothing if no caller waits for the answer by then, and takes
 // an ADD back if the answer cannot be delivered.
 func (c call) run(wanted func() bool, deliver func(answer) error) error {
 	unlock, err := c.lock(wanted)

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A configuration of the user wins, whatever its name begins with.
+// A CNI configuration of the user takes precedence, whatever its name.
 func TestForeignConfiguration(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, "10.88.7.0/24")

@@ -26,7 +26,7 @@ type holder struct {
 	Netns     string `json:"netns"`
 	Boot      string `json:"boot"`
 	Ports     bool   `json:"ports,omitempty"` // it has host ports
-	// HostPorts are written again when somebody removes them from the kernel. Files of earlier versions have only Ports.
+	// HostPorts are written again when another program removes them from the kernel. Files of earlier versions have only Ports.
 	HostPorts []rules.Port `json:"hostPorts,omitempty"`
 	Pod       podRef       `json:"pod,omitzero"`
 
@@ -177,11 +177,11 @@ func (n Network) next(subnet netip.Prefix, held map[netip.Addr]holder) (netip.Ad
 	first := gateway(subnet)
 	data, _ := os.ReadFile(n.lastFile(subnet.Addr().Is4())) // absent: from the start
 	ip, err := netip.ParseAddr(strings.TrimSpace(string(data)))
-	if err != nil || !inRoom(subnet, ip) {
+	if err != nil || !allocatable(subnet, ip) {
 		ip = first
 	}
 	for range subnets.Size(subnet) {
-		if ip = ip.Next(); !inRoom(subnet, ip) {
+		if ip = ip.Next(); !allocatable(subnet, ip) {
 			ip = first.Next()
 		}
 		if _, taken := held[ip]; !taken {
@@ -191,8 +191,8 @@ func (n Network) next(subnet netip.Prefix, held map[netip.Addr]holder) (netip.Ad
 	return netip.Addr{}, fmt.Errorf("%s: %w", subnet, errPoolEmpty)
 }
 
-// inRoom reports whether an address at or after the gateway may be allocated.
-func inRoom(subnet netip.Prefix, ip netip.Addr) bool {
+// allocatable reports whether an address at or after the gateway may be allocated.
+func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 	if subnet.Addr().Is4() {
 		return subnet.Contains(ip.Next())
 	}

@@ -16,11 +16,11 @@ import (
 	"monopod/apiserver/process/backoff"
 )
 
-// settle is how long after somebody removed rules from the kernel the tables are checked: a flush is many removals, and
+// settle is how long after another program removed rules from the kernel the tables are checked: a flush is many removals, and
 // those who flush often load other rules after it.
 const settle = 200 * time.Millisecond
 
-// Keep writes the network's tables again, until ctx ends, after somebody else has removed rules from them, as `nft flush
+// Keep writes the network's tables again, until ctx ends, after another program has removed rules from them, as `nft flush
 // ruleset` does: address translation, rejection, isolation, and the host ports of the pods that live. It runs in the
 // network namespace in which Prepare was called.
 func Keep(ctx context.Context, n Network, log *zap.Logger) {
@@ -69,7 +69,7 @@ func (k *keeper) check(ctx context.Context) error {
 	}
 	k.log.Info("the nftables rules of the pod network were removed by another program, and written again")
 	have, err = k.count()
-	k.rules = max(k.rules, have) // somebody may have removed rules again before they were counted
+	k.rules = max(k.rules, have) // another program may have removed rules again before they were counted
 	return err
 }
 

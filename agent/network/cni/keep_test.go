@@ -97,7 +97,7 @@ func TestCompleteTablesAreNotWritten(t *testing.T) {
 	})
 }
 
-// TestHostPortsAfterAStart: they come back also if the rules were removed while nobody watched.
+// TestHostPortsAfterAStart: they are restored also if the rules were removed while no process watched.
 func TestHostPortsAfterAStart(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {

@@ -212,7 +212,7 @@ func (n Network) onlyAddresses(link netlink.Link) error {
 	return nil
 }
 
-// address is an address of a link, which is used at once: nobody else has an IPv6 one.
+// address returns an address of a link that is used at once, without duplicate address detection for IPv6.
 func address(ip netip.Addr, subnet netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(ip, subnet.Bits()))}
 	if ip.Is6() {

@@ -115,7 +115,7 @@ func TestServerAnswersLikeTheProgram(t *testing.T) {
 	})
 }
 
-// A server that takes the request and goes away without a whole answer, as one that is killed.
+// A server that accepts the request and closes the connection without a complete answer, as one that is killed.
 func TestStubRunsProgramWithoutServer(t *testing.T) {
 	t.Parallel()
 	whole := []byte{0x4d, 0x4e, 0x50, 0x31, 7, 0, 0, 0, 4, 0, 0, 0, 'g', 'o', 'o', 'd'}
@@ -270,7 +270,7 @@ func TestCallsForOneContainerAreSerialized(t *testing.T) {
 	again()
 }
 
-// An ADD whose answer nobody reads leaves no address, and one that nobody waits for does nothing.
+// An ADD whose answer is not read leaves no address, and one whose caller has gone does nothing.
 func TestCallAfterCallerHasGone(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -281,7 +281,7 @@ func TestCallAfterCallerHasGone(t *testing.T) {
 				"CNI_COMMAND": "ADD", "CNI_CONTAINERID": p.id, "CNI_NETNS": p.path, "CNI_IFNAME": "eth0",
 			}}
 		}
-		err := add().run(func() bool { return false }, func(answer) error { t.Error("an answer for nobody"); return nil })
+		err := add().run(func() bool { return false }, func(answer) error { t.Error("an answer without a caller"); return nil })
 		if !errors.Is(err, errGone) {
 			t.Error(err)
 		}

@@ -37,7 +37,7 @@ func (n Network) serverDir() string { return filepath.Join(n.Dir, "plugin") }
 func (n Network) socket() string { return filepath.Join(n.serverDir(), "socket") }
 
 // writePlugins writes the stub under the plugins' names, and what it executes if
-// nobody answers. Where the stub cannot run, the plugins are links to the executable.
+// no process answers. Where the stub cannot run, the plugins are links to the executable.
 func (n Network) writePlugins(executable string) error {
 	if err := os.MkdirAll(n.serverDir(), 0o700); err != nil {
 		return err

@@ -60,7 +60,7 @@ func BenchmarkAnswers(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
 }
 
-// BenchmarkOffline has the node's resolver fall silent after an answer, and asks for 100 other names from then on: the
+// BenchmarkOffline lets the node's resolver stop answering, and then queries 100 other names: the
 // first questions do not know it yet. It reports the 99th percentile and the longest time of an answer.
 func BenchmarkOffline(b *testing.B) {
 	var took []time.Duration

@@ -142,7 +142,7 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 	return nil, errNoResolver
 }
 
-// send asks one resolver, and keeps its answer for later questions, also if nobody waits for it any more. The channel
+// send asks one resolver, and keeps its answer for later questions, also if no query waits for it any more. The channel
 // receives the answer; nil: there is none.
 func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan *dns.Msg, error) {
 	select {

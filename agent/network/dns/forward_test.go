@@ -141,7 +141,7 @@ func TestSilentResolvers(t *testing.T) {
 	}
 }
 
-// TestOfflineFromTheStart: the greeting finds out that nobody answers, so that no question waits for it.
+// TestOfflineFromTheStart: the first probe finds that no resolver answers, so that no query waits for one.
 func TestOfflineFromTheStart(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]*line{
@@ -161,7 +161,7 @@ func TestOfflineFromTheStart(t *testing.T) {
 	}
 }
 
-// TestOneSilentResolver: the other one answers, also slowly, and after a while nobody waits for the silent one.
+// TestOneSilentResolver: the other one answers, also slowly, and after a while no query waits for the silent one.
 func TestOneSilentResolver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestStubs: the resolvers of the longest zone answer for its names, and nobody else when they do not.
+// TestStubs: the resolvers of the longest zone answer for its names, and no other resolver when they do not.
 func TestStubs(t *testing.T) {
 	t.Parallel()
 	answers := func(ip string) netip.AddrPort {

@@ -32,7 +32,7 @@ type Source interface {
 type Zone struct {
 	domain string // with a final dot
 	source Source
-	own    []netip.Prefix // of Services and pods: their addresses have no other names
+	local  []netip.Prefix // of Services and pods: their addresses have no other names
 
 	mu         sync.RWMutex // guards what follows
 	names      map[netip.Addr]map[follow.Key]string
@@ -41,9 +41,9 @@ type Zone struct {
 }
 
 // NewZone returns the zone of a domain. Addresses within own are known to have no names outside of the cluster.
-func NewZone(domain string, source Source, own []netip.Prefix) *Zone {
+func NewZone(domain string, source Source, local []netip.Prefix) *Zone {
 	return &Zone{
-		domain: strings.ToLower(dns.Fqdn(domain)), source: source, own: own,
+		domain: strings.ToLower(dns.Fqdn(domain)), source: source, local: local,
 		names: map[netip.Addr]map[follow.Key]string{}, addresses: map[follow.Key][]netip.Addr{}, namespaces: map[string]int{},
 	}
 }
@@ -243,7 +243,7 @@ func (z *Zone) ptr(q dns.Question, ip netip.Addr) (Answer, bool) {
 	if len(records) > 0 {
 		return when(q, dns.TypePTR, records...), true
 	}
-	return nameError(), slices.ContainsFunc(z.own, func(p netip.Prefix) bool { return p.Contains(ip) })
+	return nameError(), slices.ContainsFunc(z.local, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
 // when returns the records if the question asks for their type.

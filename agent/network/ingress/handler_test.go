@@ -521,12 +521,12 @@ func TestAnotherEndpoint(t *testing.T) {
 	})
 }
 
-// An endpoint that swallows connections costs one request its time, not each.
+// An endpoint that does not answer delays one request, not every request.
 func TestDeadEndpointIsAvoided(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
 		s.endpoint("10.0.0.1:80", answers("ok"))
-		s.net.listen("10.0.0.2:80") // nobody accepts
+		s.net.listen("10.0.0.2:80") // connections are not accepted
 		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80", "10.0.0.2:80")))
 		c := s.client()
 		began := time.Now()

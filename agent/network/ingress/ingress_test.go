@@ -438,7 +438,7 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 			s.Endpoints = slice("", []string{ip(n - 1), ip(n)}, ip(n-2)).Endpoints
 		})
 		until(t, "a request to the new endpoint", func() bool { return asked[n].Load() > 0 })
-		reach(sent.Load() + 20) // nobody is on the way to the old one any more: what preStop hooks wait for
+		reach(sent.Load() + 20) // no connection goes to the old one any more: what preStop hooks wait for
 		stops[n-2]()            // finishes its requests
 		edit(c, eps, func(s *discoveryv1.EndpointSlice) { s.Endpoints = slice("", []string{ip(n - 1), ip(n)}).Endpoints })
 		reach(sent.Load() + 20)
@@ -448,7 +448,7 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 	t.Logf("%d requests, %d failed", sent.Load(), failed.Load())
 }
 
-// A controller that cannot listen says so, and leaves no listener behind.
+// A controller that cannot listen returns an error, and leaves no listener open.
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

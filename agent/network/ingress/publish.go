@@ -52,7 +52,7 @@ func (r *running) createClass(ctx context.Context) error {
 func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, error) {
 	r.mu.Lock()
 	ing := r.world.ingresses[name]
-	own, others := r.addresses()
+	local, others := r.addresses()
 	r.mu.Unlock()
 	places, served := r.places[name]
 	if ing == nil || !served {
@@ -62,15 +62,15 @@ func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, 
 		if ing == nil || !was {
 			return 0, nil
 		}
-		own = nil // another controller serves it now, or none
+		local = nil // another controller serves it now, or none
 	}
-	want := statusOf(ing.Status.LoadBalancer.Ingress, own, others, r.statusPorts(ing))
+	want := statusOf(ing.Status.LoadBalancer.Ingress, local, others, r.statusPorts(ing))
 	if !equality.Semantic.DeepEqual(want, ing.Status.LoadBalancer.Ingress) {
 		ref := client.RefOf(ing)
 		ref.Subresource = "status"
 		_, err := r.deps.Client.Update(ctx, ref, func(cur client.Object) (client.Object, error) {
 			next := cur.DeepCopyObject().(*networkingv1.Ingress)
-			next.Status.LoadBalancer.Ingress = statusOf(next.Status.LoadBalancer.Ingress, own, others, r.statusPorts(next))
+			next.Status.LoadBalancer.Ingress = statusOf(next.Status.LoadBalancer.Ingress, local, others, r.statusPorts(next))
 			return next, nil
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -120,24 +120,24 @@ func (r *running) report(ing *networkingv1.Ingress, places []*place) time.Durati
 }
 
 // addresses returns those of this node for statuses, and those of the others. The caller holds mu.
-func (r *running) addresses() (own, others []string) {
+func (r *running) addresses() (local, others []string) {
 	if list := r.cfg.StatusAddresses; len(list) > 0 {
 		return list, nil
 	}
 	for _, address := range []string{r.cfg.HTTP, r.cfg.HTTPS} {
 		if at, err := netip.ParseAddrPort(address); err == nil && !at.Addr().IsUnspecified() {
-			own = append(own, at.Addr().String())
+			local = append(local, at.Addr().String())
 		}
 	}
 	for name, node := range r.world.nodes {
 		switch {
 		case name != r.cfg.Node:
 			others = append(others, nodeAddresses(node)...)
-		case len(own) == 0:
-			own = nodeAddresses(node)
+		case len(local) == 0:
+			local = nodeAddresses(node)
 		}
 	}
-	return own, others
+	return local, others
 }
 
 // statusPorts are those at which an Ingress is served.
@@ -157,14 +157,14 @@ func (r *running) statusPorts(ing *networkingv1.Ingress) []networkingv1.IngressP
 
 // statusOf returns the addresses of an Ingress's status: this node's, and of those that it has, other nodes'. Nodes
 // that share one API thus add themselves and do not remove each other.
-func statusOf(has []networkingv1.IngressLoadBalancerIngress, own, others []string, ports []networkingv1.IngressPortStatus) []networkingv1.IngressLoadBalancerIngress {
+func statusOf(has []networkingv1.IngressLoadBalancerIngress, local, others []string, ports []networkingv1.IngressPortStatus) []networkingv1.IngressLoadBalancerIngress {
 	var list []networkingv1.IngressLoadBalancerIngress
 	for _, in := range has {
-		if at := cmp.Or(in.IP, in.Hostname); slices.Contains(others, at) && !slices.Contains(own, at) {
+		if at := cmp.Or(in.IP, in.Hostname); slices.Contains(others, at) && !slices.Contains(local, at) {
 			list = append(list, in)
 		}
 	}
-	for _, address := range own {
+	for _, address := range local {
 		in := networkingv1.IngressLoadBalancerIngress{IP: address, Ports: ports}
 		if _, err := netip.ParseAddr(address); err != nil {
 			in.IP, in.Hostname = "", address

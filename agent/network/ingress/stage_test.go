@@ -46,7 +46,7 @@ func (p *pipes) listen(address string) *pipeListener {
 	return l
 }
 
-// dial connects from 192.0.2.1, or is refused where nobody listens.
+// dial connects from 192.0.2.1, or is refused where no server listens.
 func (p *pipes) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	p.mu.Lock()
 	l := p.listeners[address]

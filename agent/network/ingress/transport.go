@@ -70,7 +70,7 @@ func newTransport(dial dialFunc, retries prometheus.Counter) *transport {
 		t.of[p] = &http.Transport{
 			DialContext: connect, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders, TLSHandshakeTimeout: dialTime,
 			MaxIdleConns: maxIdle, MaxIdleConnsPerHost: maxIdleEach, IdleConnTimeout: idleTime, ExpectContinueTimeout: time.Second,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // pods have certificates for names that nobody knows here
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // pods have certificates for names that are not known here
 			HTTP2:           &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
 			Protocols:       new(http.Protocols),
 		}
@@ -94,7 +94,7 @@ func (t *transport) closeIdle() {
 
 type externalKey struct{}
 
-// outside refuses to connect to the node itself for an ExternalName Service: whoever may create one would otherwise
+// outside refuses to connect to the node itself for an ExternalName Service: a user who may create one would otherwise
 // reach what listens only there.
 func outside(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	if ctx.Value(externalKey{}) == nil {

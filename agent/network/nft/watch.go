@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/process/kernel"
 )
 
-// Watch sends after somebody removed rules, sets, chains or tables in the network namespace of the caller, as `nft flush
+// Watch sends after another program removed rules, sets, chains or tables in the network namespace of the caller, as `nft flush
 // ruleset` does; see kernel.Watch. The kernel filters all other changes.
 func Watch(ctx context.Context) <-chan struct{} {
 	return kernel.Netlink(ctx, unix.NETLINK_NETFILTER, func(fd int) error {

@@ -47,7 +47,7 @@ func (c *cluster) label(t testing.TB, i int) time.Duration {
 }
 
 // TestRemovalsDoNotWait compares transactions that remove elements of a set with those that add them: the kernel frees
-// what is removed after an RCU grace period of more than 10 ms, but nobody waits for it.
+// what is removed after an RCU grace period of more than 10 ms, but no caller waits for it.
 func TestRemovalsDoNotWait(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 1}, func(c *cluster) {

@@ -85,7 +85,7 @@ func (e *Enforcer) Close() {
 	}
 }
 
-// Verify checks that the kernel still has the tables. The next Sync writes those that somebody removed.
+// Verify checks that the kernel still has the tables. The next Sync writes those that another program removed.
 func (e *Enforcer) Verify() error {
 	var errs []error
 	for _, t := range e.tables {

@@ -164,7 +164,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestFlush has somebody flush the ruleset: the tables come back, and changes of our own wake nobody.
+// TestFlush flushes the ruleset as another program would: the tables are restored, and the proxy's changes wake no watcher.
 func TestFlush(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {

@@ -285,7 +285,7 @@ func sorted(text string) string {
 	return strings.Join(slices.Sorted(maps.Keys(lines)), "\n")
 }
 
-// TestTableIsRestored has the proxy recover from somebody who removes its table.
+// TestTableIsRestored : the proxy restores its table after another program has removed it.
 func TestTableIsRestored(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {

@@ -119,7 +119,7 @@ func (p *Proxy) routeLocalnet() {
 	p.local = true
 }
 
-// Verify checks that the kernel still has the tables. The next Sync writes those that somebody removed.
+// Verify checks that the kernel still has the tables. The next Sync writes those that another program removed.
 func (p *Proxy) Verify() error {
 	var errs []error
 	for _, t := range p.tables {

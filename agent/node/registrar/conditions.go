@@ -26,10 +26,10 @@ func stamp(next, cur *corev1.NodeStatus, now time.Time) {
 // shown are our conditions that a node has only while they are true.
 var shown = []corev1.NodeConditionType{conditionCgroups, conditionRestored, conditionNetwork}
 
-func others(all, own []corev1.NodeCondition) []corev1.NodeCondition {
+func others(all, kubelet []corev1.NodeCondition) []corev1.NodeCondition {
 	var out []corev1.NodeCondition
 	for _, c := range all {
-		if findCondition(own, c.Type) == nil && !slices.Contains(shown, c.Type) {
+		if findCondition(kubelet, c.Type) == nil && !slices.Contains(shown, c.Type) {
 			out = append(out, c)
 		}
 	}

@@ -35,7 +35,7 @@ func TestStages(t *testing.T) {
 		t.Error(all)
 	}
 	if stages := p.Stages(nil, critical); len(stages) != 0 {
-		t.Errorf("nobody to end: %v", stages)
+		t.Errorf("no pods to end: %v", stages)
 	}
 }
 

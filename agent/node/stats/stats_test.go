@@ -114,7 +114,7 @@ func TestRates(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if rt.asked != asked {
-			t.Error("measured though nobody asked")
+			t.Error("measured without a request")
 		}
 	})
 }

@@ -30,13 +30,13 @@ func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces
 			continue
 		}
 		for _, p := range interfaces {
-			if own := p.Addr().Unmap(); own != pod && !own.IsLoopback() && p.Contains(pod) {
-				return to(own)
+			if host := p.Addr().Unmap(); host != pod && !host.IsLoopback() && p.Contains(pod) {
+				return to(host)
 			}
 		}
 	}
-	if own, err := netip.ParseAddr(node); err == nil && !own.IsLoopback() {
-		return to(own)
+	if host, err := netip.ParseAddr(node); err == nil && !host.IsLoopback() {
+		return to(host)
 	}
 	return netip.AddrPort{}
 }

@@ -15,10 +15,10 @@ func Services(list []*corev1.Service, namespace string, links bool) []Var {
 	byName := map[string]*corev1.Service{}
 	for _, s := range list {
 		api := s.Namespace == corev1.NamespaceDefault && s.Name == "kubernetes"
-		_, own := byName[s.Name]
+		_, local := byName[s.Name]
 		switch {
 		case s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.Ports) == 0:
-		case links && s.Namespace == namespace, api && !own:
+		case links && s.Namespace == namespace, api && !local:
 			byName[s.Name] = s
 		}
 	}

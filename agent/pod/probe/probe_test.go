@@ -155,7 +155,7 @@ func TestAdoptedKeepsItsState(t *testing.T) {
 		asked := c.asked.Load()
 		time.Sleep(time.Minute)
 		if c.asked.Load() != asked {
-			t.Error("a container nobody keeps is asked on")
+			t.Error("a container that was not kept is still probed")
 		}
 	})
 }

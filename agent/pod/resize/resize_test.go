@@ -55,7 +55,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-func TestRoom(t *testing.T) {
+func TestFreeResources(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{}
 	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("9")}

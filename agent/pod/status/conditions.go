@@ -10,25 +10,25 @@ import (
 
 // conditions returns the agent's five, in upstream's order, then those of other components.
 func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
-	own := []corev1.PodCondition{
+	computed := []corev1.PodCondition{
 		in.readyToStart(), in.initializedCondition(s), in.podReady(s), in.containersReady(s), in.scheduled(),
 	}
 	if mayRestartAll(in.Pod) {
-		own = append(own, in.allRestarting(s))
+		computed = append(computed, in.allRestarting(s))
 	}
 	if r := in.Resize; r != nil {
-		own = append(own, corev1.PodCondition{Type: r.Type, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message})
+		computed = append(computed, corev1.PodCondition{Type: r.Type, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message})
 	}
 	if f := in.Failure; f != nil && f.Disruption != "" {
-		own = append(own, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: f.Disruption, Message: f.Message})
+		computed = append(computed, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: f.Disruption, Message: f.Message})
 	}
 	old := in.Pod.Status.Conditions
-	out := make([]corev1.PodCondition, 0, len(old)+len(own))
-	for _, c := range own {
+	out := make([]corev1.PodCondition, 0, len(old)+len(computed))
+	for _, c := range computed {
 		out = append(out, in.settle(c, Condition(old, c.Type)))
 	}
 	for _, c := range old {
-		if Condition(own, c.Type) == nil && c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
+		if Condition(computed, c.Type) == nil && c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
 			out = append(out, c)
 		}
 	}

@@ -14,15 +14,15 @@ func Merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
 	return next
 }
 
-// WithForeign replaces, in own, the conditions of other components by those in theirs.
-func WithForeign(own, theirs []corev1.PodCondition) []corev1.PodCondition {
+// WithForeign replaces the conditions of other components in computed by those in stored.
+func WithForeign(computed, stored []corev1.PodCondition) []corev1.PodCondition {
 	var out []corev1.PodCondition
-	for _, c := range own {
+	for _, c := range computed {
 		if ours(c.Type) || c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonTerminationByKubelet {
 			out = append(out, c)
 		}
 	}
-	for _, c := range theirs {
+	for _, c := range stored {
 		if !ours(c.Type) && Condition(out, c.Type) == nil {
 			out = append(out, c)
 		}

@@ -286,7 +286,7 @@ func waiting(w Waiting) corev1.ContainerState {
 
 func containerID(id string) string { return "containerd://" + id }
 
-// Sidecar reports whether an init container keeps running beside the others.
+// Sidecar reports whether an init container keeps running while the others run.
 func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

@@ -39,12 +39,12 @@ type DeviceIO struct {
 // ContainerPath returns the cgroup that runc creates for a container or sandbox of
 // the pod, relative to the mount or the hierarchy.
 func (m *Manager) ContainerPath(pod *corev1.Pod, id string) string {
-	return filepath.Join(m.Parent(pod), ownFolder(m.Parent(pod), id))
+	return filepath.Join(m.Parent(pod), containerFolder(m.Parent(pod), id))
 }
 
-// ownFolder returns the folder of a container below the parent cgroup that the
+// containerFolder returns the folder of a container below the parent cgroup that the
 // runtime got.
-func ownFolder(parent, container string) string {
+func containerFolder(parent, container string) string {
 	if strings.HasSuffix(parent, ".slice") {
 		return "cri-containerd-" + container + ".scope"
 	}

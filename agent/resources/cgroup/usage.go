@@ -128,10 +128,10 @@ func pairs(path string) (map[string]uint64, error) {
 // its cgroup. The cgroup is removed soon after the container's end, so false is not
 // certain. Parent is the cgroup that the runtime got.
 func Starved(mount, parent, container string) bool {
-	own := ownFolder(parent, container)
+	folder := containerFolder(parent, container)
 	for _, file := range []string{
-		filepath.Join(mount, "memory", parent, own, "memory.oom_control"), // v1
-		filepath.Join(mount, parent, own, "memory.events"),
+		filepath.Join(mount, "memory", parent, folder, "memory.oom_control"), // v1
+		filepath.Join(mount, parent, folder, "memory.events"),
 	} {
 		if counts, err := pairs(file); err == nil && counts["oom_kill"] > 0 {
 			return true

@@ -305,8 +305,8 @@ func (m *Manager) Exclusive(uid types.UID, container string) cpuset.CPUSet {
 
 // CPUs returns the CPUs on which the container must run.
 func (m *Manager) CPUs(uid types.UID, container string) cpuset.CPUSet {
-	if own := m.Exclusive(uid, container); !own.IsEmpty() {
-		return own
+	if exclusive := m.Exclusive(uid, container); !exclusive.IsEmpty() {
+		return exclusive
 	}
 	return m.Shared()
 }
@@ -316,12 +316,12 @@ func (m *Manager) Allocatable() cpuset.CPUSet { return m.all.Difference(m.reserv
 
 // Allotment implements topology.Provider.
 func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
-	own := m.Exclusive(pod.UID, c.Name)
-	if own.IsEmpty() {
+	exclusive := m.Exclusive(pod.UID, c.Name)
+	if exclusive.IsEmpty() {
 		return topology.Allotment{CPUs: m.Shared().String()}, nil
 	}
-	out := topology.Allotment{CPUs: own.String(), Exclusive: true}
-	out.Annotate(annotation, own.String())
+	out := topology.Allotment{CPUs: exclusive.String(), Exclusive: true}
+	out.Annotate(annotation, exclusive.String())
 	return out, nil
 }
 

@@ -155,9 +155,9 @@ func (l *ledger) hints(want map[corev1.ResourceName]int64, r reuse) map[string][
 
 // The messages are upstream's.
 var (
-	errNoRoom   = errors.New("failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
-	errNoExtent = errors.New("failed to find NUMA nodes to extend the current topology hint")
-	errWorse    = errors.New("failed to find the extended preferred hint")
+	errInsufficient = errors.New("failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
+	errNoExtent     = errors.New("failed to find NUMA nodes to extend the current topology hint")
+	errWorse        = errors.New("failed to find the extended preferred hint")
 )
 
 // give allocates blocks for c on the hint's nodes and, if these do not have enough,
@@ -195,7 +195,7 @@ func (l *ledger) place(want map[corev1.ResourceName]int64, hint topology.Hint, r
 		}
 	}
 	if len(sets) == 0 && hint.Nodes == 0 {
-		return 0, errNoRoom
+		return 0, errInsufficient
 	}
 	if len(sets) == 0 {
 		return 0, errNoExtent

@@ -140,11 +140,11 @@ func (m *Manager) admit(ctx context.Context, pod *corev1.Pod) error {
 // give makes the providers allocate for one container.
 func (m *Manager) give(ctx context.Context, pod *corev1.Pod, c *corev1.Container, hint Hint) error {
 	if m.cfg.Scope != ScopePod && !m.cfg.Off() {
-		own, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
+		found, ok := m.decide(func(p Provider) map[string][]Hint { return p.Hints(pod, c) })
 		if !ok {
 			return errAffinity
 		}
-		hint = own
+		hint = found
 	}
 	for _, p := range m.providers {
 		if err := p.Allocate(ctx, pod, c, hint); err != nil {

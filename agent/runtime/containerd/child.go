@@ -48,7 +48,7 @@ type Config struct {
 	Program    string          // containerd; empty: the one in PATH
 	Executable string          // monopod itself, as CNI plugin; empty: the running one
 	MaxPods    int             // of the node, for the size of the pod network; 0: 110
-	Admit      admission.Admit // asked before a pod has its addresses; nil: nobody is
+	Admit      admission.Admit // asked before a pod has its addresses; nil: no check
 	Systemd    bool            // makes containers' cgroups, as slices' scopes; else runc does
 	Pods       []netip.Prefix  // the ranges of pods' addresses; empty: chosen
 	Services   []netip.Prefix  // the ranges of Services' addresses

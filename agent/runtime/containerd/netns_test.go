@@ -13,7 +13,7 @@ import (
 )
 
 // A containerd that was killed may leave the file of a namespace with nothing
-// mounted on it, or with one that nobody lives in.
+// mounted on it, or with one without processes.
 func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "io.containerd.grpc.v1.cri", "netns")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -35,7 +35,7 @@ func TestNamespacesWithoutProcessesAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", tenant.Process.Pid), empty, "", unix.MS_BIND, "")
-	_ = errors.Join(tenant.Process.Kill(), tenant.Wait()) // and nobody lives there any more
+	_ = errors.Join(tenant.Process.Kill(), tenant.Wait()) // and no process is left in it
 	if err != nil {
 		t.Fatal(err)
 	}

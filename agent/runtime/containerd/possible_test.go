@@ -24,7 +24,7 @@ func TestPossible(t *testing.T) {
 	t.Parallel()
 	type lacks struct {
 		user         int
-		capability   int // 0 is CAP_CHOWN, which nobody asks for
+		capability   int // 0 is CAP_CHOWN, which is not checked
 		program, has string
 	}
 	for said, l := range map[string]lacks{
@@ -54,7 +54,7 @@ func TestPossible(t *testing.T) {
 	}
 }
 
-// A socket that was named needs no programs.
+// With a configured socket no programs are required.
 func TestPossibleWithASocket(t *testing.T) {
 	t.Parallel()
 	m := machine{may: func(int) bool { return true }, find: func(string) error { return errors.New("none") }, exists: func(string) bool { return false }}
@@ -63,7 +63,7 @@ func TestPossibleWithASocket(t *testing.T) {
 	}
 }
 
-// fastClock has gone on by a second whenever somebody asks.
+// fastClock advances by a second with every reading.
 type fastClock struct{ *testclock.FakeClock }
 
 var _ clock.Clock = fastClock{}

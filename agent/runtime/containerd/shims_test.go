@@ -17,8 +17,8 @@ import (
 	"monopod/agent/storage/mount"
 )
 
-// A shim in which nothing runs ends, also one too hung to see that all has ended; one
-// that has a process, and one of another containerd, stay.
+// A shim without processes is ended, also one that hangs; a shim with a process,
+// and one of another containerd, are kept.
 func TestEmptyShimsEnd(t *testing.T) {
 	l := newLayout(t.TempDir())
 	c := &Child{layout: l, config: Config{Log: zap.NewNop(), Clock: clock.RealClock{}}}
@@ -110,7 +110,7 @@ func TestDiscardEndsShims(t *testing.T) {
 	}
 }
 
-// What lies in memory since an earlier boot is removed, but never through a mount, also
+// Files in memory of an earlier boot are removed, but never through a mount, also
 // below a folder whose name the kernel writes with escapes.
 func TestMountedStateIsKept(t *testing.T) {
 	t.Parallel()

@@ -123,7 +123,7 @@ func TestBarrier(t *testing.T) {
 		t.Errorf("the root: %q, %v", got, err)
 	}
 	if _, err := barrier(filepath.Join(inner, "none")); err == nil {
-		t.Error("nobody misses a folder that is not there")
+		t.Error("a missing folder is reported")
 	}
 }
 

@@ -39,8 +39,8 @@ func (n *node) stray(id string, started bool) (pid int) {
 	return int(task.Pid())
 }
 
-// A task that CRI does not know keeps its container from being started, which the error
-// says; it ends with its container, which is then created and started again, or with the
+// A task that CRI does not know prevents the start of its container, with an error that names it;
+// it ends with its container, which is then created and started again, or with the
 // pod.
 func TestStrayTasksEnd(t *testing.T) {
 	t.Parallel()

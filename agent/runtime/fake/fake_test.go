@@ -375,7 +375,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// curl asks over the host's network until somebody listens.
+// curl sends requests over the host's network until a server listens.
 func curl(t *testing.T, ip string) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

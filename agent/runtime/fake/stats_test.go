@@ -7,7 +7,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// A container uses as much CPU and memory as its processes pretend, for as long as they do.
+// A container uses as much CPU and memory as its simulated processes, while they run.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	c := clocktesting.NewFakeClock(time.Unix(1000, 0))

@@ -46,9 +46,9 @@ func (c *Claims) hadBefore(ctx context.Context, pvc *corev1.PersistentVolumeClai
 		return false, err
 	}
 	return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
-		own := pod.UID == uid || pod.Annotations[corev1.MirrorPodAnnotationKey] == string(uid)
+		same := pod.UID == uid || pod.Annotations[corev1.MirrorPodAnnotationKey] == string(uid)
 		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		return !own && !ended && slices.Contains(claim.AllOf(pod), pvc.Name) && (ranBefore(pod) || c.Made(pod.UID))
+		return !same && !ended && slices.Contains(claim.AllOf(pod), pvc.Name) && (ranBefore(pod) || c.Made(pod.UID))
 	}), nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kernel that is asked about one folder says the same as its whole table.
+// The kernel's answer about one folder agrees with its table of mounts.
 func TestMountRoot(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "with \\ and\ta tab,\n a line")

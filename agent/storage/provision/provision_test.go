@@ -490,7 +490,7 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// Whatever write of a volume's life the power fails at, the next start goes on.
+// After a power failure at any write of a volume's life, the next start continues.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	for cut := range 4 {

@@ -23,7 +23,7 @@ func trustBundle(signer, label, certs string) *certificatesv1.ClusterTrustBundle
 		Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: certs}}
 }
 
-// A projected volume has the certificates of the selected bundles, each once, without what is between them.
+// A projected volume has the certificates of the selected bundles, each once, without text between the certificates.
 func TestTrustBundles(t *testing.T) {
 	t.Parallel()
 	stored := []*certificatesv1.ClusterTrustBundle{

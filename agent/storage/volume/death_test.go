@@ -84,8 +84,8 @@ func life(t *testing.T, set *volume.Set) error {
 	return nil
 }
 
-// Wherever an agent is killed, the next one makes the pod's volumes complete and
-// leaves nothing mounted at its end, and one that knows nothing of the pod neither.
+// After an agent was killed at any step, the next one completes the pod's volumes and unmounts
+// all of them at the pod's end, also if it does not find the pod.
 func TestCrashAfterEachStep(t *testing.T) {
 	t.Parallel()
 	needsMounts(t)

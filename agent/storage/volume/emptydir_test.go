@@ -72,7 +72,7 @@ func TestEmptyDirMode(t *testing.T) {
 	}
 }
 
-// An agent that dies while it makes an emptyDir leaves none that looks complete.
+// An agent that is killed while it creates an emptyDir leaves none that looks complete.
 func TestEmptyDirAfterInterruptedSetup(t *testing.T) {
 	t.Parallel()
 	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}
@@ -131,7 +131,7 @@ func TestMemorySize(t *testing.T) {
 	}
 }
 
-// A volume in memory holds what its limit says and not more.
+// A volume in memory cannot exceed its size limit.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	set := volume.Set{Dir: t.TempDir(), Mounter: needsMounts(t)}

@@ -14,7 +14,7 @@ import (
 	"monopod/agent/storage/volume"
 )
 
-// An agent that dies at any step of an update leaves what the next one finishes.
+// After an agent was killed at any step of an update, the next one finishes the update.
 func TestUpdateAfterInterruption(t *testing.T) {
 	t.Parallel()
 	old := volume.Files{"a": {Data: []byte("1"), Mode: 0o644}, "gone": {Data: []byte("1"), Mode: 0o644}}
@@ -75,7 +75,7 @@ func relink(t *testing.T, dir, version string) {
 	}
 }
 
-// The pod's group may read what comes from the API, whatever the modes say.
+// The pod's group can read files with content from the API, whatever their modes.
 func TestFilesOfGroup(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -172,7 +172,7 @@ func TestMissingKeys(t *testing.T) {
 	}
 }
 
-// What users are shown again and again is the same each time.
+// Repeated errors have the same text each time.
 func TestErrorsOfFiles(t *testing.T) {
 	t.Parallel()
 	file := func() volume.File { return volume.File{Mode: 0o644} }

@@ -223,8 +223,7 @@ func TestSubPathOfConfigMap(t *testing.T) {
 	}
 }
 
-// Nothing is removed through a mount, wherever below the pod's folder it is and
-// whoever made it.
+// Nothing is removed through a mount, wherever below the pod's folder it is and.
 func TestRemovalStopsAtMounts(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
@@ -286,7 +285,7 @@ func mustFile(t *testing.T, path string) string {
 	return path
 }
 
-// A file system in memory that is in use when it is unmounted is gone all the same.
+// A file system in memory that is in use when it is unmounted is removed nevertheless.
 func TestBusyTmpfs(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
@@ -309,8 +308,8 @@ func TestBusyTmpfs(t *testing.T) {
 	}
 }
 
-// Folders nested deeper than a path can be long, as a container can make them, go
-// too.
+// Folders nested deeper than a path can be long, as a container can create them, are
+// removed, too.
 func TestRemovalOfDeepFolders(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pod")
@@ -338,7 +337,7 @@ func TestRemovalOfDeepFolders(t *testing.T) {
 	}
 }
 
-// What a privileged container mounts in a volume shows on the host, and goes with
+// Mounts of a privileged container in a volume are visible on the host, and are removed with
 // the pod.
 func TestShare(t *testing.T) {
 	t.Parallel()
@@ -393,8 +392,8 @@ func TestHugePagesAreMounted(t *testing.T) {
 	}
 }
 
-// A file system whose server has died can be neither read nor removed from; it is
-// taken down.
+// A file system whose server has died allows neither reads nor removals; it is
+// unmounted.
 func TestDeadFileSystem(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)

@@ -42,7 +42,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// What comes from the API is read-only in containers, whatever they say.
+// Volumes with content from the API are read-only in containers, whatever the mounts request.
 func TestReadOnlyKinds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -23,7 +23,7 @@ func apiAccess() corev1.Volume {
 	}}}
 }
 
-// Credentials lie in memory, and a new token comes in one step with the rest.
+// Credentials are stored in memory, and a new token replaces all files in one step.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	m := &mounter{mounted: map[string]int64{}}

@@ -113,7 +113,7 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// Whoever reads while a ConfigMap changes sees one version or the other.
+// A reader sees either the old or the new version of a ConfigMap that changes.
 func TestUpdateIsAtomic(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -97,15 +97,15 @@ func (l podListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && (l.pods(from.Addr().Unmap()) || isOwn(from.Addr().Unmap())) {
+		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && (l.pods(from.Addr().Unmap()) || isLocal(from.Addr().Unmap())) {
 			return c, nil
 		}
 		c.Close()
 	}
 }
 
-// isOwn reports whether an address is this machine's.
-func isOwn(ip netip.Addr) bool {
+// isLocal reports whether an address is this machine's.
+func isLocal(ip netip.Addr) bool {
 	addrs, _ := net.InterfaceAddrs() // on failure, none is
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {

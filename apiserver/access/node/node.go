@@ -87,7 +87,7 @@ func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attribute
 	case client.Pods.GroupResource():
 		return z.pods(ctx, node, a)
 	case client.Nodes.GroupResource():
-		return ownNode(node, a), nil
+		return nodeItself(node, a), nil
 	case client.Leases.GroupResource():
 		if a.Namespace != corev1.NamespaceNodeLease {
 			return fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease), nil
@@ -110,8 +110,8 @@ func sameName(node string, a *auth.Attributes, kind string) string {
 	return ""
 }
 
-// ownNode: an agent reads its own Node, even before it exists.
-func ownNode(node string, a *auth.Attributes) string {
+// nodeItself: an agent reads its own Node, even before it exists.
+func nodeItself(node string, a *auth.Attributes) string {
 	switch {
 	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch", a.Name == node:
 		return ""

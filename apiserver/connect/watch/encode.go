@@ -81,15 +81,15 @@ func (e *encoder) shared(ctx context.Context, typ watch.EventType, entry *store.
 	if err != nil {
 		return nil, err
 	}
-	frame := e.frame(make([]byte, 0, len(object)+frameRoom), typ, object)
+	frame := e.frame(make([]byte, 0, len(object)+frameOverhead), typ, object)
 	if e.as != "Table" {
 		e.s.frames.keep(key, frame)
 	}
 	return frame, nil
 }
 
-// frameRoom is more than a frame adds to its object, in bytes.
-const frameRoom = 48
+// frameOverhead is more than a frame adds to its object, in bytes.
+const frameOverhead = 48
 
 // object returns an entry in the client's format.
 func (e *encoder) object(entry *store.Entry) ([]byte, error) {

@@ -132,7 +132,7 @@ func (g *Guard) Go(wg *sync.WaitGroup, part string, f func()) {
 	wg.Go(func() { g.Run(part, f) })
 }
 
-// Spawn calls f on a goroutine that nobody waits for.
+// Spawn calls f on a goroutine that no WaitGroup counts.
 func (g *Guard) Spawn(part string, f func()) {
 	var wg sync.WaitGroup
 	g.Go(&wg, part, f)

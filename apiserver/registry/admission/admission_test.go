@@ -147,7 +147,7 @@ func TestDefaultTolerationSeconds(t *testing.T) {
 	}
 }
 
-// A manifest without what admission filled in is no change of the pod.
+// A manifest without the fields that admission set does not change the pod.
 func TestUpdateDefaultsLikeCreation(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)
@@ -230,8 +230,8 @@ func TestServiceAccountOfNewNamespace(t *testing.T) {
 	})
 }
 
-// The credentials' volume goes into every container that has nothing in its
-// place, and nowhere when pod or account say no.
+// The credentials' volume is mounted in every container without a mount at its
+// path, and in none if the pod or the account disables it.
 func TestCredentialsAreMounted(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)

@@ -58,7 +58,7 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// A workload is let through with a warning: its pods are what is refused.
+// A workload is admitted with a warning: only its pods are refused.
 func TestPodSecurityOfTemplates(t *testing.T) {
 	t.Parallel()
 	r := open(t, levels("enforce", "baseline"))
@@ -115,7 +115,7 @@ func TestPodSecurityLabels(t *testing.T) {
 	}
 }
 
-// An update that brings no other image is not looked at again.
+// An update without a new image is not checked again.
 func TestPodSecurityOfUpdates(t *testing.T) {
 	t.Parallel()
 	r := open(t, nil)

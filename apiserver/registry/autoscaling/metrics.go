@@ -46,12 +46,12 @@ func metric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.NotSupported(at.Child("type"), m.Type, metricTypes())}
 	}
 	errs := source(m, at)
-	own, set := memberOf(m.Type), check.UnionMembers(*m)
-	if !slices.Contains(set, own) {
-		errs = append(errs, field.Required(at.Child(own), "must populate information for the given metric source"))
+	member, set := memberOf(m.Type), check.UnionMembers(*m)
+	if !slices.Contains(set, member) {
+		errs = append(errs, field.Required(at.Child(member), "must populate information for the given metric source"))
 	}
 	for _, other := range set {
-		if other != own {
+		if other != member {
 			errs = append(errs, field.Forbidden(at.Child(other), "must populate the given metric source only"))
 		}
 	}

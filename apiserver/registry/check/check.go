@@ -166,10 +166,10 @@ func TaintEffects() []corev1.TaintEffect {
 // Finalizers requires each finalizer to have a domain, or to be one of Kubernetes' own (upstream:
 // core validation's ValidateObjectMeta, at creations).
 func Finalizers(names []string, path *field.Path) field.ErrorList {
-	own := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+	standard := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 	var errs field.ErrorList
 	for i, name := range names {
-		if !strings.Contains(name, "/") && !slices.Contains(own, name) {
+		if !strings.Contains(name, "/") && !slices.Contains(standard, name) {
 			errs = append(errs, field.Invalid(path.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
 		}
 	}

@@ -80,7 +80,7 @@ var (
 // New returns an empty object, for a store.
 func New() kind.Object { return &Object{} }
 
-// DeepCopyObject implements runtime.Object. The copy shares the encoded members, which nobody modifies.
+// DeepCopyObject implements runtime.Object. The copy shares the encoded members, which must not be modified.
 func (o *Object) DeepCopyObject() runtime.Object {
 	out := &Object{TypeMeta: o.TypeMeta, version: o.version, members: o.members}
 	o.ObjectMeta.DeepCopyInto(&out.ObjectMeta)

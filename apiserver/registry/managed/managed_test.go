@@ -77,7 +77,7 @@ spec: {nodeName: node, containers: [{name: c, image: i, resources: {limits: {cpu
 	}
 }
 
-// What was applied to one version of an object is known when another is written.
+// Fields that were applied in one version keep their owner when another version is written.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
@@ -99,7 +99,7 @@ func TestViews(t *testing.T) {
 }
 
 // Updates note what they change, with the writer's name and the version; they
-// leave an object alone that nobody applied.
+// do not change an object that was never applied.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	fields := managed.New(clock.RealClock{})
@@ -225,7 +225,7 @@ func TestKeepTimes(t *testing.T) {
 	}
 }
 
-// The schemas go when nobody applies any more.
+// The schemas are released when there are no more applies.
 func TestLetGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

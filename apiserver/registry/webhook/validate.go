@@ -105,7 +105,7 @@ func ValidateRule(r *admissionv1.RuleWithOperations, path *field.Path) (errs fie
 	return append(errs, OneOf(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
 }
 
-// wildcards requires values, and no other value beside "*".
+// wildcards requires values, and no other value in addition to "*".
 func wildcards[T ~string](values []T, path *field.Path, what string) field.ErrorList {
 	switch {
 	case len(values) == 0:

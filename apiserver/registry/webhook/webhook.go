@@ -43,7 +43,7 @@ func resource(r kind.Resource) kind.Resource {
 	return r
 }
 
-// Of returns the webhooks of a configuration. They share its fields, which nobody modifies.
+// Of returns the webhooks of a configuration. They share its fields, which must not be modified.
 func Of(obj kind.Object) []Hook {
 	switch c := obj.(type) {
 	case *admissionv1.MutatingWebhookConfiguration:

@@ -233,13 +233,13 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 	if node == "" {
 		return
 	}
-	own := *p
-	own.Node = node
+	nominated := *p
+	nominated.Node = node
 	n := c.state(node)
 	if n.Nominated == nil {
 		n.Nominated = map[types.UID]*Pod{}
 	}
-	n.Nominated[p.UID], c.nominated[p.UID] = &own, &own
+	n.Nominated[p.UID], c.nominated[p.UID] = &nominated, &nominated
 }
 
 // NominatedNode returns the node that a pod is nominated for, or "".

@@ -94,7 +94,7 @@ func TestFind(t *testing.T) {
 		"the younger of two":                     {[]string{"a: old 1 5 - 50 | new 1 5 - 5"}, "p 9 5", nil, "a: new"},
 		"as many as needed":                      {[]string{"a: x 1 4 | y 2 4 | z 3 2"}, "p 9 8", nil, "a: y x"},
 		"a large one instead of small ones":      {[]string{"a: x 1 6 | y 1 2 - 3 | z 1 2 - 4"}, "p 9 6", nil, "a: x"},
-		"nobody of the same priority":            {[]string{"a: x 9 10"}, "p 9 5", nil, "0/1 nodes are available: 1 No preemption victims found for incoming pod."},
+		"none of the same priority":              {[]string{"a: x 9 10"}, "p 9 5", nil, "0/1 nodes are available: 1 No preemption victims found for incoming pod."},
 		"not enough even without them":           {[]string{"a: x 1 5 | y 9 5"}, "p 9 8", nil, "0/1 nodes are available: 1 Insufficient cpu."},
 		"more than the node has":                 {[]string{"a: x 1 5"}, "p 9 11", nil, "0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
 		"reasons by node":                        {[]string{"a: x 9 10", "b: y 1 5 | z 9 5"}, "p 9 8", nil, "0/2 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod."},

@@ -27,7 +27,7 @@ func Pod(args string) (types.NamespacedName, types.UID) {
 	return types.NamespacedName{Namespace: named["K8S_POD_NAMESPACE"], Name: named["K8S_POD_NAME"]}, types.UID(named["K8S_POD_UID"])
 }
 
-// Of asks for the pod that CNI_ARGS names; nil: it names none, or nobody is asked.
+// Of asks for the pod that CNI_ARGS names; nil: it names none, or nothing is checked.
 func Of(args string, admit Admit) func(addrs []netip.Addr) error {
 	pod, uid := Pod(args)
 	if admit == nil || pod.Name == "" {

@@ -111,14 +111,14 @@ func Find(ranges []netip.Prefix, is4 bool) netip.Prefix {
 // bitsFor returns the length of the IPv4 prefix that has twice as many addresses as
 // pods, so that they are reused late: Kubernetes also uses a /24 for 110 pods.
 func bitsFor(pods int) int {
-	const gateway, own, broadcast = 1, 1, 1
-	return min(24, 32-bits.Len(uint(2*pods+gateway+own+broadcast-1)))
+	const gateway, network, broadcast = 1, 1, 1
+	return min(24, 32-bits.Len(uint(2*pods+gateway+network+broadcast-1)))
 }
 
 // Capacity returns for how many pods a range has addresses; at most 65,533 with IPv6.
 func Capacity(subnet netip.Prefix) int {
-	const own, gateway, broadcast = 1, 1, 1
-	return Size(subnet) - own - gateway - broadcast
+	const network, gateway, broadcast = 1, 1, 1
+	return Size(subnet) - network - gateway - broadcast
 }
 
 // Size is the number of addresses of a subnet that are used: of an IPv6 one, the first
@@ -188,9 +188,9 @@ func Without(subnets, services []netip.Prefix) []netip.Prefix {
 // Taken lists the subnets that other links of the host use or route to, except
 // default routes.
 func Taken(bridge string) ([]netip.Prefix, error) {
-	own := -1
+	index := -1
 	if link, err := netlink.LinkByName(bridge); err == nil {
-		own = link.Attrs().Index
+		index = link.Attrs().Index
 	}
 	var taken []netip.Prefix
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -203,12 +203,12 @@ func Taken(bridge string) ([]netip.Prefix, error) {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
 		for _, r := range routes {
-			if p := Of(r.Dst); r.LinkIndex != own && p.Bits() > 0 {
+			if p := Of(r.Dst); r.LinkIndex != index && p.Bits() > 0 {
 				taken = append(taken, p)
 			}
 		}
 		for _, a := range addrs {
-			if p := Of(a.IPNet); a.LinkIndex != own && p.IsValid() {
+			if p := Of(a.IPNet); a.LinkIndex != index && p.IsValid() {
 				taken = append(taken, p)
 			}
 		}

@@ -56,7 +56,7 @@ func TestSubnetHasTwiceAsManyAddressesAsPods(t *testing.T) {
 	}
 }
 
-// The subnets follow the flags, except while pods live in the old ones.
+// The subnets follow the flags, except while pods have addresses in the old ones.
 func TestSubnetsOfBothFamilies(t *testing.T) {
 	t.Parallel()
 	both := prefixes("10.96.0.0/16", "fd00:96::/112")

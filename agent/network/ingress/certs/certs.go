@@ -47,7 +47,7 @@ func Doubts(cert *tls.Certificate, host string, now time.Time) string {
 }
 
 // SelfSigned returns a function that makes a certificate when it is first called. It needs the clock of no client:
-// nobody trusts it.
+// no client trusts it.
 func SelfSigned() func() (*tls.Certificate, error) {
 	return sync.OnceValues(func() (*tls.Certificate, error) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

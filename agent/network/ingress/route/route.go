@@ -4,7 +4,7 @@ package route
 
 import "strings"
 
-// Hosts maps host names to values. A key is a host name in lower case, or "*." and the rest of one, which stands for
+// Hosts maps host names to values. A key is a host name in lower case, or "*." and the rest of one, which matches
 // every name with one label instead of the asterisk.
 type Hosts[T any] map[string]T
 

@@ -51,7 +51,7 @@ func reset(ctx context.Context, dataDir string) error {
 		return err
 	}
 	defer folder.Close()
-	if socket, own := containerd.Locate(ctx, dir, containerd.Auto); !own {
+	if socket, managed := containerd.Locate(ctx, dir, containerd.Auto); !managed {
 		return fmt.Errorf("the pods of %s run in the containerd at %s: delete them through the API", dir, socket)
 	}
 	child, err := containerd.New(containerd.Config{DataDir: dir, Log: zap.NewNop()})

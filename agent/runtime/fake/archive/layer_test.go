@@ -92,7 +92,7 @@ func TestTreeOfLinkBelow(t *testing.T) {
 	}
 }
 
-// What cannot be shown is refused in words.
+// Layers that cannot be shown are refused with an error that says why.
 func TestTreeOfInvalidImages(t *testing.T) {
 	t.Parallel()
 	for want, l := range map[string]Layer{

@@ -134,7 +134,7 @@ func encoded(obj kind.Object) []byte {
 	}
 	data, err := json.Marshal(obj)
 	if err != nil {
-		return nil // whoever reads the object reports it
+		return nil // the reader of the object reports it
 	}
 	return data
 }

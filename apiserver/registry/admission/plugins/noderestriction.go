@@ -55,7 +55,7 @@ func (n restricted) check(ctx context.Context) error {
 	case client.Pods:
 		return n.pod(ctx)
 	case client.Nodes:
-		return n.ownNode()
+		return n.nodeItself()
 	case client.ServiceAccounts:
 		return n.token(ctx)
 	case client.Leases:
@@ -139,9 +139,9 @@ func refersToObjects(pod *corev1.Pod) bool {
 	return found
 }
 
-// ownNode also keeps the agent from changing taints and labels of the cluster, with which it would
+// nodeItself also keeps the agent from changing taints and labels of the cluster, with which it would
 // get other pods.
-func (n restricted) ownNode() error {
+func (n restricted) nodeItself() error {
 	if n.Name != n.node {
 		return fmt.Errorf("node %q is not allowed to modify node %q", n.node, n.Name)
 	}

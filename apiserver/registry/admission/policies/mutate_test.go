@@ -56,7 +56,7 @@ func patch(expression string) string {
 	return fmt.Sprintf("{patchType: JSONPatch, jsonPatch: {expression: %q}}", expression)
 }
 
-// What a policy makes of a ConfigMap with a: b.
+// The changes of a policy to a ConfigMap with a: b.
 func TestMutations(t *testing.T) {
 	t.Parallel()
 	const denied = `policy 'p' with binding 'p-binding' denied request: `
@@ -116,7 +116,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// The order of policies is that of their names, and a policy sees what those after it changed if it asks for that.
+// Policies run in the order of their names; with reinvocationPolicy IfNeeded, a policy also sees the changes of later ones.
 func TestReinvocation(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[admissionv1.ReinvocationPolicyType]string{
@@ -181,7 +181,7 @@ func TestMutatedRequests(t *testing.T) {
 	}
 }
 
-// What a policy makes of an object is validated.
+// The result of a policy is validated.
 func TestMutatedObjectIsValidated(t *testing.T) {
 	t.Parallel()
 	k := open(t)

@@ -74,7 +74,7 @@ func config(name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"of": "test"}}, Data: data}
 }
 
-// What a policy says about the creation of the ConfigMap c with a: b.
+// The decisions of a policy about the creation of the ConfigMap c with a: b.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	const denied = `configmaps "c" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p-binding' denied request: `
@@ -166,7 +166,7 @@ func wantStatus(t *testing.T, err error, code int32, text string) {
 	}
 }
 
-// Which writes a policy meets: also those of subresources and of other versions, but not those of what configures admission.
+// The writes that a policy matches: also those of subresources and of other versions, but not those of objects that configure admission.
 func TestMatching(t *testing.T) {
 	t.Parallel()
 	k := open(t)
@@ -214,7 +214,7 @@ func TestMatching(t *testing.T) {
 	wantStatus(t, err, 0, "")
 }
 
-// A changed policy applies to the next write; its status says so.
+// A changed policy applies to the next write, and its status has the new generation.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	k := open(t)

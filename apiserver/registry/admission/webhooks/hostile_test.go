@@ -20,7 +20,7 @@ func text(code int, body string) http.HandlerFunc {
 	}
 }
 
-// A webhook that misbehaves costs the request, or nothing if it may fail, and never the server.
+// A webhook that misbehaves fails the request, or nothing with failurePolicy Ignore, and never the server.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	const called, answered = "failed to call webhook: ", "received invalid webhook response: "

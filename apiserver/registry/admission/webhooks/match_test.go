@@ -107,7 +107,7 @@ func autoscaler() *autoscalingv1.HorizontalPodAutoscaler {
 		MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}}}
 }
 
-// A patch in another version changes the object that is stored; a scale is a request of its own.
+// A patch in another version changes the object that is stored; a scale is a separate request.
 func TestVersionsAndScale(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)

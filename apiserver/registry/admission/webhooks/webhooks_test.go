@@ -200,7 +200,7 @@ func wantStatus(t *testing.T, err error, code int32, text string) {
 	}
 }
 
-// What the webhook is asked.
+// The AdmissionReview that the webhook gets.
 func TestQuestion(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)
@@ -271,7 +271,7 @@ func TestMutation(t *testing.T) {
 	}
 }
 
-// A dry run is refused by a webhook that would have effects; the configurations' own writes meet no webhook.
+// A dry run is refused by a webhook that would have effects; writes of webhook configurations call no webhook.
 func TestExemptions(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)
@@ -298,7 +298,7 @@ func TestExemptions(t *testing.T) {
 	k.create(k.ctx, config("x", nil))
 }
 
-// A deletion by this process goes on without a webhook that is down, but not against its word.
+// A deletion by this process succeeds without a webhook that is down, but not if the webhook denies it.
 func TestOwnDeletion(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/process/commandline"
+)
+
+// TestConfigPrintsEveryFlag compares the flags of serve, as --help lists them, with the settings that config prints.
+func TestConfigPrintsEveryFlag(t *testing.T) {
+	want := map[string]bool{}
+	serveCommand().Flags().VisitAll(func(f *pflag.Flag) { want[f.Name] = !f.Hidden })
+	delete(want, commandline.FileFlag) // a file cannot name another one
+	maps.DeleteFunc(want, func(_ string, shown bool) bool { return !shown })
+
+	var out bytes.Buffer
+	config := configCommand()
+	config.SetOut(&out)
+	config.SetArgs([]string{"--data-dir", t.TempDir()})
+	if err := config.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	var file map[string]map[string]any
+	if err := yaml.UnmarshalStrict(out.Bytes(), &file); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for section, settings := range file {
+		for name := range settings {
+			if got[name] {
+				t.Errorf("%s is in several sections, also in %s", name, section)
+			}
+			got[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if !got[name] {
+			t.Errorf("serve has --%s, config does not print it", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if !want[name] {
+			t.Errorf("config prints %s, serve has no such flag", name)
+		}
+	}
+	if len(want) < 50 {
+		t.Errorf("serve has only %d flags", len(want))
+	}
+}
