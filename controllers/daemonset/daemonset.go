@@ -79,8 +79,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
 			{Selector: client.Selector{Resource: client.DaemonSets}, Keys: follow.Plain(r.onDaemonSet)},
-			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: r.onRevision},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: owned.Keys(c.deps.Client, r.known, kind, selectorOf)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: owned.Keys(c.deps.Client, r.pods, kind, selectorOf)},
 			{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode},
 		},
 		Reconcile: r.reconcile,

@@ -12,7 +12,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
-	"monopod/controllers/owned"
 )
 
 func selectorOf(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Selector }
@@ -25,18 +24,6 @@ func (r *run) onDaemonSet(old, new client.Object) []follow.Key {
 		r.failures.Forget(new.GetUID(), new.(*appsv1.DaemonSet).Status.ObservedGeneration)
 	}
 	return follow.OnAny(old, new)
-}
-
-// onPod and onRevision update the indexes, and wake the DaemonSets that own the object, owned it, or may adopt it.
-// They may be called again after an error.
-func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
-	r.pods.Change(old, new)
-	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
-}
-
-func (r *run) onRevision(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
-	r.known.Change(old, new)
-	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
 }
 
 // onNode wakes the DaemonSets that now select the node, or no longer do. Heartbeats wake none.

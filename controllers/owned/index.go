@@ -3,8 +3,9 @@
 //
 //   - Index: objects by the owner that controls them, as watches have shown them.
 //   - Claims: which objects an owner keeps, adopts and releases.
-//   - Changed, Owner, Candidates: the owners that a change of an object wakes.
+//   - Changed, Keys, Owner, Candidates: the owners that a change of an object wakes.
 //   - Pods, NewPod, SlowStart: creation and deletion of an owner's pods.
+//   - UpdateStatus: the write of an owner's status.
 //   - Failures: how long a failed pod waits for its replacement.
 //   - Hash: names of objects that are derived from a template.
 package owned

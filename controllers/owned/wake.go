@@ -40,6 +40,15 @@ func Changed[T client.Object](ctx context.Context, c client.Client, kind string,
 	return append(keys, more...), err
 }
 
+// Keys returns the Keys of a follow.Source: it brings the index up to date, and wakes what Changed returns. It may be
+// called again after an error.
+func Keys[O, T client.Object](c client.Client, index *Index[T], kind string, selector func(owner O) *metav1.LabelSelector) func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+	return func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+		index.Change(old, new)
+		return Changed(ctx, c, kind, selector, old, new)
+	}
+}
+
 // Owner returns the key of the owner of type T that ref names, if ref is of that kind and the owner exists with the
 // same UID.
 func Owner[T client.Object](ctx context.Context, c client.Client, kind, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {

@@ -24,18 +24,6 @@ func (r *run) onSet(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// onPod and onRevision update the indexes, and wake the StatefulSets that own the object, owned it, or may adopt it.
-// They may be called again after an error.
-func (r *run) onPod(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
-	r.pods.Change(old, new)
-	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
-}
-
-func (r *run) onRevision(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
-	r.known.Change(old, new)
-	return owned.Changed(ctx, r.deps.Client, kind, selectorOf, old, new)
-}
-
 // onClaim wakes the StatefulSets that may wait for the deletion of a claim to create it again.
 func (r *run) onClaim(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	if new != nil {

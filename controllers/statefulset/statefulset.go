@@ -77,8 +77,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
 			{Selector: client.Selector{Resource: client.StatefulSets}, Keys: follow.Plain(r.onSet)},
-			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: r.onRevision},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: owned.Keys(c.deps.Client, r.known, kind, selectorOf)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: owned.Keys(c.deps.Client, r.pods, kind, selectorOf)},
 			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim},
 		},
 		Reconcile: r.reconcile,

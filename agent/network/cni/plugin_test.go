@@ -22,6 +22,7 @@ import (
 
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
+	"monopod/agent/network/networktest"
 )
 
 // TestMain lets the test binary be the plugin, as monopod is.
@@ -38,26 +39,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onHost runs f on a thread in its own network namespace, which represents the host: the real one is not
-// changed.
+// onHost runs f on a thread in a new network namespace, which represents the host: the real one is not changed.
 func onHost(t testing.TB, f func()) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("needs root for network namespaces")
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		host, err := netns.New()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer host.Close()
-		f()
-	}()
-	<-done
+	networktest.Isolated(t, func(netns.NsHandle) { f() })
 }
 
 // pod is a namespace kept open by a mount, as containerd does it.

@@ -52,8 +52,26 @@ const (
 	gateway6 = "fd88::1"
 )
 
-// Run calls f on a thread in a network namespace of its own: the real machine's network is not changed.
+// Run calls f in a new Machine.
 func Run(t testing.TB, cfg Config, f func(m *Machine)) {
+	t.Helper()
+	Isolated(t, func(host netns.NsHandle) {
+		m := &Machine{T: t, cfg: cfg, Host: &Node{Name: "node", IP: netip.MustParseAddr(gateway), IP6: netip.MustParseAddr(gateway6), ns: host}}
+		defer func() {
+			for i := range m.ends {
+				m.ends[len(m.ends)-1-i]()
+			}
+		}()
+		if err := m.setUp(); err != nil {
+			t.Error(err)
+			return
+		}
+		f(m)
+	})
+}
+
+// Isolated calls f on a thread in a new network namespace: the real machine's network is not changed.
+func Isolated(t testing.TB, f func(ns netns.NsHandle)) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root for network namespaces")
@@ -67,18 +85,8 @@ func Run(t testing.TB, cfg Config, f func(m *Machine)) {
 			t.Error(err)
 			return
 		}
-		m := &Machine{T: t, cfg: cfg, Host: &Node{Name: "node", IP: netip.MustParseAddr(gateway), IP6: netip.MustParseAddr(gateway6), ns: host}}
-		defer func() {
-			for i := range m.ends {
-				m.ends[len(m.ends)-1-i]()
-			}
-			host.Close()
-		}()
-		if err := m.setUp(); err != nil {
-			t.Error(err)
-			return
-		}
-		f(m)
+		defer host.Close()
+		f(host)
 	}()
 	<-done
 }
@@ -117,7 +125,7 @@ func (m *Machine) setUp() error {
 		return err
 	}
 	for range m.cfg.Pods {
-		if err := m.pod(); err != nil {
+		if _, err := m.AddPod(); err != nil {
 			return err
 		}
 	}
@@ -139,7 +147,11 @@ func address(text string) *netlink.Addr {
 	return addr
 }
 
-func (m *Machine) pod() error {
+// Cleanup calls f at the end of the Machine, before what was registered earlier.
+func (m *Machine) Cleanup(f func()) { m.ends = append(m.ends, f) }
+
+// AddPod attaches a further pod to the bridge.
+func (m *Machine) AddPod() (*Node, error) {
 	n := len(m.Pods) + 2
 	p := &Node{Name: fmt.Sprintf("pod%d", len(m.Pods)), IP: netip.AddrFrom4([4]byte{10, 88, 0, byte(n)}), IP6: netip.MustParseAddr(fmt.Sprintf("fd88::%x", n))}
 	m.Pods = append(m.Pods, p)
@@ -147,7 +159,21 @@ func (m *Machine) pod() error {
 	if m.cfg.NotRouted {
 		bits, bits6 = 24, 64
 	}
-	return m.attach(p, fmt.Sprintf("veth%d", n), Bridge, gateway, gateway6, bits, bits6)
+	return p, m.attach(p, fmt.Sprintf("veth%d", n), Bridge, gateway, gateway6, bits, bits6)
+}
+
+// AddNetwork adds a bridge with the addresses .1 and ::1 of two subnets (/24 and /64), and attaches a pod with .2 and
+// ::2 to it.
+func (m *Machine) AddNetwork(name string, subnet, subnet6 netip.Prefix) (*Node, error) {
+	gw, gw6 := subnet.Addr().Next(), subnet6.Addr().Next()
+	bridge := &netlink.Bridge{LinkAttrs: named(name)}
+	err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge),
+		netlink.AddrAdd(bridge, address(netip.PrefixFrom(gw, 24).String())), netlink.AddrAdd(bridge, address(netip.PrefixFrom(gw6, 64).String())))
+	p := &Node{Name: name + "-pod", IP: gw.Next(), IP6: gw6.Next()}
+	if err == nil {
+		err = m.attach(p, name+"-veth", name, gw.String(), gw6.String(), 24, 64)
+	}
+	return p, err
 }
 
 func (m *Machine) uplink() error {

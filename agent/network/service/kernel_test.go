@@ -4,13 +4,13 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -109,13 +109,12 @@ func TestInstancesShareAMachine(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
 		ours := w.pod().serve("ours", 8080)
-		bridge := &netlink.Bridge{LinkAttrs: named("br-other")}
-		theirs := &node{t: t, ip: "10.89.0.2", ip6: "fd89::2", end: func(f func()) { w.ends = append(w.ends, f) }}
-		if err := errors.Join(netlink.LinkAdd(bridge), netlink.LinkSetUp(bridge), netlink.AddrAdd(bridge, address("10.89.0.1/24")), netlink.AddrAdd(bridge, address("fd89::1/64")),
-			w.attach(theirs, "other", "br-other", theirs.ip+"/24", theirs.ip6+"/64", "10.89.0.1", "fd89::1")); err != nil {
+		another, err := w.AddNetwork("br-other", netip.MustParsePrefix("10.89.0.0/24"), netip.MustParsePrefix("fd89::/64"))
+		if err != nil {
 			t.Error(err)
 			return
 		}
+		theirs := w.as(another)
 		theirs.serve("theirs", 8080)
 		other := New(Config{Table: tableName + "-other", Node: Node{Name: "here"}, Bridge: "br-other", Bridges: "br", Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}, Log: zap.NewNop()})
 		clusterIP := func(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeClusterIP }

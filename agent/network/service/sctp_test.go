@@ -46,7 +46,7 @@ func TestSCTP(t *testing.T) {
 			"ip6:132": {b: {"fd96::5", 80}, a: {"fd96::5", 80}, w.outside: {"2001:db8::1", 30080}},
 		} {
 			var listener net.PacketConn
-			if err := a.inside(func() (err error) { listener, err = net.ListenPacket(family, ""); return err }); err != nil {
+			if err := a.Inside(func() (err error) { listener, err = net.ListenPacket(family, ""); return err }); err != nil {
 				t.Error(err)
 				return
 			}
@@ -66,7 +66,7 @@ func TestSCTP(t *testing.T) {
 }
 
 func (p *node) begin(network, address string, packet []byte) error {
-	return p.inside(func() error {
+	return p.Inside(func() error {
 		c, err := net.Dial(network, address)
 		if err != nil {
 			return err

@@ -31,7 +31,8 @@ func daemonSetResource() kind.Resource {
 		New:          func() kind.Object { return new(appsv1.DaemonSet) },
 		Default:      daemonSetDefault,
 		Prepare:      daemonSetPrepare,
-		Validate:     daemonSetValidate,
+		Validate: withSelector(daemonSetHalves, daemonSetSpec, daemonSetStatus,
+			func(s *appsv1.DaemonSetSpec) *metav1.LabelSelector { return s.Selector }),
 		Warnings: func(next, cur kind.Object) []string {
 			return templateWarnings(next, cur, &next.(*appsv1.DaemonSet).Spec.Template)
 		},
@@ -97,19 +98,6 @@ func templateCount(ds *appsv1.DaemonSet) int64 {
 		return 0
 	}
 	return count
-}
-
-func daemonSetValidate(next, cur kind.Object, subresource string) field.ErrorList {
-	ds := next.(*appsv1.DaemonSet)
-	if cur == nil {
-		return daemonSetSpec(&ds.Spec, field.NewPath("spec"))
-	}
-	old := cur.(*appsv1.DaemonSet)
-	if subresource == "status" {
-		return daemonSetStatus(&ds.Status, &old.Status, field.NewPath("status"))
-	}
-	path := field.NewPath("spec")
-	return append(daemonSetSpec(&ds.Spec, path), check.Immutable(path.Child("selector"), ds.Spec.Selector, old.Spec.Selector)...)
 }
 
 // daemonSetSpec reports a missing selector only as one that does not match the

@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -28,9 +29,10 @@ func deploymentResource() kind.Resource {
 		New:          func() kind.Object { return new(appsv1.Deployment) },
 		Default:      deploymentDefault,
 		Prepare:      deploymentPrepare,
-		Validate:     deploymentValidate,
-		Warnings:     deploymentWarnings,
-		Columns:      deploymentColumns(),
+		Validate: withSelector(deploymentHalves, deploymentSpec, deploymentStatus,
+			func(s *appsv1.DeploymentSpec) *metav1.LabelSelector { return s.Selector }),
+		Warnings: deploymentWarnings,
+		Columns:  deploymentColumns(),
 	}
 }
 
@@ -87,19 +89,6 @@ func deploymentScale(obj kind.Object) (wanted **int32, there int32, selector str
 
 func deploymentWarnings(next, cur kind.Object) []string {
 	return podsWarnings(next, cur, &next.(*appsv1.Deployment).Spec.Template)
-}
-
-func deploymentValidate(next, cur kind.Object, subresource string) field.ErrorList {
-	d := next.(*appsv1.Deployment)
-	if cur == nil {
-		return deploymentSpec(&d.Spec, field.NewPath("spec"))
-	}
-	old := cur.(*appsv1.Deployment)
-	if subresource == "status" {
-		return deploymentStatus(&d.Status, &old.Status, field.NewPath("status"))
-	}
-	path := field.NewPath("spec")
-	return append(deploymentSpec(&d.Spec, path), check.Immutable(path.Child("selector"), d.Spec.Selector, old.Spec.Selector)...)
 }
 
 func deploymentSpec(spec *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {

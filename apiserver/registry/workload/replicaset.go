@@ -28,8 +28,12 @@ func replicaSetResource() kind.Resource {
 		New:          func() kind.Object { return new(appsv1.ReplicaSet) },
 		Default:      replicaSetDefault,
 		Prepare:      kind.SpecAndStatus(replicaSetHalves, replicaSetDefault),
-		Validate:     replicaSetValidate,
-		Warnings:     replicaSetWarnings,
+		Validate: withSelector(replicaSetHalves, replicaSetSpec,
+			func(next, _ *appsv1.ReplicaSetStatus, path *field.Path) field.ErrorList {
+				return replicaSetStatus(next, path)
+			},
+			func(s *appsv1.ReplicaSetSpec) *metav1.LabelSelector { return s.Selector }),
+		Warnings: replicaSetWarnings,
 		Fields: func(obj kind.Object) fields.Set {
 			return fields.Set{"status.replicas": strconv.Itoa(int(obj.(*appsv1.ReplicaSet).Status.Replicas))}
 		},
@@ -64,19 +68,6 @@ func replicaSetScale(obj kind.Object) (wanted **int32, there int32, selector str
 
 func replicaSetWarnings(next, cur kind.Object) []string {
 	return podsWarnings(next, cur, &next.(*appsv1.ReplicaSet).Spec.Template)
-}
-
-func replicaSetValidate(next, cur kind.Object, subresource string) field.ErrorList {
-	rs := next.(*appsv1.ReplicaSet)
-	if subresource == "status" {
-		return replicaSetStatus(&rs.Status, field.NewPath("status"))
-	}
-	path := field.NewPath("spec")
-	errs := replicaSetSpec(&rs.Spec, path)
-	if cur != nil {
-		errs = append(errs, check.Immutable(path.Child("selector"), rs.Spec.Selector, cur.(*appsv1.ReplicaSet).Spec.Selector)...)
-	}
-	return errs
 }
 
 func replicaSetSpec(spec *appsv1.ReplicaSetSpec, path *field.Path) field.ErrorList {

@@ -2,7 +2,13 @@
 // Deployment and StatefulSet, and ControllerRevision.
 package workload
 
-import "monopod/apiserver/registry/kind"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+)
 
 // Resources are the kinds of this package, in the order discovery lists them.
 func Resources() []kind.Resource {
@@ -13,5 +19,23 @@ func Resources() []kind.Resource {
 		deploymentResource(),
 		replicaSetResource(),
 		statefulSetResource(),
+	}
+}
+
+// withSelector makes the Validate of a kind whose selector cannot change.
+func withSelector[S, T any](halves func(kind.Object) (*S, *T), spec func(*S, *field.Path) field.ErrorList,
+	status func(next, cur *T, path *field.Path) field.ErrorList, selector func(*S) *metav1.LabelSelector,
+) func(next, cur kind.Object, subresource string) field.ErrorList {
+	return func(next, cur kind.Object, subresource string) field.ErrorList {
+		nextSpec, nextStatus := halves(next)
+		path := field.NewPath("spec")
+		if cur == nil {
+			return spec(nextSpec, path)
+		}
+		curSpec, curStatus := halves(cur)
+		if subresource == "status" {
+			return status(nextStatus, curStatus, field.NewPath("status"))
+		}
+		return append(spec(nextSpec, path), check.Immutable(path.Child("selector"), selector(nextSpec), selector(curSpec))...)
 	}
 }
