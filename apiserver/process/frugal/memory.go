@@ -17,7 +17,7 @@ func memory() uint64 {
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	total := uint64(info.Totalram) * uint64(info.Unit)
+	total := uint64(info.Totalram) * uint64(info.Unit) //nolint:unconvert // 32 bits wide on 32-bit machines
 	self, err := procfs.Self()
 	if err != nil {
 		return total
