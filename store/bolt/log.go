@@ -41,7 +41,7 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 		return err
 	}
 	defer l.watched.look(l.open.Load())
-	deletes := onlyDeletes(records)
+	deletes := !slices.ContainsFunc(records, func(r store.Record) bool { return !r.Deletes })
 	if !deletes {
 		if err := l.reserve.hold(); isNoSpace(err) && !l.freeInside() {
 			return noSpace(err)
@@ -62,10 +62,6 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 func (l *log) freeInside() bool {
 	stats := l.db().Stats()
 	return int64(stats.FreePageN+stats.PendingPageN)*pages.Size >= l.reserve.size
-}
-
-func onlyDeletes(records []store.Record) bool {
-	return !slices.ContainsFunc(records, func(r store.Record) bool { return !r.Deletes })
 }
 
 // commit runs one transaction. An error leaves the file as it was, or the log

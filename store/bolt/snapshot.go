@@ -195,7 +195,8 @@ func (p *Place) writeSnapshot(path string, db *bbolt.DB) (s Snapshot, err error)
 				if err != nil {
 					return err
 				}
-				s = p.snapshotOf(h)
+				at := p.cfg.Clock.Now().UTC().Truncate(time.Second)
+				s = Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.revision, snapshotExt), Time: at, Revision: h.revision}
 				s.Size, err = tx.WriteTo(io.MultiWriter(w, sum))
 				return err
 			})
@@ -208,11 +209,6 @@ func (p *Place) writeSnapshot(path string, db *bbolt.DB) (s Snapshot, err error)
 		_, err := fmt.Fprintf(w, "%x  %s\n", sum.Sum(nil), s.Name)
 		return err
 	})
-}
-
-func (p *Place) snapshotOf(h header) Snapshot {
-	at := p.cfg.Clock.Now().UTC().Truncate(time.Second)
-	return Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.revision, snapshotExt), Time: at, Revision: h.revision}
 }
 
 // writeFile creates or replaces a file and syncs it.
@@ -265,7 +261,8 @@ func (d *DB) KeepSnapshots(ctx context.Context, every time.Duration, failed func
 	}
 }
 
-// saveIfDue returns when to check again.
+// saveIfDue takes a snapshot if the newest one is old and its revision is not the present one. It returns when to check
+// again.
 func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 	all, err := d.place.List()
 	if err != nil {
@@ -276,23 +273,18 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 		if age >= 0 && age < every {
 			return every - age, nil
 		}
-		same, err := d.sameRevision(all[0])
+		same := false
+		err = guard(func() error {
+			return d.log.db().View(func(tx *bbolt.Tx) error {
+				h, err := readHeader(tx)
+				same = h.revision == all[0].Revision
+				return err
+			})
+		})
 		if same || err != nil {
 			return every, err
 		}
 	}
 	_, err = d.Save()
 	return every, err
-}
-
-// sameRevision reports whether nothing durable was written since the snapshot.
-func (d *DB) sameRevision(s Snapshot) (same bool, err error) {
-	err = guard(func() error {
-		return d.log.db().View(func(tx *bbolt.Tx) error {
-			h, err := readHeader(tx)
-			same = h.revision == s.Revision
-			return err
-		})
-	})
-	return same, err
 }

@@ -2,7 +2,6 @@ package containers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -46,20 +45,6 @@ func (s *Starter) settled(container string) {
 	if delete(s.pending, container); len(s.pending) == 0 {
 		s.pending = nil
 	}
-}
-
-// launch starts a created container. The outcome is the status in the runtime afterwards, not only the result of
-// the call.
-func (s *Starter) launch(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
-	s.await(c.Name, id)
-	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
-	if err := s.Observer.Refresh(ctx, id); err != nil {
-		return errors.Join(startErr, err) // Settle determines the outcome when the runtime responds
-	}
-	if now := s.Observer.Seen().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
-		return s.notStarted(pod, c.Name, id, startErr)
-	}
-	return s.started(ctx, pod, c, id)
 }
 
 // started completes a start: the event, the hook and the probes.
@@ -121,7 +106,7 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 	}
 	switch {
 	case now == nil || s.spoiled(pod, now), now.State == status.Created && cutoff.Exists(startErr) && s.recreated[name] < maxRecreated:
-		if err := s.makeAnew(name, id); err != nil {
+		if err := s.recreate(name, id); err != nil {
 			return err
 		}
 		return &pace.Blocked{Retry: time.Millisecond} // neither a restart nor a crash
@@ -146,7 +131,7 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 		switch {
 		case of == nil || seen.Latest(c.Name).ID != c.ID:
 		case s.spoiled(pod, &c):
-			if err := s.makeAnew(c.Name, c.ID); err != nil {
+			if err := s.recreate(c.Name, c.ID); err != nil {
 				return err
 			}
 		case s.pending[c.Name].is(c.ID) && c.State != status.Created:
@@ -191,8 +176,8 @@ func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 	return false
 }
 
-// makeAnew removes an instance that never ran, so that it is created again.
-func (s *Starter) makeAnew(name, id string) error {
+// recreate removes an instance that never ran, so that it is created again.
+func (s *Starter) recreate(name, id string) error {
 	s.pod.Log.Info("recreating a container whose start was interrupted", zap.String("container", name), zap.String("id", id))
 	s.await(name, id) // until it is gone
 	if err := s.discard(id); err != nil {

@@ -2,6 +2,7 @@ package containers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -81,7 +82,8 @@ func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.
 	return started && sidecars, nil
 }
 
-// start creates and starts a container, or returns why it must wait: for crash backoff, then for its images.
+// start creates and starts a container, or returns why it must wait: for crash backoff, then for its images. The
+// outcome is the status in the runtime afterwards, not only the result of the call.
 func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	last := s.Observer.Seen().Latest(c.Name)
 	if err := s.backOff(pod, c.Name, last); err != nil {
@@ -102,7 +104,15 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if restarts {
 		s.attempt(c.Name, ended)
 	}
-	return s.launch(ctx, pod, c, id)
+	s.await(c.Name, id)
+	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
+	if err := s.Observer.Refresh(ctx, id); err != nil {
+		return errors.Join(startErr, err) // Settle determines the outcome when the runtime responds
+	}
+	if now := s.Observer.Seen().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
+		return s.notStarted(pod, c.Name, id, startErr)
+	}
+	return s.started(ctx, pod, c, id)
 }
 
 // backOff delays a container that ended recently.

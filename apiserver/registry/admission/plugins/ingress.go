@@ -1,7 +1,9 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -11,7 +13,7 @@ import (
 )
 
 // defaultIngressClass sets the default class of an Ingress without one: of several the newest,
-// then the first by name.
+// then the first by name, as upstream does.
 func defaultIngressClass(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "DefaultIngressClass", Mutate: func(ctx context.Context, r *admission.Request) error {
 		ingress, ok := r.Object.(*networkingv1.Ingress)
@@ -25,30 +27,15 @@ func defaultIngressClass(c client.Client) admission.Plugin {
 		if err != nil {
 			return err
 		}
-		if class := newestDefault(classes); class != nil {
-			ingress.Spec.IngressClassName = new(class.Name)
+		classes = slices.DeleteFunc(classes, func(class *networkingv1.IngressClass) bool {
+			return class.Annotations[networkingv1.AnnotationIsDefaultIngressClass] != "true"
+		})
+		if len(classes) > 0 {
+			chosen := slices.MinFunc(classes, func(a, b *networkingv1.IngressClass) int {
+				return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+			})
+			ingress.Spec.IngressClassName = new(chosen.Name)
 		}
 		return nil
 	}}
-}
-
-// newestDefault returns the newest default class, then the first by name, as upstream does.
-func newestDefault(classes []*networkingv1.IngressClass) *networkingv1.IngressClass {
-	var chosen *networkingv1.IngressClass
-	for _, class := range classes {
-		if class.Annotations[networkingv1.AnnotationIsDefaultIngressClass] != "true" {
-			continue
-		}
-		if chosen == nil || before(class, chosen) {
-			chosen = class
-		}
-	}
-	return chosen
-}
-
-func before(a, b *networkingv1.IngressClass) bool {
-	if at := a.CreationTimestamp; !at.Equal(&b.CreationTimestamp) {
-		return at.After(b.CreationTimestamp.Time)
-	}
-	return a.Name < b.Name
 }
