@@ -51,7 +51,7 @@ func watch(t *testing.T, s store.Store, sel store.Selector, rev int64) watching 
 }
 
 // timeout limits the wait for an event.
-const timeout = 10 * time.Second
+const timeout = 10 * time.Minute
 
 func (w watching) next() *store.Event {
 	w.t.Helper()

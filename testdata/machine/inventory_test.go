@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	client "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
@@ -22,6 +21,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"monopod/agent/runtime/containerd"
+	"monopod/testdata/harness"
 )
 
 // inventory is everything that a monopod has on this machine for its pods: names by kind.
@@ -80,12 +80,12 @@ func (s *server) socket() string { return filepath.Join(s.Dir, "containerd", "co
 
 // takeRuntime lists from containerd itself, below CRI.
 func (s *server) takeRuntime(inv inventory) error {
-	client, err := client.New(s.socket(), client.WithDefaultNamespace("k8s.io"), client.WithTimeout(10*time.Second))
+	client, err := client.New(s.socket(), client.WithDefaultNamespace("k8s.io"), client.WithTimeout(harness.Bound))
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), "k8s.io"), 20*time.Second)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), "k8s.io"), harness.Bound)
 	defer cancel()
 	all, err := client.ContainerService().List(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ func send(t *testing.T, address string, bytes int) time.Duration {
 		return 0
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Write(make([]byte, bytes)); err != nil {
 		t.Error(err)
 	}

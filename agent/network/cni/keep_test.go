@@ -15,6 +15,7 @@ import (
 
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/nft"
+	"monopod/testdata/harness"
 )
 
 // TestTablesComeBack removes all rules, or some, while pods run: everything is as before, with the host ports.
@@ -52,7 +53,7 @@ func TestTablesComeBack(t *testing.T) {
 				t.Errorf("nft %v: %v %s", removal, err, out)
 			}
 			var after string
-			for until := time.Now().Add(10 * time.Second); time.Now().Before(until) && after != before; {
+			for until := time.Now().Add(harness.Bound); time.Now().Before(until) && after != before; {
 				after = ruleset(t)
 			}
 			if after != before {

@@ -146,12 +146,12 @@ func (p *pod) serve(port int) {
 }
 
 func get(addr string) (string, error) {
-	c, err := net.DialTimeout("tcp", addr, 2*time.Second)
+	c, err := net.DialTimeout("tcp", addr, time.Minute)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(2 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	data, err := io.ReadAll(c)
 	return string(data), err
 }

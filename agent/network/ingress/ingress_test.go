@@ -33,6 +33,7 @@ import (
 	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
 	"monopod/store"
+	"monopod/testdata/harness"
 )
 
 // cluster is an API in memory and the endpoints of its pods.
@@ -153,9 +154,9 @@ func (c *cluster) ingress(name string) *networkingv1.Ingress {
 // until waits for a condition.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(harness.Bound); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within %v: %s", harness.Bound, what)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"monopod/agent/network/nft"
+	"monopod/testdata/harness"
 )
 
 // balancedService has addresses of a load balancer, for clients of the ranges.
@@ -188,7 +189,7 @@ func TestFlush(t *testing.T) {
 		run("add table ip foreign")
 		select {
 		case <-removals:
-		case <-time.After(10 * time.Second):
+		case <-time.After(harness.Bound):
 			t.Error("a flush is not noticed")
 		}
 		if err := w.proxy.Verify(); err != nil {

@@ -81,7 +81,7 @@ func (p *node) begin(network, address string, packet []byte) error {
 func received(l net.PacketConn) (uint16, error) {
 	b := make([]byte, 100)
 	for {
-		_ = l.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = l.SetReadDeadline(time.Now().Add(time.Minute))
 		n, _, err := l.ReadFrom(b)
 		if err != nil {
 			return 0, err

@@ -127,7 +127,7 @@ func (p *node) ask(network, address string) (answer string, err error) {
 }
 
 func exchange(c net.Conn) (string, error) {
-	c.SetDeadline(time.Now().Add(2 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, udp := c.(*net.UDPConn); !udp {
 		b, err := io.ReadAll(c)
 		return string(b), err

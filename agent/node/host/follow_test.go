@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netns"
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/testdata/harness"
 )
 
 // TestAddressesFollowTheMachine has a machine get addresses, lose and change them.
@@ -64,7 +66,7 @@ func TestAddressesFollowTheMachine(t *testing.T) {
 			if step.want == "" {
 				continue
 			}
-			for until := time.After(10 * time.Second); strings.Join(a.Strings(), " ") != step.want; {
+			for until := time.After(harness.Bound); strings.Join(a.Strings(), " ") != step.want; {
 				select {
 				case <-changed:
 				case <-until:

@@ -44,7 +44,7 @@ func (n *node) podIP(sandbox string) string {
 func (n *node) fetch(sandbox string) {
 	n.t.Helper()
 	url := "http://" + n.podIP(sandbox) + ":8080/"
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	var last error
 	if !harness.Eventually(harness.Enough, func() bool {
 		resp, err := client.Get(url)

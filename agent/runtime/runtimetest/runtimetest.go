@@ -38,7 +38,7 @@ type Env struct {
 }
 
 // patience is how long to wait for what should happen at once.
-const patience = 10 * time.Second
+const patience = 2 * time.Minute
 
 // Run runs the suite on runtimes that open creates; open registers its own cleanup. The tests run in parallel
 // and leave nothing behind.

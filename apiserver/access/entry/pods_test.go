@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
+
+	"monopod/testdata/harness"
 )
 
 // TestPodsReachAServerOnLoopback has a server on loopback also serve an address that pods reach, with a certificate for
@@ -40,7 +42,7 @@ func TestPodsReachAServerOnLoopback(t *testing.T) {
 	go func() { ended <- a.Serve(ctx, hello, hello, zap.NewNop()) }()
 	select {
 	case <-moved:
-	case <-time.After(10 * time.Second):
+	case <-time.After(harness.Bound):
 		t.Fatal("the address is never advertised")
 	}
 	at, err := a.Advertised()

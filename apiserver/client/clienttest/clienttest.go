@@ -272,7 +272,7 @@ func testSelectors(t *testing.T, c client.Client) {
 }
 
 // timeout limits the wait for an event.
-const timeout = 10 * time.Second
+const timeout = 10 * time.Minute
 
 // Story returns the next n events as "TYPE name" lines.
 func Story(t *testing.T, ch <-chan watch.Event, n int) []string {

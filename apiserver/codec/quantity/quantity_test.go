@@ -117,7 +117,7 @@ func FuzzCheckJSON(f *testing.F) {
 		if json.Unmarshal(text, &spec) == nil {
 			spec.Overhead.Cpu().Cmp(resource.MustParse("1"))
 		}
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > time.Minute {
 			t.Errorf("%s took %s", value, took)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,7 +28,7 @@ func TestWatchEnds(t *testing.T) {
 		if open {
 			t.Error("a jump")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(harness.Bound):
 		t.Fatal("the watch does not end")
 	}
 }

@@ -117,7 +117,7 @@ func TestEtcdAnswersItsHealthCheck(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- runEtcd(ctx, []string{"--data-dir=/x", "--listen-client-urls=http://" + at}) }()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	for path, want := range map[string]string{"/health": `{"health":"true","reason":""}`, "/v3/kv/range": "this etcd only answers /health: kube-apiserver of monopod keeps the state itself\n"} {
 		var resp *http.Response
 		for resp == nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"monopod/testdata/harness"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +49,7 @@ func TestWatch(t *testing.T) {
 		if !open {
 			t.Fatal("the watch ended")
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(harness.Bound):
 		t.Fatal("a new address was not reported")
 	}
 	cancel()

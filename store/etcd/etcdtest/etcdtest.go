@@ -15,6 +15,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"monopod/testdata/harness"
 )
 
 // What etcd calls its sockets: it takes the names for host and port.
@@ -113,10 +115,10 @@ func connect(url string) (*clientv3.Client, error) {
 // answers waits until etcd answers. Each attempt is a new connection, because a
 // failed one would wait for a second.
 func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, harness.Bound)
 	defer cancel()
-	for {
-		err := ask(ctx, url)
+	for within := time.Second; ; within *= 2 {
+		err := ask(ctx, url, within)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -124,7 +126,7 @@ func answers(ctx context.Context, url string) error {
 	}
 }
 
-func ask(ctx context.Context, url string) error {
+func ask(ctx context.Context, url string, within time.Duration) error {
 	if _, err := os.Stat(strings.TrimPrefix(url, "unix://")); err != nil {
 		return err
 	}
@@ -133,7 +135,7 @@ func ask(ctx context.Context, url string) error {
 		return err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	_, err = client.Get(ctx, "/")
 	return err

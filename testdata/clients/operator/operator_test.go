@@ -28,7 +28,7 @@ import (
 )
 
 // bound limits every wait of the suite.
-const bound = 30 * time.Second
+const bound = 10 * time.Minute
 
 var (
 	greeting = schema.GroupVersionKind{Group: "samples.example.com", Version: "v1", Kind: "Greeting"}
