@@ -80,11 +80,13 @@ func TestCostlyDefinitions(t *testing.T) {
 	column := func(path string) string {
 		return strings.Replace(definitionOf(`{"type":"object","x-kubernetes-preserve-unknown-fields":true}`), `"storage":true,`, `"storage":true,"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":"`+path+`"}],`, 1)
 	}
+	many := strings.Replace(column(".a"), `"additionalPrinterColumns":[`, `"additionalPrinterColumns":[`+strings.Repeat(`{"name":"A","type":"string","jsonPath":".a"},`, 100), 1)
 	for text, want := range map[string]string{
-		definitionOf(patterns(100, 100)):                            "",
-		definitionOf(patterns(600, 1000)):                           "FieldValueForbidden spec.versions",
-		definitionOf(patterns(2600, 1)):                             "FieldValueForbidden spec.versions",
-		column(`.spec.conditions[?(@.type=='Ready')].status`):       "",
+		many:                              "FieldValueTooMany spec.versions[0].additionalPrinterColumns",
+		definitionOf(patterns(100, 100)):  "",
+		definitionOf(patterns(600, 1000)): "FieldValueForbidden spec.versions",
+		definitionOf(patterns(2600, 1)):   "FieldValueForbidden spec.versions",
+		column(`.spec.conditions[?(@.type=='Ready')].status`): "",
 		column(`.spec..name`):                                       "",
 		column(`.spec['a','b'].c[*].d[0:2]`):                        "",
 		column(`.spec` + strings.Repeat(`['a','a']`, 7)):            "FieldValueInvalid spec.versions[0].additionalPrinterColumns[0].jsonPath",

@@ -1,6 +1,7 @@
 package apiserver_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/url"
 	"strings"
@@ -69,5 +70,46 @@ func TestExpiredContinueTokenContinues(t *testing.T) {
 	}
 	if code, status := a.read("GET", "/api/v1/namespaces/default/configmaps?continue=nonsense", ""); code != 400 {
 		t.Errorf("a made-up token: %d %v", code, status)
+	}
+}
+
+// A made-up token selects nothing that its user may not see, and costs nothing.
+func TestHostileContinueTokens(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	for _, name := range []string{"a", "b"} {
+		a.createConfigMap(name)
+	}
+	if code, out := a.read("POST", "/api/v1/namespaces", `{"metadata":{"name":"other"}}`); code != 201 {
+		t.Fatal(code, out)
+	}
+	for _, ns := range []string{"default", "other"} {
+		if code, out := a.read("POST", "/api/v1/namespaces/"+ns+"/secrets", `{"metadata":{"name":"secret"}}`); code != 201 {
+			t.Fatal(code, out)
+		}
+	}
+	const version = `{"v":"meta.k8s.io/v1",`
+	for text, want := range map[string]string{ // the code, and the names if it is 200
+		`null`: "400", `[]`: "400", `{}`: "400", `{"v":"v2","rv":1,"start":"a"}`: "400", version + `"rv":0,"start":"a"}`: "400", version + `"rv":-2,"start":"a"}`: "400",
+		version + `"rv":1e400,"start":"a"}`: "400", version + `"rv":99999999999999999999,"start":"a"}`: "400", version + `"rv":-1,"start":""}`: "400", version + `"rv":-1,"start":7}`: "400",
+		strings.Repeat(`{"a":`, 20_000): "400",
+		// Places of other namespaces and kinds, and those that no object can have.
+		version + `"rv":-1,"start":"default/a"}`: "200 b", version + `"rv":-1,"start":"a"}`: "200 a b", version + `"rv":-1,"start":"other/"}`: "200 ", version + `"rv":-1,"start":"/"}`: "200 a b",
+		version + `"rv":-1,"start":"../secrets/default/"}`: "200 a b", version + `"rv":-1,"start":"default/../../secrets/other/"}`: "200 a b", version + `"rv":-1,"start":"\u0000"}`: "200 a b",
+		version + `"rv":-1,"start":"\uffff"}`: "200 ", version + `"rv":-1,"start":"default/b\u0000"}`: "200 ", version + `"rv":-1,"start":"` + strings.Repeat("z", 50_000) + `"}`: "200 ",
+		version + `"rv":9223372036854775807,"start":"default/a"}`: "504",
+	} {
+		code, out := a.read("GET", "/api/v1/namespaces/default/configmaps?limit=5&continue="+base64.RawURLEncoding.EncodeToString([]byte(text)), "")
+		got := fmt.Sprint(code)
+		if code == 200 {
+			var names []string
+			for _, item := range out["items"].([]any) {
+				names = append(names, item.(map[string]any)["metadata"].(map[string]any)["name"].(string))
+			}
+			got += " " + strings.Join(names, " ")
+		}
+		if got != want {
+			t.Errorf("%.100s: %s %.200v, want %s", text, got, out["message"], want)
+		}
 	}
 }

@@ -26,14 +26,19 @@ var gzips = sync.Pool{New: func() any {
 	return w
 }}
 
+// unknownSize is the size of a long response whose length is not known when it begins.
+const unknownSize = -1
+
 // begin sends the header of a response of size bytes, and returns a writer for the body, which compresses a
 // large one if the client accepts that. Close ends the response.
 func begin(w http.ResponseWriter, r *http.Request, contentType string, code, size int) io.WriteCloser {
 	AccountOf(r.Context()).close() // a slow client must not hold memory for its body
 	h := w.Header()
 	h.Set("Content-Type", contentType)
-	if size <= gzipFrom || !takesGzip(r.Header.Get("Accept-Encoding")) {
-		h.Set("Content-Length", strconv.Itoa(size))
+	if size != unknownSize && size <= gzipFrom || !takesGzip(r.Header.Get("Accept-Encoding")) {
+		if size != unknownSize {
+			h.Set("Content-Length", strconv.Itoa(size))
+		}
 		w.WriteHeader(code)
 		return plain{w}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -47,19 +48,35 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 	}
 	t := NewTable(res, include)
 	t.ListMeta = meta
-	now := a.Clock.Now()
-	for _, e := range entries {
-		if err := t.Add(e, now); err != nil {
-			return err
-		}
+	head, err := t.head()
+	if err != nil {
+		return err
 	}
-	a.Send(w, r, f, http.StatusOK, t)
-	return nil
+	now := a.Clock.Now()
+	return a.sendParts(w, r, f, parts{head, entries, func(e *store.Entry) ([]byte, error) {
+		if e, err = view.Late(r.Context(), res, e); err != nil {
+			return nil, err
+		}
+		return t.encoded(e, now)
+	}})
 }
 
 // SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
 // memory as a whole.
 func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	if view.IsLate(res) {
+		head, err := listHead(res, meta)
+		if err != nil {
+			return err
+		}
+		return a.sendParts(w, r, f, parts{head, entries, func(e *store.Entry) ([]byte, error) {
+			e, err := view.Late(r.Context(), res, e)
+			if err != nil {
+				return nil, err
+			}
+			return e.JSON, nil
+		}})
+	}
 	if a.recordOf(r).Wants(audit.RequestResponse) {
 		var whole bytes.Buffer
 		if head, err := listHead(res, meta); err == nil {

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -51,6 +52,29 @@ func (p *Printed) MarshalJSON() ([]byte, error) { return json.Marshal(&p.Table) 
 
 // Add adds the row of an object; now is what its age counts to.
 func (p *Printed) Add(e *store.Entry, now time.Time) error {
+	row, err := p.row(e, now)
+	if err == nil {
+		p.Rows = append(p.Rows, row)
+	}
+	return err
+}
+
+// encoded returns the row of an object as JSON.
+func (p *Printed) encoded(e *store.Entry, now time.Time) ([]byte, error) {
+	row, err := p.row(e, now)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(row)
+}
+
+// head returns the JSON of a table without rows up to its first row.
+func (p *Printed) head() ([]byte, error) {
+	data, err := json.Marshal(p)
+	return bytes.TrimSuffix(data, []byte("]}")), err
+}
+
+func (p *Printed) row(e *store.Entry, now time.Time) (row metav1.TableRow, err error) {
 	var object runtime.RawExtension
 	switch p.include {
 	case metav1.IncludeObject:
@@ -58,10 +82,9 @@ func (p *Printed) Add(e *store.Entry, now time.Time) error {
 	case metav1.IncludeMetadata:
 		data, err := json.Marshal(Partial(e.Object))
 		if err != nil {
-			return err
+			return row, err
 		}
 		object.Raw = data
 	}
-	p.Rows = append(p.Rows, table.Row(p.columns, e.Object, now, object))
-	return nil
+	return table.Row(p.columns, e.Object, now, object), nil
 }

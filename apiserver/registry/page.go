@@ -61,7 +61,7 @@ func decodeToken(s string) (token, error) {
 
 // Page returns a page of the list that sel selects. All pages show one revision, while the history
 // contains it. After that the error is 410 with a token with which the client can continue at the
-// current revision.
+// current revision. Its entries are as view.Early leaves them.
 func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
 	res, err := r.stored(sel.Resource)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 		return Listed{}, apiError(err, res, "")
 	}
 	list := r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit)
-	list.Entries, err = view.Entries(ctx, res, list.Entries)
+	list.Entries, err = view.Early(ctx, res, list.Entries)
 	return list, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ func columnsOf(spec *apiextensionsv1.CustomResourceDefinitionVersion) []table.Co
 	}
 	columns := []table.Column{table.Name()}
 	rows := &lastRow{}
-	for _, def := range more {
+	for _, def := range more[:min(len(more), bounds.MaxColumns)] { // an earlier build may have stored more
 		columns = append(columns, columnOf(def, rows))
 	}
 	return columns
@@ -95,7 +96,15 @@ func cell(path *jsonpath.JSONPath, all map[string]any, typ string, now time.Time
 	if path.PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}) != nil {
 		return nil
 	}
-	return text.String()
+	return cut(text.String())
+}
+
+// cut returns a text that is not longer than a cell may be.
+func cut(text string) string {
+	if len(text) <= bounds.MaxCell {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bounds.MaxCell], "") + "…"
 }
 
 func typedCell(typ string, value any, now time.Time) any {

@@ -51,6 +51,27 @@ func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entr
 	return out[0], nil
 }
 
+// Early returns the stored entries of a list, converted if a webhook converts them, because it can fail and converts many at once.
+// Otherwise they are as they are stored: Late shows each of them when it is sent, because defaults can make the list as a whole
+// much larger than what is stored.
+func Early(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([]*store.Entry, error) {
+	if IsLate(res) {
+		return entries, nil
+	}
+	return Entries(ctx, res, entries)
+}
+
+// Late returns an entry of Early as clients of res see it.
+func Late(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entry, error) {
+	if !IsLate(res) {
+		return e, nil
+	}
+	return Entry(ctx, res, e)
+}
+
+// IsLate reports whether Late shows the entries of res.
+func IsLate(res *kind.Resource) bool { return res.View != nil && res.View.Converter == nil }
+
 // Entries is Entry for several entries.
 func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([]*store.Entry, error) {
 	if res.View == nil {

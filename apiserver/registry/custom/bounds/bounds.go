@@ -28,6 +28,10 @@ const (
 	perPattern = 200
 	// maxResults is how many values the JSONPath of a column may find for each value of the object.
 	maxResults = 64
+	// MaxColumns is the maximum number of columns of a version. Each list that kubectl prints has them for each object.
+	MaxColumns = 100
+	// MaxCell is the maximum size of the text of a cell, in bytes; more is cut off.
+	MaxCell = 16 << 10
 	// RuleTime is the maximum time for the rules of an object: the budget of upstream bounds only the estimated cost.
 	RuleTime = 10 * time.Second
 )
@@ -126,6 +130,10 @@ func Definition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.
 		v, path := &spec.Versions[i], field.NewPath("spec", "versions").Index(i)
 		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
 			EachSchema(v.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { size += sizeOfPattern(s.Pattern) })
+		}
+		if n := len(v.AdditionalPrinterColumns); n > MaxColumns {
+			errs = append(errs, field.TooMany(path.Child("additionalPrinterColumns"), n, MaxColumns))
+			continue
 		}
 		for n, column := range v.AdditionalPrinterColumns {
 			if !Cheap(column.JSONPath) {

@@ -1,0 +1,119 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/access/audit"
+	"monopod/store"
+)
+
+// maxWhole is the maximum size of a list that must be in memory as a whole, in bytes: to indent it, for YAML, or for the audit
+// log.
+const maxWhole = 64 << 20
+
+// parts is a list of which each item is made when it is sent, because all together may be much larger than what is stored: of
+// defaults, or of a table's cells.
+type parts struct {
+	head    []byte
+	entries []*store.Entry
+	encode  func(*store.Entry) ([]byte, error)
+}
+
+// write writes the list to a writer.
+func (p parts) write(out io.Writer) error {
+	if _, err := out.Write(p.head); err != nil {
+		return err
+	}
+	for i, e := range p.entries {
+		data, err := p.encode(e)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			if _, err := io.WriteString(out, ","); err != nil {
+				return err
+			}
+		}
+		if _, err := out.Write(data); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(out, listTail)
+	return err
+}
+
+// sendParts sends the list. A short one has a length; a longer one is sent item by item.
+func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
+	if f.Media == TypeYAML || f.Media == TypeProtobuf || pretty(r) || a.recordOf(r).Wants(audit.RequestResponse) {
+		return a.sendWhole(w, r, f, p)
+	}
+	out := &lazy{begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
+	err := p.write(out)
+	switch {
+	case err == nil:
+		out.end()
+	case out.to == nil:
+		return err
+	case out.err == nil: // an item that cannot be encoded
+		a.Log.Error("failed to encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
+		panic(http.ErrAbortHandler) // part of the response is sent
+	default: // the client has left
+		out.to.Close()
+	}
+	return nil
+}
+
+func (a *Responder) sendWhole(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
+	var whole wholeList
+	if err := p.write(&whole); err != nil {
+		return err
+	}
+	a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))
+	return nil
+}
+
+// wholeList is a buffer of at most maxWhole bytes.
+type wholeList struct{ bytes.Buffer }
+
+func (b *wholeList) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxWhole {
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d MiB in this form: ask for pages with limit=, or for JSON", maxWhole>>20))
+	}
+	return b.Buffer.Write(p)
+}
+
+// lazy keeps what is written until it is too much for a response of a known length.
+type lazy struct {
+	begin func(size int) io.WriteCloser
+	kept  bytes.Buffer
+	to    io.WriteCloser // nil: nothing is sent
+	err   error          // of a write to it
+}
+
+func (l *lazy) Write(p []byte) (int, error) {
+	l.kept.Write(p)
+	if l.to == nil && l.kept.Len() <= gzipFrom || l.kept.Len() < listBuffer {
+		return len(p), nil
+	}
+	if l.to == nil {
+		l.to = l.begin(unknownSize)
+	}
+	_, l.err = l.kept.WriteTo(l.to)
+	return len(p), l.err
+}
+
+// end sends the rest and ends the response.
+func (l *lazy) end() {
+	if l.to == nil {
+		l.to = l.begin(l.kept.Len())
+	}
+	_, _ = l.kept.WriteTo(l.to) // the client may have left
+	l.to.Close()
+}
