@@ -319,7 +319,7 @@ func TestEvents(t *testing.T) {
 	port.Spec.Rules[0].HTTP.Paths[0].Backend.Service.Port.Number = 99
 	elsewhere := pairOf(t, "gone", time.Now().Add(time.Hour), "a.com") // which is no other namespace's to use
 	elsewhere.Namespace = "elsewhere"
-	c.create(elsewhere, missing, port, service("web"), simple("late", "l.com", "late"), simple("twice", "p.com", "web"),
+	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}, elsewhere, missing, port, service("web"), simple("late", "l.com", "late"), simple("twice", "p.com", "web"),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "broken"}, Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")}},
 		pairOf(t, "foreign", time.Now().Add(time.Hour), "other.com"), pairOf(t, "old", time.Unix(1e9, 0), "d.com"))
 	c.ports("late")
