@@ -18,9 +18,9 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/registry/kind/table": {"monopod/store"},
 	"monopod/apiserver/codec/patch":         {},
 	"monopod/apiserver/codec/bounded":       {"monopod/apiserver/codec/wire"},
-	"monopod/apiserver/codec":               {"monopod/apiserver/access", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/registry/kind", "monopod/apiserver/request", "monopod/store"},
+	"monopod/apiserver/codec":               {"monopod/apiserver/access", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/registry/kind", "monopod/apiserver/registry/view", "monopod/apiserver/request", "monopod/store"},
 	"monopod/apiserver/access":              {"monopod/apiserver/client", "monopod/apiserver/request", "monopod/store"},
-	"monopod/apiserver/flow":                {"monopod/apiserver/access", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/codec", "monopod/apiserver/registry/kind", "monopod/apiserver/request", "monopod/store"},
+	"monopod/apiserver/flow":                {"monopod/apiserver/access", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/codec", "monopod/apiserver/registry/kind", "monopod/apiserver/registry/view", "monopod/apiserver/request", "monopod/store"},
 	"monopod/apiserver/request":             {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/process/backoff":     {}, // what every part of the process may use
 	"monopod/apiserver/process/folder":      {},
