@@ -222,7 +222,7 @@ func (s streams) PortForward(ctx context.Context, id string, number int32, strea
 // a pipe, which has no half-closed state.
 func closeWrite(conn net.Conn) {
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		half.CloseWrite()
+		_ = half.CloseWrite() // the connection may be closed already
 		return
 	}
 	conn.Close()
