@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// conditions returns the agent's five, in upstream's order, then those of other components.
+// conditions returns the agent's five, in upstream's order, then those of other components. A
+// transition time changes only with the status.
 func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	computed := []corev1.PodCondition{
 		in.readyToStart(), in.initializedCondition(s), in.podReady(s), in.containersReady(s), in.scheduled(),
@@ -25,7 +26,15 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	old := in.Pod.Status.Conditions
 	out := make([]corev1.PodCondition, 0, len(old)+len(computed))
 	for _, c := range computed {
-		out = append(out, in.settle(c, Condition(old, c.Type)))
+		c.ObservedGeneration = in.Pod.Generation
+		c.LastTransitionTime = metav1.NewTime(seconds(in.Now).Time)
+		if was := Condition(old, c.Type); was != nil {
+			c.LastProbeTime = was.LastProbeTime
+			if was.Status == c.Status {
+				c.LastTransitionTime = was.LastTransitionTime
+			}
+		}
+		out = append(out, c)
 	}
 	for _, c := range old {
 		if Condition(computed, c.Type) == nil && c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {
@@ -46,19 +55,6 @@ func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
 	case RestartsAll(in.Pod, in.Seen) != nil:
 		c.Status, c.Reason = corev1.ConditionTrue, "RestartAllContainersStarted"
 		c.Message = "container exited with restart policy rule"
-	}
-	return c
-}
-
-// settle sets a condition's times: the old transition time if the status did not change.
-func (in *Input) settle(c corev1.PodCondition, old *corev1.PodCondition) corev1.PodCondition {
-	c.ObservedGeneration = in.Pod.Generation
-	c.LastTransitionTime = metav1.NewTime(seconds(in.Now).Time)
-	if old != nil {
-		c.LastProbeTime = old.LastProbeTime
-		if old.Status == c.Status {
-			c.LastTransitionTime = old.LastTransitionTime
-		}
 	}
 	return c
 }

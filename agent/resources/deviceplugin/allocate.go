@@ -240,8 +240,9 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	return out, err
 }
 
+// preStart calls PreStartContainer of a plugin that requests it.
 func preStart(ctx context.Context, e *endpoint, ids []string) error {
-	if !e.prestarts() {
+	if e == nil || !e.options.GetPreStartRequired() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, preStartTimeout)
@@ -249,8 +250,6 @@ func preStart(ctx context.Context, e *endpoint, ids []string) error {
 	_, err := e.api.PreStartContainer(ctx, &plugin.PreStartContainerRequest{DevicesIds: ids})
 	return err
 }
-
-func (e *endpoint) prestarts() bool { return e != nil && e.options.GetPreStartRequired() }
 
 // give adds the plugin's response to the container's config.
 func give(out *topology.Allotment, r *plugin.ContainerAllocateResponse) {

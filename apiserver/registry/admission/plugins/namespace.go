@@ -18,29 +18,21 @@ import (
 func namespaceLifecycle(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "NamespaceLifecycle", Mutate: func(ctx context.Context, r *admission.Request) error {
 		switch {
-		case r.Operation == admission.Create && r.Resource.Namespaced:
-			return inLivingNamespace(ctx, c, r)
-		case r.Operation == admission.Delete && r.Resource.GVR == client.Namespaces && immortal(r.Name):
-			return r.Forbid(errors.New("this namespace may not be deleted"))
+		case r.Operation == admission.Create && r.Resource.Namespaced && r.Namespace != "": // an empty one fails validation
+			return refuseTerminating(ctx, c, r)
+		case r.Operation == admission.Delete && r.Resource.GVR == client.Namespaces:
+			switch r.Name {
+			// Upstream deletes and recreates kube-node-lease.
+			case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
+				return r.Forbid(errors.New("this namespace may not be deleted"))
+			}
 		}
 		return nil
 	}}
 }
 
-// immortal are the namespaces that must not be deleted. Upstream deletes and recreates
-// kube-node-lease.
-func immortal(namespace string) bool {
-	switch namespace {
-	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease:
-		return true
-	}
-	return false
-}
-
-func inLivingNamespace(ctx context.Context, c client.Client, r *admission.Request) error {
-	if r.Namespace == "" { // an empty one fails validation
-		return nil
-	}
+// refuseTerminating rejects a creation in a namespace that is missing or being deleted.
+func refuseTerminating(ctx context.Context, c client.Client, r *admission.Request) error {
 	ns, err := client.Get[*corev1.Namespace](ctx, c, "", r.Namespace)
 	if err != nil {
 		return err
