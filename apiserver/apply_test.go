@@ -97,7 +97,7 @@ func TestApply(t *testing.T) {
 			{"apply ann", cm(`"data":{"x":"2"}`), conflict, `conflict with \"before-first-apply\" using v1`},
 			{"apply ann", cm(`"data":{"y":"2"}`), 0, ""},
 		}, "ann Apply, before-first-apply Update", []string{`"x":"1"`, `"y":"2"`}, nil},
-		"nobody is noted before": {configMap, []step{
+		"no manager before": {configMap, []step{
 			{"put-new bob", cm(`"data":{"x":"1"}`), 201, ""},
 			{"merge bob", `{"data":{"x":"2"}}`, 0, ""},
 		}, "", nil, []string{"managedFields"}},
@@ -127,7 +127,7 @@ func TestApply(t *testing.T) {
 			{"apply ann", deploy(`,"replicas":2`), 201, ""},
 			{"apply/status bob", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"replicas":9},"status":{"replicas":2,"conditions":[{"type":"Available","status":"True"}]}}`, 0, `"replicas":2`},
 		}, "ann Apply, bob Apply/status", []string{`"f:status":{"f:conditions":{"k:{\"type\":\"Available\"}"`}, []string{`"replicas":9`}},
-		"status is nobody's through the object": {deployment, []step{
+		"status gets no manager by the object": {deployment, []step{
 			{"apply ann", strings.Replace(deploy(""), `"spec"`, `"status":{"replicas":7},"spec"`, 1), 201, ""},
 		}, "ann Apply", nil, []string{"f:status", `"replicas":7`}},
 		"scale takes the replicas": {deployment, []step{

@@ -319,7 +319,7 @@ func TestWatchOfStalledClient(t *testing.T) {
 		select {
 		case <-ended:
 		default:
-			t.Error("the watch goes on for nobody")
+			t.Error("the watch continues without a client")
 		}
 	})
 }

@@ -44,7 +44,7 @@ func TestReviews(t *testing.T) {
 		"may joe":             {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201, "status.allowed", "true"},
 		"may jack":            {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"user":"jack"}}`, 201, "status.allowed", "false"},
 		"may the masters":     {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `,"groups":["system:masters"]}}`, 201, "status.allowed", "true"},
-		"may nobody":          {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `}}`, 422, "reason", "Invalid"},
+		"without user":        {admin, mayReview + "subjectaccessreviews", `{"spec":{` + get + `}}`, 422, "reason", "Invalid"},
 		"may joe here":        {admin, mayReview + "namespaces/default/localsubjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 201, "status.allowed", "true"},
 		"may joe elsewhere":   {admin, mayReview + "namespaces/kube-system/localsubjectaccessreviews", `{"spec":{` + get + `,"user":"joe"}}`, 422, "reason", "Invalid"},
 		"what may I":          {joe, mayReview + "selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, 201, "status.resourceRules", "resources:[pods] verbs:[get]"},

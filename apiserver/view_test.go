@@ -62,7 +62,7 @@ func TestAViewIsServedAsItself(t *testing.T) {
 		{"invalid", "POST", all, `{"metadata":{"name":"b"}}`, 422, "range: Required value", nil},
 		{"generated", "POST", all, `{"metadata":{"generateName":"gen-"},"range":"8"}`, 201, `"name":"gen-`, nil},
 		{"get", "GET", all + "/a", "", 200, `"range":"1-2"`, nil},
-		{"what it stands for", "GET", confs + "/a", "", 200, `"data":{"range":"1-2"}`, nil},
+		{"the object behind it", "GET", confs + "/a", "", 200, `"data":{"range":"1-2"}`, nil},
 		{"list", "GET", all, "", 200, `{"kind":"RangeList","apiVersion":"test.monopod/v1"`, nil},
 		{"field selector", "GET", all + "?fieldSelector=range%3D1-2", "", 200, `"items":[{"kind":"Range"`, nil},
 		{"field selector of none", "GET", all + "?fieldSelector=range%3D9", "", 200, `"items":[]`, nil},

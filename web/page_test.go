@@ -250,7 +250,7 @@ func (p page) filters(a *api) {
 	p.sees(rows+` === 1 && %s`, row("odd"))
 	p.put("#filter", "f:no.such=field")
 	p.sees(`%s.includes("no.such")`, text(".empty"))
-	p.load(a.url + "/#/pods?q=label%3Aapp%3Dother") // an address that was sent to somebody
+	p.load(a.url + "/#/pods?q=label%3Aapp%3Dother") // an address that was shared
 	p.value(`location.reload() || true`)
 	p.sees(`document.querySelector("#filter")?.value === "label:app=other" && ` + rows + ` === 1`)
 	p.put("#filter", "")

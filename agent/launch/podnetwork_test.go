@@ -44,7 +44,7 @@ func TestPodCIDR(t *testing.T) {
 			got = "[" + strings.TrimSpace(got) + "]"
 		}
 		if !strings.Contains(got, tt.want) {
-			t.Errorf("%q for %d pods beside %s: %s, want %s", tt.cidr, tt.pods, tt.services, got, tt.want)
+			t.Errorf("%q for %d pods with Services in %s: %s, want %s", tt.cidr, tt.pods, tt.services, got, tt.want)
 		}
 	}
 }

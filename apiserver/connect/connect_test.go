@@ -184,7 +184,7 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 	}
 	say(t, ws, false, stdinChannel, "a")
 	say(t, ws, false, stdinChannel, "b")
-	say(t, ws, false, 99, "to nobody")
+	say(t, ws, false, 99, "unread")
 	say(t, ws, false, closing, "\x00")
 	if got := heard(ws, false); got[stdoutChannel] != "out:ab" || got[stderrChannel] != "err:ab" || !strings.Contains(got[statusChannel], "Success") {
 		t.Errorf("heard %q", got)

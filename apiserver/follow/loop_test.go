@@ -325,8 +325,8 @@ func (*flaky) Name() string { return "flaky" }
 func (f *flaky) Run(ctx context.Context) error {
 	switch f.runs.Add(1) {
 	case 1:
-		var nobody *flaky
-		nobody.runs.Add(1)
+		var missing *flaky
+		missing.runs.Add(1)
 	case 2:
 		return errors.New("cannot")
 	}

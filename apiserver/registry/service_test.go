@@ -137,7 +137,7 @@ func TestDefaultIngressClass(t *testing.T) {
 		t.Errorf("got class %q", got)
 	}
 	if got := class(ingress("old", func(i *networkingv1.Ingress) { i.Annotations = map[string]string{"kubernetes.io/ingress.class": "x"} })); got != "" {
-		t.Errorf("got class %q beside the annotation", got)
+		t.Errorf("got class %q with the annotation", got)
 	}
 }
 

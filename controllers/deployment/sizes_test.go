@@ -70,7 +70,7 @@ func TestGrown(t *testing.T) {
 		want int32
 	}{
 		"first":                           {web(10, rolling("2", "2")), nil, nil, 10},
-		"first beside old ones":           {web(10, rolling("2", "2")), nil, []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, 2},
+		"first with old ones":             {web(10, rolling("2", "2")), nil, []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, 2},
 		"grows into the room":             {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 6},
 		"no further than asked for":       {web(10, rolling("9", "2")), sized("n", 8, 8, 0), []*appsv1.ReplicaSet{sized("a", 6, 6, 6)}, 10},
 		"no room":                         {web(10, rolling("2", "2")), sized("n", 2, 2, 0), []*appsv1.ReplicaSet{sized("a", 10, 10, 10)}, 2},

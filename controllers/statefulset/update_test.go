@@ -218,7 +218,7 @@ func TestCollisions(t *testing.T) {
 		apitest.Settle(time.Second)
 		s := c.set().Status
 		if s.CollisionCount == nil || *s.CollisionCount != 1 || s.UpdateRevision == first.Name || s.UpdateRevision == "" {
-			t.Errorf("status %+v beside revision %s", s, first.Name)
+			t.Errorf("status %+v with revision %s", s, first.Name)
 		}
 	})
 }

@@ -170,7 +170,7 @@ func TestAppArmor(t *testing.T) {
 		"not loaded":                   {files: on, container: local("other"), want: `profile "other" is not loaded`},
 		"old of no known form":         {files: on, old: "strict", want: `invalid AppArmor profile name: "strict"`},
 		"old of no name":               {files: on, old: "localhost/", want: "invalid AppArmor profile name"},
-		"profiles that nobody can see": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "Y"}, container: local("other")},
+		"profiles that cannot be read": {files: map[string]string{"sys/module/apparmor/parameters/enabled": "Y"}, container: local("other")},
 	} {
 		p := pod()
 		p.Spec.SecurityContext.AppArmorProfile, p.Spec.Containers[0].SecurityContext.AppArmorProfile = c.pod, c.container

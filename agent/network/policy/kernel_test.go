@@ -141,9 +141,9 @@ func testPolicies(t *testing.T, c *cluster) {
 		allowed  string // client>server, or client>server:port, or with a protocol
 	}{
 		"none":                    {nil, "a b", "a>a b>a c>a d>a node>a out>a a>b b>b c>b d>b node>b out>b"},
-		"nobody to a":             {[]string{"{podSelector: {matchLabels: {app: a}}}"}, "a b", "a>a node>a a>b b>b c>b d>b node>b out>b"},
-		"nobody to all":           {[]string{"{podSelector: {}, policyTypes: [Ingress]}"}, "a b c", "a>a node>a b>b node>b a>c b>c c>c d>c node>c out>c"},
-		"nobody from all":         {[]string{"{podSelector: {}, policyTypes: [Egress]}"}, "a c", "a>a c>a d>a node>a out>a c>c d>c node>c out>c"},
+		"none to a":               {[]string{"{podSelector: {matchLabels: {app: a}}}"}, "a b", "a>a node>a a>b b>b c>b d>b node>b out>b"},
+		"none to all":             {[]string{"{podSelector: {}, policyTypes: [Ingress]}"}, "a b c", "a>a node>a b>b node>b a>c b>c c>c d>c node>c out>c"},
+		"none from all":           {[]string{"{podSelector: {}, policyTypes: [Egress]}"}, "a c", "a>a c>a d>a node>a out>a c>c d>c node>c out>c"},
 		"everybody to all":        {[]string{"{podSelector: {}, ingress: [{}]}"}, "a", "a>a b>a c>a d>a node>a out>a"},
 		"of the namespace":        {[]string{"{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}"}, "a", "a>a b>a node>a"},
 		"of all namespaces":       {[]string{"{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}"}, "a", "a>a b>a c>a d>a node>a"},

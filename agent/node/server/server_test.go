@@ -255,7 +255,7 @@ func TestLogFolder(t *testing.T) {
 	}
 	for name, to := range map[string]string{
 		"whole": logs + "/pods/a/0.log", "relative": "pods/a/0.log",
-		"out": dir + "/secret", "up": "../secret", "beside": dir + "/logsx/0.log", "dots": logs + "/../secret", "folder": dir, "root": "/",
+		"out": dir + "/secret", "up": "../secret", "sibling": dir + "/logsx/0.log", "dots": logs + "/../secret", "folder": dir, "root": "/",
 	} {
 		if err := os.Symlink(to, filepath.Join(logs, name)); err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestLogFolder(t *testing.T) {
 		"/logs/..%2fsecret":           "4",
 		"/logs/pods/..%2f..%2fsecret": "4",
 		"/logs/pipe":                  "404 ",
-		"/logs/out":                   "404 ", "/logs/up": "404 ", "/logs/beside": "404 ", "/logs/dots": "404 ", "/logs/folder/secret": "404 ", "/logs/root/etc/passwd": "404 ",
+		"/logs/out":                   "404 ", "/logs/up": "404 ", "/logs/sibling": "404 ", "/logs/dots": "404 ", "/logs/folder/secret": "404 ", "/logs/root/etc/passwd": "404 ",
 	} {
 		if got := ask(t, "GET", at+path); !strings.HasPrefix(got, want) || strings.Contains(got, "outside") {
 			t.Errorf("%s: got %q, want %q", path, got, want)

@@ -146,7 +146,7 @@ func TestSnapshot(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody hears of a snapshot")
+		t.Error("a snapshot was not published")
 	}
 	if o.Removed("a"); len(o.Snapshot().Containers) != 1 || len(o.Seen().Containers) != 2 {
 		t.Errorf("%+v, %+v", o.Snapshot(), o.Seen())

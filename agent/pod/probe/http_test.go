@@ -182,8 +182,8 @@ func TestHTTPHook(t *testing.T) {
 	}
 	host, port := hostPort(t, l.Addr().String())
 	l.Close()
-	nobody := &corev1.HTTPGetAction{Host: host, Port: intstr.FromInt(port)}
-	if _, err := (probe.Caller{}).HTTPHook(t.Context(), nobody, at, time.Minute); err == nil {
+	closed := &corev1.HTTPGetAction{Host: host, Port: intstr.FromInt(port)}
+	if _, err := (probe.Caller{}).HTTPHook(t.Context(), closed, at, time.Minute); err == nil {
 		t.Error("no error without a server")
 	}
 }

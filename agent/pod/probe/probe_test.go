@@ -187,7 +187,7 @@ func TestGRPC(t *testing.T) {
 	}
 	h.GRPC.Service = new("unknown")
 	if err := ask(); err == nil {
-		t.Error("a service nobody knows")
+		t.Error("an unknown service")
 	}
 }
 

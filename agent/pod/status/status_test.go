@@ -162,7 +162,7 @@ func TestStable(t *testing.T) {
 		t.Errorf("not ready: %+v", c)
 	}
 	if status.Condition(p.Status.Conditions, "example.com/gate") == nil {
-		t.Error("somebody else's condition was dropped")
+		t.Error("another component's condition was dropped")
 	}
 	again := status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(60)})
 	if !apiequality.Semantic.DeepEqual(p.Status, again) {

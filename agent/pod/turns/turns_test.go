@@ -44,7 +44,7 @@ func TestStuckWorkerLosesItsTurn(t *testing.T) {
 		defer cancel()
 		turns.Take(ctx)
 		if got := time.Since(begin); got != time.Minute+time.Second {
-			t.Errorf("had a turn after %v beside another", got)
+			t.Errorf("had a turn after %v at the same time as another", got)
 		}
 		back()
 		turns.Take(t.Context())()

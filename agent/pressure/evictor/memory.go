@@ -12,8 +12,8 @@ import (
 // Watch makes Run check at once when the kernel reports memory pressure: tasks that
 // wait for memory, or a crossed threshold. A kernel supports one, both or neither.
 func (e *Evictor) Watch(ctx context.Context) {
-	nobody := func() error { return errors.New("not watched") }
-	pressure, usage := nobody, nobody
+	none := func() error { return errors.New("not watched") }
+	pressure, usage := none, none
 	if watch := e.WatchMemory; watch != nil {
 		pressure = func() error { return watch(ctx, e.Poke) }
 	}

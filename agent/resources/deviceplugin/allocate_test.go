@@ -42,12 +42,12 @@ func TestNotEnough(t *testing.T) {
 		sick[0].Health = api.Unhealthy
 		p.Set(sick)
 		synctest.Wait()
-		const nobody = "no healthy devices present; cannot allocate unhealthy devices example.com/dev"
-		if err := b.admit(asking("u3", 1)); err == nil || err.Error() != nobody {
+		const unhealthy = "no healthy devices present; cannot allocate unhealthy devices example.com/dev"
+		if err := b.admit(asking("u3", 1)); err == nil || err.Error() != unhealthy {
 			t.Errorf("all sick: %v", err)
 		}
 		pull()
-		if err := b.admit(asking("u4", 1)); err == nil || err.Error() != nobody {
+		if err := b.admit(asking("u4", 1)); err == nil || err.Error() != unhealthy {
 			t.Errorf("no plugin: %v", err)
 		}
 	})
@@ -178,7 +178,7 @@ func TestTornCheckpoint(t *testing.T) {
 		}
 		b.start()
 		if b.Lost() == nil {
-			t.Error("nobody notices")
+			t.Error("no watcher was notified")
 		}
 		if half, err := os.ReadFile(path + ".damaged"); err != nil || len(half) != len(content)/2 {
 			t.Errorf("set aside: %v", err)

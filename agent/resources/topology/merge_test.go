@@ -48,7 +48,7 @@ func TestDecide(t *testing.T) {
 		best  string   // what best-effort gets, and restricted if it is preferred
 		one   string   // what single-numa-node gets; empty: it refuses
 	}{
-		{"nobody cares", nil, "0,1*", "-*"},
+		{"no preference", nil, "0,1*", "-*"},
 		{"one resource, both nodes good", []string{"0* 1* 0,1"}, "0*", "0*"},
 		{"they agree", []string{"0* 1* 0,1", "1* 0,1"}, "1*", "1*"},
 		{"they differ", []string{"0* 0,1", "1* 0,1"}, "0", ""},

@@ -15,9 +15,9 @@ import (
 	"monopod/agent/source/static"
 )
 
-type nobody struct{}
+type noEvents struct{}
 
-func (nobody) Event(string, string, string, ...any) {}
+func (noEvents) Event(string, string, string, ...any) {}
 
 // A folder that cannot be read says nothing about which static pods are wanted, so
 // no pod is reported until it can be read.
@@ -30,7 +30,7 @@ func TestFolderUnreadableAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := static.NewSource(static.Deps{
-			Clock: clock.RealClock{}, Log: zap.NewNop(), Node: nobody{}, Recall: func(context.Context, []*corev1.Pod) {},
+			Clock: clock.RealClock{}, Log: zap.NewNop(), Node: noEvents{}, Recall: func(context.Context, []*corev1.Pod) {},
 			Notify: func(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil },
 		}, static.Config{Path: path, Node: "node1"})
 		done := make(chan struct{})

@@ -44,7 +44,7 @@ func TestMountsBelowFolderWithSpecialName(t *testing.T) {
 				t.Errorf("left: %q, %v", got, err)
 			}
 			if got, err := mount.Below(dir + "2"); err != nil || len(got) != 1 {
-				t.Errorf("of a folder beside it: %q, %v; want it untouched", got, err)
+				t.Errorf("of a sibling folder: %q, %v; want it untouched", got, err)
 			}
 		})
 	}

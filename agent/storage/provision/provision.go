@@ -173,7 +173,7 @@ func (p *Provisioner) leftovers(ctx context.Context) error {
 	}
 	names, err := p.Leftovers(volumes, claims)
 	if len(names) > 0 {
-		p.Log.Warn("folders that no PersistentVolume stands for are left as they are", zap.String("dir", p.Dir), zap.Strings("folders", names))
+		p.Log.Warn("folders without a PersistentVolume are kept", zap.String("dir", p.Dir), zap.Strings("folders", names))
 	}
 	return err
 }

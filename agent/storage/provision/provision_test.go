@@ -483,7 +483,7 @@ func TestLeftovers(t *testing.T) {
 		n.stop()
 		n.start()
 		synctest.Wait()
-		logged := n.logs.FilterMessageSnippet("left as they are").All()
+		logged := n.logs.FilterMessageSnippet("folders without a PersistentVolume").All()
 		if len(logged) != 1 || fmt.Sprint(logged[0].ContextMap()["folders"]) != "[pvc-made-for-u pvc-old]" {
 			t.Errorf("logged: %v", logged)
 		}

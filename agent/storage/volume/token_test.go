@@ -71,7 +71,7 @@ func TestTokenMode(t *testing.T) {
 		group      *int64
 		want       os.FileMode
 	}{
-		"nobody says":          {[]corev1.Container{{}}, nil, 0o644},
+		"unspecified":          {[]corev1.Container{{}}, nil, 0o644},
 		"one user":             {[]corev1.Container{as(me), as(me)}, nil, 0o600},
 		"one of two says":      {[]corev1.Container{as(me), {}}, nil, 0o644},
 		"a group":              {[]corev1.Container{{}}, new(int64(os.Getgid())), 0o640},

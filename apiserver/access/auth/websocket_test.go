@@ -22,7 +22,7 @@ func TestTakeSocketToken(t *testing.T) {
 		"first":                {asked: []string{at + "czNjcmV0, v4.channel.k8s.io,v5.channel.k8s.io"}, bearer: "s3cret", left: "v4.channel.k8s.io,v5.channel.k8s.io"},
 		"last, other header":   {asked: []string{"binary.k8s.io", at + "czNjcmV0"}, bearer: "s3cret", left: "binary.k8s.io"},
 		"alphabet of URLs":     {asked: []string{at + "fn5-Pz8_,x"}, bearer: "~~~???", left: "x"},
-		"beside a header":      {authorization: "Bearer other", asked: []string{at + "czNjcmV0,x"}, bearer: "other", left: "x"},
+		"with a header":        {authorization: "Bearer other", asked: []string{at + "czNjcmV0,x"}, bearer: "other", left: "x"},
 		"alone":                {asked: []string{at + "czNjcmV0"}, err: "missing additional subprotocol"},
 		"two":                  {asked: []string{at + "YQ," + at + "Yg,x"}, err: "multiple base64.bearer.authorization tokens specified"},
 		"padded":               {asked: []string{at + "YQ==,x"}, err: "invalid base64.bearer.authorization token encoding"},

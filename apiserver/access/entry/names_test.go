@@ -117,10 +117,10 @@ func TestCertificateFollowsTheMachine(t *testing.T) {
 		}
 	}
 	if slices.ContainsFunc(a.current.Load().serving.Leaf.IPAddresses, net.IP.IsUnspecified) {
-		t.Error("the certificate contains an address that nobody can dial")
+		t.Error("the certificate contains an address that cannot be dialled")
 	}
 	if err := dial("127.0.0.1", "127.9.9.9"); err == nil {
-		t.Error("an address that nobody dialled is in the certificate")
+		t.Error("an address that was never dialled is in the certificate")
 	}
 	if err := dial("127.9.9.9", "127.9.9.9"); err != nil {
 		t.Errorf("a new address: %v", err)

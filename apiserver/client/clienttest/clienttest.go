@@ -504,6 +504,6 @@ func testToken(t *testing.T, c client.Client) {
 		t.Errorf("a token for a second: %v", err)
 	}
 	if _, err := client.RequestToken(t.Context(), c, "default", "none", spec); !apierrors.IsNotFound(err) {
-		t.Errorf("a token for nobody: %v", err)
+		t.Errorf("a token without a user: %v", err)
 	}
 }

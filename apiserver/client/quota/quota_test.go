@@ -75,7 +75,7 @@ func TestOf(t *testing.T) {
 				t.Errorf("%s alone: %s", name, text(got))
 			}
 			if !Names(gr, name) {
-				t.Errorf("%s use %s, and nobody would look there", c.resource, name)
+				t.Errorf("%s use %s, where it is not looked up", c.resource, name)
 			}
 		}
 	}

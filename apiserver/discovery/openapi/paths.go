@@ -95,7 +95,7 @@ func (c *composer) resource(res kind.Resource) []path {
 }
 
 func common() []parameter {
-	return []parameter{{"pretty", "query", "string", "if 'true', the answer is indented for somebody to read"}}
+	return []parameter{{"pretty", "query", "string", "if 'true', the answer is indented"}}
 }
 
 // verbs returns the path at url with those of the verbs that the resource supports.

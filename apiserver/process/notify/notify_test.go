@@ -97,7 +97,7 @@ func TestEndsBeforeReady(t *testing.T) {
 func TestNoNotificationWithoutSocket(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	err := notify.Take().Run(t.Context(), clock.RealClock{}, func(context.Context) error {
-		t.Error("it is asked for nobody")
+		t.Error("it is requested without a watcher")
 		return nil
 	})
 	if err != nil {

@@ -154,7 +154,7 @@ func TestDecisions(t *testing.T) {
 			change           func(*request) error
 			want             string
 		}{
-			{"nobody may approve without the verb", "sign", "approval", add(certificatesv1.CertificateApproved), `user not permitted to approve requests with signerName "example.com/signer"`},
+			{"no approval without the verb", "sign", "approval", add(certificatesv1.CertificateApproved), `user not permitted to approve requests with signerName "example.com/signer"`},
 			{"a status does not approve", "sign", "status", add(certificatesv1.CertificateApproved), ""},
 			{"both at once", "approve", "approval", func(r *request) error {
 				_ = add(certificatesv1.CertificateDenied)(r)
@@ -162,7 +162,7 @@ func TestDecisions(t *testing.T) {
 			}, "mutually exclusive"},
 			{"approved", "approve", "approval", add(certificatesv1.CertificateApproved), ""},
 			{"not denied any more", "approve", "approval", func(r *request) error { r.Status.Conditions = nil; return add(certificatesv1.CertificateDenied)(r) }, `updates may not remove a condition of type "Approved"`},
-			{"nobody may sign without the verb", "approve", "status", add(certificatesv1.CertificateFailed), `user not permitted to sign requests with signerName "example.com/signer"`},
+			{"no signature without the verb", "approve", "status", add(certificatesv1.CertificateFailed), `user not permitted to sign requests with signerName "example.com/signer"`},
 			{"not a certificate", "sign", "status", certificate("x"), "must contain at least one CERTIFICATE PEM block"},
 			{"another block", "sign", "status", certificate(string(csr.Spec.Request)), `only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"`},
 			{"failed", "sign", "status", add(certificatesv1.CertificateFailed), ""},

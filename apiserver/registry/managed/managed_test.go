@@ -109,7 +109,7 @@ func TestUpdate(t *testing.T) {
 	next := plain.DeepCopy()
 	next.Spec.Replicas = new(int32(2))
 	if err := fields.Update(target, next, plain, "bob"); err != nil || next.ManagedFields != nil || fields.Held() {
-		t.Errorf("an object nobody applied got %v, %v", next.ManagedFields, err)
+		t.Errorf("an object that was never applied got %v, %v", next.ManagedFields, err)
 	}
 	applied, err := fields.Apply(target, nil, patch(t, `{apiVersion: apps/v1, kind: Deployment, spec: {replicas: 1, paused: true}}`), "ann", false)
 	if err != nil {
@@ -166,7 +166,7 @@ func TestBeforeFirstApply(t *testing.T) {
 			t.Errorf("%s: kubectl owns %s, want %s", name, got, c.kubectls)
 		}
 		if got := owned(obj, "before-first-apply"); !strings.Contains(got, c.others) || !strings.Contains(got, "revision") {
-			t.Errorf("%s: nobody owns %s, want %s", name, got, c.others)
+			t.Errorf("%s: no manager owns %s, want %s", name, got, c.others)
 		}
 		if owned(obj, "opening") != "" || len(cur.ManagedFields) > 0 {
 			t.Errorf("%s: managers %v, before %v", name, obj.GetManagedFields(), cur.ManagedFields)

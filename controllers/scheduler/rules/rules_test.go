@@ -148,7 +148,7 @@ func TestFilters(t *testing.T) {
 		"anti-affinity of what runs":          {testNode(), []*corev1.Pod{testPod(named("a"), apart("x"))}, testPod(app("x")), "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."},
 		"anti-affinity in another namespace":  {testNode(), []*corev1.Pod{testPod(named("a"), app("x"), elsewhere)}, testPod(apart("x")), ""},
 		"affinity to what runs":               {testNode(), []*corev1.Pod{testPod(named("a"), app("x"))}, testPod(together("x")), ""},
-		"affinity to nobody":                  {testNode(), []*corev1.Pod{testPod(named("a"), app("y"))}, testPod(together("x")), "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
+		"affinity to no pod":                  {testNode(), []*corev1.Pod{testPod(named("a"), app("y"))}, testPod(together("x")), "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
 		"affinity to its own kind, the first": {testNode(), nil, testPod(together("x"), app("x")), ""},
 		"no domain":                           {testNode(func(n *corev1.Node) { n.Labels = nil }), nil, testPod(together("x"), app("x")), "0/1 nodes are available: 1 node(s) didn't match pod affinity rules."},
 		"node on its way out":                 {testNode(func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }), nil, testPod(), "no nodes available to schedule pods"},

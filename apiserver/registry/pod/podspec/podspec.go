@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// IsSidecar reports whether a container is a sidecar: an init container that runs on beside the main ones.
+// IsSidecar reports whether a container is a sidecar: an init container that keeps running while the main ones run.
 func IsSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
