@@ -33,6 +33,7 @@ func (w *world) pinned(shape numatest.Shape, adjust func(*agent.Config)) {
 		}
 	}
 	w.startAgent()
+	w.after(100 * time.Millisecond) // the Node has the capacity of the imitated machine, instead of this one's
 }
 
 // owning is a Guaranteed pod.
