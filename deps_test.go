@@ -64,6 +64,9 @@ var mayKnow = map[string][]string{
 	"monopod/agent/images/collector":        {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/web":                           {},
 	"monopod/apiserver/client/record":       {"monopod/apiserver/client", "monopod/store"},
+	"monopod/apiserver/client/why":          {"monopod/apiserver/client", "monopod/store"},
+	"monopod/apiserver/client/local":        {}, // what the commands reach a server with
+	"monopod/apiserver/client/whycmd":       {"monopod/apiserver/client", "monopod/store"},
 }
 
 // forbidden are pairs that the table alone would let through.

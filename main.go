@@ -30,6 +30,7 @@ import (
 	"monopod/agent/runtime/containerd/resetcmd"
 	"monopod/apiserver"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/client/whycmd"
 	"monopod/apiserver/follow"
 	api "monopod/apiserver/launch"
 	"monopod/apiserver/process/clockset"
@@ -86,6 +87,7 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
+	root.AddCommand(whycmd.New(defaultDataDir))
 	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }

@@ -21,6 +21,7 @@ import (
 	"monopod/apiserver/access/entry"
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/why"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/connect"
 	"monopod/apiserver/connect/aggregate"
@@ -136,6 +137,7 @@ func (s *Server) Handler() http.Handler {
 	r.Group(func(r chi.Router) {
 		r.Use(s.guard.Authenticate)
 		r.Group(s.paths)
+		r.With(s.guard.AuditedPath).Get(why.Path, explainer{s}.serve) // authorizes each read
 		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {
 			r.Route(prefix, s.resources)
 		}

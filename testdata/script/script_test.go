@@ -47,6 +47,7 @@ import (
 //	registry require U P   have it want a user and password from now on
 //	until REGEXP CMD...    run CMD until its output matches, up to a minute
 //	never REGEXP CMD...    run CMD once; its output must not match
+//	why REGEXP OBJECT [NS] wait until the sentence of monopod why matches, up to a minute
 //	background NAME CMD... start CMD with its output in the file NAME
 //	kubectl ARGS...        run it with what the script says; stdout and stderr are kept
 
@@ -120,7 +121,7 @@ func (b programs) runScripts(t *testing.T, dir string, over world) {
 		Condition: func(name string) (bool, error) { return condition(name, over.runtime) },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": serve, "end": end, "until": until, "never": never, "background": background, "kubectl": runKubectl, "etcd": startEtcd,
-			"registry": askRegistry,
+			"registry": askRegistry, "why": explained,
 		},
 	})
 }

@@ -10,17 +10,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client/local"
 )
 
 // Path is where a running monopod serves its list of certificates; POST replaces them.
@@ -65,7 +64,7 @@ func (c *command) rotate(cmd *cobra.Command, _ []string) error {
 		method = http.MethodGet // to find out whether monopod runs
 	}
 	all, err := c.ask(cmd.Context(), method)
-	switch running := !stopped(err); {
+	switch running := !local.Stopped(err); {
 	case running && err != nil:
 		return err
 	case running && c.authority:
@@ -89,7 +88,7 @@ func (c *command) pki() string { return filepath.Join(c.dir, "pki") }
 
 func (c *command) list(cmd *cobra.Command, _ []string) error {
 	all, err := c.ask(cmd.Context(), http.MethodGet)
-	if stopped(err) {
+	if local.Stopped(err) {
 		all, err = c.read()
 	}
 	if err != nil {
@@ -133,21 +132,13 @@ func (c *command) read() (all []Certificate, err error) {
 	return all, nil
 }
 
-// stopped reports whether no monopod runs on the folder.
-func stopped(err error) bool {
-	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
-}
-
 // ask sends a request to the monopod that runs on the folder.
 func (c *command) ask(ctx context.Context, method string) (all []Certificate, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.dir, "monopod.sock"))
-	}}
 	req, err := http.NewRequestWithContext(ctx, method, "http://monopod"+Path, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := local.Transport(c.dir).RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

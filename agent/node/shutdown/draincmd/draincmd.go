@@ -9,15 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"monopod/agent/node/shutdown"
+	"monopod/apiserver/client/local"
 )
 
 type command struct {
@@ -88,14 +87,11 @@ func (c *command) run(ctx context.Context, out io.Writer) error {
 
 // ask sends a request to the monopod that runs on the folder.
 func (c *command) ask(ctx context.Context, method string, body []byte) (p shutdown.Progress, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.dataDir, "monopod.sock"))
-	}}
 	req, err := http.NewRequestWithContext(ctx, method, "http://monopod"+shutdown.Path, bytes.NewReader(body))
 	if err != nil {
 		return p, err
 	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := local.Transport(c.dataDir).RoundTrip(req)
 	if err != nil {
 		return p, fmt.Errorf("no monopod runs on %s: %w", c.dataDir, err)
 	}

@@ -1,0 +1,141 @@
+// Package local is how the commands reach a monopod: through the socket in its data folder, or, if the user names a
+// kubeconfig, wherever that leads.
+package local
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// maxAnswer is the maximum size of an answer that is kept in memory, in bytes.
+const maxAnswer = 64 << 20
+
+// Socket returns the path of the socket of the monopod on a data folder.
+func Socket(dataDir string) string { return filepath.Join(dataDir, "monopod.sock") }
+
+// Transport sends requests through the socket of a data folder.
+func Transport(dataDir string) *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", Socket(dataDir))
+	}}
+}
+
+// Stopped reports whether an error of a request means that no monopod runs on the folder.
+func Stopped(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// Place is where a command finds the server. Set both before Flags.
+type Place struct {
+	DataDir    string // the default of --data-dir
+	Kubeconfig string
+	flags      *pflag.FlagSet
+}
+
+// Flags adds --data-dir and --kubeconfig.
+func (p *Place) Flags(f *pflag.FlagSet) {
+	p.flags = f
+	f.StringVar(&p.DataDir, "data-dir", p.DataDir, "Data folder of the server, as given to serve.")
+	f.StringVar(&p.Kubeconfig, "kubeconfig", "", "Kubeconfig of the server, instead of --data-dir (default KUBECONFIG, if --data-dir is not set).")
+}
+
+// Server sends requests to a server.
+type Server struct {
+	URL       string // without a path
+	Namespace string // of the kubeconfig's context
+	HTTP      *http.Client
+	from      string // for errors
+}
+
+// Open returns the server. Nothing is sent yet.
+func (p *Place) Open() (*Server, error) {
+	file := p.Kubeconfig
+	if file == "" && (p.flags == nil || !p.flags.Changed("data-dir")) {
+		file = os.Getenv("KUBECONFIG")
+	}
+	if file == "" {
+		return &Server{URL: "http://monopod", Namespace: metav1.NamespaceDefault, HTTP: &http.Client{Transport: Transport(p.DataDir)}, from: p.DataDir}, nil
+	}
+	rules := clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(file)}
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&rules, nil)
+	cfg, err := loaded.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the kubeconfig %s: %w; name another one with --kubeconfig, or use --data-dir", file, err)
+	}
+	namespace, _, err := loaded.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	return &Server{URL: strings.TrimSuffix(cfg.Host, "/"), Namespace: namespace, HTTP: client, from: file}, err
+}
+
+// Do sends a request and returns the answer, whose body the caller closes. An answer that is no success is the
+// Status that it contains.
+func (s *Server) Do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.HTTP.Do(req)
+	switch {
+	case Stopped(err):
+		return nil, fmt.Errorf("no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or --kubeconfig: %w", s.from, errors.Unwrap(err))
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("%w: run the command as the owner of %s", errors.Unwrap(err), s.from)
+	case err != nil:
+		return nil, err
+	case resp.StatusCode < http.StatusMultipleChoices:
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a Status is smaller
+	if err != nil {
+		return nil, err
+	}
+	var status metav1.Status
+	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" {
+		return nil, &apierrors.StatusError{ErrStatus: status}
+	}
+	return nil, errors.New(cmp.Or(strings.TrimSpace(string(data)), resp.Status))
+}
+
+// Read sends a GET and returns the body of the answer.
+func (s *Server) Read(ctx context.Context, path string) ([]byte, error) {
+	resp, err := s.Do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = fmt.Errorf("the answer to %s is larger than %d bytes", path, maxAnswer)
+	}
+	return data, err
+}
+
+// JSON sends a GET and decodes the answer.
+func (s *Server) JSON(ctx context.Context, path string, into any) error {
+	data, err := s.Read(ctx, path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}

@@ -1,0 +1,263 @@
+package why
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+)
+
+// Reader reads what the caller may read. An object or a log that it may not read is a Forbidden error.
+type Reader interface {
+	Get(ctx context.Context, ref client.Ref) (client.Object, error)
+	List(ctx context.Context, sel client.Selector) ([]client.Object, string, error)
+	// Log returns the last lines of a container's log, of its current or its previous instance.
+	Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error)
+}
+
+// Collect reads the facts about the object at ref. What else the caller may not read is missing from them and
+// named in Hidden.
+func Collect(ctx context.Context, r Reader, ref client.Ref, now time.Time) (Facts, error) {
+	obj, err := r.Get(ctx, ref)
+	if err != nil {
+		return Facts{}, err
+	}
+	c := &collector{Facts: Facts{Now: now, Object: obj, Logs: map[string]string{}}, ctx: ctx, r: r}
+	c.surroundings()
+	c.events()
+	for _, p := range c.suspects() {
+		c.details(p)
+	}
+	return c.Facts, c.err
+}
+
+// collector reads facts; after an error it reads nothing more.
+type collector struct {
+	Facts
+	ctx context.Context
+	r   Reader
+	err error
+}
+
+// surroundings reads the objects around Object.
+func (c *collector) surroundings() {
+	ns := c.Object.GetNamespace()
+	switch o := c.Object.(type) {
+	case *corev1.Pod:
+		c.Pods = []*corev1.Pod{o}
+	case *appsv1.Deployment:
+		sets := owning(o, listOf[*appsv1.ReplicaSet](c, ns, o.Spec.Selector))
+		for _, rs := range sets {
+			c.Others = append(c.Others, rs)
+		}
+		c.Pods = slices.DeleteFunc(listOf[*corev1.Pod](c, ns, o.Spec.Selector), func(p *corev1.Pod) bool {
+			return !slices.ContainsFunc(sets, func(rs *appsv1.ReplicaSet) bool { return owned(p, rs) })
+		})
+	case *appsv1.ReplicaSet:
+		c.Pods = owning(o, listOf[*corev1.Pod](c, ns, o.Spec.Selector))
+	case *appsv1.StatefulSet:
+		c.Pods = owning(o, listOf[*corev1.Pod](c, ns, o.Spec.Selector))
+	case *appsv1.DaemonSet:
+		c.Pods = owning(o, listOf[*corev1.Pod](c, ns, o.Spec.Selector))
+	case *batchv1.Job:
+		c.Pods = owning(o, listOf[*corev1.Pod](c, ns, o.Spec.Selector))
+	case *batchv1.CronJob:
+		for _, j := range owning(o, listOf[*batchv1.Job](c, ns, nil)) {
+			c.Others = append(c.Others, j)
+		}
+		if j := (workloads{&c.Facts}).lastJob(o); j != nil {
+			c.Pods = owning(j, listOf[*corev1.Pod](c, ns, j.Spec.Selector))
+		}
+	case *corev1.Service:
+		c.endpoints(o)
+	case *networkingv1.Ingress:
+		c.others(client.IngressClasses, "", nil)
+		for _, b := range backends(o) {
+			if s, ok := c.get(client.Services, ns, b.Name).(*corev1.Service); ok {
+				c.endpoints(s)
+			}
+		}
+	case *corev1.PersistentVolumeClaim:
+		c.Pods = slices.DeleteFunc(listOf[*corev1.Pod](c, ns, nil), func(p *corev1.Pod) bool { return !uses(p, o.Name) })
+		if o.Spec.StorageClassName != nil {
+			c.get(client.StorageClasses, "", *o.Spec.StorageClassName)
+		}
+	case *corev1.Node:
+		c.others(client.PodDisruptionBudgets, "", nil)
+	case *policyv1.PodDisruptionBudget:
+		c.Pods = listOf[*corev1.Pod](c, ns, o.Spec.Selector)
+	}
+}
+
+// endpoints reads the endpoints of a Service, and the pods that it might select.
+func (c *collector) endpoints(s *corev1.Service) {
+	c.others(client.EndpointSlices, s.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
+	if len(c.Pods) == 0 && len(s.Spec.Selector) > 0 {
+		c.Pods = listOf[*corev1.Pod](c, s.Namespace, nil)
+	}
+}
+
+// suspects returns the pods whose details explain Object.
+func (c *collector) suspects() (out []*corev1.Pod) {
+	groups := [][]*corev1.Pod{c.Pods}
+	switch o := c.Object.(type) {
+	case *corev1.Pod:
+		return c.Pods
+	case *appsv1.Deployment:
+		groups = append(groups, ownedBy(c.Pods, workloads{&c.Facts}.newest(o)))
+	case *batchv1.Job, *batchv1.CronJob:
+		groups = append(groups, slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed }))
+	case *corev1.Service:
+		groups = [][]*corev1.Pod{traffic{&c.Facts}.selected(o)}
+	case *networkingv1.Ingress:
+		groups = nil
+		for _, s := range every[*corev1.Service](&c.Facts) {
+			groups = append(groups, traffic{&c.Facts}.selected(s))
+		}
+	case *corev1.PersistentVolumeClaim:
+		return nil
+	}
+	for _, g := range groups {
+		if p := worst(g); p != nil && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// details reads the node of a pod, or all nodes if it has none, and the logs of its containers that have ended.
+func (c *collector) details(p *corev1.Pod) {
+	if p.Spec.NodeName == "" {
+		c.others(client.Nodes, "", nil)
+		return
+	}
+	c.get(client.Nodes, "", p.Spec.NodeName)
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		previous := s.State.Terminated == nil && s.LastTerminationState.Terminated != nil
+		if s.State.Terminated == nil && !previous || s.Ready && s.State.Running != nil {
+			continue
+		}
+		log, err := c.r.Log(c.ctx, p, s.Name, previous)
+		if apierrors.IsForbidden(err) {
+			c.hide(err)
+		} else if err == nil { // a log that is gone is no error
+			c.Logs[LogKey(p, s.Name)] = log
+		}
+	}
+}
+
+// events reads the events about the objects that are known.
+func (c *collector) events() {
+	about := []client.Object{c.Object}
+	for _, p := range c.Pods {
+		about = append(about, p)
+	}
+	about = append(about, c.Others...)
+	ns := c.Object.GetNamespace()
+	if ns == "" { // where the events of objects without a namespace are
+		ns = metav1.NamespaceDefault
+	}
+	known := map[string][]client.Object{}
+	for _, obj := range about {
+		known[obj.GetName()] = append(known[obj.GetName()], obj)
+	}
+	for _, e := range listOf[*corev1.Event](c, ns, nil) {
+		if slices.ContainsFunc(known[e.InvolvedObject.Name], func(obj client.Object) bool { return isAbout(e, obj) }) {
+			c.Events = append(c.Events, e)
+		}
+	}
+}
+
+// get adds an object to Others and returns it; nil if it does not exist.
+func (c *collector) get(resource schema.GroupVersionResource, namespace, name string) client.Object {
+	if c.err != nil {
+		return nil
+	}
+	obj, err := c.r.Get(c.ctx, client.Ref{Resource: resource, Namespace: namespace, Name: name})
+	switch {
+	case apierrors.IsForbidden(err):
+		c.hide(err)
+		return nil
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		c.err = err
+		return nil
+	}
+	if !slices.ContainsFunc(c.Others, func(o client.Object) bool { return o.GetUID() == obj.GetUID() }) {
+		c.Others = append(c.Others, obj)
+	}
+	return obj
+}
+
+// others adds the objects of a list to Others.
+func (c *collector) others(resource schema.GroupVersionResource, namespace string, selector labels.Selector) {
+	c.Others = append(c.Others, c.list(resource, namespace, selector)...)
+}
+
+func (c *collector) list(resource schema.GroupVersionResource, namespace string, selector labels.Selector) []client.Object {
+	if c.err != nil {
+		return nil
+	}
+	objs, _, err := c.r.List(c.ctx, client.Selector{Resource: resource, Namespace: namespace, Labels: selector})
+	switch {
+	case apierrors.IsForbidden(err):
+		c.hide(err)
+	case err != nil:
+		c.err = err
+	}
+	return objs
+}
+
+// hide records that something may not be read.
+func (c *collector) hide(err error) {
+	if text := strings.TrimSpace(err.Error()); !slices.Contains(c.Hidden, text) {
+		c.Hidden = append(c.Hidden, text)
+	}
+}
+
+// listOf lists the objects of a type that a selector selects; nil selects all.
+func listOf[T client.Object](c *collector, namespace string, selector *metav1.LabelSelector) (out []T) {
+	var zero T
+	resource, _ := client.ResourceOf(zero)
+	var s labels.Selector
+	if selector != nil {
+		var err error
+		if s, err = metav1.LabelSelectorAsSelector(selector); err != nil { // the API does not store such a selector
+			c.err = err
+			return nil
+		}
+	}
+	for _, obj := range c.list(resource, namespace, s) {
+		if t, ok := obj.(T); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// owning returns the objects that owner controls.
+func owning[T client.Object](owner client.Object, objs []T) []T {
+	return slices.DeleteFunc(objs, func(o T) bool { return !owned(o, owner) })
+}
+
+// uses reports whether a pod uses a claim.
+func uses(p *corev1.Pod, claim string) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
+			v.Ephemeral != nil && p.Name+"-"+v.Name == claim
+	})
+}

@@ -1,0 +1,130 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/client/why/words"
+)
+
+func (f workloads) job(j *batchv1.Job) Answer {
+	if a := f.held(); a != nil {
+		return *a
+	}
+	events := f.eventLines(f.eventsOf(j))
+	counts := fmt.Sprintf("%d active, %d succeeded, %d failed", j.Status.Active, j.Status.Succeeded, j.Status.Failed)
+	if c := jobCondition(j, batchv1.JobFailed); c != nil {
+		return f.jobFailed(j, c, append([]string{counts, "condition Failed: " + words.Reason(c.Reason, c.Message)}, events...))
+	}
+	if jobCondition(j, batchv1.JobComplete) != nil {
+		return answer("", []string{counts}, "Job %s is complete.", j.Name)
+	}
+	if j.Spec.Suspend != nil && *j.Spec.Suspend {
+		return answer(fmt.Sprintf(`kubectl patch job %s -p '{"spec":{"suspend":false}}'`, j.Name), events, "Job %s is suspended: it runs no pods.", j.Name)
+	}
+	state := fmt.Sprintf("Job %s is not complete (%s)", j.Name, counts)
+	if j.Status.Active == 0 {
+		if a := f.notCreated(state, j, f.refusedEvent(j)); a != nil {
+			return *a
+		}
+	}
+	if a := f.because(state, f.Pods); a != nil {
+		return *a
+	}
+	return answer("", append([]string{counts}, events...), "Job %s runs: %s.", j.Name, counts)
+}
+
+// jobFailed explains a Job that has failed, with its last pod that failed.
+func (f workloads) jobFailed(j *batchv1.Job, c *batchv1.JobCondition, evidence []string) Answer {
+	causes := map[string]string{
+		batchv1.JobReasonBackoffLimitExceeded:     fmt.Sprintf("its pods failed more often than backoffLimit (%d) allows", orSix(j.Spec.BackoffLimit)),
+		batchv1.JobReasonDeadlineExceeded:         "it ran longer than activeDeadlineSeconds",
+		batchv1.JobReasonPodFailurePolicy:         "its podFailurePolicy ends it: " + words.Clip(c.Message),
+		batchv1.JobReasonFailedIndexes:            "some of its indexes failed",
+		batchv1.JobReasonMaxFailedIndexesExceeded: "more indexes failed than maxFailedIndexes allows",
+	}
+	cause, ok := causes[c.Reason]
+	if !ok {
+		cause = words.Reason(c.Reason, c.Message)
+	}
+	a := answer(fmt.Sprintf("Mend the cause, then create the Job again: kubectl delete job %s", j.Name), evidence, "Job %s has failed: %s.", j.Name, cause)
+	if c.Reason == batchv1.JobReasonDeadlineExceeded {
+		a.Do = "Raise activeDeadlineSeconds, or make the work shorter, and create the Job again."
+	}
+	failed := slices.DeleteFunc(slices.Clone(f.Pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed })
+	if p := worst(failed); p != nil {
+		last := f.about(p).explain()
+		a.Sentence += " " + last.Sentence
+		a.Evidence = append(a.Evidence, last.Evidence...)
+	}
+	return a
+}
+
+func jobCondition(j *batchv1.Job, t batchv1.JobConditionType) *batchv1.JobCondition {
+	i := slices.IndexFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+	if i < 0 {
+		return nil
+	}
+	return &j.Status.Conditions[i]
+}
+
+// orSix returns the default of backoffLimit for nil.
+func orSix(n *int32) int32 {
+	if n == nil {
+		return 6
+	}
+	return *n
+}
+
+func (f workloads) cronJob(c *batchv1.CronJob) Answer {
+	if a := f.held(); a != nil {
+		return *a
+	}
+	evidence := []string{fmt.Sprintf("schedule: %s", c.Spec.Schedule)}
+	if t := c.Status.LastScheduleTime; t != nil {
+		evidence = append(evidence, fmt.Sprintf("last start: %s (%s ago)", t.UTC().Format(time.RFC3339), words.Ago(f.Now.Sub(t.Time))))
+	} else {
+		evidence = append(evidence, "it has never started a Job")
+	}
+	events := f.eventsOf(c)
+	evidence = append(evidence, f.eventLines(events)...)
+	if c.Spec.Suspend != nil && *c.Spec.Suspend {
+		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence, "CronJob %s is suspended: it starts no Jobs.", c.Name)
+	}
+	for _, e := range slices.Backward(events) {
+		switch e.Reason {
+		case "UnparseableSchedule", "UnknownTimeZone", "InvalidSchedule":
+			return answer("Correct spec.schedule or spec.timeZone.", evidence, "CronJob %s starts no Jobs: %s.", c.Name, words.Clip(e.Message))
+		case "TooManyMissedTimes", "MissSchedule":
+			return answer("Check the machine's clock and startingDeadlineSeconds; monopod must run at the scheduled time.", evidence, "CronJob %s has missed a start: %s.", c.Name, words.Clip(e.Message))
+		case "JobAlreadyActive":
+			return answer("Wait, make the Job shorter, or set concurrencyPolicy to Allow or Replace.", evidence, "CronJob %s does not start a Job while the one before runs (concurrencyPolicy: Forbid).", c.Name)
+		case "FailedCreate":
+			return *f.notCreated("CronJob "+c.Name+" starts no Job", c, e.Message)
+		}
+		if e.Reason == "SuccessfulCreate" {
+			break
+		}
+	}
+	if last := f.lastJob(c); last != nil {
+		a := f.about(last).explain()
+		a.Sentence = fmt.Sprintf("The last Job of CronJob %s: %s", c.Name, a.Sentence)
+		a.Evidence = append(evidence, a.Evidence...)
+		return a
+	}
+	return answer("", evidence, "CronJob %s waits for its next time.", c.Name)
+}
+
+// lastJob returns the newest Job of a CronJob.
+func (f workloads) lastJob(c *batchv1.CronJob) (last *batchv1.Job) {
+	for _, j := range every[*batchv1.Job](f.Facts) {
+		if owned(j, c) && (last == nil || j.CreationTimestamp.After(last.CreationTimestamp.Time)) {
+			last = j
+		}
+	}
+	return last
+}

@@ -1,0 +1,201 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/client/why/words"
+)
+
+// pod explains a pod: the first of these views that has something to say explains it.
+func (f *Facts) pod(p *corev1.Pod) Answer {
+	for _, view := range []func(*corev1.Pod) *Answer{f.deleted, f.ended, f.unscheduled, f.nodeLost, f.broken, f.unprepared, f.starting, f.gated} {
+		if a := view(p); a != nil {
+			return *a
+		}
+	}
+	return f.running(p)
+}
+
+// deleted explains a pod that is being deleted.
+func (f *Facts) deleted(p *corev1.Pod) *Answer {
+	if p.DeletionTimestamp == nil {
+		return nil
+	}
+	left := p.DeletionTimestamp.Sub(f.Now)
+	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", orZero(p.DeletionGracePeriodSeconds), p.DeletionTimestamp.UTC().Format(time.RFC3339))}
+	evidence = append(evidence, f.eventLines(f.eventsOf(p))...)
+	running := names(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+	target := condition(p, corev1.DisruptionTarget)
+	switch {
+	case f.lost(p.Spec.NodeName) != nil:
+		return found("Start the node again. If it is gone for good: kubectl delete pod "+p.Name+" --grace-period=0 --force", evidence,
+			"Pod %s is being deleted, but its node %s does not respond, so that nothing stops its containers.", p.Name, p.Spec.NodeName)
+	case len(running) == 0 && len(p.Finalizers) > 0:
+		return f.held()
+	case target != nil && target.Reason == corev1.PodReasonPreemptionByScheduler:
+		return found("Give the pod a higher priorityClassName, or the node more room; its owner creates a new pod, which waits for room.", append(evidence, "condition DisruptionTarget: "+words.Clip(target.Message)),
+			"Pod %s is being deleted because a pod of higher priority needs its room.", p.Name)
+	case len(running) > 0 && left > 0:
+		what := "the time to end after SIGTERM"
+		if hook := preStop(p, running); hook != "" {
+			what = "the time for the preStop hook of container " + hook + " and its end"
+		}
+		return found("Wait. A shorter terminationGracePeriodSeconds, or a program that ends on SIGTERM, makes it faster.", evidence,
+			"Pod %s is being deleted: %s still run, and %s of %s are left.", p.Name, words.List("container", running), words.Ago(left), what)
+	case len(running) > 0:
+		return found("Read the events of the pod and the log of monopod: the runtime does not end the container.", evidence,
+			"Pod %s is being deleted: its grace period ended %s ago, and %s still run.", p.Name, words.Ago(-left), words.List("container", running))
+	}
+	return found("Wait a moment; if it stays, a volume that cannot be unmounted or the runtime is the cause: read the events and the log of monopod.", evidence,
+		"Pod %s is being deleted: its containers have ended, and the node removes what it used.", p.Name)
+}
+
+// preStop returns the first of the containers that has a preStop hook.
+func preStop(p *corev1.Pod, running []string) string {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && slices.Contains(running, c.Name) {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// podEnds are the reasons with which a pod fails as a whole.
+func podEnds(p *corev1.Pod) (sentence, do string) {
+	message := words.Clip(p.Status.Message)
+	switch reason := p.Status.Reason; {
+	case reason == "Evicted":
+		return "was evicted from its node: " + message, "Free the resource that the message names, or give the pod requests (and limits) that cover its use; its owner creates another pod."
+	case reason == "Preempting":
+		return "was stopped to make room for a critical pod: " + message, "Give the node more room, or the pod a higher priority."
+	case reason == "DeadlineExceeded":
+		return "ran longer than its activeDeadlineSeconds allow", "Raise activeDeadlineSeconds, or make the work shorter."
+	case reason == "Terminated", reason == "NodeShutdown":
+		return "was stopped because its node shut down: " + message, "Its owner creates a new pod when the node is back; create a pod without an owner again."
+	case reason == "NodeLost":
+		return "was on a node that stopped responding", "Start the node again."
+	case strings.HasPrefix(reason, "OutOf"):
+		return "was refused by its node, which has too little room: " + message, "Lower the requests of the pod, or stop other pods; its owner creates another pod."
+	case reason != "":
+		return "was refused by its node: " + words.Reason(reason, p.Status.Message), "Change the pod as the message says; its owner creates another pod."
+	}
+	return "", ""
+}
+
+// ended explains a pod that has ended, or that the scheduler has chosen as a victim.
+func (f *Facts) ended(p *corev1.Pod) *Answer {
+	switch p.Status.Phase {
+	case corev1.PodSucceeded:
+		return found("", f.ends(p), "Pod %s has completed: all its containers ended with exit code 0.", p.Name)
+	case corev1.PodFailed:
+	default:
+		return nil
+	}
+	if sentence, do := podEnds(p); sentence != "" {
+		return found(do, append(f.ends(p), f.eventLines(f.warnings(p))...), "Pod %s %s.", p.Name, sentence)
+	}
+	if a := f.broken(p); a != nil {
+		return a
+	}
+	return found("Read its log: kubectl logs "+p.Name, append(f.ends(p), f.eventLines(f.warnings(p))...), "Pod %s has failed.", p.Name)
+}
+
+// ends describes the ends of the containers.
+func (f *Facts) ends(p *corev1.Pod) (lines []string) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if t := s.State.Terminated; t != nil {
+			lines = append(lines, fmt.Sprintf("container %s: %s", s.Name, words.End(t)))
+		}
+	}
+	return lines
+}
+
+// nodeLost explains a pod whose node is not ready.
+func (f *Facts) nodeLost(p *corev1.Pod) *Answer {
+	ready := f.lost(p.Spec.NodeName)
+	if ready == nil {
+		return nil
+	}
+	do := "Find out why with: monopod why node/" + p.Spec.NodeName
+	return found(do, []string{fmt.Sprintf("condition Ready of node %s is %s: %s", p.Spec.NodeName, ready.Status, words.Reason(ready.Reason, ready.Message))},
+		"Pod %s is on node %s, which is not ready: %s.", p.Name, p.Spec.NodeName, words.Clip(ready.Message))
+}
+
+// lost returns the condition Ready of a node if it is known and not True.
+func (f *Facts) lost(node string) *corev1.NodeCondition {
+	n := related[*corev1.Node](f, "", node)
+	if n == nil {
+		return nil
+	}
+	if ready := nodeCondition(n, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
+		return ready
+	}
+	return nil
+}
+
+// gated explains a pod that waits for a readiness gate.
+func (f *Facts) gated(p *corev1.Pod) *Answer {
+	ready := condition(p, corev1.PodReady)
+	if ready == nil || ready.Reason != "ReadinessGatesNotReady" {
+		return nil
+	}
+	return found("The controller of the gate sets this condition of the pod's status; check that it runs.", []string{"condition Ready is False: " + words.Clip(ready.Message)},
+		"Pod %s runs, but is not ready: a readiness gate is not True.", p.Name)
+}
+
+// running explains a pod that nothing is wrong with.
+func (f *Facts) running(p *corev1.Pod) Answer {
+	var restarts int32
+	evidence := []string{}
+	for _, s := range p.Status.ContainerStatuses {
+		restarts += s.RestartCount
+		if t := s.LastTerminationState.Terminated; t != nil {
+			evidence = append(evidence, fmt.Sprintf("container %s ended before, %s ago: %s", s.Name, words.Ago(f.Now.Sub(t.FinishedAt.Time)), words.End(t)))
+		}
+	}
+	if p.Status.Phase == corev1.PodPending {
+		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.eventLines(f.eventsOf(p)), "Pod %s is starting on node %s since %s.", p.Name, p.Spec.NodeName, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+	}
+	if restarts > 0 {
+		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %d times.", p.Name, restarts)
+	}
+	return answer("", evidence, "Pod %s runs and is ready.", p.Name)
+}
+
+func orZero(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// names returns the names of the containers in a state.
+func names(list []corev1.ContainerStatus, in func(corev1.ContainerStatus) bool) (out []string) {
+	for _, s := range list {
+		if in(s) {
+			out = append(out, s.Name)
+		}
+	}
+	return out
+}
+
+func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
+}
+
+func nodeCondition(n *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &n.Status.Conditions[i]
+}

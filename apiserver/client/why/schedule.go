@@ -1,0 +1,136 @@
+package why
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
+
+	"monopod/apiserver/client/why/words"
+)
+
+// refusal is a reason why a node does not fit, by a part of the scheduler's message.
+type refusal struct{ words, phrase, do string }
+
+// refusals are in the order in which they are looked for.
+func refusals() []refusal {
+	return []refusal{
+		{"unbound immediate PersistentVolumeClaims", "a claim is not bound to a volume", "Find out why with: monopod why pvc/NAME"},
+		{"didn't find available persistent volumes", "no volume fits its claims", "Create a PersistentVolume that fits, or name a storageClassName that provisions one."},
+		{"bound to non-existent pv", "a claim is bound to a volume that no longer exists", "Delete the claim and create it again; its data is gone unless a snapshot has it."},
+		{"PersistentVolume's node affinity", "its volume is on another node", "Run it on the node of the volume, or move the data."},
+		{"exceed max volume count", "the node has as many volumes as it can attach", "Delete pods that use volumes, or add a node."},
+		{"were unschedulable", "the node is cordoned", "kubectl uncordon NODE"},
+		{"untolerated taint", "the node has a taint that it does not tolerate", "Remove the taint (kubectl taint node NODE KEY-), or add a toleration."},
+		{"anti-affinity", "its anti-affinity, or that of a running pod, keeps it away from the node", "Use preferredDuringScheduling…, fewer replicas, or more nodes."},
+		{"pod affinity rules", "no node has the pods that its affinity requires", "Start those pods first, or change affinity.podAffinity."},
+		{"topology spread constraints", "its topology spread constraints allow no node", "Raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway."},
+		{"node affinity/selector", "no node has the labels that its nodeSelector or node affinity requires", "kubectl label node NODE KEY=VALUE, or change the selector."},
+		{"requested node name", "the node that it names does not exist", "Correct spec.nodeName."},
+		{"free ports", "another pod has its host port", "Use another hostPort, or a Service; find the pod with: kubectl get pods -A -o wide"},
+		{"Too many pods", "the node runs as many pods as it may", "Delete pods, or raise --max-pods."},
+	}
+}
+
+var (
+	insufficient = regexp.MustCompile(`Insufficient ([^\s,.]+(?:\.[^\s,]+)*)`)
+	noClaim      = regexp.MustCompile(`persistentvolumeclaim "([^"]+)" not found`)
+)
+
+// unscheduled explains a pod without a node.
+func (f *Facts) unscheduled(p *corev1.Pod) *Answer {
+	if p.Spec.NodeName != "" {
+		return nil
+	}
+	if gates := p.Spec.SchedulingGates; len(gates) > 0 {
+		var names []string
+		for _, g := range gates {
+			names = append(names, g.Name)
+		}
+		return found("The controller that set the gate removes it; if it no longer exists, remove it from spec.schedulingGates.", nil, "Pod %s waits for a node: its scheduling %s not removed yet.", p.Name, words.List("gate", names)+map[bool]string{true: " is", false: " are"}[len(names) == 1])
+	}
+	cond := condition(p, corev1.PodScheduled)
+	if s := p.Spec.SchedulerName; cond == nil && s != "" && s != corev1.DefaultSchedulerName {
+		return found("Start that scheduler, or remove spec.schedulerName and create the pod again.", nil, "Pod %s waits for the scheduler %q, which has not looked at it.", p.Name, s)
+	}
+	if cond == nil || cond.Message == "" {
+		return found("If it stays like this, check that the scheduler runs: monopod status, and --controllers.", f.eventLines(f.eventsOf(p)), "Pod %s waits for the scheduler since %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+	}
+	phrases, dos, evidence := f.refused(p, cond.Message)
+	evidence = append([]string{"condition PodScheduled is False: " + words.Clip(cond.Message)}, evidence...)
+	if nominated := p.Status.NominatedNodeName; nominated != "" {
+		return found("Wait until the other pods have ended.", evidence, "Pod %s waits for node %s, where pods of lower priority are being deleted to make room for it.", p.Name, nominated)
+	}
+	if len(phrases) == 0 {
+		return found("Change the pod or the nodes as the message says; it is scheduled by itself then.", evidence, "Pod %s has no node: %s.", p.Name, words.Clip(cond.Message))
+	}
+	return found(strings.Join(dos, " "), evidence, "Pod %s has no node: %s.", p.Name, strings.Join(phrases, "; "))
+}
+
+// refused finds the reasons in a message of the scheduler.
+func (f *Facts) refused(p *corev1.Pod, message string) (phrases, dos, evidence []string) {
+	for _, m := range insufficient.FindAllStringSubmatch(message, -1) {
+		phrase, do, line := f.insufficient(p, corev1.ResourceName(strings.TrimSuffix(m[1], ".")))
+		phrases, dos, evidence = append(phrases, phrase), append(dos, do), append(evidence, line...)
+	}
+	if m := noClaim.FindStringSubmatch(message); m != nil {
+		return append(phrases, fmt.Sprintf("its claim %q does not exist", m[1])), append(dos, "Create the PersistentVolumeClaim, or correct spec.volumes."), evidence
+	}
+	if strings.Contains(message, "no nodes available") {
+		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: monopod status, kubectl get nodes"), evidence
+	}
+	for _, r := range refusals() {
+		if strings.Contains(message, r.words) {
+			phrases, dos = append(phrases, r.phrase), append(dos, f.named(p, r.do))
+		}
+	}
+	for _, n := range every[*corev1.Node](f) {
+		for _, t := range n.Spec.Taints {
+			evidence = append(evidence, fmt.Sprintf("node %s has the taint %s", n.Name, t.ToString()))
+		}
+	}
+	return phrases, dos, evidence
+}
+
+// named puts names in the place of NODE and NAME, if only one is possible.
+func (f *Facts) named(p *corev1.Pod, do string) string {
+	if nodes := every[*corev1.Node](f); len(nodes) == 1 {
+		do = strings.ReplaceAll(do, "NODE", nodes[0].Name)
+	}
+	var claims []string
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil {
+			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
+		}
+	}
+	if len(claims) == 1 {
+		do = strings.ReplaceAll(do, "pvc/NAME", "pvc/"+claims[0])
+	}
+	return do
+}
+
+// insufficient explains a resource that no node has enough of.
+func (f *Facts) insufficient(p *corev1.Pod, name corev1.ResourceName) (phrase, do string, evidence []string) {
+	want := helpers.PodRequests(p, helpers.PodResourcesOptions{})[name]
+	var most resource.Quantity
+	for _, n := range every[*corev1.Node](f) {
+		have := n.Status.Allocatable[name]
+		evidence = append(evidence, fmt.Sprintf("node %s: %s of %s allocatable to pods", n.Name, have.String(), name))
+		if have.Cmp(most) > 0 {
+			most = have
+		}
+	}
+	if !most.IsZero() && want.Cmp(most) > 0 {
+		return fmt.Sprintf("it requests %s of %s, and no node has more than %s", want.String(), name, most.String()), fmt.Sprintf("Lower resources.requests.%s, or add a larger node.", name), evidence
+	}
+	if most.IsZero() && len(evidence) > 0 {
+		return fmt.Sprintf("no node offers %s", name), "Start the device plugin that offers it, or remove the request.", evidence
+	}
+	if want.IsZero() {
+		return fmt.Sprintf("not enough %s is left", name), "Delete other pods, or add a node.", evidence
+	}
+	return fmt.Sprintf("it requests %s of %s, and the requests of other pods leave less", want.String(), name), fmt.Sprintf("Lower resources.requests.%s, delete other pods, or add a node; kubectl describe node lists the requests.", name), evidence
+}

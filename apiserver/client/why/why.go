@@ -1,0 +1,191 @@
+// Package why explains the state of an object in plain words: one sentence, the evidence for it, and what to do.
+//
+// Collect reads the facts about an object: its events, its pods, the objects that it refers to and the ends of the
+// logs of containers that failed. Of derives the answer from them and reads nothing: a table test is all it needs.
+// The command line and the page show the same answers.
+package why
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/why/words"
+)
+
+// Path is where the API server answers: GET with the parameters kind, namespace and name.
+const Path = "/monopod/why"
+
+// Answer explains the state of an object.
+type Answer struct {
+	Sentence string   `json:"sentence"`     // what is the case, with the cause
+	Evidence []string `json:"evidence"`     // what shows it; one fact a line
+	Do       string   `json:"do,omitempty"` // what changes it; empty if nothing needs to
+}
+
+// Facts are what is known about an object. Nothing in them is modified.
+type Facts struct {
+	Now    time.Time
+	Object client.Object
+	Events []*corev1.Event   // of Object, and of Pods and Others
+	Pods   []*corev1.Pod     // that Object owns, selects or uses
+	Others []client.Object   // owners, owned objects, and those that Object or a pod refers to
+	Logs   map[string]string // ends of logs by LogKey
+	Hidden []string          // what could not be read, as phrases
+}
+
+// LogKey is the key in Facts.Logs of the container whose end is to be explained.
+func LogKey(pod *corev1.Pod, container string) string { return pod.Name + "/" + container }
+
+// Of explains the state of f.Object. The texts contain no control characters, whatever the objects and logs contain.
+func Of(f Facts) Answer {
+	a := f.explain()
+	out := Answer{Sentence: words.Plain(a.Sentence), Evidence: []string{}, Do: words.Plain(a.Do)}
+	for _, line := range a.Evidence {
+		out.Evidence = append(out.Evidence, words.Plain(line))
+	}
+	for _, hidden := range f.Hidden {
+		out.Evidence = append(out.Evidence, "not known: "+words.Plain(hidden))
+	}
+	return out
+}
+
+func (f *Facts) explain() Answer {
+	switch o := f.Object.(type) {
+	case *corev1.Pod:
+		return f.pod(o)
+	case *appsv1.Deployment:
+		return workloads{f}.deployment(o)
+	case *appsv1.ReplicaSet:
+		return workloads{f}.replicaSet(o)
+	case *appsv1.StatefulSet:
+		return workloads{f}.statefulSet(o)
+	case *appsv1.DaemonSet:
+		return workloads{f}.daemonSet(o)
+	case *batchv1.Job:
+		return workloads{f}.job(o)
+	case *batchv1.CronJob:
+		return workloads{f}.cronJob(o)
+	case *corev1.Service:
+		return traffic{f}.service(o)
+	case *networkingv1.Ingress:
+		return traffic{f}.ingress(o)
+	case *corev1.PersistentVolumeClaim:
+		return f.claim(o)
+	case *corev1.Node:
+		return f.node(o)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return f.autoscaler(o)
+	case *policyv1.PodDisruptionBudget:
+		return f.budget(o)
+	}
+	return f.generic()
+}
+
+// about returns the facts with another object in the place of Object.
+func (f *Facts) about(obj client.Object) *Facts {
+	g := *f
+	g.Object = obj
+	return &g
+}
+
+// generic explains an object of any kind: its deletion, its conditions, its warnings.
+func (f *Facts) generic() Answer {
+	name := words.Name(f.Object)
+	if a := f.held(); a != nil {
+		return *a
+	}
+	warnings := f.warnings(f.Object)
+	for _, c := range conditions(f.Object) {
+		if bad := c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown; bad && positive(c.Type) {
+			return answer("Follow the message of the condition; the controller of this kind has written it.", append(f.eventLines(warnings), words.Condition(c)),
+				"%s is not %s: %s.", name, c.Type, words.Reason(c.Reason, c.Message))
+		}
+	}
+	if len(warnings) > 0 {
+		last := warnings[len(warnings)-1]
+		return answer("Mend what the event says; it repeats until then.", f.eventLines(warnings), "The last warning about %s says: %s.", name, words.Clip(last.Message))
+	}
+	return answer("", f.eventLines(f.eventsOf(f.Object)), "Nothing is known to be wrong with %s.", name)
+}
+
+// held explains an object that is being deleted: finalizers keep it. It returns nil if it is not.
+func (f *Facts) held() *Answer {
+	obj := f.Object
+	if obj.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	name, since := words.Name(obj), words.Ago(f.Now.Sub(obj.GetDeletionTimestamp().Time))
+	if len(obj.GetFinalizers()) == 0 {
+		return found("", nil, "%s is being deleted since %s.", name, since)
+	}
+	evidence := []string{"deletionTimestamp: " + obj.GetDeletionTimestamp().UTC().Format(time.RFC3339)}
+	for _, c := range conditions(obj) {
+		if c.Status == metav1.ConditionTrue && c.Message != "" { // a Namespace lists what it still contains
+			evidence = append(evidence, words.Condition(c))
+		}
+	}
+	return found("Let the controller that set the finalizer do its work; remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
+		"%s is being deleted since %s and waits for its %s.", name, since, words.List("finalizer", obj.GetFinalizers()))
+}
+
+// positive reports whether a condition of this type is good when it is True.
+func positive(conditionType string) bool {
+	return slices.Contains([]string{"Ready", "Available", "Established", "NamesAccepted", "Accepted", "Programmed", "Synced", "Healthy", "Succeeded", "Progressing", "Approved"}, conditionType)
+}
+
+// conditions returns the conditions of an object of any kind; none if it has no status of the usual form.
+func conditions(obj client.Object) []metav1.Condition {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil
+	}
+	var typed struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed) != nil {
+		return nil
+	}
+	return typed.Status.Conditions
+}
+
+// related returns the first object of a type among Others with this namespace and name, or the zero value.
+func related[T client.Object](f *Facts, namespace, name string) (found T) {
+	for _, o := range f.Others {
+		if t, ok := o.(T); ok && t.GetNamespace() == namespace && t.GetName() == name {
+			return t
+		}
+	}
+	return found
+}
+
+// every returns the objects of a type among Others.
+func every[T client.Object](f *Facts) (all []T) {
+	for _, o := range f.Others {
+		if t, ok := o.(T); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func answer(do string, evidence []string, format string, args ...any) Answer {
+	return Answer{Sentence: fmt.Sprintf(format, args...), Evidence: evidence, Do: do}
+}
+
+func found(do string, evidence []string, format string, args ...any) *Answer {
+	a := answer(do, evidence, format, args...)
+	return &a
+}

@@ -1,0 +1,327 @@
+package why_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/why"
+)
+
+var now = time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
+
+// situation is a state of objects. The first document of objects is the one to explain; the others are what is
+// around it. A document's metadata may lack what parse sets.
+type situation struct {
+	objects string
+	log     string // of container c of pod p
+	want    string // part of the sentence
+	shows   string // part of the evidence
+	do      string // part of what to do; empty: nothing is to be done
+}
+
+const (
+	onNode  = "spec: {nodeName: box, containers: [{name: c, image: 'r/x:1'}]}"
+	free    = "spec: {containers: [{name: c, image: 'r/x:1', resources: {requests: {cpu: '8'}}}]}"
+	node    = "kind: Node\nmetadata: {name: box}\nstatus: {allocatable: {cpu: '2', memory: 2Gi}, conditions: [{type: Ready, status: 'True'}]}"
+	running = "status: {phase: Running, conditions: [{type: Ready, status: 'True'}], containerStatuses: [{name: c, ready: true, state: {running: {}}}]}"
+)
+
+// pod is a pod p on node box that waits.
+func waiting(reason, message string) string {
+	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: %s, message: %q}}}]}", onNode, reason, message)
+}
+
+// crashing is a pod whose container waits for its next start.
+func crashing(end string) string {
+	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Running, containerStatuses: [{name: c, restartCount: 4, state: {waiting: {reason: CrashLoopBackOff, message: back-off 1m20s restarting}}, lastState: {terminated: {startedAt: '2026-01-01T00:08:00Z', finishedAt: '2026-01-01T00:09:00Z', %s}}}]}", onNode, end)
+}
+
+func pending(message string) string {
+	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: %q}]}\n---\n%s", free, message, node)
+}
+
+// event is an event about an object of a kind, p unless it is named.
+func event(kind, reason, message string) string {
+	return fmt.Sprintf("\n---\nkind: Event\ntype: Warning\nreason: %s\nmessage: %q\nlastTimestamp: '2026-01-01T00:09:30Z'\ncount: 3\ninvolvedObject: {kind: %s, name: p, uid: %s-p, namespace: default}", reason, message, kind, kind)
+}
+
+// normal makes an event of the type Normal.
+func normal(event string) string { return strings.Replace(event, "type: Warning", "type: Normal", 1) }
+
+func starting(reason, message string) string {
+	return "kind: Pod\n" + onNode + "\nstatus: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ContainerCreating}}}]}" + event("Pod", reason, message)
+}
+
+func failed(reason, message string) string {
+	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Failed, reason: %s, message: %q}", onNode, reason, message)
+}
+
+func situations() map[string]situation {
+	deployment := "kind: Deployment\nmetadata: {generation: 1}\nspec: {replicas: 3, selector: {matchLabels: {a: b}}}\nstatus: {observedGeneration: 1, replicas: 1, readyReplicas: 0, updatedReplicas: 1}\n---\nkind: ReplicaSet\nmetadata: {ownerReferences: [{controller: true, uid: Deployment-p, kind: Deployment, name: p}]}\nspec: {replicas: 3}\n"
+	ownedPod := func(pod string) string {
+		return "\n---\n" + strings.Replace(pod, "kind: Pod\n", "kind: Pod\nmetadata: {labels: {a: b}, ownerReferences: [{controller: true, uid: ReplicaSet-p, kind: ReplicaSet, name: p}]}\n", 1)
+	}
+	refused := func(message string) string { return deployment + event("ReplicaSet", "FailedCreate", message) }
+	job := func(condition string) string {
+		return "kind: Job\nspec: {backoffLimit: 2}\nstatus: {failed: 3, conditions: [" + condition + "]}"
+	}
+	service := "kind: Service\nspec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}"
+	slice := "\n---\nkind: EndpointSlice\nmetadata: {labels: {kubernetes.io/service-name: p}}\nendpoints: [{addresses: [10.0.0.1], conditions: {ready: true}}]"
+	webPod := func(port, status string) string {
+		return "\n---\nkind: Pod\nmetadata: {labels: {app: web}}\nspec: {nodeName: box, containers: [{name: c, ports: [{name: " + port + ", containerPort: 8080}]}]}\n" + status
+	}
+	claim := func(class string) string {
+		return "kind: PersistentVolumeClaim\nspec: {" + class + "}\nstatus: {phase: Pending}"
+	}
+	class := func(rest string) string { return "\n---\nkind: StorageClass\nmetadata: {name: s}\n" + rest }
+	hpa := func(conditions string) string {
+		return "kind: HorizontalPodAutoscaler\nspec: {scaleTargetRef: {kind: Deployment, name: web}}\nstatus: {desiredReplicas: 5, conditions: [" + conditions + "]}"
+	}
+	ingress := "kind: Ingress\nspec: {ingressClassName: monopod, rules: [{http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: p, port: {number: 80}}}}]}}]}"
+	ingressClass := "\n---\nkind: IngressClass\nmetadata: {name: monopod}\n"
+	return map[string]situation{
+		// Images.
+		"image not found":        {objects: waiting("ImagePullBackOff", `Back-off pulling image "r/x:1": ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image "r/x:1": r/x:1: not found`), want: `the image "r/x:1" cannot be pulled, because the registry does not have it`, do: "Correct the name"},
+		"registry unauthorised":  {objects: waiting("ErrImagePull", "failed to resolve reference: pull access denied, repository does not exist or may require authorization: authorization failed: not found"), want: "refuses access", do: "imagePullSecrets"},
+		"image offline":          {objects: waiting("ErrImagePull", "dial tcp: lookup registry.example.com: no such host"), want: "name of the registry cannot be resolved", do: "monopod images import"},
+		"registry refused":       {objects: waiting("ErrImagePull", "dial tcp 192.0.2.1:443: connect: connection refused"), want: "registry cannot be reached", do: "Check the network"},
+		"registry without HTTPS": {objects: waiting("ErrImagePull", "http: server gave HTTP response to HTTPS client"), want: "speaks HTTP", do: "hosts.toml"},
+		"registry's certificate": {objects: waiting("ErrImagePull", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), want: "certificate of the registry is not trusted", do: "authority"},
+		"too many pulls":         {objects: waiting("ErrImagePull", "429 Too Many Requests - toomanyrequests: limit"), want: "limits the number of pulls", do: "mirror"},
+		"other processor":        {objects: waiting("ErrImagePull", "no match for platform in manifest: not found"), want: "not for this machine's processor", do: "built for"},
+		"disk full on pull":      {objects: waiting("ErrImagePull", "write /x: no space left on device"), want: "disk of the node is full", do: "monopod images"},
+		"only the back-off":      {objects: waiting("ImagePullBackOff", "Back-off pulling image") + event("Pod", "Failed", "Failed to pull image \"r/x:1\": dial tcp: i/o timeout"), want: "cannot be reached", shows: "event Failed (30s ago, 3 times)", do: "network"},
+		"never pull":             {objects: waiting("ErrImageNeverPull", "not present"), want: "imagePullPolicy is Never", do: "IfNotPresent"},
+		"image's name":           {objects: waiting("InvalidImageName", "could not parse"), want: "not a valid name", do: "lower case"},
+		// Ends of containers.
+		"crash":             {objects: crashing("exitCode: 3, reason: Error"), log: "start\npanic: no \x1b[31mdatabase\n", want: `crashes: it ends with exit code 3 after 60s; its last line is "panic: no [31mdatabase"`, shows: "restarts: 4", do: "kubectl logs p -c c --previous"},
+		"crash, no log":     {objects: crashing("exitCode: 3, message: goodbye"), want: `its last line is "goodbye"`, do: "Mend"},
+		"ended well":        {objects: crashing("exitCode: 0, reason: Completed"), want: "exit code 0 after 60s although it is to run all the time", do: "Job"},
+		"signal":            {objects: crashing("exitCode: 139, reason: Error"), want: "signal SIGSEGV (exit code 139)", do: "defect"},
+		"killed":            {objects: crashing("exitCode: 137, reason: Error"), want: "signal SIGKILL", do: "killed the process"},
+		"OOM":               {objects: strings.Replace(crashing("exitCode: 137, reason: OOMKilled"), "'r/x:1'", "'r/x:1', resources: {limits: {memory: 64Mi}}", 1), want: "uses too much memory (OOMKilled, exit code 137): its limit is 64Mi", do: "limits.memory"},
+		"not executable":    {objects: crashing("exitCode: 126"), want: "exit code 126", do: "mode"},
+		"command not found": {objects: crashing("exitCode: 127"), want: "exit code 127", do: "PATH"},
+		"exec not found":    {objects: crashing(`exitCode: 128, reason: StartError, message: 'exec: "no": executable file not found in $PATH'`), want: "the image has no program", do: "command and args"},
+		"exec denied":       {objects: waiting("RunContainerError", `exec: "/x": permission denied`), want: "permission denied", do: "executable"},
+		"exec format":       {objects: waiting("RunContainerError", `exec /x: exec format error`), want: "no program for this processor", do: "#!"},
+		"end unseen":        {objects: crashing("exitCode: 137, reason: ContainerStatusUnknown"), want: "its end was not observed", do: "log"},
+		"hook fails":        {objects: waiting("PostStartHookError", "postStart hook: exit 4"), want: "postStart hook that fails", do: "postStart"},
+		"init fails":        {objects: "kind: Pod\nspec: {nodeName: box, initContainers: [{name: i, image: x}], containers: [{name: c, image: x}]}\nstatus: {phase: Pending, initContainerStatuses: [{name: i, restartCount: 2, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}], containerStatuses: [{name: c, state: {waiting: {reason: PodInitializing}}}]}", want: "Init container i of pod p crashes: it ends with exit code 1", do: "-c i"},
+		"init runs":         {objects: "kind: Pod\nspec: {nodeName: box, initContainers: [{name: i, image: x}], containers: [{name: c, image: x}]}\nstatus: {phase: Pending, initContainerStatuses: [{name: i, state: {running: {startedAt: '2026-01-01T00:08:00Z'}}}]}", want: "Init container i of pod p runs since 2m", do: "Wait"},
+		"failed pod":        {objects: "kind: Pod\nspec: {nodeName: box, restartPolicy: Never, containers: [{name: c, image: x}]}\nstatus: {phase: Failed, containerStatuses: [{name: c, state: {terminated: {exitCode: 2, reason: Error}}}]}", want: "Container c of pod p crashes: it ends with exit code 2", do: "log"},
+		// Probes.
+		"liveness":          {objects: crashing("exitCode: 143") + event("Pod", "Killing", "Container c failed liveness probe, will be restarted") + event("Pod", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500"), want: "its liveness probe fails: the answer has the HTTP status 500", do: "livenessProbe"},
+		"startup, killed":   {objects: crashing("exitCode: 143") + event("Pod", "Killing", "Container c failed startup probe, will be restarted") + event("Pod", "Unhealthy", "Startup probe failed: command timed out: x"), want: "its startup probe fails: no answer", do: "startupProbe"},
+		"readiness status":  {objects: "kind: Pod\nspec: {nodeName: box, containers: [{name: c, image: x, readinessProbe: {httpGet: {port: 80}}}]}\nstatus: {phase: Running, containerStatuses: [{name: c, started: true, state: {running: {}}}]}" + event("Pod", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503"), want: "not ready: its readiness probe has not succeeded: the answer has the HTTP status 503", do: "readinessProbe"},
+		"readiness refused": {objects: "kind: Pod\nspec: {nodeName: box, containers: [{name: c, image: x, readinessProbe: {tcpSocket: {port: 80}}}]}\nstatus: {phase: Running, containerStatuses: [{name: c, started: true, state: {running: {}}}]}" + event("Pod", "Unhealthy", "Readiness probe failed: dial tcp 10.0.0.1:80: connect: connection refused"), want: "nothing listens on its port", do: "readinessProbe"},
+		"startup":           {objects: "kind: Pod\nspec: {nodeName: box, containers: [{name: c, image: x, startupProbe: {tcpSocket: {port: 80}}}]}\nstatus: {phase: Running, containerStatuses: [{name: c, started: false, state: {running: {}}}]}", want: "startup probe has not succeeded yet", do: "failureThreshold"},
+		"readiness gate":    {objects: "kind: Pod\n" + onNode + "\nstatus: {phase: Running, conditions: [{type: Ready, status: 'False', reason: ReadinessGatesNotReady, message: 'gate \"x\"'}], containerStatuses: [{name: c, ready: true, state: {running: {}}}]}", want: "a readiness gate is not True", do: "controller of the gate"},
+		// Scheduling.
+		"no cpu at all":     {objects: pending("0/1 nodes are available: 1 Insufficient cpu."), want: "it requests 8 of cpu, and no node has more than 2", shows: "node box: 2 of cpu", do: "Lower resources.requests.cpu"},
+		"no memory left":    {objects: strings.Replace(pending("0/1 nodes are available: 1 Insufficient memory."), "cpu: '8'", "memory: 1Gi", 1), want: "it requests 1Gi of memory, and the requests of other pods leave less", do: "delete other pods"},
+		"no device":         {objects: pending("0/1 nodes are available: 1 Insufficient acme.com/gpu."), want: "no node offers acme.com/gpu", do: "device plugin"},
+		"selector":          {objects: pending("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), want: "no node has the labels", do: "kubectl label node box"},
+		"taint":             {objects: strings.Replace(pending("0/1 nodes are available: 1 node(s) had untolerated taint(s)."), "metadata: {name: box}", "metadata: {name: box}\nspec: {taints: [{key: k, value: v, effect: NoSchedule}]}", 1), want: "has a taint", shows: "k=v:NoSchedule", do: "toleration"},
+		"cordoned":          {objects: pending("0/1 nodes are available: 1 node(s) were unschedulable."), want: "the node is cordoned", do: "kubectl uncordon box"},
+		"affinity":          {objects: pending("0/1 nodes are available: 1 node(s) didn't match pod affinity rules."), want: "its affinity requires", do: "podAffinity"},
+		"anti-affinity":     {objects: pending("0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."), want: "anti-affinity", do: "fewer replicas"},
+		"spread":            {objects: pending("0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints."), want: "spread constraints", do: "maxSkew"},
+		"host port":         {objects: pending("0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."), want: "host port", do: "hostPort"},
+		"claim unbound":     {objects: strings.Replace(pending("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."), "spec: {", "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}], ", 1), want: "a claim is not bound", do: "monopod why pvc/data"},
+		"claim missing":     {objects: pending(`0/1 nodes are available: persistentvolumeclaim "data" not found.`), want: `its claim "data" does not exist`, do: "Create the PersistentVolumeClaim"},
+		"two reasons":       {objects: pending("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."), want: "no node has more than 2; the node is cordoned", do: "uncordon"},
+		"preempting":        {objects: strings.Replace(pending("0/1 nodes are available: 1 Insufficient cpu."), "{phase: Pending,", "{phase: Pending, nominatedNodeName: box,", 1), want: "waits for node box, where pods of lower priority", do: "Wait"},
+		"gate":              {objects: "kind: Pod\nspec: {schedulingGates: [{name: acme.com/g}], containers: [{name: c}]}", want: "its scheduling gate acme.com/g is not removed yet", do: "schedulingGates"},
+		"another scheduler": {objects: "kind: Pod\nspec: {schedulerName: mine, containers: [{name: c}]}", want: `waits for the scheduler "mine"`, do: "schedulerName"},
+		"not looked at":     {objects: "kind: Pod\nmetadata: {creationTimestamp: '2026-01-01T00:09:00Z'}\nspec: {containers: [{name: c}]}", want: "waits for the scheduler since 60s", do: "--controllers"},
+		// Configuration and volumes.
+		"no ConfigMap":    {objects: waiting("CreateContainerConfigError", `configmap "settings" not found`), want: "the ConfigMap settings does not exist", do: "Create the ConfigMap"},
+		"no key":          {objects: waiting("CreateContainerConfigError", "couldn't find key k in Secret default/s"), want: "Secret s has no key k", do: "Add the key"},
+		"root":            {objects: waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"), want: "runAsNonRoot is set", do: "runAsUser"},
+		"no Secret":       {objects: starting("FailedMount", `MountVolume.SetUp failed for volume "v": secret "s" not found`), want: "the Secret s does not exist", do: "Create the Secret"},
+		"no key in mount": {objects: starting("FailedMount", "configmap references non-existent config key: k"), want: "the key k, which its source does not have", do: "items"},
+		"host path":       {objects: starting("FailedMount", "hostPath type check failed: /x is not a directory"), want: "/x is not a directory", do: "DirectoryOrCreate"},
+		"volume":          {objects: starting("FailedMount", "kernel says no"), want: "a volume fails to mount: kernel says no", do: "again by itself"},
+		"sandbox":         {objects: starting("FailedCreatePodSandBox", "Failed to create pod sandbox: plugin failed"), want: "its sandbox cannot be created: plugin failed", do: "monopod check"},
+		"device plugin":   {objects: starting("WaitingForDevicePlugin", "x"), want: "plugin of its device", do: "Start"},
+		"pulling":         {objects: normal(starting("Pulling", "Pulling image")), want: "pulls its image since 30s", do: "Wait"},
+		// Ends of pods.
+		"evicted":           {objects: failed("Evicted", "The node was low on resource: memory."), want: "was evicted from its node: The node was low on resource: memory", do: "requests"},
+		"critical":          {objects: failed("Preempting", "x"), want: "make room for a critical pod", do: "priority"},
+		"deadline of a pod": {objects: failed("DeadlineExceeded", "x"), want: "longer than its activeDeadlineSeconds", do: "Raise"},
+		"node shut down":    {objects: failed("Terminated", "Pod was terminated"), want: "its node shut down", do: "back"},
+		"out of cpu":        {objects: failed("OutOfcpu", "Node didn't have enough resource: cpu"), want: "too little room", do: "Lower"},
+		"refused by node":   {objects: failed("SysctlForbidden", "forbidden sysctl"), want: "forbidden sysctl (SysctlForbidden)", do: "Change the pod"},
+		"completed":         {objects: "kind: Pod\n" + onNode + "\nstatus: {phase: Succeeded}", want: "has completed"},
+		"node down":         {objects: "kind: Pod\n" + onNode + "\n" + running + "\n---\n" + strings.Replace(node, "'True'", "Unknown, message: Kubelet stopped posting node status.", 1), want: "on node box, which is not ready: Kubelet stopped", do: "monopod why node/box"},
+		"fine":              {objects: "kind: Pod\n" + onNode + "\n" + running, want: "runs and is ready"},
+		"restarted":         {objects: "kind: Pod\n" + onNode + "\nstatus: {phase: Running, containerStatuses: [{name: c, ready: true, restartCount: 2, state: {running: {}}, lastState: {terminated: {exitCode: 1, finishedAt: '2026-01-01T00:09:00Z'}}}]}", want: "were restarted 2 times", shows: "60s ago: exit code 1"},
+		// Deletion.
+		"preStop":       {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:10:20Z', deletionGracePeriodSeconds: 30}\nspec: {nodeName: box, containers: [{name: c, lifecycle: {preStop: {sleep: {seconds: 5}}}}]}\n" + running, want: "container c still run, and 20s of the time for the preStop hook of container c", do: "terminationGracePeriodSeconds"},
+		"grace":         {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:10:20Z'}\n" + onNode + "\n" + running, want: "20s of the time to end after SIGTERM", do: "SIGTERM"},
+		"grace over":    {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode + "\n" + running, want: "grace period ended 60s ago", do: "runtime"},
+		"finalizer":     {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', finalizers: [acme.com/f]}\n" + onNode, want: "waits for its finalizer acme.com/f", do: "remove the finalizer"},
+		"preempted":     {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:10:20Z'}\n" + onNode + "\nstatus: {phase: Running, conditions: [{type: DisruptionTarget, status: 'True', reason: PreemptionByScheduler}]}", want: "a pod of higher priority needs its room", do: "priorityClassName"},
+		"on a dead one": {objects: "kind: Pod\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z'}\n" + onNode + "\n---\n" + strings.Replace(node, "'True'", "Unknown", 1), want: "its node box does not respond", do: "--force"},
+		// Workloads.
+		"quota":             {objects: refused(`Error creating: pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1`), want: "Deployment p has 0 of 3 replicas ready: no pod can be created, because a ResourceQuota of the namespace is used up (exceeded quota: small)", do: "Raise"},
+		"limit range":       {objects: refused(`pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi`), want: "a LimitRange", do: "LimitRange"},
+		"pod security":      {objects: refused(`pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot`), want: "Pod Security level", do: "enforce"},
+		"service account":   {objects: refused("error looking up service account default/sa: not found"), want: "service account does not exist", do: "ServiceAccount"},
+		"webhook":           {objects: refused(`admission webhook "x.acme.com" denied the request: no`), want: `an admission webhook denies it (admission webhook "x.acme.com" denied)`, do: "webhook"},
+		"policy":            {objects: refused("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), want: "ValidatingAdmissionPolicy denies it", do: "policy"},
+		"priority class":    {objects: refused("no PriorityClass with name x was found"), want: "PriorityClass does not exist", do: "Create"},
+		"its pod":           {objects: deployment + ownedPod(waiting("ErrImagePull", "not found")), want: "Deployment p has 0 of 3 replicas ready: container c of pod p does not start", shows: "pod p, phase Pending", do: "Correct the name"},
+		"progress deadline": {objects: strings.Replace(deployment, "updatedReplicas: 1", "updatedReplicas: 1, conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded, message: timed out}]", 1) + ownedPod(crashing("exitCode: 1")), want: "crashes", shows: "ProgressDeadlineExceeded", do: "log"},
+		"paused":            {objects: "kind: Deployment\nspec: {paused: true, replicas: 1}\nstatus: {replicas: 1, readyReplicas: 1, updatedReplicas: 0}", want: "its rollout is paused", do: "rollout resume"},
+		"scaled to zero":    {objects: "kind: Deployment\nspec: {replicas: 0}", want: "its replicas are 0", do: "--replicas=1"},
+		"not acted on":      {objects: "kind: Deployment\nmetadata: {generation: 2}\nstatus: {observedGeneration: 1}", want: "has not acted on it", do: "--controllers"},
+		"complete":          {objects: "kind: Deployment\nspec: {replicas: 2}\nstatus: {replicas: 2, readyReplicas: 2, updatedReplicas: 2}", want: "complete: 2 of 2"},
+		"stateful order":    {objects: "kind: StatefulSet\nspec: {replicas: 3, selector: {matchLabels: {a: b}}}\nstatus: {replicas: 1}\n---\n" + crashing("exitCode: 1"), want: "StatefulSet p has 0 of 3 pods ready: container c", shows: "OrderedReady", do: "log"},
+		"no node for them":  {objects: "kind: DaemonSet\nstatus: {desiredNumberScheduled: 0}", want: "no node fits", do: "Label a node"},
+		"backoff limit":     {objects: job("{type: Failed, status: 'True', reason: BackoffLimitExceeded}") + "\n---\nkind: Pod\nspec: {nodeName: box, restartPolicy: Never, containers: [{name: c}]}\nstatus: {phase: Failed, containerStatuses: [{name: c, state: {terminated: {exitCode: 7}}}]}", want: "more often than backoffLimit (2) allows. Container c of pod p crashes: it ends with exit code 7", do: "create the Job again"},
+		"job's deadline":    {objects: job("{type: Failed, status: 'True', reason: DeadlineExceeded}"), want: "longer than activeDeadlineSeconds", do: "Raise"},
+		"failure policy":    {objects: job("{type: Failed, status: 'True', reason: PodFailurePolicy, message: exit code 42}"), want: "podFailurePolicy ends it: exit code 42", do: "again"},
+		"job suspended":     {objects: "kind: Job\nspec: {suspend: true}", want: "is suspended", do: "suspend"},
+		"job complete":      {objects: job("{type: Complete, status: 'True'}"), want: "is complete"},
+		"cron suspended":    {objects: "kind: CronJob\nspec: {schedule: '* * * * *', suspend: true}", want: "is suspended", do: "suspend"},
+		"cron missed":       {objects: "kind: CronJob\nspec: {schedule: '* * * * *'}" + event("CronJob", "MissSchedule", "Missed scheduled time to start a job: x"), want: "has missed a start", do: "clock"},
+		"cron forbids":      {objects: "kind: CronJob\nspec: {schedule: '* * * * *'}" + event("CronJob", "JobAlreadyActive", "x"), want: "while the one before runs", do: "concurrencyPolicy"},
+		"cron's last job":   {objects: "kind: CronJob\nspec: {schedule: '* * * * *'}\n---\n" + strings.Replace(job("{type: Failed, status: 'True', reason: DeadlineExceeded}"), "spec:", "metadata: {ownerReferences: [{controller: true, uid: CronJob-p, kind: CronJob, name: p}]}\nspec:", 1), want: "The last Job of CronJob p: Job p has failed", do: "Raise"},
+		// Services, Ingresses.
+		"selector of a service": {objects: service + "\n---\nkind: Pod\nmetadata: {labels: {app: wbe}}\n" + onNode, want: "no pod in namespace default has the labels app=web", shows: "pod p has the labels app=wbe", do: "spec.selector"},
+		"target port":           {objects: service + webPod("www", running), want: `no container has a port with the name "http"`, shows: `the port "www" (8080)`, do: "targetPort"},
+		"pods not ready":        {objects: service + webPod("http", "status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ErrImageNeverPull}}}]}"), want: "Service p has no endpoints that are ready: container c", do: "Import"},
+		"no selector":           {objects: "kind: Service\nspec: {ports: [{port: 80}]}", want: "it has no selector", do: "EndpointSlice"},
+		"load balancer":         {objects: "kind: Service\nspec: {type: LoadBalancer, ports: [{port: 80}]}" + slice, want: "no address of a load balancer", do: "--load-balancer-pool"},
+		"endpoints":             {objects: service + webPod("http", running) + slice, want: "has 1 endpoint ready"},
+		"ingress class":         {objects: ingress + "\n---\nkind: IngressClass\nmetadata: {name: nginx}\n", want: `its IngressClass "monopod" does not exist`, shows: "nginx", do: "ingressclass"},
+		"no ingress class":      {objects: "kind: Ingress\nspec: {}", want: "no IngressClass is the default", do: "--ingress"},
+		"no backend":            {objects: ingress + ingressClass, want: "its Service p does not exist", do: "Create the Service"},
+		"backend's port":        {objects: ingress + ingressClass + "---\nkind: Service\nspec: {ports: [{port: 8080}]}", want: "its Service p has no port 80", do: "Correct the port"},
+		"backend down":          {objects: ingress + ingressClass + "---\n" + service, want: "Ingress p answers 503: Service p has no endpoints: no pod", do: "selector"},
+		"ingress served":        {objects: ingress + "\nstatus: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}" + ingressClass + "---\n" + service + slice, want: "is served at 192.0.2.1"},
+		// Storage.
+		"no default class": {objects: claim(""), want: "there is no default one", do: "is-default-class"},
+		"class missing":    {objects: claim("storageClassName: fast"), want: `the StorageClass "fast" does not exist`, do: "Create the StorageClass"},
+		"first consumer":   {objects: claim("storageClassName: s") + class("provisioner: x\nvolumeBindingMode: WaitForFirstConsumer"), want: "waits for its first pod", do: "nothing is wrong"},
+		"no provisioner":   {objects: claim("storageClassName: s") + class("provisioner: kubernetes.io/no-provisioner"), want: "no PersistentVolume fits", do: "Create a PersistentVolume"},
+		"not provisioned":  {objects: claim("storageClassName: s") + class("provisioner: x") + event("PersistentVolumeClaim", "ProvisioningFailed", "block volumes are not supported"), want: "block volumes are not supported", do: "Change the claim"},
+		"claim in use":     {objects: "kind: PersistentVolumeClaim\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', finalizers: [kubernetes.io/pvc-protection]}\n---\nkind: Pod\n" + onNode, want: "stays until its pods have ended: p", do: "Delete these pods"},
+		"volume lost":      {objects: "kind: PersistentVolumeClaim\nspec: {volumeName: v}\nstatus: {phase: Lost}", want: "has lost its volume v", do: "create it again"},
+		// Nodes, autoscalers, budgets, anything.
+		"node boxot ready":    {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'False', message: container runtime is down}]}", want: "is not ready: container runtime is down", do: "containerd"},
+		"node silent":         {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: Unknown, message: stopped posting}]}", want: "does not report", do: "Start monopod"},
+		"disk pressure":       {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'True'}, {type: DiskPressure, status: 'True', message: full}]}", want: "has the condition DiskPressure: full", do: "monopod images"},
+		"drain stuck by pdb":  {objects: "kind: Node\nspec: {unschedulable: true}\nstatus: {conditions: [{type: Ready, status: 'True'}]}\n---\nkind: PodDisruptionBudget\nstatus: {expectedPods: 1, disruptionsAllowed: 0}", want: "is ready and cordoned", shows: "a drain waits for it", do: "uncordon"},
+		"hpa without target":  {objects: hpa("{type: AbleToScale, status: 'False', reason: FailedGetScale}"), want: "Deployment web cannot be read", do: "scaleTargetRef"},
+		"hpa no metrics":      {objects: hpa("{type: ScalingActive, status: 'False', reason: FailedGetResourceMetric, message: no metrics returned}"), want: "has no metrics of Deployment web: no metrics returned", do: "kubectl top"},
+		"hpa no requests":     {objects: hpa("{type: ScalingActive, status: 'False', reason: FailedGetResourceMetric, message: missing request for cpu}"), want: "have no requests", do: "resources.requests"},
+		"hpa at its limit":    {objects: hpa("{type: ScalingLimited, status: 'True', reason: TooManyReplicas}"), want: "at 5 replicas, a limit", do: "maxReplicas"},
+		"budget exhausted":    {objects: "kind: PodDisruptionBudget\nstatus: {expectedPods: 2, currentHealthy: 2, desiredHealthy: 2}", want: "all of its 2 healthy pods must stay", do: "more replicas"},
+		"budget of nothing":   {objects: "kind: PodDisruptionBudget", want: "it selects no pods", do: "spec.selector"},
+		"condition of a kind": {objects: "kind: Namespace\nstatus: {conditions: [{type: Ready, status: 'False', reason: Why, message: because}]}", want: "is not Ready: because (Why)", do: "message"},
+		"namespace":           {objects: "kind: Namespace\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', finalizers: [f]}\nstatus: {conditions: [{type: NamespaceContentRemaining, status: 'True', message: 'pods has 1'}]}", want: "waits for its finalizer f", shows: "pods has 1", do: "finalizer"},
+		"nothing wrong":       {objects: "kind: ConfigMap", want: "Nothing is known to be wrong with ConfigMap p"},
+	}
+}
+
+func TestSituations(t *testing.T) {
+	t.Parallel()
+	for name, s := range situations() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := facts(t, s.objects)
+			if s.log != "" {
+				f.Logs = map[string]string{"p/c": s.log}
+			}
+			a := why.Of(f)
+			if !strings.Contains(a.Sentence, s.want) {
+				t.Errorf("got %q, want %q", a.Sentence, s.want)
+			}
+			if evidence := strings.Join(a.Evidence, "\n"); !strings.Contains(evidence, s.shows) {
+				t.Errorf("evidence %q, want %q", evidence, s.shows)
+			}
+			if !strings.Contains(a.Do, s.do) || s.do == "" && a.Do != "" {
+				t.Errorf("to do: %q, want %q", a.Do, s.do)
+			}
+			if !strings.HasSuffix(a.Sentence, ".") || strings.HasSuffix(a.Sentence, "..") || a.Evidence == nil {
+				t.Errorf("got %+v", a)
+			}
+		})
+	}
+}
+
+// facts decodes the documents of a situation. An object without a name is p; each has the UID kind-name.
+func facts(t *testing.T, objects string) why.Facts {
+	t.Helper()
+	f := why.Facts{Now: now}
+	for i, text := range strings.Split(objects, "\n---\n") {
+		obj := decode(t, text)
+		if obj.GetName() == "" {
+			obj.SetName("p")
+		}
+		kind := obj.GetObjectKind().GroupVersionKind().Kind
+		obj.SetUID(types.UID(kind + "-" + obj.GetName()))
+		if kind != "Node" && kind != "StorageClass" && kind != "IngressClass" && kind != "Namespace" {
+			obj.SetNamespace(metav1.NamespaceDefault)
+		}
+		switch o := obj.(type) {
+		case *corev1.Event:
+			f.Events = append(f.Events, o)
+			continue
+		case *corev1.Pod:
+			if o.Spec.RestartPolicy == "" {
+				o.Spec.RestartPolicy = corev1.RestartPolicyAlways
+			}
+			f.Pods = append(f.Pods, o)
+		default:
+			if i > 0 {
+				f.Others = append(f.Others, obj)
+			}
+		}
+		if i == 0 {
+			f.Object = obj
+		}
+	}
+	return f
+}
+
+func decode(t *testing.T, text string) client.Object {
+	t.Helper()
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal([]byte(text), &kind); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	types := map[string]client.Object{
+		"Pod": &corev1.Pod{}, "Node": &corev1.Node{}, "Event": &corev1.Event{}, "Service": &corev1.Service{}, "ConfigMap": &corev1.ConfigMap{}, "Namespace": &corev1.Namespace{},
+		"PersistentVolumeClaim": &corev1.PersistentVolumeClaim{}, "StorageClass": &storagev1.StorageClass{},
+		"Deployment": &appsv1.Deployment{}, "ReplicaSet": &appsv1.ReplicaSet{}, "StatefulSet": &appsv1.StatefulSet{}, "DaemonSet": &appsv1.DaemonSet{},
+		"Job": &batchv1.Job{}, "CronJob": &batchv1.CronJob{}, "EndpointSlice": &discoveryv1.EndpointSlice{}, "Ingress": &networkingv1.Ingress{}, "IngressClass": &networkingv1.IngressClass{},
+		"HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{}, "PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
+	}
+	obj := types[kind.Kind]
+	if obj == nil {
+		t.Fatalf("no type for %q", kind.Kind)
+	}
+	if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return obj
+}

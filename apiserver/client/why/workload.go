@@ -1,0 +1,225 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/why/words"
+)
+
+// workloads are facts about an object that creates pods.
+type workloads struct{ *Facts }
+
+// worst returns the pod that explains best why an owner is not ready; nil if all are.
+func worst(pods []*corev1.Pod) *corev1.Pod {
+	rank := func(p *corev1.Pod) int {
+		ready := condition(p, corev1.PodReady)
+		switch {
+		case p.DeletionTimestamp != nil:
+			return 3
+		case p.Status.Phase == corev1.PodSucceeded || ready != nil && ready.Status == corev1.ConditionTrue:
+			return 4
+		case p.Spec.NodeName == "":
+			return 1
+		case trouble(p):
+			return 0
+		}
+		return 2
+	}
+	if len(pods) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
+	})
+	if rank(first) == 4 {
+		return nil
+	}
+	return first
+}
+
+// trouble reports whether a container of a pod waits for something other than its creation, or has failed.
+func trouble(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		w, t := s.State.Waiting, s.State.Terminated
+		return w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0
+	})
+}
+
+// because explains an owner by its worst pod; nil if there is none.
+func (f *Facts) because(state string, pods []*corev1.Pod) *Answer {
+	p := worst(pods)
+	if p == nil {
+		return nil
+	}
+	a := f.about(p).explain()
+	a.Sentence = state + ": " + words.Lower(a.Sentence)
+	a.Evidence = append([]string{fmt.Sprintf("pod %s, phase %s", p.Name, p.Status.Phase)}, a.Evidence...)
+	return &a
+}
+
+// creationRefusal is a reason why the API refuses a pod, by its message.
+type creationRefusal struct {
+	match        *regexp.Regexp
+	sentence, do string
+}
+
+func creationRefusals() []creationRefusal {
+	is := func(expr, sentence, do string) creationRefusal {
+		return creationRefusal{regexp.MustCompile(expr), sentence, do}
+	}
+	return []creationRefusal{
+		is(`exceeded quota: [^,]+`, "a ResourceQuota of the namespace is used up", "Raise the ResourceQuota, lower requests and limits, or delete other pods."),
+		is(`failed quota: [^:]+`, "a ResourceQuota requires requests or limits that the template lacks", "Set resources.requests and resources.limits in the template, or defaults by a LimitRange."),
+		is(`(maximum|minimum) \S+ usage per \S+ is [^,]+`, "a LimitRange of the namespace does not allow its resources", "Change the resources of the template, or the LimitRange."),
+		is(`violates PodSecurity`, "the namespace's Pod Security level does not allow it", "Change the fields that the message names, or the label pod-security.kubernetes.io/enforce of the namespace."),
+		is(`error looking up service account`, "its service account does not exist", "Create the ServiceAccount, or correct serviceAccountName in the template."),
+		is(`admission webhook "[^"]+" denied`, "an admission webhook denies it", "Change the template as the message says, or the webhook's configuration."),
+		is(`ValidatingAdmissionPolicy '[^']+'.* denied request`, "a ValidatingAdmissionPolicy denies it", "Change the template as the message says, or the policy."),
+		is(`failed calling webhook`, "an admission webhook does not answer", "Start the webhook's service, or change failurePolicy or its configuration."),
+		is(`no PriorityClass with name`, "its PriorityClass does not exist", "Create the PriorityClass, or correct priorityClassName in the template."),
+		is(`is being terminated|NamespaceTerminating`, "the namespace is being deleted", "Wait, and use another namespace."),
+	}
+}
+
+// notCreated explains that the pods of an object are refused; nil if they are not. by is the object that creates
+// them.
+func (f *Facts) notCreated(state string, by client.Object, message string) *Answer {
+	if by == nil || message == "" {
+		return nil
+	}
+	evidence := append([]string{words.Clip(message)}, f.eventLines(f.warnings(by))...)
+	for _, r := range creationRefusals() {
+		if m := r.match.FindString(message); m != "" {
+			return found(r.do, evidence, "%s: no pod can be created, because %s (%s).", state, r.sentence, m)
+		}
+	}
+	return found("Change the template as the message says.", evidence, "%s: no pod can be created: %s.", state, words.Clip(message))
+}
+
+// refusedEvent returns the message of the newest event about a creation that failed, unless one succeeded later.
+func (f *Facts) refusedEvent(by client.Object) string {
+	if e := f.last(by, "", "FailedCreate", "SuccessfulCreate"); e != nil && e.Reason == "FailedCreate" {
+		return e.Message
+	}
+	return ""
+}
+
+func (f workloads) deployment(d *appsv1.Deployment) Answer {
+	want := orOne(d.Spec.Replicas)
+	state := fmt.Sprintf("Deployment %s has %d of %d replicas ready", d.Name, d.Status.ReadyReplicas, want)
+	if a := f.held(); a != nil {
+		return *a
+	}
+	var evidence []string
+	for _, c := range d.Status.Conditions {
+		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}))
+	}
+	done := d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want && d.Status.Replicas == want
+	newest := f.newest(d)
+	switch {
+	case d.Generation > d.Status.ObservedGeneration:
+		return answer("If it stays like this, check that the deployment controller runs: monopod status, and --controllers.", evidence, "Deployment %s was changed, and its controller has not acted on it yet.", d.Name)
+	case d.Spec.Paused && (d.Status.UpdatedReplicas < want || newest == nil):
+		return answer("kubectl rollout resume deployment/"+d.Name, evidence, "%s, and its rollout is paused: changes of the template wait.", state)
+	case want == 0 && d.Status.Replicas == 0:
+		return answer("kubectl scale deployment/"+d.Name+" --replicas=1", evidence, "Deployment %s runs no pods, because its replicas are 0.", d.Name)
+	case done && d.Spec.Paused:
+		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready; it is paused.", d.Name, d.Status.ReadyReplicas, want)
+	case done:
+		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready.", d.Name, d.Status.ReadyReplicas, want)
+	}
+	if newest != nil && newest.Status.Replicas < orOne(newest.Spec.Replicas) {
+		if a := f.notCreated(state, newest, f.refusedEvent(newest)); a != nil {
+			return *a
+		}
+	}
+	for _, pods := range [][]*corev1.Pod{ownedBy(f.Pods, newest), f.Pods} {
+		if a := f.because(state, pods); a != nil {
+			a.Evidence = append(a.Evidence, evidence...)
+			return *a
+		}
+	}
+	return answer("Wait; the rollout goes on by itself.", evidence, "%s; its rollout is in progress.", state)
+}
+
+// newest returns the ReplicaSet of a Deployment's current template, the one with the highest revision.
+func (f workloads) newest(d *appsv1.Deployment) (newest *appsv1.ReplicaSet) {
+	for _, rs := range every[*appsv1.ReplicaSet](f.Facts) {
+		if metav1.IsControlledBy(rs, d) && (newest == nil || revision(rs) > revision(newest)) {
+			newest = rs
+		}
+	}
+	return newest
+}
+
+func revision(rs *appsv1.ReplicaSet) (n int) {
+	fmt.Sscan(rs.Annotations["deployment.kubernetes.io/revision"], &n) //nolint:errcheck // 0 then
+	return n
+}
+
+// ownedBy returns the pods that a ReplicaSet controls.
+func ownedBy(pods []*corev1.Pod, rs *appsv1.ReplicaSet) (out []*corev1.Pod) {
+	for _, p := range pods {
+		if rs != nil && metav1.IsControlledBy(p, rs) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (f workloads) replicaSet(rs *appsv1.ReplicaSet) Answer {
+	return f.set(rs, orOne(rs.Spec.Replicas), rs.Status.ReadyReplicas, rs.Status.Replicas)
+}
+
+// set explains an object that keeps a number of pods.
+func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
+	state := fmt.Sprintf("%s has %d of %d pods ready", words.Name(obj), ready, want)
+	if a := f.held(); a != nil {
+		return *a
+	}
+	if want == 0 && exist == 0 {
+		return answer("", nil, "%s runs no pods, because it is to run none.", words.Name(obj))
+	}
+	if exist < want {
+		if a := f.notCreated(state, obj, f.refusedEvent(obj)); a != nil {
+			return *a
+		}
+	}
+	if ready < want {
+		if a := f.because(state, f.Pods); a != nil {
+			return *a
+		}
+		return answer("Wait; if it stays like this, read the events.", f.eventLines(f.eventsOf(obj)), "%s; its pods are being created.", state)
+	}
+	return answer("", nil, "%s.", state)
+}
+
+func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
+	a := f.set(s, orOne(s.Spec.Replicas), s.Status.ReadyReplicas, s.Status.Replicas)
+	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && s.Status.Replicas < orOne(s.Spec.Replicas) && len(f.Pods) > 0 && a.Do != "" {
+		a.Evidence = append(a.Evidence, "the next pod is created when the ones before it are ready (podManagementPolicy: OrderedReady)")
+	}
+	return a
+}
+
+func (f workloads) daemonSet(d *appsv1.DaemonSet) Answer {
+	if d.DeletionTimestamp == nil && d.Status.DesiredNumberScheduled == 0 && d.Generation <= d.Status.ObservedGeneration {
+		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.", f.eventLines(f.eventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
+	}
+	return f.set(d, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.CurrentNumberScheduled)
+}
+
+func orOne(n *int32) int32 {
+	if n == nil {
+		return 1
+	}
+	return *n
+}

@@ -1,0 +1,123 @@
+package apiserver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/why"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/registry"
+)
+
+// explainer explains the states of objects. Everything is read with the rights of the caller.
+type explainer struct{ *Server }
+
+func (s explainer) serve(w http.ResponseWriter, r *http.Request) {
+	a, err := s.explain(r)
+	if err != nil {
+		s.out.Fail(w, r, err)
+		return
+	}
+	s.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a))
+}
+
+func (s explainer) explain(r *http.Request) (why.Answer, error) {
+	q := r.URL.Query()
+	res, err := s.resourceNamed(q.Get("kind"))
+	if err != nil {
+		return why.Answer{}, err
+	}
+	ref := client.Ref{Resource: res.GVR, Name: q.Get("name")}
+	if ref.Name == "" {
+		return why.Answer{}, apierrors.NewBadRequest("the parameter name is required")
+	}
+	if res.Namespaced {
+		ref.Namespace = cmp.Or(q.Get("namespace"), metav1.NamespaceDefault)
+	}
+	ctx, in, err := s.gate.Enter(r)
+	if err != nil {
+		return why.Answer{}, err
+	}
+	defer in.Leave()
+	facts, err := why.Collect(ctx, permitted{s.Server, auth.UserOf(ctx)}, ref, s.cfg.Clock.Now())
+	if err != nil {
+		return why.Answer{}, err
+	}
+	return why.Of(facts), nil
+}
+
+// resourceNamed returns the stored resource with this kind, plural, singular or short name, which may be followed by
+// a dot and the group.
+func (s explainer) resourceNamed(text string) (*registry.Resource, error) {
+	name, group, exact := strings.Cut(strings.ToLower(text), ".")
+	for _, res := range s.registry.Resources() {
+		names := append([]string{res.GVR.Resource, res.SingularName(), strings.ToLower(res.Kind)}, res.ShortNames...)
+		if res.Stored() && slices.Contains(names, name) && (!exact || res.GVR.Group == group) {
+			return &res, nil
+		}
+	}
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("the parameter kind must be a kind, a resource or a short name that the server stores, got %q", text))
+}
+
+// permitted reads what a user may read.
+type permitted struct {
+	*Server
+	user auth.User
+}
+
+func (p permitted) may(ctx context.Context, verb string, ref client.Ref) error {
+	at := ref.Resource
+	return p.guard.Authorize(ctx, auth.Attributes{User: p.user, Verb: verb, Namespace: ref.Namespace,
+		Group: at.Group, Version: at.Version, Resource: at.Resource, Subresource: ref.Subresource, Name: ref.Name})
+}
+
+// Get implements why.Reader.
+func (p permitted) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
+	if err := p.may(ctx, "get", ref); err != nil {
+		return nil, err
+	}
+	return p.registry.Get(ctx, ref)
+}
+
+// List implements why.Reader.
+func (p permitted) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
+	if err := p.may(ctx, "list", client.Ref{Resource: sel.Resource, Namespace: sel.Namespace}); err != nil {
+		return nil, "", err
+	}
+	return p.registry.List(ctx, sel)
+}
+
+// Ends of logs: lines, and bytes.
+const (
+	logLines = 20
+	logBytes = 16 << 10
+)
+
+// Log implements why.Reader.
+func (p permitted) Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error) {
+	ref := client.Ref{Resource: client.Pods, Namespace: pod.Namespace, Name: pod.Name, Subresource: "log"}
+	if err := p.may(ctx, "get", ref); err != nil {
+		return "", err
+	}
+	if p.cfg.Node == nil {
+		return "", apierrors.NewServiceUnavailable("this process runs no node")
+	}
+	node, err := p.cfg.Node(pod.Spec.NodeName)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err = node.Logs(ctx, pod, &corev1.PodLogOptions{Container: container, Previous: previous, TailLines: new(int64(logLines)), LimitBytes: new(int64(logBytes))}, &out)
+	return out.String(), err
+}

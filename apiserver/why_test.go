@@ -1,0 +1,44 @@
+package apiserver_test
+
+import (
+	"strings"
+	"testing"
+
+	"monopod/apiserver/access/auth"
+)
+
+// An explanation is computed with the rights of the caller: what it may not read is missing and named.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	a := serveFor(t, decide(func(a auth.Attributes) (bool, string, error) {
+		return a.Path == "" && (a.Resource == "pods" && a.Subresource == "" || a.Resource == "configmaps"), "", nil
+	}))
+	admin := "Authorization: Bearer " + token
+	if code, out := a.read("POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"x"}]}}`, asJSON, admin); code != 201 {
+		t.Fatalf("%d %v", code, out)
+	}
+	for name, c := range map[string]struct {
+		who, query string
+		code       int
+		at, want   string
+	}{
+		"admin":                  {admin, "kind=pod&name=p", 200, "sentence", "Pod p waits for the scheduler"},
+		"its kind":               {admin, "kind=Pod&name=p&namespace=default", 200, "sentence", "Pod p"},
+		"its short name":         {admin, "kind=po&name=p", 200, "sentence", "Pod p"},
+		"with its group":         {admin, "kind=deployments.apps&name=none", 404, "reason", "NotFound"},
+		"another group":          {admin, "kind=deployments.acme.com&name=p", 400, "message", "must be a kind"},
+		"no name":                {admin, "kind=pod", 400, "message", "the parameter name is required"},
+		"a kind without state":   {admin, "kind=subjectaccessreviews&name=p", 400, "message", "must be a kind"},
+		"without a namespace":    {admin, "kind=ns&name=default&namespace=x", 200, "sentence", "Nothing is known to be wrong with Namespace default"},
+		"in another namespace":   {admin, "kind=pod&name=p&namespace=kube-system", 404, "reason", "NotFound"},
+		"jane":                   {janeSays, "kind=pod&name=p", 200, "sentence", "Pod p waits for the scheduler"},
+		"jane sees less":         {janeSays, "kind=pod&name=p", 200, "evidence", `not known: events is forbidden: User "jane" cannot list resource "events"`},
+		"jane may not at all":    {janeSays, "kind=secret&name=none", 403, "message", `cannot get resource "secrets"`},
+		"nobody is who they say": {"Authorization: Bearer x", "kind=pod&name=p", 401, "reason", "Unauthorized"},
+	} {
+		code, out := a.read("GET", "/monopod/why?"+c.query, "", c.who)
+		if got := at(out, c.at); code != c.code || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %d %s %q, want %d %q", name, code, c.at, got, c.code, c.want)
+		}
+	}
+}
