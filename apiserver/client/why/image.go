@@ -19,12 +19,12 @@ func pullFailures() []pullFailure {
 			"the registry refuses access without other credentials, or the repository does not exist",
 			"Name a Secret of type kubernetes.io/dockerconfigjson in imagePullSecrets, write credentials to config.json in the data folder, or correct the name."},
 		{[]string{"toomanyrequests", "429 too many requests"}, "the registry limits the number of pulls, and the limit is reached", "Wait, log in to the registry (imagePullSecrets), or use a mirror (containerd/certs.d)."},
-		{[]string{"no such host", "server misbehaving", "temporary failure in name resolution"}, "the name of the registry cannot be resolved", "Check the network, DNS and the spelling; without a network, import the image: monopod images import FILE.tar"},
-		{[]string{"connection refused", "network is unreachable", "no route to host", "i/o timeout", "deadline exceeded", "connection reset"}, "the registry cannot be reached", "Check the network and the registry; without them, import the image: monopod images import FILE.tar"},
+		{[]string{"no such host", "server misbehaving", "temporary failure in name resolution"}, "the name of the registry cannot be resolved", "Check the network, DNS and the spelling; without a network, copy the image as a tar file to images/ in the data folder."},
+		{[]string{"connection refused", "network is unreachable", "no route to host", "i/o timeout", "deadline exceeded", "connection reset"}, "the registry cannot be reached", "Check the network and the registry; without them, copy the image as a tar file to images/ in the data folder."},
 		{[]string{"server gave http response to https client"}, "the registry speaks HTTP, and HTTPS is required", "Allow HTTP for it in containerd/certs.d/REGISTRY/hosts.toml of the data folder."},
 		{[]string{"x509:", "certificate"}, "the certificate of the registry is not trusted", "Put its authority into containerd/certs.d/REGISTRY of the data folder, or into the machine's certificates."},
 		{[]string{"no match for platform", "no matching manifest"}, "the image exists, but not for this machine's processor", "Use an image that is built for this processor."},
-		{[]string{"no space left"}, "the disk of the node is full", "Free space: monopod images ls lists the images, monopod images rm removes one."},
+		{[]string{"no space left"}, "the disk of the node is full", "Free space on the disk; unused images are removed when it is nearly full."},
 		{[]string{"not found", "manifest unknown", "name unknown", "notfound"}, "the registry does not have it", "Correct the name or the tag, or push the image; the node tries again by itself, at the latest after five minutes."},
 	}
 }
@@ -36,7 +36,7 @@ func (c container) noImage(reason, message string) *Answer {
 	case "InvalidImageName":
 		return c.found("Correct the name: [REGISTRY/]NAME[:TAG], in lower case.", evidence, "does not start: %q is not a valid name of an image", c.spec.Image)
 	case "ErrImageNeverPull":
-		return c.found("Import the image (monopod images import FILE.tar), or set imagePullPolicy: IfNotPresent.", evidence, "does not start: the image %q is not on the node, and imagePullPolicy is Never", c.spec.Image)
+		return c.found("Copy the image as a tar file to images/ in the data folder, or set imagePullPolicy: IfNotPresent.", evidence, "does not start: the image %q is not on the node, and imagePullPolicy is Never", c.spec.Image)
 	}
 	text := strings.ToLower(message)
 	if !strings.Contains(message, ": ") { // only the back-off: the event has the cause

@@ -27,7 +27,7 @@ func (f *Facts) node(n *corev1.Node) Answer {
 	case ready.Status == corev1.ConditionUnknown:
 		return answer("Start monopod on that machine, and check its network and its clock.", evidence, "Node %s does not report: %s.", n.Name, words.Clip(ready.Message))
 	case ready.Status != corev1.ConditionTrue:
-		do := "Read the log of monopod; monopod check tests what the machine must have."
+		do := "Read the log of monopod, and /readyz?verbose."
 		if strings.Contains(ready.Message, "container runtime") || strings.Contains(ready.Message, "containerd") {
 			do = "Check containerd: its process, its socket (--containerd), and the log of monopod."
 		}
@@ -48,13 +48,13 @@ func (f *Facts) node(n *corev1.Node) Answer {
 func pressed(t corev1.NodeConditionType) string {
 	switch t {
 	case corev1.NodeDiskPressure:
-		return "Free space: monopod images ls, monopod images rm; logs and volumes are below the data folder."
+		return "Free space: logs and volumes are below the data folder; unused images are removed when the disk is nearly full."
 	case corev1.NodeMemoryPressure:
 		return "Give pods limits, or stop some; the node evicts pods until memory is free."
 	case corev1.NodePIDPressure:
 		return "Find the pod with too many processes; --pod-max-pids limits them."
 	}
-	return "Read the message; monopod check tests what the machine must have."
+	return "Read the message, and the log of monopod."
 }
 
 // blocked lists the budgets that stop a drain.

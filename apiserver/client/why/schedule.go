@@ -57,7 +57,7 @@ func (f *Facts) unscheduled(p *corev1.Pod) *Answer {
 		return found("Start that scheduler, or remove spec.schedulerName and create the pod again.", nil, "Pod %s waits for the scheduler %q, which has not looked at it.", p.Name, s)
 	}
 	if cond == nil || cond.Message == "" {
-		return found("If it stays like this, check that the scheduler runs: monopod status, and --controllers.", f.eventLines(f.eventsOf(p)), "Pod %s waits for the scheduler since %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+		return found("If it stays like this, check that the scheduler runs: /healthz?verbose, and --controllers.", f.eventLines(f.eventsOf(p)), "Pod %s waits for the scheduler since %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
 	phrases, dos, evidence := f.refused(p, cond.Message)
 	evidence = append([]string{"condition PodScheduled is False: " + words.Clip(cond.Message)}, evidence...)
@@ -80,7 +80,7 @@ func (f *Facts) refused(p *corev1.Pod, message string) (phrases, dos, evidence [
 		return append(phrases, fmt.Sprintf("its claim %q does not exist", m[1])), append(dos, "Create the PersistentVolumeClaim, or correct spec.volumes."), evidence
 	}
 	if strings.Contains(message, "no nodes available") {
-		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: monopod status, kubectl get nodes"), evidence
+		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: kubectl get nodes lists none."), evidence
 	}
 	for _, r := range refusals() {
 		if strings.Contains(message, r.words) {

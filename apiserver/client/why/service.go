@@ -44,7 +44,7 @@ func (f traffic) service(s *corev1.Service) Answer {
 		if a := f.because("Service "+s.Name+" has no endpoints that are ready", f.selected(s)); a != nil {
 			return *a
 		}
-		return answer("Wait a moment; if it stays like this, check the endpointslice controller: monopod status", events, "Service %s has no endpoints yet.", s.Name)
+		return answer("Wait a moment; if it stays like this, check the endpointslice controller: /healthz?verbose", events, "Service %s has no endpoints yet.", s.Name)
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
 		return answer("Read the event; --load-balancer-pool gives addresses to Services.", events, "Service %s has endpoints, but no address of a load balancer yet.", s.Name)

@@ -44,11 +44,11 @@ func (f *Facts) unprepared(p *corev1.Pod) *Answer {
 	case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
 		return unmounted(subject, e.Message, evidence)
 	case "FailedCreatePodSandBox":
-		return found("Check the pod network (monopod check) and the log of monopod; the node tries again.", evidence, "%s: its sandbox cannot be created: %s.", subject, words.Clip(strings.TrimPrefix(e.Message, "Failed to create pod sandbox: ")))
+		return found("Check the pod network: the log of monopod and /readyz?verbose say what fails; the node tries again.", evidence, "%s: its sandbox cannot be created: %s.", subject, words.Clip(strings.TrimPrefix(e.Message, "Failed to create pod sandbox: ")))
 	case "WaitingForDevicePlugin":
 		return found("Start the device plugin.", evidence, "%s: the plugin of its device does not run.", subject)
 	case "NetworkNotReady":
-		return found("Check the pod network: monopod check", evidence, "%s: the network of its node is not ready.", subject)
+		return found("Check the pod network: the log of monopod and /readyz?verbose say what fails.", evidence, "%s: the network of its node is not ready.", subject)
 	}
 	if a := missing(subject, e.Message, evidence); a != nil {
 		return a

@@ -98,13 +98,13 @@ func situations() map[string]situation {
 		// Images.
 		"image not found":        {objects: waiting("ImagePullBackOff", `Back-off pulling image "r/x:1": ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image "r/x:1": r/x:1: not found`), want: `the image "r/x:1" cannot be pulled, because the registry does not have it`, do: "Correct the name"},
 		"registry unauthorised":  {objects: waiting("ErrImagePull", "failed to resolve reference: pull access denied, repository does not exist or may require authorization: authorization failed: not found"), want: "refuses access", do: "imagePullSecrets"},
-		"image offline":          {objects: waiting("ErrImagePull", "dial tcp: lookup registry.example.com: no such host"), want: "name of the registry cannot be resolved", do: "monopod images import"},
+		"image offline":          {objects: waiting("ErrImagePull", "dial tcp: lookup registry.example.com: no such host"), want: "name of the registry cannot be resolved", do: "images/ in the data folder"},
 		"registry refused":       {objects: waiting("ErrImagePull", "dial tcp 192.0.2.1:443: connect: connection refused"), want: "registry cannot be reached", do: "Check the network"},
 		"registry without HTTPS": {objects: waiting("ErrImagePull", "http: server gave HTTP response to HTTPS client"), want: "speaks HTTP", do: "hosts.toml"},
 		"registry's certificate": {objects: waiting("ErrImagePull", "tls: failed to verify certificate: x509: certificate signed by unknown authority"), want: "certificate of the registry is not trusted", do: "authority"},
 		"too many pulls":         {objects: waiting("ErrImagePull", "429 Too Many Requests - toomanyrequests: limit"), want: "limits the number of pulls", do: "mirror"},
 		"other processor":        {objects: waiting("ErrImagePull", "no match for platform in manifest: not found"), want: "not for this machine's processor", do: "built for"},
-		"disk full on pull":      {objects: waiting("ErrImagePull", "write /x: no space left on device"), want: "disk of the node is full", do: "monopod images"},
+		"disk full on pull":      {objects: waiting("ErrImagePull", "write /x: no space left on device"), want: "disk of the node is full", do: "Free space"},
 		"only the back-off":      {objects: waiting("ImagePullBackOff", "Back-off pulling image") + event("Pod", "Failed", "Failed to pull image \"r/x:1\": dial tcp: i/o timeout"), want: "cannot be reached", shows: "event Failed (30s ago, 3 times)", do: "network"},
 		"never pull":             {objects: waiting("ErrImageNeverPull", "not present"), want: "imagePullPolicy is Never", do: "IfNotPresent"},
 		"image's name":           {objects: waiting("InvalidImageName", "could not parse"), want: "not a valid name", do: "lower case"},
@@ -158,7 +158,7 @@ func situations() map[string]situation {
 		"no key in mount": {objects: starting("FailedMount", "configmap references non-existent config key: k"), want: "the key k, which its source does not have", do: "items"},
 		"host path":       {objects: starting("FailedMount", "hostPath type check failed: /x is not a directory"), want: "/x is not a directory", do: "DirectoryOrCreate"},
 		"volume":          {objects: starting("FailedMount", "kernel says no"), want: "a volume fails to mount: kernel says no", do: "again by itself"},
-		"sandbox":         {objects: starting("FailedCreatePodSandBox", "Failed to create pod sandbox: plugin failed"), want: "its sandbox cannot be created: plugin failed", do: "monopod check"},
+		"sandbox":         {objects: starting("FailedCreatePodSandBox", "Failed to create pod sandbox: plugin failed"), want: "its sandbox cannot be created: plugin failed", do: "Check the pod network"},
 		"device plugin":   {objects: starting("WaitingForDevicePlugin", "x"), want: "plugin of its device", do: "Start"},
 		"pulling":         {objects: normal(starting("Pulling", "Pulling image")), want: "pulls its image since 30s", do: "Wait"},
 		// Ends of pods.
@@ -207,7 +207,7 @@ func situations() map[string]situation {
 		// Services, Ingresses.
 		"selector of a service": {objects: service + "\n---\nkind: Pod\nmetadata: {labels: {app: wbe}}\n" + onNode, want: "no pod in namespace default has the labels app=web", shows: "pod p has the labels app=wbe", do: "spec.selector"},
 		"target port":           {objects: service + webPod("www", running), want: `no container has a port with the name "http"`, shows: `the port "www" (8080)`, do: "targetPort"},
-		"pods not ready":        {objects: service + webPod("http", "status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ErrImageNeverPull}}}]}"), want: "Service p has no endpoints that are ready: container c", do: "Import"},
+		"pods not ready":        {objects: service + webPod("http", "status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ErrImageNeverPull}}}]}"), want: "Service p has no endpoints that are ready: container c", do: "Copy the image"},
 		"no selector":           {objects: "kind: Service\nspec: {ports: [{port: 80}]}", want: "it has no selector", do: "EndpointSlice"},
 		"load balancer":         {objects: "kind: Service\nspec: {type: LoadBalancer, ports: [{port: 80}]}" + slice, want: "no address of a load balancer", do: "--load-balancer-pool"},
 		"endpoints":             {objects: service + webPod("http", running) + slice, want: "has 1 endpoint ready"},
@@ -228,7 +228,7 @@ func situations() map[string]situation {
 		// Nodes, autoscalers, budgets, anything.
 		"node boxot ready":    {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'False', message: container runtime is down}]}", want: "is not ready: container runtime is down", do: "containerd"},
 		"node silent":         {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: Unknown, message: stopped posting}]}", want: "does not report", do: "Start monopod"},
-		"disk pressure":       {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'True'}, {type: DiskPressure, status: 'True', message: full}]}", want: "has the condition DiskPressure: full", do: "monopod images"},
+		"disk pressure":       {objects: "kind: Node\nstatus: {conditions: [{type: Ready, status: 'True'}, {type: DiskPressure, status: 'True', message: full}]}", want: "has the condition DiskPressure: full", do: "Free space"},
 		"drain stuck by pdb":  {objects: "kind: Node\nspec: {unschedulable: true}\nstatus: {conditions: [{type: Ready, status: 'True'}]}\n---\nkind: PodDisruptionBudget\nstatus: {expectedPods: 1, disruptionsAllowed: 0}", want: "is ready and cordoned", shows: "a drain waits for it", do: "uncordon"},
 		"hpa without target":  {objects: hpa("{type: AbleToScale, status: 'False', reason: FailedGetScale}"), want: "Deployment web cannot be read", do: "scaleTargetRef"},
 		"hpa no metrics":      {objects: hpa("{type: ScalingActive, status: 'False', reason: FailedGetResourceMetric, message: no metrics returned}"), want: "has no metrics of Deployment web: no metrics returned", do: "kubectl top"},

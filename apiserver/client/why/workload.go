@@ -126,7 +126,7 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	newest := f.newest(d)
 	switch {
 	case d.Generation > d.Status.ObservedGeneration:
-		return answer("If it stays like this, check that the deployment controller runs: monopod status, and --controllers.", evidence, "Deployment %s was changed, and its controller has not acted on it yet.", d.Name)
+		return answer("If it stays like this, check that the deployment controller runs: /healthz?verbose, and --controllers.", evidence, "Deployment %s was changed, and its controller has not acted on it yet.", d.Name)
 	case d.Spec.Paused && (d.Status.UpdatedReplicas < want || newest == nil):
 		return answer("kubectl rollout resume deployment/"+d.Name, evidence, "%s, and its rollout is paused: changes of the template wait.", state)
 	case want == 0 && d.Status.Replicas == 0:
