@@ -49,7 +49,7 @@ export class Part {
     const check = (name, text, on, act) => h("label", { class: "check" }, h("input", { type: "checkbox", name, checked: on, onchange: act }), ` ${text}`);
     const container = h("select", { "aria-label": "Container", onchange: () => this.#restart() }, h("option", { value: "" }, "All containers"));
     for (const name of this.#containers(this.#obj)) container.append(h("option", { value: name, selected: name === wanted }, name));
-    const search = h("input", { type: "search", placeholder: "Search the lines", "aria-label": "Search the lines", autocomplete: "off", spellcheck: "false", oninput: () => this.#redraw() });
+    const search = h("input", { type: "search", class: "log-search", placeholder: "Search the lines", "aria-label": "Search the lines", autocomplete: "off", spellcheck: "false", oninput: () => this.#redraw() });
     const hold = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.#hold() }, "Pause");
     const note = h("p", { class: "hint", role: "status" }), box = h("div", { class: "log wrap", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" });
     const form = h("form", { class: "tools", onsubmit: (ev) => ev.preventDefault() }, container, h("label", { class: "grow" }, search),

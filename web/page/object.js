@@ -158,7 +158,7 @@ export class ObjectPage {
   // --- the overview ---
 
   async #overview(body) {
-    const kind = this.#kind, special = kind === core("pods") ? await import("./pod.js") : null;
+    const kind = this.#kind, special = kind === core("pods") ? await import("./pod.js") : kind === core("nodes") ? await import("./node.js") : null;
     if (this.#closed) return;
     const follow = (query, changed) => {
       const feed = new Feed(query, changed);
