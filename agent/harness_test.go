@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -157,6 +158,13 @@ func (w *world) called(op string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls[op]
+}
+
+// counts returns how often each operation of the runtime was called.
+func (w *world) counts() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.calls)
 }
 
 func (w *world) call(op, id string) error {
