@@ -5,6 +5,7 @@ import { actions, buttons } from "./actions.js";
 import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, may, millis, moodOf, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
+import { why } from "./why.js";
 
 const key = (kind) => `${kind.name}.${kind.group}`;
 
@@ -167,6 +168,7 @@ export class ObjectPage {
     };
     this.#sections = new Sections(body, follow);
     const s = this.#sections;
+    why(s, kind);
     special?.sections(s, this.#obj);
     if (!special) this.#workload(s);
     s.add("Details", (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);
