@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -379,6 +380,7 @@ func TestUDPFlowsMove(t *testing.T) {
 				t.Error(err)
 				return
 			}
+			c.SetDeadline(time.Now().Add(time.Minute))
 			for _, step := range []struct {
 				to   string
 				want string

@@ -114,12 +114,18 @@ func (p *node) serve(name string, port int) *node {
 
 // ask returns what answers at the address: "name client".
 func (p *node) ask(network, address string) (answer string, err error) {
+	return p.askFor(time.Minute, network, address)
+}
+
+// askFor is ask for an answer that comes within a time.
+func (p *node) askFor(limit time.Duration, network, address string) (answer string, err error) {
 	err = p.Inside(func() error {
 		c, err := net.DialTimeout(network, address, 10*time.Second)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
+		c.SetDeadline(time.Now().Add(limit))
 		answer, err = exchange(c)
 		return err
 	})
@@ -127,7 +133,6 @@ func (p *node) ask(network, address string) (answer string, err error) {
 }
 
 func exchange(c net.Conn) (string, error) {
-	c.SetDeadline(time.Now().Add(time.Minute))
 	if _, udp := c.(*net.UDPConn); !udp {
 		b, err := io.ReadAll(c)
 		return string(b), err

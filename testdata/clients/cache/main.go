@@ -100,13 +100,12 @@ func follow(ctx context.Context, c cache.Cache, writer client.Client, kind sampl
 	return writer.Delete(ctx, want)
 }
 
-// formsOf returns an empty typed object, an unstructured one and a metadata-only one. client-go has no types for
-// definitions of custom resources.
+// formsOf returns an empty typed object, if client-go has its type, an unstructured one and a metadata-only one.
 func formsOf(gvk schema.GroupVersionKind) ([]client.Object, error) {
 	loose, meta := &unstructured.Unstructured{}, &metav1.PartialObjectMetadata{}
 	loose.SetGroupVersionKind(gvk)
 	meta.SetGroupVersionKind(gvk)
-	if gvk.Group == "apiextensions.k8s.io" {
+	if !samples.InClientGo(gvk.Group) {
 		return []client.Object{loose, meta}, nil
 	}
 	typed, err := scheme.Scheme.New(gvk)

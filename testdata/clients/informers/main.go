@@ -129,7 +129,7 @@ func start(ctx context.Context, cfg *rest.Config, kinds []samples.Sample) (watch
 		forms := map[string]cache.SharedIndexInformer{
 			"dynamic": anyKind.ForResource(gvr).Informer(), "metadata": metas.ForResource(gvr).Informer(),
 		}
-		if gvr.Group != "apiextensions.k8s.io" {
+		if samples.InClientGo(gvr.Group) {
 			typedKind, err := shared.ForResource(gvr)
 			if err != nil {
 				return nil, err

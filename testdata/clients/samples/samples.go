@@ -62,6 +62,12 @@ func (s Sample) Name(prefix string) string {
 // definition reports whether the kind is that of custom kinds' definitions, whose names are those of the kinds.
 func (s Sample) definition() bool { return s.GVR.Resource == "customresourcedefinitions" }
 
+// InClientGo reports whether client-go has types and informers for the kinds of a group; definitions of custom resources
+// and API services have clients of their own.
+func InClientGo(group string) bool {
+	return group != "apiextensions.k8s.io" && group != "apiregistration.k8s.io"
+}
+
 // Served returns the samples of the served kinds. A kind without a sample is an error, and so is a sample of a
 // kind that is not served.
 func Served(cfg *rest.Config) ([]Sample, error) {
