@@ -21,7 +21,8 @@ func TestPageOfMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := harness.NewServer(programs.Monopod(harness.Plain), dir, "--runtime=fake", "--node-name=greenhouse-01")
+	s := harness.NewServer(programs.Monopod(harness.Plain), dir, "--runtime=fake", "--node-name=greenhouse-01",
+		"--eviction-hard=memory.available<100Mi") // the disk of this machine may be nearly full
 	s.Start()
 	t.Cleanup(func() { s.CleanUp(false) })
 	if err := s.Ready(); err != nil {

@@ -37,6 +37,12 @@ func (s Sample) Object(prefix string) *unstructured.Unstructured {
 			panic(err) // the sample has names
 		}
 	}
+	if s.apiService() {
+		_, group, _ := strings.Cut(o.GetName(), ".")
+		if err := unstructured.SetNestedField(o.Object, group, "spec", "group"); err != nil {
+			panic(err) // the sample has a spec
+		}
+	}
 	if s.Namespaced {
 		o.SetNamespace("default")
 	}
@@ -47,6 +53,9 @@ func (s Sample) Object(prefix string) *unstructured.Unstructured {
 func (s Sample) Name(prefix string) string {
 	if s.definition() {
 		return prefix + ".sampled.example.com"
+	}
+	if s.apiService() {
+		return "v1." + prefix + ".aggregated.example.com"
 	}
 	if s.GVR.Resource == "ipaddresses" { // whose names are the addresses
 		var sum byte
@@ -61,6 +70,9 @@ func (s Sample) Name(prefix string) string {
 
 // definition reports whether the kind is that of custom kinds' definitions, whose names are those of the kinds.
 func (s Sample) definition() bool { return s.GVR.Resource == "customresourcedefinitions" }
+
+// apiService reports whether the kind is that of API services, whose names are those of the versions that they serve.
+func (s Sample) apiService() bool { return s.GVR.Resource == "apiservices" }
 
 // InClientGo reports whether client-go has types and informers for the kinds of a group; definitions of custom resources
 // and API services have clients of their own.
