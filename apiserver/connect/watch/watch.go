@@ -17,6 +17,7 @@ import (
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -145,7 +146,7 @@ func (st *watchStream) run(ctx context.Context, start watchStart, opts request.L
 	}
 	st.rev = start.rev
 	for _, e := range start.initial {
-		st.send(watch.Added, e)
+		st.send(ctx, watch.Added, e)
 	}
 	if opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks {
 		st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
@@ -224,8 +225,14 @@ func (st *watchStream) refuse(status *metav1.Status) {
 	st.flush()
 }
 
-func (st *watchStream) send(typ watch.EventType, e *store.Entry) {
-	object, err := st.enc.object(e)
+// send sends an entry of a list, which is still as it is stored.
+func (st *watchStream) send(ctx context.Context, typ watch.EventType, e *store.Entry) {
+	shown, err := view.Late(ctx, st.enc.res, e)
+	if err != nil {
+		st.write(nil, err)
+		return
+	}
+	object, err := st.enc.object(shown)
 	st.add(typ, object, err)
 }
 
