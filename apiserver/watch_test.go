@@ -131,3 +131,18 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 		}
 	}
 }
+
+// The objects with which a watch begins have the version that the client watches, as those of its later events.
+func TestWatchBeginsInItsVersion(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	const scalers = "/namespaces/default/horizontalpodautoscalers"
+	a.read("POST", "/apis/autoscaling/v2"+scalers, `{"metadata":{"name":"a"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"}}}`)
+	var message string
+	if err := websocket.Message.Receive(a.socket("/apis/autoscaling/v1"+scalers+"?watch=1&timeoutSeconds=2"), &message); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"type":"ADDED","object":{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1"`; !strings.HasPrefix(message, want) {
+		t.Errorf("got %.120s, want %s", message, want)
+	}
+}
