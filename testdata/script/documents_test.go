@@ -1,0 +1,93 @@
+package script_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"monopod/testdata/harness"
+)
+
+// block is a fenced block of a page that is marked as sh: a user can type it as it is.
+var block = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+
+// prelude makes a shell run a page's blocks one after another, as a user with two terminals would: monopod serve runs
+// beside the rest, once the one before has stopped, and the shell waits until it is ready. The data folder is the
+// default one, in a /var/lib of its own, at the default port, on a loopback of its own.
+const prelude = `set -eu
+mount -t tmpfs tmpfs /var/lib
+ip link set lo up
+export HOME=/var/lib/home
+mkdir $HOME
+cd $HOME
+server=
+end() { if [ -n "$server" ]; then kill $server; wait $server || true; server=; fi; }
+monopod() {
+	if [ "$1" != serve ]; then command monopod "$@"; return; fi
+	end
+	command monopod "$@" 2>$HOME/log &
+	server=$!
+	case "$*" in *--data-dir*) return ;; esac
+	until curl -sf --unix-socket /var/lib/monopod/monopod.sock http://x/readyz >/dev/null; do
+		if ! kill -0 $server; then cat $HOME/log >&2; exit 1; fi
+		sleep 0.05
+	done
+}
+trap end EXIT
+set -x
+`
+
+// TestDocuments runs the commands of the pages in docs, over the fake runtime. Blocks without the mark sh are
+// examples that need another machine, a registry or systemd.
+func TestDocuments(t *testing.T) {
+	b := buildAll(t)
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: the pages use /var/lib/monopod, and only root can have a /var/lib of its own")
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var script strings.Builder
+		for _, found := range block.FindAllStringSubmatch(string(text), -1) {
+			script.WriteString(found[1])
+		}
+		if script.Len() == 0 {
+			continue
+		}
+		run++
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			b.runPage(t, script.String())
+		})
+	}
+	if run < 8 {
+		t.Errorf("%d pages have commands, want at least 8", run)
+	}
+}
+
+// runPage runs the commands of a page in namespaces of their own.
+func (b programs) runPage(t *testing.T, commands string) {
+	// The blocks have to end by themselves: what they start beside ends with the PID namespace.
+	cmd := exec.Command("bash", "-c", prelude+commands)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:   syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
+		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
+	path := strings.Join([]string{filepath.Dir(b.Monopod(harness.Plain)), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator))
+	// The tests must not depend on the free disk space of the machine.
+	cmd.Env = append(os.Environ(), "PATH="+path, uncollected, "MONOPOD_RUNTIME=fake", "MONOPOD_EVICTION_HARD=memory.available<100Mi")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
