@@ -7,10 +7,9 @@
 // replaced in place.
 //
 //   - route: which rule a host and path match
-//   - plan.go: what Ingresses ask for, and what is wrong with them
-//   - backend.go: the endpoints of a Service's port, and which of them gets a request
-//   - handler.go, headers.go, transport.go: what happens to a request
-//   - listen.go, seats: connections and their limits
+//   - proxy: the servers, and what happens to a request; the endpoints of a Service's port
+//   - seats: limits of connections
 //   - annotation, certs: what annotations and Secrets say
+//   - plan.go: what Ingresses ask for, and what is wrong with them
 //   - ingress.go, publish.go: follows the API and writes statuses and events
 package ingress

@@ -19,6 +19,7 @@ import (
 
 	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/certs"
+	"monopod/agent/network/ingress/proxy"
 	"monopod/agent/network/ingress/route"
 	"monopod/agent/network/view"
 	"monopod/apiserver/client"
@@ -46,11 +47,11 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller. It fails if it cannot listen.
 func (c *Controller) Run(ctx context.Context) error {
-	metrics, err := newMetrics(c.deps.Metrics)
+	metrics, err := proxy.NewMetrics(c.deps.Metrics)
 	if err != nil {
 		return err
 	}
-	doors, err := c.open()
+	servers, err := c.open()
 	if err != nil {
 		return err
 	}
@@ -60,40 +61,41 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	events := record.New(c.deps.Client, "ingress-controller", c.cfg.Node, c.deps.Clock, dropped)
 	defer events.Close()
-	via := newTransport(c.cfg.Dial, metrics.retries)
-	defer via.closeIdle()
-	r := newRunning(c, doors, metrics, events)
+	via := proxy.NewTransport(c.cfg.Dial, metrics)
+	defer via.CloseIdle()
+	r := newRunning(c, servers, metrics, events)
 	group, ctx := guard.With(ctx)
-	for _, d := range doors {
-		h := newHandler(d.front, &r.site, via)
-		h.metrics, h.trusted = metrics, r.trusted
-		h.secure = func() string { return r.ports["https"] }
+	for _, s := range servers {
+		h := s.Handler(&r.site, via, metrics)
+		h.Trusted = r.trusted
+		h.Secure = func() string { return r.ports["https"] }
 		if c.cfg.AccessLog {
-			h.access = c.deps.Log
+			h.Access = c.deps.Log
 		}
-		group.Do(func() error { <-r.first.Done(); return d.serve(ctx, h, c.deps.Guard) })
+		group.Do(func() error { <-r.first.Done(); return s.Serve(ctx, h, c.deps.Guard) })
 	}
 	group.Do(func() error { defer r.begin(); return r.loop.Run(ctx) })
 	return group.Wait()
 }
 
 // open listens at the configured addresses, or at none of them.
-func (c *Controller) open() ([]*door, error) {
-	var doors []*door
+func (c *Controller) open() ([]*proxy.Server, error) {
+	var servers []*proxy.Server
 	for _, one := range []struct{ scheme, address string }{{"http", c.cfg.HTTP}, {"https", c.cfg.HTTPS}} {
-		d, err := open(one.scheme, one.address)
+		if one.address == "" {
+			continue
+		}
+		s, err := proxy.Listen(one.scheme, one.address)
 		if err != nil {
-			for _, d := range doors {
-				d.listener.Close()
+			for _, s := range servers {
+				s.Close()
 			}
 			return nil, err
 		}
-		if d != nil {
-			doors = append(doors, d)
-			c.deps.Log.Info("ingress controller listens", zap.String("scheme", one.scheme), zap.Stringer("address", d.listener.Addr()))
-		}
+		servers = append(servers, s)
+		c.deps.Log.Info("ingress controller listens", zap.String("scheme", s.Scheme), zap.String("port", s.Port))
 	}
-	return doors, nil
+	return servers, nil
 }
 
 // key is what the loop reconciles.
@@ -118,11 +120,11 @@ type running struct {
 	trusted  []netip.Prefix
 	defaults annotation.Options
 	fallback follow.Key // the Secret of the default certificate
-	metrics  *metrics
+	metrics  *proxy.Metrics
 	events   record.Eventer
 	loop     *follow.Loop[key]
 	seen     *view.View
-	site     atomic.Pointer[site]
+	site     atomic.Pointer[proxy.Site]
 	first    context.Context // ends when the first site is complete
 	begin    func()
 
@@ -142,26 +144,26 @@ type world struct {
 
 // desired is what the last build has found.
 type desired struct {
-	backends map[target]*backend
-	places   map[follow.Key][]*place // by Ingress; those that are served have an entry
+	backends map[proxy.Target]*proxy.Backend
+	places   map[follow.Key][]*proxy.Place // by Ingress; those that are served have an entry
 	owners   map[follow.Key][]follow.Key
 	problems map[follow.Key][]problem
 	certs    map[follow.Key]parsed
 	reported map[follow.Key]map[problem]time.Time // by Ingress; when the problem began, zero if an event was written
 }
 
-func newRunning(c *Controller, doors []*door, m *metrics, events record.Eventer) *running {
+func newRunning(c *Controller, servers []*proxy.Server, m *proxy.Metrics, events record.Eventer) *running {
 	r := &running{Controller: c, ports: map[string]string{}, metrics: m, events: events, seen: view.New(c.cfg.Node)}
-	for _, d := range doors {
-		r.ports[d.scheme] = d.port
+	for _, s := range servers {
+		r.ports[s.Scheme] = s.Port
 	}
 	r.trusted, _ = c.cfg.trusted()
 	r.fallback, _ = c.cfg.defaultCertificate()
-	r.defaults = annotation.Options{Redirect: true, Wait: waitTime}
+	r.defaults = annotation.Options{Redirect: true, Wait: proxy.WaitTime}
 	r.defaults.MaxBody, _ = c.cfg.maxBody()
 	r.world = world{changed: true, ingresses: map[follow.Key]*networkingv1.Ingress{}, classes: classes{}, nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{}}
-	r.desired = desired{backends: map[target]*backend{}, certs: map[follow.Key]parsed{}, reported: map[follow.Key]map[problem]time.Time{}}
-	r.site.Store(&site{table: new(route.Table[*place])})
+	r.desired = desired{backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsed{}, reported: map[follow.Key]map[problem]time.Time{}}
+	r.site.Store(proxy.NewSite())
 	r.first, r.begin = context.WithCancel(context.Background())
 	r.loop = follow.New(c.deps, follow.Config[key]{Name: Name, Sources: r.sources(), Start: []key{{what: theSite}, {what: theClass}}, Reconcile: r.reconcile})
 	return r
@@ -286,19 +288,19 @@ func (r *running) build(ctx context.Context) error {
 		return nil
 	}
 	p := planOf(list, r.defaults, r.ports["https"] != "")
-	next := &site{}
+	next := proxy.NewSite()
 	if err := r.certify(ctx, p, next); err != nil {
 		r.mu.Lock()
 		r.world.changed = true
 		r.mu.Unlock()
 		return err
 	}
-	places := map[follow.Key][]*place{}
+	places := map[follow.Key][]*proxy.Place{}
 	for _, ing := range list {
 		places[follow.KeyOf(ing)] = nil
 	}
 	r.connect(p, places)
-	next.table, _ = route.New(p.rules)
+	next.Table, _ = route.New(p.rules)
 	r.site.Store(next)
 	for name := range unionKeys(places, r.places) {
 		_, served := places[name]
@@ -322,26 +324,26 @@ func unionKeys[K comparable, V any](a, b map[K]V) map[K]struct{} {
 }
 
 // connect gives the rules of a plan their backends and counts.
-func (r *running) connect(p *plan, places map[follow.Key][]*place) {
-	used, owners, of := map[target]*backend{}, map[follow.Key][]follow.Key{}, map[follow.Key]*counts{}
+func (r *running) connect(p *plan, places map[follow.Key][]*proxy.Place) {
+	used, owners, of := map[proxy.Target]*proxy.Backend{}, map[follow.Key][]follow.Key{}, map[follow.Key]*proxy.Counts{}
 	for i := range p.rules {
 		to := p.rules[i].To
-		b := used[to.target]
+		b := used[to.Target]
 		if b == nil {
-			if b = r.backends[to.target]; b == nil {
-				b = newBackend(to.target)
-				svc, eps := r.seen.Get(to.service)
-				b.set(resolve(to.target, svc, eps))
+			if b = r.backends[to.Target]; b == nil {
+				b = proxy.NewBackend(to.Target)
+				svc, eps := r.seen.Get(to.Service)
+				b.Set(proxy.Resolve(to.Target, svc, eps))
 			}
-			used[to.target] = b
+			used[to.Target] = b
 		}
-		if of[to.owner] == nil {
-			of[to.owner] = r.metrics.of(to.owner)
+		if of[to.Ingress] == nil {
+			of[to.Ingress] = r.metrics.Of(to.Ingress)
 		}
-		to.backend, to.counts = b, of[to.owner]
-		places[to.owner] = append(places[to.owner], to)
-		if list := owners[to.service]; !slices.Contains(list, to.owner) {
-			owners[to.service] = append(list, to.owner)
+		to.Backend, to.Counts = b, of[to.Ingress]
+		places[to.Ingress] = append(places[to.Ingress], to)
+		if list := owners[to.Service]; !slices.Contains(list, to.Ingress) {
+			owners[to.Service] = append(list, to.Ingress)
 		}
 	}
 	r.backends, r.owners = used, owners
@@ -357,7 +359,7 @@ func (r *running) resolve(name follow.Key) {
 	other := false
 	for _, owner := range owners {
 		for _, to := range r.places[owner] {
-			if to.service == name && to.backend.set(resolve(to.target, svc, eps)) {
+			if to.Service == name && to.Backend.Set(proxy.Resolve(to.Target, svc, eps)) {
 				other = true
 			}
 		}
@@ -370,7 +372,7 @@ func (r *running) resolve(name follow.Key) {
 }
 
 // certify reads the certificates that a plan asks for into the site.
-func (r *running) certify(ctx context.Context, p *plan, s *site) error {
+func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	wanted := map[follow.Key]bool{}
 	if r.fallback.Name != "" {
 		wanted[r.fallback] = true
@@ -392,12 +394,12 @@ func (r *running) certify(ctx context.Context, p *plan, s *site) error {
 		read[name] = one
 	}
 	r.certs = read
-	s.certs, s.secured, s.fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].cert
+	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].cert
 	if err := read[r.fallback].err; err != nil {
 		r.deps.Log.Warn("the default certificate of the ingress controller cannot be used", zap.Stringer("secret", r.fallback), zap.Error(err))
 	}
 	for _, c := range p.certs {
-		cert := s.fallback
+		cert := s.Fallback
 		if c.secret != "" {
 			one := read[follow.Key{Namespace: c.owner.Namespace, Name: c.secret}]
 			if cert = one.cert; one.err != nil {
@@ -406,14 +408,14 @@ func (r *running) certify(ctx context.Context, p *plan, s *site) error {
 			}
 		}
 		for _, host := range c.hosts {
-			if _, taken := s.secured[host]; taken {
+			if _, taken := s.Secured[host]; taken {
 				continue
 			}
-			s.secured[host] = struct{}{}
+			s.Secured[host] = struct{}{}
 			if cert == nil {
 				continue
 			}
-			s.certs[host] = cert
+			s.Certs[host] = cert
 			if doubt := certs.Doubts(cert, host, r.deps.Clock.Now()); doubt != "" {
 				p.problem(c.owner, "BadCertificate", "the certificate in Secret %q %s", c.secret, doubt)
 			}

@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"monopod/agent/network/ingress/annotation"
+	"monopod/agent/network/ingress/proxy"
 	"monopod/agent/network/ingress/route"
 	"monopod/apiserver/follow"
 )
@@ -22,16 +23,6 @@ const (
 	classAnnotation = "kubernetes.io/ingress.class"
 )
 
-// place is where a rule leads.
-type place struct {
-	target
-	owner follow.Key // the Ingress
-	annotation.Options
-
-	backend *backend // set when the table is built
-	counts  *counts
-}
-
 // problem is what is wrong with an Ingress, as an Event says it.
 type problem struct{ reason, message string }
 
@@ -44,7 +35,7 @@ type certificate struct {
 
 // plan is what all served Ingresses ask for.
 type plan struct {
-	rules    []route.Rule[*place]
+	rules    []route.Rule[*proxy.Place]
 	certs    []certificate
 	problems map[follow.Key][]problem
 }
@@ -63,8 +54,8 @@ func planOf(served []*networkingv1.Ingress, defaults annotation.Options, https b
 	for _, i := range repeated {
 		r := p.rules[i]
 		first, _ := table.Find(r.Host, r.Path)
-		if first.owner != r.To.owner || first.target != r.To.target {
-			p.problem(r.To.owner, "PathTaken", "Ingress %q already serves %s, which this Ingress repeats", first.owner, at(r.Host, r.Path))
+		if first.Ingress != r.To.Ingress || first.Target != r.To.Target {
+			p.problem(r.To.Ingress, "PathTaken", "Ingress %q already serves %s, which this Ingress repeats", first.Ingress, at(r.Host, r.Path))
 		}
 	}
 	return p
@@ -87,8 +78,8 @@ func (p *plan) add(ing *networkingv1.Ingress, defaults annotation.Options, https
 			p.problem(owner, "UnsupportedBackend", "backends that are not Services are not supported; %s is not served", at(host, cmp.Or(path, "/")))
 			return
 		}
-		p.rules = append(p.rules, route.Rule[*place]{Host: host, Path: path, Exact: exact, To: &place{
-			target: target{follow.Key{Namespace: owner.Namespace, Name: to.Service.Name}, to.Service.Port, opts.Protocol}, owner: owner, Options: opts,
+		p.rules = append(p.rules, route.Rule[*proxy.Place]{Host: host, Path: path, Exact: exact, To: &proxy.Place{
+			Target: proxy.Target{Service: follow.Key{Namespace: owner.Namespace, Name: to.Service.Name}, Port: to.Service.Port, Override: opts.Protocol}, Ingress: owner, Options: opts,
 		}})
 	}
 	var hosts []string

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/agent/network/ingress/proxy"
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
 )
@@ -58,7 +59,7 @@ func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, 
 	if ing == nil || !served {
 		_, was := r.reported[name]
 		delete(r.reported, name)
-		r.metrics.forget(name)
+		r.metrics.Forget(name)
 		if ing == nil || !was {
 			return 0, nil
 		}
@@ -85,11 +86,11 @@ func (r *running) publish(ctx context.Context, name follow.Key) (time.Duration, 
 
 // report writes Events about the problems that an Ingress has had for a while, once for each. It returns when to look
 // again.
-func (r *running) report(ing *networkingv1.Ingress, places []*place) time.Duration {
+func (r *running) report(ing *networkingv1.Ingress, places []*proxy.Place) time.Duration {
 	name, now := follow.KeyOf(ing), r.deps.Clock.Now()
 	problems := slices.Clone(r.problems[name])
 	for _, to := range places {
-		if text := to.backend.now.Load().problem; text != "" {
+		if text := to.Backend.Problem(); text != "" {
 			problems = append(problems, problem{"BadBackend", text})
 		}
 	}

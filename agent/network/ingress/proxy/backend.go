@@ -1,4 +1,4 @@
-package ingress
+package proxy
 
 import (
 	"cmp"
@@ -39,11 +39,11 @@ func protocolOf(app *string) protocol {
 	return plain
 }
 
-// target names a port of a Service.
-type target struct {
-	service  follow.Key
-	port     networkingv1.ServiceBackendPort
-	override string // an annotation's protocol; empty: the Service's
+// Target names a port of a Service.
+type Target struct {
+	Service  follow.Key
+	Port     networkingv1.ServiceBackendPort
+	Override string // an annotation's protocol; empty: the Service's
 }
 
 // servers are what is known of a target.
@@ -54,21 +54,21 @@ type servers struct {
 	problem   string // why nothing can be served; empty: nothing is wrong
 }
 
-// resolve returns the servers of a target. svc is nil if the Service does not exist. Endpoints that are ready count,
+// Resolve returns the servers of a target. svc is nil if the Service does not exist. Endpoints that are ready count,
 // and as long as there is none, those that still serve while they terminate, as kube-proxy does.
-func resolve(t target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) servers {
+func Resolve(t Target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) servers {
 	if svc == nil {
-		return servers{problem: fmt.Sprintf("Service %q does not exist", t.service.Name)}
+		return servers{problem: fmt.Sprintf("Service %q does not exist", t.Service.Name)}
 	}
-	port := findPort(svc, t.port)
+	port := findPort(svc, t.Port)
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return external(t, svc, port)
 	}
 	if port == nil {
-		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.service.Name, portText(t.port))}
+		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.Service.Name, PortText(t.Port))}
 	}
 	if port.Protocol != "" && port.Protocol != corev1.ProtocolTCP {
-		return servers{problem: fmt.Sprintf("port %s of Service %q is not a TCP port", portText(t.port), t.service.Name)}
+		return servers{problem: fmt.Sprintf("port %s of Service %q is not a TCP port", PortText(t.Port), t.Service.Name)}
 	}
 	s := servers{protocol: t.protocol(port)}
 	var ending []string
@@ -107,19 +107,19 @@ func is(condition *bool, unset bool) bool {
 }
 
 // external returns the server of an ExternalName Service, which needs no ports if the target has a number.
-func external(t target, svc *corev1.Service, port *corev1.ServicePort) servers {
-	number := t.port.Number
+func external(t Target, svc *corev1.Service, port *corev1.ServicePort) servers {
+	number := t.Port.Number
 	if port != nil {
 		number = port.Port
 	}
 	if number == 0 {
-		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.service.Name, portText(t.port))}
+		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.Service.Name, PortText(t.Port))}
 	}
 	return servers{addresses: []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(number)))}, protocol: t.protocol(port), external: true}
 }
 
-func (t target) protocol(port *corev1.ServicePort) protocol {
-	switch t.override {
+func (t Target) protocol(port *corev1.ServicePort) protocol {
+	switch t.Override {
 	case "HTTP":
 		return plain
 	case "HTTPS", "GRPCS":
@@ -143,7 +143,8 @@ func findPort(svc *corev1.Service, ref networkingv1.ServiceBackendPort) *corev1.
 	return nil
 }
 
-func portText(p networkingv1.ServiceBackendPort) string {
+// PortText returns the name of a port in quotes, or its number.
+func PortText(p networkingv1.ServiceBackendPort) string {
 	if p.Name != "" {
 		return strconv.Quote(p.Name)
 	}
@@ -161,10 +162,10 @@ func endpointPort(slice *discoveryv1.EndpointSlice, name string) int32 {
 	return 0
 }
 
-// backend passes the requests for a target to its servers in turn. Its methods are safe for concurrent use; set is
+// Backend passes the requests for a target to its servers in turn. Its methods are safe for concurrent use; set is
 // for one goroutine.
-type backend struct {
-	target
+type Backend struct {
+	Target
 	now  atomic.Pointer[current]
 	turn atomic.Uint32
 }
@@ -184,14 +185,15 @@ type endpoint struct {
 // avoidTime is how long an endpoint that refused a connection is used only if all others did, too.
 const avoidTime = 5 * time.Second
 
-func newBackend(t target) *backend {
-	b := &backend{target: t}
+// NewBackend returns a Backend whose endpoints are not known yet.
+func NewBackend(t Target) *Backend {
+	b := &Backend{Target: t}
 	b.now.Store(&current{servers: servers{problem: "not known yet"}})
 	return b
 }
 
-// set replaces the servers. It reports whether the problem is another one.
-func (b *backend) set(s servers) bool {
+// Set replaces the servers. It reports whether the problem is another one.
+func (b *Backend) Set(s servers) bool {
 	old := b.now.Load()
 	if old.problem == s.problem && old.protocol == s.protocol && old.external == s.external && slices.Equal(old.addresses, s.addresses) {
 		return false
@@ -209,8 +211,11 @@ func (b *backend) set(s servers) bool {
 	return old.problem != s.problem
 }
 
+// Problem is why requests are not served; empty: they are.
+func (b *Backend) Problem() string { return b.now.Load().problem }
+
 // pick returns the endpoint for a request and how to speak to it; nil if there is none that was not tried.
-func (b *backend) pick(now time.Time, tried []*endpoint) (*endpoint, *current) {
+func (b *Backend) pick(now time.Time, tried []*endpoint) (*endpoint, *current) {
 	c := b.now.Load()
 	n := uint32(len(c.endpoints))
 	if n == 0 {

@@ -1,4 +1,4 @@
-package ingress
+package proxy
 
 import (
 	"context"
@@ -87,9 +87,9 @@ func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0
 type stage struct {
 	t       testing.TB
 	net     *pipes
-	site    atomic.Pointer[site]
-	via     *transport
-	metrics *metrics
+	site    atomic.Pointer[Site]
+	via     *Transport
+	metrics *Metrics
 	opened  []*http.Server
 	stops   []func()
 }
@@ -100,13 +100,13 @@ func newStage(t testing.TB) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := newMetrics(all)
+	m, err := NewMetrics(all)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &stage{t: t, net: newPipes(), metrics: m}
-	s.via = newTransport(s.net.dial, m.retries)
-	s.site.Store(&site{table: new(route.Table[*place])})
+	s.via = NewTransport(s.net.dial, m)
+	s.site.Store(NewSite())
 	return s
 }
 
@@ -115,7 +115,7 @@ func (s *stage) close() {
 	for _, server := range s.opened {
 		server.Close()
 	}
-	s.via.closeIdle()
+	s.via.CloseIdle()
 	for _, stop := range s.stops {
 		stop()
 	}
@@ -129,7 +129,7 @@ func (s *stage) run(server *http.Server, serve func() error) {
 }
 
 // open runs a server of the handler at "ingress:80" or "ingress:443".
-func (s *stage) open(scheme string, set func(*handler)) *handler {
+func (s *stage) open(scheme string, set func(*Handler)) *Handler {
 	port := map[string]string{"http": "80", "https": "443"}[scheme]
 	h := newHandler(front{scheme, port}, &s.site, s.via)
 	h.metrics = s.metrics
@@ -164,20 +164,20 @@ func (s *stage) endpoint(address string, h http.HandlerFunc, set ...func(*http.S
 }
 
 // rule sends requests for a host and path to addresses.
-func (s *stage) rule(host, path string, o annotation.Options, what servers) route.Rule[*place] {
-	t := target{service: follow.Key{Namespace: "default", Name: "web"}, port: networkingv1.ServiceBackendPort{Number: 80}}
-	b := newBackend(t)
-	b.set(what)
+func (s *stage) rule(host, path string, o annotation.Options, what servers) route.Rule[*Place] {
+	t := Target{Service: follow.Key{Namespace: "default", Name: "web"}, Port: networkingv1.ServiceBackendPort{Number: 80}}
+	b := NewBackend(t)
+	b.Set(what)
 	owner := follow.Key{Namespace: "default", Name: "ing"}
-	return route.Rule[*place]{Host: host, Path: path, To: &place{target: t, owner: owner, Options: o, backend: b, counts: s.metrics.of(owner)}}
+	return route.Rule[*Place]{Host: host, Path: path, To: &Place{Target: t, Ingress: owner, Options: o, Backend: b, Counts: s.metrics.Of(owner)}}
 }
 
 func at80(addresses ...string) servers { return servers{addresses: addresses} }
 
 // use replaces the site.
-func (s *stage) use(change func(*site), rules ...route.Rule[*place]) {
-	next := &site{}
-	next.table, _ = route.New(rules)
+func (s *stage) use(change func(*Site), rules ...route.Rule[*Place]) {
+	next := &Site{}
+	next.Table, _ = route.New(rules)
 	if change != nil {
 		change(next)
 	}

@@ -1,4 +1,4 @@
-package ingress
+package proxy
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 // Limits of connections to endpoints; the times are those of ingress-nginx.
 const (
 	dialTime    = 5 * time.Second
-	waitTime    = 60 * time.Second // for the headers of a response
+	WaitTime    = 60 * time.Second // for the headers of a response
 	idleTime    = 60 * time.Second
 	maxIdle     = 512
 	maxIdleEach = 64 // for each endpoint
@@ -40,16 +40,16 @@ type dialError struct{ error }
 // Unwrap returns the reason.
 func (e dialError) Unwrap() error { return e.error }
 
-// transport sends a request to an endpoint of its backend, and to another one if that cannot have served it.
-type transport struct {
+// Transport sends a request to an endpoint of its backend, and to another one if that cannot have served it.
+type Transport struct {
 	of      map[protocol]*http.Transport
 	retries prometheus.Counter
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newTransport returns a transport; dial is nil for the machine's network.
-func newTransport(dial dialFunc, retries prometheus.Counter) *transport {
+// NewTransport returns a transport; dial is nil for the machine's network.
+func NewTransport(dial dialFunc, m *Metrics) *Transport {
 	dialer := &net.Dialer{Timeout: dialTime, ControlContext: outside}
 	dial = cmpFunc(dial, dialer.DialContext)
 	connect := func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -61,7 +61,7 @@ func newTransport(dial dialFunc, retries prometheus.Counter) *transport {
 		}
 		return c, nil
 	}
-	t := &transport{of: map[protocol]*http.Transport{}, retries: retries}
+	t := &Transport{of: map[protocol]*http.Transport{}, retries: m.retries}
 	for p, set := range map[protocol]func(*http.Protocols){
 		plain:  func(p *http.Protocols) { p.SetHTTP1(true) },
 		clear2: func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) },
@@ -86,7 +86,8 @@ func cmpFunc(f, otherwise dialFunc) dialFunc {
 	return f
 }
 
-func (t *transport) closeIdle() {
+// CloseIdle closes the connections to endpoints that no request uses.
+func (t *Transport) CloseIdle() {
 	for _, one := range t.of {
 		one.CloseIdleConnections()
 	}
@@ -111,12 +112,12 @@ func outside(ctx context.Context, _, address string, _ syscall.RawConn) error {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	j := jobOf(r.Context())
 	var tried []*endpoint
 	var failure error
 	for {
-		e, now := j.to.backend.pick(time.Now(), tried)
+		e, now := j.to.Backend.pick(time.Now(), tried)
 		if e == nil {
 			return nil, cmp.Or(failure, errNoEndpoints)
 		}
@@ -149,7 +150,7 @@ func idempotent(method string) bool {
 }
 
 // try sends the request to an endpoint; unread reports whether the body can be sent again.
-func (t *transport) try(r *http.Request, j *job, e *endpoint, now *current) (resp *http.Response, unread bool, err error) {
+func (t *Transport) try(r *http.Request, j *job, e *endpoint, now *current) (resp *http.Response, unread bool, err error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	j.end = cancel
 	if now.external {

@@ -1,4 +1,4 @@
-package ingress
+package proxy
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"monopod/agent/network/ingress/certs"
@@ -29,33 +30,40 @@ const (
 // silent drops what net/http says about clients that do not speak HTTP or TLS.
 var silent = log.New(io.Discard, "", 0)
 
-// door is a server that listens.
-type door struct {
+// Server serves clients at one address.
+type Server struct {
 	front
 	listener net.Listener
 }
 
-// open listens; the zero door if no address is given.
-func open(scheme, address string) (*door, error) {
-	if address == "" {
-		return nil, nil
-	}
+// Listen opens the address of a server, which serves from serve on.
+func Listen(scheme, address string) (*Server, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	return &door{front{scheme: scheme, port: port}, l}, err
+	return &Server{front{Scheme: scheme, Port: port}, l}, err
 }
 
-// serve serves requests until ctx ends, and then finishes those that run, for at most five seconds.
-func (d *door) serve(ctx context.Context, h *handler, g *guard.Guard) error {
-	limited := seats.New(d.listener, seats.Max, seats.MaxEach, h.metrics.conns.WithLabelValues(d.scheme))
+// Close closes a server that has not begun to serve.
+func (s *Server) Close() { s.listener.Close() }
+
+// Handler returns what serves the requests; they go to endpoints by via.
+func (s *Server) Handler(now *atomic.Pointer[Site], via *Transport, m *Metrics) *Handler {
+	h := newHandler(s.front, now, via)
+	h.metrics = m
+	return h
+}
+
+// Serve serves requests until ctx ends, and then finishes those that run, for at most five seconds.
+func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
+	limited := seats.New(s.listener, seats.Max, seats.MaxEach, h.metrics.conns.WithLabelValues(s.Scheme))
 	server := newServer(h, g)
 	group, ctx := guard.With(ctx)
 	group.Do(func() error {
 		var err error
-		if d.scheme == "https" {
+		if s.Scheme == "https" {
 			err = server.ServeTLS(limited, "", "")
 		} else {
 			err = server.Serve(limited)
@@ -77,14 +85,14 @@ func (d *door) serve(ctx context.Context, h *handler, g *guard.Guard) error {
 	return group.Wait()
 }
 
-func newServer(h *handler, g *guard.Guard) *http.Server {
+func newServer(h *Handler, g *guard.Guard) *http.Server {
 	s := &http.Server{
-		Handler: g.Handler(Name, h), ReadHeaderTimeout: headerTime, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
+		Handler: g.Handler("ingress", h), ReadHeaderTimeout: headerTime, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: keepTime, PingTimeout: pingTime, WriteByteTimeout: seats.WriteStall},
 		Protocols: new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
-	if h.scheme == "http" {
+	if h.Scheme == "http" {
 		s.Protocols.SetUnencryptedHTTP2(true)
 		return s
 	}
@@ -92,11 +100,11 @@ func newServer(h *handler, g *guard.Guard) *http.Server {
 	self := certs.SelfSigned()
 	s.TLSConfig = &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		now := h.site.Load()
-		if cert, ok := now.certs.Find(route.Host(strings.TrimSuffix(hello.ServerName, "."))); ok {
+		if cert, ok := now.Certs.Find(route.Host(strings.TrimSuffix(hello.ServerName, "."))); ok {
 			return cert, nil
 		}
-		if now.fallback != nil {
-			return now.fallback, nil
+		if now.Fallback != nil {
+			return now.Fallback, nil
 		}
 		return self()
 	}}

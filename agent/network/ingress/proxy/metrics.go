@@ -1,4 +1,4 @@
-package ingress
+package proxy
 
 import (
 	"time"
@@ -8,24 +8,25 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// metrics of the requests. Requests that no rule matches have empty labels.
-type metrics struct {
+// Metrics of the requests. Requests that no rule matches have empty labels.
+type Metrics struct {
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
 	retries  prometheus.Counter
 	conns    *prometheus.GaugeVec
-	none     *counts
+	none     *Counts
 }
 
-// counts are the metrics of one Ingress.
-type counts struct {
+// Counts are the metrics of one Ingress.
+type Counts struct {
 	codes [6]prometheus.Counter // by the first digit
 	took  prometheus.Observer
 }
 
 var codeClasses = [6]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-func newMetrics(m *follow.Metrics) (*metrics, error) {
+// NewMetrics registers the metrics.
+func NewMetrics(m *follow.Metrics) (*Metrics, error) {
 	labels := []string{"namespace", "ingress"}
 	requests, err := follow.Register(m, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "monopod_ingress_requests_total", Help: "Requests of the ingress controller, by Ingress and class of the response's code."}, append(labels, "code")))
@@ -48,32 +49,32 @@ func newMetrics(m *follow.Metrics) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := &metrics{requests: requests, took: took, retries: retries, conns: conns}
-	all.none = all.of(follow.Key{})
+	all := &Metrics{requests: requests, took: took, retries: retries, conns: conns}
+	all.none = all.Of(follow.Key{})
 	return all, nil
 }
 
-// of returns the metrics of an Ingress.
-func (m *metrics) of(ing follow.Key) *counts {
-	c := &counts{took: m.took.WithLabelValues(ing.Namespace, ing.Name)}
+// Of returns the metrics of an Ingress.
+func (m *Metrics) Of(ing follow.Key) *Counts {
+	c := &Counts{took: m.took.WithLabelValues(ing.Namespace, ing.Name)}
 	for i, class := range codeClasses {
 		c.codes[i] = m.requests.WithLabelValues(ing.Namespace, ing.Name, class)
 	}
 	return c
 }
 
-// forget removes the metrics of an Ingress.
-func (m *metrics) forget(ing follow.Key) {
+// Forget removes the metrics of an Ingress.
+func (m *Metrics) Forget(ing follow.Key) {
 	labels := prometheus.Labels{"namespace": ing.Namespace, "ingress": ing.Name}
 	m.requests.DeletePartialMatch(labels)
 	m.took.DeletePartialMatch(labels)
 }
 
 // served counts a request; to is nil if no rule matched.
-func (m *metrics) served(to *place, code int, took time.Duration) {
+func (m *Metrics) served(to *Place, code int, took time.Duration) {
 	c := m.none
 	if to != nil {
-		c = to.counts
+		c = to.Counts
 	}
 	class := code / 100
 	if class >= len(c.codes) {

@@ -1,4 +1,4 @@
-package ingress
+package proxy
 
 import (
 	"context"
@@ -14,32 +14,47 @@ import (
 
 	"go.uber.org/zap"
 
+	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/route"
+	"monopod/apiserver/follow"
 )
 
-// site is everything that requests are judged by. It does not change.
-type site struct {
-	table    *route.Table[*place]
-	certs    route.Hosts[*tls.Certificate]
-	secured  route.Hosts[struct{}] // hosts that redirect to HTTPS
-	fallback *tls.Certificate      // nil: a self-signed one
+// Site is everything that requests are judged by. It does not change.
+type Site struct {
+	Table    *route.Table[*Place]
+	Certs    route.Hosts[*tls.Certificate]
+	Secured  route.Hosts[struct{}] // hosts that redirect to HTTPS
+	Fallback *tls.Certificate      // nil: a self-signed one
 }
 
-// handler serves the requests of one server.
-type handler struct {
+// NewSite returns a Site without rules.
+func NewSite() *Site { return &Site{Table: new(route.Table[*Place])} }
+
+// Place is where a rule leads.
+type Place struct {
+	Target
+	Ingress follow.Key
+	annotation.Options
+
+	Backend *Backend // set when the table is built
+	Counts  *Counts
+}
+
+// Handler serves the requests of one server.
+type Handler struct {
 	front
-	site    *atomic.Pointer[site]
-	trusted []netip.Prefix
-	// secure returns the port of the HTTPS server; empty: there is none.
-	secure  func() string
+	site    *atomic.Pointer[Site]
+	Trusted []netip.Prefix
+	// Secure returns the port of the HTTPS server; empty: there is none.
+	Secure  func() string
 	proxy   *httputil.ReverseProxy
-	metrics *metrics
-	access  *zap.Logger // nil: requests are not logged
+	metrics *Metrics
+	Access  *zap.Logger // nil: requests are not logged
 }
 
 // job is what belongs to one request.
 type job struct {
-	to       *place
+	to       *Place
 	id       string
 	endpoint string      // the last one that was tried
 	body     *clientBody // nil: none
@@ -51,14 +66,14 @@ type jobKey struct{}
 
 func jobOf(ctx context.Context) *job { return ctx.Value(jobKey{}).(*job) }
 
-func newHandler(f front, s *atomic.Pointer[site], via http.RoundTripper) *handler {
-	h := &handler{front: f, site: s, secure: func() string { return "" }}
+func newHandler(f front, s *atomic.Pointer[Site], via http.RoundTripper) *Handler {
+	h := &Handler{front: f, site: s, Secure: func() string { return "" }}
 	h.proxy = &httputil.ReverseProxy{Rewrite: h.rewrite, Transport: via, BufferPool: buffers{}, ErrorHandler: failed, ErrorLog: silent}
 	return h
 }
 
 // ServeHTTP implements http.Handler.
-func (h *handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	w := &recorder{ResponseWriter: rw}
 	j := &job{id: requestID(r)}
@@ -74,12 +89,12 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now, host := h.site.Load(), route.Host(r.Host)
-	if j.to, ok = now.table.Find(host, path); !ok {
+	if j.to, ok = now.Table.Find(host, path); !ok {
 		refuse(w, http.StatusNotFound, "no Ingress has a rule for this host and path")
 		return
 	}
 	if h.redirects(now, j.to, r, host, path) {
-		w.Header().Set("Location", secureURL(r, host, h.secure()))
+		w.Header().Set("Location", secureURL(r, host, h.Secure()))
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
 	}
@@ -104,11 +119,11 @@ func (h *handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // challenges is where certificate authorities look for proofs; ingress-nginx does not redirect them either.
 const challenges = "/.well-known/acme-challenge/"
 
-func (h *handler) redirects(s *site, to *place, r *http.Request, host, path string) bool {
-	if h.scheme == "https" || h.secure() == "" || !to.Redirect && !to.Forced || strings.HasPrefix(path, challenges) {
+func (h *Handler) redirects(s *Site, to *Place, r *http.Request, host, path string) bool {
+	if h.Scheme == "https" || h.Secure() == "" || !to.Redirect && !to.Forced || strings.HasPrefix(path, challenges) {
 		return false
 	}
-	if _, secured := s.secured.Find(host); !secured && !to.Forced {
+	if _, secured := s.Secured.Find(host); !secured && !to.Forced {
 		return false
 	}
 	if _, trusted := h.client(r); trusted && r.Header.Get("X-Forwarded-Proto") == "https" {
@@ -154,13 +169,13 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // done counts a request and logs it.
-func (h *handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
+func (h *Handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
 	took := time.Since(began)
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
 	h.metrics.served(j.to, w.code, took)
-	if h.access == nil {
+	if h.Access == nil {
 		return
 	}
 	client, _ := h.client(r)
@@ -169,12 +184,12 @@ func (h *handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
 		zap.String("protocol", r.Proto), zap.Int("code", w.code), zap.Int64("bytes", w.bytes), zap.Duration("took", took), zap.String("id", j.id),
 	}
 	if j.to != nil {
-		fields = append(fields, zap.Stringer("ingress", j.to.owner), zap.Stringer("service", j.to.service), zap.String("endpoint", j.endpoint))
+		fields = append(fields, zap.Stringer("ingress", j.to.Ingress), zap.Stringer("service", j.to.Service), zap.String("endpoint", j.endpoint))
 	}
 	if j.failure != nil {
 		fields = append(fields, zap.NamedError("failure", j.failure))
 	}
-	h.access.Info("request", fields...)
+	h.Access.Info("request", fields...)
 }
 
 // recorder notes how a request was answered.

@@ -1,4 +1,4 @@
-package ingress
+package proxy
 
 import (
 	"crypto/rand"
@@ -18,12 +18,12 @@ var forwarded = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Pro
 
 // front is what a server knows of its requests.
 type front struct {
-	scheme string // http or https
-	port   string // where it listens
+	Scheme string // http or https
+	Port   string // where it listens
 }
 
 // rewrite sets what the endpoint gets: the client's request, and headers that say who the client is.
-func (h *handler) rewrite(p *httputil.ProxyRequest) {
+func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	job := jobOf(p.In.Context())
 	p.Out.URL.RawQuery = p.In.URL.RawQuery // also where it is not valid: that is for the endpoint to say
 	p.Out.URL.Scheme, p.Out.URL.Host = "http", "endpoint"
@@ -32,7 +32,7 @@ func (h *handler) rewrite(p *httputil.ProxyRequest) {
 		out.Del(name)
 	}
 	client, trusted := h.client(p.In)
-	proto, host, port, hops := h.front.scheme, p.In.Host, h.front.port, client
+	proto, host, port, hops := h.front.Scheme, p.In.Host, h.front.Port, client
 	if trusted {
 		proto, host, port = first(in, "X-Forwarded-Proto", proto), first(in, "X-Forwarded-Host", host), first(in, "X-Forwarded-Port", port)
 		if earlier := in.Values("X-Forwarded-For"); len(earlier) > 0 {
@@ -57,23 +57,23 @@ func first(h http.Header, name, otherwise string) string {
 }
 
 // client returns the address at the other end of the connection, and whether its X-Forwarded headers count.
-func (h *handler) client(r *http.Request) (address string, trusted bool) {
+func (h *Handler) client(r *http.Request) (address string, trusted bool) {
 	address, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return r.RemoteAddr, false
 	}
-	if len(h.trusted) == 0 {
+	if len(h.Trusted) == 0 {
 		return address, false
 	}
 	return address, h.trusts(address)
 }
 
-func (h *handler) trusts(address string) bool {
+func (h *Handler) trusts(address string) bool {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
 		return false
 	}
-	for _, p := range h.trusted {
+	for _, p := range h.Trusted {
 		if p.Contains(ip.Unmap().WithZone("")) {
 			return true
 		}
@@ -82,7 +82,7 @@ func (h *handler) trusts(address string) bool {
 }
 
 // realClient returns the last hop that is not a trusted proxy.
-func (h *handler) realClient(headers []string, last string) string {
+func (h *Handler) realClient(headers []string, last string) string {
 	hops := strings.Split(strings.Join(headers, ","), ",")
 	for i := len(hops) - 1; i >= 0 && h.trusts(last); i-- {
 		last = strings.TrimSpace(hops[i])
