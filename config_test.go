@@ -19,20 +19,10 @@ func TestConfigPrintsEveryFlag(t *testing.T) {
 	delete(want, commandline.FileFlag) // a file cannot name another one
 	maps.DeleteFunc(want, func(_ string, shown bool) bool { return !shown })
 
-	var out bytes.Buffer
-	config := configCommand()
-	config.SetOut(&out)
-	config.SetArgs([]string{"--data-dir", t.TempDir()})
-	if err := config.Execute(); err != nil {
-		t.Fatal(err)
-	}
-	var file map[string]map[string]any
-	if err := yaml.UnmarshalStrict(out.Bytes(), &file); err != nil {
-		t.Fatal(err)
-	}
+	file := settings(t)
 	got := map[string]bool{}
-	for section, settings := range file {
-		for name := range settings {
+	for section, names := range file {
+		for name := range names {
 			if got[name] {
 				t.Errorf("%s is in several sections, also in %s", name, section)
 			}
@@ -52,4 +42,20 @@ func TestConfigPrintsEveryFlag(t *testing.T) {
 	if len(want) < 50 {
 		t.Errorf("serve has only %d flags", len(want))
 	}
+}
+
+// settings returns what config prints, by section.
+func settings(t *testing.T) (file map[string]map[string]any) {
+	t.Helper()
+	var out bytes.Buffer
+	config := configCommand()
+	config.SetOut(&out)
+	config.SetArgs([]string{"--data-dir", t.TempDir()})
+	if err := config.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(out.Bytes(), &file); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

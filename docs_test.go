@@ -1,12 +1,21 @@
 package main
 
 import (
+	"flag"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+var update = flag.Bool("update", false, "write the generated pages of docs")
 
 var (
 	link    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
@@ -57,4 +66,64 @@ func headings(page string) map[string]bool {
 		out[strings.ReplaceAll(unslugged.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-")] = true
 	}
 	return out
+}
+
+// TestFlagsPage compares docs/flags.md with the commands; go test . -update writes it.
+func TestFlagsPage(t *testing.T) {
+	var page strings.Builder
+	page.WriteString("# Flags\n\nEvery command and its flags, generated from the program. Each flag can also be set by an environment variable, and those of\n" +
+		"`serve` in the section of a configuration file that heads their table ([the command line](operation.md#the-command-line)).\n")
+	describe(&page, command(), settings(t))
+	const file = "docs/flags.md"
+	if *update {
+		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if read(t, file) != page.String() {
+		t.Errorf("%s is not up to date: go test . -update", file)
+	}
+}
+
+// describe writes a command and its subcommands. Flags that the configuration file can set are grouped by its sections.
+func describe(w *strings.Builder, cmd *cobra.Command, sections map[string]map[string]any) {
+	if cmd.Runnable() && cmd.Name() != "help" && !cmd.Hidden {
+		fmt.Fprintf(w, "\n## %s\n\n%s.\n", cmd.UseLine(), cmd.Short)
+		rest := pflag.NewFlagSet("", pflag.ContinueOnError)
+		cmd.InheritedFlags() // adds them to Flags
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && !f.Hidden {
+				rest.AddFlag(f)
+			}
+		})
+		if cmd.Name() == "serve" {
+			for _, section := range slices.Sorted(maps.Keys(sections)) {
+				of := pflag.NewFlagSet("", pflag.ContinueOnError)
+				for name := range sections[section] {
+					of.AddFlag(rest.Lookup(name))
+				}
+				fmt.Fprintf(w, "\n### %s\n", section)
+				table(w, of)
+			}
+		} else if cmd.Name() != "config" { // whose flags are those of serve
+			table(w, rest)
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		describe(w, sub, sections)
+	}
+}
+
+func table(w *strings.Builder, flags *pflag.FlagSet) {
+	if !flags.HasFlags() {
+		return
+	}
+	w.WriteString("\n| flag | default | |\n|---|---|---|\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		value := ""
+		if f.DefValue != "" && f.DefValue != "[]" {
+			value = "`" + f.DefValue + "`"
+		}
+		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f.Name, strings.ReplaceAll(value, "|", "\\|"), strings.ReplaceAll(f.Usage, "|", "\\|"))
+	})
 }

@@ -6,7 +6,9 @@
 // expressions with Prometheus' engine. The series of kube-state-metrics and of node-exporter, which are separate
 // programs, are derived from the objects of the API and from /proc.
 //
-//	mixin TOKEN-FILE      with kubectl in PATH and KUBECONFIG set
+//	mixin TOKEN-FILE DOCS      with kubectl in PATH and KUBECONFIG set
+//
+// DOCS contains alerts.yaml, whose alerts must not fire, and dashboard.json, whose panels must show something.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -23,11 +26,11 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: mixin TOKEN-FILE")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: mixin TOKEN-FILE DOCS")
 		os.Exit(2)
 	}
-	if err := run(context.Background(), os.Args[1]); err != nil {
+	if err := run(context.Background(), os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -36,7 +39,11 @@ func main() {
 // interval is the time between the two scrapes for Prometheus.
 const interval = 30 * time.Second
 
-func run(ctx context.Context, tokenFile string) error {
+func run(ctx context.Context, tokenFile, docs string) error {
+	ours, err := dashboard(filepath.Join(docs, "dashboard.json"))
+	if err != nil {
+		return err
+	}
 	c, err := newCluster(ctx, tokenFile)
 	if err != nil {
 		return err
@@ -73,6 +80,7 @@ func run(ctx context.Context, tokenFile string) error {
 		}
 	}
 	shown, empty := 0, []string{}
+	boards := append(boards, ours)
 	for _, b := range boards {
 		for _, p := range b.panels {
 			v, err := q.ask(ctx, p.expr)
@@ -92,6 +100,11 @@ func run(ctx context.Context, tokenFile string) error {
 	if len(empty) > 0 {
 		return fmt.Errorf("%d panels are empty:\n%s", len(empty), strings.Join(empty, "\n"))
 	}
+	alerts, err := q.checkAlerts(ctx, filepath.Join(docs, "alerts.yaml"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("none of %d alerts fires\n", alerts)
 	fmt.Printf("%d panels of %d dashboards show something, of %d series\n", shown, len(boards), db.len())
 	return nil
 }

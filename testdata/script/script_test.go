@@ -220,7 +220,12 @@ func (b programs) setup(env *testscript.Env, over world) error {
 	if err != nil {
 		return err
 	}
+	docs, err := filepath.Abs("../../docs")
+	if err != nil {
+		return err
+	}
 	env.Setenv("SAMPLE", sample)
+	env.Setenv("DOCS", docs)
 	env.Setenv("PATH", strings.Join([]string{filepath.Dir(monopod), filepath.Dir(over.kubectl), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)))
 	env.Setenv("HOME", env.WorkDir)
 	env.Defer(func() { // after the cleanups of the script's commands, so that what they started has ended
