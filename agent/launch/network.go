@@ -58,7 +58,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 
 // startedPods returns the pods that the network plugin has started.
 func startedPods(pods cni.Network) ([]network.Started, error) {
-	all, err := cni.StartedPods(pods)
+	all, err := pods.StartedPods()
 	var out []network.Started
 	for _, s := range all {
 		out = append(out, network.Started(s))

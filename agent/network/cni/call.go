@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni/admission"
+	"monopod/agent/network/cni/ipam"
 )
 
 const (
@@ -47,7 +48,7 @@ type call struct {
 type args struct {
 	container, netns, ifname string
 	config                   []byte
-	pod                      podRef
+	pod                      ipam.PodRef
 	admit                    func(addrs []netip.Addr) error // nil: no check
 }
 

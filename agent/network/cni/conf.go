@@ -28,8 +28,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
+	"monopod/agent/network/cni/subnets"
 )
 
 const (
@@ -59,12 +61,26 @@ type Network struct {
 func (n Network) Gateways() []netip.Addr {
 	var out []netip.Addr
 	for _, subnet := range n.Subnets {
-		out = append(out, gateway(subnet))
+		out = append(out, subnets.Gateway(subnet))
 	}
 	return out
 }
 
-func gateway(subnet netip.Prefix) netip.Addr { return subnet.Masked().Addr().Next() }
+// pool allocates the addresses of the network's pods.
+func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets} }
+
+// StartedPods returns the pods whose sandboxes live, also those whose statuses are not written yet.
+func (n Network) StartedPods() ([]ipam.Started, error) { return n.pool().StartedPods() }
+
+// Reclaim releases every leaked address and removes its host ports.
+func (n Network) Reclaim() error { return n.pool().Reclaim(n.rules().RemovePorts) }
+
+// release releases the addresses of a container and removes their host ports.
+func (n Network) release(container, ifname string) error {
+	return n.pool().Release(container, ifname, func(ip netip.Addr) error {
+		return n.rules().RemovePorts(func(other netip.Addr) bool { return other == ip })
+	})
+}
 
 func (n Network) rules() rules.Rules {
 	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services}
@@ -120,7 +136,7 @@ func (n Network) conflist() ([]byte, error) {
 
 // writeFiles writes the conflist and the plugins unless they exist.
 func (n Network) writeFiles(executable string) error {
-	for _, dir := range []string{n.ConfDir(), n.BinDir(), n.ipDir()} {
+	for _, dir := range []string{n.ConfDir(), n.BinDir(), n.pool().Folder()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}

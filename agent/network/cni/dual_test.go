@@ -162,7 +162,7 @@ func TestOnlyIPv6(t *testing.T) {
 		if out, err := q.run("ADD", rules.Port{HostPort: 80, ContainerPort: 80, HostIP: "127.0.0.1"}); err == nil || !strings.Contains(out, "no address of the family") {
 			t.Errorf("a host port of IPv4 for a pod of IPv6: %v, %s", err, out)
 		}
-		if held, err := n.holders(); err != nil || len(held) != 1 {
+		if held, err := n.pool().Holders(); err != nil || len(held) != 1 {
 			t.Errorf("held %v, %v", held, err)
 		}
 	})
@@ -201,7 +201,7 @@ func TestReconcileAfterACrash(t *testing.T) {
 		}
 		netns.DeleteNamed(filepath.Base(gone.path))
 		for _, ip := range rebooted.ips { // as an earlier boot left it
-			if err := os.WriteFile(n.ipFile(ip), []byte(`{"container":"x","netns":"`+rebooted.path+`","boot":"earlier","ports":true}`), 0o600); err != nil {
+			if err := os.WriteFile(n.pool().File(ip), []byte(`{"container":"x","netns":"`+rebooted.path+`","boot":"earlier","ports":true}`), 0o600); err != nil {
 				t.Error(err)
 			}
 		}
@@ -209,7 +209,7 @@ func TestReconcileAfterACrash(t *testing.T) {
 		if err != nil || !cmp.Equal(again.Subnets, n.Subnets, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })) {
 			t.Errorf("%+v, %v; want %s again", again, err, n.Subnets)
 		}
-		held, err := n.holders()
+		held, err := n.pool().Holders()
 		if err != nil || len(held) != 2 {
 			t.Errorf("held: %v, %v", held, err)
 		}

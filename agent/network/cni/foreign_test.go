@@ -6,13 +6,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"monopod/agent/network/cni/subnets"
+
 	"github.com/vishvananda/netlink"
 )
 
 // A CNI configuration of the user takes precedence, whatever its name.
 func TestForeignConfiguration(t *testing.T) {
 	t.Parallel()
-	n := testNetwork(t, "10.88.7.0/24")
+	n := testNetwork(t, netip.MustParsePrefix("10.88.7.0/24"))
 	if got := n.Foreign(); got != "" {
 		t.Errorf("%q before", got)
 	}
@@ -30,7 +32,7 @@ func TestForeignConfiguration(t *testing.T) {
 
 func TestPluginsOfTheMachineAreLinked(t *testing.T) {
 	t.Parallel()
-	n := testNetwork(t, "10.88.7.0/24")
+	n := testNetwork(t, netip.MustParsePrefix("10.88.7.0/24"))
 	first, second := t.TempDir(), t.TempDir()
 	for _, file := range []string{filepath.Join(first, "test-bridge"), filepath.Join(first, loopbackName), filepath.Join(second, "test-bridge"), filepath.Join(second, "test-flannel")} {
 		if err := os.WriteFile(file, nil, 0o700); err != nil {
@@ -77,7 +79,7 @@ func TestHoldsAddressesOfPods(t *testing.T) {
 		if err := netlink.LinkAdd(bridge); err != nil {
 			t.Error(err)
 		}
-		if err := netlink.AddrAdd(bridge, address(gateway(subnet), subnet)); err != nil {
+		if err := netlink.AddrAdd(bridge, address(subnets.Gateway(subnet), subnet)); err != nil {
 			t.Error(err)
 		}
 		if err := netlink.LinkSetUp(bridge); err != nil {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/nft"
 	"monopod/apiserver/process/backoff"
@@ -57,7 +58,7 @@ func (k *keeper) check(ctx context.Context) error {
 	if have == k.rules && have > 0 {
 		return nil
 	}
-	err = k.locked(func() error {
+	err = k.pool().Lock(func() error {
 		// After ctx has ended, another part removes the network, under the same lock.
 		if ctx.Err() != nil {
 			return nil
@@ -100,18 +101,18 @@ func (k *keeper) count() (sum int, err error) {
 
 // restorePorts writes the host ports of the pods that live, under the lock of all addresses.
 func (n Network) restorePorts() error {
-	boot, err := bootID()
+	boot, err := ipam.BootID()
 	if err != nil {
 		return err
 	}
-	held, err := n.holders()
+	held, err := n.pool().Holders()
 	if err != nil {
 		return err
 	}
 	type pod struct{ container, ifname string }
 	ports, addrs := map[pod][]rules.Port{}, map[pod][]netip.Addr{}
 	for ip, h := range held {
-		if len(h.HostPorts) > 0 && !h.gone(boot) {
+		if len(h.HostPorts) > 0 && !h.Gone(boot) {
 			key := pod{h.Container, h.IfName}
 			ports[key], addrs[key] = h.HostPorts, append(addrs[key], ip)
 		}

@@ -49,7 +49,7 @@ func Prepare(cfg Config) (Network, error) {
 	if err != nil {
 		return Network{}, err
 	}
-	used, err := n.used()
+	used, err := n.pool().Used()
 	if err != nil {
 		return Network{}, err
 	}
@@ -77,7 +77,7 @@ func Prepare(cfg Config) (Network, error) {
 	if err := n.setUp(cfg.Log); err != nil {
 		return n, err
 	}
-	if err := n.locked(n.restorePorts); err != nil {
+	if err := n.pool().Lock(n.restorePorts); err != nil {
 		cfg.Log.Warn("cannot restore the host ports of running pods", zap.Error(err))
 	}
 	return n, nil
@@ -104,8 +104,8 @@ func (n Network) Remove() error {
 // excludes a plugin that outlives its containerd and allocates an address at the same
 // time.
 func (n Network) RemoveIdle() error {
-	return n.locked(func() error {
-		held, err := n.holders()
+	return n.pool().Lock(func() error {
+		held, err := n.pool().Holders()
 		if err != nil || len(held) > 0 {
 			return err
 		}
@@ -193,7 +193,7 @@ func (n Network) onlyAddresses(link netlink.Link) error {
 	}
 	var want []string
 	for _, subnet := range n.Subnets {
-		want = append(want, netip.PrefixFrom(gateway(subnet), subnet.Bits()).String())
+		want = append(want, netip.PrefixFrom(subnets.Gateway(subnet), subnet.Bits()).String())
 	}
 	for _, a := range have {
 		if a.IP.IsLinkLocalUnicast() || slices.Contains(want, a.IPNet.String()) {
@@ -204,7 +204,7 @@ func (n Network) onlyAddresses(link netlink.Link) error {
 		}
 	}
 	for _, subnet := range n.Subnets {
-		err := netlink.AddrReplace(link, address(gateway(subnet), subnet))
+		err := netlink.AddrReplace(link, address(subnets.Gateway(subnet), subnet))
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}

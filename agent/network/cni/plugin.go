@@ -17,8 +17,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/isolation"
 	"monopod/agent/network/cni/shape"
+	"monopod/agent/network/cni/subnets"
 )
 
 func add(args args) (types.Result, error) {
@@ -26,7 +28,7 @@ func add(args args) (types.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot, err := bootID()
+	boot, err := ipam.BootID()
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +36,7 @@ func add(args args) (types.Result, error) {
 	if err := conf.RuntimeConfig.Bandwidth.Check(); err != nil {
 		return nil, err
 	}
-	ips, err := conf.allocate(holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0, HostPorts: ports, Pod: args.pod})
+	ips, err := conf.pool().Allocate(ipam.Holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0, HostPorts: ports, Pod: args.pod})
 	if err != nil {
 		return nil, fmt.Errorf("allocate an address: %w", err)
 	}
@@ -205,7 +207,7 @@ func (n Network) result(args args, hostEnd string, ips []netip.Addr) *current.Re
 		},
 	}
 	for i, subnet := range n.Subnets {
-		gw := gateway(subnet).AsSlice()
+		gw := subnets.Gateway(subnet).AsSlice()
 		anywhere := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
 		out.IPs = append(out.IPs, &current.IPConfig{Interface: new(2), Gateway: gw, Address: *ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))})
 		out.Routes = append(out.Routes, &types.Route{Dst: *anywhere, GW: gw})
@@ -231,13 +233,13 @@ func check(args args) (types.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := conf.holders()
+	held, err := conf.pool().Holders()
 	if err != nil {
 		return nil, err
 	}
 	var ips []netip.Addr
 	for ip, h := range held {
-		if h.is(args.container, args.ifname) {
+		if h.Is(args.container, args.ifname) {
 			ips = append(ips, ip)
 		}
 	}

@@ -194,7 +194,7 @@ func TestPodIsReached(t *testing.T) {
 				t.Errorf("DEL: %v %s", err, out)
 			}
 		}
-		if held, err := n.holders(); err != nil || len(held) != 0 {
+		if held, err := n.pool().Holders(); err != nil || len(held) != 0 {
 			t.Errorf("after DEL: %v, %v", held, err)
 		}
 		if _, err := a.run("CHECK"); err == nil {
@@ -217,7 +217,7 @@ func TestAddAfterTheBridgeIsGone(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 		p.add() // again, for the same container: as after a crash in between
-		if held, _ := n.holders(); len(held) != 1 {
+		if held, _ := n.pool().Holders(); len(held) != 1 {
 			t.Errorf("held = %v, want one address", held)
 		}
 	})
@@ -268,7 +268,7 @@ func TestFailedAddLeavesNothing(t *testing.T) {
 		if out, err := p.run("ADD"); err == nil || !strings.Contains(out, `"msg"`) {
 			t.Errorf("%v, %s; want CNI's error object", err, out)
 		}
-		if held, err := n.holders(); err != nil || len(held) != 0 {
+		if held, err := n.pool().Holders(); err != nil || len(held) != 0 {
 			t.Errorf("held = %v, %v", held, err)
 		}
 	})

@@ -102,7 +102,7 @@ func (n Network) routeServices(bridge netlink.Link) error {
 			continue
 		}
 		route := &netlink.Route{
-			LinkIndex: bridge.Attrs().Index, Dst: ipNet(services.Masked()), Src: gateway(n.Subnets[i]).AsSlice(), Table: n.routingTable(), Scope: netlink.SCOPE_LINK,
+			LinkIndex: bridge.Attrs().Index, Dst: ipNet(services.Masked()), Src: subnets.Gateway(n.Subnets[i]).AsSlice(), Table: n.routingTable(), Scope: netlink.SCOPE_LINK,
 		}
 		errs = append(errs, netlink.RouteReplace(route))
 	}

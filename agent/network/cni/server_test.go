@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +78,7 @@ func TestServerAnswersTheStub(t *testing.T) {
 		if out, err := p.run("CHECK"); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "has no address") {
 			t.Errorf("CHECK after DEL: %v, %s", err, out)
 		}
-		if held, err := n.holders(); err != nil || len(held) != 0 {
+		if held, err := n.pool().Holders(); err != nil || len(held) != 0 {
 			t.Errorf("after DEL: %v, %v", held, err)
 		}
 	})
@@ -201,7 +202,7 @@ func TestServerIsKilled(t *testing.T) {
 		}()
 		p.add() // on this thread: another one is not in the namespace
 		<-killed
-		if held, err := n.holders(); err != nil || len(held) != 1 || !p.ip.IsValid() {
+		if held, err := n.pool().Holders(); err != nil || len(held) != 1 || !p.ip.IsValid() {
 			t.Errorf("held %v, %v; want the one address of the pod", held, err)
 		}
 	})
@@ -244,7 +245,7 @@ func serveUntilKilled(conf string) error {
 
 func TestCallsForOneContainerAreSerialized(t *testing.T) {
 	t.Parallel()
-	conf := mustConf(t, testNetwork(t, "10.88.7.0/24"))
+	conf := mustConf(t, testNetwork(t, netip.MustParsePrefix("10.88.7.0/24")))
 	of := func(container string) call {
 		return call{plugin: pluginName, env: map[string]string{"CNI_CONTAINERID": container}, config: conf}
 	}
@@ -286,12 +287,12 @@ func TestCallAfterCallerHasGone(t *testing.T) {
 			t.Error(err)
 		}
 		err = add().run(func() bool { return true }, func(a answer) error {
-			if held, err := n.holders(); err != nil || len(held) != 1 || a.code != 0 {
+			if held, err := n.pool().Holders(); err != nil || len(held) != 1 || a.code != 0 {
 				t.Errorf("held %v, %v, before the answer %s", held, err, a.output)
 			}
 			return unix.EPIPE
 		})
-		if held, herr := n.holders(); !errors.Is(err, unix.EPIPE) || herr != nil || len(held) != 0 {
+		if held, herr := n.pool().Holders(); !errors.Is(err, unix.EPIPE) || herr != nil || len(held) != 0 {
 			t.Errorf("%v: held %v, %v", err, held, herr)
 		}
 	})
@@ -346,7 +347,7 @@ func TestStubForwardsLargeConfiguration(t *testing.T) {
 
 func TestServerEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	n := testNetwork(t, "10.88.7.0/24")
+	n := testNetwork(t, netip.MustParsePrefix("10.88.7.0/24"))
 	stop := serveCalls(t, n, zaptest.NewLogger(t))
 	began := time.Now()
 	stop()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/network/cni/ipam"
 )
 
 // TestStartedPods: a process that starts knows the pods that the plugin served before, by their newest sandboxes.
@@ -17,13 +19,13 @@ func TestStartedPods(t *testing.T) {
 		a, b, again := newPod(t, n, "started"), newPod(t, n, "other"), newPod(t, n, "started-again")
 		check := func(want ...*pod) {
 			t.Helper()
-			got, err := StartedPods(n)
+			got, err := n.StartedPods()
 			if err != nil || len(got) != len(want) {
 				t.Errorf("%v, %v, want %d pods", got, err, len(want))
 				return
 			}
 			for _, w := range want {
-				if !slices.ContainsFunc(got, func(s Started) bool {
+				if !slices.ContainsFunc(got, func(s ipam.Started) bool {
 					return slices.ContainsFunc([]string{"started", "other"}, func(name string) bool {
 						return s.Pod == types.NamespacedName{Namespace: "ns", Name: name}
 					}) && s.UID == "u1" && len(s.Addrs) == 2 && slices.Contains(s.Addrs, w.ip)
@@ -37,7 +39,7 @@ func TestStartedPods(t *testing.T) {
 		b.add()
 		check(a, b)
 		for _, ip := range a.ips { // file systems may have coarse times
-			if err := os.Chtimes(n.ipFile(ip), time.Time{}, time.Now().Add(-time.Minute)); err != nil {
+			if err := os.Chtimes(n.pool().File(ip), time.Time{}, time.Now().Add(-time.Minute)); err != nil {
 				t.Error(err)
 			}
 		}

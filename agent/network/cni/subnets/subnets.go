@@ -121,6 +121,9 @@ func Capacity(subnet netip.Prefix) int {
 	return Size(subnet) - network - gateway - broadcast
 }
 
+// Gateway returns the bridge's address in a subnet: the first one.
+func Gateway(subnet netip.Prefix) netip.Addr { return subnet.Masked().Addr().Next() }
+
 // Size is the number of addresses of a subnet that are used: of an IPv6 one, the first
 // 65,536, as kubelet's --pod-cidr has it.
 func Size(subnet netip.Prefix) int {

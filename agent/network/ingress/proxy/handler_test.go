@@ -275,8 +275,6 @@ func TestStrangeRequests(t *testing.T) {
 	})
 }
 
-// A stream in both directions over HTTP/2 on both sides, with trailers: what gRPC does.
-// Parts of a response arrive when the endpoint sends them.
 func TestAnotherEndpoint(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
@@ -367,7 +365,6 @@ func TestReload(t *testing.T) {
 	})
 }
 
-// An upload may take longer than an endpoint may take to answer.
 // Clients of the node itself are not reached through an ExternalName.
 func TestExternalNames(t *testing.T) {
 	t.Parallel()

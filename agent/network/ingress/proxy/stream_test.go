@@ -126,6 +126,7 @@ func TestWebSocket(t *testing.T) {
 	})
 }
 
+// A stream in both directions over HTTP/2 on both sides, with trailers: what gRPC does.
 func TestStreams(t *testing.T) {
 	for name, scheme := range map[string]string{"h2c": "http", "h2": "https"} {
 		t.Run(name, func(t *testing.T) {
@@ -183,6 +184,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// Parts of a response arrive when the endpoint sends them.
 func TestServerSentEvents(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
@@ -215,6 +217,7 @@ func TestServerSentEvents(t *testing.T) {
 	})
 }
 
+// An upload may take longer than an endpoint may take to answer.
 func TestLongUpload(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)

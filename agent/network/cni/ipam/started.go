@@ -1,4 +1,4 @@
-package cni
+package ipam
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podRef is the pod of a sandbox, as the runtime names it; zero: not known.
-type podRef struct {
+// PodRef is the pod of a sandbox, as the runtime names it; zero: not known.
+type PodRef struct {
 	types.NamespacedName
 	UID types.UID
 }
@@ -24,12 +24,12 @@ type Started struct {
 
 // StartedPods returns the pods whose sandboxes live, also those whose statuses are not written yet. Of several sandboxes
 // of a pod, the newest counts.
-func StartedPods(n Network) ([]Started, error) {
-	boot, err := bootID()
+func (p Pool) StartedPods() ([]Started, error) {
+	boot, err := BootID()
 	if err != nil {
 		return nil, err
 	}
-	held, err := n.holders()
+	held, err := p.Holders()
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of pods: %w", err)
 	}
@@ -38,10 +38,10 @@ func StartedPods(n Network) ([]Started, error) {
 		made      time.Time
 		addrs     []netip.Addr
 	}
-	newest := map[podRef]sandbox{}
+	newest := map[PodRef]sandbox{}
 	for ip, h := range held {
-		info, err := os.Stat(n.ipFile(ip))
-		if err != nil || h.Pod.Name == "" || h.gone(boot) {
+		info, err := os.Stat(p.File(ip))
+		if err != nil || h.Pod.Name == "" || h.Gone(boot) {
 			continue
 		}
 		switch s := newest[h.Pod]; {
