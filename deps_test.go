@@ -66,7 +66,11 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client/record":       {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/why":          {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/local":        {}, // what the commands reach a server with
-	"monopod/apiserver/client/whycmd":       {"monopod/apiserver/client", "monopod/store"},
+	"monopod/apiserver/client/whycmd":       {"monopod/apiserver/client", "monopod/apiserver/process/commandline", "monopod/store"},
+	"monopod/apiserver/client/status":       {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
+	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process/commandline", "monopod/store"},
+	"monopod/apiserver/client/archive":      {},
+	"monopod/apiserver/client/runcmd":       {"monopod/apiserver/client/archive", "monopod/apiserver/client/local", "monopod/apiserver/process"},
 }
 
 // forbidden are pairs that the table alone would let through.

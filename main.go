@@ -30,6 +30,9 @@ import (
 	"monopod/agent/runtime/containerd/resetcmd"
 	"monopod/apiserver"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/client/runcmd"
+	"monopod/apiserver/client/status"
+	"monopod/apiserver/client/statuscmd"
 	"monopod/apiserver/client/whycmd"
 	"monopod/apiserver/follow"
 	api "monopod/apiserver/launch"
@@ -62,8 +65,7 @@ func main() {
 	cmd, err := command().ExecuteContextC(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "monopod:", commandline.Explain(cmd, err))
-		os.Exit(1)
+		os.Exit(commandline.Fail(os.Stderr, cmd, err))
 	}
 }
 
@@ -87,7 +89,7 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
-	root.AddCommand(whycmd.New(defaultDataDir))
+	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir))
 	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }
@@ -295,11 +297,20 @@ func (p *parts) serverConfig() apiserver.Config {
 		Pods:     p.agent,
 		Checks:   append(p.checks(), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}, apiserver.Check{Name: "network", Degrades: true, Ask: p.agent.Network}, apiserver.Check{Name: "ingress", Ask: p.agent.Ingress}),
 		Usage:    p.agent.Usage,
+		About:    p.about,
 		Shutdown: shutdown.Handler(p.agent.Shutdown),
 		Web:      web.Handler(),
 		Configz:  map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.manager.Configz()},
 		Debug:    func(name string) http.Handler { return p.manager.DebuggingHandlers()[name] },
 	}
+}
+
+// about describes the process.
+func (p *parts) about(ctx context.Context) status.Process {
+	about := p.API.About(ctx)
+	about.Version, about.Runtime = commandline.NewVersions(apiserver.Version).Monopod.GitVersion, p.cfg.Runtime
+	about.Started = clock.RealClock{}.Now().Add(-host.SinceExec())
+	return about
 }
 
 // run runs them until ctx ends or one of them fails. The server stops last: the parts write their last changes

@@ -51,6 +51,13 @@ func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
 	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a.cfg.Access.Certificates()))
 }
 
+// status describes the process, for admins.
+func (a *admin) status(w http.ResponseWriter, r *http.Request) {
+	if !a.refused(w, r, a.cfg.About == nil, "only admins see the process") {
+		a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a.cfg.About(r.Context())))
+	}
+}
+
 // snapshot creates a snapshot of the state, for admins, and answers with its description.
 func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
 	if a.refused(w, r, a.cfg.Snapshot == nil, "only admins make snapshots") {

@@ -21,6 +21,7 @@ import (
 	"monopod/apiserver/access/entry"
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/status"
 	"monopod/apiserver/client/why"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/connect"
@@ -64,6 +65,8 @@ type Config struct {
 	Configz map[string]any
 	// Debug returns the handler of /debug/controllers/<name>; nil for an unknown name.
 	Debug func(name string) http.Handler
+	// About describes the process, for GET /monopod/status; nil: disabled.
+	About func(ctx context.Context) status.Process
 	// Snapshot creates a snapshot of the state for POST /monopod/snapshot, and returns its description; nil:
 	// disabled.
 	Snapshot func() (any, error)
@@ -179,6 +182,7 @@ func (s *Server) paths(r chi.Router) {
 	if s.cfg.Profiling {
 		profiles(r)
 	}
+	r.Get(status.Path, s.admin.status)
 	r.Post("/monopod/snapshot", s.admin.snapshot)
 	r.Get("/monopod/shutdown", s.admin.shutdown)
 	r.Post("/monopod/shutdown", s.admin.shutdown)

@@ -113,6 +113,9 @@ func (d *DB) Size() (int64, error) {
 	return info.Size(), nil
 }
 
+// Snapshots returns the snapshots of the file, newest first.
+func (d *DB) Snapshots() ([]Snapshot, error) { return d.place.List() }
+
 // Report is what opening the file needed besides reading it.
 type Report struct {
 	// Damage is why a snapshot replaced the file; nil: the file was intact.

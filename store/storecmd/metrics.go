@@ -46,7 +46,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		gauge(c.objects, n, r.Group, r.Resource)
 		gauge(c.older, n, r.String())
 	}
-	size, err := c.state.size(ctx)
+	size, err := c.state.Size(ctx)
 	if err != nil {
 		size = -1
 	}
@@ -64,7 +64,8 @@ func (s *State) count(ctx context.Context, resources []schema.GroupResource) (ma
 	return s.Etcd.Count(ctx, names)
 }
 
-func (s *State) size(ctx context.Context) (int64, error) {
+// Size returns the size of the file, or of etcd's, in bytes.
+func (s *State) Size(ctx context.Context) (int64, error) {
 	if s.File != nil {
 		return s.File.Size()
 	}

@@ -85,6 +85,18 @@ func (s *State) Save() (any, error) {
 	return s.File.Save()
 }
 
+// Last returns the newest snapshot of the file; nil: there is none.
+func (s *State) Last() *bolt.Snapshot {
+	if s.File == nil {
+		return nil
+	}
+	all, err := s.File.Snapshots()
+	if err != nil || len(all) == 0 {
+		return nil
+	}
+	return &all[0]
+}
+
 // Close implements store.Store.
 func (s *State) Close() error {
 	err := s.Store.Close()

@@ -15,6 +15,8 @@ import (
 const (
 	// Auto makes Locate decide.
 	Auto = "auto"
+	// Own makes monopod run a Child, even if the host's containerd is ready.
+	Own = "own"
 	// hostSocket is the socket of the host's containerd.
 	hostSocket = "/run/containerd/containerd.sock"
 	// probing is how long the host's containerd has to answer.
@@ -28,6 +30,9 @@ const (
 //  2. the host's containerd, if its CRI and its pod network are ready;
 //  3. an own child.
 func Locate(ctx context.Context, dataDir, want string) (socket string, own bool) {
+	if want == Own {
+		return "", true
+	}
 	if want != "" && want != Auto {
 		return strings.TrimPrefix(want, "unix://"), false
 	}

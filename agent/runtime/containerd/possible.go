@@ -50,7 +50,7 @@ func (m machine) possible(want string) error {
 	if !m.may(unix.CAP_SYS_ADMIN) || !m.may(unix.CAP_NET_ADMIN) {
 		return fmt.Errorf("cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; in a container, run it with --privileged, %s", remedy)
 	}
-	if want != "" && want != Auto || m.exists(hostSocket) {
+	if want != Own && (want != "" && want != Auto || m.exists(hostSocket)) {
 		return nil
 	}
 	if err := m.find("containerd"); err != nil {

@@ -64,6 +64,11 @@ type Server struct {
 	from      string // for errors
 }
 
+// At returns the server on a data folder, which is reached through its socket.
+func At(dataDir string) *Server {
+	return &Server{URL: "http://monopod", Namespace: metav1.NamespaceDefault, HTTP: &http.Client{Transport: Transport(dataDir)}, from: dataDir}
+}
+
 // Open returns the server. Nothing is sent yet.
 func (p *Place) Open() (*Server, error) {
 	file := p.Kubeconfig
@@ -71,7 +76,7 @@ func (p *Place) Open() (*Server, error) {
 		file = os.Getenv("KUBECONFIG")
 	}
 	if file == "" {
-		return &Server{URL: "http://monopod", Namespace: metav1.NamespaceDefault, HTTP: &http.Client{Transport: Transport(p.DataDir)}, from: p.DataDir}, nil
+		return At(p.DataDir), nil
 	}
 	rules := clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(file)}
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&rules, nil)

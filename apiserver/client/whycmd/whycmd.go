@@ -2,7 +2,6 @@
 package whycmd
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -12,11 +11,13 @@ import (
 
 	"monopod/apiserver/client/local"
 	"monopod/apiserver/client/why"
+	"monopod/apiserver/process/commandline"
 )
 
 type command struct {
 	local.Place
-	namespace, output string
+	namespace string
+	output    commandline.Output
 }
 
 // New returns the command; dataDir is the default of --data-dir.
@@ -37,13 +38,13 @@ func New(dataDir string) *cobra.Command {
 	}
 	c.Flags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the object (default that of the kubeconfig, or default).")
-	cmd.Flags().StringVarP(&c.output, "output", "o", "text", "Format: text, or json with the fields sentence, evidence and do.")
+	c.output.Flags(cmd.Flags(), " with the fields sentence, evidence and do")
 	return cmd
 }
 
 func (c *command) run(cmd *cobra.Command, args []string) error {
-	if c.output != "text" && c.output != "json" {
-		return fmt.Errorf("--output must be text or json, got %q", c.output)
+	if err := c.output.Check(); err != nil {
+		return err
 	}
 	kind, name, ok := strings.Cut(strings.Join(args, "/"), "/")
 	if !ok || kind == "" || name == "" || strings.Contains(name, "/") {
@@ -65,11 +66,8 @@ func (c *command) run(cmd *cobra.Command, args []string) error {
 }
 
 func (c *command) print(out io.Writer, a why.Answer) error {
-	if c.output == "json" {
-		enc := json.NewEncoder(out)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(a)
+	if c.output.JSON() {
+		return commandline.PrintJSON(out, a)
 	}
 	fmt.Fprintln(out, a.Sentence)
 	if len(a.Evidence) > 0 {

@@ -38,6 +38,24 @@ func Ago(d time.Duration) string {
 	return duration.HumanDuration(max(d, 0))
 }
 
+// Bytes is an amount of memory or disk: 512 B, 4.1 MiB, 30 GiB.
+func Bytes(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	size, unit := float64(n), -1
+	for size >= 1024 && unit < len(units)-1 {
+		size /= 1024
+		unit++
+	}
+	if size >= 10 {
+		return fmt.Sprintf("%.0f %ciB", size, units[unit])
+	}
+	return fmt.Sprintf("%.1f %ciB", size, units[unit])
+}
+
+const units = "KMGTP"
+
 // Clip shortens a message to what fits into a sentence, without its final period.
 func Clip(text string) string {
 	text = strings.Join(strings.Fields(text), " ")

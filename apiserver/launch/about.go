@@ -1,0 +1,30 @@
+package launch
+
+import (
+	"context"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/apiserver"
+	"monopod/apiserver/client/status"
+)
+
+// About describes the process, but for what the API does not know of it.
+func (a *API) About(ctx context.Context) status.Process {
+	p := status.Process{Kubernetes: apiserver.Version.GitVersion, PID: os.Getpid(), Address: "https://" + a.Access.Reachable(), DataDir: a.cfg.DataDir, Node: a.cfg.Node, State: status.State{Kind: "file"}}
+	if a.State.Shared() {
+		p.State.Kind = "etcd"
+	}
+	if size, err := a.State.Size(ctx); err == nil {
+		p.State.Bytes = size
+	}
+	if s := a.State.Last(); s != nil {
+		p.State.Snapshot = &status.Snapshot{Name: s.Name, Time: s.Time}
+	}
+	var fs unix.Statfs_t
+	if unix.Statfs(a.cfg.DataDir, &fs) == nil {
+		p.Disk = &status.Disk{Free: fs.Bavail * uint64(fs.Bsize), Total: fs.Blocks * uint64(fs.Bsize)}
+	}
+	return p
+}
