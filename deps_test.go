@@ -70,7 +70,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client/status":       {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process/commandline", "monopod/store"},
 	"monopod/apiserver/client/archive":      {},
-	"monopod/apiserver/client/runcmd":       {"monopod/apiserver/client/archive", "monopod/apiserver/client/local", "monopod/apiserver/process"},
+	"monopod/apiserver/client/runcmd":       {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 }
 
 // forbidden are pairs that the table alone would let through.

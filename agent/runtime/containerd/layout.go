@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// maxSocketPath is sun_path of unix(7) without its final zero, and room for the
-// ".ttrpc" that containerd adds.
-const maxSocketPath = 107 - len(".ttrpc")
+// maxSocketPath is the longest path that containerd listens on, which is shorter than
+// sun_path of unix(7), with room for the ".ttrpc" that containerd adds.
+const maxSocketPath = 104 - len(".ttrpc")
 
 // layout is the paths of a child containerd, all below the data folder except a
 // socket whose path would be too long.

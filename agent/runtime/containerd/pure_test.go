@@ -68,6 +68,11 @@ func TestLayout(t *testing.T) {
 	if len(long.socket) > maxSocketPath || long.id == short.id {
 		t.Errorf("socket %s, id %s", long.socket, long.id)
 	}
+	for n := range 120 { // containerd refuses a longer one
+		if l := newLayout("/" + strings.Repeat("x", n)); len(l.socket+".ttrpc") > 104 {
+			t.Errorf("a data folder with %d bytes: socket %s", n+1, l.socket)
+		}
+	}
 	if InstanceID("/a/b/") != InstanceID("/a/b") {
 		t.Error("one folder, two instances")
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/apiserver/client/archive"
+	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/commandline"
 	"monopod/apiserver/process/guard"
 )
@@ -187,8 +188,8 @@ func (c *command) cleanUp(stderr io.Writer, i *instance, failed error) error {
 	if err != nil {
 		return fmt.Errorf("cannot save the logs, see %s: %w", i.dir, err)
 	}
-	fmt.Fprintf(stderr, "monopod: failed (%v); kept, until you remove it:\n  %s  the log of monopod and %d logs of containers\n  %s  the data folder: monopod serve --runtime=%s --listen=127.0.0.1:0 --data-dir=%s\n",
-		failed, logs, n, i.data(), i.runtime, i.data())
+	fmt.Fprintf(stderr, "monopod: failed (%v); kept, until you remove it:\n  %s  the log of monopod and %s\n  %s  the data folder: monopod serve --runtime=%s --listen=127.0.0.1:0 --data-dir=%s\n",
+		failed, logs, words.Count(n, "container log"), i.data(), i.runtime, i.data())
 	return nil
 }
 
