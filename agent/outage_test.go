@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"monopod/agent/runtime/fake/gate"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"monopod/agent/runtime/fake"
 )
 
 // exists is when a call finds that the runtime had started the container before it died.
@@ -64,12 +64,12 @@ func (o *outage) call(op, id string) error {
 	}
 	o.met = true
 	if o.when == exists {
-		return fake.ErrTaskExists
+		return gate.ErrTaskExists
 	}
 	o.down = true
 	time.AfterFunc(outageTime, o.back)
 	if o.when == after {
-		return fake.ErrLost
+		return gate.ErrLost
 	}
 	return status.Error(codes.Unavailable, "error reading from server: EOF")
 }

@@ -16,14 +16,16 @@ import (
 
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/fake/files"
+	"monopod/agent/runtime/fake/gate"
+	"monopod/agent/runtime/fake/images"
 	"monopod/agent/runtime/fake/output"
 )
 
 // containerService owns the containers and their processes.
 type containerService struct {
-	gate      *gate
+	gate      *gate.Gate
 	events    *events
-	images    *imageService
+	images    *images.Service
 	sandboxes *sandboxService
 	users     bool // ContainerStatus reports the process's user
 	stats     func(of *cri.ContainerAttributes) *cri.ContainerStats
@@ -38,7 +40,7 @@ type container struct {
 	id        string
 	config    *cri.ContainerConfig
 	sandbox   *sandbox
-	image     *image
+	image     *images.Image
 	logPath   string
 	files     *files.Files
 	createdAt time.Time
@@ -54,7 +56,7 @@ type container struct {
 
 // CreateContainer needs a ready sandbox and an image that was pulled or imported.
 func (s *containerService) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
-	return answer(ctx, s.gate, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
+	return gate.Answer(ctx, s.gate, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
 		return s.create(sandboxID, config, sandbox)
 	})
 }
@@ -64,13 +66,13 @@ func (s *containerService) create(sandboxID string, config *cri.ContainerConfig,
 		return "", status.Error(codes.InvalidArgument, "a container needs a name")
 	}
 	c := &container{
-		id: newID(), config: proto.CloneOf(config), createdAt: s.gate.clock.Now(),
+		id: newID(), config: proto.CloneOf(config), createdAt: s.gate.Clock.Now(),
 		state: cri.ContainerState_CONTAINER_CREATED,
 	}
 	if dir := sandbox.GetLogDirectory(); dir != "" && config.LogPath != "" {
 		c.logPath = filepath.Join(dir, config.LogPath)
 	}
-	mounts, err := s.images.mounts(c.config)
+	mounts, err := s.images.Mounts(c.config)
 	if err != nil {
 		return "", err
 	}
@@ -91,7 +93,7 @@ func (s *containerService) add(c *container, sandboxID string, mounts []files.Mo
 	if err := s.sandboxes.ready(sandbox); err != nil {
 		return err
 	}
-	image, ok := s.images.lookup(c.config.GetImage().GetImage())
+	image, ok := s.images.Lookup(c.config.GetImage().GetImage())
 	if !ok {
 		return status.Errorf(codes.NotFound, "no image %q", c.config.GetImage().GetImage())
 	}
@@ -109,8 +111,8 @@ func (s *containerService) add(c *container, sandboxID string, mounts []files.Mo
 // StartContainer runs a created container. One that fails to start exits with code 128
 // and reason StartError, as under containerd.
 func (s *containerService) StartContainer(ctx context.Context, id string) error {
-	err := s.gate.answer(ctx, "StartContainer", id, func() error { return s.startID(id) })
-	if errors.Is(err, ErrTaskExists) {
+	err := s.gate.Answer(ctx, "StartContainer", id, func() error { return s.startID(id) })
+	if errors.Is(err, gate.ErrTaskExists) {
 		return s.taskExists(id)
 	}
 	return err
@@ -125,7 +127,7 @@ func (s *containerService) startID(id string) error {
 	if err != nil {
 		return s.startFailed(c, err)
 	}
-	log, err := output.Open(c.logPath, s.gate.clock)
+	log, err := output.Open(c.logPath, s.gate.Clock)
 	if err != nil {
 		return s.startFailed(c, err)
 	}
@@ -142,13 +144,13 @@ func (s *containerService) start(c *container, args []string, log *output.Log) e
 	if err := s.startable(c); err != nil {
 		return err
 	}
-	p := newProcess(s.gate.ctx, c, log)
+	p := newProcess(s.gate.Context, c, log)
 	// The process's end waits for mu, so that it is seen after the start.
-	if err := s.gate.spawn("container", func() { s.run(c, p, args) }); err != nil {
+	if err := s.gate.Spawn("container", func() { s.run(c, p, args) }); err != nil {
 		p.kill(err)
 		return err
 	}
-	c.process, c.state, c.startedAt = p, cri.ContainerState_CONTAINER_RUNNING, s.gate.clock.Now()
+	c.process, c.state, c.startedAt = p, cri.ContainerState_CONTAINER_RUNNING, s.gate.Clock.Now()
 	s.events.publish(c.event(runtime.EventContainerStarted, c.startedAt))
 	return nil
 }
@@ -168,7 +170,7 @@ func (s *containerService) startFailed(c *container, cause error) error {
 	if err := s.startable(c); err != nil {
 		return err
 	}
-	c.exited(128, "StartError", s.gate.clock.Now())
+	c.exited(128, "StartError", s.gate.Clock.Now())
 	c.message = cause.Error()
 	return status.Errorf(codes.Unknown, "start container %s: %v", c.id, cause)
 }
@@ -186,7 +188,7 @@ func (s *containerService) taskExists(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.stray = true
-	c.exited(128, "StartError", s.gate.clock.Now())
+	c.exited(128, "StartError", s.gate.Clock.Now())
 	c.startedAt = time.Time{}
 	c.message = "failed to create containerd task: task " + c.id + ": already exists: unknown"
 	return status.Error(codes.Unknown, c.message)
@@ -201,7 +203,7 @@ func (c *container) exited(code int32, reason string, at time.Time) {
 // StopContainer sends the stop signal of the config or the image (default: SIGTERM) and
 // kills after grace, which is rounded up to whole seconds; 0 kills at once.
 func (s *containerService) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return s.gate.answer(ctx, "StopContainer", id, func() error { return s.stop(ctx, id, grace) })
+	return s.gate.Answer(ctx, "StopContainer", id, func() error { return s.stop(ctx, id, grace) })
 }
 
 func (s *containerService) stop(ctx context.Context, id string, grace time.Duration) error {
@@ -215,7 +217,7 @@ func (s *containerService) stop(ctx context.Context, id string, grace time.Durat
 	}
 	if grace > 0 {
 		p.signal(c.stopSignal())
-		timer := s.gate.clock.NewTimer((grace + time.Second - 1).Truncate(time.Second))
+		timer := s.gate.Clock.NewTimer((grace + time.Second - 1).Truncate(time.Second))
 		defer timer.Stop()
 		select {
 		case <-p.done:
@@ -245,7 +247,7 @@ func (s *containerService) kill(ctx context.Context, c *container) error {
 
 // RemoveContainer kills the container if it runs.
 func (s *containerService) RemoveContainer(ctx context.Context, id string) error {
-	return s.gate.answer(ctx, "RemoveContainer", id, func() error { return s.remove(ctx, id) })
+	return s.gate.Answer(ctx, "RemoveContainer", id, func() error { return s.remove(ctx, id) })
 }
 
 func (s *containerService) remove(ctx context.Context, id string) error {
@@ -278,7 +280,7 @@ func (s *containerService) inside(of *sandbox) []*container {
 
 // ListContainers returns the oldest first.
 func (s *containerService) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
-	if err := s.gate.begin(ctx, "ListContainers", filter.GetId()); err != nil {
+	if err := s.gate.Begin(ctx, "ListContainers", filter.GetId()); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -300,7 +302,7 @@ func (s *containerService) ListContainers(ctx context.Context, filter *cri.Conta
 
 // ContainerStatus returns NotFound for a missing container.
 func (s *containerService) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
-	if err := s.gate.begin(ctx, "ContainerStatus", id); err != nil {
+	if err := s.gate.Begin(ctx, "ContainerStatus", id); err != nil {
 		return nil, err
 	}
 	c, err := s.lookup(id)
@@ -314,7 +316,7 @@ func (s *containerService) ContainerStatus(ctx context.Context, id string) (*cri
 		Id: c.id, Metadata: config.Metadata, State: c.state,
 		CreatedAt: c.createdAt.UnixNano(), StartedAt: unixNano(c.startedAt), FinishedAt: unixNano(c.finishedAt),
 		ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
-		Image: config.Image, ImageRef: s.images.ref(c.image), ImageId: c.image.ID,
+		Image: config.Image, ImageRef: s.images.Ref(c.image), ImageId: c.image.ID,
 		Labels: config.Labels, Annotations: config.Annotations, Mounts: config.Mounts, LogPath: c.logPath,
 		Resources: &cri.ContainerResources{Linux: config.GetLinux().GetResources()},
 		User:      s.user(config.GetLinux().GetSecurityContext()),
@@ -334,7 +336,7 @@ func (s *containerService) user(sc *cri.LinuxContainerSecurityContext) *cri.Cont
 
 // UpdateContainerResources stores the resources of a container that has not exited.
 func (s *containerService) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
-	if err := s.gate.begin(ctx, "UpdateContainerResources", id); err != nil {
+	if err := s.gate.Begin(ctx, "UpdateContainerResources", id); err != nil {
 		return err
 	}
 	c, err := s.lookup(id)
@@ -360,7 +362,7 @@ func (s *containerService) UpdateContainerResources(ctx context.Context, id stri
 
 // ReopenContainerLog needs a running container.
 func (s *containerService) ReopenContainerLog(ctx context.Context, id string) error {
-	if err := s.gate.begin(ctx, "ReopenContainerLog", id); err != nil {
+	if err := s.gate.Begin(ctx, "ReopenContainerLog", id); err != nil {
 		return err
 	}
 	c, p, err := s.lookupRunning(id)

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/fake/gate"
 )
 
 // maxPending is how many events a reader may lag behind before they are
@@ -13,7 +14,7 @@ const maxPending = 1024
 
 // events sends every event to every reader, in the order of publish.
 type events struct {
-	gate *gate
+	gate *gate.Gate
 
 	mu      sync.Mutex // guards readers and their pending
 	readers map[*reader]struct{}
@@ -26,11 +27,11 @@ type reader struct {
 
 // Events implements runtime.Runtime: it begins with the next event.
 func (e *events) Events(ctx context.Context) (<-chan runtime.Event, error) {
-	if err := e.gate.begin(ctx, "Events", ""); err != nil {
+	if err := e.gate.Begin(ctx, "Events", ""); err != nil {
 		return nil, err
 	}
 	in, out := e.subscribe(), make(chan runtime.Event)
-	err := e.gate.spawn("events", func() {
+	err := e.gate.Spawn("events", func() {
 		defer close(out)
 		defer e.unsubscribe(in)
 		e.pump(ctx, in, out)
@@ -45,7 +46,7 @@ func (e *events) Events(ctx context.Context) (<-chan runtime.Event, error) {
 // Resync sends an EventResync to every reader of Events, as a runtime does that was
 // unreachable for a while.
 func (e *events) Resync() {
-	e.publish(runtime.Event{Type: runtime.EventResync, At: e.gate.clock.Now()})
+	e.publish(runtime.Event{Type: runtime.EventResync, At: e.gate.Clock.Now()})
 }
 
 func (e *events) subscribe() *reader {
@@ -67,7 +68,7 @@ func (e *events) unsubscribe(in *reader) {
 
 // pump sends the pending events until ctx or the runtime ends.
 func (e *events) pump(ctx context.Context, in *reader, out chan<- runtime.Event) {
-	closed := e.gate.ctx
+	closed := e.gate.Context
 	for {
 		select {
 		case <-ctx.Done():

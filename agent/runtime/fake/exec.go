@@ -15,6 +15,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
+	"monopod/agent/runtime/fake/gate"
 	"monopod/agent/runtime/fake/program"
 	"monopod/apiserver/process/guard"
 )
@@ -22,14 +23,14 @@ import (
 // ExecSync runs a command in a container. It kills the command and returns
 // DeadlineExceeded after timeout (0: no limit).
 func (s *containerService) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
-	if err := s.gate.begin(ctx, "ExecSync", id); err != nil {
+	if err := s.gate.Begin(ctx, "ExecSync", id); err != nil {
 		return nil, nil, 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var limit <-chan time.Time
 	if timeout > 0 {
-		timer := s.gate.clock.NewTimer(timeout)
+		timer := s.gate.Clock.NewTimer(timeout)
 		defer timer.Stop()
 		limit = timer.C()
 	}
@@ -70,7 +71,7 @@ func (s *containerService) exec(ctx context.Context, id string, cmd []string, in
 
 // streamService returns the URLs of the streaming server and owns the server.
 type streamService struct {
-	gate       *gate
+	gate       *gate.Gate
 	sandboxes  *sandboxService
 	containers *containerService
 	server     server
@@ -110,7 +111,7 @@ func (s *streamService) PortForward(ctx context.Context, req *cri.PortForwardReq
 }
 
 func (s *streamService) stream(ctx context.Context, op, id string, get func(streaming.Server) (string, error)) (string, error) {
-	if err := s.gate.begin(ctx, op, id); err != nil {
+	if err := s.gate.Begin(ctx, op, id); err != nil {
 		return "", err
 	}
 	server, err := s.server.start(streams{s})
@@ -206,7 +207,7 @@ func (s streams) PortForward(ctx context.Context, id string, number int32, strea
 		return err
 	}
 	defer conn.Close()
-	defer context.AfterFunc(s.gate.ctx, func() { conn.Close() })()
+	defer context.AfterFunc(s.gate.Context, func() { conn.Close() })()
 	sent := guard.Spawn(func() error {
 		io.Copy(conn, stream)
 		closeWrite(conn)

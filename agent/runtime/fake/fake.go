@@ -39,6 +39,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/fake/gate"
+	"monopod/agent/runtime/fake/images"
 	"monopod/agent/runtime/fake/network"
 )
 
@@ -53,7 +55,7 @@ type Config struct {
 	// of the method; id is the ID of the sandbox, container or image,
 	// "namespace/name" of the pod for RunPodSandbox, the container's name for
 	// CreateContainer, the path for ImportImages. It must not call the Runtime.
-	// ErrLost and ErrTaskExists have special effects.
+	// gate.ErrLost and gate.ErrTaskExists have special effects.
 	Fail func(op, id string) error
 
 	// Block, if set, runs before Fail with the same arguments; it may wait until ctx
@@ -86,12 +88,15 @@ type Runtime struct {
 	*containerService
 	*streamService
 
-	gate    *gate
+	gate    *gate.Gate
 	network *network.Network
 	// What Status reports.
 	handlers []*cri.RuntimeHandler
 	features *cri.RuntimeFeatures
 }
+
+// imageService is embedded under a name that is not exported.
+type imageService = images.Service
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
@@ -100,17 +105,17 @@ func New(cfg Config) *Runtime {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	g := newGate(cfg)
+	g := gate.New(cfg.Clock, cfg.Latency, cfg.Block, cfg.Fail)
 	e := &events{gate: g, readers: map[*reader]struct{}{}}
 	n := network.New(cfg.Subnet, cfg.Loopback)
-	images := &imageService{gate: g, images: map[string]*image{}}
+	stored := images.New(g)
 	sandboxes := &sandboxService{gate: g, events: e, network: n, handlers: cfg.Handlers, sandboxes: map[string]*sandbox{}}
 	containers := &containerService{
-		gate: g, events: e, images: images, sandboxes: sandboxes, containers: map[string]*container{},
+		gate: g, events: e, images: stored, sandboxes: sandboxes, containers: map[string]*container{},
 		users: cfg.Features.GetSupplementalGroupsPolicy(), stats: cfg.Stats,
 	}
 	return &Runtime{
-		events: e, imageService: images, sandboxService: sandboxes, containerService: containers,
+		events: e, imageService: stored, sandboxService: sandboxes, containerService: containers,
 		streamService: &streamService{gate: g, sandboxes: sandboxes, containers: containers},
 		gate:          g, network: n, handlers: cfg.Handlers, features: cfg.Features,
 	}
@@ -119,13 +124,13 @@ func New(cfg Config) *Runtime {
 // Close kills every container, ends the streams and waits for all of them. Later calls
 // return Unavailable.
 func (r *Runtime) Close() error {
-	r.gate.close()
+	r.gate.Close()
 	return errors.Join(r.streamService.server.close(), r.network.Close())
 }
 
 // StopPodSandbox kills the sandbox's containers and frees its address.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
-	return r.gate.answer(ctx, "StopPodSandbox", id, func() error { return r.stopSandbox(ctx, id) })
+	return r.gate.Answer(ctx, "StopPodSandbox", id, func() error { return r.stopSandbox(ctx, id) })
 }
 
 // stopSandbox closes the sandbox before it kills the containers, so that no new one starts.
@@ -146,7 +151,7 @@ func (r *Runtime) stopSandbox(ctx context.Context, id string) error {
 
 // RemovePodSandbox stops the sandbox, and removes it with its containers.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
-	return r.gate.answer(ctx, "RemovePodSandbox", id, func() error {
+	return r.gate.Answer(ctx, "RemovePodSandbox", id, func() error {
 		if err := r.stopSandbox(ctx, id); err != nil {
 			return err
 		}
@@ -168,7 +173,7 @@ func (r *Runtime) Holds(ip netip.Addr) bool { return r.network.Holds(ip) }
 
 // Version reports CRI v1.
 func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
-	if err := r.gate.begin(ctx, "Version", ""); err != nil {
+	if err := r.gate.Begin(ctx, "Version", ""); err != nil {
 		return nil, err
 	}
 	// Version 0.1.0 is what the kubelet has sent and received since CRI began.
@@ -177,7 +182,7 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 
 // Status reports a ready runtime; use Config.Fail for other results.
 func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
-	if err := r.gate.begin(ctx, "Status", ""); err != nil {
+	if err := r.gate.Begin(ctx, "Status", ""); err != nil {
 		return nil, err
 	}
 	return &cri.StatusResponse{

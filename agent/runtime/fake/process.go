@@ -99,7 +99,7 @@ func (s *containerService) ended(c *container, code int32, cause error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.gate.clock.Now()
+	now := s.gate.Clock.Now()
 	if reason == "OOMKilled" {
 		s.events.publish(c.event(runtime.EventContainerOOM, now))
 	}
@@ -115,7 +115,7 @@ func (s *containerService) ended(c *container, code int32, cause error) {
 func (s *containerService) program(c *container, args []string, in io.Reader, out, errs io.Writer, signals <-chan os.Signal) program.Process {
 	hostname := c.sandbox.config.Hostname
 	return program.Process{
-		Args: args, Hostname: hostname, Stdin: in, Stdout: out, Stderr: errs, Signals: signals, Clock: s.gate.clock,
+		Args: args, Hostname: hostname, Stdin: in, Stdout: out, Stderr: errs, Signals: signals, Clock: s.gate.Clock,
 		Env:    mergeEnv(c.image.Config.Env, []string{"HOSTNAME=" + hostname}, keyValues(c.config.Envs)),
 		System: &machine{Files: c.files, containers: s, container: c},
 	}
@@ -132,7 +132,7 @@ func (c *container) args() ([]string, error) {
 		}
 		words = slices.Concat(c.image.Config.Entrypoint, given)
 	}
-	if c.image.pretended {
+	if c.image.Pretended {
 		return pretend(words, c.config.Args), nil
 	}
 	if len(words) == 0 || !program.Knows(words[0]) {
@@ -208,7 +208,7 @@ func (m *machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 
 // Load uses no CPU, but counts as if it did.
 func (m *machine) Load(millicores int64) (func(), error) {
-	return m.container.meter.add(m.containers.gate.clock, millicores*1e6, 0), nil
+	return m.container.meter.add(m.containers.gate.Clock, millicores*1e6, 0), nil
 }
 
 // Allocate takes no memory, but counts as if it did. It kills the container with errOOM if bytes exceed its limit.
@@ -217,5 +217,5 @@ func (m *machine) Allocate(bytes int64) (func(), error) {
 	if p, running := m.containers.running(m.container); running && limit > 0 && bytes > limit {
 		p.kill(errOOM)
 	}
-	return m.container.meter.add(m.containers.gate.clock, 0, bytes), nil
+	return m.container.meter.add(m.containers.gate.Clock, 0, bytes), nil
 }

@@ -9,6 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime/fake/archive"
+	"monopod/agent/runtime/fake/images"
 )
 
 func TestMergeEnv(t *testing.T) {
@@ -21,11 +22,11 @@ func TestMergeEnv(t *testing.T) {
 
 func TestArgs(t *testing.T) {
 	t.Parallel()
-	ours := &image{Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Cmd: []string{"serve"}}}}
-	pretended := &image{pretended: true, Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}
+	ours := &images.Image{Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Cmd: []string{"serve"}}}}
+	pretended := &images.Image{Pretended: true, Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}
 	for _, tc := range []struct {
 		name          string
-		image         *image
+		image         *images.Image
 		command, args string
 		want          string // empty: refused
 	}{

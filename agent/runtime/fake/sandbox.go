@@ -12,13 +12,14 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/fake/gate"
 	"monopod/agent/runtime/fake/network"
 )
 
 // sandboxService owns the sandboxes. What stops or removes one with its containers is
 // Runtime's.
 type sandboxService struct {
-	gate     *gate
+	gate     *gate.Gate
 	events   *events
 	network  *network.Network
 	handlers []*cri.RuntimeHandler // nil: runc only
@@ -41,7 +42,7 @@ type sandbox struct {
 // RunPodSandbox creates a sandbox, which is ready at once.
 func (s *sandboxService) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	meta := config.GetMetadata()
-	return answer(ctx, s.gate, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
+	return gate.Answer(ctx, s.gate, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
 		return s.run(config, handler)
 	})
 }
@@ -66,7 +67,7 @@ func (s *sandboxService) run(config *cri.PodSandboxConfig, handler string) (stri
 	if err != nil {
 		return "", err
 	}
-	made := &sandbox{id: newID(), config: proto.CloneOf(config), createdAt: s.gate.clock.Now(), endpoint: endpoint}
+	made := &sandbox{id: newID(), config: proto.CloneOf(config), createdAt: s.gate.Clock.Now(), endpoint: endpoint}
 	s.sandboxes[made.id] = made
 	return made.id, nil
 }
@@ -116,7 +117,7 @@ func (s *sandboxService) end(of *sandbox) {
 	of.ended = true
 	of.endpoint.Detach()
 	s.events.publish(runtime.Event{
-		Type: runtime.EventSandboxExited, PodUID: of.config.Metadata.Uid, SandboxID: of.id, At: s.gate.clock.Now(),
+		Type: runtime.EventSandboxExited, PodUID: of.config.Metadata.Uid, SandboxID: of.id, At: s.gate.Clock.Now(),
 	})
 }
 
@@ -128,7 +129,7 @@ func (s *sandboxService) remove(of *sandbox) {
 
 // PodSandboxStatus returns NotFound for a missing sandbox.
 func (s *sandboxService) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error) {
-	if err := s.gate.begin(ctx, "PodSandboxStatus", id); err != nil {
+	if err := s.gate.Begin(ctx, "PodSandboxStatus", id); err != nil {
 		return nil, err
 	}
 	found, err := s.lookup(id)
@@ -150,7 +151,7 @@ func (s *sandboxService) PodSandboxStatus(ctx context.Context, id string) (*cri.
 
 // ListPodSandbox returns the oldest first.
 func (s *sandboxService) ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error) {
-	if err := s.gate.begin(ctx, "ListPodSandbox", filter.GetId()); err != nil {
+	if err := s.gate.Begin(ctx, "ListPodSandbox", filter.GetId()); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

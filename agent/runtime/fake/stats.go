@@ -9,12 +9,14 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
+
+	"monopod/agent/runtime/fake/images"
 )
 
 // ListContainerStats calls Config.Stats for each running container. Without it, containers whose program uses CPU or
 // memory on purpose (the commands load and alloc) have statistics.
 func (s *containerService) ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
-	if err := s.gate.begin(ctx, "ListContainerStats", filter.GetId()); err != nil {
+	if err := s.gate.Begin(ctx, "ListContainerStats", filter.GetId()); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -22,7 +24,7 @@ func (s *containerService) ListContainerStats(ctx context.Context, filter *cri.C
 	measured := s.stats != nil
 	var out []*cri.ContainerStats
 	for _, c := range s.containers {
-		usage := c.meter.read(s.gate.clock.Now())
+		usage := c.meter.read(s.gate.Clock.Now())
 		measured = measured || usage != nil
 		if c.state != cri.ContainerState_CONTAINER_RUNNING || !strings.HasPrefix(c.id, filter.GetId()) || !hasLabels(c.config.Labels, filter.GetLabelSelector()) {
 			continue
@@ -37,7 +39,7 @@ func (s *containerService) ListContainerStats(ctx context.Context, filter *cri.C
 		}
 	}
 	if !measured {
-		return nil, errNoStats
+		return nil, images.ErrNoStats
 	}
 	slices.SortFunc(out, func(a, b *cri.ContainerStats) int { return strings.Compare(a.Attributes.Id, b.Attributes.Id) })
 	return out, nil

@@ -1,4 +1,5 @@
-package fake
+// Package gate is what every call of the runtime in memory passes: its latency, its faults, and the end of the runtime.
+package gate
 
 import (
 	"context"
@@ -30,47 +31,48 @@ var errBroken = status.Error(codes.Unavailable, "error reading from server: EOF"
 // errClosed is the answer to every call after Close.
 var errClosed = status.Error(codes.Unavailable, "the runtime is closed")
 
-// gate is what every call passes first: its latency, its faults and the end of the
+// Gate is what every call passes first: its latency, its faults and the end of the
 // runtime. It also owns the goroutines of the runtime, which end with it.
-type gate struct {
-	clock   clock.Clock
+type Gate struct {
+	Clock   clock.Clock
 	latency time.Duration
 	block   func(ctx context.Context, op, id string)
 	fail    func(op, id string) error
 
-	ctx    context.Context // of every process and every reader of events; ends with close
-	cancel context.CancelFunc
+	Context context.Context // of every process and every reader of events; ends with close
+	cancel  context.CancelFunc
 
 	mu    sync.Mutex // guards the order of adding tasks and ending ctx
 	tasks sync.WaitGroup
 }
 
-func newGate(cfg Config) *gate {
+// New returns a Gate; block and fail may be nil.
+func New(clock clock.Clock, latency time.Duration, block func(ctx context.Context, op, id string), fail func(op, id string) error) *Gate {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &gate{clock: cfg.Clock, latency: cfg.Latency, block: cfg.Block, fail: cfg.Fail, ctx: ctx, cancel: cancel}
+	return &Gate{Clock: clock, latency: latency, block: block, fail: fail, Context: ctx, cancel: cancel}
 }
 
-// close ends every process and every reader of events, and waits for them.
-func (g *gate) close() {
+// Close ends every process and every reader of events, and waits for them.
+func (g *Gate) Close() {
 	g.mu.Lock()
 	g.cancel()
 	g.mu.Unlock()
 	g.tasks.Wait()
 }
 
-// spawn starts a goroutine that close waits for. It returns errClosed after close.
-func (g *gate) spawn(name string, f func()) error {
+// Spawn starts a goroutine that close waits for. It returns errClosed after close.
+func (g *Gate) Spawn(name string, f func()) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ctx.Err() != nil {
+	if g.Context.Err() != nil {
 		return errClosed
 	}
 	(*guard.Guard)(nil).Go(&g.tasks, name, f)
 	return nil
 }
 
-// begin is the start of every read-only call.
-func (g *gate) begin(ctx context.Context, op, id string) error {
+// Begin is the start of every read-only call.
+func (g *Gate) Begin(ctx context.Context, op, id string) error {
 	err := g.enter(ctx, op, id)
 	if errors.Is(err, ErrLost) {
 		return errBroken
@@ -79,20 +81,20 @@ func (g *gate) begin(ctx context.Context, op, id string) error {
 }
 
 // enter is the start of every call. It returns the error of Config.Fail, which may be ErrLost.
-func (g *gate) enter(ctx context.Context, op, id string) error {
+func (g *Gate) enter(ctx context.Context, op, id string) error {
 	if g.block != nil {
 		g.block(ctx, op, id)
 	}
 	if g.latency > 0 {
 		select {
 		case <-ctx.Done():
-		case <-g.clock.After(g.latency):
+		case <-g.Clock.After(g.latency):
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
-	if g.ctx.Err() != nil {
+	if g.Context.Err() != nil {
 		return errClosed
 	}
 	if g.fail != nil {
@@ -101,8 +103,8 @@ func (g *gate) enter(ctx context.Context, op, id string) error {
 	return nil
 }
 
-// answer is a whole call that changes something: ErrLost takes effect after it.
-func answer[T any](ctx context.Context, g *gate, op, id string, call func() (T, error)) (T, error) {
+// Answer is a whole call that changes something: ErrLost takes effect after it.
+func Answer[T any](ctx context.Context, g *Gate, op, id string, call func() (T, error)) (T, error) {
 	var none T
 	err := g.enter(ctx, op, id)
 	lost := errors.Is(err, ErrLost)
@@ -116,7 +118,8 @@ func answer[T any](ctx context.Context, g *gate, op, id string, call func() (T, 
 	return out, err
 }
 
-func (g *gate) answer(ctx context.Context, op, id string, call func() error) error {
-	_, err := answer(ctx, g, op, id, func() (struct{}, error) { return struct{}{}, call() })
+// Answer is a call without a result.
+func (g *Gate) Answer(ctx context.Context, op, id string, call func() error) error {
+	_, err := Answer(ctx, g, op, id, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }

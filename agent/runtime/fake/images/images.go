@@ -1,4 +1,5 @@
-package fake
+// Package images owns the images of the runtime in memory.
+package images
 
 import (
 	"context"
@@ -19,29 +20,36 @@ import (
 
 	"monopod/agent/runtime/fake/archive"
 	"monopod/agent/runtime/fake/files"
+	"monopod/agent/runtime/fake/gate"
 )
 
-// imageService owns the images and answers CRI's ImageService.
-type imageService struct {
-	gate *gate
+// Service owns the images and answers CRI's ImageService.
+type Service struct {
+	gate *gate.Gate
 
 	mu     sync.Mutex        // guards images, and the tags, digests and pins of each
-	images map[string]*image // by ID
+	images map[string]*Image // by ID
 }
 
-var errNoStats = status.Error(codes.Unimplemented, "containers in memory have no statistics")
+// New returns a Service without images.
+func New(g *gate.Gate) *Service {
+	return &Service{gate: g, images: map[string]*Image{}}
+}
 
-// image is immutable except for tags, digests and pinned.
-type image struct {
+// ErrNoStats is the answer where a real runtime measures.
+var ErrNoStats = status.Error(codes.Unimplemented, "containers in memory have no statistics")
+
+// Image is immutable except for tags, digests and pinned.
+type Image struct {
 	*archive.Image
 	tags      []string // full names with tag
 	digests   []string // full names with digest
 	pinned    bool
-	pretended bool // pulled without a registry: its program is not known
+	Pretended bool // pulled without a registry: its program is not known
 }
 
-// ref returns the name of an image in a container's status.
-func (s *imageService) ref(i *image) string {
+// Ref returns the name of an image in a container's status.
+func (s *Service) Ref(i *Image) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(i.digests) > 0 {
@@ -50,7 +58,7 @@ func (s *imageService) ref(i *image) string {
 	return i.ID
 }
 
-func (i *image) status() *cri.Image {
+func (i *Image) status() *cri.Image {
 	return &cri.Image{
 		Id: i.ID, RepoTags: slices.Clone(i.tags), RepoDigests: slices.Clone(i.digests), Size: i.Size, Pinned: i.pinned,
 		Spec: &cri.ImageSpec{Image: i.ID},
@@ -66,15 +74,15 @@ func normalize(name string) (reference.Named, error) {
 	return named, nil
 }
 
-// lookup returns an image by ID or by name.
-func (s *imageService) lookup(name string) (*image, bool) {
+// Lookup returns an image by ID or by name.
+func (s *Service) Lookup(name string) (*Image, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.find(name)
 }
 
 // find is lookup for callers that hold mu.
-func (s *imageService) find(name string) (*image, bool) {
+func (s *Service) find(name string) (*Image, bool) {
 	if i, ok := s.images[name]; ok {
 		return i, true
 	}
@@ -94,7 +102,7 @@ func (s *imageService) find(name string) (*image, bool) {
 }
 
 // add adds an image under a name; an older image with the same tag loses it.
-func (s *imageService) add(named reference.Named, manifest digest.Digest, i *image) {
+func (s *Service) add(named reference.Named, manifest digest.Digest, i *Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.images[i.ID]; ok {
@@ -111,15 +119,15 @@ func (s *imageService) add(named reference.Named, manifest digest.Digest, i *ima
 	}
 }
 
-func (s *imageService) untag(name string) {
+func (s *Service) untag(name string) {
 	for _, i := range s.images {
 		i.tags = slices.DeleteFunc(i.tags, func(tag string) bool { return tag == name })
 	}
 }
 
 // ImportImages implements runtime.Runtime. It reads names, configs and small layers.
-func (s *imageService) ImportImages(ctx context.Context, file string) ([]string, error) {
-	if err := s.gate.begin(ctx, "ImportImages", file); err != nil {
+func (s *Service) ImportImages(ctx context.Context, file string) ([]string, error) {
+	if err := s.gate.Begin(ctx, "ImportImages", file); err != nil {
 		return nil, err
 	}
 	found, err := archive.Read(file)
@@ -132,7 +140,7 @@ func (s *imageService) ImportImages(ctx context.Context, file string) ([]string,
 		if err != nil {
 			return nil, err
 		}
-		s.add(named, entry.Manifest, &image{Image: entry.Image, pinned: true})
+		s.add(named, entry.Manifest, &Image{Image: entry.Image, pinned: true})
 		names = append(names, named.String())
 	}
 	return names, nil
@@ -140,11 +148,11 @@ func (s *imageService) ImportImages(ctx context.Context, file string) ([]string,
 
 // PullImage pulls from a registry on loopback; any other well-formed name succeeds
 // without a pull, unless Config.Fail fails it.
-func (s *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
-	return answer(ctx, s.gate, "PullImage", name, func() (string, error) { return s.pullImage(ctx, name, auth) })
+func (s *Service) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
+	return gate.Answer(ctx, s.gate, "PullImage", name, func() (string, error) { return s.pullImage(ctx, name, auth) })
 }
 
-func (s *imageService) pullImage(ctx context.Context, name string, auth *cri.AuthConfig) (string, error) {
+func (s *Service) pullImage(ctx context.Context, name string, auth *cri.AuthConfig) (string, error) {
 	named, err := normalize(name)
 	if err != nil {
 		return "", err
@@ -154,17 +162,17 @@ func (s *imageService) pullImage(ctx context.Context, name string, auth *cri.Aut
 		if err != nil {
 			return "", err
 		}
-		s.add(named, manifest, &image{Image: fetched})
+		s.add(named, manifest, &Image{Image: fetched})
 		return fetched.ID, nil
 	}
-	if i, ok := s.lookup(name); ok {
+	if i, ok := s.Lookup(name); ok {
 		return i.ID, nil
 	}
 	manifest := digest.FromString("manifest of " + named.String())
 	if d, ok := named.(reference.Digested); ok {
 		manifest = d.Digest()
 	}
-	i := &image{pretended: true, Image: &archive.Image{
+	i := &Image{Pretended: true, Image: &archive.Image{
 		ID: digest.FromString("config of " + named.String()).String(), Size: 1 << 20,
 		Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Env: []string{"PATH=/"}, WorkingDir: "/"},
 	}}
@@ -173,8 +181,8 @@ func (s *imageService) pullImage(ctx context.Context, name string, auth *cri.Aut
 }
 
 // ListImages returns them sorted by ID.
-func (s *imageService) ListImages(ctx context.Context) (list []*cri.Image, err error) {
-	if err := s.gate.begin(ctx, "ListImages", ""); err != nil {
+func (s *Service) ListImages(ctx context.Context) (list []*cri.Image, err error) {
+	if err := s.gate.Begin(ctx, "ListImages", ""); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -186,8 +194,8 @@ func (s *imageService) ListImages(ctx context.Context) (list []*cri.Image, err e
 }
 
 // ImageStatus returns an image by ID, name or digest; nil if it is missing.
-func (s *imageService) ImageStatus(ctx context.Context, name string) (*cri.Image, error) {
-	if err := s.gate.begin(ctx, "ImageStatus", name); err != nil {
+func (s *Service) ImageStatus(ctx context.Context, name string) (*cri.Image, error) {
+	if err := s.gate.Begin(ctx, "ImageStatus", name); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -199,8 +207,8 @@ func (s *imageService) ImageStatus(ctx context.Context, name string) (*cri.Image
 }
 
 // RemoveImage removes an image with all of its names. Its containers keep running.
-func (s *imageService) RemoveImage(ctx context.Context, name string) error {
-	if err := s.gate.begin(ctx, "RemoveImage", name); err != nil {
+func (s *Service) RemoveImage(ctx context.Context, name string) error {
+	if err := s.gate.Begin(ctx, "RemoveImage", name); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -212,14 +220,14 @@ func (s *imageService) RemoveImage(ctx context.Context, name string) error {
 }
 
 // show returns the files of an image mount: all of the image, or a folder of it.
-func (s *imageService) show(m *cri.Mount) (fs.FS, error) {
+func (s *Service) show(m *cri.Mount) (fs.FS, error) {
 	failed := func(code codes.Code, err error) error {
 		return status.Errorf(code, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)
 	}
 	if !m.Readonly || m.HostPath != "" {
 		return nil, failed(codes.InvalidArgument, errors.New("an image mount must be read-only and have no host path"))
 	}
-	img, ok := s.lookup(m.Image.Image)
+	img, ok := s.Lookup(m.Image.Image)
 	if !ok {
 		return nil, failed(codes.NotFound, fmt.Errorf("no image %q", m.Image.Image))
 	}
@@ -234,9 +242,9 @@ func (s *imageService) show(m *cri.Mount) (fs.FS, error) {
 	return sub, nil
 }
 
-// mounts returns the mounts of a container. It fails if the image of an image mount is
+// Mounts returns the mounts of a container. It fails if the image of an image mount is
 // missing, as containerd does.
-func (s *imageService) mounts(config *cri.ContainerConfig) ([]files.Mount, error) {
+func (s *Service) Mounts(config *cri.ContainerConfig) ([]files.Mount, error) {
 	var out []files.Mount
 	for _, m := range config.GetMounts() {
 		var shown fs.FS
@@ -253,9 +261,9 @@ func (s *imageService) mounts(config *cri.ContainerConfig) ([]files.Mount, error
 }
 
 // ImageFsInfo returns Unimplemented: the images are in memory.
-func (s *imageService) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
-	if err := s.gate.begin(ctx, "ImageFsInfo", ""); err != nil {
+func (s *Service) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
+	if err := s.gate.Begin(ctx, "ImageFsInfo", ""); err != nil {
 		return nil, err
 	}
-	return nil, errNoStats
+	return nil, ErrNoStats
 }
