@@ -9,6 +9,7 @@ import (
 
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/request"
 )
 
@@ -41,7 +42,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, t target, opts req
 		return err
 	}
 	if opts.Rev > list.Revision {
-		return registry.ErrFutureRevision(opts.Rev, list.Revision)
+		return apierror.FutureRevision(opts.Rev, list.Revision)
 	}
 	meta := metav1.ListMeta{
 		ResourceVersion: strconv.FormatInt(list.Revision, 10), Continue: list.Continue, RemainingItemCount: list.Remaining}

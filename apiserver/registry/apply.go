@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/managed"
 )
 
@@ -59,7 +60,7 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 	if err != nil {
 		return nil, false, err
 	}
-	target := r.target(res, ref.Subresource)
+	target := r.Target(res, ref.Subresource)
 	apply := func(cur Object) (Object, error) {
 		next, err := r.fields.Apply(target, cur, patch.DeepCopy(), opts.Manager, opts.Force)
 		if err != nil {
@@ -110,7 +111,7 @@ func (r *Registry) applyNew(ctx context.Context, res *Resource, ref client.Ref, 
 		return nil, err
 	}
 	if uid := obj.GetUID(); uid != "" {
-		return nil, errConflict(res, ref.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+		return nil, apierror.Conflict(res, ref.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
 	return r.Create(ctx, obj)
 }
@@ -123,7 +124,7 @@ func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, c
 		return
 	}
 	defaults(res, next)
-	if err := r.fields.Update(r.target(res, sub), next, cur, w.manager); err != nil {
+	if err := r.fields.Update(r.Target(res, sub), next, cur, w.manager); err != nil {
 		r.log.Warn("the fields of a write cannot be tracked", zap.String("resource", res.GVR.Resource),
 			zap.String("namespace", next.GetNamespace()), zap.String("name", next.GetName()), zap.Error(err))
 	}
@@ -132,7 +133,7 @@ func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, c
 // trackScale is track for a write to the object's Scale. It updates next's managedFields.
 func (r *Registry) trackScale(ctx context.Context, res *Resource, next, cur Object, scale, old *autoscalingv1.Scale) error {
 	if w := writerOf(ctx); !w.tracked {
-		if err := r.fields.Update(r.target(res, "scale"), scale, old, w.manager); err != nil {
+		if err := r.fields.Update(r.Target(res, "scale"), scale, old, w.manager); err != nil {
 			return err
 		}
 	}

@@ -5,14 +5,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/registry/apierror"
 )
 
 // Complete sets the defaults of an object that does not come through the API and returns the
 // errors of its validation. Admission does not run.
 func (r *Registry) Complete(obj Object) error {
-	res := r.of(obj)
+	res := r.FindFor(obj)
 	if res == nil {
-		return errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
+		return apierror.BadRequest(fmt.Sprintf("objects of type %T are not served", obj))
 	}
 	defaults(res, obj)
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
@@ -20,7 +22,7 @@ func (r *Registry) Complete(obj Object) error {
 		errs = append(errs, res.Validate(obj, nil, "")...)
 	}
 	if len(errs) > 0 {
-		return errInvalid(res, nameOr(obj), errs)
+		return apierror.Invalid(res, nameOr(obj), errs)
 	}
 	return nil
 }

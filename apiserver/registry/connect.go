@@ -11,7 +11,7 @@ import (
 
 // Connect runs admission for a stream or a proxy to the subresource ref, and returns the object.
 func (r *Registry) Connect(ctx context.Context, ref client.Ref, opts runtime.Object) (Object, error) {
-	res, err := r.stored(ref.Resource)
+	res, err := r.FindStored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}

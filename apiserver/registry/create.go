@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/custom"
 	"monopod/store"
@@ -33,12 +34,12 @@ const (
 
 // Create implements client.Client.
 func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
-	res := r.of(obj)
+	res := r.FindFor(obj)
 	if res == nil {
-		return nil, errBadRequest(fmt.Sprintf("objects of type %T are not served", obj))
+		return nil, apierror.BadRequest(fmt.Sprintf("objects of type %T are not served", obj))
 	}
 	if res.Virtual {
-		return nil, errNoResource(res.GVR)
+		return nil, apierror.NoResource(res.GVR)
 	}
 	if res.View != nil {
 		return viewed{r, res}.create(ctx, obj)
@@ -67,7 +68,7 @@ func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Objec
 // defaults.
 func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
 	if obj.GetResourceVersion() != "" {
-		return errBadRequest("resourceVersion should not be set on objects to be created")
+		return apierror.BadRequest("resourceVersion should not be set on objects to be created")
 	}
 	if !res.Namespaced {
 		obj.SetNamespace("")
@@ -116,7 +117,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 		errs = append(errs, res.Validate(obj, nil, "")...)
 	}
 	if len(errs) > 0 {
-		return nil, errInvalid(res, nameOr(obj), errs)
+		return nil, apierror.Invalid(res, nameOr(obj), errs)
 	}
 	if err := r.admission.Validate(ctx, admitted); err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func (r *Registry) write(ctx context.Context, res *Resource, namespace, name str
 		return dry.obj, nil
 	}
 	if err != nil {
-		return nil, apiError(err, res, name)
+		return nil, apierror.Of(err, res, name)
 	}
 	r.follows.Written(ctx, res.GVR)
 	return e.Object, nil

@@ -29,7 +29,7 @@ func (d Definitions) Load(ctx context.Context) (int64, error) {
 		}
 		d.define(e)
 	}
-	for _, name := range r.defined() {
+	for _, name := range r.Defined() {
 		if !listed[name] {
 			d.forget(name)
 		}
@@ -56,11 +56,11 @@ func (d Definitions) Run(ctx context.Context) error {
 
 // forget ends what a definition made.
 func (d Definitions) forget(name string) {
-	d.registry.install(name, nil)
+	d.registry.Install(name, nil)
 	d.registry.kinds.Forget(name)
 }
 
 // define serves what the definition makes.
 func (d Definitions) define(e *store.Entry) {
-	d.registry.install(e.Key.Name, d.registry.kinds.Of(e.Object.(*custom.Definition)))
+	d.registry.Install(e.Key.Name, d.registry.kinds.Of(e.Object.(*custom.Definition)))
 }

@@ -10,12 +10,13 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/apierror"
 )
 
 // Delete implements client.Client: it marks the object for deletion, or removes it if nothing
 // holds it. It returns the stored object, or the last state of a removed one.
 func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
-	res, err := r.stored(ref.Resource)
+	res, err := r.FindStored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +55,10 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 	case p == nil:
 		return nil
 	case p.UID != nil && *p.UID != cur.GetUID():
-		return errConflict(res, cur.GetName(), fmt.Sprintf(
+		return apierror.Conflict(res, cur.GetName(), fmt.Sprintf(
 			"Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, cur.GetUID()))
 	case p.ResourceVersion != nil && *p.ResourceVersion != cur.GetResourceVersion():
-		return errConflict(res, cur.GetName(), fmt.Sprintf(
+		return apierror.Conflict(res, cur.GetName(), fmt.Sprintf(
 			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, cur.GetResourceVersion()))
 	}
 	return nil

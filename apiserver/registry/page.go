@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
@@ -54,7 +55,7 @@ func decodeToken(s string) (token, error) {
 		err = json.Unmarshal(data, &t)
 	}
 	if err != nil || t.APIVersion != tokenVersion || t.Start == "" || (t.Revision < 1 && t.Revision != latest) {
-		return t, errBadRequest("continue key is not valid: use the token that the page before came with")
+		return t, apierror.BadRequest("continue key is not valid: use the token that the page before came with")
 	}
 	return t, nil
 }
@@ -63,11 +64,11 @@ func decodeToken(s string) (token, error) {
 // contains it. After that the error is 410 with a token with which the client can continue at the
 // current revision. Its entries are as view.Early leaves them.
 func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
-	res, err := r.stored(sel.Resource)
+	res, err := r.FindStored(sel.Resource)
 	if err != nil {
 		return Listed{}, err
 	}
-	s, err := selectorOf(res, r.base(res), sel)
+	s, err := selectorOf(res, r.Base(res), sel)
 	if err != nil {
 		return Listed{}, err
 	}
@@ -87,7 +88,7 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 		return Listed{}, errExpiredToken(s.After)
 	}
 	if err != nil {
-		return Listed{}, apiError(err, res, "")
+		return Listed{}, apierror.Of(err, res, "")
 	}
 	list := r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit)
 	list.Entries, err = view.Early(ctx, res, list.Entries)
@@ -112,7 +113,7 @@ func (r *Registry) cut(ctx context.Context, s store.Selector, l Listed, limit in
 }
 
 func errExpiredToken(start string) error {
-	e := ErrExpired("The provided continue parameter is too old to display a consistent list result. " +
+	e := apierror.Expired("The provided continue parameter is too old to display a consistent list result. " +
 		"You can start a new list without the continue parameter, or use the continue token in this response to go on with what is newest.")
 	e.ErrStatus.Continue = token{tokenVersion, latest, start}.encode()
 	return e

@@ -21,7 +21,7 @@ type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAc
 func (r *Registry) below(res *Resource, sub string) kind.Registry {
 	return kind.Registry{
 		Client: r, Token: r.tokens, DryRun: DryRun, IsDryRun: isDryRun, Now: r.now,
-		Serves: func(gvr schema.GroupVersionResource) bool { return r.get(gvr) != nil },
+		Serves: func(gvr schema.GroupVersionResource) bool { return r.Find(gvr) != nil },
 		Check:  func(obj Object, p *metav1.Preconditions) error { return preconditions(res, obj, p) },
 		Admit: func(ctx context.Context, obj, old Object) error {
 			asked := r.request(ctx, admission.Create, res, sub, obj, old)

@@ -32,7 +32,9 @@ import (
 	"monopod/apiserver/registry/admission/policies"
 	"monopod/apiserver/registry/admission/webhooks"
 	"monopod/apiserver/registry/allocate"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/bootstrap"
+	"monopod/apiserver/registry/catalogue"
 	"monopod/apiserver/registry/custom"
 	"monopod/apiserver/registry/following"
 	"monopod/apiserver/registry/kind"
@@ -73,7 +75,7 @@ type Config struct {
 
 // Registry serves resources from a store. It does not close the store.
 type Registry struct {
-	*catalogue
+	*catalogue.Catalogue
 	store     store.Store
 	clock     clock.WithDelayedExecution
 	log       *zap.Logger
@@ -113,7 +115,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New returns a Registry that serves resources from s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, catalogue: newCatalogue(resources),
+		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, Catalogue: catalogue.New(resources),
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
@@ -134,13 +136,13 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 
 // configure makes the part of admission that users configure.
 func (r *Registry) configure(s store.Store, cfg *Config) {
-	of := match.Config{API: r, Versions: r.versions, Authorizer: cfg.Roles}
+	of := match.Config{API: r, Versions: r.Versions, Authorizer: cfg.Roles}
 	in := following.Following{Store: s, Clock: r.clock, Log: r.log}
 	r.hooks = webhooks.New(webhooks.Config{Config: of, Following: in, Dial: cfg.Dial})
 	types := func(res *Resource, sub string) (managedfields.TypeConverter, error) {
 		return r.fields.Types(managed.Target{Resource: res, Subresource: sub})
 	}
-	r.policies = policies.New(policies.Config{Config: of, Following: in, Kind: r.ofKind, Types: types})
+	r.policies = policies.New(policies.Config{Config: of, Following: in, Kind: r.FindKind, Types: types})
 	mutating, validating := r.policies.Plugins()
 	chain := r.hooks.Plugins() // mutating, validating
 	r.dynamic = slices.Insert(slices.Insert(chain, 1, validating), 0, mutating).Without(cfg.DisabledPlugins)
@@ -149,13 +151,13 @@ func (r *Registry) configure(s store.Store, cfg *Config) {
 
 // Entry is Get with the encoded object.
 func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, error) {
-	res, err := r.stored(ref.Resource)
+	res, err := r.FindStored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}
-	e, err := r.store.Get(ctx, r.base(res).Key(ref.Namespace, ref.Name))
+	e, err := r.store.Get(ctx, r.Base(res).Key(ref.Namespace, ref.Name))
 	if err != nil {
-		return nil, apiError(err, res, ref.Name)
+		return nil, apierror.Of(err, res, ref.Name)
 	}
 	return view.Entry(ctx, res, e)
 }
@@ -169,14 +171,14 @@ func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 	if ref.Subresource == "" {
 		return e.Object, nil
 	}
-	res, err := r.stored(ref.Resource)
+	res, err := r.FindStored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}
 	sub := res.Subresource(ref.Subresource)
 	switch {
 	case sub == nil:
-		return nil, errNoSubresource(ref)
+		return nil, apierror.NoSubresource(ref)
 	case sub.Scale != nil:
 		return sub.Scale.Of(e.Object), nil
 	}
@@ -195,17 +197,17 @@ func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.E
 
 // entries returns the selected objects as they are stored.
 func (r *Registry) entries(ctx context.Context, sel client.Selector) (*Resource, []*store.Entry, int64, error) {
-	res, err := r.stored(sel.Resource)
+	res, err := r.FindStored(sel.Resource)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	s, err := selectorOf(res, r.base(res), sel)
+	s, err := selectorOf(res, r.Base(res), sel)
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	entries, rev, err := r.store.List(ctx, s)
 	if err != nil {
-		return nil, nil, 0, apiError(err, res, "")
+		return nil, nil, 0, apierror.Of(err, res, "")
 	}
 	return res, entries, rev, nil
 }
@@ -236,16 +238,16 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 // stored ones (see view.Entry). It also returns the store's selector, with which Seen translates
 // events.
 func (r *Registry) Changes(ctx context.Context, sel client.Selector, rev int64) (*store.Changes, store.Selector, error) {
-	res, err := r.stored(sel.Resource)
+	res, err := r.FindStored(sel.Resource)
 	if err != nil {
 		return nil, store.Selector{}, err
 	}
-	s, err := selectorOf(res, r.base(res), sel)
+	s, err := selectorOf(res, r.Base(res), sel)
 	if err != nil {
 		return nil, s, err
 	}
 	changes, err := r.store.Watch(ctx, s, rev)
-	return changes, s, apiError(err, res, "")
+	return changes, s, apierror.Of(err, res, "")
 }
 
 // Seen translates an event for a watch on sel: an object that starts to match is added, one that
@@ -267,7 +269,7 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	if err != nil {
 		return nil, err
 	}
-	res, err := r.stored(sel.Resource)
+	res, err := r.FindStored(sel.Resource)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +312,7 @@ func endWatch(ctx context.Context, g *guard.Guard, sel client.Selector, out chan
 
 func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.Event) watch.Event {
 	if ev.Lagged() {
-		status := ErrExpired("too old resource version: the watch fell behind").Status()
+		status := apierror.Expired("too old resource version: the watch fell behind").Status()
 		return watch.Event{Type: watch.Error, Object: &status}
 	}
 	if ev.Progress() {
@@ -345,11 +347,11 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	res, err := r.stored(resource)
+	res, err := r.FindStored(resource)
 	if err != nil {
 		return 0, false
 	}
-	return s.Newest(r.base(res).Key("", "").Resource), true
+	return s.Newest(r.Base(res).Key("", "").Resource), true
 }
 
 // Bootstrap creates what every cluster has.
@@ -363,8 +365,8 @@ func (r *Registry) Revision() int64 { return r.store.Revision() }
 
 // JSON returns obj encoded: the store's bytes if obj came from there.
 func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
-	if res := r.of(obj); res != nil && !res.Virtual && r.base(res) != nil {
-		e, err := r.store.Get(ctx, r.base(res).Key(obj.GetNamespace(), obj.GetName()))
+	if res := r.FindFor(obj); res != nil && !res.Virtual && r.Base(res) != nil {
+		e, err := r.store.Get(ctx, r.Base(res).Key(obj.GetNamespace(), obj.GetName()))
 		if err == nil && e.Object == obj {
 			return e.JSON, nil
 		}

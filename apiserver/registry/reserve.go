@@ -37,10 +37,10 @@ func newServices(r *Registry, cfg allocate.Config) *allocate.Services {
 	stored := allocate.Stored{Services: func(ctx context.Context) ([]*corev1.Service, error) {
 		return client.List[*corev1.Service](ctx, r, client.Selector{})
 	}}
-	if r.get(client.ServiceCIDRs) != nil {
+	if r.Find(client.ServiceCIDRs) != nil {
 		stored.Ranges = func(ctx context.Context) ([]netip.Prefix, error) { return allocate.ReadyRanges(ctx, r) }
 	}
-	if r.get(client.IPAddresses) != nil {
+	if r.Find(client.IPAddresses) != nil {
 		stored.Taken = func(ctx context.Context) ([]netip.Addr, error) { return allocate.TakenByUsers(ctx, r) }
 	}
 	return allocate.New(cfg, stored)

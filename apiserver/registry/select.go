@@ -8,16 +8,42 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
+
+// selectorOf translates a client's selector for the store; the objects of res are stored as base. It returns an
+// error for unknown fields.
+func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error) {
+	s := store.Selector{Resource: base.StoreName(), Namespace: sel.Namespace, Progress: sel.Bookmarks}
+	var wanted fields.Requirements
+	if sel.Fields != nil {
+		wanted = sel.Fields.Requirements()
+	}
+	if err := knows(res, wanted); err != nil {
+		return s, err
+	}
+	var rest fields.Requirements
+	for _, q := range wanted {
+		equals := q.Operator == selection.Equals || q.Operator == selection.DoubleEquals
+		if q.Field == "metadata.name" && equals && s.Name == "" {
+			s.Name = q.Value
+			continue
+		}
+		rest = append(rest, q)
+	}
+	s.Match = matcher(res, sel.Labels, rest)
+	return s, nil
+}
 
 // knows returns an error for field requirements that the kind does not support.
 func knows(r *Resource, wanted fields.Requirements) error {
 	known := r.FieldsOf(r.New())
 	for _, q := range wanted {
 		if !known.Has(q.Field) {
-			return errBadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
+			return apierror.BadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
 		}
 	}
 	return nil

@@ -13,13 +13,14 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 )
 
 // Update implements client.Client.
 func (r *Registry) Update(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
-	res, err := r.stored(ref.Resource)
+	res, err := r.FindStored(ref.Resource)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 	switch {
 	case ref.Subresource == "":
 	case sub == nil:
-		return nil, errNoSubresource(ref)
+		return nil, apierror.NoSubresource(ref)
 	case sub.Scale != nil:
 		return r.updateScale(ctx, res, sub.Scale, ref, change)
 	case sub.Update != nil:
@@ -54,7 +55,7 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 			return next, err
 		}
 		if next == nil {
-			return nil, errBadRequest("an update needs an object")
+			return nil, apierror.BadRequest("an update needs an object")
 		}
 		r.track(ctx, res, ref.Subresource, next, cur)
 		return r.replace(ctx, res, next, cur, ref.Subresource, &reserved)
@@ -66,10 +67,10 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 // next that differs from cur's is a conflict: the optimistic lock.
 func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, reserved *held) (Object, error) {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
-		return nil, errModified(res, cur.GetName())
+		return nil, apierror.Modified(res, cur.GetName())
 	}
 	if u := next.GetUID(); u != "" && u != cur.GetUID() {
-		return nil, errConflict(res, cur.GetName(), fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", u, cur.GetUID()))
+		return nil, apierror.Conflict(res, cur.GetName(), fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", u, cur.GetUID()))
 	}
 	operation := admission.Update
 	part := res.Subresource(sub)
@@ -93,7 +94,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	errs := match.LateErrors(ctx, res, next, cur, sub)
 	if errs = append(errs, validateUpdate(res, next, cur, sub)...); len(errs) > 0 {
-		return nil, errInvalid(res, cur.GetName(), errs)
+		return nil, apierror.Invalid(res, cur.GetName(), errs)
 	}
 	if err := r.admission.Validate(ctx, admitted); err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 		}
 		s, ok := scale.(*autoscalingv1.Scale)
 		if !ok {
-			return nil, errBadRequest(fmt.Sprintf("scale takes a Scale of autoscaling/v1, not a %T", scale))
+			return nil, apierror.BadRequest(fmt.Sprintf("scale takes a Scale of autoscaling/v1, not a %T", scale))
 		}
 		asked := r.request(ctx, admission.Update, res, "scale", s, old)
 		if err := r.dynamic.Mutate(ctx, asked); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission/match"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/view"
 )
 
@@ -21,7 +22,7 @@ type viewed struct {
 func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	res := v.res
 	if !res.Can("create") {
-		return nil, errCreation(res, obj.GetName())
+		return nil, apierror.Creation(res, obj.GetName())
 	}
 	if res.Default != nil {
 		res.Default(obj)
@@ -29,14 +30,14 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	ctx, late := v.through(ctx, res)
 	if res.Validate != nil && !late {
 		if errs := res.Validate(obj, nil, ""); len(errs) > 0 {
-			return nil, errInvalid(res, nameOr(obj), errs)
+			return nil, apierror.Invalid(res, nameOr(obj), errs)
 		}
 	}
 	converted, err := res.View.Stored(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := v.Registry.create(ctx, v.base(res), converted)
+	stored, err := v.Registry.create(ctx, v.Base(res), converted)
 	if err != nil {
 		return nil, err
 	}
@@ -49,16 +50,16 @@ func (v viewed) through(ctx context.Context, res *Resource) (_ context.Context, 
 		return ctx, false
 	}
 	late = res.Schema != nil && (v.hooks.AnyMutating() || v.policies.AnyMutating())
-	return match.Through(ctx, res, v.base(res), late), late
+	return match.Through(ctx, res, v.Base(res), late), late
 }
 
 // update runs change on the view of the stored object.
 func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change) (Object, error) {
 	res := v.res
-	sub := v.base(res).Subresource(ref.Subresource)
+	sub := v.Base(res).Subresource(ref.Subresource)
 	scales := sub != nil && sub.Scale != nil
 	ctx, late := v.through(ctx, res)
-	stored, err := v.Registry.update(ctx, v.base(res), ref, func(cur Object) (Object, error) {
+	stored, err := v.Registry.update(ctx, v.Base(res), ref, func(cur Object) (Object, error) {
 		if scales { // a Scale is the same in every view
 			return change(cur)
 		}
@@ -78,7 +79,7 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 		}
 		if res.Validate != nil && !late {
 			if errs := res.Validate(next, old, ref.Subresource); len(errs) > 0 {
-				return nil, errInvalid(res, ref.Name, errs)
+				return nil, apierror.Invalid(res, ref.Name, errs)
 			}
 		}
 		return res.View.Stored(ctx, next)
@@ -99,7 +100,7 @@ func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOp
 		}
 	}
 	ctx, _ = v.through(ctx, res)
-	last, err := v.Registry.remove(ctx, v.base(res), ref, opts)
+	last, err := v.Registry.remove(ctx, v.Base(res), ref, opts)
 	if err != nil {
 		return nil, err
 	}

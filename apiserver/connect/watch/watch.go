@@ -16,6 +16,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
@@ -97,7 +98,7 @@ func (s *Watcher) watchFrom(ctx context.Context, opts request.ListOptions) ([]*s
 	}
 	entries, rev, err := s.API.Entries(ctx, opts.Sel)
 	if err == nil && opts.Rev > rev {
-		err = registry.ErrFutureRevision(opts.Rev, rev)
+		err = apierror.FutureRevision(opts.Rev, rev)
 	}
 	return entries, rev, err
 }
@@ -205,7 +206,7 @@ func (st *watchStream) last(ctx context.Context, bookmarks bool) {
 func (st *watchStream) event(ctx context.Context, ev *store.Event, sel store.Selector) {
 	switch {
 	case ev.Lagged():
-		st.refuse(codec.StatusOf(registry.ErrExpired("too old resource version: the watch fell behind")))
+		st.refuse(codec.StatusOf(apierror.Expired("too old resource version: the watch fell behind")))
 		return
 	case !ev.Progress():
 		typ, e := registry.Seen(sel, ev)
