@@ -36,15 +36,16 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/store"
+	"monopod/store/bolt/content"
 	"monopod/store/bolt/flock"
 )
 
 // Errors of a file that cannot be opened.
 var (
 	// ErrDamaged means that the content of the file is not what was written.
-	ErrDamaged = errors.New("the state file is damaged")
+	ErrDamaged = content.ErrDamaged
 	// ErrNewer means that a later version of this program wrote the file.
-	ErrNewer = errors.New("the state file was written by a newer version")
+	ErrNewer = content.ErrNewer
 )
 
 // Config of a Place.
@@ -221,7 +222,7 @@ func (p *Place) create() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(db.Update(layout), db.Close()); err != nil {
+	if err := errors.Join(db.Update(content.Layout), db.Close()); err != nil {
 		return err
 	}
 	if err := moveInto(tmp, p.path); err != nil {

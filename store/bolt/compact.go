@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"go.etcd.io/bbolt"
+
+	"monopod/store/bolt/content"
 )
 
 const (
@@ -69,7 +71,7 @@ func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	if err != nil {
 		return err
 	}
-	err = guard(func() error { return bbolt.Compact(dst, src, compactTx) })
+	err = content.Guard(func() error { return bbolt.Compact(dst, src, compactTx) })
 	if err == nil {
 		err = dst.Sync()
 	}

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strconv"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"monopod/store"
+	"monopod/store/bolt/content"
 	"monopod/store/bolt/flock"
 	"monopod/store/bolt/pages"
 )
@@ -20,7 +20,7 @@ type state struct {
 	db     *bbolt.DB
 	file   *os.File // db's own
 	torn   bool     // one of the two meta pages was torn
-	header header
+	header content.Header
 	free   int64 // bytes of free pages
 	size   int64 // bytes of all pages
 }
@@ -32,9 +32,9 @@ const tornBlock = 2 << 20
 // firstRevision is at least as high as every revision used before.
 func (s *state) firstRevision() int64 {
 	if s.torn {
-		return s.header.reserved + tornBlock
+		return s.header.Reserved + tornBlock
 	}
-	return s.header.reserved
+	return s.header.Reserved
 }
 
 func (p *Place) options() *bbolt.Options {
@@ -74,7 +74,7 @@ func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 		s.file = f
 		return f, nil
 	}
-	err = guard(func() error {
+	err = content.Guard(func() error {
 		var err error
 		s.db, err = bbolt.Open(path, 0o600, o)
 		return err
@@ -104,16 +104,28 @@ func checkFile(f *os.File) (torn bool, err error) {
 	return torn, err
 }
 
-// guard runs do and turns a panic into an error, including a fault in the mapped
-// file, which a failing disk causes.
-func guard(do func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+// openMigrated opens a file for writing and reads its entries. It migrates a file in
+// an older format after taking a snapshot of it.
+func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*store.Entry, err error) {
+	each := func(e *store.Entry) { entries = append(entries, e) }
+	s, err = p.openState(path, false, each)
+	if err != nil || s.header.Format == content.Format {
+		return s, entries, err
+	}
+	report.MigratedFrom = s.header.Format
+	if path == p.path {
+		if _, err := p.save(s.db); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("snapshot before the migration of %s: %w", path, err), s.close())
 		}
-	}()
-	return do()
+	}
+	if err := s.db.Update(content.Migrate); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("migrate %s: %w", path, err), s.close())
+	}
+	entries = nil
+	if err := s.load(p.cfg.Config, each); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("load %s after its migration: %w", path, err), s.close())
+	}
+	return s, entries, nil
 }
 
 // openState opens the file at path for reading or writing, reads all of it and calls
@@ -131,15 +143,15 @@ func (p *Place) openState(path string, readOnly bool, each func(*store.Entry)) (
 
 // load reads the header and every object, and checks them against each other.
 func (s *state) load(cfg store.Config, each func(*store.Entry)) error {
-	return guard(func() error {
+	return content.Guard(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
 			s.size = tx.Size()
 			s.free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * pages.Size
-			s.header, err = readHeader(tx)
+			s.header, err = content.ReadHeader(tx)
 			if err != nil {
 				return err
 			}
-			return readObjects(tx, s.header, cfg, each)
+			return content.ReadObjects(tx, s.header, cfg, each)
 		})
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/store"
+	"monopod/store/bolt/content"
 	"monopod/store/bolt/pages"
 )
 
@@ -24,7 +25,7 @@ type log struct {
 	retry   retry     // of Rewrite
 	away    time.Time // of the last report that the folder is lost
 	reserve reserve
-	memory  scratch
+	memory  content.Scratch
 	commits int
 	broken  error // once set, the content of the disk is unknown
 }
@@ -67,15 +68,15 @@ func (l *log) freeInside() bool {
 // commit runs one transaction. An error leaves the file as it was, or the log
 // broken.
 func (l *log) commit(records []store.Record, reserved int64) error {
-	defer l.memory.reset()
+	defer l.memory.Reset()
 	if l.commits++; l.commits%unmapEvery == 0 {
 		unmap(l.db())
 	}
 	id := 0
-	err := guard(func() error {
+	err := content.Guard(func() error {
 		return l.db().Update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
-			return write(tx, records, reserved, &l.memory)
+			return content.Write(tx, records, reserved, &l.memory)
 		})
 	})
 	if err != nil && !l.rolledBack(err, id) {
@@ -106,7 +107,7 @@ func (l *log) rolledBack(err error, id int) bool {
 		!errors.Is(err, bolterrors.ErrKeyTooLarge) && !errors.Is(err, bolterrors.ErrValueTooLarge) {
 		return strings.HasPrefix(err.Error(), "file resize error") // before anything was written
 	}
-	return guard(func() error {
+	return content.Guard(func() error {
 		return l.db().View(func(tx *bbolt.Tx) error {
 			if tx.ID() >= id {
 				return errors.New("the transaction is there")

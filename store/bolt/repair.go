@@ -10,6 +10,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"monopod/store"
+	"monopod/store/bolt/content"
 	"monopod/store/bolt/flock"
 )
 
@@ -95,13 +96,13 @@ func (p *Place) moveOn(path string, mark int64) error {
 		return err
 	}
 	err = s.db.Update(func(tx *bbolt.Tx) error {
-		h, err := readHeader(tx)
+		h, err := content.ReadHeader(tx)
 		if err != nil {
 			return err
 		}
-		h.reserved = max(h.reserved, mark) + 1
-		h.revision = h.reserved
-		return h.put(tx.Bucket(meta))
+		h.Reserved = max(h.Reserved, mark) + 1
+		h.Revision = h.Reserved
+		return h.Put(tx.Bucket(content.Meta))
 	})
 	return errors.Join(err, s.close())
 }

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"monopod/store"
+	"monopod/store/bolt/content"
 )
 
 // Loss describes an open state file, or its folder, that another process removed, replaced or wrote.
@@ -88,7 +89,7 @@ func (p *Place) recreate(records []store.Record, reserved int64) (next *state, s
 	tmp := p.scratch()
 	err = removeIfThere(tmp)
 	if err == nil {
-		err = guard(func() error { return p.fill(tmp, records, reserved) })
+		err = content.Guard(func() error { return p.fill(tmp, records, reserved) })
 	}
 	if err == nil {
 		next, err = p.openState(tmp, false, nil)
@@ -117,16 +118,16 @@ func (p *Place) fill(path string, records []store.Record, reserved int64) error 
 		return err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		if err := layout(tx); err != nil {
+		if err := content.Layout(tx); err != nil {
 			return err
 		}
-		return write(tx, nil, reserved, nil)
+		return content.Write(tx, nil, reserved, nil)
 	})
-	var memory scratch
+	var memory content.Scratch
 	for some := range slices.Chunk(records, fillTx) {
 		if err == nil {
-			err = db.Update(func(tx *bbolt.Tx) error { return write(tx, some, reserved, &memory) })
-			memory.reset()
+			err = db.Update(func(tx *bbolt.Tx) error { return content.Write(tx, some, reserved, &memory) })
+			memory.Reset()
 		}
 	}
 	if err == nil {

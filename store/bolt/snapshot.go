@@ -19,6 +19,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"monopod/store/bolt/content"
 	"monopod/store/bolt/flock"
 )
 
@@ -189,14 +190,14 @@ func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 func (p *Place) writeSnapshot(path string, db *bbolt.DB) (s Snapshot, err error) {
 	sum := sha256.New()
 	err = writeFile(path, func(w io.Writer) error {
-		return guard(func() error {
+		return content.Guard(func() error {
 			return db.View(func(tx *bbolt.Tx) error {
-				h, err := readHeader(tx)
+				h, err := content.ReadHeader(tx)
 				if err != nil {
 					return err
 				}
 				at := p.cfg.Clock.Now().UTC().Truncate(time.Second)
-				s = Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.revision, snapshotExt), Time: at, Revision: h.revision}
+				s = Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.Revision, snapshotExt), Time: at, Revision: h.Revision}
 				s.Size, err = tx.WriteTo(io.MultiWriter(w, sum))
 				return err
 			})
@@ -274,10 +275,10 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 			return every - age, nil
 		}
 		same := false
-		err = guard(func() error {
+		err = content.Guard(func() error {
 			return d.log.db().View(func(tx *bbolt.Tx) error {
-				h, err := readHeader(tx)
-				same = h.revision == all[0].Revision
+				h, err := content.ReadHeader(tx)
+				same = h.Revision == all[0].Revision
 				return err
 			})
 		})

@@ -1,4 +1,4 @@
-package bolt
+package content
 
 import (
 	"errors"
@@ -20,34 +20,10 @@ var migrations = map[int64]func(tx *bbolt.Tx) error{
 // reservedKey is where format 1 kept the reserved revision.
 var reservedKey = []byte("reserved")
 
-// openMigrated opens a file for writing and reads its entries. It migrates a file in
-// an older format after taking a snapshot of it.
-func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*store.Entry, err error) {
-	each := func(e *store.Entry) { entries = append(entries, e) }
-	s, err = p.openState(path, false, each)
-	if err != nil || s.header.format == format {
-		return s, entries, err
-	}
-	report.MigratedFrom = s.header.format
-	if path == p.path {
-		if _, err := p.save(s.db); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("snapshot before the migration of %s: %w", path, err), s.close())
-		}
-	}
-	if err := s.db.Update(migrate); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("migrate %s: %w", path, err), s.close())
-	}
-	entries = nil
-	if err := s.load(p.cfg.Config, each); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("load %s after its migration: %w", path, err), s.close())
-	}
-	return s, entries, nil
-}
-
-// migrate applies every migration from the file's format to the newest.
-func migrate(tx *bbolt.Tx) error {
-	m := tx.Bucket(meta)
-	for from := parseNumber(m.Get(formatKey)); from < format; from++ {
+// Migrate applies every migration from the file's format to the newest.
+func Migrate(tx *bbolt.Tx) error {
+	m := tx.Bucket(Meta)
+	for from := parseNumber(m.Get(formatKey)); from < Format; from++ {
 		step := migrations[from]
 		if step == nil {
 			return fmt.Errorf("no migration from format %d", from)
@@ -64,15 +40,15 @@ func migrate(tx *bbolt.Tx) error {
 
 // addChecksums migrates to format 2.
 func addChecksums(tx *bbolt.Tx) error {
-	m, o := tx.Bucket(meta), tx.Bucket(objects)
-	h := header{format: 2, reserved: parseNumber(m.Get(reservedKey))}
+	m, o := tx.Bucket(Meta), tx.Bucket(objects)
+	h := Header{Format: 2, Reserved: parseNumber(m.Get(reservedKey))}
 	sealed := map[string][]byte{}
 	if err := o.ForEach(func(k, v []byte) error {
 		value := seal(k, v)
 		h.digest.add(sumOf(value))
 		sealed[string(k)] = value
 		rev, err := revisionOf(v)
-		h.revision = max(h.revision, rev)
+		h.Revision = max(h.Revision, rev)
 		return err
 	}); err != nil {
 		return err
@@ -82,14 +58,14 @@ func addChecksums(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	return errors.Join(m.Delete(reservedKey), h.put(m))
+	return errors.Join(m.Delete(reservedKey), h.Put(m))
 }
 
 // movePaths migrates to format 3: it moves objects whose path differs from their
 // name.
 func movePaths(tx *bbolt.Tx) error {
 	o := tx.Bucket(objects)
-	h, err := readHeader(tx)
+	h, err := ReadHeader(tx)
 	if err != nil {
 		return err
 	}
@@ -111,12 +87,12 @@ func movePaths(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	h.format = 3
-	return h.put(tx.Bucket(meta))
+	h.Format = 3
+	return h.Put(tx.Bucket(Meta))
 }
 
 // move gives an object another key, which its checksum covers.
-func (h *header) move(o *bbolt.Bucket, from, to []byte) error {
+func (h *Header) move(o *bbolt.Bucket, from, to []byte) error {
 	old := o.Get(from)
 	value, ok := unseal(from, old)
 	if !ok {

@@ -1,4 +1,5 @@
-package bolt
+// Package content is what a state file contains: its format, the checksums of objects, and the migration of older formats.
+package content
 
 import (
 	"bytes"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"sync"
 
@@ -17,26 +19,33 @@ import (
 	"monopod/store"
 )
 
-// format is the current version of the file's layout; migrate.go handles the older
+// Format is the current version of the file's layout; migrate.go handles the older
 // ones.
 //
 //	1: objects are their JSON; meta has format and reserved
 //	2: objects are their JSON and a checksum; meta has format and header
 //	3: keys are store.Path's; before, they were those of Key.String
-const format = 3
+const Format = 3
+
+var (
+	// errDamaged means that the content of the file is not what was written.
+	ErrDamaged = errors.New("the state file is damaged")
+	// errNewer means that a later version of this program wrote the file.
+	ErrNewer = errors.New("the state file was written by a newer version")
+)
 
 var (
 	objects   = []byte("objects")
-	meta      = []byte("meta")
+	Meta      = []byte("meta")
 	formatKey = []byte("format") // 8 bytes, big endian, in every format
 	headerKey = []byte("header")
 )
 
-// header is the metadata of the file.
-type header struct {
-	format   int64
-	reserved int64 // no revision above it has been used
-	revision int64 // the newest write in the file
+// Header is the metadata of the file.
+type Header struct {
+	Format   int64
+	Reserved int64 // no revision above it has been used
+	Revision int64 // the newest write in the file
 	digest   digest
 }
 
@@ -45,22 +54,23 @@ type digest struct {
 	count, sum uint64
 }
 
-func (d *digest) add(sum uint32)    { d.count, d.sum = d.count+1, d.sum+uint64(sum) }
+func (d *digest) add(sum uint32) { d.count, d.sum = d.count+1, d.sum+uint64(sum) }
+
 func (d *digest) remove(sum uint32) { d.count, d.sum = d.count-1, d.sum-uint64(sum) }
 
-// layout creates the buckets of an empty file.
-func layout(tx *bbolt.Tx) error {
+// Layout creates the buckets of an empty file.
+func Layout(tx *bbolt.Tx) error {
 	if _, err := tx.CreateBucketIfNotExists(objects); err != nil {
 		return err
 	}
-	m, err := tx.CreateBucketIfNotExists(meta)
+	m, err := tx.CreateBucketIfNotExists(Meta)
 	if err != nil {
 		return err
 	}
-	if err := m.Put(formatKey, number(format)); err != nil {
+	if err := m.Put(formatKey, number(Format)); err != nil {
 		return err
 	}
-	return header{format: format}.put(m)
+	return Header{Format: Format}.Put(m)
 }
 
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
@@ -72,34 +82,34 @@ func parseNumber(b []byte) int64 {
 	return int64(binary.BigEndian.Uint64(b))
 }
 
-// put stores the header with a checksum over it and the format.
-func (h header) put(m *bbolt.Bucket) error {
-	b := number(h.reserved)
-	for _, n := range []uint64{uint64(h.revision), h.digest.count, h.digest.sum} {
+// Put stores the header with a checksum over it and the format.
+func (h Header) Put(m *bbolt.Bucket) error {
+	b := number(h.Reserved)
+	for _, n := range []uint64{uint64(h.Revision), h.digest.count, h.digest.sum} {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	return m.Put(headerKey, seal(number(h.format), b))
+	return m.Put(headerKey, seal(number(h.Format), b))
 }
 
-// readHeader reads the header of any format that this version knows.
-func readHeader(tx *bbolt.Tx) (header, error) {
-	m := tx.Bucket(meta)
+// ReadHeader reads the header of any format that this version knows.
+func ReadHeader(tx *bbolt.Tx) (Header, error) {
+	m := tx.Bucket(Meta)
 	if m == nil || tx.Bucket(objects) == nil {
-		return header{}, fmt.Errorf("%w: its content is not monopod's, it may be another program's file", ErrDamaged)
+		return Header{}, fmt.Errorf("%w: its content is not monopod's, it may be another program's file", ErrDamaged)
 	}
-	h := header{format: parseNumber(m.Get(formatKey))}
+	h := Header{Format: parseNumber(m.Get(formatKey))}
 	switch {
-	case h.format > format:
-		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.format, format)
-	case h.format == 1:
-		h.reserved = parseNumber(m.Get(reservedKey))
+	case h.Format > Format:
+		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, Format)
+	case h.Format == 1:
+		h.Reserved = parseNumber(m.Get(reservedKey))
 		return h, nil
 	}
-	b, ok := unseal(number(h.format), m.Get(headerKey))
+	b, ok := unseal(number(h.Format), m.Get(headerKey))
 	if !ok || len(b) != 32 {
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
 	}
-	h.reserved, h.revision = parseNumber(b[:8]), parseNumber(b[8:16])
+	h.Reserved, h.Revision = parseNumber(b[:8]), parseNumber(b[8:16])
 	h.digest = digest{binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}
 	return h, nil
 }
@@ -132,31 +142,31 @@ func unseal(key, sealed []byte) (value []byte, ok bool) {
 
 func sumOf(sealed []byte) uint32 { return binary.BigEndian.Uint32(sealed[len(sealed)-sumSize:]) }
 
-// scratch is memory for the duration of one transaction.
-type scratch []byte
+// Scratch is memory for the duration of one transaction.
+type Scratch []byte
 
 // maxScratch is the most that is kept for the next transaction.
 const maxScratch = 256 << 10
 
 // take returns what f appends.
-func (s *scratch) take(f func(to []byte) []byte) []byte {
+func (s *Scratch) take(f func(to []byte) []byte) []byte {
 	from := len(*s)
 	*s = f(*s)
 	return (*s)[from:len(*s):len(*s)]
 }
 
-// reset makes all of it available again.
-func (s *scratch) reset() {
+// Reset makes all of it available again.
+func (s *Scratch) Reset() {
 	if cap(*s) > maxScratch {
 		*s = nil
 	}
 	*s = (*s)[:0]
 }
 
-// write applies records and stores reserved in one transaction. The memory is in use
+// Write applies records and stores reserved in one transaction. The memory is in use
 // until the transaction ends.
-func write(tx *bbolt.Tx, records []store.Record, reserved int64, memory *scratch) error {
-	h, err := readHeader(tx)
+func Write(tx *bbolt.Tx, records []store.Record, reserved int64, memory *Scratch) error {
+	h, err := ReadHeader(tx)
 	if err != nil {
 		return err
 	}
@@ -166,16 +176,16 @@ func write(tx *bbolt.Tx, records []store.Record, reserved int64, memory *scratch
 			return err
 		}
 	}
-	h.reserved = reserved
-	return h.put(tx.Bucket(meta))
+	h.Reserved = reserved
+	return h.Put(tx.Bucket(Meta))
 }
 
-func (h *header) apply(o *bbolt.Bucket, r store.Record, memory *scratch) error {
+func (h *Header) apply(o *bbolt.Bucket, r store.Record, memory *Scratch) error {
 	key := memory.take(r.Key.AppendPath)
 	if old := o.Get(key); old != nil {
 		h.digest.remove(sumOf(old))
 	}
-	h.revision = max(h.revision, r.Rev)
+	h.Revision = max(h.Revision, r.Rev)
 	if r.JSON == nil {
 		return o.Delete(key)
 	}
@@ -184,14 +194,14 @@ func (h *header) apply(o *bbolt.Bucket, r store.Record, memory *scratch) error {
 	return o.Put(key, value)
 }
 
-// readObjects reads every object, copied out of the mapped file, and checks them
+// ReadObjects reads every object, copied out of the mapped file, and checks them
 // against the digest in the header. It calls each with every entry, one at a time, in
 // any order.
-func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entry)) error {
+func ReadObjects(tx *bbolt.Tx, h Header, cfg store.Config, each func(*store.Entry)) error {
 	var found digest
 	d := newDecoder(cfg, each)
 	err := tx.Bucket(objects).ForEach(func(k, v []byte) error {
-		if h.format > 1 {
+		if h.Format > 1 {
 			value, ok := unseal(k, v)
 			if !ok {
 				return fmt.Errorf("%w: the checksum of %s is wrong", ErrDamaged, k)
@@ -199,7 +209,7 @@ func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entr
 			found.add(sumOf(v))
 			v = value
 		}
-		key, ok := parseKey(string(k), h.format)
+		key, ok := parseKey(string(k), h.Format)
 		if !ok {
 			return fmt.Errorf("key %q is not of the form /registry/resource/[namespace/]name", k)
 		}
@@ -209,7 +219,7 @@ func readObjects(tx *bbolt.Tx, h header, cfg store.Config, each func(*store.Entr
 	if err = errors.Join(err, d.wait()); err != nil {
 		return err
 	}
-	if h.format > 1 && found != h.digest {
+	if h.Format > 1 && found != h.digest {
 		return fmt.Errorf("%w: it has %d objects that are not the %d written last", ErrDamaged, found.count, h.digest.count)
 	}
 	return nil
@@ -250,7 +260,7 @@ func (d *decoder) add(key store.Key, data []byte) {
 func (d *decoder) flush() {
 	batch := d.batch
 	d.batch = nil
-	d.group.Go(func() error { return guard(func() error { return d.decode(batch) }) })
+	d.group.Go(func() error { return Guard(func() error { return d.decode(batch) }) })
 }
 
 func (d *decoder) decode(batch []encoded) error {
@@ -277,6 +287,18 @@ func (d *decoder) hand(e *store.Entry) {
 func (d *decoder) wait() error {
 	d.flush()
 	return d.group.Wait()
+}
+
+// Guard runs do and turns a panic into an error, including a fault in the mapped
+// file, which a failing disk causes.
+func Guard(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+	}()
+	return do()
 }
 
 // decode returns the entry of a key's value, which it keeps.
