@@ -29,6 +29,8 @@ import (
 	"monopod/apiserver/connect/watch"
 	"monopod/apiserver/discovery"
 	"monopod/apiserver/flow"
+	"monopod/apiserver/flow/configure"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 	"monopod/apiserver/virtual"
@@ -85,7 +87,7 @@ type Server struct {
 	registry *registry.Registry
 	out      *codec.Responder
 	guard    *access.Guard
-	gate     *flow.Gate
+	gate     gate
 	streams  *connect.Connector
 	watches  *watch.Watcher
 	docs     *discovery.Documents
@@ -113,14 +115,15 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil}
 	guard := access.New(access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
-	gate := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
+	limits := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
+	through := gate{limits, out.Fail}
 	others := remotes{cfg.Aggregator, out.Fail}
 	return &Server{
-		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: gate, counters: newCounters(cfg.Metrics),
-		remotes: others, targets: &targets{registry: cfg.Registry, guard: guard, gate: gate, remotes: others, fail: out.Fail},
+		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics),
+		remotes: others, targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
 		streams: connect.New(connect.Config{
-			API: cfg.Registry, Guard: guard, Gate: gate, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
-		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: gate.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
+			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
+		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
 		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
 		computed: computed{virtual.New(virtual.Config{
 			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: componentChecks(cfg.Checks), Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
@@ -164,6 +167,11 @@ func (s *Server) Serve(ctx context.Context, a *entry.Entry) error {
 	return a.Serve(ctx, s.Handler(), s.Kubelet(a.Node()), s.cfg.Log)
 }
 
+// FlowControl returns the controller of FlowSchemas and PriorityLevelConfigurations, which limit the server's requests.
+func (s *Server) FlowControl(deps follow.Deps) follow.Controller {
+	return configure.New(deps, s.gate.Configure)
+}
+
 // Ready returns nil if /readyz is ok.
 func (s *Server) Ready(ctx context.Context) error { return s.health.ready(ctx) }
 
@@ -180,11 +188,14 @@ func (s *Server) public(r chi.Router) {
 
 // paths routes non-resource paths.
 func (s *Server) paths(r chi.Router) {
-	r.Use(s.guard.AuditedPath, s.guard.AuthorizePath)
+	r.Use(s.guard.AuditedPath, s.gate.seated, s.guard.AuthorizePath)
 	s.openID(r)
 	r.Get("/configz", s.admin.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.admin.debug)
+	for path, dump := range s.gate.Dumps() {
+		r.Get(path, dump)
+	}
 	if s.cfg.Profiling {
 		profiles(r)
 	}
@@ -205,7 +216,7 @@ func (s *Server) paths(r chi.Router) {
 // resources routes everything below a group and version. A namespace's subresources come first, because their
 // paths look like resources in it.
 func (s *Server) resources(r chi.Router) {
-	r.With(s.guard.AuthorizePath).Get("/", s.remotes.or(s.docs.DiscoverResources))
+	r.With(s.gate.seated, s.guard.AuthorizePath).Get("/", s.remotes.or(s.docs.DiscoverResources))
 	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
 	for _, scope := range []string{"", "/namespaces/{namespace}"} {
 		r.Get(scope+"/{resource}", s.targets.on(s.listOrWatch))

@@ -8,7 +8,6 @@ import (
 	"monopod/apiserver/access"
 	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
@@ -55,7 +54,7 @@ type verb func(w http.ResponseWriter, r *http.Request, t target) error
 type targets struct {
 	registry *registry.Registry
 	guard    *access.Guard
-	gate     *flow.Gate
+	gate     gate
 	remotes  remotes
 	fail     func(http.ResponseWriter, *http.Request, error)
 }
@@ -63,8 +62,8 @@ type targets struct {
 // on determines the target and calls the verb; it sends the error, if there is one. It authorizes before it
 // looks up the resource, so that a refused user does not learn whether it exists.
 func (s *targets) on(do verb) http.HandlerFunc {
-	do = s.bounded(do)
-	pass := s.bounded(func(w http.ResponseWriter, r *http.Request, t target) error {
+	do = s.gate.bounded(do)
+	pass := s.gate.bounded(func(w http.ResponseWriter, r *http.Request, t target) error {
 		t.remote.ServeHTTP(w, r)
 		return nil
 	})
@@ -97,27 +96,6 @@ func (s *targets) on(do verb) http.HandlerFunc {
 		}
 	})
 	return s.guard.Audited(h, s.about).ServeHTTP
-}
-
-// bounded applies the limits of requests in flight and the request timeout to do. Watches and streams have no
-// timeout and their own limit.
-func (s *targets) bounded(do verb) verb {
-	return func(w http.ResponseWriter, r *http.Request, t target) error {
-		if t.long(r) {
-			done, err := s.gate.Hold(r, t.ref)
-			if err != nil {
-				return err
-			}
-			defer done()
-			return do(w, r, t)
-		}
-		ctx, in, err := s.gate.Enter(r)
-		if err != nil {
-			return err
-		}
-		defer in.Leave()
-		return do(w, r.WithContext(ctx), t)
-	}
 }
 
 // about returns the target of a request, even if it is not served, and whether it is a watch or a stream.
