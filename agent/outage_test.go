@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/apiserver/client"
 )
 
 // exists is when a call finds that the runtime had started the container before it died.
@@ -194,6 +196,33 @@ func TestListFailsAfterOutage(t *testing.T) {
 		w.after(3 * time.Second)
 		if list, err := w.rt.ListPodSandbox(w.Context(), nil); err != nil || len(list) != 1 || list[0].Metadata.Name != "a" {
 			w.Error(list, err)
+		}
+	})
+}
+
+// TestStatusOfPodIsRestored: the controller of nodes marks the pods of a node that does not report; when the node
+// reports again, so are they.
+func TestStatusOfPodIsRestored(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(pod("a"))
+		w.until(10*time.Second, "a", ready)
+		for range 2 {
+			if _, err := client.Update(w.Context(), w.api, w.get("a"), "status", func(p *corev1.Pod) error {
+				for i := range p.Status.Conditions {
+					if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+						c.Status = corev1.ConditionFalse
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w.until(time.Second, "a", ready)
+		}
+		before := w.get("a").ResourceVersion
+		w.after(time.Hour)
+		if got := w.get("a").ResourceVersion; got != before {
+			t.Errorf("version %s, was %s: written without a change", got, before)
 		}
 	})
 }

@@ -74,6 +74,23 @@ func auditLines(t *testing.T, log *lockedBuffer) (out []map[string]any) {
 	return out
 }
 
+// TestCredentialWithNotes: what the authenticator has to say about a credential reaches the client and the audit log.
+func TestCredentialWithNotes(t *testing.T) {
+	t.Parallel()
+	a, log := auditedAPI(t, "omitStages: [RequestReceived]\nrules: [{level: Metadata}]")
+	resp := a.do("GET", confs, "", "Authorization: Bearer old")
+	if got := resp.Header.Get("Warning"); got != `299 - "the credential is old"` {
+		t.Errorf("warning %q", got)
+	}
+	readBody(t, resp)
+	if got := auditLines(t, log)[0]["annotations"].(map[string]any); got["age"] != "old" {
+		t.Errorf("annotations %v", got)
+	}
+	if resp := a.do("GET", confs, "", "Authorization: Bearer jane"); resp.Header.Get("Warning") != "" {
+		t.Errorf("warning %q", resp.Header.Get("Warning"))
+	}
+}
+
 func TestRequestsAreAudited(t *testing.T) {
 	t.Parallel()
 	a, log := auditedAPI(t, `

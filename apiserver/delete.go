@@ -11,7 +11,6 @@ import (
 
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
-	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -99,10 +98,7 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 
 func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, opts metav1.DeleteOptions) error {
 	var errs []error
-	for e, err := range view.Each(r.Context(), t.res, entries) { // converted, so that each deletion need not call the webhook
-		if err != nil {
-			return err
-		}
+	for _, e := range entries {
 		ref := t.ref
 		ref.Namespace, ref.Name = e.Key.Namespace, e.Key.Name
 		if _, err := s.registry.Delete(r.Context(), ref, opts); err != nil && !apierrors.IsNotFound(err) {

@@ -28,6 +28,7 @@ import (
 	"monopod/controllers/garbagecollector"
 	"monopod/controllers/horizontalpodautoscaler"
 	"monopod/controllers/job"
+	"monopod/controllers/legacytoken"
 	"monopod/controllers/namespace"
 	"monopod/controllers/nodelifecycle"
 	"monopod/controllers/persistentvolume"
@@ -45,8 +46,8 @@ import (
 	"monopod/controllers/ttlafterfinished"
 )
 
-// Config of the controllers. The zero value has upstream's defaults, except TerminatedPodGCThreshold and
-// HorizontalPodAutoscalerTolerance: see Default. /configz shows it.
+// Config of the controllers. The zero value has upstream's defaults, except TerminatedPodGCThreshold,
+// HorizontalPodAutoscalerTolerance and NodeEviction: see Default. /configz shows it.
 type Config struct {
 	// Controllers is --controllers: "*" enables all that are on by default, "foo" enables foo, "-foo" disables
 	// it; nil means "*".
@@ -84,9 +85,15 @@ type Config struct {
 	HorizontalPodAutoscalerTolerance               float64         `json:"horizontalPodAutoscalerTolerance"`
 	// NodeMonitorGracePeriod is --node-monitor-grace-period; 0 means 50 s.
 	NodeMonitorGracePeriod metav1.Duration `json:"nodeMonitorGracePeriod"`
+	// NodeEviction has the flags --node-eviction-rate, --secondary-node-eviction-rate, --unhealthy-zone-threshold and
+	// --large-cluster-size-threshold.
+	NodeEviction nodelifecycle.Rates `json:"nodeEviction"`
 	// EventTTL is --event-ttl; 0 means 1 h. MaxEvents are kept at most; 0 means 4096.
 	EventTTL  metav1.Duration `json:"eventTTL"`
 	MaxEvents int             `json:"maxEvents"`
+
+	// LegacyServiceAccountTokenCleanUpPeriod is --legacy-service-account-token-clean-up-period; 0 means a year.
+	LegacyServiceAccountTokenCleanUpPeriod metav1.Duration `json:"legacyServiceAccountTokenCleanUpPeriod"`
 
 	// Services are the controllers of Services' endpoints.
 	Services Services `json:"services"`
@@ -222,11 +229,9 @@ func controllers() []Entry {
 				return trustbundle.New(d, trustbundle.Config{CA: c.RootCA}), nil
 			}},
 		{Name: nodelifecycle.Name, Aliases: []string{"node-lifecycle-controller"}, Component: nodelifecycle.Component,
-			Settings: func(c *Config) []Setting {
-				return []Setting{duration(&c.NodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "Time without a heartbeat after which a node is marked unhealthy.")}
-			},
+			Settings: nodeSettings,
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
-				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration}), nil
+				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration, Rates: c.NodeEviction}), nil
 			}},
 		{Name: tainteviction.Name, Aliases: []string{tainteviction.Component}, Component: tainteviction.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
@@ -256,6 +261,13 @@ func controllers() []Entry {
 		{Name: serviceaccounttoken.Name, Aliases: []string{"serviceaccount-token"},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return serviceaccounttoken.New(d, serviceaccounttoken.Config{CA: c.RootCA}), nil
+			}},
+		{Name: legacytoken.Name, Aliases: []string{"legacy-service-account-token-cleaner"},
+			Settings: func(c *Config) []Setting {
+				return []Setting{duration(&c.LegacyServiceAccountTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour, "Time without use after which a generated service account token in a Secret becomes invalid, and after which the Secret of an invalid one is deleted.")}
+			},
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
+				return legacytoken.New(d, legacytoken.Config{Period: c.LegacyServiceAccountTokenCleanUpPeriod.Duration}), nil
 			}},
 		{Name: bootstraptoken.Cleaner, Aliases: []string{"token-cleaner-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
@@ -327,5 +339,16 @@ func autoscalerSettings(c *Config) []Setting {
 		share(&c.HorizontalPodAutoscalerTolerance, "horizontal-pod-autoscaler-tolerance", 0.1, "Minimum change of the ratio of actual to desired metrics, from 1, for a HorizontalPodAutoscaler to scale."),
 		duration(&c.HorizontalPodAutoscalerCPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", 5*time.Minute, "Time after the start of a pod in which its CPU usage counts only while it is ready."),
 		duration(&c.HorizontalPodAutoscalerInitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", 30*time.Second, "Time after the start of a pod in which changes of its readiness are treated as part of its start."),
+	}
+}
+
+func nodeSettings(c *Config) []Setting {
+	e := &c.NodeEviction
+	return []Setting{
+		duration(&c.NodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "Time without a heartbeat after which a node is marked unhealthy."),
+		share(&e.Eviction, "node-eviction-rate", 0.1, "Number of nodes per second whose pods are evicted, in a zone in which nodes fail. 0: never."),
+		share(&e.Secondary, "secondary-node-eviction-rate", 0.01, "Number of nodes per second whose pods are evicted, in a large zone that is unhealthy; in a small one that is unhealthy it is 0."),
+		share(&e.Unhealthy, "unhealthy-zone-threshold", 0.55, "Share of nodes that are not ready, at least 3, from which a zone is unhealthy."),
+		number(&e.Large, "large-cluster-size-threshold", 50, 0, "Number of nodes above which a zone is large."),
 	}
 }

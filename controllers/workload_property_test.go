@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +83,8 @@ func randomWorkloads(t *testing.T, seed uint64) {
 	defer func() { w.stop() }()
 	defer w.agents()()
 	for i := range nodesOfTown {
-		w.join(fmt.Sprint("n", i))
+		w.Create(apitest.Node(fmt.Sprint("n", i)))
+		w.back(fmt.Sprint("n", i))
 	}
 	w.create()
 	for range 40 {
@@ -113,15 +115,6 @@ func (w *town) start() {
 			w.T.Error(err)
 		}
 	}
-}
-
-// join adds a node.
-func (w *town) join(name string) {
-	w.Create(apitest.Node(name))
-	w.Ready(name, corev1.ConditionTrue)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.nodes[name] = true
 }
 
 // agents are those of the nodes: they run pods, and end those that are deleted.
@@ -269,7 +262,11 @@ func (w *town) check(typ watch.EventType, p *corev1.Pod) {
 	}
 }
 
-const jobParallelism = 2
+const (
+	jobParallelism = 2
+	fewestOfWeb    = 2 // replicas, unless there are 0: the limits of the HorizontalPodAutoscaler
+	mostOfWeb      = 5
+)
 
 // fewest is how many pods of an app must be available during a rollout.
 func (w *town) fewest(app string) int {
@@ -319,6 +316,7 @@ func (w *town) create() {
 	selector := func(app string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	}
+	scaled := autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	task := appTemplate("cron")
 	task.Spec.RestartPolicy = corev1.RestartPolicyNever
 	for _, obj := range []client.Object{
@@ -330,6 +328,8 @@ func (w *town) create() {
 			Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: appTemplate("agent"), UpdateStrategy: w.rollingDaemons()}},
 		&batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: meta("cron"),
 			Spec: batchv1.CronJobSpec{Schedule: "*/3 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: task}}}},
+		&autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}, ObjectMeta: meta("web"),
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: scaled, MinReplicas: new(int32(fewestOfWeb)), MaxReplicas: mostOfWeb}},
 	} {
 		if _, err := w.Get(w.T.Context(), client.RefOf(obj)); err != nil {
 			w.Create(obj)
@@ -387,8 +387,10 @@ func (w *town) act() {
 		p := pods[w.rng.IntN(len(pods))]
 		w.say(true, "relabel %s", p.Name)
 		apitest.Change(w.API, p, "", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "debug"} })
-	case n < 82:
+	case n < 80:
 		w.lose(fmt.Sprint("n", w.rng.IntN(nodesOfTown)))
+	case n < 84:
+		w.silence(fmt.Sprint("n", w.rng.IntN(nodesOfTown)))
 	case n < 88:
 		w.say(false, "restart")
 		w.stop()
@@ -418,13 +420,35 @@ func (w *town) job() {
 // lose removes a node with its pods, and adds one of the same name.
 func (w *town) lose(node string) {
 	w.say(true, "lose %s", node)
-	w.mu.Lock()
-	w.nodes[node] = false
-	w.mu.Unlock()
+	w.dead(node)
 	w.API.Delete(apitest.Node(node), "")
 	apitest.Settle(time.Duration(30+w.rng.IntN(60)) * time.Second)
-	w.join(node)
-	for _, p := range apitest.List[*corev1.Pod](w.API, "default") { // what is left of before
+	w.Create(apitest.Node(node))
+	w.back(node)
+}
+
+// silence is a node that does not report for a while: it is tainted, its pods are evicted, and end when it is back.
+func (w *town) silence(node string) {
+	w.say(true, "silence of %s", node)
+	w.dead(node)
+	w.Ready(node, corev1.ConditionUnknown)
+	apitest.Settle(time.Duration(w.rng.IntN(300)) * time.Second)
+	w.back(node)
+}
+
+func (w *town) dead(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes[node] = false
+}
+
+// back is the start of a node that was dead: the pods that ran before have failed.
+func (w *town) back(node string) {
+	w.Ready(node, corev1.ConditionTrue)
+	w.mu.Lock()
+	w.nodes[node] = true
+	w.mu.Unlock()
+	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
 		switch {
 		case p.Spec.NodeName != node:
 		case p.DeletionTimestamp != nil:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
+	"monopod/controllers/podstate"
 )
 
 // deletions is the link of the controllers. It notes which pods they delete without need.
@@ -57,11 +59,11 @@ func (d *deletions) Delete(ctx context.Context, ref client.Ref, opts metav1.Dele
 	return obj, err
 }
 
-// kept reports whether the pod has an owner and a node that exist, so that only its owner has
-// a reason to delete it.
+// kept reports whether the pod has an owner and a node that exist, and no taint of the node evicts it, so that only its
+// owner has a reason to delete it.
 func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
-	if ref == nil {
+	if ref == nil || podstate.Condition(pod, corev1.DisruptionTarget) != nil {
 		return false
 	}
 	if pod.Spec.NodeName != "" {
@@ -102,7 +104,7 @@ func (w *town) atRest() bool {
 		return false
 	}
 	n, m := *d.Spec.Replicas, *s.Spec.Replicas
-	return !d.Spec.Paused && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == n && d.Status.UpdatedReplicas == n && d.Status.AvailableReplicas == n &&
+	return (n == 0 || n >= fewestOfWeb && n <= mostOfWeb) && !d.Spec.Paused && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == n && d.Status.UpdatedReplicas == n && d.Status.AvailableReplicas == n &&
 		s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == m && s.Status.AvailableReplicas == m && s.Status.UpdatedReplicas == m &&
 		ds.Status.ObservedGeneration == ds.Generation && ds.Status.NumberAvailable == nodesOfTown && ds.Status.UpdatedNumberScheduled == nodesOfTown
 }
@@ -147,7 +149,8 @@ func (w *town) finish() {
 			w.T.Errorf("pod %s of app %s is owned by %v, after %q", p.Name, app, owner, w.said)
 		}
 	}
-	apitest.Settle(4 * time.Hour) // Events expire
+	w.API.Delete(apitest.Existing[*autoscalingv2.HorizontalPodAutoscaler](w.API, "default", "web"), "") // it evaluates periodically
+	apitest.Settle(4 * time.Hour)                                                                       // Events expire
 	before, syncs := w.Store.Revision(), w.reconciles()
 	apitest.Settle(24 * time.Hour)
 	if after := w.Store.Revision(); after != before {

@@ -60,6 +60,8 @@ type Placement interface {
 // Statuses stores the statuses of pods.
 type Statuses interface {
 	Set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus)
+	// Restore stores the last status again if another component has changed it in pod, the newest one.
+	Restore(ctx context.Context, pod *corev1.Pod)
 	// Flush waits until the last status is stored, or the pod is gone.
 	Flush(ctx context.Context, pod types.UID) error
 }

@@ -32,6 +32,7 @@ type node struct {
 func (n *node) Set(_ context.Context, _ *corev1.Pod, want *corev1.PodStatus) {
 	n.sets = append(n.sets, want)
 }
+func (n *node) Restore(context.Context, *corev1.Pod)                {}
 func (n *node) Flush(context.Context, types.UID) error              { return nil }
 func (n *node) PrepareDevices(context.Context, *corev1.Pod) error   { return n.err }
 func (n *node) Release(types.UID)                                   {}

@@ -47,6 +47,8 @@ func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.Po
 		r.node.Statuses.Set(r.id.Life, pod, &next)
 	case status.Same(&pod.Status, &next):
 		r.stored = &pod.Status // one copy is enough
+	default:
+		r.node.Statuses.Restore(r.id.Life, pod)
 	}
 }
 

@@ -33,6 +33,9 @@ func (g *Guard) Audited(next http.Handler, about func(*http.Request) (ref client
 			return
 		}
 		w.Header().Set("Audit-Id", record.ID())
+		for key, value := range a.User.Notes {
+			record.Annotate(key, value)
+		}
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		defer func() {
 			if p := recover(); p != nil {

@@ -10,6 +10,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/auth"
@@ -48,8 +49,11 @@ func (g *Guard) Identify(next http.Handler) http.Handler {
 	})
 }
 
-// Authenticate refuses requests without a known user with 401, adds the user to the context, and applies
-// impersonation.
+// warningCode is that of HTTP for warnings that concern the response until it is used.
+const warningCode = 299
+
+// Authenticate refuses requests without a known user with 401, adds the user to the context, sends the warning about
+// the credential, and applies impersonation.
 func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	next = g.impersonate(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,6 +61,9 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 		if err != nil {
 			g.Fail(w, r, err)
 			return
+		}
+		if warning, err := utilnet.NewWarningHeader(warningCode, "-", user.Warning); user.Warning != "" && err == nil {
+			w.Header().Add("Warning", warning)
 		}
 		next.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), user)))
 	})

@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/access/audit"
-	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
 
@@ -21,26 +18,12 @@ import (
 // log.
 const maxWhole = 64 << 20
 
-// maxKept is how much of a list that a webhook converts is kept before the first part is sent, in bytes: if the webhook fails until then,
-// the client gets the error instead of an incomplete response.
-const maxKept = 4 << 20
-
 // parts is a list of which each item is made when it is sent, because all together may be much larger than what is stored: of
-// defaults, of what a webhook makes of them, or of a table's cells.
+// defaults, or of a table's cells.
 type parts struct {
 	head    []byte
-	entries iter.Seq2[*store.Entry, error]
+	entries []*store.Entry
 	encode  func(*store.Entry) ([]byte, error)
-	keep    int // bytes that are kept before the first part is sent, unless the list ends before
-}
-
-// partsOf returns the parts of a list of a kind.
-func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.Entry, encode func(*store.Entry) ([]byte, error)) parts {
-	p := parts{head: head, entries: view.Each(r.Context(), res, entries), encode: encode, keep: gzipFrom}
-	if view.Converts(res) {
-		p.keep = maxKept
-	}
-	return p
 }
 
 // write writes the list to a writer.
@@ -48,16 +31,12 @@ func (p parts) write(out io.Writer) error {
 	if _, err := out.Write(p.head); err != nil {
 		return err
 	}
-	first := true
-	for e, err := range p.entries {
-		if err != nil {
-			return err
-		}
+	for i, e := range p.entries {
 		data, err := p.encode(e)
 		if err != nil {
 			return err
 		}
-		if !first {
+		if i > 0 {
 			if _, err := io.WriteString(out, ","); err != nil {
 				return err
 			}
@@ -65,7 +44,6 @@ func (p parts) write(out io.Writer) error {
 		if _, err := out.Write(data); err != nil {
 			return err
 		}
-		first = false
 	}
 	_, err := io.WriteString(out, listTail)
 	return err
@@ -76,7 +54,7 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 	if f.Media == TypeYAML || f.Media == TypeProtobuf || pretty(r) || a.recordOf(r).Wants(audit.RequestResponse) {
 		return a.sendWhole(w, r, f, p)
 	}
-	out := &lazy{keep: p.keep, begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
+	out := &lazy{begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
 	err := p.write(out)
 	switch {
 	case err == nil:
@@ -114,7 +92,6 @@ func (b *wholeList) Write(p []byte) (int, error) {
 // lazy keeps what is written until it is too much for a response of a known length.
 type lazy struct {
 	begin func(size int) io.WriteCloser
-	keep  int // bytes
 	kept  bytes.Buffer
 	to    io.WriteCloser // nil: nothing is sent
 	err   error          // of a write to it
@@ -122,7 +99,7 @@ type lazy struct {
 
 func (l *lazy) Write(p []byte) (int, error) {
 	l.kept.Write(p)
-	if l.to == nil && l.kept.Len() <= l.keep || l.kept.Len() < listBuffer {
+	if l.to == nil && l.kept.Len() <= gzipFrom || l.kept.Len() < listBuffer {
 		return len(p), nil
 	}
 	if l.to == nil {

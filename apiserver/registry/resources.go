@@ -13,7 +13,6 @@ import (
 	"monopod/apiserver/registry/certificates"
 	"monopod/apiserver/registry/core"
 	"monopod/apiserver/registry/custom"
-	"monopod/apiserver/registry/flowcontrol"
 	"monopod/apiserver/registry/metrics"
 	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
@@ -44,7 +43,6 @@ func Resources() []Resource {
 		custom.Resources(),
 		webhook.Resources(),
 		admissionpolicy.Resources(),
-		flowcontrol.Resources(),
 	)
 }
 

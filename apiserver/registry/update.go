@@ -83,9 +83,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 			return nil, err
 		}
 	}
-	next.GetObjectKind().SetGroupVersionKind(res.GVK())
-	next.SetGenerateName(cur.GetGenerateName())
-	kind.KeepMetadata(next, cur)
+	keepMetadata(res, next, cur)
 	if err := r.admission.Mutate(ctx, admitted); err != nil {
 		return nil, err
 	}
@@ -109,6 +107,19 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	managed.KeepTimes(next, cur)
 	return next, nil
+}
+
+// keepMetadata restores the metadata that clients must not change.
+func keepMetadata(res *Resource, next, cur Object) {
+	next.GetObjectKind().SetGroupVersionKind(res.GVK())
+	next.SetUID(cur.GetUID())
+	next.SetResourceVersion(cur.GetResourceVersion())
+	next.SetGenerateName(cur.GetGenerateName())
+	next.SetCreationTimestamp(cur.GetCreationTimestamp())
+	next.SetDeletionTimestamp(cur.GetDeletionTimestamp())
+	next.SetDeletionGracePeriodSeconds(cur.GetDeletionGracePeriodSeconds())
+	next.SetGeneration(cur.GetGeneration())
+	next.SetSelfLink("")
 }
 
 func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {

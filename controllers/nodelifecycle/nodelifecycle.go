@@ -1,8 +1,9 @@
 // Package nodelifecycle detects nodes that no longer report, and sets taints according to nodes' conditions.
 //
 // A node reports by renewing its Lease or its status. If neither has changed for the grace period, measured here
-// with a monotonic clock, its conditions become Unknown. The taints are only NoSchedule: with one machine there
-// is no other node for evicted pods.
+// with a monotonic clock, its conditions become Unknown and its pods are no longer ready. NoSchedule taints follow the
+// conditions at once. NoExecute taints, with which tainteviction deletes pods, follow Ready at a limited rate, and not
+// while no node is ready: the pods of a single node stay where they are.
 package nodelifecycle
 
 import (
@@ -18,11 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/controllers/nodestate"
+	"monopod/controllers/owned"
+	"monopod/controllers/podstate"
 )
 
 // Name of the controller.
@@ -31,9 +36,13 @@ const Name = "nodelifecycle"
 // Component is the source of its events.
 const Component = "node-controller"
 
+// parallel is the number of pods that are marked at a time.
+const parallel = 10
+
 // Config of the controller.
 type Config struct {
 	GracePeriod time.Duration // --node-monitor-grace-period, 0 means upstream's 50 s
+	Rates       Rates
 }
 
 // Controller watches nodes.
@@ -56,7 +65,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, heard: map[string]heard{}}
+	r := &run{Controller: c, heard: map[string]heard{}, zones: map[string]*zone{}}
 	return follow.New(c.deps, follow.Config[string]{
 		Name: Name,
 		Sources: []follow.Source[string]{
@@ -72,39 +81,60 @@ type heard struct {
 	renewed metav1.MicroTime // in the lease
 	posted  metav1.Time      // in the Ready condition
 	at      time.Time        // when it was first seen here
-	silent  bool
+	uid     types.UID        // of the node
+	silent  bool             // for longer than the grace period
+	lost    bool             // and its pods are marked
 }
 
 type run struct {
 	*Controller
 
+	zones   map[string]*zone // written by evictions
+	allLost bool             // no node was ready at the last evictions
+
 	mu    sync.Mutex // guards heard
 	heard map[string]heard
 }
 
-// onNode wakes a node unless only heartbeat times have changed.
+// cluster is the key that wakes evictions; the others are names of nodes.
+const cluster = ""
+
+// onNode wakes a node unless only heartbeat times have changed, and the evictions if the change matters to them.
 func onNode(old, new client.Object) []string {
 	if new == nil {
-		return []string{old.GetName()}
+		return []string{old.GetName(), cluster}
 	}
-	if old != nil {
-		was, is := old.(*corev1.Node), new.(*corev1.Node)
-		if nodestate.ReadyStatus(was) == nodestate.ReadyStatus(is) && slices.Equal(called(was), called(is)) && equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
-			return nil
-		}
+	is := new.(*corev1.Node)
+	if old == nil {
+		return []string{is.Name, cluster}
 	}
-	return []string{new.GetName()}
+	was := old.(*corev1.Node)
+	ready := nodestate.ReadyStatus(was) != nodestate.ReadyStatus(is)
+	tainted := !equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints)
+	var keys []string
+	if ready || tainted || !slices.Equal(called(was), called(is)) {
+		keys = append(keys, is.Name)
+	}
+	if ready || tainted || zoneOf(was) != zoneOf(is) || excluded(was) != excluded(is) {
+		keys = append(keys, cluster)
+	}
+	return keys
 }
 
-// onLease wakes a node that was not reporting; leases of other nodes are checked when their grace period could
-// be over.
+// onLease notes when a node renewed its lease, and wakes one that was not reporting; other nodes are checked when their
+// grace period could be over.
 func (r *run) onLease(_, new client.Object) []string {
 	if new == nil {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.heard[new.GetName()].silent {
+	last, known := r.heard[new.GetName()]
+	if at := new.(*coordinationv1.Lease).Spec.RenewTime; known && at != nil && !at.Equal(&last.renewed) {
+		last.renewed, last.at = *at, r.deps.Clock.Now()
+		r.heard[new.GetName()] = last
+	}
+	if last.silent {
 		return []string{new.GetName()}
 	}
 	return nil
@@ -112,11 +142,12 @@ func (r *run) onLease(_, new client.Object) []string {
 
 // reconcile checks one node, and again when its grace period could be over.
 func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	if name == cluster {
+		return r.evictions(ctx)
+	}
 	node, err := client.Get[*corev1.Node](ctx, r.deps.Client, "", name)
 	if apierrors.IsNotFound(err) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.heard, name)
+		r.removed(name)
 		return 0, nil
 	}
 	if err != nil {
@@ -126,19 +157,39 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	if err != nil {
 		return 0, err
 	}
-	if left <= 0 && nodestate.ReadyStatus(node) != corev1.ConditionUnknown {
+	if left > 0 {
+		return left, r.taint(ctx, node)
+	}
+	if nodestate.ReadyStatus(node) != corev1.ConditionUnknown {
 		if err := r.unknown(ctx, node); err != nil {
 			return 0, err
 		}
 		r.events.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", name)
 		return 0, nil // the change wakes the node again for the taints
 	}
-	return max(left, 0), r.taint(ctx, node)
+	return 0, errors.Join(r.taint(ctx, node), r.podsNotReady(ctx, name))
+}
+
+// removed forgets a node that is gone.
+func (r *run) removed(name string) {
+	r.mu.Lock()
+	last, known := r.heard[name]
+	delete(r.heard, name)
+	r.mu.Unlock()
+	if known {
+		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: last.uid}}
+		r.tell(node, "RemovingNode", "Removing Node %s from Controller")
+	}
+}
+
+// tell records an Event in upstream's words.
+func (r *run) tell(node *corev1.Node, reason, what string) {
+	r.events.Eventf(node, corev1.EventTypeNormal, reason, "Node %s event: "+what, node.Name, node.Name)
 }
 
 // patience returns the rest of the node's grace period.
 func (r *run) patience(ctx context.Context, node *corev1.Node) (time.Duration, error) {
-	now := heard{at: r.deps.Clock.Now()}
+	now := heard{at: r.deps.Clock.Now(), uid: node.UID}
 	lease, err := client.Get[*coordinationv1.Lease](ctx, r.deps.Client, corev1.NamespaceNodeLease, node.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, err
@@ -154,8 +205,11 @@ func (r *run) patience(ctx context.Context, node *corev1.Node) (time.Duration, e
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, known := r.heard[node.Name]
+	if !known {
+		defer r.tell(node, "RegisteredNode", "Registered Node %s in Controller")
+	}
 	if known && last.renewed.Equal(&now.renewed) && last.posted.Equal(&now.posted) {
-		now.at = last.at
+		now.at, now.lost = last.at, last.lost
 	}
 	left := r.cfg.GracePeriod - r.deps.Clock.Since(now.at)
 	now.silent = left <= 0
@@ -193,6 +247,48 @@ func forgetCondition(n *corev1.Node, t corev1.NodeConditionType, now metav1.Time
 		c.Status, c.Reason, c.LastTransitionTime = corev1.ConditionUnknown, "NodeStatusUnknown", now
 		c.Message = "Kubelet stopped posting node status."
 	}
+}
+
+// podsNotReady marks the pods of a node that no longer reports, once.
+func (r *run) podsNotReady(ctx context.Context, node string) error {
+	r.mu.Lock()
+	done := r.heard[node].lost
+	r.mu.Unlock()
+	if done {
+		return nil
+	}
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Fields: fields.OneTermEqualSelector("spec.nodeName", node)})
+	if err != nil {
+		return err
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !podstate.Ready(p) })
+	if errs := follow.Each(parallel, pods, func(pod *corev1.Pod) error { return r.notReady(ctx, pod) }); len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.heard[node]
+	last.lost = true
+	r.heard[node] = last
+	return nil
+}
+
+// notReady sets the Ready condition of a pod to False; its reason and message stay, as in upstream.
+func (r *run) notReady(ctx context.Context, pod *corev1.Pod) error {
+	_, err := client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
+		p.UID = pod.UID
+		if ready := podstate.Condition(p, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
+			ready.Status, ready.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(r.deps.Clock.Now())
+		}
+		return nil
+	})
+	if owned.Gone(err) {
+		return nil
+	}
+	if err == nil {
+		r.events.Eventf(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+	}
+	return err
 }
 
 var errAsItIs = errors.New("taints are right")

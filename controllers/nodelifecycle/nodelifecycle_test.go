@@ -61,8 +61,8 @@ func TestNodeStopsAndResumesReporting(t *testing.T) {
 		expect("True")
 		apitest.Settle(60 * time.Second)
 		expect("Unknown node.kubernetes.io/unreachable")
-		if api.Events.Count()["NodeNotReady"] != 1 {
-			t.Error("no event")
+		if events := api.Events.Count(); events["NodeNotReady"] != 1 || events["RegisteredNode"] != 1 {
+			t.Errorf("events %v", events)
 		}
 		before := api.Store.Revision()
 		apitest.Settle(24 * time.Hour)
@@ -74,6 +74,11 @@ func TestNodeStopsAndResumesReporting(t *testing.T) {
 		expect("True")
 		apitest.Settle(2 * time.Minute)
 		expect("Unknown node.kubernetes.io/unreachable")
+		api.Delete(apitest.Node("n"), "")
+		synctest.Wait()
+		if events := api.Events.Count(); events["RemovingNode"] != 1 {
+			t.Errorf("events %v", events)
+		}
 	})
 }
 

@@ -32,7 +32,6 @@ import (
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
-	"monopod/agent/network/nft"
 )
 
 const (
@@ -56,8 +55,6 @@ type Network struct {
 	// Services are the ranges of Services, except one that contains addresses of
 	// pods.
 	Services []netip.Prefix `json:"services,omitempty"`
-
-	kernel *nft.Shared // of the process that prepared it; nil: each call opens a connection
 }
 
 // Gateways are the bridge's addresses, one in each subnet.
@@ -86,7 +83,7 @@ func (n Network) release(container, ifname string) error {
 }
 
 func (n Network) rules() rules.Rules {
-	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services, Kernel: n.kernel}
+	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services}
 }
 
 // ServiceTable is the name of the nftables tables, families ip and ip6, that translate

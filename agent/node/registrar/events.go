@@ -28,12 +28,16 @@ func (r *Registrar) tellConditions(before, after *corev1.NodeStatus) {
 	}
 }
 
-// keep stores the node as last read or written, and records upstream's Events if it was cordoned or uncordoned.
+// keep stores the node as last read or written, and records upstream's Events about the start, and if it was cordoned
+// or uncordoned.
 func (r *Registrar) keep(node *corev1.Node) {
 	r.mu.Lock()
 	before := r.stored
 	r.stored = node
 	r.mu.Unlock()
+	if before == nil {
+		r.Event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	}
 	if before == nil || before.UID != node.UID || before.Spec.Unschedulable == node.Spec.Unschedulable {
 		return
 	}

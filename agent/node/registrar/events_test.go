@@ -27,7 +27,7 @@ func TestEvents(t *testing.T) {
 		status   corev1.NodeStatus
 		want     []string
 	}{
-		{"a", false, status(no, no, no, no), []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady"}},
+		{"a", false, status(no, no, no, no), []string{"Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady"}},
 		{"a", false, status(yes, no, no, no), []string{"NodeReady"}},
 		{"a", false, status(yes, no, no, no), nil},
 		{"a", true, status(yes, yes, yes, yes), []string{"NodeNotSchedulable", "NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"}},

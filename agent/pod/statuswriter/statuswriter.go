@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 
 	"monopod/agent/pod/status"
@@ -69,6 +70,28 @@ func (w *Writer) renew(ctx context.Context, s *slot) {
 		s.writing = true
 		w.guard.Go(&w.writes, "status", func() { w.write(ctx, s) })
 	}
+}
+
+// Restore stores the status of pod again if another component has changed it since: the controller of nodes does that
+// while the node does not report. While a write is under way, or for a pod older than the one that was stored, nothing
+// is compared.
+func (w *Writer) Restore(ctx context.Context, pod *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.pods[pod.UID]
+	if s == nil || s.gone || s.stored != s.version || s.pod.UID != pod.UID || !newer(pod, s.pod) {
+		return
+	}
+	s.pod = pod
+	if !status.Same(&pod.Status, status.Merge(&pod.Status, s.want)) {
+		w.renew(ctx, s)
+	}
+}
+
+// newer reports whether a is a later state of the same object than b.
+func newer(a, b *corev1.Pod) bool {
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && order > 0
 }
 
 // Again stores the status again: a static pod has a new mirror pod.

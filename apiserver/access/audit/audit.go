@@ -103,7 +103,10 @@ func (r *Record) Decided(allowed bool, reason string) {
 	if allowed {
 		decision = "allow"
 	}
-	r.event.Annotations = map[string]string{"authorization.k8s.io/decision": decision, "authorization.k8s.io/reason": reason}
+	if r.event.Annotations == nil {
+		r.event.Annotations = map[string]string{}
+	}
+	r.event.Annotations["authorization.k8s.io/decision"], r.event.Annotations["authorization.k8s.io/reason"] = decision, reason
 }
 
 // maxAnnotations bounds what admission adds to one event, in bytes: webhooks write some of it.

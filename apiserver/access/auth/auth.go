@@ -21,6 +21,10 @@ type User struct {
 
 	// Audiences are the audiences of the user's token; nil: only the API.
 	Audiences []string
+
+	// Warning is sent to the client, Notes are annotations for the audit log; both about the credential.
+	Warning string
+	Notes   map[string]string
 }
 
 // Attributes describe a request for an Authorizer.

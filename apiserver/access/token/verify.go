@@ -47,7 +47,11 @@ func (i *Issuer) Authenticator(c client.Client) auth.Authenticator {
 			return auth.User{}, false
 		}
 		u := userOf(claims)
-		return u, slices.ContainsFunc(auth.Audiences(r.Context()), func(a string) bool { return slices.Contains(u.Audiences, a) })
+		if !slices.ContainsFunc(auth.Audiences(r.Context()), func(a string) bool { return slices.Contains(u.Audiences, a) }) {
+			return u, false
+		}
+		ok = i.legacy(r.Context(), c, claims, token, &u)
+		return u, ok
 	})
 }
 

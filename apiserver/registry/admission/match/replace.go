@@ -95,8 +95,14 @@ func (q *Request) keep(next, is kind.Object) error {
 		next.SetName(is.GetName())
 		next.SetGenerateName(is.GetGenerateName())
 	}
-	kind.KeepMetadata(next, is)
+	next.SetUID(is.GetUID())
+	next.SetResourceVersion(is.GetResourceVersion())
+	next.SetGeneration(is.GetGeneration())
+	next.SetCreationTimestamp(is.GetCreationTimestamp())
+	next.SetDeletionTimestamp(is.GetDeletionTimestamp())
+	next.SetDeletionGracePeriodSeconds(is.GetDeletionGracePeriodSeconds())
 	next.SetManagedFields(slices.Clone(is.GetManagedFields()))
+	next.SetSelfLink("")
 	return nil
 }
 

@@ -1,0 +1,198 @@
+package nodelifecycle
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/controllers/internal/apitest"
+	"monopod/controllers/podstate"
+)
+
+// defaults are upstream's.
+var defaults = Rates{Eviction: 0.1, Secondary: 0.01, Unhealthy: 0.55, Large: 50}
+
+// TestRates is the rate of a zone with this many nodes that are ready and that are not.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		ready, unready int
+		want           float64
+	}{
+		"no node":                            {0, 0, 0.1},
+		"all ready":                          {5, 0, 0.1},
+		"one of two":                         {1, 1, 0.1},
+		"two of three are too few":           {1, 2, 0.1},
+		"three of five":                      {2, 3, 0},
+		"three of six are below the share":   {3, 3, 0.1},
+		"55 % of 20":                         {9, 11, 0},
+		"50 nodes are no large zone":         {20, 30, 0},
+		"51 nodes are":                       {20, 31, 0.01},
+		"all of a zone, others have a ready": {0, 60, 0.1},
+	} {
+		if got := defaults.rate(defaults.disruptionOf(tc.ready, tc.unready), tc.ready+tc.unready); got != tc.want {
+			t.Errorf("%s: %v a second, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// fleet is a cluster of nodes, each with a pod that is ready, with a running controller.
+type fleet struct{ *apitest.API }
+
+func newFleet(t *testing.T, zones ...string) fleet {
+	f := fleet{apitest.New(t)}
+	f.Events.Watch()
+	f.Run(New(f.Deps(), &f.Events, Config{GracePeriod: 10000 * time.Hour, Rates: defaults}))
+	for i, zone := range zones {
+		n := apitest.Node(fmt.Sprint("n", i))
+		n.Labels = map[string]string{corev1.LabelTopologyZone: strings.TrimSuffix(zone, "!")}
+		if strings.HasSuffix(zone, "!") {
+			n.Labels[excludeDisruption] = ""
+		}
+		f.Create(n)
+		f.Ready(n.Name, corev1.ConditionTrue)
+	}
+	synctest.Wait()
+	return f
+}
+
+// set makes the nodes report a status; the result is that of the nodes a second later.
+func (f fleet) set(status corev1.ConditionStatus, nodes ...int) string {
+	for _, i := range nodes {
+		f.Ready(fmt.Sprint("n", i), status)
+	}
+	return f.after(time.Second)
+}
+
+// after shows the NoExecute taint of each node: - none, n not ready, u unreachable.
+func (f fleet) after(d time.Duration) string {
+	apitest.Settle(d)
+	out := ""
+	for _, n := range apitest.List[*corev1.Node](f.API, "") {
+		letter := "-"
+		for _, t := range n.Spec.Taints {
+			if evicts(t) {
+				if t.TimeAdded == nil || letter != "-" {
+					f.T.Errorf("taints %v", n.Spec.Taints)
+				}
+				letter = strings.TrimPrefix(t.Key, "node.kubernetes.io/")[:1]
+			}
+		}
+		out += letter
+	}
+	return out
+}
+
+func TestNoExecuteTaints(t *testing.T) {
+	t.Parallel()
+	const no, yes, unknown = corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown
+	type step struct {
+		status corev1.ConditionStatus // empty: only time passes
+		nodes  []int
+		after  time.Duration
+		want   string
+	}
+	for name, tc := range map[string]struct {
+		zones []string
+		steps []step
+	}{
+		"a single node is never tainted": {[]string{"a"}, []step{{unknown, []int{0}, time.Hour, "-"}, {no, []int{0}, time.Hour, "-"}}},
+		"one of two": {[]string{"a", "a"}, []step{
+			{unknown, []int{1}, 0, "-u"},
+			{no, []int{1}, 0, "-n"}, // swapped at once
+			{unknown, []int{1}, 0, "-u"},
+			{yes, []int{1}, 0, "--"},
+			{no, []int{1}, 10 * time.Second, "-n"},
+		}},
+		"one after the other": {[]string{"a", "a", "a", "a", "a"}, []step{
+			{unknown, []int{3, 4}, 0, "---u-"},
+			{"", nil, 7 * time.Second, "---u-"},
+			{"", nil, 2 * time.Second, "---uu"},
+		}},
+		"each zone has a rate": {[]string{"a", "b", "c"}, []step{{unknown, []int{0, 1}, 0, "uu-"}}},
+		"a small zone in which most nodes fail": {[]string{"a", "a", "a", "a", "a"}, []step{
+			{unknown, []int{2}, 0, "--u--"},
+			{unknown, []int{3, 4}, time.Hour, "--u--"},
+			{yes, []int{4}, 0, "--uu-"}, // two are few again
+		}},
+		"all nodes fail, and one is back": {[]string{"a", "a"}, []step{
+			{unknown, []int{1}, 0, "-u"},
+			{unknown, []int{0}, time.Hour, "--"},
+			{yes, []int{0}, 0, "-u"},
+		}},
+		"all nodes of one zone fail": {[]string{"a", "a", "b"}, []step{{unknown, []int{0, 1}, 0, "u--"}, {"", nil, 10 * time.Second, "uu-"}}},
+		"nodes that do not count": {[]string{"a", "a!", "a!", "a!", "a"}, []step{
+			{unknown, []int{1, 2, 3}, 0, "-u---"},
+			{"", nil, 20 * time.Second, "-uuu-"},
+		}},
+		"only nodes that do not count are ready": {[]string{"a", "a!"}, []step{{unknown, []int{0}, time.Hour, "--"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, tc.zones...)
+				apitest.Settle(time.Minute)
+				for i, s := range tc.steps {
+					got := f.set(s.status, s.nodes...)
+					if s.after > 0 {
+						got = f.after(s.after)
+					}
+					if got != s.want {
+						t.Fatalf("step %d: %s, want %s", i, got, s.want)
+					}
+				}
+				before := f.Store.Revision()
+				if f.after(24 * time.Hour); f.Store.Revision() != before {
+					t.Error("writes without a change")
+				}
+			})
+		})
+	}
+}
+
+// TestPodsOfSilentNode: pods of a node that no longer reports are not ready, whoever wrote their status.
+func TestPodsOfSilentNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Events.Watch()
+		api.Run(New(api.Deps(), &api.Events, Config{Rates: defaults}))
+		api.Create(apitest.Node("n"), apitest.Node("other"))
+		for _, name := range []string{"n", "other"} {
+			api.Ready(name, corev1.ConditionTrue)
+			for _, state := range []string{"ready", "starting"} {
+				p := apitest.Pod("default", state+"-"+name, func(p *corev1.Pod) { p.Spec.NodeName = name })
+				api.Create(p)
+				api.Phase(p, corev1.PodRunning, state == "ready")
+			}
+		}
+		alive := time.Now()
+		for time.Since(alive) < 2*time.Minute {
+			apitest.Settle(20 * time.Second)
+			api.Ready("other", corev1.ConditionTrue)
+		}
+		for name, want := range map[string]bool{"ready-n": false, "starting-n": false, "ready-other": true, "starting-other": false} {
+			p := apitest.Existing[*corev1.Pod](api, "default", name)
+			if podstate.Ready(p) != want {
+				t.Errorf("%s: %+v", name, p.Status.Conditions)
+			}
+			if changed := podstate.Condition(p, corev1.PodReady).LastTransitionTime.After(alive); changed != (name == "ready-n") {
+				t.Errorf("%s changed at %v", name, podstate.Condition(p, corev1.PodReady).LastTransitionTime)
+			}
+		}
+		// The node's own Event, and that of its pod.
+		if events := api.Events.Count(); events["NodeNotReady"] != 2 {
+			t.Errorf("events %v", events)
+		}
+		// It is the agent that reports the pod ready again; that is not changed again.
+		api.Phase(apitest.Pod("default", "ready-n"), corev1.PodRunning, true)
+		apitest.Settle(10 * time.Minute)
+		if !podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {
+			t.Error("marked again")
+		}
+	})
+}
