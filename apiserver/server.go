@@ -75,9 +75,12 @@ type Config struct {
 	// Profiling serves Go's profiles at /debug/pprof/.
 	Profiling bool
 	Limits    flow.Limits
-	Audit     *audit.Log                          // nil: no audit log
-	Clock     clock.WithTickerAndDelayedExecution // nil: the real one
-	Log       *zap.Logger                         // nil: silent
+	// MaxWholeList is the maximum size of a list that must be in memory as a whole, in bytes: to indent it, for YAML,
+	// or for the audit log; 0: 64 MiB.
+	MaxWholeList int
+	Audit        *audit.Log                          // nil: no audit log
+	Clock        clock.WithTickerAndDelayedExecution // nil: the real one
+	Log          *zap.Logger                         // nil: silent
 }
 
 // Server serves the API. Use New.
@@ -111,7 +114,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
-	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil}
+	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil, MaxWhole: cfg.MaxWholeList}
 	guard := access.New(access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
 	gate := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
 	return &Server{

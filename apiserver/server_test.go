@@ -40,6 +40,12 @@ type API struct {
 
 func serve(t *testing.T) API {
 	t.Helper()
+	return serveWith(t, func(*apiserver.Config) {})
+}
+
+// serveWith is serve with a changed configuration.
+func serveWith(t *testing.T, change func(*apiserver.Config)) API {
+	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
 	tokens := satoken.New(satoken.Config{KeyFile: filepath.Join(t.TempDir(), "sa.key")})
@@ -47,13 +53,15 @@ func serve(t *testing.T) API {
 	if err := reg.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := apiserver.New(t.Context(), apiserver.Config{
+	cfg := apiserver.Config{
 		Registry: reg, Authenticator: auth.Token(token, auth.Admin),
 		Checks: []apiserver.Check{
 			{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }},
 			{Name: "broken", Degrades: true, Ask: func(context.Context) error { return fmt.Errorf("on purpose") }},
 		},
-	})
+	}
+	change(&cfg)
+	srv, err := apiserver.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

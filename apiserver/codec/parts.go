@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,8 +15,7 @@ import (
 	"monopod/store"
 )
 
-// maxWhole is the maximum size of a list that must be in memory as a whole, in bytes: to indent it, for YAML, or for the audit
-// log.
+// maxWhole is the default of Responder.MaxWhole.
 const maxWhole = 64 << 20
 
 // parts is a list of which each item is made when it is sent, because all together may be much larger than what is stored: of
@@ -71,7 +71,7 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 }
 
 func (a *Responder) sendWhole(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
-	var whole wholeList
+	whole := wholeList{limit: cmp.Or(a.MaxWhole, maxWhole)}
 	if err := p.write(&whole); err != nil {
 		return err
 	}
@@ -79,12 +79,15 @@ func (a *Responder) sendWhole(w http.ResponseWriter, r *http.Request, f Format, 
 	return nil
 }
 
-// wholeList is a buffer of at most maxWhole bytes.
-type wholeList struct{ bytes.Buffer }
+// wholeList is a buffer of limited size.
+type wholeList struct {
+	bytes.Buffer
+	limit int
+}
 
 func (b *wholeList) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxWhole {
-		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d MiB in this form: ask for pages with limit=, or for JSON", maxWhole>>20))
+	if b.Len()+len(p) > b.limit {
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d MiB in this form: ask for pages with limit=, or for JSON", b.limit>>20))
 	}
 	return b.Buffer.Write(p)
 }

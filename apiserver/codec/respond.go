@@ -18,6 +18,9 @@ type Responder struct {
 	Log     *zap.Logger
 	Clock   clock.PassiveClock // for ages in tables
 	Audited bool               // the response is also recorded in the request's audit record
+	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: to indent it, for YAML, or
+	// for the audit log; 0: 64 MiB.
+	MaxWhole int
 }
 
 // Send sends v in the format f; v may be encoded JSON, unless f is protobuf.

@@ -44,12 +44,12 @@ func Build(t testing.TB) Programs {
 	return p
 }
 
-// BuildRace builds monopod with the race detector.
+// BuildRace builds monopod with the race detector, with the Makefile's flags for tests: what they compile is shared.
 func (p Programs) BuildRace(t testing.TB) {
 	t.Helper()
 	race.Do(func() {
 		defer p.lock(t)()
-		p.run(t, ".", nil, "go", "build", "-race", "-ldflags=-s -w", "-o", p.Monopod(Race), ".")
+		p.run(t, ".", nil, "go", "build", "-race", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", p.Monopod(Race), ".")
 	})
 }
 
