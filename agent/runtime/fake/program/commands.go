@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"path"
 	"slices"
@@ -37,7 +38,7 @@ func commands() map[string]command {
 		"stat":        {(*run).stat, 1, math.MaxInt},
 		"write":       {(*run).write, 1, math.MaxInt},
 		"fill":        {(*run).fill, 2, 2},
-		"get":         {(*run).get, 1, 1},
+		"get":         {(*run).get, 1, 2},
 		"api":         {(*run).api, 1, 1},
 		"alloc":       {(*run).alloc, 1, 1},
 		"load":        {(*run).load, 1, 1},
@@ -246,7 +247,19 @@ func (r *run) get(ctx context.Context, args []string) int {
 	if err != nil {
 		return r.misused(err)
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: r.System.Dial, DisableKeepAlives: true}}
+	dial := r.System.Dial
+	if len(args) > 1 {
+		timeout, err := time.ParseDuration(args[1])
+		if err != nil {
+			return r.misused(err)
+		}
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			return r.System.Dial(ctx, network, address)
+		}
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return r.failed(err)

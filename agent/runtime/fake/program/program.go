@@ -16,7 +16,7 @@
 //	stat FILE…                 print their modes, owners and groups
 //	write FILE WORD…           write the words and a newline to a file
 //	fill DIR MIB               write that much to files of 1 MiB in a directory
-//	get URL                    print an HTTP server's response
+//	get URL [TIMEOUT]          print an HTTP server's response; fail if the connection takes longer
 //	api PATH                   print the API server's response to the pod's service account
 //	alloc MIB                  use that much memory and wait
 //	load MILLICORES            use that much of a core and wait

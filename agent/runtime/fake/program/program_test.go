@@ -217,3 +217,23 @@ func TestCrashAfter(t *testing.T) {
 		t.Errorf("code %d, want 9", code)
 	}
 }
+
+// silent is a network without answers.
+type silent struct{ Host }
+
+func (silent) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A connection that is not answered ends the command after its timeout, and only that.
+func TestGetTimesOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		client := start(t.Context(), silent{}, nil, "/web", "do", "not", "get", "http://10.0.0.1/", "3s", "then", "echo", "shut")
+		if code := <-client.code; code != 0 || client.stdout.String() != "shut\n" || time.Since(began) != 3*time.Second {
+			t.Errorf("code %d after %s: %s%s", code, time.Since(began), &client.stdout, &client.stderr)
+		}
+	})
+}
