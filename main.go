@@ -34,6 +34,7 @@ import (
 	"monopod/apiserver/client/status"
 	"monopod/apiserver/client/statuscmd"
 	"monopod/apiserver/client/whycmd"
+	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
 	api "monopod/apiserver/launch"
 	"monopod/apiserver/process/clockset"
@@ -249,6 +250,7 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, served *api.API, me
 	if err != nil {
 		return err
 	}
+	p.always = append(p.always, p.manager.Supervise(configure.Name, server.FlowControl))
 	return errors.Join(p.run(ctx, server), closed())
 }
 

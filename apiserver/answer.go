@@ -14,8 +14,14 @@ import (
 	"monopod/store"
 )
 
-// answerFor returns what computes the target; false for a stored resource.
-func (s *Server) answerFor(t target) (virtual.Answer, bool) {
+// computed answers requests for resources that are computed instead of stored.
+type computed struct {
+	answers virtual.Answers
+	out     *codec.Responder
+}
+
+// of returns what computes the target; false for a stored resource.
+func (s computed) of(t target) (virtual.Answer, bool) {
 	at := t.ref.Resource
 	if t.ref.Subresource != "" {
 		at.Resource += "/" + t.ref.Subresource
@@ -24,15 +30,8 @@ func (s *Server) answerFor(t target) (virtual.Answer, bool) {
 	return a, ok
 }
 
-func decodeAnswer(w http.ResponseWriter, r *http.Request, t target) (registry.Object, error) {
-	data, err := codec.Body(r)
-	if err != nil {
-		return nil, err
-	}
-	return codec.DecodeObject(w, r, data, t.body())
-}
-
-func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) error {
+// create answers a POST.
+func (s computed) create(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) error {
 	if a.Create == nil {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
@@ -40,7 +39,11 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	if err != nil {
 		return err
 	}
-	obj, err := decodeAnswer(w, r, t)
+	data, err := codec.Body(r)
+	if err != nil {
+		return err
+	}
+	obj, err := codec.DecodeObject(w, r, data, t.body())
 	if err != nil {
 		return err
 	}
@@ -58,22 +61,20 @@ func (s *Server) createAnswer(w http.ResponseWriter, r *http.Request, t target, 
 	return nil
 }
 
-func (s *Server) getAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer) error {
+// get returns one object and the form in which the client wants it.
+func (s computed) get(r *http.Request, t target, a virtual.Answer) (f codec.Format, obj registry.Object, err error) {
 	if a.Get == nil {
-		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
+		return f, nil, apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}
-	f, err := codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadata")
-	if err != nil {
-		return err
+	if f, err = codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadata"); err != nil {
+		return f, nil, err
 	}
-	obj, err := a.Get(r.Context(), t.ref)
-	if err != nil {
-		return err
-	}
-	return s.answer(w, r, f, t, http.StatusOK, obj)
+	obj, err = a.Get(r.Context(), t.ref)
+	return f, obj, err
 }
 
-func (s *Server) listAnswer(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer, opts request.ListOptions) error {
+// list answers with the selected objects, which have no revision.
+func (s computed) list(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer, opts request.ListOptions) error {
 	if a.List == nil || opts.Watch {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}

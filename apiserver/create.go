@@ -14,8 +14,8 @@ import (
 )
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error {
-	if a, ok := s.answerFor(t); ok {
-		return s.createAnswer(w, r, t, a)
+	if a, ok := s.computed.of(t); ok {
+		return s.computed.create(w, r, t, a)
 	}
 	f, err := t.negotiate(r)
 	if err != nil {
@@ -53,8 +53,8 @@ func withDryRun(r *http.Request, more ...string) (*http.Request, error) {
 
 // createSub is a POST to a subresource: a binding or another Answer, or a stream.
 func (s *Server) createSub(w http.ResponseWriter, r *http.Request, t target) error {
-	if a, ok := s.answerFor(t); ok {
-		return s.createAnswer(w, r, t, a)
+	if a, ok := s.computed.of(t); ok {
+		return s.computed.create(w, r, t, a)
 	}
 	if t.sub != nil && !t.sub.Part && t.sub.Can("create") {
 		return s.streams.Stream(w, r, t.ref)

@@ -11,6 +11,7 @@ import (
 
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -98,7 +99,10 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 
 func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, opts metav1.DeleteOptions) error {
 	var errs []error
-	for _, e := range entries {
+	for e, err := range view.Each(r.Context(), t.res, entries) { // converted, so that each deletion need not call the webhook
+		if err != nil {
+			return err
+		}
 		ref := t.ref
 		ref.Namespace, ref.Name = e.Key.Namespace, e.Key.Name
 		if _, err := s.registry.Delete(r.Context(), ref, opts); err != nil && !apierrors.IsNotFound(err) {

@@ -8,34 +8,29 @@ import (
 	"monopod/store"
 )
 
-// get answers with one object, or with the result of a subresource.
+// get answers with one object, with the object of another kind that a subresource represents (a Scale), or with a stream.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
-	if a, ok := s.answerFor(t); ok {
-		return s.getAnswer(w, r, t, a)
+	if a, ok := s.computed.of(t); ok {
+		f, obj, err := s.computed.get(r, t, a)
+		if err != nil {
+			return err
+		}
+		return s.answer(w, r, f, t, http.StatusOK, obj)
 	}
-	switch {
-	case t.sub != nil && (!t.sub.Part || !t.sub.Can("get")):
+	if t.sub != nil && (!t.sub.Part || !t.sub.Can("get")) {
 		return s.streams.Stream(w, r, t.ref)
-	case t.another():
-		return s.getAnother(w, r, t)
 	}
-	return s.getObject(w, r, t)
-}
-
-// getAnother answers with an object of another kind that represents the stored one: a Scale.
-func (s *Server) getAnother(w http.ResponseWriter, r *http.Request, t target) error {
-	f, err := codec.Negotiate(r, "PartialObjectMetadata")
-	if err != nil {
-		return err
+	if t.another() {
+		f, err := codec.Negotiate(r, "PartialObjectMetadata")
+		if err != nil {
+			return err
+		}
+		obj, err := s.registry.Get(r.Context(), t.ref)
+		if err != nil {
+			return err
+		}
+		return s.answer(w, r, f, t, http.StatusOK, obj)
 	}
-	obj, err := s.registry.Get(r.Context(), t.ref)
-	if err != nil {
-		return err
-	}
-	return s.answer(w, r, f, t, http.StatusOK, obj)
-}
-
-func (s *Server) getObject(w http.ResponseWriter, r *http.Request, t target) error {
 	f, err := codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadata")
 	if err != nil {
 		return err

@@ -13,22 +13,18 @@ import (
 	"monopod/apiserver/request"
 )
 
+// listOrWatch answers with all selected objects at one revision, or with the changes after one.
 func (s *Server) listOrWatch(w http.ResponseWriter, r *http.Request, t target) error {
 	opts, err := request.ReadListOptions(r.URL.Query(), t.ref)
 	if err != nil {
 		return err
 	}
-	if a, ok := s.answerFor(t); ok {
-		return s.listAnswer(w, r, t, a, opts)
+	if a, ok := s.computed.of(t); ok {
+		return s.computed.list(w, r, t, a, opts)
 	}
 	if opts.Watch {
 		return s.watches.Serve(w, r, t.res, opts)
 	}
-	return s.list(w, r, t, opts)
-}
-
-// list answers with all selected objects at one revision.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, t target, opts request.ListOptions) error {
 	f, err := codec.NegotiateAnswer(r, t.res, "Table", "PartialObjectMetadataList")
 	if err != nil {
 		return err

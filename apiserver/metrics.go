@@ -50,7 +50,7 @@ func (s *Server) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ww, from := middleware.NewWrapResponseWriter(w, r.ProtoMajor), time.Now()
 		defer func() {
-			t, _ := s.target(r) // the zero one if it is not served
+			t, _ := s.targets.find(r) // the zero one if it is not served
 			ref := t.ref
 			is := []string{flow.MetricVerb(r, ref), ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource, scope(r, ref)}
 			dry := dryRun(r)

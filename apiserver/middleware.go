@@ -44,35 +44,6 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
-	s.out.Fail(w, r, request.ErrNotFound())
-}
-
-func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
-	s.out.Fail(w, r, apierrors.NewMethodNotSupported(request.GroupResource(r), r.Method))
-}
-
-// bounded applies the limits of requests in flight and the request timeout to do. Watches and streams have no
-// timeout and their own limit.
-func (s *Server) bounded(do verb) verb {
-	return func(w http.ResponseWriter, r *http.Request, t target) error {
-		if t.long(r) {
-			done, err := s.gate.Hold(r, t.ref)
-			if err != nil {
-				return err
-			}
-			defer done()
-			return do(w, r, t)
-		}
-		ctx, in, err := s.gate.Enter(r)
-		if err != nil {
-			return err
-		}
-		defer in.Leave()
-		return do(w, r.WithContext(ctx), t)
-	}
-}
-
 // trimSlash routes an API path with a trailing slash like the one without, as upstream's router does. Proxied
 // paths keep the slash, and so does the path that the authorizer sees.
 func trimSlash(next http.Handler) http.Handler {

@@ -29,8 +29,9 @@ import (
 	"monopod/apiserver/connect/watch"
 	"monopod/apiserver/discovery"
 	"monopod/apiserver/flow"
+	"monopod/apiserver/flow/configure"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
-	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
 	"monopod/apiserver/virtual"
 )
@@ -89,11 +90,12 @@ type Server struct {
 	registry *registry.Registry
 	out      *codec.Responder
 	guard    *access.Guard
-	gate     *flow.Gate
+	gate     gate
 	streams  *connect.Connector
 	watches  *watch.Watcher
 	docs     *discovery.Documents
-	answers  virtual.Answers
+	targets  *targets
+	computed computed
 	health   *health
 	admin    *admin
 	counters counters
@@ -116,15 +118,18 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil, MaxWhole: cfg.MaxWholeList}
 	guard := access.New(access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
-	gate := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
+	limits := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
+	through := gate{limits, out.Fail}
+	others := remotes{cfg.Aggregator, out.Fail}
 	return &Server{
-		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: gate, counters: newCounters(cfg.Metrics), remotes: remotes{cfg.Aggregator, out.Fail},
+		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics),
+		remotes: others, targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
 		streams: connect.New(connect.Config{
-			API: cfg.Registry, Guard: guard, Gate: gate, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
-		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: gate.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
+			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
+		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
 		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
-		answers: virtual.New(virtual.Config{
-			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: componentChecks(cfg.Checks), Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers),
+		computed: computed{virtual.New(virtual.Config{
+			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: componentChecks(cfg.Checks), Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
 	}, nil
 }
 
@@ -132,9 +137,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(trimSlash, s.count, s.recoverPanic, s.gate.LimitBody, s.gate.Steady)
-	unknown := s.on(func(http.ResponseWriter, *http.Request, target) error { return request.ErrNotFound() })
-	r.NotFound(s.guard.Authenticate(s.remotes.below(unknown, s.guard.AuthorizePath(http.HandlerFunc(s.notFound)))).ServeHTTP)
-	r.MethodNotAllowed(s.guard.Authenticate(http.HandlerFunc(s.methodNotAllowed)).ServeHTTP)
+	unknown := s.targets.on(func(http.ResponseWriter, *http.Request, target) error { return request.ErrNotFound() })
+	nowhere := func(w http.ResponseWriter, r *http.Request) { s.out.Fail(w, r, request.ErrNotFound()) }
+	refused := func(w http.ResponseWriter, r *http.Request) {
+		s.out.Fail(w, r, apierrors.NewMethodNotSupported(request.GroupResource(r), r.Method))
+	}
+	r.NotFound(s.guard.Authenticate(s.remotes.below(unknown, s.guard.AuthorizePath(http.HandlerFunc(nowhere)))).ServeHTTP)
+	r.MethodNotAllowed(s.guard.Authenticate(http.HandlerFunc(refused)).ServeHTTP)
 
 	r.Group(s.public)
 	if s.cfg.Web != nil {
@@ -161,6 +170,11 @@ func (s *Server) Serve(ctx context.Context, a *entry.Entry) error {
 	return a.Serve(ctx, s.Handler(), s.Kubelet(a.Node()), s.cfg.Log)
 }
 
+// FlowControl returns the controller of FlowSchemas and PriorityLevelConfigurations, which limit the server's requests.
+func (s *Server) FlowControl(deps follow.Deps) follow.Controller {
+	return configure.New(deps, s.gate.Configure)
+}
+
 // Ready returns nil if /readyz is ok.
 func (s *Server) Ready(ctx context.Context) error { return s.health.ready(ctx) }
 
@@ -177,11 +191,14 @@ func (s *Server) public(r chi.Router) {
 
 // paths routes non-resource paths.
 func (s *Server) paths(r chi.Router) {
-	r.Use(s.guard.AuditedPath, s.guard.AuthorizePath)
+	r.Use(s.guard.AuditedPath, s.gate.seated, s.guard.AuthorizePath)
 	s.openID(r)
 	r.Get("/configz", s.admin.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.admin.debug)
+	for path, dump := range s.gate.Dumps() {
+		r.Get(path, dump)
+	}
 	if s.cfg.Profiling {
 		profiles(r)
 	}
@@ -202,12 +219,12 @@ func (s *Server) paths(r chi.Router) {
 // resources routes everything below a group and version. A namespace's subresources come first, because their
 // paths look like resources in it.
 func (s *Server) resources(r chi.Router) {
-	r.With(s.guard.AuthorizePath).Get("/", s.remotes.or(s.docs.DiscoverResources))
+	r.With(s.gate.seated, s.guard.AuthorizePath).Get("/", s.remotes.or(s.docs.DiscoverResources))
 	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
 	for _, scope := range []string{"", "/namespaces/{namespace}"} {
-		r.Get(scope+"/{resource}", s.on(s.listOrWatch))
-		r.Post(scope+"/{resource}", s.on(s.create))
-		r.Delete(scope+"/{resource}", s.on(s.deleteCollection))
+		r.Get(scope+"/{resource}", s.targets.on(s.listOrWatch))
+		r.Post(scope+"/{resource}", s.targets.on(s.create))
+		r.Delete(scope+"/{resource}", s.targets.on(s.deleteCollection))
 		s.proxies(r, scope)
 		s.object(r, scope+"/{resource}/{name}")
 		s.object(r, scope+"/{resource}/{name}/{subresource}")
@@ -223,143 +240,19 @@ func ofNamespaces(next http.Handler) http.Handler {
 }
 
 func (s *Server) object(r chi.Router, path string) {
-	r.Get(path, s.on(s.get))
-	r.Put(path, s.on(s.update))
-	r.Patch(path, s.on(s.patch))
-	r.Post(path, s.on(s.createSub))
-	r.Delete(path, s.on(s.delete))
+	r.Get(path, s.targets.on(s.get))
+	r.Put(path, s.targets.on(s.update))
+	r.Patch(path, s.targets.on(s.patch))
+	r.Post(path, s.targets.on(s.createSub))
+	r.Delete(path, s.targets.on(s.delete))
 }
 
 // proxies routes requests that are proxied to pods, services and nodes, for all methods.
 func (s *Server) proxies(r chi.Router, scope string) {
 	at := scope + "/{resource}/{name}/{subresource:proxy}"
-	h := s.on(func(w http.ResponseWriter, r *http.Request, t target) error { return s.streams.Reach(w, r, t.ref) })
+	h := s.targets.on(func(w http.ResponseWriter, r *http.Request, t target) error { return s.streams.Reach(w, r, t.ref) })
 	r.HandleFunc(at, h)
 	r.HandleFunc(at+"/*", h)
-}
-
-// target is the object of a request.
-type target struct {
-	res *registry.Resource
-	ref client.Ref
-	sub *kind.Subresource // nil: the object itself
-	// remote is another server, whose kinds are unknown here; nil: this one.
-	remote http.Handler
-}
-
-// another reports whether the target's body has another kind than its resource.
-func (t target) another() bool { return t.sub != nil && t.sub.New != nil }
-
-// body returns what a write to the target requires of its body.
-func (t target) body() codec.Expected {
-	into := codec.Expected{New: t.res.New, Kind: t.res.GVK(), Ref: t.ref, Namespaced: t.res.Namespaced}
-	if t.another() {
-		into.New, into.Kind = t.sub.New, t.sub.Kind
-	}
-	return into
-}
-
-// negotiate returns the form of the answer to a write.
-func (t target) negotiate(r *http.Request) (codec.Format, error) {
-	if t.another() {
-		return codec.Negotiate(r, "Table", "PartialObjectMetadata")
-	}
-	return codec.NegotiateWrite(r, t.res)
-}
-
-// verb handles a request for a target; its error becomes a Status.
-type verb func(w http.ResponseWriter, r *http.Request, t target) error
-
-// on determines the target and calls the verb; it sends the error, if there is one. It authorizes before it
-// looks up the resource, so that a refused user does not learn whether it exists.
-func (s *Server) on(do verb) http.HandlerFunc {
-	do = s.bounded(do)
-	pass := s.bounded(func(w http.ResponseWriter, r *http.Request, t target) error {
-		t.remote.ServeHTTP(w, r)
-		return nil
-	})
-	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var t target
-		err := s.guard.Permit(r)
-		if err == nil {
-			if t = s.remotes.target(r); t.remote != nil {
-				if err := pass(w, r, t); err != nil {
-					s.out.Fail(w, r, err)
-				}
-				return
-			}
-			t, err = s.target(r)
-		}
-		if err == nil && t.sub != nil && t.sub.Enters {
-			err = s.guard.PermitEntering(r)
-		}
-		if err == nil {
-			err = request.CheckQuery(r)
-		}
-		if err == nil {
-			err = checkVerb(r, t)
-		}
-		if err == nil {
-			err = do(w, withWarnings(w, r, t.res), t)
-		}
-		if err != nil {
-			s.out.Fail(w, r, err)
-		}
-	})
-	return s.guard.Audited(h, s.about).ServeHTTP
-}
-
-// about returns the target of a request, even if it is not served, and whether it is a watch or a stream.
-func (s *Server) about(r *http.Request) (ref client.Ref, long bool) {
-	if t := s.remotes.target(r); t.remote != nil {
-		return t.ref, t.long(r)
-	}
-	t, err := s.target(r)
-	if err != nil {
-		return request.Ref(r), false
-	}
-	return t.ref, t.long(r)
-}
-
-// long reports whether the request is a watch or a stream, which have no time limit.
-func (t target) long(r *http.Request) bool {
-	return t.sub != nil && t.sub.Stream || request.IsWatch(r, t.ref)
-}
-
-func (s *Server) target(r *http.Request) (target, error) {
-	ref := request.Ref(r)
-	res, err := s.registry.Resource(ref.Resource)
-	if err != nil {
-		return target{}, err
-	}
-	sub := res.Subresource(ref.Subresource)
-	if ref.Subresource != "" && sub == nil {
-		return target{}, s.errNoSubresource(r, ref)
-	}
-	if scoped := ref.Namespace != ""; scoped && !res.Namespaced || !scoped && res.Namespaced && ref.Name != "" {
-		return target{}, request.ErrNotFound()
-	}
-	return target{res: res, ref: ref, sub: sub}, nil
-}
-
-// errNoSubresource returns 404, or 405 if the path could also be that of a collection in a namespace.
-func (s *Server) errNoSubresource(r *http.Request, ref client.Ref) error {
-	if inside := ref.Resource.GroupVersion().WithResource(ref.Subresource); ref.Resource.Resource == "namespaces" {
-		if _, err := s.registry.Resource(inside); err == nil {
-			return apierrors.NewMethodNotSupported(inside.GroupResource(), r.Method)
-		}
-	}
-	return request.ErrNotFound()
-}
-
-// checkVerb returns 405 if the resource does not support the verb. Of a resource that ends, only the creation is refused,
-// which the registry does: finalizers of its objects must be removable.
-func checkVerb(r *http.Request, t target) error {
-	verb := request.Verb(r, t.ref)
-	if t.ref.Subresource == "" && !t.res.Can(verb) && t.res.Ending == "" {
-		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
-	}
-	return nil
 }
 
 // openID routes the OpenID configuration for service account tokens.

@@ -45,7 +45,7 @@ func (s explainer) explain(r *http.Request) (why.Answer, error) {
 	if res.Namespaced {
 		ref.Namespace = cmp.Or(q.Get("namespace"), metav1.NamespaceDefault)
 	}
-	ctx, in, err := s.gate.Enter(r)
+	ctx, in, err := s.gate.Enter(nil, r, client.Ref{})
 	if err != nil {
 		return why.Answer{}, err
 	}

@@ -2,7 +2,9 @@ package web_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -190,6 +192,28 @@ func (p page) enter(token string) {
 	p.fill("#token", token)
 	p.click("#sign-in button")
 	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
+}
+
+var pictures = flag.Bool("pictures", false, "write the pictures of the page in docs")
+
+// picture writes what the page shows to docs/NAME.png, with -pictures.
+func (p page) picture(name string) {
+	p.t.Helper()
+	if !*pictures {
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1280, 860)); err != nil {
+		p.t.Fatal(err)
+	}
+	image, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile("../docs/"+name+".png", image, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // problems are the browser's errors: those in scripts, and what the page's policy refused.

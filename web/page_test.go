@@ -137,7 +137,7 @@ func (p page) object(a *api) {
 	p.visit("#/pods/default/crashed")
 	p.sees(`%s === "crashed" && %s.includes("CrashLoopBackOff")`, text("#title"), text(".state"))
 	p.sees(`%s.includes("OOMKilled")`, text(".why .sentence"))
-	p.sees(`%s.includes("exit code 137, SIGKILL: it used more memory than its limit (OOMKilled)")`, text(".trouble"))
+	p.sees(`%s.includes("exit code 137, SIGKILL: it used more memory than its limit (OOMKilled)")`, text("[data-section=Containers]"))
 	p.sees(`%s.includes("Last end") && %[1]s.includes("monopod.local/web:1")`, text("[data-section=Containers]"))
 	p.sees(`%s.includes("Container ended") && %[1]s.includes("Pod created")`, text("[data-section=Timeline]"))
 	p.sees(`%s.includes("<b>blue</b>")`, text("[data-section=Environment]"))
@@ -229,7 +229,7 @@ func (p page) events(a *api) {
 	a.waits(p.t, create(p.t, a, pod), "<b>ErrImagePull</b>", markup)
 	p.visit("#/pods/default/odd")
 	p.sees(`%s.includes("<b>ErrImagePull</b>")`, text(".state"))
-	p.sees(`%s.includes(%q)`, text(".trouble"), markup)
+	p.sees(`%s.includes(%q)`, text("[data-section=Containers]"), markup)
 	p.sees(`%s.includes(%q)`, text("[data-section=Details]"), markup)
 	if p.value(`document.title.includes("broken") || document.querySelectorAll("main img, main b, main i, main script").length > 0`) == true {
 		p.t.Error("markup in data was rendered as markup of the page")

@@ -65,6 +65,9 @@ var (
 
 	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
+	FlowSchemas                 = flowcontrol("flowschemas")
+	PriorityLevelConfigurations = flowcontrol("prioritylevelconfigurations")
+
 	RuntimeClasses = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}
 )
 
@@ -131,4 +134,8 @@ func Update[T Object](ctx context.Context, c Client, obj T, sub string, change f
 
 func admission(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: name}
+}
+
+func flowcontrol(name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: name}
 }

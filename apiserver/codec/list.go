@@ -26,19 +26,25 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 	case "Table":
 		return a.listTable(w, r, res, f, entries, meta)
 	case "PartialObjectMetadataList":
-		a.Send(w, r, f, http.StatusOK, partialList(entries, meta))
-		return nil
+		list, err := partialList(r, res, entries, meta)
+		if err == nil {
+			a.Send(w, r, f, http.StatusOK, list)
+		}
+		return err
 	}
 	return a.SendList(w, r, f, res, entries, meta)
 }
 
-func partialList(entries []*store.Entry, meta metav1.ListMeta) *metav1.PartialObjectMetadataList {
-	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, len(entries))}
+func partialList(r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) (*metav1.PartialObjectMetadataList, error) {
+	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, 0, len(entries))}
 	list.Kind, list.APIVersion = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
-	for i, e := range entries {
-		list.Items[i] = *metaOf(e.Object)
+	for e, err := range view.Each(r.Context(), res, entries) {
+		if err != nil {
+			return nil, err
+		}
+		list.Items = append(list.Items, *metaOf(e.Object))
 	}
-	return list
+	return list, nil
 }
 
 func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) error {
@@ -53,29 +59,18 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 		return err
 	}
 	now := a.Clock.Now()
-	return a.sendParts(w, r, f, parts{head, entries, func(e *store.Entry) ([]byte, error) {
-		if e, err = view.Late(r.Context(), res, e); err != nil {
-			return nil, err
-		}
-		return t.encoded(e, now)
-	}})
+	return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return t.encoded(e, now) }))
 }
 
 // SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
 // memory as a whole.
 func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
-	if view.IsLate(res) {
+	if res.View != nil && f.Media != TypeProtobuf {
 		head, err := listHead(res, meta)
 		if err != nil {
 			return err
 		}
-		return a.sendParts(w, r, f, parts{head, entries, func(e *store.Entry) ([]byte, error) {
-			e, err := view.Late(r.Context(), res, e)
-			if err != nil {
-				return nil, err
-			}
-			return e.JSON, nil
-		}})
+		return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return e.JSON, nil }))
 	}
 	if a.recordOf(r).Wants(audit.RequestResponse) {
 		var whole bytes.Buffer
@@ -107,6 +102,10 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 
 // sendProtobufList encodes one item after the other into the response.
 func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+	entries, err := view.Entries(r.Context(), res, entries) // custom objects have no protobuf
+	if err != nil {
+		return err
+	}
 	list, err := newProtobufList(res.ListGVK(), meta, entries)
 	if err != nil {
 		return err

@@ -6,24 +6,41 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/access/audit"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
 
 // maxWhole is the default of Responder.MaxWhole.
 const maxWhole = 64 << 20
 
+// maxKept is how much of a list that a webhook converts is kept before the first part is sent, in bytes: if the webhook fails until then,
+// the client gets the error instead of an incomplete response.
+const maxKept = 4 << 20
+
 // parts is a list of which each item is made when it is sent, because all together may be much larger than what is stored: of
-// defaults, or of a table's cells.
+// defaults, of what a webhook makes of them, or of a table's cells.
 type parts struct {
 	head    []byte
-	entries []*store.Entry
+	entries iter.Seq2[*store.Entry, error]
 	encode  func(*store.Entry) ([]byte, error)
+	keep    int // bytes that are kept before the first part is sent, unless the list ends before
+}
+
+// partsOf returns the parts of a list of a kind.
+func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.Entry, encode func(*store.Entry) ([]byte, error)) parts {
+	p := parts{head: head, entries: view.Each(r.Context(), res, entries), encode: encode, keep: gzipFrom}
+	if view.Converts(res) {
+		p.keep = maxKept
+	}
+	return p
 }
 
 // write writes the list to a writer.
@@ -31,12 +48,16 @@ func (p parts) write(out io.Writer) error {
 	if _, err := out.Write(p.head); err != nil {
 		return err
 	}
-	for i, e := range p.entries {
+	first := true
+	for e, err := range p.entries {
+		if err != nil {
+			return err
+		}
 		data, err := p.encode(e)
 		if err != nil {
 			return err
 		}
-		if i > 0 {
+		if !first {
 			if _, err := io.WriteString(out, ","); err != nil {
 				return err
 			}
@@ -44,6 +65,7 @@ func (p parts) write(out io.Writer) error {
 		if _, err := out.Write(data); err != nil {
 			return err
 		}
+		first = false
 	}
 	_, err := io.WriteString(out, listTail)
 	return err
@@ -54,7 +76,7 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 	if f.Media == TypeYAML || f.Media == TypeProtobuf || pretty(r) || a.recordOf(r).Wants(audit.RequestResponse) {
 		return a.sendWhole(w, r, f, p)
 	}
-	out := &lazy{begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
+	out := &lazy{keep: p.keep, begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
 	err := p.write(out)
 	switch {
 	case err == nil:
@@ -95,6 +117,7 @@ func (b *wholeList) Write(p []byte) (int, error) {
 // lazy keeps what is written until it is too much for a response of a known length.
 type lazy struct {
 	begin func(size int) io.WriteCloser
+	keep  int // bytes
 	kept  bytes.Buffer
 	to    io.WriteCloser // nil: nothing is sent
 	err   error          // of a write to it
@@ -102,7 +125,7 @@ type lazy struct {
 
 func (l *lazy) Write(p []byte) (int, error) {
 	l.kept.Write(p)
-	if l.to == nil && l.kept.Len() <= gzipFrom || l.kept.Len() < listBuffer {
+	if l.to == nil && l.kept.Len() <= l.keep || l.kept.Len() < listBuffer {
 		return len(p), nil
 	}
 	if l.to == nil {

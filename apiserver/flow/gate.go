@@ -5,6 +5,8 @@ package flow
 import (
 	"context"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,17 +14,22 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
 	"monopod/apiserver/flow/fair"
+	"monopod/apiserver/flow/priority"
+	"monopod/apiserver/request"
 )
 
 // Gate limits requests in flight, the memory for their bodies, watches and streams, and shares these limits
-// fairly among users.
+// fairly among priority levels and users.
 type Gate struct {
-	limits  Limits
-	reading *fair.Seats // of each limit, one user can have three quarters:
-	writing *fair.Seats // a body that never ends keeps its seat for a minute
-	open    fair.Tally  // watches and streams by user
-	bodies  budget
+	// Dispatcher limits the requests in flight.
+	*priority.Dispatcher
+
+	limits   Limits
+	open     fair.Tally // watches and streams by user
+	bodies   budget
+	inFlight [2]atomic.Int64 // requests: reading, mutating
 
 	longRunning *prometheus.GaugeVec
 }
@@ -30,21 +37,19 @@ type Gate struct {
 // New returns a Gate with limits l, whose metrics are in reg.
 func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 	l = l.complete()
-	limit := func(seats int) *fair.Seats {
-		return fair.New(fair.Config{Seats: seats, PerUser: seats - seats/4, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
-	}
 	g := &Gate{
-		limits: l, reading: limit(l.MaxRequestsInflight), writing: limit(l.MaxMutatingRequestsInflight), bodies: newBudget(l, c),
+		Dispatcher: priority.New(priority.Config{Seats: l.seats(), Wait: min(queueWait, l.RequestTimeout), Clock: c, Metrics: reg}),
+		limits:     l, bodies: newBudget(l, c),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests", Help: "Watches and streams that are open.",
 		}, []string{"verb", "resource", "subresource"}),
 	}
 	reg.MustRegister(g.longRunning)
-	for kind, seats := range map[string]*fair.Seats{"readOnly": g.reading, "mutating": g.writing} {
+	for i, kind := range []string{"readOnly", "mutating"} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "apiserver_current_inflight_requests", Help: "Requests in flight that count towards the limit.",
 			ConstLabels: prometheus.Labels{"request_kind": kind},
-		}, func() float64 { return float64(seats.Taken()) }))
+		}, func() float64 { return float64(g.inFlight[i].Load()) }))
 	}
 	return g
 }
@@ -55,8 +60,7 @@ func (g *Gate) MinWatchTime() time.Duration { return g.limits.MinRequestTimeout 
 // Stay is what a request in flight holds.
 type Stay struct {
 	cancel  context.CancelFunc
-	seats   *fair.Seats // nil: no seat
-	user    string
+	leave   func()
 	account *account
 }
 
@@ -65,16 +69,15 @@ func (s *Stay) Leave() {
 	if s.account != nil {
 		s.account.Close()
 	}
-	if s.seats != nil {
-		s.seats.Leave(s.user, 1)
+	if s.leave != nil {
+		s.leave()
 	}
 	s.cancel()
 }
 
 // Enter waits until the limits admit a request that is not a watch or a stream, and returns a context with the
-// request's deadline and the memory for its body. Requests of admins and nodes, which must not be blocked, need
-// no seat.
-func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
+// request's deadline and the memory for its body. It adds the headers of priority and fairness to h.
+func (g *Gate) Enter(h http.Header, r *http.Request, ref client.Ref) (context.Context, Stay, error) {
 	limit, err := g.timeLimit(r)
 	if err != nil {
 		return nil, Stay{}, err
@@ -82,8 +85,7 @@ func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
 	var in Stay
 	var ctx context.Context
 	ctx, in.cancel = context.WithTimeout(r.Context(), limit)
-	if in.seats, err = g.seat(ctx, r); err == nil {
-		in.user = auth.UserOf(ctx).Name
+	if in.leave, err = g.Seat(ctx, h, r, ref); err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -94,29 +96,33 @@ func (g *Gate) Enter(r *http.Request) (context.Context, Stay, error) {
 	return ctx, in, nil
 }
 
-// seat waits for a seat and returns the seats that it belongs to; nil: the request needs none.
-func (g *Gate) seat(ctx context.Context, r *http.Request) (*fair.Seats, error) {
-	user := auth.UserOf(ctx)
-	if exempt(user) {
-		return nil, nil
+// Seat waits for a seat, which the request holds until leave is called; it does not limit the request's time or body. It
+// adds the headers of priority and fairness to h, which may be nil. ref is zero for a non-resource path.
+func (g *Gate) Seat(ctx context.Context, h http.Header, r *http.Request, ref client.Ref) (leave func(), err error) {
+	digest := priority.Request{User: auth.UserOf(ctx), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+	if ref.Resource.Resource != "" {
+		digest.Verb, digest.Namespace, digest.Name = request.Verb(r, ref), ref.Namespace, ref.Name
+		digest.Group, digest.Version, digest.Resource, digest.Subresource = ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource
+		if ref.Resource == client.Namespaces {
+			digest.Namespace = ref.Name
+		}
 	}
-	seats := g.writing
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		seats = g.reading
-	}
-	if !seats.Enter(ctx, user.Name, 1) {
+	ticket, ok := g.Dispatcher.Enter(ctx, h, &digest)
+	if !ok {
 		return nil, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 	}
-	return seats, nil
+	current := &g.inFlight[1]
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		current = &g.inFlight[0]
+	}
+	current.Add(1)
+	return func() {
+		current.Add(-1)
+		g.Dispatcher.Leave(ticket)
+	}, nil
 }
 
-// Pass waits for a seat, which the request holds until leave is called; it does not limit the request's time or
-// body.
+// Pass is Seat for a path of the kubelet's port.
 func (g *Gate) Pass(r *http.Request) (leave func(), err error) {
-	seats, err := g.seat(r.Context(), r)
-	if seats == nil || err != nil {
-		return func() {}, err
-	}
-	name := auth.UserOf(r.Context()).Name
-	return func() { seats.Leave(name, 1) }, nil
+	return g.Seat(r.Context(), nil, r, client.Ref{})
 }

@@ -16,8 +16,8 @@ import (
 // Limits limit the load from clients. The zero value has upstream's defaults, under upstream's flags; a negative
 // number disables a limit.
 type Limits struct {
-	MaxRequestsInflight         int           // reads in flight; 0: 400
-	MaxMutatingRequestsInflight int           // writes in flight; 0: 200
+	MaxRequestsInflight         int           // 0: 400
+	MaxMutatingRequestsInflight int           // 0: 200; the sum of both is the limit of requests in flight
 	RequestTimeout              time.Duration // of requests other than watches and streams; 0: 1m
 	MinRequestTimeout           time.Duration // minimum duration of watches, which end within twice that; 0: 30m
 	MaxLongRunningPerUser       int           // open watches and streams of one user; 0: 2000
@@ -25,8 +25,8 @@ type Limits struct {
 }
 
 const (
-	// queueLength is the maximum number of waiting requests of one user, and queueWait how long they wait
-	// (upstream: a priority level's queueLengthLimit, and a quarter of the request timeout).
+	// queueLength is the maximum number of a user's requests that wait for memory, and queueWait how long requests wait
+	// (upstream: a quarter of the request timeout).
 	queueLength = 50
 	queueWait   = 15 * time.Second
 	// maxBodyMemory suits a machine with 512 MB: a body of 1 MiB of text takes 3 MiB, an object with 1,000
@@ -37,8 +37,8 @@ const (
 // Flags adds upstream's flags.
 func (l *Limits) Flags(f *pflag.FlagSet) {
 	d := l.complete()
-	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight, "Maximum number of read requests in flight, watches and streams not counted. -1: no limit.")
-	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "Maximum number of mutating requests in flight. -1: no limit.")
+	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight, "Maximum number of requests in flight, together with --max-mutating-requests-inflight: priority levels share the sum. Watches and streams are not counted. -1: no limit.")
+	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "Maximum number of requests in flight, together with --max-requests-inflight. -1: no limit.")
 	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "Time after which a request times out, unless it is a watch or a stream.")
 	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "Minimum time after which the server ends a watch whose client sets no timeout.")
 	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser, "Maximum number of open watches and streams of one user; each 4 KiB of a request's URL and headers counts as one more. All users together can have twice as many, an administrator or a node five times as many. -1: no limit.")
@@ -54,6 +54,14 @@ func (l Limits) complete() Limits {
 		MaxLongRunningPerUser:       cmp.Or(l.MaxLongRunningPerUser, 2000),
 		MaxBodyMemory:               cmp.Or(l.MaxBodyMemory, maxBodyMemory),
 	}
+}
+
+// seats is the number of requests in flight of all priority levels; 0: no limit.
+func (l Limits) seats() int {
+	if l.MaxRequestsInflight < 0 || l.MaxMutatingRequestsInflight < 0 {
+		return 0
+	}
+	return l.MaxRequestsInflight + l.MaxMutatingRequestsInflight
 }
 
 func exempt(user auth.User) bool {

@@ -32,13 +32,23 @@ func (h *holding) Watch(ctx context.Context, sel client.Selector, rv string) (<-
 	if err != nil || sel.Resource != client.Pods {
 		return events, err
 	}
+	return delayed(ctx, events, func() bool {
+		select {
+		case <-h.gate:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}), nil
+}
+
+// delayed passes each event on after wait has returned true.
+func delayed(ctx context.Context, events <-chan watch.Event, wait func() bool) <-chan watch.Event {
 	out := make(chan watch.Event)
 	go func() {
 		defer close(out)
 		for e := range events {
-			select {
-			case <-h.gate:
-			case <-ctx.Done():
+			if !wait() {
 				return
 			}
 			select {
@@ -48,7 +58,7 @@ func (h *holding) Watch(ctx context.Context, sel client.Selector, rv string) (<-
 			}
 		}
 	}()
-	return out, nil
+	return out
 }
 
 // cluster is an API in memory.
@@ -84,12 +94,21 @@ func owner(name string) *appsv1.ReplicaSet {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: orphan("").Spec}}}
 }
 
-// late is what counting sends if a source may be late.
+// late is what a loop sends if a source may be late.
 const late = -1
 
-// counting is a loop over ReplicaSets that counts the pods that its second source has seen. It sends that count
-// to seen with each Reconcile.
+// counting is a loop over ReplicaSets that sends to seen with each Reconcile how many pods its second source knows.
 func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64) {
+	reconciling(t, c, pods, func(ctx context.Context, known int64) {
+		if !follow.Current(ctx) {
+			known = late
+		}
+		seen <- known
+	})
+}
+
+// reconciling is a loop over ReplicaSets whose Reconcile gets the number of pods that the second source knows.
+func reconciling(t *testing.T, c client.Client, pods fields.Selector, reconcile func(ctx context.Context, known int64)) {
 	metrics, err := follow.NewMetrics(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -99,17 +118,18 @@ func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- i
 		Name: "test",
 		Sources: []follow.Source[follow.Key]{
 			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: follow.Plain(follow.OnAny)},
-			{Selector: client.Selector{Resource: client.Pods, Fields: pods}, Keys: follow.Plain(func(_, _ client.Object) []follow.Key {
-				known.Add(1)
+			{Selector: client.Selector{Resource: client.Pods, Fields: pods}, Keys: follow.Plain(func(old, next client.Object) []follow.Key {
+				switch {
+				case old == nil:
+					known.Add(1)
+				case next == nil:
+					known.Add(-1)
+				}
 				return nil
 			})},
 		},
 		Reconcile: func(ctx context.Context, _ follow.Key) (time.Duration, error) {
-			n := known.Load()
-			if !follow.Current(ctx) {
-				n = late
-			}
-			seen <- n
+			reconcile(ctx, known.Load())
 			return 0, nil
 		},
 	})

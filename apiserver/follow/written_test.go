@@ -3,19 +3,16 @@ package follow_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
@@ -34,19 +31,7 @@ func (u *unordered) Watch(ctx context.Context, sel client.Selector, rv string) (
 	if err != nil || sel.Resource != client.Pods {
 		return events, err
 	}
-	out := make(chan watch.Event)
-	go func() {
-		defer close(out)
-		for e := range events {
-			time.Sleep(u.late)
-			select {
-			case out <- e:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
+	return delayed(ctx, events, func() bool { time.Sleep(u.late); return true }), nil
 }
 
 func (u *unordered) Create(ctx context.Context, obj client.Object) (client.Object, error) {
@@ -60,46 +45,14 @@ func (u *unordered) Create(ctx context.Context, obj client.Object) (client.Objec
 // writing is a loop over ReplicaSets, each Reconcile of which calls write and sends to seen how many pods it knew before,
 // or late if it may lack some.
 func writing(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64, write func(ctx context.Context, c client.Client) error) {
-	metrics, err := follow.NewMetrics(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	c = follow.Tracking(c)
-	var known atomic.Int64
-	l := follow.New(follow.Deps{Client: c, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics}, follow.Config[follow.Key]{
-		Name: "test",
-		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: follow.Plain(follow.OnAny)},
-			{Selector: client.Selector{Resource: client.Pods, Fields: pods}, Keys: follow.Plain(func(old, new client.Object) []follow.Key {
-				switch {
-				case old == nil:
-					known.Add(1)
-				case new == nil:
-					known.Add(-1)
-				}
-				return nil
-			})},
-		},
-		Reconcile: func(ctx context.Context, _ follow.Key) (time.Duration, error) {
-			n := known.Load()
-			if !follow.SeesOwnWrites(ctx) {
-				n = late
-			}
-			seen <- n
-			_ = write(ctx, c) // what a controller does about errors is not the loop's business
-			return 0, nil
-		},
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- l.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
+	reconciling(t, c, pods, func(ctx context.Context, known int64) {
+		if !follow.SeesOwnWrites(ctx) {
+			known = late
 		}
+		seen <- known
+		_ = write(ctx, c) // what a controller does about errors is not the loop's business
 	})
-	synctest.Wait()
 }
 
 // wake changes the ReplicaSet.

@@ -30,6 +30,7 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/connect"
 	"monopod/apiserver/connect/aggregate"
+	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
@@ -158,6 +159,7 @@ func (a *API) bootstrap(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	group.Do(func() error { return policy.Bootstrap(ctx, a.Registry) })
 	group.Do(func() error { return storage.Bootstrap(ctx, a.Registry) })
+	group.Do(func() error { return configure.Ensure(ctx, a.Registry) })
 	return group.Wait()
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/apierror"
-	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
 
@@ -62,7 +61,7 @@ func decodeToken(s string) (token, error) {
 
 // Page returns a page of the list that sel selects. All pages show one revision, while the history
 // contains it. After that the error is 410 with a token with which the client can continue at the
-// current revision. Its entries are as view.Early leaves them.
+// current revision. Its entries are the stored ones (see view.Each).
 func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Listed, error) {
 	res, err := r.FindStored(sel.Resource)
 	if err != nil {
@@ -90,9 +89,7 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 	if err != nil {
 		return Listed{}, apierror.Of(err, res, "")
 	}
-	list := r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit)
-	list.Entries, err = view.Early(ctx, res, list.Entries)
-	return list, err
+	return r.cut(ctx, s, Listed{Entries: entries, Revision: rev}, page.Limit), nil
 }
 
 // cut makes a page of the objects that were read for it.

@@ -185,13 +185,9 @@ func (r *Registry) Get(ctx context.Context, ref client.Ref) (Object, error) {
 	return e.Object, nil
 }
 
-// Entries is List with the encoded objects, as view.Early leaves them.
+// Entries is List with the encoded objects as they are stored (see view.Each).
 func (r *Registry) Entries(ctx context.Context, sel client.Selector) ([]*store.Entry, int64, error) {
-	res, entries, rev, err := r.entries(ctx, sel)
-	if err != nil {
-		return nil, 0, err
-	}
-	entries, err = view.Early(ctx, res, entries)
+	_, entries, rev, err := r.entries(ctx, sel)
 	return entries, rev, err
 }
 

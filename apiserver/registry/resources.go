@@ -13,6 +13,7 @@ import (
 	"monopod/apiserver/registry/certificates"
 	"monopod/apiserver/registry/core"
 	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/registry/flowcontrol"
 	"monopod/apiserver/registry/metrics"
 	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
@@ -43,6 +44,7 @@ func Resources() []Resource {
 		custom.Resources(),
 		webhook.Resources(),
 		admissionpolicy.Resources(),
+		flowcontrol.Resources(),
 	)
 }
 

@@ -83,7 +83,9 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 			return nil, err
 		}
 	}
-	keepMetadata(res, next, cur)
+	next.GetObjectKind().SetGroupVersionKind(res.GVK())
+	next.SetGenerateName(cur.GetGenerateName())
+	kind.KeepMetadata(next, cur)
 	if err := r.admission.Mutate(ctx, admitted); err != nil {
 		return nil, err
 	}
@@ -107,19 +109,6 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	managed.KeepTimes(next, cur)
 	return next, nil
-}
-
-// keepMetadata restores the metadata that clients must not change.
-func keepMetadata(res *Resource, next, cur Object) {
-	next.GetObjectKind().SetGroupVersionKind(res.GVK())
-	next.SetUID(cur.GetUID())
-	next.SetResourceVersion(cur.GetResourceVersion())
-	next.SetGenerateName(cur.GetGenerateName())
-	next.SetCreationTimestamp(cur.GetCreationTimestamp())
-	next.SetDeletionTimestamp(cur.GetDeletionTimestamp())
-	next.SetDeletionGracePeriodSeconds(cur.GetDeletionGracePeriodSeconds())
-	next.SetGeneration(cur.GetGeneration())
-	next.SetSelfLink("")
 }
 
 func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {

@@ -94,7 +94,7 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res := v.res
 	self := view.Own(ctx, res)
-	if res.View.Converter != nil && !self { // an object that cannot be returned is not deleted
+	if view.Converts(res) && !self { // an object that cannot be returned is not deleted
 		if _, err := v.Entry(ctx, ref); err != nil {
 			return nil, err
 		}

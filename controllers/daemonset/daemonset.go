@@ -15,8 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"monopod/apiserver/client"
@@ -65,24 +63,14 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
-	r := &run{Controller: c,
-		claims: owned.Claims[*corev1.Pod]{Client: c.deps.Client, Kind: gvk,
-			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
-		control: owned.Pods{Client: c.deps.Client, Events: c.events},
-		keeper:  revisions.Keeper{Client: c.deps.Client, Kind: gvk, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey},
-		pods:    owned.NewIndex[*corev1.Pod](), known: owned.NewIndex[*appsv1.ControllerRevision](),
-		failures: owned.NewFailures(c.deps.Clock),
-	}
+	r := &run{Controller: c, control: owned.Pods{Client: c.deps.Client, Events: c.events}, Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.DaemonSet]{
+		Name: kind, Resource: client.DaemonSets, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey, Selector: selectorOf,
+		Settled: func(ds *appsv1.DaemonSet) int64 { return ds.Status.ObservedGeneration },
+	})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
-		Name:    Name,
-		Workers: c.cfg.Workers,
-		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.DaemonSets}, Keys: follow.Plain(r.onDaemonSet)},
-			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: owned.Keys(c.deps.Client, r.known, kind, selectorOf)},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: owned.Keys(c.deps.Client, r.pods, kind, selectorOf)},
-			{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode},
-		},
+		Name:      Name,
+		Workers:   c.cfg.Workers,
+		Sources:   append(r.Sources(), follow.Source[follow.Key]{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode}),
 		Reconcile: r.reconcile,
 	}).Run(ctx)
 }
@@ -90,39 +78,28 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	claims   owned.Claims[*corev1.Pod]
-	control  owned.Pods
-	keeper   revisions.Keeper
-	pods     *owned.Index[*corev1.Pod]
-	known    *owned.Index[*appsv1.ControllerRevision]
-	failures *owned.Failures
+	*revisions.Workload[*appsv1.DaemonSet]
+	control owned.Pods
 }
 
 // reconcile syncs a DaemonSet: its revision, its pods, then its status. It leaves a DaemonSet that is being deleted
 // to the garbage collector, which may have deleted its revisions already.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	ds, err := client.Get[*appsv1.DaemonSet](ctx, r.deps.Client, key.Namespace, key.Name)
-	if apierrors.IsNotFound(err) || err == nil && ds.DeletionTimestamp != nil {
-		return 0, nil
-	}
-	if err != nil {
+	ds, selector, ok, err := r.Begin(ctx, key)
+	if err != nil || !ok {
 		return 0, err
-	}
-	selector, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
-	if err != nil || selector.Empty() {
-		return 0, nil // the API rejects such a selector; a retry would not help
 	}
 	nodes, err := client.List[*corev1.Node](ctx, r.deps.Client, client.Selector{})
 	if err != nil {
 		return 0, err
 	}
-	history, err := r.keeper.Sync(ctx, revisions.Owner{
+	history, err := r.Keeper.Sync(ctx, revisions.Owner{
 		Object: ds, Selector: selector, Template: &ds.Spec.Template, Collisions: ds.Status.CollisionCount,
-	}, r.known.OfOrOrphan(ds))
+	}, r.Known.OfOrOrphan(ds))
 	if err != nil {
 		return 0, err
 	}
-	mine, err := r.claims.Of(ctx, ds, selector, r.pods.OfOrOrphan(ds))
+	mine, err := r.Claims.Of(ctx, ds, selector, r.Pods.OfOrOrphan(ds))
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +119,7 @@ func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time
 		if err != nil {
 			return 0, err
 		}
-		mine, err := r.claims.Of(ctx, v.ds, selector, stored)
+		mine, err := r.Claims.Of(ctx, v.ds, selector, stored)
 		if err != nil {
 			return 0, err
 		}
@@ -167,7 +144,7 @@ func (r *run) trim(ctx context.Context, v *view) error {
 			keep--
 		}
 	}
-	return r.keeper.Trim(ctx, v.history.Others, max(0, keep), live)
+	return r.Keeper.Trim(ctx, v.history.Others, max(0, keep), live)
 }
 
 // report writes the status if it has changed.

@@ -16,7 +16,7 @@ import (
 func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, error) {
 	var again time.Duration
 	for _, pod := range p.failed {
-		if wait := r.failures.Tried(owned.Place{Owner: v.ds.UID, Generation: v.ds.Status.ObservedGeneration, Name: nodeOf(pod)}); wait > 0 {
+		if wait := r.Failures.Tried(owned.Place{Owner: v.ds.UID, Generation: v.ds.Status.ObservedGeneration, Name: nodeOf(pod)}); wait > 0 {
 			again = earliest(again, wait)
 			continue
 		}
@@ -45,7 +45,7 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 
 // podFor returns a new pod for a node.
 func (r *run) podFor(v *view, node string) *corev1.Pod {
-	pod := owned.NewPod(v.ds, r.claims.Ref(v.ds), &v.ds.Spec.Template)
+	pod := owned.NewPod(v.ds, r.Claims.Ref(v.ds), &v.ds.Spec.Template)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}

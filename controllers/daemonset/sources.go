@@ -3,7 +3,6 @@ package daemonset
 import (
 	"context"
 	"maps"
-	"math"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,16 +14,6 @@ import (
 )
 
 func selectorOf(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Selector }
-
-// onDaemonSet wakes the DaemonSet, and forgets failures from before its change.
-func (r *run) onDaemonSet(old, new client.Object) []follow.Key {
-	if new == nil {
-		r.failures.Forget(old.GetUID(), math.MaxInt64)
-	} else {
-		r.failures.Forget(new.GetUID(), new.(*appsv1.DaemonSet).Status.ObservedGeneration)
-	}
-	return follow.OnAny(old, new)
-}
 
 // onNode wakes the DaemonSets that now select the node, or no longer do. Heartbeats wake none.
 func (r *run) onNode(ctx context.Context, old, new client.Object) ([]follow.Key, error) {

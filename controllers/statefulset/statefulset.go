@@ -15,14 +15,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
-	"monopod/controllers/owned"
 	"monopod/controllers/revisions"
 )
 
@@ -64,23 +61,14 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
-	r := &run{Controller: c,
-		claims: owned.Claims[*corev1.Pod]{Client: c.deps.Client, Kind: gvk,
-			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
-		keeper: revisions.Keeper{Client: c.deps.Client, Kind: gvk, HashLabel: hashLabel},
-		pods:   owned.NewIndex[*corev1.Pod](), known: owned.NewIndex[*appsv1.ControllerRevision](),
-		failures: owned.NewFailures(c.deps.Clock),
-	}
+	r := &run{Controller: c, Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.StatefulSet]{
+		Name: kind, Resource: client.StatefulSets, HashLabel: hashLabel, Selector: selectorOf,
+		Settled: (*appsv1.StatefulSet).GetGeneration,
+	})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
-		Name:    Name,
-		Workers: c.cfg.Workers,
-		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.StatefulSets}, Keys: follow.Plain(r.onSet)},
-			{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: owned.Keys(c.deps.Client, r.known, kind, selectorOf)},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: owned.Keys(c.deps.Client, r.pods, kind, selectorOf)},
-			{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim},
-		},
+		Name:      Name,
+		Workers:   c.cfg.Workers,
+		Sources:   append(r.Sources(), follow.Source[follow.Key]{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim}),
 		Reconcile: r.reconcile,
 	}).Run(ctx)
 }
@@ -88,30 +76,19 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	claims   owned.Claims[*corev1.Pod]
-	keeper   revisions.Keeper
-	pods     *owned.Index[*corev1.Pod]
-	known    *owned.Index[*appsv1.ControllerRevision]
-	failures *owned.Failures
+	*revisions.Workload[*appsv1.StatefulSet]
 }
 
 // reconcile syncs a StatefulSet: its revision, one step with its pods, then its status. It leaves a StatefulSet that
 // is being deleted to the garbage collector.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
-	set, err := client.Get[*appsv1.StatefulSet](ctx, r.deps.Client, key.Namespace, key.Name)
-	if apierrors.IsNotFound(err) || err == nil && set.DeletionTimestamp != nil {
-		return 0, nil
-	}
-	if err != nil {
+	set, selector, ok, err := r.Begin(ctx, key)
+	if err != nil || !ok {
 		return 0, err
 	}
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil || selector.Empty() {
-		return 0, nil // the API rejects such a selector; a retry would not help
-	}
-	history, err := r.keeper.Sync(ctx, revisions.Owner{
+	history, err := r.Keeper.Sync(ctx, revisions.Owner{
 		Object: set, Selector: selector, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount,
-	}, r.known.OfOrOrphan(set))
+	}, r.Known.OfOrOrphan(set))
 	if err != nil {
 		return 0, err
 	}
@@ -129,7 +106,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	member := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
 	}
-	mine, err := r.claims.Of(ctx, set, selector, member(r.pods.OfOrOrphan(set)))
+	mine, err := r.Claims.Of(ctx, set, selector, member(r.Pods.OfOrOrphan(set)))
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +118,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	if err != nil {
 		return nil, err
 	}
-	if mine, err = r.claims.Of(ctx, set, selector, member(stored)); err != nil {
+	if mine, err = r.Claims.Of(ctx, set, selector, member(stored)); err != nil {
 		return nil, err
 	}
 	return newView(set, history, mine, v.now), nil
@@ -165,5 +142,5 @@ func (r *run) trim(ctx context.Context, v *view) error {
 	for _, p := range v.pods() {
 		used[revisionOf(p)] = true
 	}
-	return r.keeper.Trim(ctx, v.old, keep, func(rev *appsv1.ControllerRevision) bool { return used[rev.Name] })
+	return r.Keeper.Trim(ctx, v.old, keep, func(rev *appsv1.ControllerRevision) bool { return used[rev.Name] })
 }

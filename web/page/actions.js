@@ -189,13 +189,15 @@ function withoutHash(template) {
   return { ...template, metadata: { ...template.metadata, labels } };
 }
 
-/** Writes a revision's template back. */
+/** Writes a revision's template back, unless the one that it replaces has changed since it was shown. */
 export async function undo(kind, obj, revision) {
   const { $patch: _, ...template } = revision.template;
   await patch(at(kind, obj), [
-    { op: "test", path: "/metadata/resourceVersion", value: obj.metadata.resourceVersion },
+    { op: "test", path: "/spec/template", value: obj.spec.template },
     { op: "replace", path: "/spec/template", value: template },
-  ], "application/json-patch+json");
+  ], "application/json-patch+json").catch((err) => {
+    throw /testing value/.test(err.message) ? new Error("Its template has changed meanwhile. Look at the revisions again.") : err;
+  });
   say(`${obj.metadata.name} returns to revision ${revision.number}`);
 }
 

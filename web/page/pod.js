@@ -32,7 +32,6 @@ const all = (pod) => {
 
 export function sections(s, pod) {
   const where = { namespace: pod.metadata.namespace }, events = core("events");
-  s.add("Not well", trouble, (p) => [p.status, p.metadata.deletionTimestamp]);
   s.add("Containers", containers, (p) => [p.spec, p.status]);
   let latest = pod;
   if (events && may("list", events, where)) {
@@ -48,21 +47,6 @@ export function sections(s, pod) {
   s.add("Ports", ports, (p) => p.spec.containers.map((c) => c.ports));
   s.add("Environment", environment, (p) => p.spec);
   s.add("Volumes", volumes, (p) => [p.spec.volumes, p.spec.containers.map((c) => c.volumeMounts)]);
-}
-
-/** trouble is what the status says about why the pod is not well: reasons and messages as they are. */
-function trouble(pod) {
-  const lines = [], add = (title, text) => lines.push(h("li", {}, h("strong", {}, title), text ? ` ${text}` : ""));
-  const { status = {} } = pod, scheduled = condition(pod, "PodScheduled");
-  if (status.reason || status.message) add(status.reason ?? "", status.message);
-  if (scheduled?.status === "False") add(scheduled.reason, scheduled.message);
-  for (const { c, s } of all(pod)) {
-    const { waiting, terminated } = s?.state ?? {}, last = s?.lastState?.terminated;
-    if (waiting && !/^(ContainerCreating|PodInitializing)$/.test(waiting.reason)) add(`${c.name}: ${waiting.reason ?? "waiting"}`, waiting.message);
-    if (terminated && terminated.exitCode !== 0) add(`${c.name}: ended,`, ending(terminated) + (terminated.message ? `. ${terminated.message}` : ""));
-    if (last && (waiting || s.restartCount > 0) && last.exitCode !== 0) add(`${c.name}: ended before,`, ending(last) + (last.message ? `. ${last.message}` : ""));
-  }
-  return lines.length ? h("ul", { class: "trouble" }, lines) : null;
 }
 
 // --- containers ---
@@ -84,7 +68,9 @@ function containers(pod) {
     facts([
       ["Image", h("span", { class: "name" }, c.image)],
       ["Restarts", s?.restartCount ? String(s.restartCount) : ""],
+      ["Message", (s?.state?.waiting ?? s?.state?.terminated)?.message],
       ["Last end", s?.lastState?.terminated ? [ending(s.lastState.terminated), ", ", ago(millis(s.lastState.terminated.finishedAt), " ago")] : ""],
+      ["Its message", s?.lastState?.terminated?.message],
       ["Command", [...(c.command ?? []), ...(c.args ?? [])].join(" ")],
       ["Requests", amounts(c.resources?.requests)], ["Limits", amounts(c.resources?.limits)],
       ...["startupProbe", "readinessProbe", "livenessProbe"].map((p) => [p.replace("Probe", " probe").replace(/^./, (x) => x.toUpperCase()), c[p] ? probe(c[p]) : ""]),

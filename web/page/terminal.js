@@ -51,6 +51,7 @@ export class Part {
   #ends = new AbortController();
   #socket = null;
   #screen = null;
+  #turn = 0; // of open: a later one replaces those before it
 
   constructor(body, kind, obj, query) {
     this.#obj = obj;
@@ -70,6 +71,7 @@ export class Part {
 
   close() {
     this.#ends.abort();
+    this.#turn++;
     this.#socket?.close();
     this.#screen?.terminal.dispose();
     delete document.createElement; // only xterm.js needs it
@@ -77,24 +79,31 @@ export class Part {
 
   /** open runs a shell, or attaches to a container that is one. */
   async #open(how, container) {
+    const turn = ++this.#turn, words = how === "exec" ? this.#words() : [];
     this.#socket?.close();
     this.#screen?.terminal.dispose();
-    this.#screen = await newTerminal(this.#box);
-    if (this.#ends.signal.aborted) return this.close();
-    const { terminal } = this.#screen, { namespace, name } = this.#obj.metadata;
+    const screen = await newTerminal(this.#box);
+    if (turn !== this.#turn) {
+      screen.terminal.dispose();
+      if (this.#ends.signal.aborted) delete document.createElement;
+      return;
+    }
+    this.#screen = screen;
+    const { terminal } = screen, { namespace, name } = this.#obj.metadata;
     const query = new URLSearchParams({ container, stdin: "true", stdout: "true", tty: "true" });
-    if (how === "exec") for (const word of this.#words()) query.append("command", word);
+    for (const word of words) query.append("command", word);
     const ws = this.#socket = socket(`${apiPath(this.#pods, namespace, name, how)}?${query}`, PROTOCOL);
     ws.binaryType = "arraybuffer";
     const put = (channel, text) => ws.readyState === WebSocket.OPEN && ws.send(new Uint8Array([channel, ...new TextEncoder().encode(text)]));
     const size = () => put(RESIZE, JSON.stringify({ Width: terminal.cols, Height: terminal.rows }));
     write(this.#note, `Connecting to ${container}…`);
     ws.onopen = () => {
-      write(this.#note, `Connected to ${container}. Ctrl-Shift-C copies the selection; Shift-Tab leaves the terminal.`);
+      write(this.#note, `Connected to ${container}${words === SHELL || !words.length ? "" : ` (${words.join(" ")})`}. Ctrl-Shift-C copies the selection; Shift-Tab leaves the terminal.`);
       size();
       terminal.focus();
     };
     ws.onmessage = ({ data }) => {
+      if (ws !== this.#socket) return;
       const bytes = new Uint8Array(data), channel = bytes[0];
       if (channel === STDOUT || channel === STDERR) terminal.write(bytes.subarray(1));
       if (channel === ERROR) this.#ended(new TextDecoder().decode(bytes.subarray(1)));

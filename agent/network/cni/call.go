@@ -21,6 +21,7 @@ import (
 
 	"monopod/agent/network/cni/admission"
 	"monopod/agent/network/cni/ipam"
+	"monopod/agent/network/nft"
 )
 
 const (
@@ -42,6 +43,7 @@ type call struct {
 	env    map[string]string // the variables CNI_…
 	config []byte            // standard input
 	admit  admission.Admit   // nil: no check
+	kernel *nft.Shared       // nil: it opens a connection
 }
 
 // args are a call's checked arguments.
@@ -50,6 +52,7 @@ type args struct {
 	config                   []byte
 	pod                      ipam.PodRef
 	admit                    func(addrs []netip.Addr) error // nil: no check
+	kernel                   *nft.Shared
 }
 
 // answer is the plugin's exit code and standard output.
@@ -196,7 +199,7 @@ func (c call) do() answer {
 // check returns the arguments if they are complete and valid.
 func (c call) check(versions version.PluginInfo) (args, types.PluginConf, error) {
 	var conf types.PluginConf
-	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], config: c.config}
+	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], config: c.config, kernel: c.kernel}
 	a.pod.NamespacedName, a.pod.UID = admission.Pod(c.env["CNI_ARGS"])
 	a.admit = admission.Of(c.env["CNI_ARGS"], c.admit)
 	command := c.env["CNI_COMMAND"]

@@ -32,6 +32,7 @@ import (
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
+	"monopod/agent/network/nft"
 )
 
 const (
@@ -55,6 +56,8 @@ type Network struct {
 	// Services are the ranges of Services, except one that contains addresses of
 	// pods.
 	Services []netip.Prefix `json:"services,omitempty"`
+
+	kernel *nft.Shared // of the process that prepared it; nil: each call opens a connection
 }
 
 // Gateways are the bridge's addresses, one in each subnet.
@@ -83,7 +86,7 @@ func (n Network) release(container, ifname string) error {
 }
 
 func (n Network) rules() rules.Rules {
-	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services}
+	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services, Kernel: n.kernel}
 }
 
 // ServiceTable is the name of the nftables tables, families ip and ip6, that translate

@@ -34,7 +34,7 @@ func TestConflistIsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(n, conf.Network, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(n, conf.Network, cmp.AllowUnexported(Network{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	if _, err := parseConf([]byte(`{"type":"monopod-cni"}`)); err == nil {

@@ -3,11 +3,9 @@ package cni
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
-	"github.com/google/nftables"
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
@@ -26,6 +24,7 @@ const settle = 200 * time.Millisecond
 // network namespace in which Prepare was called.
 func Keep(ctx context.Context, n Network, log *zap.Logger) {
 	k := keeper{Network: n, log: log}
+	defer n.kernel.Close() // others open it again
 	removals := nft.Watch(ctx)
 	for err := k.check(ctx); ; err = k.check(ctx) {
 		if err != nil && ctx.Err() == nil {
@@ -47,7 +46,7 @@ type keeper struct {
 
 // check writes the tables if they have another number of rules than before.
 func (k *keeper) check(ctx context.Context) error {
-	have, err := k.count()
+	have, err := k.Network.rules().Count()
 	if nft.Missing(err) {
 		return nil
 	}
@@ -69,34 +68,9 @@ func (k *keeper) check(ctx context.Context) error {
 		return err
 	}
 	k.log.Info("the nftables rules of the pod network were removed by another program, and written again")
-	have, err = k.count()
+	have, err = k.Network.rules().Count()
 	k.rules = max(k.rules, have) // another program may have removed rules again before they were counted
 	return err
-}
-
-// count returns the number of rules in the tables.
-func (k *keeper) count() (sum int, err error) {
-	conn, err := nftables.New()
-	if err != nil {
-		return 0, err
-	}
-	all, err := conn.ListTables()
-	if err != nil {
-		return 0, fmt.Errorf("list nftables tables: %w", err)
-	}
-	for _, table := range all {
-		if table.Name != k.Table {
-			continue
-		}
-		for _, chain := range []string{"prerouting", "forward", "output", "postrouting", "reject"} {
-			found, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
-			if err != nil {
-				return 0, fmt.Errorf("list rules of %s: %w", table.Name, err)
-			}
-			sum += len(found)
-		}
-	}
-	return sum, nil
 }
 
 // restorePorts writes the host ports of the pods that live, under the lock of all addresses.

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni/isolation"
-	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
 	"monopod/agent/network/dump"
+	"monopod/agent/network/nft"
 )
 
 // Config of an instance's network.
@@ -44,7 +44,7 @@ type Config struct {
 // addresses, and sets up the bridge. It needs root, and for an IPv6 subnet a kernel
 // with IPv6.
 func Prepare(cfg Config) (Network, error) {
-	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
+	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir, kernel: new(nft.Shared)}
 	taken, err := subnets.Taken(n.Bridge)
 	if err != nil {
 		return Network{}, err
@@ -94,10 +94,12 @@ func (n Network) Remove() error {
 	if link, err := netlink.LinkByName(n.Bridge); err == nil {
 		errs = append(errs, netlink.LinkDel(link))
 	}
-	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
-		errs = append(errs, rules.Remove(n.ServiceTable(), family), rules.Remove(n.PolicyTable(), family))
+	for _, table := range []string{n.ServiceTable(), n.PolicyTable()} {
+		errs = append(errs, n.kernel.Remove(table, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6))
 	}
-	return errors.Join(append(errs, n.setRoutingRules(nil), n.rules().Remove(), isolation.Remove(n.Table))...)
+	errs = append(errs, n.setRoutingRules(nil), n.rules().Remove(), n.kernel.Remove(n.Table, nftables.TableFamilyBridge))
+	n.kernel.Close()
+	return errors.Join(errs...)
 }
 
 // RemoveIdle is Remove if no pod holds an address; otherwise it does nothing. It
@@ -163,7 +165,7 @@ func (n Network) setUp(log *zap.Logger) error {
 		return err
 	}
 	n.rules().SetUp(taken, log)
-	if err := isolation.SetUp(n.Table, bridge); err != nil {
+	if err := isolation.SetUp(n.kernel, n.Table, bridge); err != nil {
 		log.Warn("cannot keep pods from reaching each other at the link layer: programs in pods may evade NetworkPolicies", zap.Error(err))
 	}
 	return nil

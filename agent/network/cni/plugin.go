@@ -28,6 +28,7 @@ func add(args args) (types.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	conf.kernel = args.kernel
 	boot, err := ipam.BootID()
 	if err != nil {
 		return nil, err
@@ -221,6 +222,7 @@ func del(args args) (types.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	conf.kernel = args.kernel
 	if err := conf.release(args.container, args.ifname); err != nil {
 		return nil, fmt.Errorf("release the addresses: %w", err)
 	}

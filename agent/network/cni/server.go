@@ -84,7 +84,7 @@ func (n Network) Listen(log *zap.Logger, admit admission.Admit) (*Server, error)
 // Serve answers until ctx ends. It ends the calls that it has begun, and closes and
 // removes the socket.
 func (s *Server) Serve(ctx context.Context) {
-	defer s.host.Close()
+	defer func() { s.host.Close(); s.network.kernel.Close() }()
 	stop := context.AfterFunc(ctx, func() { s.listener.Close() })
 	defer func() { stop(); s.listener.Close(); os.Remove(s.network.socket()) }()
 	var calls guard.Group
@@ -123,7 +123,7 @@ func (s *Server) answer(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	c.admit = s.admit
+	c.admit, c.kernel = s.admit, s.network.kernel
 	return s.onHost(func() error {
 		return c.run(func() bool { return waits(conn) }, func(a answer) error { return writeAnswer(conn, a) })
 	})

@@ -1,12 +1,20 @@
 package nft
 
 import (
+	"errors"
+	"sync"
+
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 )
 
-// sendBuffer is enough for a transaction of some 100,000 elements, all of which the kernel must receive at once.
-const sendBuffer = 32 << 20
+const (
+	// sendBuffer is enough for a transaction of some 100,000 elements, all of which the kernel must receive at once.
+	sendBuffer = 32 << 20
+	// receiveBuffer is enough for its answers to some 10,000 messages, of which each chain, rule and set is one: the
+	// kernel sends all of them before the first is read, and fails (ENOBUFS) when they do not fit.
+	receiveBuffer = 8 << 20
+)
 
 // Conn is a connection for large transactions, which opens when it is first used and stays open: closing a netfilter
 // socket makes the kernel wait until it has freed what earlier transactions removed, which takes an RCU grace period of 10
@@ -19,7 +27,9 @@ type Conn struct {
 // messages behind, the next call opens another one.
 func (c *Conn) Do(f func(*nftables.Conn) error) error {
 	if c.open == nil {
-		open, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) }))
+		open, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+			return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(receiveBuffer))
+		}))
 		if err != nil {
 			return err
 		}
@@ -38,4 +48,47 @@ func (c *Conn) Close() {
 		_ = c.open.CloseLasting()
 		c.open = nil
 	}
+}
+
+// Shared is a Conn for several users in one network namespace. Its methods are safe for concurrent use; the nil Shared opens
+// a connection for each call, as a program that makes one call does.
+type Shared struct {
+	mu   sync.Mutex // guards conn, also while the kernel answers: it does one transaction after the other anyway
+	conn Conn
+}
+
+// Do is that of Conn.
+func (s *Shared) Do(f func(*nftables.Conn) error) error {
+	if s == nil {
+		s = new(Shared)
+		defer s.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn.Do(f)
+}
+
+// Close is that of Conn.
+func (s *Shared) Close() {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.conn.Close()
+	}
+}
+
+// Remove removes the tables of the name in each of the families. It succeeds if there is none, and if the kernel lacks
+// the family or nftables.
+func (s *Shared) Remove(name string, families ...nftables.TableFamily) error {
+	var errs []error
+	for _, family := range families {
+		err := s.Do(func(conn *nftables.Conn) error {
+			Remove(conn, &nftables.Table{Name: name, Family: family})
+			return conn.Flush()
+		})
+		if !Missing(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -157,7 +157,7 @@ func TestHints(t *testing.T) {
 		"not for the policy Local":           {zone: "a", local: true, all: []candidate{hint(true, "", "b"), hint(true, "", "a")}, want: []int{0, 1}},
 	} {
 		for i := range c.all {
-			c.all[i].AddrPort, c.all[i].Local = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), true
+			c.all[i].Endpoint = endpointOf(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), true)
 		}
 		var got []int
 		for _, e := range route(c.all, c.local, Node{Name: "here", Zone: c.zone}).Endpoints {

@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
-	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/network/nft"
 )
@@ -52,20 +50,13 @@ func (t *table) assigned(key, value []byte) bool {
 		return false
 	}
 	addr, _ := netip.AddrFromSlice(key[size : 2*size])
-	front := Frontend{Addr: addr, Port: binary.BigEndian.Uint16(key[2*size+4:])}
-	switch key[2*size] {
-	case unix.IPPROTO_TCP:
-		front.Protocol = corev1.ProtocolTCP
-	case unix.IPPROTO_UDP:
-		front.Protocol = corev1.ProtocolUDP
-	case unix.IPPROTO_SCTP:
-		front.Protocol = corev1.ProtocolSCTP
-	}
+	front := Frontend{Addr: addr, Protocol: key[2*size], Port: binary.BigEndian.Uint16(key[2*size+4:])}
 	if _, ok := t.owner[front]; !ok {
 		front.Addr = anyAddress(t.family)
 	}
-	route := t.routes[t.owner[front]][front]
+	routes := t.routesOf(front)
 	ip, _ := netip.AddrFromSlice(value[:size])
 	to := netip.AddrPortFrom(ip, binary.BigEndian.Uint16(value[size:]))
-	return route.Affinity > 0 && slices.ContainsFunc(route.Endpoints, func(e Endpoint) bool { return e.AddrPort == to })
+	route, _ := routes.find(front)
+	return route.Affinity > 0 && routes.leads(front, to)
 }

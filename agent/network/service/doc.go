@@ -7,6 +7,7 @@
 // lookups, however many Services there are:
 //
 //	services   address . protocol . port            -> goto a chain that picks one of n endpoints
+//	inside     address . protocol . port            -> the same for the node and its pods, if they reach other endpoints
 //	endpoints  address . protocol . port . index    -> address . port of the endpoint
 //	sticky     address . protocol . port . index    -> jump to a chain that assigns the client to the endpoint
 //	affinity   client . address . protocol . port   -> address . port of the client's endpoint, until it expires
@@ -17,7 +18,7 @@
 //	sources    address . protocol . port . range       their clients
 //	closed     address                                 of load balancers only: other ports are refused
 //
-// The maps services, endpoints, sticky and unserved exist a second time without the address, for the ports of the
+// The maps services, inside, endpoints, sticky and unserved exist a second time without the address, for the ports of the
 // node itself. Every rule can be printed by nft, whose older versions fail an assertion on rules that its own
 // language cannot express.
 //

@@ -16,6 +16,7 @@ import (
 // The names of the maps and sets. For the ports of the node, a map's name begins with nodePrefix.
 const (
 	setServices  = "services"
+	setInside    = "inside"
 	setEndpoints = "endpoints"
 	setSticky    = "sticky"
 	setUnserved  = "unserved"
@@ -29,6 +30,9 @@ const (
 	nodePrefix = "node-"
 )
 
+// insideFrom is the index of the first endpoint for clients inside the cluster, which is beyond those for others.
+const insideFrom = 1 << 20
+
 // dropped is the value of an element of unserved whose connections are dropped.
 const dropped = "drop"
 
@@ -36,11 +40,14 @@ const dropped = "drop"
 // empty.
 type element = nft.Element
 
-// elements calls add for each element of the routes.
+// elements calls add for each element of the routes, except for those that only name hosts.
 func (r Routes) elements(add func(element)) {
-	for front, route := range r {
+	for _, entry := range r {
+		front, route := entry.Frontend, entry.Route
 		key, prefix := front.key(), front.prefix()
-		route.guards(front, add)
+		if !front.Inside {
+			route.guards(front, add)
+		}
 		if len(route.Endpoints) == 0 {
 			verdict := chainReject
 			if route.Drop {
@@ -49,31 +56,60 @@ func (r Routes) elements(add func(element)) {
 			add(element{Set: prefix + setUnserved, Key: key, Value: verdict})
 			continue
 		}
-		add(element{Set: prefix + setServices, Key: key, Value: route.picker(front).chain()})
+		services, from := setServices, 0
+		if front.Inside {
+			services, from = setInside, insideFrom
+		}
+		add(element{Set: prefix + services, Key: key, Value: route.picker(front).chain()})
 		for i, e := range route.Endpoints {
-			at := string(e.Addr().AsSlice())
-			add(element{Set: prefix + setEndpoints, Key: key + index(i), Value: at + port(e.Port())})
+			add(element{Set: prefix + setEndpoints, Key: key + index(from+i), Value: string(e.Addr().AsSlice()) + port(e.port)})
 			if route.Affinity > 0 {
-				add(element{Set: prefix + setSticky, Key: key + index(i), Value: picker{to: e.AddrPort, affinity: route.Affinity}.chain()})
+				add(element{Set: prefix + setSticky, Key: key + index(from+i), Value: picker{to: e.AddrPort(), affinity: route.Affinity}.chain()})
 			}
-			if e.Local {
-				add(element{Set: setLoops, Key: at + at})
-			} else {
-				add(element{Set: setRemote, Key: at})
-			}
+		}
+	}
+}
+
+// host is an address that elements name by itself: of an endpoint, or one that only load balancers have. Several routes
+// may need the same.
+type host struct {
+	ip     [16]byte
+	remote bool // an endpoint of another node
+	closed bool // a load balancer
+}
+
+func (h host) addr() netip.Addr { return netip.AddrFrom16(h.ip).Unmap() }
+
+// element is the one that names the host.
+func (h host) element() element {
+	at := string(h.addr().AsSlice())
+	switch {
+	case h.closed:
+		return element{Set: setClosed, Key: at}
+	case h.remote:
+		return element{Set: setRemote, Key: at}
+	}
+	return element{Set: setLoops, Key: at + at}
+}
+
+// hosts calls add for the hosts of each route.
+func (r Routes) hosts(add func(host)) {
+	for _, entry := range r {
+		if entry.Closed && !entry.Inside {
+			add(host{ip: entry.Frontend.Addr.As16(), closed: true})
+		}
+		for _, e := range entry.Endpoints {
+			add(host{ip: e.ip, remote: !e.Local})
 		}
 	}
 }
 
 // guards calls add for the elements that refuse clients.
 func (r Route) guards(front Frontend, add func(element)) {
-	key := front.key()
-	if r.Closed {
-		add(element{Set: setClosed, Key: string(front.Addr.AsSlice())})
-	}
 	if !r.Guarded {
 		return
 	}
+	key := front.key()
 	add(element{Set: setGuarded, Key: key})
 	for _, p := range r.Sources {
 		add(element{Set: setSources, Key: key + string(p.Addr().AsSlice()), Value: key + string(last(p).AsSlice())})
@@ -103,7 +139,7 @@ func (f Frontend) prefix() string {
 // key is address . protocol . port, for the node without the address. Every part begins a new word, as in the
 // kernel's registers.
 func (f Frontend) key() string {
-	rest := string([]byte{protocolNumber(f.Protocol), 0, 0, 0}) + port(f.Port)
+	rest := string([]byte{f.Protocol, 0, 0, 0}) + port(f.Port)
 	if f.node() {
 		return rest
 	}
@@ -133,12 +169,14 @@ func index(i int) string { return string(binary.NativeEndian.AppendUint32(nil, u
 type picker struct {
 	n        int
 	node     bool           // for the ports of the node
+	inside   bool           // for clients inside the cluster, if they have other endpoints
 	to       netip.AddrPort // of a chain that assigns
 	affinity time.Duration  // 0: none
 }
 
 // The beginnings of the names of pickers' chains, after nodePrefix.
 const (
+	insidePrefix = "inside-" // before the next
 	pickPrefix   = "pick-"
 	stickyPrefix = "sticky-"
 	assignPrefix = "assign-"
@@ -158,6 +196,9 @@ func (p picker) chain() string {
 	if p.affinity > 0 {
 		name = stickyPrefix
 	}
+	if p.inside {
+		name = insidePrefix + name
+	}
 	if p.node {
 		name = nodePrefix + name
 	}
@@ -166,20 +207,20 @@ func (p picker) chain() string {
 
 // pickers calls add for the pickers of each route that need chains in addition to the standing ones.
 func (r Routes) pickers(add func(picker)) {
-	for front, route := range r {
-		n := len(route.Endpoints)
-		if n > standing || n > 0 && route.Affinity > 0 {
-			add(route.picker(front))
+	for _, entry := range r {
+		n := len(entry.Endpoints)
+		if n > standing || n > 0 && (entry.Inside || entry.Affinity > 0) {
+			add(entry.picker(entry.Frontend))
 		}
-		if route.Affinity == 0 {
+		if entry.Affinity == 0 {
 			continue
 		}
-		for _, e := range route.Endpoints {
-			add(picker{to: e.AddrPort, affinity: route.Affinity})
+		for _, e := range entry.Endpoints {
+			add(picker{to: e.AddrPort(), affinity: entry.Affinity})
 		}
 	}
 }
 
 func (r Route) picker(front Frontend) picker {
-	return picker{n: len(r.Endpoints), node: front.node(), affinity: r.Affinity}
+	return picker{n: len(r.Endpoints), node: front.node(), inside: front.Inside, affinity: r.Affinity}
 }

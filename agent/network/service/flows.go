@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -63,7 +62,7 @@ func (t *table) stale(flow *netlink.ConntrackFlow, local map[netip.Addr]bool) bo
 	if flow.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	front := Frontend{Addr: addr(flow.Forward.DstIP), Protocol: corev1.ProtocolUDP, Port: flow.Forward.DstPort}
+	front := Frontend{Addr: addr(flow.Forward.DstIP), Protocol: unix.IPPROTO_UDP, Port: flow.Forward.DstPort}
 	if _, changed := t.udp[front]; !changed {
 		if !local[front.Addr] {
 			return false
@@ -74,7 +73,7 @@ func (t *table) stale(flow *netlink.ConntrackFlow, local map[netip.Addr]bool) bo
 		}
 	}
 	to := netip.AddrPortFrom(addr(flow.Reverse.SrcIP), flow.Reverse.SrcPort)
-	return !slices.ContainsFunc(t.routes[t.owner[front]][front].Endpoints, func(e Endpoint) bool { return e.AddrPort == to })
+	return !t.routesOf(front).leads(front, to)
 }
 
 func addr(ip net.IP) netip.Addr {

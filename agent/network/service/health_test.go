@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -86,9 +87,9 @@ func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
 		if got := localReady(svc, eps, corev1.IPv4Protocol, node.Name); got != want {
 			t.Errorf("%d endpoints, want %d", got, want)
 		}
-		front := Frontend{Addr: anyAddress(corev1.IPv4Protocol), Protocol: corev1.ProtocolTCP, Port: 30080}
-		if to := Of(svc, eps, corev1.IPv4Protocol, node)[front].Endpoints; len(to) != 1 || !to[0].Local {
-			t.Errorf("traffic goes to %v", to)
+		front := Frontend{Addr: anyAddress(corev1.IPv4Protocol), Protocol: unix.IPPROTO_TCP, Port: 30080}
+		if to, _ := Of(svc, eps, corev1.IPv4Protocol, node).find(front); len(to.Endpoints) != 1 || !to.Endpoints[0].Local {
+			t.Errorf("traffic goes to %v", to.Endpoints)
 		}
 		slice.Endpoints = slice.Endpoints[1:] // only the one that terminates is left on this node
 	}

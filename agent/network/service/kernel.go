@@ -33,7 +33,7 @@ func (l *layout) Native(e element) nftables.SetElement {
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictDrop}
 	case name == setSticky:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: e.Value}
-	case name == setServices || name == setUnserved:
+	case name == setServices || name == setInside || name == setUnserved:
 		out.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: e.Value}
 	case name == setSources:
 		out.KeyEnd = []byte(e.Value)
@@ -46,8 +46,10 @@ func (l *layout) Native(e element) nftables.SetElement {
 // IsPart implements nft.Layout: the chains of pickers are parts, but not the standing ones.
 func (l *layout) IsPart(chain string) bool {
 	name := strings.TrimPrefix(chain, nodePrefix)
-	if strings.HasPrefix(name, stickyPrefix) || strings.HasPrefix(name, assignPrefix) {
-		return true
+	for _, prefix := range []string{insidePrefix, stickyPrefix, assignPrefix} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
 	}
 	number, ok := strings.CutPrefix(name, pickPrefix)
 	n, err := strconv.Atoi(number)

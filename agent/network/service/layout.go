@@ -16,10 +16,12 @@ import (
 const (
 	// version names an empty chain. Another layout of chains and rules needs another version, so that a new
 	// process replaces the table of an old one.
-	version = "layout-5"
+	version = "layout-6"
 
 	chainServices = "services-of"
 	chainPorts    = "ports-of"
+	chainInside   = "services-inside"
+	chainInsides  = "ports-inside"
 	chainUnserved = "unserved-of"
 	chainClosed   = "closed-of"
 	chainReject   = "reject"
@@ -59,6 +61,7 @@ func newLayout(cfg Config, family corev1.IPFamily) *layout {
 	front := append([]nftables.SetDatatype{address}, number...)
 	for prefix, key := range map[string][]nftables.SetDatatype{"": front, nodePrefix: number} {
 		l.add(prefix+setServices, key, nftables.TypeVerdict)
+		l.add(prefix+setInside, key, nftables.TypeVerdict)
 		l.add(prefix+setEndpoints, append(slices.Clone(key), nftables.TypeMark), to)
 		l.add(prefix+setSticky, append(slices.Clone(key), nftables.TypeMark), nftables.TypeVerdict)
 		l.add(prefix+setUnserved, key, nftables.TypeVerdict)
@@ -120,23 +123,36 @@ func (l *layout) Create(conn *nftables.Conn) error {
 // Stamp implements nft.Layout.
 func (l *layout) Stamp() string { return version + "-" + l.bridge }
 
-// translate looks up the destination of new connections, and if that is the node itself, its port.
+// translate looks up the destination of new connections, and if that is the node itself, its port. For those of the pods and
+// of the node, it first looks for endpoints that only they reach.
 func (l *layout) translate(conn *nftables.Conn) {
-	lookup := l.lookup(conn, chainServices, chainPorts, setServices)
-	for _, at := range []hook{{"prerouting", nftables.ChainHookPrerouting}, {"output", nftables.ChainHookOutput}} {
-		lookup(l.base(conn, at, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before), nil)
+	prerouting := l.base(conn, hook{"prerouting", nftables.ChainHookPrerouting}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
+	output := l.base(conn, hook{"output", nftables.ChainHookOutput}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
+	inside, _ := l.destinations(conn, chainInside, chainInsides, setInside)
+	if l.bridge != "" {
+		l.rule(conn, prerouting, link(expr.MetaKeyIIFNAME, expr.CmpOpEq, l.bridge), jump(inside))
 	}
+	l.rule(conn, output, jump(inside))
+	lookup := l.lookup(conn, chainServices, chainPorts, setServices)
+	lookup(prerouting, nil)
+	lookup(output, nil)
+}
+
+// destinations makes the chains that do what a set says of the destination: all of them, and only the ports of the node.
+func (l *layout) destinations(conn *nftables.Conn, services, ports, set string) (all, ofNode *nftables.Chain) {
+	ofNode = l.chain(conn, ports)
+	l.rule(conn, ofNode, l.notLoopback6(), toLocal(), l.number(), l.verdict(nodePrefix+set))
+	all = l.chain(conn, services)
+	l.rule(conn, all, l.destination(), l.number(), l.verdict(set))
+	l.rule(conn, all, jump(ofNode))
+	return all, ofNode
 }
 
 // lookup makes the chains that do what a set says of the destination, and the function that adds a jump to them to a
 // base chain, for the packets that match. Pods of another instance on the machine have Services of their own, perhaps
 // at the same addresses: for them only the ports of the node are looked up.
 func (l *layout) lookup(conn *nftables.Conn, services, ports, set string) func(base *nftables.Chain, match []expr.Any) {
-	ofNode := l.chain(conn, ports)
-	l.rule(conn, ofNode, l.notLoopback6(), toLocal(), l.number(), l.verdict(nodePrefix+set))
-	all := l.chain(conn, services)
-	l.rule(conn, all, l.destination(), l.number(), l.verdict(set))
-	l.rule(conn, all, jump(ofNode))
+	all, ofNode := l.destinations(conn, services, ports, set)
 	return func(base *nftables.Chain, match []expr.Any) {
 		if l.kin != "" {
 			prefix := []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: firstWord}, &expr.Cmp{Register: firstWord, Data: []byte(l.kin)}}
@@ -147,10 +163,10 @@ func (l *layout) lookup(conn *nftables.Conn, services, ports, set string) func(b
 }
 
 // masquerade hides clients from endpoints whose replies would otherwise not come back through this node: the client
-// itself, and endpoints elsewhere.
+// itself, and endpoints elsewhere. What stays on this node comes back anyway.
 func (l *layout) masquerade(conn *nftables.Conn) {
 	out := l.base(conn, hook{"postrouting", nftables.ChainHookPostrouting}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATSource-before)
-	l.rule(conn, out, translated(), l.origin(), l.destination(), l.contains(setLoops, l.client()), masquerade())
+	l.rule(conn, out, translated(), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"), l.origin(), l.destination(), l.contains(setLoops, l.client()), masquerade())
 	l.rule(conn, out, translated(), link(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"), l.destination(), l.contains(setRemote, l.address()), masquerade())
 	if l.family == corev1.IPv4Protocol && l.bridge != "" { // from the node through 127.0.0.1
 		l.rule(conn, out, translated(), link(expr.MetaKeyOIFNAME, expr.CmpOpEq, l.bridge), loopback(l.origin(), l.client()), masquerade())
@@ -222,7 +238,11 @@ func (l *layout) pick(conn *nftables.Conn, p picker) {
 		l.assign(conn, chain, p)
 		return
 	}
-	random := []expr.Any{&expr.Numgen{Register: l.endpoint(), Modulus: uint32(p.n), Type: unix.NFT_NG_RANDOM}}
+	numbers := &expr.Numgen{Register: l.endpoint(), Modulus: uint32(p.n), Type: unix.NFT_NG_RANDOM}
+	if p.inside {
+		numbers.Offset = insideFrom
+	}
+	random := []expr.Any{numbers}
 	key, prefix, first := join(l.destination(), l.number(), random), "", l.address()
 	if p.node {
 		key, prefix, first = join(l.number(), random), nodePrefix, l.proto()

@@ -2,10 +2,8 @@ package service
 
 import (
 	"errors"
-	"maps"
 	"net/netip"
 	"os"
-	"slices"
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
@@ -60,7 +58,7 @@ func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discov
 		for _, front := range taken {
 			p.waiting[key] = struct{}{}
 			p.cfg.Log.Warn("another Service already has the address, it is not translated for this one", zap.Stringer("service", key),
-				zap.Stringer("owner", t.owner[front]), zap.Stringer("address", front.Addr), zap.Uint16("port", front.Port))
+				zap.Stringer("owner", t.owner[front].key), zap.Stringer("address", front.Addr), zap.Uint16("port", front.Port))
 		}
 		if freed {
 			for other := range p.waiting {
@@ -99,7 +97,7 @@ func (p *Proxy) bind() error {
 	for _, t := range p.tables {
 		p.bound = p.bound && !t.moved
 		t.moved = false
-		want = slices.AppendSeq(want, maps.Keys(t.closed))
+		want = append(want, t.closed()...)
 	}
 	if p.bound || len(p.cfg.Node.Pool) == 0 || p.cfg.Bridge == "" {
 		return nil

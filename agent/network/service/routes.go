@@ -17,8 +17,21 @@ const labelProxyName = "service.kubernetes.io/service-proxy-name"
 // Frontend is what clients connect to.
 type Frontend struct {
 	Addr     netip.Addr // unspecified: all addresses of the node
-	Protocol corev1.Protocol
 	Port     uint16
+	Protocol byte // of IP
+	// Inside: for clients inside the cluster, which are this node and its pods. They have such a frontend if their route
+	// differs from that of others.
+	Inside bool
+}
+
+func (f Frontend) compare(other Frontend) int {
+	inside := func(f Frontend) int {
+		if f.Inside {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(f.Addr.Compare(other.Addr), cmp.Compare(f.Protocol, other.Protocol), cmp.Compare(f.Port, other.Port), inside(f)-inside(other))
 }
 
 // Node is what the routes of Services depend on of the node that translates them.
@@ -28,11 +41,22 @@ type Node struct {
 	Pool []netip.Prefix // addresses of load balancers that only Services use
 }
 
-// Endpoint is the address and port of an endpoint.
+// Endpoint is the address and port of an endpoint. There are many: it has no pointers, and half the size of an AddrPort.
 type Endpoint struct {
-	netip.AddrPort
+	ip    [16]byte
+	port  uint16
 	Local bool // on this node
 }
+
+func endpointOf(at netip.AddrPort, local bool) Endpoint {
+	return Endpoint{ip: at.Addr().As16(), port: at.Port(), Local: local}
+}
+
+// Addr is the address of the endpoint.
+func (e Endpoint) Addr() netip.Addr { return netip.AddrFrom16(e.ip).Unmap() }
+
+// AddrPort is the address and port of the endpoint.
+func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr(), e.port) }
 
 // Route is where a Frontend leads. Without Endpoints, connections are rejected or, with Drop, dropped.
 type Route struct {
@@ -46,8 +70,34 @@ type Route struct {
 	Closed bool
 }
 
-// Routes are the routes of one Service and one IP family.
-type Routes map[Frontend]Route
+// Entry is a Frontend and its Route.
+type Entry struct {
+	Frontend
+	Route
+}
+
+// Routes are the routes of one Service and one IP family, sorted by Frontend, each once.
+type Routes []Entry
+
+// find returns the Route of a Frontend; false: there is none.
+func (r Routes) find(front Frontend) (Route, bool) {
+	i, ok := slices.BinarySearchFunc(r, front, func(e Entry, f Frontend) int { return e.compare(f) })
+	if !ok {
+		return Route{}, false
+	}
+	return r[i].Route, true
+}
+
+// leads reports whether a Frontend leads to the endpoint, for clients inside or outside of the cluster.
+func (r Routes) leads(front Frontend, to netip.AddrPort) bool {
+	for _, front.Inside = range []bool{false, true} {
+		route, _ := r.find(front)
+		if slices.ContainsFunc(route.Endpoints, func(e Endpoint) bool { return e.AddrPort() == to }) {
+			return true
+		}
+	}
+	return false
+}
 
 // Of returns the routes of a Service, for the addresses of one family, as they are on a node.
 func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node Node) Routes {
@@ -55,31 +105,44 @@ func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPF
 		return nil
 	}
 	spec := &svc.Spec
-	routes := Routes{}
+	routes := map[Frontend]Route{}
 	for _, port := range spec.Ports {
 		all := endpoints(eps, port, family, node.Name)
-		inside := route(all, spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal, node)
-		outside := route(all, spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, node)
-		inside.Affinity, outside.Affinity = affinity(spec), affinity(spec)
-		add := func(address string, number int32, r Route) {
-			if ip, err := netip.ParseAddr(address); err == nil && number > 0 && familyOf(ip) == family {
-				routes[Frontend{Addr: ip.Unmap(), Protocol: protocolOf(port.Protocol), Port: uint16(number)}] = r
+		internal := route(all, spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal, node)
+		external := route(all, spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, node)
+		every := route(all, false, node)
+		internal.Affinity, external.Affinity, every.Affinity = affinity(spec), affinity(spec), affinity(spec)
+		add := func(address string, number int32, inside, outside Route) {
+			ip, err := netip.ParseAddr(address)
+			if err != nil || number <= 0 || familyOf(ip) != family {
+				return
+			}
+			front := Frontend{Addr: ip.Unmap(), Protocol: protocolNumber(port.Protocol), Port: uint16(number)}
+			routes[front] = outside
+			if front.Inside = true; len(inside.Endpoints) > 0 && !slices.Equal(inside.Endpoints, outside.Endpoints) {
+				routes[front] = inside
 			}
 		}
 		for _, ip := range clusterIPs(spec) {
-			add(ip, port.Port, inside)
+			add(ip, port.Port, internal, internal)
 		}
+		// Of the outside addresses, the policy Local is for clients outside of the cluster, as upstream.
 		for _, ip := range spec.ExternalIPs {
-			add(ip, port.Port, outside)
+			add(ip, port.Port, every, external)
 		}
 		for _, ingress := range svc.Status.LoadBalancer.Ingress {
 			if ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP {
-				add(ingress.IP, port.Port, balanced(outside, svc, ingress.IP, node))
+				add(ingress.IP, port.Port, every, balanced(external, svc, ingress.IP, node))
 			}
 		}
-		add(anyAddress(family).String(), port.NodePort, outside)
+		add(anyAddress(family).String(), port.NodePort, every, external)
 	}
-	return routes
+	sorted := make(Routes, 0, len(routes))
+	for front, r := range routes {
+		sorted = append(sorted, Entry{front, r})
+	}
+	slices.SortFunc(sorted, func(a, b Entry) int { return a.compare(b.Frontend) })
+	return sorted
 }
 
 // served reports whether the Service has addresses that this node translates.
@@ -168,9 +231,9 @@ func endpoints(eps []*discoveryv1.EndpointSlice, port corev1.ServicePort, family
 		}
 	}
 	slices.SortFunc(all, func(a, b candidate) int {
-		return cmp.Or(a.Compare(b.AddrPort), ready(b)-ready(a))
+		return cmp.Or(a.AddrPort().Compare(b.AddrPort()), ready(b)-ready(a))
 	})
-	return slices.CompactFunc(all, func(a, b candidate) bool { return a.AddrPort == b.AddrPort })
+	return slices.CompactFunc(all, func(a, b candidate) bool { return a.AddrPort() == b.AddrPort() })
 }
 
 func ready(c candidate) int {
@@ -206,7 +269,7 @@ func candidateOf(e *discoveryv1.Endpoint, port uint16, node string) (candidate, 
 	if err != nil {
 		return candidate{}, false
 	}
-	c := candidate{Endpoint: Endpoint{AddrPort: netip.AddrPortFrom(ip.Unmap(), port), Local: e.NodeName != nil && *e.NodeName == node}}
+	c := candidate{Endpoint: endpointOf(netip.AddrPortFrom(ip.Unmap(), port), e.NodeName != nil && *e.NodeName == node)}
 	isSet := func(b *bool, unset bool) bool {
 		if b == nil {
 			return unset
@@ -229,7 +292,7 @@ func route(all []candidate, local bool, node Node) Route {
 				out = append(out, c.Endpoint)
 			}
 		}
-		return out
+		return slices.Clip(slices.Clone(out))
 	}
 	hinted := func(candidate) bool { return true }
 	if !local {

@@ -2,11 +2,11 @@ package service
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -16,15 +16,17 @@ import (
 // text is routes as lines: frontend -> endpoints.
 func text(r Routes) string {
 	var lines []string
-	for front, route := range r {
-		to := make([]string, 0, len(route.Endpoints))
-		for _, e := range route.Endpoints {
-			to = append(to, e.String())
+	for _, entry := range r {
+		to := make([]string, 0, len(entry.Endpoints))
+		for _, e := range entry.Endpoints {
+			to = append(to, e.AddrPort().String())
 		}
 		if len(to) == 0 {
-			to = []string{map[bool]string{true: "drop", false: "reject"}[route.Drop]}
+			to = []string{map[bool]string{true: "drop", false: "reject"}[entry.Drop]}
 		}
-		lines = append(lines, fmt.Sprintf("%s %s:%d -> %s", strings.ToLower(string(front.Protocol)), front.Addr, front.Port, strings.Join(to, " ")))
+		protocol := map[byte]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}[entry.Protocol]
+		from := map[bool]string{true: "inside "}[entry.Inside]
+		lines = append(lines, fmt.Sprintf("%s%s %s:%d -> %s", from, protocol, entry.Frontend.Addr, entry.Port, strings.Join(to, " ")))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -87,9 +89,28 @@ tcp 10.96.0.5:4 -> reject`,
 				s.Spec.ExternalTrafficPolicy, s.Spec.Ports = corev1.ServiceExternalTrafficPolicyLocal, s.Spec.Ports[:1]
 			},
 			endpoints: []discoveryv1.Endpoint{at("10.88.0.2"), on("there", "10.89.0.2")},
-			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080
+			want: `inside tcp 0.0.0.0:30080 -> 10.88.0.2:8080 10.89.0.2:8080
+inside tcp 192.0.2.7:80 -> 10.88.0.2:8080 10.89.0.2:8080
+tcp 0.0.0.0:30080 -> 10.88.0.2:8080
 tcp 10.96.0.5:80 -> 10.88.0.2:8080 10.89.0.2:8080
 tcp 192.0.2.7:80 -> 10.88.0.2:8080`,
+		},
+		"local from outside, and all are": {
+			change: func(s *corev1.Service) {
+				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal, s.Spec.Ports[:1], nil
+			},
+			endpoints: []discoveryv1.Endpoint{at("10.88.0.2")},
+			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080
+tcp 10.96.0.5:80 -> 10.88.0.2:8080`,
+		},
+		"local from outside, and none is": {
+			change: func(s *corev1.Service) {
+				s.Spec.ExternalTrafficPolicy, s.Spec.Ports, s.Spec.ExternalIPs = corev1.ServiceExternalTrafficPolicyLocal, s.Spec.Ports[:1], nil
+			},
+			endpoints: []discoveryv1.Endpoint{on("there", "10.89.0.2")},
+			want: `inside tcp 0.0.0.0:30080 -> 10.89.0.2:8080
+tcp 0.0.0.0:30080 -> drop
+tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 		},
 		"local from inside, and there is none": {
 			change:    func(s *corev1.Service) { single(s); s.Spec.InternalTrafficPolicy = &local },
@@ -125,18 +146,18 @@ func TestAddressBelongsToOneService(t *testing.T) {
 	if taken, _ := table.set(first, routes); len(taken) > 0 {
 		t.Errorf("taken: %v", taken)
 	}
-	if taken, _ := table.set(second, routes); len(taken) != len(routes) || len(table.routes[second]) > 0 {
+	if taken, _ := table.set(second, routes); len(taken) != len(routes) || table.services[second] != nil {
 		t.Errorf("taken: %v of %v", taken, routes)
 	}
 	if _, freed := table.set(first, nil); !freed {
 		t.Error("nothing is freed")
 	}
-	if taken, _ := table.set(second, routes); len(taken) > 0 || !maps.EqualFunc(table.routes[second], routes, sameEndpoints) {
-		t.Errorf("taken: %v, has %v", taken, table.routes[second])
+	if taken, _ := table.set(second, routes); len(taken) > 0 || text(table.services[second].Routes) != text(routes) {
+		t.Errorf("taken: %v, has %v", taken, table.services[second])
 	}
 	table.set(second, nil)
-	if !table.Empty() || len(table.owner)+len(table.routes) > 0 {
-		t.Errorf("left: %+v, %v, %v", table.Table, table.owner, table.routes)
+	if !table.Empty() || len(table.owner)+len(table.services)+len(table.hosts) > 0 {
+		t.Errorf("left: %+v, %v, %v, %v", table.Table, table.owner, table.services, table.hosts)
 	}
 }
 

@@ -1,13 +1,12 @@
 package service
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-	corev1 "k8s.io/api/core/v1"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/network/nft"
@@ -17,52 +16,65 @@ import (
 type table struct {
 	*layout
 	*nft.Table
-	routes map[types.NamespacedName]Routes
-	owner  map[Frontend]types.NamespacedName // the Service that has a frontend
-	udp    map[Frontend]struct{}             // whose flows may lead elsewhere than to their endpoints
-	// closed are the addresses that only load balancers have, and how many routes of each; moved: they changed.
-	closed map[netip.Addr]int
-	moved  bool
-	// clients is set if a client's last endpoint may be gone.
-	clients bool
-	flows   *netlink.Handle // stays open, as nft.Conn; nil: not yet, or after a failure
+	services map[types.NamespacedName]*owner
+	owner    map[Frontend]*owner
+	udp      map[Frontend]struct{} // whose flows may lead elsewhere than to their endpoints
+	hosts    map[host]int32        // how many routes need each
+	// moved is set if the addresses that only load balancers have changed; clients, if a client's last endpoint may be gone.
+	moved, clients bool
+	flows          *netlink.Handle // stays open, as nft.Conn; nil: not yet, or after a failure
+}
+
+// owner is a Service with its routes.
+type owner struct {
+	key types.NamespacedName
+	Routes
 }
 
 func newTable(l *layout) *table {
 	return &table{
-		layout: l, Table: nft.New(l), routes: map[types.NamespacedName]Routes{}, owner: map[Frontend]types.NamespacedName{}, udp: map[Frontend]struct{}{},
-		closed: map[netip.Addr]int{},
+		layout: l, Table: nft.New(l), services: map[types.NamespacedName]*owner{}, owner: map[Frontend]*owner{}, udp: map[Frontend]struct{}{},
+		hosts: map[host]int32{},
 	}
 }
 
 // set replaces the routes of a Service; empty: it has none. It returns the frontends that another Service already
-// has, which are left out, and the Services that wait for one that this Service gave up.
+// has, which are left out, and whether this Service gave one up.
 func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, freed bool) {
-	for front := range routes {
-		if owner, ok := t.owner[front]; ok && owner != key {
-			taken = append(taken, front)
+	service := t.services[key]
+	if service == nil {
+		service = &owner{key: key}
+	}
+	other := func(front Frontend) bool {
+		front.Inside = false // where one is, the other is
+		has := t.owner[front]
+		return has != nil && has != service
+	}
+	for _, entry := range routes {
+		if !entry.Inside && other(entry.Frontend) {
+			taken = append(taken, entry.Frontend)
 		}
 	}
 	if len(taken) > 0 {
-		routes = maps.Clone(routes)
-		for _, front := range taken {
-			delete(routes, front)
-		}
+		routes = slices.DeleteFunc(slices.Clone(routes), func(e Entry) bool { return other(e.Frontend) })
 	}
-	old := t.routes[key]
-	for front := range old {
-		if _, ok := routes[front]; !ok {
-			delete(t.owner, front)
+	old := service.Routes
+	for _, entry := range old {
+		if _, ok := routes.find(entry.Frontend); !ok && !entry.Inside {
+			delete(t.owner, entry.Frontend)
 			freed = true
 		}
 	}
-	for front := range routes {
-		t.owner[front] = key
+	for _, entry := range routes {
+		if !entry.Inside {
+			t.owner[entry.Frontend] = service
+		}
 	}
+	service.Routes = routes
 	if len(routes) > 0 {
-		t.routes[key] = routes
+		t.services[key] = service
 	} else {
-		delete(t.routes, key)
+		delete(t.services, key)
 	}
 	t.count(old, -1)
 	t.count(routes, 1)
@@ -72,17 +84,30 @@ func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, 
 
 // count adds the elements and chains of routes, or removes them.
 func (t *table) count(routes Routes, by int) {
-	routes.elements(func(e element) {
-		if e.Set == setClosed {
-			t.close(e.Key, by)
+	routes.elements(func(e element) { t.Alter(e, by) })
+	routes.hosts(func(h host) {
+		was := t.hosts[h]
+		now := was + int32(by)
+		t.hosts[h] = now
+		if now == 0 {
+			delete(t.hosts, h)
 		}
-		if e.Set == setLoops || e.Set == setRemote || e.Set == setClosed {
-			t.Share(e, by)
-		} else {
-			t.Alter(e, by)
+		if was == 0 || now == 0 {
+			t.Alter(h.element(), by)
+			t.moved = t.moved || h.closed
 		}
 	})
 	routes.pickers(func(p picker) { t.Need(t.part(p), by) })
+}
+
+// closed are the addresses that only load balancers have.
+func (t *table) closed() (all []netip.Addr) {
+	for h := range t.hosts {
+		if h.closed {
+			all = append(all, h.addr())
+		}
+	}
+	return all
 }
 
 // part is the chain of a picker.
@@ -90,32 +115,29 @@ func (t *table) part(p picker) nft.Part {
 	return nft.Part{Name: p.chain(), Fill: func(conn *nftables.Conn) { t.pick(conn, p) }}
 }
 
-// close counts the routes of an address that only load balancers have.
-func (t *table) close(key string, by int) {
-	ip, _ := netip.AddrFromSlice([]byte(key))
-	was := t.closed[ip]
-	t.closed[ip] = was + by
-	t.moved = t.moved || was == 0 || was+by == 0
-	if was+by == 0 {
-		delete(t.closed, ip)
-	}
-}
-
 // note notes the UDP frontends whose flows may have to move: new ones, and those without or with fewer endpoints; and whether clients of others are to be forgotten.
 func (t *table) note(old, next Routes) {
-	for front, was := range old {
-		if sameEndpoints(was, next[front]) {
+	for _, was := range old {
+		now, _ := next.find(was.Frontend)
+		if slices.Equal(was.Endpoints, now.Endpoints) {
 			continue
 		}
 		t.clients = t.clients || was.Affinity > 0
-		if front.Protocol == corev1.ProtocolUDP && (len(was.Endpoints) == 0 || loses(was, next[front])) {
-			t.udp[front] = struct{}{}
+		if len(was.Endpoints) == 0 || loses(was.Route, now) {
+			t.move(was.Frontend)
 		}
 	}
-	for front := range next {
-		if _, ok := old[front]; !ok && front.Protocol == corev1.ProtocolUDP {
-			t.udp[front] = struct{}{}
+	for _, now := range next {
+		if _, ok := old.find(now.Frontend); !ok {
+			t.move(now.Frontend)
 		}
+	}
+}
+
+// move notes that flows through the frontend, if it is one of UDP, may have to move.
+func (t *table) move(front Frontend) {
+	if front.Inside = false; front.Protocol == unix.IPPROTO_UDP {
+		t.udp[front] = struct{}{}
 	}
 }
 
@@ -124,16 +146,12 @@ func loses(was, next Route) bool {
 	return slices.ContainsFunc(was.Endpoints, func(e Endpoint) bool { return !slices.Contains(next.Endpoints, e) })
 }
 
-func sameEndpoints(a, b Route) bool {
-	if len(a.Endpoints) != len(b.Endpoints) {
-		return false
+// routesOf returns the routes of the Service that has a frontend; nil: none has it.
+func (t *table) routesOf(front Frontend) Routes {
+	if has := t.owner[front]; has != nil {
+		return has.Routes
 	}
-	for i := range a.Endpoints {
-		if a.Endpoints[i] != b.Endpoints[i] {
-			return false
-		}
-	}
-	return true
+	return nil
 }
 
 // sync brings the kernel to the desired state.
@@ -145,8 +163,11 @@ func (t *table) sync() error {
 
 // all implements nft.All.
 func (t *table) all(element func(element), part func(nft.Part)) {
-	for _, routes := range t.routes {
-		routes.elements(element)
-		routes.pickers(func(p picker) { part(t.part(p)) })
+	for _, service := range t.services {
+		service.elements(element)
+		service.pickers(func(p picker) { part(t.part(p)) })
+	}
+	for h := range t.hosts {
+		element(h.element())
 	}
 }

@@ -98,7 +98,7 @@ func (m *Manager) adopt(e *endpoint) {
 // follow reads the plugin's lists of devices until it goes away, and then waits for
 // its return.
 func (m *Manager) follow(e *endpoint) {
-	err := m.listen(e)
+	err := e.listen(func(list []*plugin.Device) { m.listed(e, list) })
 	e.stop()
 	back := m.gone(e)
 	if back == nil || m.life.Err() != nil {
@@ -108,12 +108,13 @@ func (m *Manager) follow(e *endpoint) {
 	m.expire(m.life, e.resource, back)
 }
 
-func (m *Manager) listen(e *endpoint) error {
+// listen calls each with every list of devices, until the plugin goes away or e is stopped.
+func (e *endpoint) listen(each func([]*plugin.Device)) error {
 	stream, err := e.api.ListAndWatch(e.life, &plugin.Empty{})
 	for err == nil {
 		var list *plugin.ListAndWatchResponse
 		if list, err = stream.Recv(); err == nil {
-			m.listed(e, list.Devices)
+			each(list.Devices)
 		}
 	}
 	if errors.Is(err, io.EOF) {
@@ -126,7 +127,7 @@ func (m *Manager) listen(e *endpoint) error {
 func (m *Manager) listed(e *endpoint, list []*plugin.Device) {
 	devices := make(map[string]device, len(list))
 	for _, d := range list {
-		devices[d.GetID()] = device{healthy: d.GetHealth() == plugin.Healthy, nodes: m.nodesOf(d)}
+		devices[d.GetID()] = device{healthy: d.GetHealth() == plugin.Healthy, nodes: nodesOf(d)}
 	}
 	m.mu.Lock()
 	r := m.pool.resources[e.resource]
@@ -142,7 +143,7 @@ func (m *Manager) listed(e *endpoint, list []*plugin.Device) {
 }
 
 // nodesOf returns the NUMA nodes of the device; none if it names no valid one.
-func (m *Manager) nodesOf(d *plugin.Device) topology.Nodes {
+func nodesOf(d *plugin.Device) topology.Nodes {
 	var nodes topology.Nodes
 	for _, n := range d.GetTopology().GetNodes() {
 		if n.GetID() >= 0 && n.GetID() < 64 {

@@ -46,13 +46,13 @@ type registration struct {
 func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest) (*plugin.Empty, error) {
 	m := r.m
 	if req.Version != plugin.Version {
-		return nil, m.refuse(req.ResourceName, "requested API version %q is not supported by kubelet. Supported version is %q", req.Version, plugin.SupportedVersions)
+		return nil, r.refuse(req.ResourceName, "requested API version %q is not supported by kubelet. Supported version is %q", req.Version, plugin.SupportedVersions)
 	}
 	if !Extended(req.ResourceName) {
-		return nil, m.refuse(req.ResourceName, "the ResourceName %q is invalid", req.ResourceName)
+		return nil, r.refuse(req.ResourceName, "the ResourceName %q is invalid", req.ResourceName)
 	}
 	if req.Endpoint == "" || req.Endpoint != filepath.Base(req.Endpoint) || req.Endpoint == socketName {
-		return nil, m.refuse(req.ResourceName, "the endpoint %q is not the name of a socket in %s", req.Endpoint, m.cfg.Dir)
+		return nil, r.refuse(req.ResourceName, "the endpoint %q is not the name of a socket in %s", req.Endpoint, m.cfg.Dir)
 	}
 	m.metrics.registrations.WithLabelValues(req.ResourceName).Inc()
 	if _, err := m.connect(ctx, req.ResourceName, filepath.Join(m.cfg.Dir, req.Endpoint), req.Options); err != nil {
@@ -62,8 +62,8 @@ func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest)
 	return &plugin.Empty{}, nil
 }
 
-func (m *Manager) refuse(resource, format string, args ...any) error {
+func (r registration) refuse(resource, format string, args ...any) error {
 	err := status.Errorf(codes.InvalidArgument, format, args...)
-	m.log.Warn("device plugin rejected", zap.String("resource", resource), zap.Error(err))
+	r.m.log.Warn("device plugin rejected", zap.String("resource", resource), zap.Error(err))
 	return err
 }

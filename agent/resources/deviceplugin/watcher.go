@@ -107,7 +107,7 @@ func (f *found) take(ctx context.Context, path string) {
 	f.drop(path)
 	ctx, cancel := context.WithCancel(ctx)
 	f.stops[path] = cancel
-	f.m.guard.Go(&f.tries, "device plugin", func() { f.m.discover(ctx, path) })
+	f.m.guard.Go(&f.tries, "device plugin", func() { f.discover(ctx, path) })
 }
 
 // drop drops the plugin whose socket has disappeared.
@@ -119,15 +119,15 @@ func (f *found) drop(path string) {
 }
 
 // discover tries a socket until its plugin answers.
-func (m *Manager) discover(ctx context.Context, path string) {
+func (f *found) discover(ctx context.Context, path string) {
 	retry := backoff.Retry{First: discoverPause, Most: discoverPause << discoverTries}
 	for range discoverTries {
-		err := m.introduce(ctx, path)
+		err := f.introduce(ctx, path)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		m.log.Warn("failed to register a plugin", zap.String("socket", path), zap.Error(err))
-		if !retry.Wait(ctx, m.cfg.Clock) {
+		f.m.log.Warn("failed to register a plugin", zap.String("socket", path), zap.Error(err))
+		if !retry.Wait(ctx, f.m.cfg.Clock) {
 			return
 		}
 	}
@@ -135,11 +135,11 @@ func (m *Manager) discover(ctx context.Context, path string) {
 
 // introduce registers the plugin behind a socket and notifies it; ctx ends with the
 // socket.
-func (m *Manager) introduce(ctx context.Context, path string) error {
+func (f *found) introduce(ctx context.Context, path string) error {
 	if err := socket.Check(path); err != nil {
 		return err
 	}
-	conn, err := m.open(path)
+	conn, err := f.m.open(path)
 	if err != nil {
 		return err
 	}
@@ -152,18 +152,18 @@ func (m *Manager) introduce(ctx context.Context, path string) error {
 		return err
 	}
 	answer := &reg.RegistrationStatus{PluginRegistered: true}
-	if err := m.welcome(ctx, short, path, info); err != nil {
+	if err := f.welcome(ctx, short, path, info); err != nil {
 		answer.PluginRegistered, answer.Error = false, err.Error()
-		m.log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
+		f.m.log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
 	}
 	if _, err := who.NotifyRegistrationStatus(short, answer); err != nil {
-		m.log.Warn("failed to notify a plugin of its registration", zap.String("socket", path), zap.Error(err))
+		f.m.log.Warn("failed to notify a plugin of its registration", zap.String("socket", path), zap.Error(err))
 	}
 	return nil
 }
 
 // welcome validates the plugin and connects to it for the duration of life.
-func (m *Manager) welcome(life, ctx context.Context, path string, info *reg.PluginInfo) error {
+func (f *found) welcome(life, ctx context.Context, path string, info *reg.PluginInfo) error {
 	switch {
 	case info.Type != reg.DevicePlugin:
 		return fmt.Errorf("no handler registered for plugin type: %s at socket %s", info.Type, path)
@@ -175,8 +175,8 @@ func (m *Manager) welcome(life, ctx context.Context, path string, info *reg.Plug
 	if info.Endpoint != "" {
 		path = info.Endpoint
 	}
-	m.metrics.registrations.WithLabelValues(info.Name).Inc()
-	e, err := m.connect(ctx, info.Name, path, nil)
+	f.m.metrics.registrations.WithLabelValues(info.Name).Inc()
+	e, err := f.m.connect(ctx, info.Name, path, nil)
 	if err == nil {
 		context.AfterFunc(life, e.stop)
 	}

@@ -11,20 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
-
 	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/shim"
 )
-
-// shim is a process that keeps the containers of one pod for containerd.
-type shim struct {
-	pid    int
-	id     string // of the container it was started for
-	helper bool   // it only starts or removes a shim
-	empty  bool   // it has no processes except inits
-	inits  []int  // processes of containers that were created and never started
-}
 
 // endShims ends the shims in which nothing runs, or only what was never started: their containerd was killed before
 // they made a container or after the last one was removed, and the next one may
@@ -32,13 +21,13 @@ type shim struct {
 // containerd may run. What one had begun just before has a moment to come to its
 // end.
 func (c *Child) endShims(ctx context.Context) error {
-	var shims []shim
+	var shims []shim.Shim
 	for range helping / glance {
 		var err error
 		if shims, err = c.shims(); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(shims, func(s shim) bool { return s.helper }) {
+		if !slices.ContainsFunc(shims, func(s shim.Shim) bool { return s.Helper }) {
 			break
 		}
 		select {
@@ -50,11 +39,11 @@ func (c *Child) endShims(ctx context.Context) error {
 	var errs []error
 	alive := map[string]bool{}
 	for _, s := range shims {
-		if s.empty && !s.helper {
+		if s.Empty && !s.Helper {
 			errs = append(errs, c.endShim(s))
 			continue
 		}
-		alive[s.id] = true
+		alive[s.ID] = true
 	}
 	return errors.Join(append(errs, c.clearBundles(alive))...)
 }
@@ -88,54 +77,19 @@ const (
 	glance  = 10 * time.Millisecond
 )
 
-// endShim stops the process and removes its socket outside of the data folder
-// (containerd 1.6 and 1.7).
-func (c *Child) endShim(s shim) error {
-	for _, pid := range append(s.inits, s.pid) {
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("end the shim of %s: %w", s.id, err)
-		}
+// endShim kills the shim and removes its socket outside of the data folder (containerd
+// 1.6 and 1.7).
+func (c *Child) endShim(s shim.Shim) error {
+	if err := s.Kill(); err != nil {
+		return err
 	}
-	name := sha256.Sum256([]byte(filepath.Join(c.layout.socket, cri.Namespace, s.id)))
+	name := sha256.Sum256([]byte(filepath.Join(c.layout.socket, cri.Namespace, s.ID)))
 	_ = os.Remove(filepath.Join("/run/containerd/s", fmt.Sprintf("%x", name)))
 	return nil
 }
 
 // shims returns the shims of this containerd, identified by its socket in their
 // arguments.
-func (c *Child) shims() ([]shim, error) {
-	processes, err := procfs.AllProcs()
-	if err != nil {
-		return nil, err
-	}
-	var shims []shim
-	for _, p := range processes {
-		args, err := p.CmdLine()
-		if err != nil || !slices.Contains(args, c.layout.socket) {
-			continue // another containerd's, or it has ended
-		}
-		if i := slices.Index(args, "-id"); i > 0 && i+1 < len(args) {
-			last := args[len(args)-1]
-			shims = append(shims, shim{pid: p.PID, id: args[i+1], helper: last == "start" || last == "delete"})
-		}
-	}
-	if len(shims) == 0 {
-		return nil, nil
-	}
-	parents, inits := map[int]bool{}, map[int][]int{}
-	for _, p := range processes {
-		stat, err := p.Stat()
-		if err == nil && stat.State == "Z" { // it ended, but the shim hangs and has not reaped it
-			continue
-		}
-		if args, _ := p.CmdLine(); err == nil && len(args) == 2 && filepath.Base(args[0]) == "runc" && args[1] == "init" {
-			inits[stat.PPID] = append(inits[stat.PPID], p.PID)
-		} else if err == nil {
-			parents[stat.PPID] = true
-		}
-	}
-	for i := range shims {
-		shims[i].empty, shims[i].inits = !parents[shims[i].pid], inits[shims[i].pid]
-	}
-	return shims, nil
+func (c *Child) shims() ([]shim.Shim, error) {
+	return shim.Find(func(args []string) bool { return slices.Contains(args, c.layout.socket) })
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/runtime/shim"
 	"monopod/agent/storage/mount"
 )
 
@@ -53,7 +54,7 @@ func TestEmptyShimsEnd(t *testing.T) {
 	for !hasZombie(t, hung.Process.Pid) {
 	}
 	for { // the other program is there
-		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s shim) bool { return !s.empty }) {
+		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s shim.Shim) bool { return !s.Empty }) {
 			break
 		}
 	}
@@ -93,10 +94,10 @@ func TestDiscardEndsShims(t *testing.T) {
 	t.Parallel()
 	l := newLayout(t.TempDir())
 	c := &Child{layout: l, config: Config{Log: zap.NewNop(), Clock: clock.RealClock{}}}
-	shim := exec.Command("sh", "-c", "read x", "shim", "-id", "gone", "-address", l.socket)
-	stdin, err := shim.StdinPipe()
+	hung := exec.Command("sh", "-c", "read x", "shim", "-id", "gone", "-address", l.socket)
+	stdin, err := hung.StdinPipe()
 	if err == nil {
-		err = shim.Start()
+		err = hung.Start()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func TestDiscardEndsShims(t *testing.T) {
 	if err := c.Discard(); err != nil {
 		t.Error(err)
 	}
-	if state, err := shim.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+	if state, err := hung.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the shim: %v, %v", state, err)
 	}
 }

@@ -34,8 +34,10 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 // StopContainer rounds grace up to seconds.
 func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	seconds := int64((max(grace, 0) + time.Second - 1) / time.Second)
-	_, err := r.pods.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: seconds})
-	return present(err)
+	return present(r.stopped(ctx, id, func() error {
+		_, err := r.pods.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: seconds})
+		return err
+	}))
 }
 
 // UpdateContainerResources is CRI's.
@@ -46,10 +48,12 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resou
 
 // RemoveContainer is CRI's, and also stops tasks that CRI does not know.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
-	err := r.removed(ctx, func() error {
-		_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
-		return err
-	}, func() ([]string, error) { return []string{id}, nil })
+	err := r.stopped(ctx, id, func() error {
+		return r.removed(ctx, func() error {
+			_, err := r.pods.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
+			return err
+		}, func() ([]string, error) { return []string{id}, nil })
+	})
 	if err == nil {
 		r.known.forget(id)
 	}

@@ -277,7 +277,7 @@ func webConfig(args ...string) *api.ContainerConfig {
 }
 
 // runWeb runs a pod with the web server and returns both IDs.
-func (n *node) runWeb(name string) (sandbox, container string) {
+func (n *node) runWeb(name string, args ...string) (sandbox, container string) {
 	n.t.Helper()
 	ctx := n.t.Context()
 	config := n.sandboxConfig(name)
@@ -285,7 +285,7 @@ func (n *node) runWeb(name string) (sandbox, container string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	container, err = n.runtime.CreateContainer(ctx, sandbox, webConfig(), config)
+	container, err = n.runtime.CreateContainer(ctx, sandbox, webConfig(args...), config)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
 
 	"monopod/agent/pressure/oom"
 	"monopod/agent/runtime"
@@ -61,6 +62,7 @@ type Runtime struct {
 	life    context.Context // ends with Close
 	end     context.CancelFunc
 	streams sync.WaitGroup // one for each running Events
+	remains remains
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -81,7 +83,8 @@ func New(config Config) (*Runtime, error) {
 	pods := cri.NewRuntimeServiceClient(conn)
 	images := &imageService{configured: config.Snapshotter, client: client, pods: pods, images: cri.NewImageServiceClient(conn),
 		flusher: flusher{dir: config.StateDir, sync: syncFS, log: config.Log, guard: config.Guard}}
-	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end}, nil
+	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end,
+		remains: remains{clock: clock.RealClock{}, log: config.Log, guard: config.Guard}}, nil
 }
 
 // Dial returns a connection to a containerd's socket, which is established on first use. It
@@ -100,6 +103,7 @@ func (r *Runtime) Close() error {
 	r.end()
 	err := r.conn.Close()
 	r.streams.Wait()
+	r.remains.wg.Wait()
 	r.flusher.wg.Wait()
 	return err
 }

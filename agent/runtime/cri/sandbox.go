@@ -26,7 +26,10 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 
 // StopPodSandbox also stops the containers in it, by force.
 func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
-	_, err := r.pods.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+	err := r.stopped(ctx, id, func() error {
+		_, err := r.pods.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
+		return err
+	})
 	if cutOff(err) {
 		if errDrop := dropCutResults(networkResults, id); errDrop != nil {
 			return errors.Join(err, errDrop)
@@ -38,12 +41,15 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 
 // RemovePodSandbox also removes the containers in it.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
-	err := r.removed(ctx, func() error {
-		_, err := r.pods.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})
-		return err
-	}, func() ([]string, error) { return r.strays(ctx, id) })
+	err := r.stopped(ctx, id, func() error {
+		return r.removed(ctx, func() error {
+			_, err := r.pods.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})
+			return err
+		}, func() ([]string, error) { return r.strays(ctx, id) })
+	})
 	if err == nil {
 		r.known.forgetSandbox(id)
+		r.remains.removed(r.life, id)
 	}
 	return err
 }

@@ -146,8 +146,13 @@ func (st *watchStream) run(ctx context.Context, start watchStart, opts request.L
 		return
 	}
 	st.rev = start.rev
-	for _, e := range start.initial {
-		st.send(ctx, watch.Added, e)
+	for e, err := range view.Each(ctx, st.enc.res, start.initial) {
+		if err != nil {
+			st.refuse(codec.StatusOf(err))
+			return
+		}
+		object, err := st.enc.object(e)
+		st.add(watch.Added, object, err)
 	}
 	if opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks {
 		st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
@@ -224,17 +229,6 @@ func (st *watchStream) refuse(status *metav1.Status) {
 	object, err := st.enc.status(status)
 	st.add(watch.Error, object, err)
 	st.flush()
-}
-
-// send sends an entry of a list, which is still as it is stored.
-func (st *watchStream) send(ctx context.Context, typ watch.EventType, e *store.Entry) {
-	shown, err := view.Late(ctx, st.enc.res, e)
-	if err != nil {
-		st.write(nil, err)
-		return
-	}
-	object, err := st.enc.object(shown)
-	st.add(typ, object, err)
 }
 
 // bookmark sends the current revision as a bookmark.

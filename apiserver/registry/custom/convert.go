@@ -39,6 +39,7 @@ type webhook struct {
 	client  *call.Client
 	places  chan struct{}      // of calls that run
 	flights singleflight.Group // of single objects
+	memory  *memory
 }
 
 // webhook returns the webhook of a definition, with its connections if it was known; nil: it has none.
@@ -55,7 +56,7 @@ func (k *Kinds) webhook(def *Definition) *webhook {
 		return nil
 	}
 	c := spec.Webhook.ClientConfig
-	w := &webhook{spec: spec, places: make(chan struct{}, maxCalls), client: call.New(call.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
+	w := &webhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls), client: call.New(call.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
 	for _, version := range spec.Webhook.ConversionReviewVersions {
 		if version == "v1" || version == "v1beta1" { // which have the same fields
 			w.version = version
@@ -86,7 +87,8 @@ type conversion struct{ v, storage *Version }
 
 var _ kind.Converter = conversion{}
 
-// Show implements kind.Converter. What the webhook returns stays with the stored objects, as in upstream's cache of each version.
+// Show implements kind.Converter. What the webhook returns stays with the stored objects for a while, as in upstream's
+// cache of each version.
 func (c conversion) Show(ctx context.Context, stored []kind.Object) ([]kind.Object, error) {
 	out := make([]kind.Object, len(stored))
 	var missing []*Object
@@ -114,7 +116,7 @@ func (c conversion) Show(ctx context.Context, stored []kind.Object) ([]kind.Obje
 		return nil, err
 	}
 	for i, obj := range converted {
-		missing[i].remember(c.v, obj)
+		c.v.webhook.memory.keep(missing[i], c.v, obj)
 		out[places[i]] = obj
 	}
 	return out, nil
@@ -152,7 +154,7 @@ func (v *Version) fly(ctx context.Context, o *Object) (*Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		o.remember(v, out[0])
+		v.webhook.memory.keep(o, v, out[0])
 		return out[0], nil
 	})
 	select {

@@ -34,6 +34,7 @@ type Kinds struct {
 	shared *kept.Value[*definitions.Set]
 	// network is how conversion webhooks are reached.
 	network call.Network
+	memory  memory // of what they converted
 
 	mu       sync.Mutex // guards webhooks
 	webhooks map[string]*webhook

@@ -31,3 +31,14 @@ func SpecAndStatus[S, T any](halves func(Object) (*S, *T), fill func(Object)) fu
 		}
 	}
 }
+
+// KeepMetadata restores the metadata that no update changes.
+func KeepMetadata(next, cur Object) {
+	next.SetUID(cur.GetUID())
+	next.SetResourceVersion(cur.GetResourceVersion())
+	next.SetGeneration(cur.GetGeneration())
+	next.SetCreationTimestamp(cur.GetCreationTimestamp())
+	next.SetDeletionTimestamp(cur.GetDeletionTimestamp())
+	next.SetDeletionGracePeriodSeconds(cur.GetDeletionGracePeriodSeconds())
+	next.SetSelfLink("")
+}

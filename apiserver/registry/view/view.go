@@ -4,6 +4,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"iter"
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry/kind"
@@ -34,7 +35,7 @@ func named(res *kind.Resource, obj, stored kind.Object) kind.Object {
 // and must work when the webhook does not.
 func Own(ctx context.Context, res *kind.Resource) bool {
 	_, known := auth.Known(ctx)
-	return !known && res.View != nil && res.View.Converter != nil
+	return !known && Converts(res)
 }
 
 // Bare returns a stored object of a resource that a webhook converts, with the kind of res, but with its content as it is stored.
@@ -51,26 +52,47 @@ func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entr
 	return out[0], nil
 }
 
-// Early returns the stored entries of a list, converted if a webhook converts them, because it can fail and converts many at once.
-// Otherwise they are as they are stored: Late shows each of them when it is sent, because defaults can make the list as a whole
-// much larger than what is stored.
-func Early(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([]*store.Entry, error) {
-	if IsLate(res) {
-		return entries, nil
+// A webhook converts at most atOnce entries of a list at the same time, which together have atOnceBytes as they are stored, or one.
+const (
+	atOnce      = 500
+	atOnceBytes = 2 << 20
+)
+
+// Each returns the entries of a list as clients of res see them, one after the other, until an error. They are made when they are asked
+// for, because the list as a whole may be much larger than what is stored: by the defaults of its schema, or by a webhook.
+func Each(ctx context.Context, res *kind.Resource, entries []*store.Entry) iter.Seq2[*store.Entry, error] {
+	return func(yield func(*store.Entry, error) bool) {
+		for len(entries) > 0 {
+			shown, err := Entries(ctx, res, entries[:step(res, entries)])
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range shown {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			entries = entries[len(shown):]
+		}
 	}
-	return Entries(ctx, res, entries)
 }
 
-// Late returns an entry of Early as clients of res see it.
-func Late(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entry, error) {
-	if !IsLate(res) {
-		return e, nil
+// step returns how many of the entries are converted at the same time.
+func step(res *kind.Resource, entries []*store.Entry) int {
+	if !Converts(res) {
+		return 1
 	}
-	return Entry(ctx, res, e)
+	n, size := 0, 0
+	for n < min(len(entries), atOnce) && (n == 0 || size+len(entries[n].JSON) <= atOnceBytes) {
+		size += len(entries[n].JSON)
+		n++
+	}
+	return n
 }
 
-// IsLate reports whether Late shows the entries of res.
-func IsLate(res *kind.Resource) bool { return res.View != nil && res.View.Converter == nil }
+// Converts reports whether a webhook converts the objects of res.
+func Converts(res *kind.Resource) bool { return res.View != nil && res.View.Converter != nil }
 
 // Entries is Entry for several entries.
 func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([]*store.Entry, error) {

@@ -31,7 +31,7 @@ const word = unix.NFT_REG32_00
 
 // SetUp replaces the table, of the family bridge, in one transaction. Pods are at the ports that are in the Group.
 // Ports of a version that had no groups are added to it: the host answers their questions for each other's link addresses.
-func SetUp(name string, bridge netlink.Link) error {
+func SetUp(kernel *nft.Shared, name string, bridge netlink.Link) error {
 	links, err := dump.All(netlink.LinkList)
 	if err != nil {
 		return err
@@ -47,13 +47,12 @@ func SetUp(name string, bridge netlink.Link) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge.Attrs().Name+"/proxy_arp_pvlan", []byte("1"), 0o644); err != nil {
 		return err
 	}
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
+	return kernel.Do(func(conn *nftables.Conn) error { return replace(conn, name, bridge) })
+}
+
+func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 	table := &nftables.Table{Name: name, Family: nftables.TableFamilyBridge}
-	conn.AddTable(table)
-	conn.DelTable(table)
+	nft.Remove(conn, table)
 	conn.AddTable(table)
 	pods, gateway := Group(bridge.Attrs().Name), bridge.Attrs().HardwareAddr
 	drop := verdict(expr.VerdictDrop)
@@ -88,21 +87,6 @@ func SetUp(name string, bridge netlink.Link) error {
 		}
 	}
 	return conn.Flush()
-}
-
-// Remove removes the table. It succeeds if there is none, and if the kernel lacks the family.
-func Remove(name string) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	table := &nftables.Table{Name: name, Family: nftables.TableFamilyBridge}
-	conn.AddTable(table)
-	conn.DelTable(table)
-	if err := conn.Flush(); !nft.Missing(err) {
-		return err
-	}
-	return nil
 }
 
 func join(parts ...[]expr.Any) []expr.Any {

@@ -44,10 +44,10 @@ func (r Rules) nat(f family) nat {
 // setUpNAT writes the static rules of a family in one transaction. Ports in the map
 // are kept.
 func (r Rules) setUpNAT(subnet netip.Prefix) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
+	return r.Kernel.Do(func(conn *nftables.Conn) error { return r.addNAT(conn, subnet) })
+}
+
+func (r Rules) addNAT(conn *nftables.Conn, subnet netip.Prefix) error {
 	t := r.nat(familyOf(subnet.Addr()))
 	conn.AddTable(t.table)
 	if err := errors.Join(conn.AddSet(t.ports, nil), conn.AddSet(t.loops, nil)); err != nil {

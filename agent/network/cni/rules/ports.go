@@ -60,28 +60,29 @@ func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
 			return err
 		}
 	}
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
 	t := r.nat(familyOf(ip))
 	loop := []nftables.SetElement{{Key: join(ip.AsSlice(), ip.AsSlice())}}
-	if err := errors.Join(conn.SetAddElements(t.ports, elements), conn.SetAddElements(t.loops, loop)); err != nil {
-		return err
-	}
-	return conn.Flush()
+	return r.Kernel.Do(func(conn *nftables.Conn) error {
+		if err := errors.Join(conn.SetAddElements(t.ports, elements), conn.SetAddElements(t.loops, loop)); err != nil {
+			return err
+		}
+		return conn.Flush()
+	})
 }
 
 // RemovePorts removes the host ports of the pods whose addresses match.
 func (r Rules) RemovePorts(match func(ip netip.Addr) bool) error {
-	return errors.Join(r.removePorts(ipv4, match), r.removePorts(ipv6, match))
-}
-
-func (r Rules) removePorts(f family, match func(ip netip.Addr) bool) error {
-	conn, err := nftables.New()
-	if err != nil {
+	var errs []error
+	for _, f := range []family{ipv4, ipv6} {
+		errs = append(errs, r.Kernel.Do(func(conn *nftables.Conn) error { return r.removePorts(conn, f, match) }))
+	}
+	if err := errors.Join(errs...); !errors.Is(err, unix.EPROTONOSUPPORT) {
 		return err
 	}
+	return nil // a kernel without netfilter has no ports
+}
+
+func (r Rules) removePorts(conn *nftables.Conn, f family, match func(ip netip.Addr) bool) error {
 	tables, err := conn.ListTablesOfFamily(f.table)
 	if nft.Missing(err) {
 		return nil

@@ -9,7 +9,7 @@
 package rules
 
 import (
-	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -28,6 +28,7 @@ type Rules struct {
 	Bridge   string         // link of the pods
 	Subnets  []netip.Prefix // of the pods: one or two, of different families
 	Services []netip.Prefix // addresses there that nothing serves are rejected
+	Kernel   *nft.Shared    // nil: each call opens a connection
 }
 
 // SetUp writes all rules; host ports are kept. It logs what the kernel cannot do. taken
@@ -45,27 +46,31 @@ func (r Rules) SetUp(taken []netip.Prefix, log *zap.Logger) {
 
 // Remove removes the tables.
 func (r Rules) Remove() error {
-	return errors.Join(Remove(r.Table, nftables.TableFamilyIPv4), Remove(r.Table, nftables.TableFamilyIPv6), Remove(r.Table, nftables.TableFamilyINet))
+	return r.Kernel.Remove(r.Table, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyINet)
 }
 
-// Remove removes a table. It succeeds if there is none, and if the kernel lacks the
-// family or nftables.
-func Remove(name string, family nftables.TableFamily) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
-	remove(conn, &nftables.Table{Name: name, Family: family})
-	if err := conn.Flush(); !nft.Missing(err) {
-		return err
-	}
-	return nil
-}
-
-// remove removes a table that may not exist.
-func remove(conn *nftables.Conn, table *nftables.Table) {
-	conn.AddTable(table)
-	conn.DelTable(table)
+// Count returns the number of rules in the tables of the name, of all families.
+func (r Rules) Count() (sum int, err error) {
+	err = r.Kernel.Do(func(conn *nftables.Conn) error {
+		all, err := conn.ListTables()
+		if err != nil {
+			return fmt.Errorf("list nftables tables: %w", err)
+		}
+		for _, table := range all {
+			if table.Name != r.Table {
+				continue
+			}
+			for _, chain := range []string{"prerouting", "forward", "output", "postrouting", "reject"} {
+				found, err := conn.GetRules(table, &nftables.Chain{Name: chain, Table: table})
+				if err != nil {
+					return fmt.Errorf("list rules of %s: %w", table.Name, err)
+				}
+				sum += len(found)
+			}
+		}
+		return nil
+	})
+	return sum, err
 }
 
 // Registers of nftables: the first 16 bytes once as a whole (1), once as four words

@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables/expr"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"monopod/agent/network/nft"
 )
 
 // services is a separate table, so that translation works on kernels that cannot
@@ -20,12 +22,12 @@ func (r Rules) services() *nftables.Table {
 // otherwise leave by the default route. Programs that serve a Service translate its
 // address before these rules apply. One transaction replaces all rules.
 func (r Rules) setUpServices(taken []netip.Prefix, log *zap.Logger) error {
-	conn, err := nftables.New()
-	if err != nil {
-		return err
-	}
+	return r.Kernel.Do(func(conn *nftables.Conn) error { return r.addServices(conn, taken, log) })
+}
+
+func (r Rules) addServices(conn *nftables.Conn, taken []netip.Prefix, log *zap.Logger) error {
 	table := r.services()
-	remove(conn, table)
+	nft.Remove(conn, table)
 	if len(r.Services) == 0 {
 		return conn.Flush()
 	}

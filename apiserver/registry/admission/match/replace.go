@@ -95,14 +95,8 @@ func (q *Request) keep(next, is kind.Object) error {
 		next.SetName(is.GetName())
 		next.SetGenerateName(is.GetGenerateName())
 	}
-	next.SetUID(is.GetUID())
-	next.SetResourceVersion(is.GetResourceVersion())
-	next.SetGeneration(is.GetGeneration())
-	next.SetCreationTimestamp(is.GetCreationTimestamp())
-	next.SetDeletionTimestamp(is.GetDeletionTimestamp())
-	next.SetDeletionGracePeriodSeconds(is.GetDeletionGracePeriodSeconds())
+	kind.KeepMetadata(next, is)
 	next.SetManagedFields(slices.Clone(is.GetManagedFields()))
-	next.SetSelfLink("")
 	return nil
 }
 

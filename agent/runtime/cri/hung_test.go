@@ -1,0 +1,61 @@
+package cri_test
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/shim"
+)
+
+// A pod whose shim hangs can be stopped and removed: a call that gets no answer in its time kills the shim. One whose time is over for
+// another reason does not.
+func TestHungShim(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.importSample()
+	sandbox, container := n.runWeb("hung", "-ignore-term")
+	shims := func() []shim.Shim {
+		t.Helper()
+		found, err := shim.Find(shim.Of(cri.Namespace, func(id string) bool { return id == sandbox }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	within := func(limit time.Duration, stop func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		return stop(ctx)
+	}
+	stop := func(grace time.Duration) func(context.Context) error {
+		return func(ctx context.Context) error { return n.runtime.StopContainer(ctx, container, grace) }
+	}
+	const short, long = 100 * time.Millisecond, 2 * time.Minute
+	if err := within(short, stop(time.Hour)); err == nil {
+		t.Error("a container that ignores its stop signal has stopped")
+	}
+	found := shims()
+	if len(found) != 1 || found[0].Empty {
+		t.Fatalf("shims: %+v", found)
+	}
+	if err := syscall.Kill(found[0].PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := within(short, stop(0)); err == nil {
+		t.Error("a stop without an answer succeeded")
+	}
+	if err := within(long, stop(0)); err != nil {
+		t.Errorf("the next stop: %v", err)
+	}
+	await(t, "the end of the container", func() bool { return !n.running(container) })
+	if err := within(long, func(ctx context.Context) error { return n.runtime.StopPodSandbox(ctx, sandbox) }); err != nil {
+		t.Error(err)
+	}
+	if err := within(long, func(ctx context.Context) error { return n.runtime.RemovePodSandbox(ctx, sandbox) }); err != nil {
+		t.Error(err)
+	}
+	await(t, "the end of the shim", func() bool { return len(shims()) == 0 })
+}

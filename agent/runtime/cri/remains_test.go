@@ -1,0 +1,49 @@
+package cri
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+)
+
+// The shim of a removed sandbox that does not end by itself is killed while monopod runs; others are kept.
+func TestRemainsEnd(t *testing.T) {
+	t.Parallel()
+	start := func(id string) *exec.Cmd {
+		cmd := exec.Command("sh", "-c", "read x", "shim", "-namespace", Namespace, "-id", id)
+		stdin, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			stdin.Close()
+			_ = cmd.Wait()
+		})
+		return cmd
+	}
+	gone, lives := uuid.NewString(), uuid.NewString()
+	hung, kept := start(gone), start(lives)
+	if err := hung.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &remains{clock: clock.RealClock{}, log: zap.NewNop()}
+		s.removed(t.Context(), gone)
+		s.removed(t.Context(), uuid.NewString()) // which has ended by itself
+		s.wg.Wait()
+	})
+	if state, err := hung.Process.Wait(); err != nil || state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the shim that hangs: %v, %v", state, err)
+	}
+	if err := kept.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the shim of another sandbox: %v", err)
+	}
+}

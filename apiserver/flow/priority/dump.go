@@ -1,0 +1,118 @@
+package priority
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"monopod/apiserver/flow/fair"
+)
+
+// Dumps are the handlers of upstream's debug endpoints, by their paths.
+func (d *Dispatcher) Dumps() map[string]http.HandlerFunc {
+	const folder = "/debug/api_priority_and_fairness/"
+	return map[string]http.HandlerFunc{
+		folder + "dump_priority_levels": d.dumpLevels,
+		folder + "dump_queues":          d.dumpQueues,
+		folder + "dump_requests":        d.dumpRequests,
+	}
+}
+
+// state is what a level contains.
+type state struct {
+	fair.State
+	Executing int
+}
+
+// states returns what the levels contain now, by their names.
+func (d *Dispatcher) states() map[string]state {
+	d.mu.Lock()
+	levels := maps.Clone(d.levels)
+	d.mu.Unlock()
+	out := make(map[string]state, len(levels))
+	for name, l := range levels {
+		s := state{State: l.seats.State()}
+		s.Executing = s.Seats
+		if l.exempt {
+			s.Executing, s.Dispatched = int(l.executing.Load()), int(l.admitted.Load())
+		}
+		out[name] = s
+	}
+	return out
+}
+
+func (d *Dispatcher) dumpLevels(w http.ResponseWriter, _ *http.Request) {
+	states := d.states()
+	rows := [][]string{{"PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests", "DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests"}}
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		s := states[name]
+		idle := len(s.Waiting) == 0 && s.Executing == 0
+		rows = append(rows, []string{name, strconv.Itoa(s.Queues), strconv.FormatBool(idle), strconv.FormatBool(s.Ended),
+			strconv.Itoa(len(s.Waiting)), strconv.Itoa(s.Executing), strconv.Itoa(s.Dispatched), strconv.Itoa(s.Rejected), strconv.Itoa(s.TimedOut), strconv.Itoa(s.Cancelled)})
+	}
+	printRows(w, rows)
+}
+
+// dumpQueues prints the queues that are not empty.
+func (d *Dispatcher) dumpQueues(w http.ResponseWriter, _ *http.Request) {
+	states := d.states()
+	rows := [][]string{{"PriorityLevelName", "Index", "PendingRequests"}}
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		waiting := map[int]int{}
+		for _, request := range states[name].Waiting {
+			waiting[request.Queue]++
+		}
+		for _, index := range slices.Sorted(maps.Keys(waiting)) {
+			rows = append(rows, []string{name, strconv.Itoa(index), strconv.Itoa(waiting[index])})
+		}
+	}
+	printRows(w, rows)
+}
+
+// dumpRequests prints the requests that wait, with the query includeRequestDetails in detail.
+func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
+	details := r.URL.Query().Get("includeRequestDetails") != ""
+	header := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime"} // sic
+	if details {
+		header = append(header, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
+	}
+	states, rows := d.states(), [][]string{header}
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		for _, at := range states[name].Waiting {
+			request, ok := at.Flow.Note.(waiting)
+			if !ok {
+				continue
+			}
+			row := []string{name, request.schema, strconv.Itoa(at.Queue), strconv.Itoa(at.Index), at.Flow.Distinguisher, at.Arrived.UTC().Format(time.RFC3339Nano)}
+			if details {
+				row = append(row, request.User.Name, request.Verb, request.Path, request.Namespace, request.Name,
+					strings.TrimPrefix(request.Group+"/"+request.Version, "/"), request.Resource, request.Subresource)
+			}
+			rows = append(rows, row)
+		}
+	}
+	printRows(w, rows)
+}
+
+// printRows prints upstream's form: cells that end in commas, in columns.
+func printRows(w http.ResponseWriter, rows [][]string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	table := tabwriter.NewWriter(w, 8, 0, 1, ' ', 0)
+	defer table.Flush()
+	for _, row := range rows {
+		for i := range row {
+			row[i] = strings.Map(func(r rune) rune {
+				if r < ' ' {
+					return ' ' // a client's text does not make rows or cells
+				}
+				return r
+			}, row[i])
+		}
+		fmt.Fprintln(table, strings.Join(row, ",\t"))
+	}
+}

@@ -1,0 +1,148 @@
+package apiserver
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"monopod/apiserver/access"
+	"monopod/apiserver/client"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/request"
+)
+
+// target is the object of a request.
+type target struct {
+	res *registry.Resource
+	ref client.Ref
+	sub *kind.Subresource // nil: the object itself
+	// remote is another server, whose kinds are unknown here; nil: this one.
+	remote http.Handler
+}
+
+// another reports whether the target's body has another kind than its resource.
+func (t target) another() bool { return t.sub != nil && t.sub.New != nil }
+
+// body returns what a write to the target requires of its body.
+func (t target) body() codec.Expected {
+	into := codec.Expected{New: t.res.New, Kind: t.res.GVK(), Ref: t.ref, Namespaced: t.res.Namespaced}
+	if t.another() {
+		into.New, into.Kind = t.sub.New, t.sub.Kind
+	}
+	return into
+}
+
+// negotiate returns the form of the answer to a write.
+func (t target) negotiate(r *http.Request) (codec.Format, error) {
+	if t.another() {
+		return codec.Negotiate(r, "Table", "PartialObjectMetadata")
+	}
+	return codec.NegotiateWrite(r, t.res)
+}
+
+// long reports whether the request is a watch or a stream, which have no time limit.
+func (t target) long(r *http.Request) bool {
+	return t.sub != nil && t.sub.Stream || request.IsWatch(r, t.ref)
+}
+
+// verb handles a request for a target; its error becomes a Status.
+type verb func(w http.ResponseWriter, r *http.Request, t target) error
+
+// targets finds what requests are for, and passes those that are permitted on to their verbs.
+type targets struct {
+	registry *registry.Registry
+	guard    *access.Guard
+	gate     gate
+	remotes  remotes
+	fail     func(http.ResponseWriter, *http.Request, error)
+}
+
+// on determines the target and calls the verb; it sends the error, if there is one. It authorizes before it
+// looks up the resource, so that a refused user does not learn whether it exists.
+func (s *targets) on(do verb) http.HandlerFunc {
+	do = s.gate.bounded(do)
+	pass := s.gate.bounded(func(w http.ResponseWriter, r *http.Request, t target) error {
+		t.remote.ServeHTTP(w, r)
+		return nil
+	})
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var t target
+		err := s.guard.Permit(r)
+		if err == nil {
+			if t = s.remotes.target(r); t.remote != nil {
+				if err := pass(w, r, t); err != nil {
+					s.fail(w, r, err)
+				}
+				return
+			}
+			t, err = s.find(r)
+		}
+		if err == nil && t.sub != nil && t.sub.Enters {
+			err = s.guard.PermitEntering(r)
+		}
+		if err == nil {
+			err = request.CheckQuery(r)
+		}
+		if err == nil {
+			err = checkVerb(r, t)
+		}
+		if err == nil {
+			err = do(w, withWarnings(w, r, t.res), t)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+		}
+	})
+	return s.guard.Audited(h, s.about).ServeHTTP
+}
+
+// about returns the target of a request, even if it is not served, and whether it is a watch or a stream.
+func (s *targets) about(r *http.Request) (ref client.Ref, long bool) {
+	if t := s.remotes.target(r); t.remote != nil {
+		return t.ref, t.long(r)
+	}
+	t, err := s.find(r)
+	if err != nil {
+		return request.Ref(r), false
+	}
+	return t.ref, t.long(r)
+}
+
+// find returns what the path of a request names, if it is served.
+func (s *targets) find(r *http.Request) (target, error) {
+	ref := request.Ref(r)
+	res, err := s.registry.Resource(ref.Resource)
+	if err != nil {
+		return target{}, err
+	}
+	sub := res.Subresource(ref.Subresource)
+	if ref.Subresource != "" && sub == nil {
+		return target{}, s.errNoSubresource(r, ref)
+	}
+	if scoped := ref.Namespace != ""; scoped && !res.Namespaced || !scoped && res.Namespaced && ref.Name != "" {
+		return target{}, request.ErrNotFound()
+	}
+	return target{res: res, ref: ref, sub: sub}, nil
+}
+
+// errNoSubresource returns 404, or 405 if the path could also be that of a collection in a namespace.
+func (s *targets) errNoSubresource(r *http.Request, ref client.Ref) error {
+	if inside := ref.Resource.GroupVersion().WithResource(ref.Subresource); ref.Resource.Resource == "namespaces" {
+		if _, err := s.registry.Resource(inside); err == nil {
+			return apierrors.NewMethodNotSupported(inside.GroupResource(), r.Method)
+		}
+	}
+	return request.ErrNotFound()
+}
+
+// checkVerb returns 405 if the resource does not support the verb. Of a resource that ends, only the creation is refused,
+// which the registry does: finalizers of its objects must be removable.
+func checkVerb(r *http.Request, t target) error {
+	verb := request.Verb(r, t.ref)
+	if t.ref.Subresource == "" && !t.res.Can(verb) && t.res.Ending == "" {
+		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package revisions
+
+import (
+	"context"
+	"math"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
+)
+
+// Workload is what the controllers of DaemonSets and StatefulSets share while they run: the pods and the revisions that objects
+// of the kind T own.
+type Workload[T client.Object] struct {
+	Claims   owned.Claims[*corev1.Pod]
+	Keeper   Keeper
+	Pods     *owned.Index[*corev1.Pod]
+	Known    *owned.Index[*appsv1.ControllerRevision]
+	Failures *owned.Failures
+
+	deps follow.Deps
+	kind Kind[T]
+}
+
+// Kind describes the kind of a Workload.
+type Kind[T client.Object] struct {
+	Name      string // DaemonSet
+	Resource  schema.GroupVersionResource
+	HashLabel string // of its revisions
+	Selector  func(T) *metav1.LabelSelector
+	// Settled is the generation whose failures are forgotten when the object changes.
+	Settled func(T) int64
+}
+
+// NewWorkload returns a Workload that has seen nothing yet.
+func NewWorkload[T client.Object](deps follow.Deps, k Kind[T]) *Workload[T] {
+	owner := appsv1.SchemeGroupVersion.WithKind(k.Name)
+	return &Workload[T]{
+		Claims: owned.Claims[*corev1.Pod]{Client: deps.Client, Kind: owner,
+			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
+		Keeper: Keeper{Client: deps.Client, Kind: owner, HashLabel: k.HashLabel},
+		Pods:   owned.NewIndex[*corev1.Pod](), Known: owned.NewIndex[*appsv1.ControllerRevision](),
+		Failures: owned.NewFailures(deps.Clock), deps: deps, kind: k,
+	}
+}
+
+// Sources wake an object when it, a revision or a pod of it changes.
+func (w *Workload[T]) Sources() []follow.Source[follow.Key] {
+	return []follow.Source[follow.Key]{
+		{Selector: client.Selector{Resource: w.kind.Resource}, Keys: follow.Plain(w.changed)},
+		{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: owned.Keys(w.deps.Client, w.Known, w.kind.Name, w.kind.Selector)},
+		{Selector: client.Selector{Resource: client.Pods}, Keys: owned.Keys(w.deps.Client, w.Pods, w.kind.Name, w.kind.Selector)},
+	}
+}
+
+// changed wakes an object, and forgets failures from before its change.
+func (w *Workload[T]) changed(old, next client.Object) []follow.Key {
+	if next == nil {
+		w.Failures.Forget(old.GetUID(), math.MaxInt64)
+	} else {
+		w.Failures.Forget(next.GetUID(), w.kind.Settled(next.(T)))
+	}
+	return follow.OnAny(old, next)
+}
+
+// Begin returns the object of a key and its selector. There is nothing to do, and ok is false, if it does not exist, if it is being
+// deleted (the garbage collector may have deleted its revisions already), or if its selector selects nothing.
+func (w *Workload[T]) Begin(ctx context.Context, key follow.Key) (obj T, selector labels.Selector, ok bool, err error) {
+	obj, err = client.Get[T](ctx, w.deps.Client, key.Namespace, key.Name)
+	if apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil {
+		return obj, nil, false, nil
+	}
+	if err != nil {
+		return obj, nil, false, err
+	}
+	selector, err = metav1.LabelSelectorAsSelector(w.kind.Selector(obj))
+	if err != nil || selector.Empty() {
+		return obj, nil, false, nil // the API rejects such a selector; a retry would not help
+	}
+	return obj, selector, true, nil
+}
