@@ -12,7 +12,8 @@ PACKAGES = ./testdata/script ./testdata/machine ./testdata/abuse/... ./... ./tes
 
 # What vet, the tests and the tests' race build of monopod compile alike is compiled once, and again
 # only if it changed: also in another clone, since no path is in it. Without gRPC's traces a test
-# program is a quarter smaller (see build).
+# program is a quarter smaller (see build). A package's result is kept like that, too: -count=1 in
+# GOFLAGS runs every test again.
 COMPILE = -race -trimpath -tags grpcnotrace
 
 # Linking two hundred test programs without symbols that nobody reads takes a third less
