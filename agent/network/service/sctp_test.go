@@ -1,28 +1,14 @@
 package service
 
 import (
-	"encoding/binary"
-	"hash/crc32"
 	"net"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-)
 
-// initPacket is the first packet of an SCTP association (RFC 9260, 3.3.2).
-func initPacket(from, to uint16) []byte {
-	b := binary.BigEndian.AppendUint16(nil, from)
-	b = binary.BigEndian.AppendUint16(b, to)
-	b = append(b, make([]byte, 8)...)      // tag 0, checksum
-	b = append(b, 1, 0, 0, 20)             // INIT, its length
-	b = append(b, 0, 0, 0, 1, 0, 0, 16, 0) // tag, window
-	b = append(b, 0, 1, 0, 1, 0, 0, 0, 1)  // streams, sequence number
-	sum := crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))
-	binary.LittleEndian.PutUint32(b[8:], sum)
-	return b
-}
+	"monopod/agent/network/networktest"
+)
 
 // TestSCTP has SCTP associations begin at a Service, by raw packets, for which the kernel needs no SCTP of its own: the
 // endpoint gets them at its port.
@@ -53,7 +39,7 @@ func TestSCTP(t *testing.T) {
 			source := uint16(40000)
 			for client, at := range to {
 				source++
-				if err := client.begin(family, at.address, initPacket(source, at.port)); err != nil {
+				if err := client.SendInit(family, at.address, source, at.port); err != nil {
 					t.Error(err)
 				}
 				if port, err := received(listener); err != nil || port != 8080 {
@@ -65,29 +51,12 @@ func TestSCTP(t *testing.T) {
 	})
 }
 
-func (p *node) begin(network, address string, packet []byte) error {
-	return p.Inside(func() error {
-		c, err := net.Dial(network, address)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_, err = c.Write(packet)
-		return err
-	})
-}
-
-// received returns the destination port of the next packet; its source port is another one if the client is hidden.
+// received returns the destination port of the next packet.
 func received(l net.PacketConn) (uint16, error) {
-	b := make([]byte, 100)
 	for {
-		_ = l.SetReadDeadline(time.Now().Add(time.Minute))
-		n, _, err := l.ReadFrom(b)
-		if err != nil {
-			return 0, err
-		}
-		if n == 32 && b[12] == 1 && binary.BigEndian.Uint16(b[2:]) != 80 { // a pod's own packets to the Service are seen, too
-			return binary.BigEndian.Uint16(b[2:]), nil
+		_, port, err := networktest.ReadInit(l)
+		if err != nil || port != 80 { // a pod's own packets to the Service are seen, too
+			return port, err
 		}
 	}
 }
