@@ -1,19 +1,15 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/node/host"
-	"monopod/agent/pod/spec"
 )
 
 // machine describes the node.
@@ -21,8 +17,7 @@ type machine struct {
 	addresses   *host.Addresses
 	capacity    corev1.ResourceList
 	allocatable corev1.ResourceList // allocatable
-	resolv      *cri.DNSConfig
-	pageSizes   []int64 // of huge pages, where there are cgroups
+	pageSizes   []int64             // of huge pages, where there are cgroups
 }
 
 func readMachine(cfg *Config) (*machine, error) {
@@ -33,15 +28,11 @@ func readMachine(cfg *Config) (*machine, error) {
 	if err := cfg.Reserve.Fits(capacity); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(cfg.ResolvConf)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
 	addresses, err := readAddresses(cfg)
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{addresses: addresses, capacity: capacity, resolv: spec.ParseResolv(string(text))}
+	m := &machine{addresses: addresses, capacity: capacity}
 	m.allocatable = m.reserve(cfg)
 	if cfg.CgroupRoot != "" {
 		m.pageSizes = slices.Sorted(maps.Keys(host.HugePages("/sys/kernel/mm/hugepages")))

@@ -48,7 +48,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Sandboxes: sandbox.Node{
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods), Machine: cfg.Machine,
-			Instance: cfg.Instance, Cluster: spec.Cluster{DNS: cfg.ClusterDNS, Domain: cfg.ClusterDomain}, Resolv: m.resolv, Logs: a.logs.Pod,
+			Instance: cfg.Instance, Cluster: spec.Cluster{DNS: cfg.ClusterDNS, Domain: cfg.ClusterDomain}, Resolv: spec.Resolvers{File: cfg.ResolvConf, Behind: spec.SystemdResolvers}, Logs: a.logs.Pod,
 		},
 		Containers: containers.Node{
 			Config: containers.Config{

@@ -63,7 +63,7 @@ type Node struct {
 	Machine  security.Host
 	Instance string // of the agent
 	Cluster  spec.Cluster
-	Resolv   *cri.DNSConfig
+	Resolv   spec.Resolvers
 	// Logs returns the folder of a pod's logs.
 	Logs func(*corev1.Pod) string
 }
@@ -175,7 +175,7 @@ func (s *Sandbox) Users(pod *corev1.Pod) (_ *cri.UserNamespace, err error) {
 func (s *Sandbox) config(pod *corev1.Pod, attempt uint32) *cri.PodSandboxConfig {
 	o := spec.SandboxOptions{
 		Users: s.users, Attempt: attempt, Instance: s.node.Instance, LogDir: s.node.Logs(pod),
-		Domain: s.node.Cluster.Domain, DNS: spec.DNS(pod, s.node.Resolv, s.node.Cluster),
+		Domain: s.node.Cluster.Domain, DNS: spec.DNS(pod, s.node.Resolv.Of(pod), s.node.Cluster),
 	}
 	if s.node.Cgroups != nil {
 		o.CgroupParent = s.node.Cgroups.Parent(pod)

@@ -69,7 +69,7 @@ func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.
 	dir, p := t.TempDir(), &pace.Pace{}
 	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
 	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}}, id, nil)
-	return sandbox.New(&sandbox.Node{Runtime: m, Clock: clock.RealClock{}, Cgroups: m, Users: m, Resolv: &cri.DNSConfig{}, Logs: func(*corev1.Pod) string { return dir }},
+	return sandbox.New(&sandbox.Node{Runtime: m, Clock: clock.RealClock{}, Cgroups: m, Users: m, Logs: func(*corev1.Pod) string { return dir }},
 		id, o, p), o, p
 }
 

@@ -1,6 +1,8 @@
 package spec_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +174,35 @@ func TestDNS(t *testing.T) {
 		line := strings.Join(got.Servers, " ") + "|" + strings.Join(got.Searches, " ") + "|" + strings.Join(got.Options, " ")
 		if line != c.want {
 			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+// Pods get the resolvers behind one that only the node reaches, as they are now.
+func TestResolversOfTheNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := spec.Resolvers{File: filepath.Join(dir, "resolv.conf"), Behind: filepath.Join(dir, "behind")}
+	own, host := pod(), pod()
+	host.Spec.HostNetwork = true
+	for _, c := range []struct{ file, behind, own, host string }{
+		{"", "", "", ""},
+		{"nameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "192.0.2.1", "192.0.2.1"},
+		{"nameserver 127.0.0.53\noptions edns0 trust-ad\n", "nameserver 192.0.2.2\nnameserver 2001:db8::2\n", "192.0.2.2 2001:db8::2", "127.0.0.53"},
+		{"nameserver ::1\n", "nameserver 192.0.2.2\n", "192.0.2.2", "::1"},
+		{"nameserver 127.0.0.1\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "127.0.0.1 192.0.2.1", "127.0.0.1 192.0.2.1"},
+		{"nameserver 127.0.0.53\n", "# no network\n", "127.0.0.53", "127.0.0.53"},
+	} {
+		for name, text := range map[string]string{r.File: c.file, r.Behind: c.behind} {
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.Join(r.Of(own).Servers, " "); got != c.own {
+			t.Errorf("%q behind it %q: a pod gets %q, want %q", c.file, c.behind, got, c.own)
+		}
+		if got := strings.Join(r.Of(host).Servers, " "); got != c.host {
+			t.Errorf("%q behind it %q: a pod on the node's network gets %q, want %q", c.file, c.behind, got, c.host)
 		}
 	}
 }
