@@ -34,30 +34,36 @@ type Zone struct {
 	source Source
 	local  []netip.Prefix // of Services and pods: their addresses have no other names
 
-	mu         sync.RWMutex // guards what follows
-	names      map[netip.Addr]map[follow.Key]string
+	mu         sync.RWMutex          // guards what follows
+	names      map[netip.Addr][]name // hardly ever more than one, for which a map would be ten times as large
 	addresses  map[follow.Key][]netip.Addr
 	namespaces map[string]int // number of Services
+}
+
+// name is one of an address: of a Service, or with a host of one of its endpoints.
+type name struct {
+	service follow.Key
+	host    string
 }
 
 // NewZone returns the zone of a domain. Addresses within own are known to have no names outside of the cluster.
 func NewZone(domain string, source Source, local []netip.Prefix) *Zone {
 	return &Zone{
 		domain: strings.ToLower(dns.Fqdn(domain)), source: source, local: local,
-		names: map[netip.Addr]map[follow.Key]string{}, addresses: map[follow.Key][]netip.Addr{}, namespaces: map[string]int{},
+		names: map[netip.Addr][]name{}, addresses: map[follow.Key][]netip.Addr{}, namespaces: map[string]int{},
 	}
 }
 
 // Changed reads a Service again, for the names of its addresses.
 func (z *Zone) Changed(key follow.Key) {
 	svc, eps := z.source.Get(key)
-	named := z.reverse(key, svc, eps)
+	named := reverse(svc, eps)
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	old, had := z.addresses[key]
 	for _, ip := range old {
-		delete(z.names[ip], key)
-		if len(z.names[ip]) == 0 {
+		left := slices.DeleteFunc(z.names[ip], func(n name) bool { return n.service == key })
+		if z.names[ip] = left; len(left) == 0 {
 			delete(z.names, ip)
 		}
 	}
@@ -74,31 +80,29 @@ func (z *Zone) Changed(key follow.Key) {
 		z.namespaces[key.Namespace]++
 	}
 	ips := make([]netip.Addr, 0, len(named))
-	for ip, name := range named {
+	for ip, host := range named {
 		ips = append(ips, ip)
-		if z.names[ip] == nil {
-			z.names[ip] = map[follow.Key]string{}
-		}
-		z.names[ip][key] = name
+		z.names[ip] = append(z.names[ip], name{key, host})
 	}
 	z.addresses[key] = ips
 }
 
-// reverse returns the names of a Service's addresses: its own, or those of the endpoints of a headless one.
-func (z *Zone) reverse(key follow.Key, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) map[netip.Addr]string {
+// reverse returns the addresses of a Service and their hosts: its own, which have none, or those of the endpoints of a
+// headless one.
+func reverse(svc *corev1.Service, eps []*discoveryv1.EndpointSlice) map[netip.Addr]string {
 	named := map[netip.Addr]string{}
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return named
 	}
 	if !headless(svc) {
 		for _, ip := range clusterIPs(svc) {
-			named[ip] = z.serviceName(key)
+			named[ip] = ""
 		}
 		return named
 	}
 	for _, e := range endpointsOf(svc, eps) {
 		if e.named { // a pod's address may be in many Services: only its own name is worth an entry
-			named[e.ip] = e.host + "." + z.serviceName(key)
+			named[e.ip] = e.host
 		}
 	}
 	return named
@@ -237,8 +241,12 @@ func (z *Zone) ptr(q dns.Question, ip netip.Addr) (Answer, bool) {
 	z.mu.RLock()
 	defer z.mu.RUnlock()
 	var records []dns.RR
-	for _, name := range z.names[ip] {
-		records = append(records, &dns.PTR{Hdr: header(q.Name, dns.TypePTR), Ptr: name})
+	for _, n := range z.names[ip] {
+		full := z.serviceName(n.service)
+		if n.host != "" {
+			full = n.host + "." + full
+		}
+		records = append(records, &dns.PTR{Hdr: header(q.Name, dns.TypePTR), Ptr: full})
 	}
 	if len(records) > 0 {
 		return when(q, dns.TypePTR, records...), true
