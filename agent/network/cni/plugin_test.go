@@ -250,12 +250,21 @@ func TestHostPort(t *testing.T) {
 				}
 			})
 		}
+		third := newPod(t, n, "third")
+		port := rules.Port{HostPort: 18080, ContainerPort: 80, Protocol: "tcp"}
+		if out, err := third.run("ADD", port); err == nil || !strings.Contains(out, "another pod still has one of the ports") {
+			t.Errorf("a port that another pod has: %v: %s", err, out)
+		}
+		if got, err := get("127.0.0.1:18080"); err != nil {
+			t.Errorf("after another pod wanted the port: %q, %v", got, err)
+		}
 		if _, err := p.run("DEL"); err != nil {
 			t.Error(err)
 		}
 		if _, err := get("127.0.0.1:18080"); err == nil {
 			t.Error("the host port outlived its pod")
 		}
+		third.add(port)
 	})
 }
 

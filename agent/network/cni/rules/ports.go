@@ -62,12 +62,16 @@ func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
 	}
 	t := r.nat(familyOf(ip))
 	loop := []nftables.SetElement{{Key: join(ip.AsSlice(), ip.AsSlice())}}
-	return r.Kernel.Do(func(conn *nftables.Conn) error {
+	err := r.Kernel.Do(func(conn *nftables.Conn) error {
 		if err := errors.Join(conn.SetAddElements(t.ports, elements), conn.SetAddElements(t.loops, loop)); err != nil {
 			return err
 		}
 		return conn.Flush()
 	})
+	if errors.Is(err, unix.EEXIST) { // for instance one that was deleted by force and still ends
+		return fmt.Errorf("another pod still has one of the ports: %w", err)
+	}
+	return err
 }
 
 // RemovePorts removes the host ports of the pods whose addresses match.
