@@ -74,14 +74,6 @@ func (d *deadNode) on(app, node string) string {
 	return fmt.Sprintf("%d/%d/%d", all, ready, deleted)
 }
 
-// defaultTolerations are those that admission adds.
-func defaultTolerations() (out []corev1.Toleration) {
-	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(300))})
-	}
-	return out
-}
-
 // TestDeadNode: the pods of a node that no longer reports leave its Services after 50 s and are moved 300 s later, except
 // those of DaemonSets, and of StatefulSets until the Node is deleted or out of service.
 func TestDeadNode(t *testing.T) {
@@ -120,7 +112,6 @@ func nodeDies(t *testing.T, end func(*deadNode), left string) {
 	meta := func(app string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: app} }
 	template := func(app string) corev1.PodTemplateSpec {
 		t := appTemplate(app)
-		t.Spec.Tolerations = defaultTolerations()
 		t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname,
 			WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
 		return t

@@ -432,7 +432,7 @@ func (w *town) silence(node string) {
 	w.say(true, "silence of %s", node)
 	w.dead(node)
 	w.Ready(node, corev1.ConditionUnknown)
-	apitest.Settle(time.Duration(w.rng.IntN(300)) * time.Second)
+	apitest.Settle(time.Duration(w.rng.IntN(600)) * time.Second)
 	w.back(node)
 }
 

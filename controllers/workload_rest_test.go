@@ -18,7 +18,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
-	"monopod/controllers/podstate"
 )
 
 // deletions is the link of the controllers. It notes which pods they delete without need.
@@ -63,11 +62,12 @@ func (d *deletions) Delete(ctx context.Context, ref client.Ref, opts metav1.Dele
 // owner has a reason to delete it.
 func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
 	ref := metav1.GetControllerOf(pod)
-	if ref == nil || podstate.Condition(pod, corev1.DisruptionTarget) != nil {
+	if ref == nil {
 		return false
 	}
 	if pod.Spec.NodeName != "" {
-		if _, err := client.Get[*corev1.Node](ctx, d.Client, "", pod.Spec.NodeName); err != nil {
+		node, err := client.Get[*corev1.Node](ctx, d.Client, "", pod.Spec.NodeName)
+		if err != nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }) {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/entry"
 	"monopod/apiserver/flow"
+	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/allocate"
 	"monopod/store/storecmd"
 )
@@ -26,6 +27,8 @@ type Settings struct {
 	Audit     audit.Options
 	// DisabledPlugins are the names of admission plugins that do not run.
 	DisabledPlugins []string
+	// NotReadySeconds and UnreachableSeconds are how long pods stay on such nodes unless they say so themselves.
+	NotReadySeconds, UnreachableSeconds int64
 
 	services allocate.Config // set by Complete
 }
@@ -39,6 +42,8 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.Limits.Flags(serving)
 	s.Services.Flags(serving)
 	serving.StringSliceVar(&s.DisabledPlugins, "disable-admission-plugins", nil, "Comma-separated list of admission plugins that are disabled although they are enabled by default, for example ServiceAccount. Names that this server does not have are ignored.")
+	serving.Int64Var(&s.NotReadySeconds, "default-not-ready-toleration-seconds", plugins.DefaultTolerationSeconds, "Time in seconds for which pods tolerate that their node is not ready, unless they have such a toleration. Then they are evicted if another node is ready.")
+	serving.Int64Var(&s.UnreachableSeconds, "default-unreachable-toleration-seconds", plugins.DefaultTolerationSeconds, "Time in seconds for which pods tolerate that their node is unreachable, unless they have such a toleration. Then they are evicted if another node is ready.")
 	s.Audit.Flags(group("audit"))
 	s.State.Flags(group("storage"))
 }

@@ -71,6 +71,8 @@ type Config struct {
 	Off func(controller string) bool
 	// DisabledPlugins are the names of admission plugins that do not run.
 	DisabledPlugins []string
+	// Tolerations are those that pods get for nodes that fail.
+	Tolerations plugins.TolerationSeconds
 }
 
 // Registry serves resources from a store. It does not close the store.
@@ -129,7 +131,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r.fields = managed.New(r.clock)
 	r.kinds = custom.NewKinds(r.clock, call.Network{API: r, Dial: cfg.Dial})
 	r.configure(s, &cfg)
-	r.admission = plugins.New(r, cfg.Roles, r.dynamic).Without(cfg.DisabledPlugins)
+	r.admission = plugins.New(r, cfg.Roles, cfg.Tolerations, r.dynamic).Without(cfg.DisabledPlugins)
 	r.services = newServices(r, cfg.Services)
 	return r
 }

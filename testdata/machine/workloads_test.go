@@ -202,6 +202,61 @@ func TestKilledDuringRollouts(t *testing.T) {
 	}
 }
 
+// TestDeadNode kills the leader of two servers on one etcd, which is also the node of some pods: the other one takes over
+// and moves them. When the node is back, its former pods end.
+func TestDeadNode(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--store=" + etcdtest.Start(t), "--node-monitor-grace-period=20s", "--default-unreachable-toleration-seconds=1"}
+	servers := []*server{sandboxed(t, "node1", flags...), sandboxed(t, "node2", flags...)}
+	for _, s := range servers {
+		s.begin(t)
+	}
+	dead, alive := servers[0], servers[1]
+	alive.insist(t, http.MethodPost, deploymentPath, webDeployment())
+	// on are the pods of a node that run and are not being deleted, and those that are.
+	on := func(node string) (ready, deleted int) {
+		for _, p := range alive.podsOf(t, "web") {
+			switch {
+			case p.Spec.NodeName != node:
+			case p.DeletionTimestamp != nil:
+				deleted++
+			case slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }):
+				ready++
+			}
+		}
+		return ready, deleted
+	}
+	steps := []struct {
+		what string
+		do   func()
+		ok   func() bool
+	}{
+		{"the pods run on both nodes", func() {}, func() bool {
+			first, _ := on("node1")
+			second, _ := on("node2")
+			return first > 0 && second > 0 && first+second == replicas
+		}},
+		{"the dead node's pods are not ready", func() { dead.End(syscall.SIGKILL) }, func() bool { ready, _ := on("node1"); return ready == 0 }},
+		{"they run on the other node", func() {}, func() bool {
+			_, deleted := on("node1")
+			ready, _ := on("node2")
+			return deleted > 0 && ready == replicas
+		}},
+		{"they end", func() { dead.begin(t) }, func() bool { return len(alive.podsOf(t, "web")) == replicas }},
+		{"the node is as before", func() {}, func() bool {
+			var node corev1.Node
+			_, err := alive.call(http.MethodGet, "/api/v1/nodes/node1", nil, &node)
+			return err == nil && len(node.Spec.Taints) == 0
+		}},
+	}
+	for _, step := range steps {
+		step.do()
+		if !harness.Eventually(harness.Enough, step.ok) {
+			t.Fatalf("not so: %s: %+v", step.what, alive.podsOf(t, "web"))
+		}
+	}
+}
+
 // TestLeadershipMoves lets the leadership move between two servers on one etcd in the middle of each rollout and
 // Job: the leader stops, and starts again when the other one has taken over.
 func TestLeadershipMoves(t *testing.T) {

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/admission/plugins"
 	"monopod/store"
 )
 
@@ -114,6 +116,29 @@ func TestNamespaceLifecycle(t *testing.T) {
 	nowhere.Namespace = "nowhere"
 	_, err = r.Create(t.Context(), nowhere)
 	wantRefusal(t, err, http.StatusNotFound, `namespaces "nowhere" not found`)
+}
+
+// TestConfiguredTolerationSeconds: the flags change how long pods stay.
+func TestConfiguredTolerationSeconds(t *testing.T) {
+	t.Parallel()
+	for want, seconds := range map[string]plugins.TolerationSeconds{"300 300": {}, "7 0": {NotReady: new(int64(7)), Unreachable: new(int64(0))}} {
+		resources := registry.Resources()
+		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+		t.Cleanup(func() { s.Close() })
+		r := registry.New(s, resources, registry.Config{Tolerations: seconds})
+		if err := r.Bootstrap(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustCreate(t, r, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}, account("default"))
+		stored, err := r.Create(t.Context(), parse(t, `{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := stored.(*corev1.Pod).Spec.Tolerations
+		if got := fmt.Sprint(*list[0].TolerationSeconds, *list[1].TolerationSeconds); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
 }
 
 func TestDefaultTolerationSeconds(t *testing.T) {

@@ -13,13 +13,13 @@ import (
 
 // New returns the chain; plugins read stored objects through c. With nil roles every user may
 // grant everything. webhooks calls what is not built in.
-func New(c client.Client, roles Roles, webhooks admission.Chain) admission.Chain {
+func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admission.Chain) admission.Chain {
 	return slices.Concat(admission.Chain{
 		namespaceLifecycle(c),
 		serviceAccount(c),
 		priority(c),
 		quota.LimitRanger(c),
-		defaultTolerationSeconds(),
+		defaultTolerationSeconds(stay),
 		podsecurity.New(c),
 		defaultIngressClass(c),
 		nodeRestriction(c),
