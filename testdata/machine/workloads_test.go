@@ -35,7 +35,7 @@ func sandboxed(t *testing.T, node string, flags ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--runtime=fake", "--node-name", node}, flags...)...)}
+	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--runtime=fake", "--node-name", node, "--eviction-hard=memory.available<100Mi"}, flags...)...)}
 	t.Cleanup(func() {
 		s.CleanUp(false)
 		if t.Failed() {
