@@ -35,6 +35,7 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/runtime/pleg"
+	"monopod/agent/runtime/relist"
 	"monopod/agent/source"
 	"monopod/agent/source/mirror"
 	"monopod/agent/source/static"
@@ -109,10 +110,10 @@ func (a *Agent) assembleNode() error {
 	if err != nil {
 		return err
 	}
-	a.loop.relister = &relister{
-		runtime: d.Runtime, inventory: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, pleg: health,
-		guard: a.guard, clock: d.Clock, log: d.Log, poke: a.node.Poke, connected: make(chan (<-chan runtime.Event)), answer: make(chan list),
-	}
+	a.loop.relister = relist.New(relist.Config{
+		Runtime: d.Runtime, Inventory: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Health: health,
+		Guard: a.guard, Clock: d.Clock, Log: d.Log, Poke: a.node.Poke,
+	})
 	a.Drain, err = drain.New(drain.Deps{
 		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Known: a.loop.sweep.swept, Poke: a.node.Poke,
 		Pods:     func() map[types.UID]evictor.Pod { return by(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
@@ -174,7 +175,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 		return err
 	}
 	a.machine.count(u.placement.Processors(), cfg)
-	a.loop.placement, a.loop.relister.found = u.placement, u.placement.Found
+	a.loop.placement, a.loop.relister.Found = u.placement, u.placement.Found
 	if u.rotate, err = logs.NewRotator(logs.RotatorDeps{
 		Clock: d.Clock, Metrics: d.Metrics, Running: a.written(), Reopen: d.Runtime.ReopenContainerLog, Notify: d.NotifyWrites, Log: d.Log, Guard: a.guard,
 	}, cfg.Logs); err != nil {

@@ -11,7 +11,7 @@
 // In the order in which a pod passes through them:
 //
 //   - loop: receives pods from the API and from files, and events of the runtime; it never
-//     waits (loop.go; relist.go lists the runtime's pods for it; statics.go handles static
+//     waits (loop.go; runtime/relist lists the runtime's pods for it; statics.go handles static
 //     pods)
 //   - pods: all pods by UID and by name (pods.go)
 //   - admitter: admits pods, one after the other (admit.go)

@@ -16,6 +16,7 @@ import (
 	"monopod/agent/resources/placement"
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/relist"
 	"monopod/agent/source"
 	"monopod/agent/source/mirror"
 	"monopod/apiserver/process/guard"
@@ -29,7 +30,7 @@ type loop struct {
 	period    time.Duration // of relists
 	pods      *pods
 	admitter  *admitter
-	relister  *relister
+	relister  *relist.Relister
 	source    *source.Source
 	statics   *statics
 	mirrors   *mirror.Mirrors
@@ -48,17 +49,17 @@ func (l *loop) parts() []part {
 
 // wait waits for everything that the loop and its parts have started, after their end.
 func (l *loop) wait() {
-	l.relister.wait()
+	l.relister.Wait()
 	l.sweeping.Wait()
 }
 
 // run runs until ctx ends.
 func (l *loop) run(ctx context.Context) {
-	events, ok := l.relister.connect(ctx)
+	events, ok := l.relister.Connect(ctx)
 	if !ok {
 		return
 	}
-	found, ok := l.relister.first(ctx)
+	found, ok := l.relister.First(ctx)
 	if !ok {
 		return
 	}
@@ -68,8 +69,8 @@ func (l *loop) run(ctx context.Context) {
 	case files := <-l.statics.manifests.Updates():
 		l.staticsChanged(ctx, files, found)
 	}
-	relist := l.clock.NewTicker(l.period)
-	defer relist.Stop()
+	ticker := l.clock.NewTicker(l.period)
+	defer ticker.Stop()
 	for {
 		var fact func()
 		select {
@@ -91,13 +92,13 @@ func (l *loop) run(ctx context.Context) {
 				break
 			}
 			events = nil
-			fact = func() { l.relister.reconnect(ctx) }
-		case events = <-l.relister.connected:
+			fact = func() { l.relister.Reconnect(ctx) }
+		case events = <-l.relister.Connected:
 			fact = func() { l.runtimeChanged(ctx, runtime.Event{Type: runtime.EventResync}) }
-		case answer := <-l.relister.answer:
+		case answer := <-l.relister.Answer:
 			fact = func() { l.listed(ctx, answer) }
-		case <-relist.C():
-			fact = func() { l.relister.relist(ctx) }
+		case <-ticker.C():
+			fact = func() { l.relister.Relist(ctx) }
 		}
 		l.guard.Run("loop", fact)
 	}
@@ -105,8 +106,8 @@ func (l *loop) run(ctx context.Context) {
 
 // listed finds pods whose observed state differs from the list; they observe again. It removes orphaned
 // sandboxes and containers.
-func (l *loop) listed(ctx context.Context, answer list) {
-	found := l.relister.listed(answer)
+func (l *loop) listed(ctx context.Context, answer relist.List) {
+	found := l.relister.Listed(answer)
 	for p := range l.pods.all() {
 		if r := found[p.UID()]; !r.Matches(p.Seen()) {
 			p.Relist()
@@ -115,7 +116,7 @@ func (l *loop) listed(ctx context.Context, answer list) {
 	if l.sweep.over() { // otherwise pods that are not listed yet would end
 		l.orphans(ctx, found, nil)
 	}
-	l.relister.taken(ctx)
+	l.relister.Taken(ctx)
 }
 
 // orphans ends what the runtime runs for a pod that the node does not have and is not about to list.
@@ -135,11 +136,11 @@ func (l *loop) orphans(ctx context.Context, found map[types.UID]*inventory.Held,
 func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 	switch ev.Type {
 	case runtime.EventLost:
-		l.relister.streaming(false)
+		l.relister.Streaming(false)
 		return
 	case runtime.EventResync:
-		l.relister.streaming(true)
-		l.relister.relist(ctx)
+		l.relister.Streaming(true)
+		l.relister.Relist(ctx)
 		for p := range l.pods.all() {
 			p.Wake() // a step that failed because of the runtime is retried
 		}

@@ -34,7 +34,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.server.Ser
 func (a *Agent) SyncLoop() error { return a.PLEG() }
 
 // PLEG returns nil while relists succeed; see pleg.Health.
-func (a *Agent) PLEG() error { return a.loop.relister.check() }
+func (a *Agent) PLEG() error { return a.loop.relister.Check() }
 
 // Pods implements server.Node.
 func (a *Agent) Pods() []*corev1.Pod { return a.pods.objects() }

@@ -1,10 +1,18 @@
 package apiserver_test
 
 import (
+	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +22,7 @@ import (
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
+	"monopod/controllers"
 )
 
 // Kettle is a kind that exists only in this file.
@@ -114,4 +123,86 @@ func TestNewKindIsOneValue(t *testing.T) {
 	if want := (client.Kind{Resource: kettles().GVR, Kind: "Kettle", Namespaced: true}); !slices.Contains(served, want) {
 		t.Error("neither the garbage collector nor the namespace controller handles it")
 	}
+}
+
+// The client, over HTTP and in process, the garbage collector, quotas and the namespace controller know the kind from its Resource.
+func TestNewKindIsKnownToClientsAndControllers(t *testing.T) {
+	t.Parallel()
+	a := serveOf(t, nil, kettles())
+	cfg := controllers.Config{Kinds: registry.ServedBy(a.reg)}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	cfg.Flags(flags)
+	if err := flags.Parse([]string{"--controllers=garbagecollector,namespace,resourcequota"}); err != nil {
+		t.Fatal(err)
+	}
+	manager, err := controllers.New(controllers.Deps{Client: a.reg, Metrics: prometheus.NewRegistry()}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- manager.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	eventually := func(what string, ok func() bool) {
+		t.Helper()
+		for range 6000 {
+			if ok() {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatal(what)
+	}
+
+	remote := &client.Remote{URL: a.url, HTTP: &http.Client{Transport: bearer{a.hc.Transport}}, New: newObject(a.reg)}
+	create := func(c client.Client, obj client.Object) client.Object {
+		t.Helper()
+		stored, err := c.Create(ctx, obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored
+	}
+	kettle := func(namespace, name string, owners ...metav1.OwnerReference) *Kettle {
+		return &Kettle{TypeMeta: metav1.TypeMeta{APIVersion: "kitchen.monopod/v1", Kind: "Kettle"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: owners}}
+	}
+	gone := func(namespace, name string) func() bool {
+		return func() bool {
+			_, err := a.reg.Get(ctx, client.RefOf(kettle(namespace, name)))
+			return apierrors.IsNotFound(err)
+		}
+	}
+
+	create(a.reg, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/kettles.kitchen.monopod": resource.MustParse("2")}}})
+	owner := create(remote, kettle("default", "owner"))
+	create(remote, kettle("default", "owned", metav1.OwnerReference{APIVersion: "kitchen.monopod/v1", Kind: "Kettle", Name: "owner", UID: owner.GetUID()}))
+	eventually("the quota does not count it", func() bool {
+		q, err := client.Get[*corev1.ResourceQuota](ctx, a.reg, "default", "q")
+		used := q.Status.Used["count/kettles.kitchen.monopod"]
+		return err == nil && used.Value() == 2
+	})
+	if _, err := remote.Create(ctx, kettle("default", "third")); !apierrors.IsForbidden(err) {
+		t.Errorf("beyond the quota: %v", err)
+	}
+	if read, err := remote.Get(ctx, client.RefOf(kettle("default", "owner"))); err != nil || read.(*Kettle).Spec.Litres != 1 {
+		t.Errorf("over HTTP: %v, %v", read, err)
+	}
+	if _, err := remote.Delete(ctx, client.RefOf(kettle("default", "owner")), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually("the garbage collector does not follow it", gone("default", "owned"))
+
+	create(a.reg, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kitchen"}})
+	create(a.reg, kettle("kitchen", "last"))
+	if _, err := a.reg.Delete(ctx, client.Ref{Resource: client.Namespaces, Name: "kitchen"}, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually("a namespace that ends keeps it", gone("kitchen", "last"))
 }

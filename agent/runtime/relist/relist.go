@@ -1,0 +1,175 @@
+// Package relist lists what the container runtime has, and subscribes to its events, for a loop that must not wait for it.
+package relist
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/runtime"
+	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/pleg"
+	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/guard"
+)
+
+// Config of a Relister. All of it is required.
+type Config struct {
+	Runtime   runtime.Runtime
+	Inventory inventory.Reader
+	Health    *pleg.Health
+	Guard     *guard.Guard
+	Clock     clock.Clock
+	Log       *zap.Logger
+	Poke      func() // wakes the check of the node's conditions
+}
+
+// Relister calls the runtime for the loop, which must not wait for it: lists and events.
+type Relister struct {
+	cfg Config
+	// Found receives the containers of the first list.
+	Found  func([]*cri.Container)
+	asking sync.WaitGroup
+
+	Connected chan (<-chan runtime.Event) // the events after a Reconnect
+	Answer    chan List                   // the lists of Relist
+
+	asked bool // used only by the loop: a list is in progress
+	again bool // used only by the loop: the list may be out of date when it arrives
+}
+
+// New returns a Relister that has not asked yet.
+func New(cfg Config) *Relister {
+	return &Relister{cfg: cfg, Connected: make(chan (<-chan runtime.Event)), Answer: make(chan List)}
+}
+
+// List is everything that the runtime has of our pods.
+type List struct {
+	sandboxes  []*cri.PodSandbox
+	containers []*cri.Container
+}
+
+// Connect waits for the runtime to answer and subscribes to its events.
+func (r *Relister) Connect(ctx context.Context) (<-chan runtime.Event, bool) {
+	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
+		var events <-chan runtime.Event
+		err := r.cfg.Guard.Call("events", func() (err error) {
+			if _, err = r.cfg.Runtime.Version(ctx); err == nil {
+				events, err = r.cfg.Runtime.Events(ctx)
+			}
+			return err
+		})
+		if err == nil {
+			r.Streaming(true)
+			return events, true
+		}
+		delay := retry.Next()
+		if delay >= time.Second && ctx.Err() == nil {
+			r.cfg.Log.Warn("container runtime does not respond", zap.Error(err))
+		}
+		if !backoff.Sleep(ctx, r.cfg.Clock, delay) {
+			return nil, false
+		}
+	}
+}
+
+// Streaming records whether events arrive.
+func (r *Relister) Streaming(on bool) {
+	r.cfg.Health.Streaming(on)
+	r.cfg.Poke()
+}
+
+// Reconnect subscribes to the events again, once the runtime answers.
+func (r *Relister) Reconnect(ctx context.Context) {
+	r.cfg.Health.Streaming(false)
+	r.cfg.Guard.Go(&r.asking, "events", func() {
+		r.cfg.Guard.Keep(ctx, r.cfg.Clock, "events", func() {
+			events, ok := r.Connect(ctx)
+			if !ok {
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case r.Connected <- events:
+			}
+		})
+	})
+}
+
+// First waits for the first list.
+func (r *Relister) First(ctx context.Context) (map[types.UID]*inventory.Held, bool) {
+	l, ok := r.insist(ctx)
+	if !ok {
+		return nil, false
+	}
+	r.Found(l.containers)
+	return inventory.ByPod(l.sandboxes, l.containers), true
+}
+
+// insist asks until the runtime answers: a containerd that has just started lists nothing for a moment.
+func (r *Relister) insist(ctx context.Context) (List, bool) {
+	for retry := (backoff.Retry{First: 50 * time.Millisecond, Most: 10 * time.Second}); ; {
+		l, err := r.ask(ctx)
+		if err == nil {
+			return l, true
+		}
+		r.cfg.Log.Warn("failed to list the pods of the runtime", zap.Error(err))
+		if !retry.Wait(ctx, r.cfg.Clock) {
+			return List{}, false
+		}
+	}
+}
+
+// Relist lists the runtime's pods in the background.
+func (r *Relister) Relist(ctx context.Context) {
+	if r.asked {
+		r.again = true
+		return
+	}
+	r.asked, r.again = true, false
+	r.cfg.Guard.Go(&r.asking, "relist", func() {
+		l, ok := r.insist(ctx)
+		if !ok {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case r.Answer <- l:
+		}
+	})
+}
+
+// Listed takes the list.
+func (r *Relister) Listed(l List) (found map[types.UID]*inventory.Held) {
+	r.asked = false
+	return inventory.ByPod(l.sandboxes, l.containers)
+}
+
+// Taken lists again if the list that the loop has taken may be out of date.
+func (r *Relister) Taken(ctx context.Context) {
+	if r.again {
+		r.Relist(ctx)
+	}
+}
+
+// Check returns nil while relists succeed; see pleg.Health.
+func (r *Relister) Check() error { return r.cfg.Health.Check() }
+
+// Wait waits for lists in progress, whose contexts have ended.
+func (r *Relister) Wait() { r.asking.Wait() }
+
+// ask lists everything of ours in the runtime.
+func (r *Relister) ask(ctx context.Context) (l List, err error) {
+	err = r.cfg.Guard.Call("relist", func() (err error) {
+		done := r.cfg.Health.Relist()
+		defer func() { done(err) }()
+		l.sandboxes, l.containers, err = r.cfg.Inventory.All(ctx)
+		return err
+	})
+	return l, err
+}
