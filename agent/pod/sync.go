@@ -41,8 +41,17 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	if p.RestartAll != nil {
 		return w.restartAll(ctx, p)
 	}
-	if p.NewSandbox {
-		if able, err := w.able(ctx); !able {
+	if p.NewSandbox { // the runtime must support what the pod requests, and its devices must be prepared
+		failure, err := w.sandbox.Able(ctx, pod)
+		able := failure == nil && err == nil
+		if able {
+			able, failure, err = w.devices.prepare(ctx, pod)
+		}
+		if failure != nil { // it can never run
+			w.desired.fail(failure, w.desired.grace)
+			w.id.Warn(failure.Reason, "%s", failure.Message)
+		}
+		if !able {
 			return false, err
 		}
 	}
@@ -65,29 +74,23 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	return w.starter.StartAll(ctx, pod, p.Start)
 }
 
-// able reports whether the pod can get a new sandbox: the runtime supports what it requests, and its devices are
-// prepared. A pod that can never run fails.
-func (w *worker) able(ctx context.Context) (bool, error) {
-	failure, err := w.sandbox.Able(ctx, w.desired.pod)
-	ok := failure == nil && err == nil
-	if ok {
-		ok, failure, err = w.devices.prepare(ctx, w.desired.pod)
-	}
-	if failure != nil {
-		w.desired.fail(failure, w.desired.grace)
-		w.id.Warn(failure.Reason, "%s", failure.Message)
-	}
-	return ok, err
-}
-
 // ground prepares concurrently what containers need: the sandbox, the volumes, and a first look at the images.
 func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	pod, facts, ran := w.desired.pod, w.observer.Facts(w.desired.pod), len(w.observer.Seen().Containers) > 0
 	if !p.NewSandbox {
 		return w.volumes.Prepare(ctx, facts, len(p.Start) > 0, ran)
 	}
-	if err := w.dropSandbox(ctx); err != nil {
-		return err
+	seen := w.observer.Seen()
+	if old := seen.Sandbox(); old != nil { // a dead one: its containers and its address go first
+		if slices.ContainsFunc(seen.Containers, func(c status.Container) bool { return c.SandboxID == old.ID }) {
+			w.id.Event("", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+		}
+		if err := w.stopper.Alive(ctx, pod, "Pod sandbox changed"); err != nil {
+			return err
+		}
+		if err := w.sandbox.Stop(ctx); err != nil {
+			return err
+		}
 	}
 	w.report(false) // ContainerCreating; stored while the sandbox starts
 	var unmounted error
@@ -102,22 +105,6 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	}
 	w.images.Found(found)
 	return errors.Join(err, unmounted)
-}
-
-// dropSandbox removes what is left of a dead sandbox: its containers, its address.
-func (w *worker) dropSandbox(ctx context.Context) error {
-	seen := w.observer.Seen()
-	old := seen.Sandbox()
-	if old == nil {
-		return nil
-	}
-	if slices.ContainsFunc(seen.Containers, func(c status.Container) bool { return c.SandboxID == old.ID }) {
-		w.id.Event("", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
-	}
-	if err := w.stopper.Alive(ctx, w.desired.pod, "Pod sandbox changed"); err != nil {
-		return err
-	}
-	return w.sandbox.Stop(ctx)
 }
 
 // restartAll stops all containers at once without hooks, waits for the backoff of the container that triggered

@@ -71,7 +71,10 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 	ctx = untracked(ctx)
 	for {
 		obj, err = r.Update(ctx, ref, apply)
-		if !apierrors.IsNotFound(err) || ref.Subresource != "" || !r.absent(ctx, ref) {
+		if !apierrors.IsNotFound(err) || ref.Subresource != "" {
+			return obj, false, err
+		}
+		if _, missing := r.Get(ctx, ref); !apierrors.IsNotFound(missing) { // it was the namespace or the kind
 			return obj, false, err
 		}
 		if opts.MayCreate != nil {
@@ -79,8 +82,13 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 				return nil, false, err
 			}
 		}
-		obj, err = r.applyNew(ctx, res, ref, apply)
-		if !apierrors.IsAlreadyExists(err) {
+		if obj, err = apply(nil); err != nil {
+			return nil, false, err
+		}
+		if uid := obj.GetUID(); uid != "" {
+			return nil, false, apierror.Conflict(res, ref.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+		}
+		if obj, err = r.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
 			return obj, err == nil, err
 		}
 	}
@@ -96,24 +104,6 @@ func tooLarge(obj Object) error {
 		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", o.Size(), maxApplied))
 	}
 	return nil
-}
-
-// absent reports whether the object at ref is missing, and not its namespace or its kind.
-func (r *Registry) absent(ctx context.Context, ref client.Ref) bool {
-	_, err := r.Get(ctx, ref)
-	return apierrors.IsNotFound(err)
-}
-
-// applyNew creates the object of an apply.
-func (r *Registry) applyNew(ctx context.Context, res *Resource, ref client.Ref, apply client.Change) (Object, error) {
-	obj, err := apply(nil)
-	if err != nil {
-		return nil, err
-	}
-	if uid := obj.GetUID(); uid != "" {
-		return nil, apierror.Conflict(res, ref.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
-	}
-	return r.Create(ctx, obj)
 }
 
 // track records in next's managedFields who wrote it. cur is nil for a creation. Objects that were

@@ -22,18 +22,13 @@ const (
 	maxEventBase = 253 - 33
 )
 
-// inert returns the reason why nothing acts on objects of the kind; empty: something does.
-func (r *Registry) inert(res *Resource) string {
-	if res.Inert == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
-		return cmp.Or(res.Off, fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller))
-	}
-	return res.Inert
-}
-
 // tellInert tells the client who created obj that nothing acts on it, with a warning and an Event.
 // This process's own objects get neither.
 func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
-	why := r.inert(res)
+	why := res.Inert
+	if why == "" && res.Controller != "" && r.off != nil && r.off(res.Controller) {
+		why = cmp.Or(res.Off, fmt.Sprintf("the controller %q is switched off by --controllers", res.Controller))
+	}
 	if why == "" || ctx.Value(warnKey{}) == nil {
 		return
 	}
@@ -41,19 +36,16 @@ func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 	if isDryRun(ctx) {
 		return
 	}
-	// The server writes the Event for itself: the client's permissions and deadline are for obj.
-	if _, err := r.Create(context.Background(), inertEvent(obj, why, r.now())); err != nil {
-		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()), zap.String("name", obj.GetName()), zap.Error(err))
-	}
-}
-
-func inertEvent(obj Object, why string, now metav1.Time) *corev1.Event {
-	about := record.ReferenceTo(obj)
+	about, now := record.ReferenceTo(obj), r.now()
 	name := about.Name[:min(len(about.Name), maxEventBase)] + "." + strings.ReplaceAll(string(about.UID), "-", "")
-	return &corev1.Event{
+	// The server writes the Event for itself: the client's permissions and deadline are for obj.
+	_, err := r.Create(context.Background(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name},
 		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: onlyStored, Message: "Only stored: " + why,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
+	})
+	if err != nil {
+		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()), zap.String("name", obj.GetName()), zap.Error(err))
 	}
 }

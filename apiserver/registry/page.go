@@ -84,7 +84,10 @@ func (r *Registry) Page(ctx context.Context, sel client.Selector, page Page) (Li
 	}
 	entries, rev, err := r.store.List(ctx, s)
 	if errors.Is(err, store.ErrExpired) && page.Continue != "" {
-		return Listed{}, errExpiredToken(s.After)
+		e := apierror.Expired("The provided continue parameter is too old to display a consistent list result. " +
+			"You can start a new list without the continue parameter, or use the continue token in this response to go on with what is newest.")
+		e.ErrStatus.Continue = token{tokenVersion, latest, s.After}.encode()
+		return Listed{}, e
 	}
 	if err != nil {
 		return Listed{}, apierror.Of(err, res, "")
@@ -107,11 +110,4 @@ func (r *Registry) cut(ctx context.Context, s store.Selector, l Listed, limit in
 		}
 	}
 	return l
-}
-
-func errExpiredToken(start string) error {
-	e := apierror.Expired("The provided continue parameter is too old to display a consistent list result. " +
-		"You can start a new list without the continue parameter, or use the continue token in this response to go on with what is newest.")
-	e.ErrStatus.Continue = token{tokenVersion, latest, start}.encode()
-	return e
 }

@@ -278,7 +278,18 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	out := make(chan watch.Event)
 	go func() {
 		defer close(out)
-		defer endWatch(ctx, r.guard, sel, out)
+		defer func() { // a panic is the last event of the watch
+			p := recover()
+			if p == nil {
+				return
+			}
+			r.guard.Caught("watch", sel.Resource.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
+			status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
+			select {
+			case out <- watch.Event{Type: watch.Error, Object: &status}:
+			case <-ctx.Done():
+			}
+		}()
 		changes.Each(ctx, func(ev *store.Event) bool {
 			if ev.Progress() && !sel.Bookmarks {
 				return true
@@ -292,20 +303,6 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 		})
 	}()
 	return out, nil
-}
-
-// endWatch, deferred, turns a panic into the last event of the watch.
-func endWatch(ctx context.Context, g *guard.Guard, sel client.Selector, out chan<- watch.Event) {
-	p := recover()
-	if p == nil {
-		return
-	}
-	g.Caught("watch", sel.Resource.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
-	status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
-	select {
-	case out <- watch.Event{Type: watch.Error, Object: &status}:
-	case <-ctx.Done():
-	}
 }
 
 func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.Event) watch.Event {

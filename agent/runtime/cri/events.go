@@ -150,21 +150,8 @@ func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (mar
 	return string(event.Value), func() { cancel(); wg.Wait() }
 }
 
-// stands is called when a stream has begun.
+// stands is called when a stream has begun. It lists the existing containers; those that it misses are looked up one by one.
 func (f *follower) stands(ctx context.Context, first bool) {
-	f.learn(ctx)
-	f.stood = true
-	late := time.Since(f.began) > patience/2
-	if first {
-		close(f.ready)
-	}
-	if !first || late {
-		f.send(ctx, runtime.Event{Type: runtime.EventResync, At: time.Now()})
-	}
-}
-
-// learn lists the existing containers. Those that it misses are looked up one by one.
-func (f *follower) learn(ctx context.Context) {
 	if sandboxes, err := f.r.ListPodSandbox(ctx, nil); err == nil {
 		for _, s := range sandboxes {
 			f.r.known.add(s.Id, owner{sandbox: s.Id, pod: s.GetMetadata().GetUid()})
@@ -175,6 +162,14 @@ func (f *follower) learn(ctx context.Context) {
 			s, _ := f.r.known.get(c.PodSandboxId)
 			f.r.known.add(c.Id, owner{sandbox: c.PodSandboxId, pod: s.pod})
 		}
+	}
+	f.stood = true
+	late := time.Since(f.began) > patience/2
+	if first {
+		close(f.ready)
+	}
+	if !first || late {
+		f.send(ctx, runtime.Event{Type: runtime.EventResync, At: time.Now()})
 	}
 }
 

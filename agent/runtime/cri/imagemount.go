@@ -23,26 +23,19 @@ func (i *imageService) nameImages(ctx context.Context, mounts []*cri.Mount) erro
 		if m.Image == nil {
 			continue
 		}
-		if err := i.canMountImage(ctx, m); err != nil {
+		v, err := i.pods.Version(ctx, &cri.VersionRequest{})
+		if err != nil {
 			return err
+		}
+		if err = abilities.MountsImages(v); err == nil && m.ImageSubPath != "" {
+			err = abilities.MountsImageFolders(v)
+		}
+		if err != nil {
+			return status.Errorf(codes.Unimplemented, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)
 		}
 		if err := i.nameImage(InNamespace(ctx), m.Image.Image); err != nil {
 			return status.Errorf(status.Code(err), "%v: %v", crierrors.ErrImageVolumeMountFailed, status.Convert(err).Message())
 		}
-	}
-	return nil
-}
-
-func (i *imageService) canMountImage(ctx context.Context, m *cri.Mount) error {
-	v, err := i.pods.Version(ctx, &cri.VersionRequest{})
-	if err != nil {
-		return err
-	}
-	if err = abilities.MountsImages(v); err == nil && m.ImageSubPath != "" {
-		err = abilities.MountsImageFolders(v)
-	}
-	if err != nil {
-		return status.Errorf(codes.Unimplemented, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)
 	}
 	return nil
 }
