@@ -83,7 +83,7 @@ func TestGroupsComeInUpstreamsOrder(t *testing.T) {
 	for _, g := range list["groups"].([]any) {
 		names = append(names, g.(map[string]any)["name"].(string))
 	}
-	order := []string{"apps", "rbac.authorization.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "example.com"}
+	order := []string{"apiregistration.k8s.io", "apps", "events.k8s.io", "rbac.authorization.k8s.io", "storage.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io", "example.com"}
 	at := -1
 	for _, name := range order {
 		if i := slices.Index(names, name); i < at {
@@ -123,6 +123,51 @@ func TestDiscoveryIsCached(t *testing.T) {
 	}
 	if other := a.do("GET", "/api", "", asAggregated, "If-None-Match: "+tag); other.StatusCode != http.StatusOK {
 		t.Errorf("another document: %s", other.Status)
+	}
+}
+
+// A definition that comes and goes changes the document that is kept.
+func TestDiscoveryFollowsDefinitions(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	tagged := func() (tag, body string) {
+		resp := a.do("GET", "/apis", "", asAggregated)
+		return resp.Header.Get("ETag"), readBody(t, resp)
+	}
+	before, body := tagged()
+	if strings.Contains(body, "example.com") {
+		t.Fatal(body)
+	}
+	a.define(widgets)
+	defined, body := tagged()
+	if defined == before || !strings.Contains(body, `"name":"example.com"`) {
+		t.Errorf("the document has not changed: %.200s", body)
+	}
+	if again, _ := tagged(); again != defined {
+		t.Error("the document has changed without a reason")
+	}
+	if pretty := readBody(t, a.do("GET", "/apis?pretty=true", "", asAggregated)); !strings.Contains(pretty, "\n  ") {
+		t.Errorf("%.200s", pretty)
+	}
+}
+
+// The results of health checks are metrics, by the path that ran them.
+func TestHealthChecksAreMetrics(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	for _, path := range []string{"/readyz", "/readyz", "/healthz", "/livez/ping"} {
+		readBody(t, a.do("GET", path, ""))
+	}
+	text := readBody(t, a.do("GET", "/metrics/slis", ""))
+	for _, want := range []string{
+		`kubernetes_healthcheck{name="ping",type="readyz"} 1`, `kubernetes_healthcheck{name="broken",type="healthz"} 0`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 2`,
+		`kubernetes_healthchecks_total{name="broken",status="error",type="healthz"} 1`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="livez"} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in %s", want, text)
+		}
 	}
 }
 

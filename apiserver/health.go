@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"monopod/apiserver/access/auth"
@@ -27,8 +28,35 @@ type Check struct {
 
 // health contains the checks.
 type health struct {
-	checks []Check // in the order in which they run
-	log    *zap.Logger
+	checks  []Check // in the order in which they run
+	log     *zap.Logger
+	slis    *prometheus.Registry // for /metrics/slis
+	healthy *prometheus.GaugeVec
+	results *prometheus.CounterVec
+}
+
+// newHealth returns the checks, with upstream's metrics of their results (component-base/metrics/prometheus/slis).
+func newHealth(checks []Check, log *zap.Logger) *health {
+	h := &health{checks: checks, log: log, slis: prometheus.NewRegistry(),
+		healthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "kubernetes", Name: "healthcheck", Help: "Result of the last run of each health check: 1 for success.",
+		}, []string{"name", "type"}),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "kubernetes", Name: "healthchecks_total", Help: "Number of results of each health check.",
+		}, []string{"name", "type", "status"}),
+	}
+	h.slis.MustRegister(h.healthy, h.results)
+	return h
+}
+
+// observe counts the result of a check, which kind, a path, ran.
+func (h *health) observe(name, kind string, err error) {
+	status, value := "success", 1.0
+	if err != nil {
+		status, value = "error", 0
+	}
+	h.healthy.WithLabelValues(name, kind).Set(value)
+	h.results.WithLabelValues(name, kind, status).Inc()
 }
 
 // componentChecks are the checks of components.
@@ -55,7 +83,9 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		asked++
-		if err := c.Ask(r.Context()); err != nil {
+		err := c.Ask(r.Context())
+		h.observe(c.Name, kind, err)
+		if err != nil {
 			failed++
 			h.log.Warn("health check failed", zap.String("check", c.Name), zap.Error(err))
 			if !known {

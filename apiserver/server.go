@@ -122,7 +122,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	through := gate{limits, out.Fail}
 	others := remotes{cfg.Aggregator, out.Fail}
 	return &Server{
-		cfg: cfg, health: &health{cfg.Checks, cfg.Log}, admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics),
+		cfg: cfg, health: newHealth(cfg.Checks, cfg.Log), admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics),
 		remotes: others, targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
 		streams: connect.New(connect.Config{
 			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
@@ -195,6 +195,7 @@ func (s *Server) paths(r chi.Router) {
 	s.openID(r)
 	r.Get("/configz", s.admin.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
+	r.Method(http.MethodGet, "/metrics/slis", promhttp.HandlerFor(s.health.slis, promhttp.HandlerOpts{}))
 	r.Get("/debug/controllers/{name}", s.admin.debug)
 	for path, dump := range s.gate.Dumps() {
 		r.Get(path, dump)

@@ -2,16 +2,12 @@ package discovery
 
 import (
 	"cmp"
-	"crypto/sha512"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
-	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -59,7 +55,7 @@ func (d *Documents) served() []kind.Resource { return d.Aggregator.Own(d.Resourc
 
 // DiscoverCore answers /api.
 func (d *Documents) DiscoverCore(w http.ResponseWriter, r *http.Request) {
-	d.discover(w, r, func(group string) bool { return group == "" }, &metav1.APIVersions{
+	d.discover(w, r, &d.core, &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
 		Versions: []string{"v1"},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{
@@ -75,7 +71,7 @@ func (d *Documents) DiscoverGroups(w http.ResponseWriter, r *http.Request) {
 			list.Groups = append(list.Groups, apiGroup(versions))
 		}
 	}
-	d.discover(w, r, func(group string) bool { return group != "" }, list)
+	d.discover(w, r, &d.named, list)
 }
 
 func apiGroup(versions []schema.GroupVersion) metav1.APIGroup {
@@ -87,93 +83,9 @@ func apiGroup(versions []schema.GroupVersion) metav1.APIGroup {
 	return g
 }
 
-// discover sends aggregated discovery if the client accepts it, or 304 if the client has the current version.
-func (d *Documents) discover(w http.ResponseWriter, r *http.Request, in func(group string) bool, legacy any) {
-	f, err := codec.Negotiate(r, codec.Aggregated)
-	if err != nil {
-		d.Out.Fail(w, r, err)
-		return
-	}
-	w.Header().Set("Vary", "Accept")
-	if f.As != codec.Aggregated {
-		d.Out.Send(w, r, f, http.StatusOK, legacy)
-		return
-	}
-	list := &apidiscovery.APIGroupDiscoveryList{
-		TypeMeta: metav1.TypeMeta{Kind: codec.Aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: []apidiscovery.APIGroupDiscovery{}}
-	for _, versions := range d.groups() {
-		if in(versions[0].Group) {
-			list.Items = append(list.Items, d.groupDiscovery(versions))
-		}
-	}
-	f.ContentType = f.Header() + ";g=" + apidiscovery.GroupName + ";v=v2;as=" + codec.Aggregated
-	if tag, err := tagOf(list); err == nil {
-		w.Header().Set("ETag", tag)
-		w.Header().Set("Cache-Control", "public")
-		if r.Header.Get("If-None-Match") == tag {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-	}
-	d.Out.Send(w, r, f, http.StatusOK, list)
-}
-
-// tagOf returns an ETag of the document, independent of its encoding.
-func tagOf(doc any) (string, error) {
-	data, err := json.Marshal(doc)
-	return fmt.Sprintf("\"%X\"", sha512.Sum512(data)), err
-}
-
-func (d *Documents) groupDiscovery(versions []schema.GroupVersion) apidiscovery.APIGroupDiscovery {
-	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: versions[0].Group}}
-	remote := d.remotes()
-	for _, gv := range versions {
-		if r, ok := remote[gv]; ok {
-			g.Versions = append(g.Versions, remoteDiscovery(r))
-			continue
-		}
-		v := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
-		for _, res := range d.resourcesIn(gv) {
-			v.Resources = append(v.Resources, resourceDiscovery(res))
-		}
-		g.Versions = append(g.Versions, v)
-	}
-	return g
-}
-
 // resourcesIn returns the resources of a group and version, by name.
 func (d *Documents) resourcesIn(gv schema.GroupVersion) []kind.Resource {
-	var out []kind.Resource
-	for _, res := range d.served() {
-		if res.GVR.GroupVersion() == gv {
-			out = append(out, res)
-		}
-	}
-	slices.SortFunc(out, func(a, b kind.Resource) int { return strings.Compare(a.GVR.Resource, b.GVR.Resource) })
-	return out
-}
-
-func resourceDiscovery(res kind.Resource) apidiscovery.APIResourceDiscovery {
-	scope := apidiscovery.ScopeCluster
-	if res.Namespaced {
-		scope = apidiscovery.ScopeNamespace
-	}
-	out := apidiscovery.APIResourceDiscovery{
-		Resource: res.GVR.Resource, ResponseKind: kindOf(res.GVK()), Scope: scope,
-		SingularResource: res.SingularName(), Verbs: res.VerbList(), ShortNames: res.ShortNames, Categories: res.Categories,
-	}
-	for _, sub := range res.Subresources {
-		out.Subresources = append(out.Subresources, apidiscovery.APISubresourceDiscovery{
-			Subresource: sub.Name, ResponseKind: kindOf(sub.KindOf(&res)), Verbs: sub.VerbList()})
-	}
-	slices.SortFunc(out.Subresources, func(a, b apidiscovery.APISubresourceDiscovery) int {
-		return strings.Compare(a.Subresource, b.Subresource)
-	})
-	return out
-}
-
-func kindOf(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
-	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
+	return d.byVersion()[gv]
 }
 
 // DiscoverGroup answers /apis/<group>.

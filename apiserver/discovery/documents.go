@@ -23,12 +23,13 @@ type Config struct {
 // Documents serves discovery and OpenAPI.
 type Documents struct {
 	Config
-	openapi *openapi.Documents
+	openapi     *openapi.Documents
+	core, named aggregated
 }
 
 // New returns the Documents.
 func New(cfg Config) *Documents {
-	d := &Documents{Config: cfg}
+	d := &Documents{Config: cfg, core: aggregated{core: true}}
 	d.openapi = openapi.New(openapi.Config{
 		Resources: d.served,
 		Version:   cfg.Version,

@@ -91,8 +91,10 @@ func local(gv schema.GroupVersion) *apiservice.Service {
 // VersionPriority orders the versions of a group of this server: v2 before v1, and stable ones before others. Those of users' groups
 // are ordered by their names.
 func VersionPriority(gv schema.GroupVersion) int32 {
-	const beta, first, second, users = 9, 15, 30, 100
+	const beta, first, flow, second, users = 9, 15, 21, 30, 100
 	switch {
+	case gv.Group == "flowcontrol.apiserver.k8s.io":
+		return flow // as upstream
 	case Priority(gv.Group) == usersPriority:
 		return users
 	case strings.Contains(gv.Version, "alpha"), strings.Contains(gv.Version, "beta"):
@@ -143,6 +145,8 @@ func Priority(group string) int32 {
 		return 16300
 	case "discovery.k8s.io":
 		return 16200
+	case "flowcontrol.apiserver.k8s.io":
+		return 16100
 	case "apiregistration.k8s.io":
 		return 20000
 	}
