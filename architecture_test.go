@@ -71,6 +71,28 @@ func TestWalksFollowFileOrder(t *testing.T) {
 	}
 }
 
+// placed is a path in the table of places; a name with a dot that is not a file is Go code.
+var placed = regexp.MustCompile("`((?:agent|apiserver|controllers|store|web)(?:/[a-z_]+)*(?:\\.go)?)`")
+
+// Whoever adds something finds its place by the table: each path in it exists.
+func TestPlacesExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Where to add something")
+	paths := placed.FindAllStringSubmatch(table, -1)
+	if len(paths) < 20 {
+		t.Fatalf("only %d paths are found", len(paths))
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path[1]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // functions are the names of a file's functions and methods.
 func functions(t *testing.T, path string) map[string]bool {
 	t.Helper()
