@@ -84,19 +84,22 @@ func oneJob(round int) batchv1.Job {
 	return job
 }
 
+// mark is what a round changes in a template.
+func mark(template *corev1.PodTemplateSpec, round int) {
+	template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "ROUND", Value: fmt.Sprint(round)}}
+}
+
 // roll gives the Deployment another template.
 func (s *server) roll(t *testing.T, round int) {
 	t.Helper()
-	s.edit(t, deploymentPath+"/web", func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "ROUND", Value: fmt.Sprint(round)}}
-	})
+	edit(t, s, deploymentPath+"/web", func(d *appsv1.Deployment) { mark(&d.Spec.Template, round) })
 }
 
-// edit updates the Deployment, also if its status changes meanwhile.
-func (s *server) edit(t *testing.T, path string, change func(*appsv1.Deployment)) {
+// edit updates an object, also if its status changes meanwhile.
+func edit[T any](t *testing.T, s *server, path string, change func(*T)) {
 	t.Helper()
 	if !harness.Eventually(harness.Enough, func() bool {
-		var d appsv1.Deployment
+		var d T
 		if _, err := s.call(http.MethodGet, path, nil, &d); err != nil {
 			t.Fatal(err)
 		}
@@ -180,14 +183,71 @@ func (s *server) completed(t *testing.T, round int) {
 	s.insist(t, http.MethodDelete, jobPath+"/"+name, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 }
 
+const (
+	setPath     = "/apis/apps/v1/namespaces/default/statefulsets"
+	daemonsPath = "/apis/apps/v1/namespaces/default/daemonsets"
+	members     = 3 // of the StatefulSet
+)
+
+// pulled is a template whose image may be pulled: the fake runtime's images are gone after a kill, and a pod that starts
+// before they are imported again waits 10 s with the policy Never.
+func pulled(app string) corev1.PodTemplateSpec {
+	t := template(app)
+	t.Spec.Containers[0].ImagePullPolicy = corev1.PullIfNotPresent
+	return t
+}
+
+// createSets creates a StatefulSet and a DaemonSet.
+func (s *server) createSets(t *testing.T) {
+	t.Helper()
+	selector := func(app string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+	}
+	s.insist(t, http.MethodPost, setPath, appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: appsv1.StatefulSetSpec{Replicas: new(int32(members)), ServiceName: "db", Selector: selector("db"), Template: pulled("db")}})
+	s.insist(t, http.MethodPost, daemonsPath, appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: pulled("agent")}})
+}
+
+// rollSets gives both another template.
+func (s *server) rollSets(t *testing.T, round int) {
+	t.Helper()
+	edit(t, s, setPath+"/db", func(d *appsv1.StatefulSet) { mark(&d.Spec.Template, round) })
+	edit(t, s, daemonsPath+"/agent", func(d *appsv1.DaemonSet) { mark(&d.Spec.Template, round) })
+}
+
+// setsRolledOut waits until the rollouts of both are complete: every pod is of the round, and none is too many.
+func (s *server) setsRolledOut(t *testing.T, round int) {
+	t.Helper()
+	var set appsv1.StatefulSet
+	var daemons appsv1.DaemonSet
+	if !harness.Eventually(harness.Enough, func() bool {
+		set, daemons = appsv1.StatefulSet{}, appsv1.DaemonSet{}
+		for path, into := range map[string]any{setPath + "/db": &set, daemonsPath + "/agent": &daemons} {
+			if _, err := s.call(http.MethodGet, path, nil, into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pods := append(s.podsOf(t, "db"), s.podsOf(t, "agent")...)
+		return set.Status.ObservedGeneration == set.Generation && set.Status.AvailableReplicas == members && set.Status.UpdatedReplicas == members &&
+			set.Status.CurrentRevision == set.Status.UpdateRevision && daemons.Status.ObservedGeneration == daemons.Generation &&
+			daemons.Status.NumberAvailable == 1 && daemons.Status.UpdatedNumberScheduled == 1 && len(pods) == members+1 &&
+			!slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Spec.Containers[0].Env[0].Value != fmt.Sprint(round) })
+	}) {
+		t.Fatalf("round %d: a rollout is stuck: %+v %+v", round, set.Status, daemons.Status)
+	}
+}
+
 // TestKilledDuringRollouts kills monopod at random moments of rollouts and Jobs.
 func TestKilledDuringRollouts(t *testing.T) {
 	t.Parallel()
 	s := sandboxed(t, "node1")
 	s.begin(t)
 	s.insist(t, http.MethodPost, deploymentPath, webDeployment())
+	s.createSets(t)
 	for round := range asked(t, rolloutKills, 6) {
 		s.roll(t, round)
+		s.rollSets(t, round)
 		s.insist(t, http.MethodPost, jobPath, oneJob(round))
 		for range 1 + rand.IntN(2) {
 			time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
@@ -195,6 +255,7 @@ func TestKilledDuringRollouts(t *testing.T) {
 			s.begin(t)
 		}
 		s.rolledOut(t, round)
+		s.setsRolledOut(t, round)
 		s.completed(t, round)
 		if t.Failed() {
 			return
