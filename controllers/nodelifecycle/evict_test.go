@@ -194,5 +194,14 @@ func TestPodsOfSilentNode(t *testing.T) {
 		if !podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {
 			t.Error("marked again")
 		}
+		api.Create(lease()) // a sign of life, and the last one
+		apitest.Settle(40 * time.Second)
+		if !podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {
+			t.Error("marked within the grace period")
+		}
+		apitest.Settle(20 * time.Second)
+		if podstate.Ready(apitest.Existing[*corev1.Pod](api, "default", "ready-n")) {
+			t.Error("not marked when the node is silent again")
+		}
 	})
 }

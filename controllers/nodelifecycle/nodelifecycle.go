@@ -131,7 +131,7 @@ func (r *run) onLease(_, new client.Object) []string {
 	defer r.mu.Unlock()
 	last, known := r.heard[new.GetName()]
 	if at := new.(*coordinationv1.Lease).Spec.RenewTime; known && at != nil && !at.Equal(&last.renewed) {
-		last.renewed, last.at = *at, r.deps.Clock.Now()
+		last.renewed, last.at, last.lost = *at, r.deps.Clock.Now(), false
 		r.heard[new.GetName()] = last
 	}
 	if last.silent {
