@@ -118,7 +118,7 @@ func TestShares(t *testing.T) {
 // scraped is what /metrics answers.
 func scraped(reg *prometheus.Registry) string {
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return w.Body.String()
 }
 
@@ -201,7 +201,7 @@ func TestDumps(t *testing.T) {
 		dump := func(name string) string {
 			w := httptest.NewRecorder()
 			path, query, _ := strings.Cut("/debug/api_priority_and_fairness/"+name, "?")
-			d.Dumps()[path](w, httptest.NewRequest("GET", path+"?"+query, nil))
+			d.Dumps()[path](w, httptest.NewRequest(http.MethodGet, path+"?"+query, nil))
 			return strings.Join(strings.FieldsFunc(w.Body.String(), func(r rune) bool { return r == ' ' }), "")
 		}
 		for name, want := range map[string]string{
