@@ -80,7 +80,7 @@ func (i *instance) start(flags ...string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	i.ended = make(chan struct{})
-	guard.Spawn(func() error {
+	died := guard.Spawn(func() error {
 		runtime.LockOSThread() // Pdeathsig is sent when the thread ends
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -93,7 +93,11 @@ func (i *instance) start(flags ...string) error {
 		close(i.ended)
 		return nil
 	})
-	if err := <-started; err != nil {
+	select {
+	case err = <-started:
+	case err = <-died:
+	}
+	if err != nil {
 		return err
 	}
 	i.process = cmd.Process

@@ -28,15 +28,17 @@ import (
 const Format = 3
 
 var (
-	// errDamaged means that the content of the file is not what was written.
+	// ErrDamaged means that the content of the file is not what was written.
 	ErrDamaged = errors.New("the state file is damaged")
-	// errNewer means that a later version of this program wrote the file.
+	// ErrNewer means that a later version of this program wrote the file.
 	ErrNewer = errors.New("the state file was written by a newer version")
 )
 
+// Meta is the bucket of the header.
+var Meta = []byte("meta")
+
 var (
 	objects   = []byte("objects")
-	Meta      = []byte("meta")
 	formatKey = []byte("format") // 8 bytes, big endian, in every format
 	headerKey = []byte("header")
 )

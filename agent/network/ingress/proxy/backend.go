@@ -46,8 +46,8 @@ type Target struct {
 	Override string // an annotation's protocol; empty: the Service's
 }
 
-// servers are what is known of a target.
-type servers struct {
+// Servers are what is known of a target.
+type Servers struct {
 	addresses []string // host:port, sorted; empty: no endpoint is ready
 	protocol  protocol
 	external  bool   // the host is a name outside of the cluster
@@ -56,21 +56,21 @@ type servers struct {
 
 // Resolve returns the servers of a target. svc is nil if the Service does not exist. Endpoints that are ready count,
 // and as long as there is none, those that still serve while they terminate, as kube-proxy does.
-func Resolve(t Target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) servers {
+func Resolve(t Target, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) Servers {
 	if svc == nil {
-		return servers{problem: fmt.Sprintf("Service %q does not exist", t.Service.Name)}
+		return Servers{problem: fmt.Sprintf("Service %q does not exist", t.Service.Name)}
 	}
 	port := findPort(svc, t.Port)
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return external(t, svc, port)
 	}
 	if port == nil {
-		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.Service.Name, PortText(t.Port))}
+		return Servers{problem: fmt.Sprintf("Service %q has no port %s", t.Service.Name, PortText(t.Port))}
 	}
 	if port.Protocol != "" && port.Protocol != corev1.ProtocolTCP {
-		return servers{problem: fmt.Sprintf("port %s of Service %q is not a TCP port", PortText(t.Port), t.Service.Name)}
+		return Servers{problem: fmt.Sprintf("port %s of Service %q is not a TCP port", PortText(t.Port), t.Service.Name)}
 	}
-	s := servers{protocol: t.protocol(port)}
+	s := Servers{protocol: t.protocol(port)}
 	var ending []string
 	for _, slice := range eps {
 		number := endpointPort(slice, port.Name)
@@ -107,15 +107,15 @@ func is(condition *bool, unset bool) bool {
 }
 
 // external returns the server of an ExternalName Service, which needs no ports if the target has a number.
-func external(t Target, svc *corev1.Service, port *corev1.ServicePort) servers {
+func external(t Target, svc *corev1.Service, port *corev1.ServicePort) Servers {
 	number := t.Port.Number
 	if port != nil {
 		number = port.Port
 	}
 	if number == 0 {
-		return servers{problem: fmt.Sprintf("Service %q has no port %s", t.Service.Name, PortText(t.Port))}
+		return Servers{problem: fmt.Sprintf("Service %q has no port %s", t.Service.Name, PortText(t.Port))}
 	}
-	return servers{addresses: []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(number)))}, protocol: t.protocol(port), external: true}
+	return Servers{addresses: []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(number)))}, protocol: t.protocol(port), external: true}
 }
 
 func (t Target) protocol(port *corev1.ServicePort) protocol {
@@ -172,7 +172,7 @@ type Backend struct {
 
 // current is what a backend knows; it does not change, except for the failures of its endpoints.
 type current struct {
-	servers
+	Servers
 	endpoints []*endpoint
 }
 
@@ -188,17 +188,17 @@ const avoidTime = 5 * time.Second
 // NewBackend returns a Backend whose endpoints are not known yet.
 func NewBackend(t Target) *Backend {
 	b := &Backend{Target: t}
-	b.now.Store(&current{servers: servers{problem: "not known yet"}})
+	b.now.Store(&current{Servers: Servers{problem: "not known yet"}})
 	return b
 }
 
 // Set replaces the servers. It reports whether the problem is another one.
-func (b *Backend) Set(s servers) bool {
+func (b *Backend) Set(s Servers) bool {
 	old := b.now.Load()
 	if old.problem == s.problem && old.protocol == s.protocol && old.external == s.external && slices.Equal(old.addresses, s.addresses) {
 		return false
 	}
-	next := &current{servers: s}
+	next := &current{Servers: s}
 	for _, address := range s.addresses {
 		i, known := slices.BinarySearchFunc(old.endpoints, address, func(e *endpoint, a string) int { return cmp.Compare(e.address, a) })
 		if known {

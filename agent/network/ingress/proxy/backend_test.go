@@ -40,30 +40,30 @@ func TestResolve(t *testing.T) {
 		t    Target
 		svc  *corev1.Service
 		eps  []*discoveryv1.EndpointSlice
-		want servers
+		want Servers
 	}{
-		"no Service":      {number(80), nil, nil, servers{problem: `Service "" does not exist`}},
-		"no such number":  {number(81), service("", web), nil, servers{problem: `Service "" has no port 81`}},
-		"no such name":    {named("x"), service("", web), nil, servers{problem: `Service "" has no port "x"`}},
-		"UDP":             {number(53), service("", udp), nil, servers{problem: `port 53 of Service "" is not a TCP port`}},
-		"no endpoints":    {number(80), service("", web), nil, servers{}},
-		"by number":       {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.2", "10.0.0.1 ready")}, servers{addresses: []string{"10.0.0.1:8080", "10.0.0.2:8080"}}},
-		"by name":         {named("http"), service("", grpc, web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1")}, servers{addresses: []string{"10.0.0.1:8080"}}},
-		"another port":    {named("http"), service("", grpc, web), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "10.0.0.1")}, servers{}},
-		"two slices":      {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1"), slice("http", 8081, "10.0.0.2", "10.0.0.2")}, servers{addresses: []string{"10.0.0.1:8080", "10.0.0.2:8081"}}},
-		"not ready":       {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 starting", "10.0.0.2 ready")}, servers{addresses: []string{"10.0.0.2:8080"}}},
-		"ending":          {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending", "10.0.0.2 ready")}, servers{addresses: []string{"10.0.0.2:8080"}}},
-		"only ending":     {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending", "10.0.0.2 starting")}, servers{addresses: []string{"10.0.0.1:8080"}}},
-		"h2c":             {number(90), service("", grpc), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "fd00::1")}, servers{addresses: []string{"[fd00::1]:9090"}, protocol: clear2}},
-		"https":           {named("tls"), service("", tls), nil, servers{protocol: secure}},
-		"https, not said": {over(number(80), "HTTPS"), service("", web), nil, servers{protocol: secure}},
-		"http after all":  {over(named("tls"), "HTTP"), service("", tls), nil, servers{protocol: plain}},
-		"GRPC":            {over(number(80), "GRPC"), service("", web), nil, servers{protocol: clear2}},
-		"external":        {number(80), service("ExternalName"), nil, servers{addresses: []string{"db.example.com:80"}, external: true}},
-		"external name":   {named("tls"), service("ExternalName", tls), nil, servers{addresses: []string{"db.example.com:443"}, external: true, protocol: secure}},
-		"external, none":  {named("x"), service("ExternalName"), nil, servers{problem: `Service "" has no port "x"`}},
+		"no Service":      {number(80), nil, nil, Servers{problem: `Service "" does not exist`}},
+		"no such number":  {number(81), service("", web), nil, Servers{problem: `Service "" has no port 81`}},
+		"no such name":    {named("x"), service("", web), nil, Servers{problem: `Service "" has no port "x"`}},
+		"UDP":             {number(53), service("", udp), nil, Servers{problem: `port 53 of Service "" is not a TCP port`}},
+		"no endpoints":    {number(80), service("", web), nil, Servers{}},
+		"by number":       {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.2", "10.0.0.1 ready")}, Servers{addresses: []string{"10.0.0.1:8080", "10.0.0.2:8080"}}},
+		"by name":         {named("http"), service("", grpc, web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1")}, Servers{addresses: []string{"10.0.0.1:8080"}}},
+		"another port":    {named("http"), service("", grpc, web), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "10.0.0.1")}, Servers{}},
+		"two slices":      {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1"), slice("http", 8081, "10.0.0.2", "10.0.0.2")}, Servers{addresses: []string{"10.0.0.1:8080", "10.0.0.2:8081"}}},
+		"not ready":       {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 starting", "10.0.0.2 ready")}, Servers{addresses: []string{"10.0.0.2:8080"}}},
+		"ending":          {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending", "10.0.0.2 ready")}, Servers{addresses: []string{"10.0.0.2:8080"}}},
+		"only ending":     {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 ending", "10.0.0.2 starting")}, Servers{addresses: []string{"10.0.0.1:8080"}}},
+		"h2c":             {number(90), service("", grpc), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "fd00::1")}, Servers{addresses: []string{"[fd00::1]:9090"}, protocol: clear2}},
+		"https":           {named("tls"), service("", tls), nil, Servers{protocol: secure}},
+		"https, not said": {over(number(80), "HTTPS"), service("", web), nil, Servers{protocol: secure}},
+		"http after all":  {over(named("tls"), "HTTP"), service("", tls), nil, Servers{protocol: plain}},
+		"GRPC":            {over(number(80), "GRPC"), service("", web), nil, Servers{protocol: clear2}},
+		"external":        {number(80), service("ExternalName"), nil, Servers{addresses: []string{"db.example.com:80"}, external: true}},
+		"external name":   {named("tls"), service("ExternalName", tls), nil, Servers{addresses: []string{"db.example.com:443"}, external: true, protocol: secure}},
+		"external, none":  {named("x"), service("ExternalName"), nil, Servers{problem: `Service "" has no port "x"`}},
 	} {
-		if diff := cmp.Diff(c.want, Resolve(c.t, c.svc, c.eps), cmp.AllowUnexported(servers{})); diff != "" {
+		if diff := cmp.Diff(c.want, Resolve(c.t, c.svc, c.eps), cmp.AllowUnexported(Servers{})); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -76,7 +76,7 @@ func TestPick(t *testing.T) {
 	if e, c := b.pick(now, nil); e != nil || c.problem == "" {
 		t.Errorf("a new backend has %v", e)
 	}
-	if !b.Set(servers{addresses: []string{"a", "b", "c"}}) || b.Set(servers{addresses: []string{"a", "b", "c"}}) {
+	if !b.Set(Servers{addresses: []string{"a", "b", "c"}}) || b.Set(Servers{addresses: []string{"a", "b", "c"}}) {
 		t.Error("set reports whether the problem is another one")
 	}
 	count := func(tried ...*endpoint) string {
@@ -103,7 +103,7 @@ func TestPick(t *testing.T) {
 	if got := count(c.endpoints[1], c.endpoints[2]); got != "map[a:12]" {
 		t.Errorf("an avoided one is better than none: %s", got)
 	}
-	b.Set(servers{addresses: []string{"a", "d"}})
+	b.Set(Servers{addresses: []string{"a", "d"}})
 	if _, c := b.pick(now, nil); c.endpoints[0] != first {
 		t.Error("what is known of an endpoint is lost when another one comes")
 	}

@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 		})
 		o := annotation.Options{MaxBody: 10, Wait: WaitTime}
 		s.use(nil, s.rule("", "/ok", o, at80("10.0.0.1:80")), s.rule("", "/breaks", o, at80("10.0.0.2:80")), s.rule("", "/hangs", o, at80("10.0.0.3:80")),
-			s.rule("", "/shouts", o, at80("10.0.0.4:80")), s.rule("", "/closed", o, at80("10.0.0.9:80", "10.0.0.8:80")), s.rule("", "/empty", o, servers{}))
+			s.rule("", "/shouts", o, at80("10.0.0.4:80")), s.rule("", "/closed", o, at80("10.0.0.9:80", "10.0.0.8:80")), s.rule("", "/empty", o, Servers{}))
 		c := s.client()
 		const late, broken = "504 the endpoint did not answer in time", "502 the endpoint did not answer"
 		const tooLarge = "413 the body of the request is too large"
@@ -293,7 +293,7 @@ func TestAnotherEndpoint(t *testing.T) {
 		c := s.client()
 		for _, row := range []struct {
 			method, body string
-			to           servers
+			to           Servers
 			bad          string // what some of the requests get; empty: all succeed
 		}{
 			{"GET", "", refused, ""}, {"POST", "body", refused, ""}, {"PUT", "body", refused, ""},

@@ -164,7 +164,7 @@ func (s *stage) endpoint(address string, h http.HandlerFunc, set ...func(*http.S
 }
 
 // rule sends requests for a host and path to addresses.
-func (s *stage) rule(host, path string, o annotation.Options, what servers) route.Rule[*Place] {
+func (s *stage) rule(host, path string, o annotation.Options, what Servers) route.Rule[*Place] {
 	t := Target{Service: follow.Key{Namespace: "default", Name: "web"}, Port: networkingv1.ServiceBackendPort{Number: 80}}
 	b := NewBackend(t)
 	b.Set(what)
@@ -172,7 +172,7 @@ func (s *stage) rule(host, path string, o annotation.Options, what servers) rout
 	return route.Rule[*Place]{Host: host, Path: path, To: &Place{Target: t, Ingress: owner, Options: o, Backend: b, Counts: s.metrics.Of(owner)}}
 }
 
-func at80(addresses ...string) servers { return servers{addresses: addresses} }
+func at80(addresses ...string) Servers { return Servers{addresses: addresses} }
 
 // use replaces the site.
 func (s *stage) use(change func(*Site), rules ...route.Rule[*Place]) {

@@ -145,7 +145,7 @@ func TestStreams(t *testing.T) {
 					}
 					w.Header().Set("Grpc-Status", "0")
 				}, h2c)
-				s.use(nil, s.rule("", "/", annotation.Options{Wait: WaitTime, MaxBody: 1000}, servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
+				s.use(nil, s.rule("", "/", annotation.Options{Wait: WaitTime, MaxBody: 1000}, Servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
 				out, in := io.Pipe()
 				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://a.com/pkg.Service/Method", out)
 				r.Header.Set("Content-Type", "application/grpc+proto")
