@@ -31,16 +31,16 @@ func hotRequests() map[string]hotRequest {
 	const pods, path = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/pods/a"
 	const pod = `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
 	return map[string]hotRequest{
-		"get":              {"GET", path, "", "", codec.TypeJSON, 68},
-		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, 69},
-		"list":             {"GET", pods, "", "", codec.TypeJSON, 100},
+		"get":              {"GET", path, "", "", codec.TypeJSON, 73},
+		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, 74},
+		"list":             {"GET", pods, "", "", codec.TypeJSON, 104},
 		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, 142},
 		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON, 380},
 		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON, 780},
 		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON, 415},
 		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON, 173},
 		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON, 110},
-		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON, 86},
+		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON, 90},
 	}
 }
 
