@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bufio"
 	"context"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -74,13 +75,17 @@ func TestAllocations(t *testing.T) {
 	for name, q := range hotRequests() {
 		t.Run(name, func(t *testing.T) {
 			h, n := fuzzed(t), 0
-			got := testing.AllocsPerRun(200, func() {
-				n++
-				q.send(h, n)
-			})
-			if got > q.allocations {
-				t.Errorf("%.0f allocations, at most %.0f expected: find what allocates more, with go test -bench Request/%s -memprofile", got, q.allocations, name)
+			got := math.Inf(1)
+			for range 5 { // a collection in between empties the pools, and more is allocated
+				got = min(got, testing.AllocsPerRun(200, func() {
+					n++
+					q.send(h, n)
+				}))
+				if got <= q.allocations {
+					return
+				}
 			}
+			t.Errorf("%.0f allocations, at most %.0f expected: find what allocates more, with go test -bench Request/%s -memprofile", got, q.allocations, name)
 		})
 	}
 }
