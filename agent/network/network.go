@@ -78,13 +78,16 @@ func New(deps follow.Deps, cfg Config) *Network {
 // Name implements follow.Controller.
 func (n *Network) Name() string { return Name }
 
-// Check returns why the kernel does not forward Services, or does not apply NetworkPolicies.
+// Check returns why the kernel does not forward Services, and why it does not apply NetworkPolicies.
 func (n *Network) Check() error {
-	if err := n.lax.Load(); err != nil {
-		return fmt.Errorf("NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with connection tracking", *err)
-	}
-	if err := n.failed.Load(); err != nil {
-		return fmt.Errorf("the addresses of Services are not forwarded: %w; the kernel needs nftables with nat, fib, numgen and reject", *err)
+	lax, failed := n.lax.Load(), n.failed.Load()
+	switch {
+	case lax != nil && failed != nil:
+		return fmt.Errorf("the addresses of Services are not forwarded, and NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with nat, fib, numgen, reject and connection tracking", *failed)
+	case lax != nil:
+		return fmt.Errorf("NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with connection tracking", *lax)
+	case failed != nil:
+		return fmt.Errorf("the addresses of Services are not forwarded: %w; the kernel needs nftables with nat, fib, numgen and reject", *failed)
 	}
 	return nil
 }
@@ -97,10 +100,7 @@ func (n *Network) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	health := service.NewHealth(ctx, n.deps.Guard, n.deps.Log)
 	defer health.Wait()
-	r := &running{Network: n, seen: view.New(n.cfg.Node), proxy: service.New(service.Config{
-		Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool}, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families, Health: health, Log: n.deps.Log,
-	})}
-	r.rules = newEnforcing(n.feed, policy.Config{Table: n.cfg.Policy, Families: n.cfg.Families, Log: n.deps.Log})
+	r := n.begin(health)
 	defer r.proxy.Close()
 	defer r.rules.Close()
 	// Also without Services, because an earlier process may have left some in the kernel.
@@ -145,6 +145,16 @@ type running struct {
 	dns   []netip.AddrPort // where it listens
 
 	disturbed atomic.Bool // another program removed rules from the kernel
+}
+
+func (n *Network) begin(health *service.Health) *running {
+	return &running{
+		Network: n, seen: view.New(n.cfg.Node),
+		proxy: service.New(service.Config{
+			Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool}, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families, Health: health, Log: n.deps.Log,
+		}),
+		rules: newEnforcing(n.feed, policy.Config{Table: n.cfg.Policy, Families: n.cfg.Families, Log: n.deps.Log}),
+	}
 }
 
 func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {

@@ -168,26 +168,72 @@ func once(b *testing.B, take func(*testing.B)) {
 }
 
 func benchmarkIdle(b *testing.B) {
+	s := launchPods(b, 10)
+	m := s.minute(b)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(m.rss, "MB-RSS")
+	b.ReportMetric(m.anonymous, "MB-anonymous")
+	b.ReportMetric(m.written, "bytes-written/min")
+	b.ReportMetric(m.ticks/60, "%CPU") // 100 ticks a second
+}
+
+// BenchmarkIdleServices measures an idle minute with three pods, and another one with 200 Services of which these pods are
+// the endpoints. It runs once, whatever -benchtime is.
+func BenchmarkIdleServices(b *testing.B) {
+	once(b, benchmarkIdleServices)
+}
+
+func benchmarkIdleServices(b *testing.B) {
+	const services = 200
+	s := launchPods(b, 3)
+	time.Sleep(time.Minute) // memory of the start is returned
+	before := s.minute(b)
+	for i := range services {
+		body := fmt.Sprintf(`{"metadata":{"name":"service-%d"},"spec":{"selector":{"app":"idle"},"ports":[{"port":80,"targetPort":8080}]}}`, i)
+		if err := s.send(http.MethodPost, "/api/v1/namespaces/default/services", body); err != nil {
+			b.Fatal(err)
+		}
+	}
+	time.Sleep(90 * time.Second)
+	after := s.minute(b)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(before.ticks, "ticks/min-without")
+	b.ReportMetric(after.ticks, "ticks/min")
+	b.ReportMetric(after.written, "bytes-written/min")
+	b.ReportMetric((after.anonymous-before.anonymous)*1024/services, "KB-anonymous/Service")
+}
+
+// launchPods starts a server on containerd, and so many pods.
+func launchPods(b *testing.B, pods int) *server {
+	b.Helper()
 	harness.NeedsContainerd(b)
 	harness.Build(b)
 	s, _ := launch(b, "--runtime=containerd")
-	for i := range 10 {
+	for i := range pods {
 		if err := s.send(http.MethodPost, podPath, pod(fmt.Sprintf("idle-%d", i))); err != nil {
 			b.Fatal(err)
 		}
 	}
-	for s.countRunning(b) < 10 {
+	for s.countRunning(b) < pods {
 		time.Sleep(50 * time.Millisecond)
 	}
 	time.Sleep(5 * time.Second)
+	return s
+}
+
+// minuteOf is what a server used in a minute, and its memory after it in MB.
+type minuteOf struct{ ticks, written, rss, anonymous float64 }
+
+// minute measures a minute.
+func (s *server) minute(b *testing.B) minuteOf {
+	b.Helper()
 	pid := s.Cmd.Process.Pid
 	written, cpu := procNumber(b, pid, "io", "write_bytes:"), cpuTicks(b, pid)
 	time.Sleep(time.Minute)
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(procNumber(b, pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
-	b.ReportMetric(float64(procNumber(b, pid, "smaps_rollup", "Anonymous:"))/1024, "MB-anonymous")
-	b.ReportMetric(float64(procNumber(b, pid, "io", "write_bytes:")-written), "bytes-written/min")
-	b.ReportMetric(float64(cpuTicks(b, pid)-cpu)/60, "%CPU") // 100 ticks a second
+	return minuteOf{
+		float64(cpuTicks(b, pid) - cpu), float64(procNumber(b, pid, "io", "write_bytes:") - written),
+		float64(procNumber(b, pid, "smaps_rollup", "Rss:")) / 1024, float64(procNumber(b, pid, "smaps_rollup", "Anonymous:")) / 1024,
+	}
 }
 
 // procNumber reads the number after a label in /proc/PID/file.
@@ -220,7 +266,7 @@ func cpuTicks(b *testing.B, pid int) int64 {
 const podPath = "/api/v1/namespaces/default/pods"
 
 func pod(name string) string {
-	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"containers":[{"name":"c","image":"monopod.local/web:1"}]}}`, name)
+	return fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"app":"idle"}},"spec":{"containers":[{"name":"c","image":"monopod.local/web:1"}]}}`, name)
 }
 
 func (s *server) send(method, path, body string) error {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -107,6 +110,42 @@ func TestHostNetworkPods(t *testing.T) {
 				if got, err := from.ask("tcp", address); err != nil || !strings.HasPrefix(got, "host ") {
 					t.Errorf("%s to %s: %q, %v", from.Name, address, got, err)
 				}
+			}
+		}
+	})
+}
+
+// TestAddressOfTheMachineChanges: a node port is reached at an address that the machine has only later, without a write to the
+// kernel, and not any more at the one that it had.
+func TestAddressOfTheMachineChanges(t *testing.T) {
+	t.Parallel()
+	machine(t, func(w *world) {
+		a := w.pod().serve("a", 8080)
+		w.set(service(), endpointSlices([]string{a.ip, a.ip6}))
+		link, err := netlink.LinkByName("uplink")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for old, now := range map[string]string{"203.0.113.1/24": "203.0.113.9/24", "2001:db8::1/64": "2001:db8::9/64"} {
+			to, err := netlink.ParseAddr(now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to.Flags = unix.IFA_F_NODAD
+			from, err := netlink.ParseAddr(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(netlink.AddrDel(link, from), netlink.AddrAdd(link, to)); err != nil {
+				t.Fatal(err)
+			}
+			for from, client := range map[string]*node{"a pod": a, "the node": w.self(), "another machine": w.outside} {
+				if got, err := client.ask("tcp", netip.AddrPortFrom(netip.MustParsePrefix(now).Addr(), 30080).String()); err != nil || !strings.HasPrefix(got, "a ") {
+					t.Errorf("%s to the new address %s: %q, %v", from, now, got, err)
+				}
+			}
+			if got, err := w.outside.ask("tcp", netip.AddrPortFrom(netip.MustParsePrefix(old).Addr(), 30080).String()); err == nil {
+				t.Errorf("the address %s that the machine had: %q", old, got)
 			}
 		}
 	})
