@@ -148,6 +148,7 @@ func (a *API) open(ctx context.Context) error {
 			changed := a.Registry.Changed()
 			return a.Registry.Resources(), changed
 		}})
+	a.metrics.MustRegister(a.tokens.Collectors()...)
 	a.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), a.State.Collector(a.Registry.Stored()))
 	a.Advertised, err = a.Access.Advertised()
 	return err

@@ -30,20 +30,28 @@ const generatedWarning = "Use tokens from the TokenRequest API or manually creat
 // token was made invalid because it had not been used.
 func (i *Issuer) legacy(ctx context.Context, c client.Client, t *claims, token string, u *auth.User) bool {
 	if t.Kubernetes.Secret == nil {
+		i.uses.valid.Inc()
 		return true
 	}
 	s, err := client.Get[*corev1.Secret](ctx, c, t.Kubernetes.Namespace, t.Kubernetes.Secret.Name)
 	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken || string(s.Data[corev1.ServiceAccountTokenKey]) != token {
+		if err == nil {
+			i.uses.valid.Inc()
+		}
 		return err == nil // only bound to the Secret
 	}
 	i.used(ctx, c, s)
 	if s.Labels[invalidSince] != "" {
+		i.uses.invalid.Inc()
 		return false
 	}
+	i.uses.legacy.Inc()
 	sa, err := client.Get[*corev1.ServiceAccount](ctx, c, s.Namespace, t.Kubernetes.ServiceAccount.Name)
 	if err == nil && slices.ContainsFunc(sa.Secrets, func(ref corev1.ObjectReference) bool { return ref.Name == s.Name }) {
+		i.uses.generated.Inc()
 		u.Warning, u.Notes = generatedWarning, map[string]string{noteGenerated: s.Name}
 	} else {
+		i.uses.manual.Inc()
 		u.Notes = map[string]string{noteManual: s.Name}
 	}
 	return true

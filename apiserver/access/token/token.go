@@ -45,6 +45,8 @@ type Issuer struct {
 
 	mu   sync.Mutex // guards seen
 	seen map[[32]byte]*claims
+
+	uses uses
 }
 
 // New returns an Issuer.
@@ -53,7 +55,7 @@ func New(cfg Config) *Issuer {
 		cfg.Clock = clock.RealClock{}
 	}
 	return &Issuer{
-		clock: cfg.Clock, seen: map[[32]byte]*claims{},
+		clock: cfg.Clock, seen: map[[32]byte]*claims{}, uses: newUses(),
 		signer: sync.OnceValues(func() (*signer, error) { return newSigner(cfg.KeyFile) }),
 	}
 }
