@@ -214,12 +214,29 @@ func TestCleaning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Run(NewCleaning(api.Deps()))
-		for _, name := range []string{"pending", "approved", "denied", "late"} {
+		for _, name := range []string{"pending", "approved", "denied", "failed", "late"} {
 			api.Create(asked(t, name, "example.com/signer", x509.CertificateRequest{}))
+		}
+		for name, life := range map[string]time.Duration{"issued": time.Hour * 30, "expires": 30 * time.Minute} { // approved late, which is after the end of one
+			api.Create(asked(t, name, "example.com/signer", x509.CertificateRequest{}))
+			r, _ := apitest.Get[*request](api, "", name)
+			decide(api, r, certificatesv1.CertificateApproved)
+			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			issued, err := authority(t)(x509.Certificate{NotAfter: time.Now().Add(life)}, &key.PublicKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			apitest.Change(api, r, "status", func(r *request) { r.Status.Certificate = issued })
 		}
 		get := func(name string) *request { r, _ := apitest.Get[*request](api, "", name); return r }
 		decide(api, get("approved"), certificatesv1.CertificateApproved)
 		decide(api, get("denied"), certificatesv1.CertificateDenied)
+		apitest.Change(api, get("failed"), "status", func(r *request) {
+			r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue})
+		})
 		there := func() string {
 			var out []string
 			for _, r := range apitest.List[*request](api, "") {
@@ -231,7 +248,8 @@ func TestCleaning(t *testing.T) {
 			after time.Duration
 			want  string
 		}{
-			{59 * time.Minute, "approved denied late pending"},
+			{29 * time.Minute, "approved denied expires failed issued late pending"},
+			{30 * time.Minute, "approved denied failed issued late pending"},
 			{2 * time.Minute, "late pending"},
 			{22*time.Hour + 30*time.Minute, "late pending"},
 		} {

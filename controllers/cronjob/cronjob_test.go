@@ -223,6 +223,14 @@ func TestHistory(t *testing.T) {
 		c.want("one that failed", "1/02:00 1/03:00 1/04:00 1/06:00")
 		c.change(func(cj *batchv1.CronJob) { cj.Spec.SuccessfulJobsHistoryLimit = new(int32(0)) })
 		c.want("none that succeeded", "1/06:00")
+		c.change(func(cj *batchv1.CronJob) { cj.Spec.FailedJobsHistoryLimit = new(int32(2)) })
+		for range 2 {
+			apitest.Settle(time.Hour)
+			c.finish(batchv1.JobFailed)
+		}
+		c.want("two that failed", "1/07:00 1/08:00")
+		c.change(func(cj *batchv1.CronJob) { cj.Spec.FailedJobsHistoryLimit = new(int32(0)) })
+		c.want("none that failed", "")
 	})
 }
 

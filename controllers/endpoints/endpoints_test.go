@@ -62,7 +62,14 @@ func shown(subsets []corev1.EndpointSubset) string {
 			parts = append(parts, "!"+a.IP+a.Hostname)
 		}
 		for _, p := range s.Ports {
-			parts = append(parts, fmt.Sprintf("%s:%d", p.Name, p.Port))
+			text := fmt.Sprintf("%s:%d", p.Name, p.Port)
+			if p.Protocol == corev1.ProtocolUDP {
+				text += "/UDP"
+			}
+			if p.AppProtocol != nil {
+				text += "=" + *p.AppProtocol
+			}
+			parts = append(parts, text)
 		}
 		out = append(out, strings.Join(parts, " "))
 	}
@@ -81,6 +88,15 @@ func TestSubsets(t *testing.T) {
 	}
 	published := func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }
 	ending := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }
+	finished := func(phase corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = phase } }
+	other := func(s *corev1.Service) {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(53)})
+		s.Spec.Ports[0].AppProtocol = new("kubernetes.io/ws")
+	}
+	families := func(all ...corev1.IPFamily) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.IPFamilies = all }
+	}
+	both := func(p *corev1.Pod) { p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: "fd00::1"}) }
 	for _, c := range []struct {
 		name    string
 		service *corev1.Service
@@ -100,6 +116,12 @@ func TestSubsets(t *testing.T) {
 		{"two pods with one address", service(), []*corev1.Pod{pod("a", "10.0.0.1"), pod("b", "10.0.0.1", unready)}, "10.0.0.1 !10.0.0.1 http:8080"},
 		{"without ports", service(func(s *corev1.Service) { s.Spec.Ports = nil }), []*corev1.Pod{pod("a", "10.0.0.1")}, "10.0.0.1"},
 		{"another family", service(), []*corev1.Pod{pod("a", "fd00::1")}, ""},
+		{"of two families the first", service(families(corev1.IPv6Protocol, corev1.IPv4Protocol)), []*corev1.Pod{pod("a", "10.0.0.1", both)}, "fd00::1 http:8080"},
+		{"succeeded", service(), []*corev1.Pod{pod("a", "10.0.0.1", finished(corev1.PodSucceeded))}, ""},
+		{"failed, and published although not ready", service(published), []*corev1.Pod{pod("a", "10.0.0.1", finished(corev1.PodFailed))}, ""},
+		{"no address yet", service(published), []*corev1.Pod{pod("a", "", func(p *corev1.Pod) { p.Status.PodIP, p.Status.PodIPs = "", nil })}, ""},
+		{"another protocol and an appProtocol", service(other), []*corev1.Pod{pod("a", "10.0.0.1")}, "10.0.0.1 dns:53/UDP http:8080=kubernetes.io/ws"},
+		{"a host name in another domain", service(), []*corev1.Pod{pod("a", "10.0.0.1", func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "-a", "other" })}, "10.0.0.1 http:8080"},
 		{"a host name", service(), []*corev1.Pod{pod("a", "10.0.0.1", func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "-a", "web" })}, "10.0.0.1-a http:8080"},
 	} {
 		if got := shown(subsetsOf(c.service, c.pods)); got != c.want {
@@ -148,7 +170,7 @@ func start(t *testing.T) *apitest.API {
 func add(api *apitest.API, name, ip string) {
 	api.T.Helper()
 	p := pod(name, ip)
-	p.UID = ""
+	p.UID, p.Spec.NodeName = "", "n"
 	api.Create(p)
 	apitest.Change(api, p, "status", func(p *corev1.Pod) { running(p, ip) })
 }
@@ -169,6 +191,11 @@ func TestEndpoints(t *testing.T) {
 		e, _ = apitest.Get[*corev1.Endpoints](api, "default", "web")
 		if got := shown(e.Subsets); got != "10.0.0.1 http:8080" {
 			t.Error(got)
+		}
+		a, _ := apitest.Get[*corev1.Pod](api, "default", "a")
+		address := corev1.EndpointAddress{IP: "10.0.0.1", NodeName: new("n"), TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "a", UID: a.UID}}
+		if diff := cmp.Diff(address, e.Subsets[0].Addresses[0]); diff != "" {
+			t.Error(diff)
 		}
 		revision := e.ResourceVersion
 		apitest.Change(api, pod("a", ""), "", func(p *corev1.Pod) { p.Annotations = map[string]string{"a": "b"} })

@@ -87,7 +87,14 @@ func shown(api *apitest.API) []string {
 	for _, s := range apitest.List[*discoveryv1.EndpointSlice](api, "default") {
 		var ports, endpoints []string
 		for _, p := range s.Ports {
-			ports = append(ports, fmt.Sprintf("%s:%d", *p.Name, *p.Port))
+			text := fmt.Sprintf("%s:%d", *p.Name, *p.Port)
+			if *p.Protocol != corev1.ProtocolTCP {
+				text += "/" + string(*p.Protocol)
+			}
+			if p.AppProtocol != nil {
+				text += "=" + *p.AppProtocol
+			}
+			ports = append(ports, text)
 		}
 		for _, e := range s.Endpoints {
 			endpoints = append(endpoints, shownEndpoint(e))
@@ -226,6 +233,27 @@ func TestEndpoints(t *testing.T) {
 			synctest.Wait()
 			apitest.Change(api, service(), "", func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(9090) })
 		}, []string{"IPv4 [http:9090] 10.0.0.1 ready serving"}},
+		{"several ports, of other protocols", service(func(s *corev1.Service) {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(5353)},
+				corev1.ServicePort{Name: "sig", Protocol: corev1.ProtocolSCTP, Port: 36412, TargetPort: intstr.FromInt32(36412), AppProtocol: new("example.com/s1ap")})
+		}), plain, []string{"IPv4 [http:8080 dns:5353/UDP sig:36412/SCTP=example.com/s1ap] 10.0.0.1 ready serving"}},
+		{"an appProtocol that changes", service(), func(api *apitest.API) {
+			plain(api)
+			synctest.Wait()
+			apitest.Change(api, service(), "", func(s *corev1.Service) { s.Spec.Ports[0].AppProtocol = new("kubernetes.io/h2c") })
+		}, []string{"IPv4 [http:8080=kubernetes.io/h2c] 10.0.0.1 ready serving"}},
+		{"published although its node does not exist", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
+			api.Create(pod("a", func(p *corev1.Pod) { p.Spec.NodeName = "m" }))
+			running(api, pod("a"), true, "10.0.0.1")
+		}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving"}},
+		{"published although it terminates", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
+			plain(api)
+			api.Delete(pod("a"), "")
+		}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving terminating"}},
+		{"not published once it has failed", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
+			plain(api)
+			apitest.Change(api, pod("a"), "status", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+		}, []string{"IPv4 [] "}},
 		{"ExternalName", service(func(s *corev1.Service) {
 			s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com", Selector: s.Spec.Selector}
 		}), plain, nil},

@@ -146,6 +146,8 @@ func TestMetadata(t *testing.T) {
 		api.Run(controller)
 		api.Create(service(nil), endpoints(func(e *corev1.Endpoints) {
 			e.Labels = map[string]string{"team": "a"}
+			e.Subsets[0].Addresses[0].NodeName, e.Subsets[0].Addresses[0].TargetRef = new("n"), &corev1.ObjectReference{Kind: "Pod", Name: "p"}
+			e.Subsets[0].Ports[0].AppProtocol = new("example.com/sql")
 			e.Annotations = map[string]string{"note": "x", corev1.LastAppliedConfigAnnotation: "{}", corev1.EndpointsLastChangeTriggerTime: "t"}
 		}))
 		synctest.Wait()
@@ -153,6 +155,10 @@ func TestMetadata(t *testing.T) {
 		labels := map[string]string{"team": "a", "kubernetes.io/service-name": "db", "endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io"}
 		if diff := cmp.Diff(labels, slice.Labels) + cmp.Diff(map[string]string{"note": "x"}, slice.Annotations); diff != "" {
 			t.Error(diff)
+		}
+		if e, p := slice.Endpoints[0], slice.Ports[0]; e.NodeName == nil || *e.NodeName != "n" || e.TargetRef == nil || e.TargetRef.Name != "p" ||
+			p.AppProtocol == nil || *p.AppProtocol != "example.com/sql" || *p.Protocol != corev1.ProtocolTCP {
+			t.Errorf("endpoint %+v at %+v", e, p)
 		}
 		if ref := slice.OwnerReferences[0]; ref.Kind != "Endpoints" || ref.Name != "db" || !strings.HasPrefix(slice.Name, "db-") {
 			t.Errorf("%+v", slice.ObjectMeta)

@@ -88,6 +88,28 @@ func TestForegroundWaitsForDependents(t *testing.T) {
 	})
 }
 
+// Only a dependent with blockOwnerDeletion blocks; one with a further owner loses its reference and stays.
+func TestForegroundAndOthers(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		add(api, "a")
+		add(api, "other")
+		loose := configMap(api, "loose", "a")
+		loose.Finalizers, loose.OwnerReferences[0].BlockOwnerDeletion = []string{"example.com/hold"}, nil
+		api.Create(loose)
+		add(api, "shared", "a", "other")
+		api.Delete(configMap(api, "a"), metav1.DeletePropagationForeground)
+		if got := there(api); got != "loose other shared " {
+			t.Fatalf("left %q", got)
+		}
+		if cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "loose"); cm.DeletionTimestamp == nil {
+			t.Error("a dependent that blocks nothing is not deleted")
+		}
+		if cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "shared"); len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].Name != "other" {
+			t.Errorf("owners %v", cm.OwnerReferences)
+		}
+	})
+}
+
 // A dependent whose watch event comes after its owner's deletion is found.
 func TestForegroundWaitsForDependentsOfLateWatch(t *testing.T) {
 	t.Parallel()

@@ -246,6 +246,9 @@ func (d decision) check(t *testing.T) {
 	case !v.rescale && want != in.current:
 		t.Errorf("not scaled from %d to %d: %v", in.current, want, v.err)
 	}
+	if v.status.CurrentReplicas != in.current || v.err == nil && v.status.DesiredReplicas != want {
+		t.Errorf("the status has %d replicas and desires %d, want %d and %d", v.status.CurrentReplicas, v.status.DesiredReplicas, in.current, want)
+	}
 	able, _ := reasonOf(&v.status, autoscalingv2.AbleToScale)
 	active, message := reasonOf(&v.status, autoscalingv2.ScalingActive)
 	limits, _ := reasonOf(&v.status, autoscalingv2.ScalingLimited)

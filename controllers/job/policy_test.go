@@ -31,6 +31,15 @@ func TestMatchFailure(t *testing.T) {
 		disrupted,
 		onExit(batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyOnExitCodesOpIn, 3, 4),
 		onExit(batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyOnExitCodesOpNotIn, 1, 2),
+		onExit(batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyOnExitCodesOpIn, 2),
+	}
+	rules[3].OnExitCodes.ContainerName = new("side")
+	side := func(code int32) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			s := exitedWith(code)
+			s.Name = "side"
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, s)
+		}
 	}
 	for name, c := range map[string]struct {
 		change  func(*corev1.Pod)
@@ -49,6 +58,13 @@ func TestMatchFailure(t *testing.T) {
 		"an init container": {func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{exitedWith(4)}
 		}, batchv1.PodFailurePolicyActionFailJob, "Container c for pod default/p failed with exit code 4 matching FailJob rule at index 1"},
+		"the named container":           {side(2), batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},
+		"a container of another name":   {exiting(2), "", ""},
+		"the named one, behind another": {func(p *corev1.Pod) { exiting(2)(p); side(2)(p) }, batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},
+		"the named one succeeded":       {func(p *corev1.Pod) { exiting(2)(p); side(0)(p) }, "", ""},
+		"a condition that is not the case": {func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse}}
+		}, "", ""},
 	} {
 		ro := &round{job: task(ruled(rules...))}
 		if message, action := ro.matchFailure(apitest.Pod("default", "p", c.change)); message != c.message || action != c.action {

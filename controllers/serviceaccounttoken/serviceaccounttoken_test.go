@@ -1,7 +1,9 @@
 package serviceaccounttoken
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"testing"
 	"testing/synctest"
 
@@ -82,6 +84,24 @@ func TestSecretsFollowTheirAccounts(t *testing.T) {
 		}
 		if s.Annotations[corev1.ServiceAccountUIDKey] == "" {
 			t.Error("it does not say whose token it holds")
+		}
+		for what, spoil := range map[string]func(*corev1.Secret){
+			"token": func(s *corev1.Secret) { delete(s.Data, "token") }, "namespace": func(s *corev1.Secret) { delete(s.Data, "namespace") },
+			"ca.crt": func(s *corev1.Secret) { s.Data["ca.crt"] = []byte("former") }, "UID": func(s *corev1.Secret) { delete(s.Annotations, corev1.ServiceAccountUIDKey) },
+		} {
+			apitest.Change(api, secret("s", "robot"), "", spoil)
+			synctest.Wait()
+			now, _ := apitest.Get[*corev1.Secret](api, "default", "s")
+			if !maps.EqualFunc(now.Data, s.Data, bytes.Equal) || !maps.Equal(now.Annotations, s.Annotations) {
+				t.Errorf("after a change of its %s: %v %v", what, now.Data, now.Annotations)
+			}
+		}
+		former := secret("former", "robot")
+		former.Annotations[corev1.ServiceAccountUIDKey] = "another"
+		api.Create(former)
+		synctest.Wait()
+		if _, ok := apitest.Get[*corev1.Secret](api, "default", "former"); ok {
+			t.Error("a Secret of an account that was replaced stays")
 		}
 		if _, ok := apitest.Get[*corev1.Secret](api, "default", "stray"); ok {
 			t.Error("a Secret of no account stays")

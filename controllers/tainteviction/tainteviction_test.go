@@ -161,6 +161,20 @@ func TestPodComesLater(t *testing.T) {
 	})
 }
 
+// TestFinishedPods: as in upstream, a pod that has succeeded or failed is deleted from a tainted node like any other.
+func TestFinishedPods(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+		within(t, nil, func(t *testing.T, c cluster) {
+			c.Phase(apitest.Pod("default", "p"), phase, false)
+			c.taint(noExecuteTaint("a"))
+			if !c.evicted() || c.Events.Count()["TaintManagerEviction"] != 1 {
+				t.Errorf("a %s pod stays", phase)
+			}
+		})
+	}
+}
+
 // TestIdle: status changes of pods and heartbeats of tainted nodes cause no work, and pods that are gone leave nothing.
 func TestIdle(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,7 @@ func All() []Rule {
 		{Name: "InterPodAffinity", Filter: interPod,
 			Wakes: cluster.NodeAdded | cluster.NodeLabels | cluster.PodPlaced | cluster.PodGone | cluster.NamespaceLabels, Hint: interPodChanged,
 			Weight: 2, Prepare: prepareInterPod, Score: interPodScore, Normalize: normalizeInterPod},
-		{Name: "NodeResourcesBalancedAllocation", Weight: 1, Score: balanced},
+		{Name: "NodeResourcesBalancedAllocation", Weight: 1, Prepare: anyRequest, Score: balanced},
 		{Name: "ImageLocality", Weight: 1, Prepare: anyImage, Score: imageLocality},
 	}
 }

@@ -89,6 +89,10 @@ func app(name string) func(*corev1.Pod) {
 
 func elsewhere(p *corev1.Pod) { p.Namespace = "other" }
 
+func disk(value string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels = map[string]string{"disk": value} }
+}
+
 func broken(n *corev1.Node)   { n.Status.Conditions[0].Status = corev1.ConditionFalse }
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
@@ -98,6 +102,17 @@ func nodeTerm(op corev1.NodeSelectorOperator, values ...string) func(*corev1.Pod
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: op, Values: values}}}},
 		}}}
 	}
+}
+
+// byTerms requires a node of one of the terms.
+func byTerms(terms ...corev1.NodeSelectorTerm) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+}
+
+func requirement(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
 }
 
 func TestFilters(t *testing.T) {
@@ -126,21 +141,50 @@ func TestFilters(t *testing.T) {
 		"sidecar counts on top": {testNode(), nil, testPod(wants("cpu", "600m"), func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{Name: "i", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("cpu", "600m")}}}
 		}), "0/1 nodes are available: 1 Insufficient cpu."},
-		"cordoned":                            {testNode(cordoned), nil, testPod(), "0/1 nodes are available: 1 node(s) were unschedulable."},
-		"cordoned, tolerated":                 {testNode(cordoned), nil, testPod(tolerating(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})), ""},
-		"not ready":                           {testNode(broken), nil, testPod(), notReady},
-		"no condition at all":                 {testNode(func(n *corev1.Node) { n.Status.Conditions = nil }), nil, testPod(), notReady},
-		"not ready, tolerated":                {testNode(broken), nil, testPod(tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), ""},
-		"taint":                               {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(), taint},
-		"taint NoExecute":                     {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil, testPod(), taint},
-		"taint preferred":                     {testNode(tainted("k", "v", corev1.TaintEffectPreferNoSchedule)), nil, testPod(), ""},
-		"taint tolerated":                     {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule})), ""},
-		"other value":                         {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "w"})), taint},
-		"other effect":                        {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoExecute})), taint},
-		"selector":                            {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), ""},
-		"selector misses":                     {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), noMatch},
-		"affinity":                            {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpIn, "ssd", "nvme")), ""},
-		"affinity misses":                     {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpNotIn, "ssd")), noMatch},
+		"cordoned":                              {testNode(cordoned), nil, testPod(), "0/1 nodes are available: 1 node(s) were unschedulable."},
+		"cordoned, tolerated":                   {testNode(cordoned), nil, testPod(tolerating(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})), ""},
+		"not ready":                             {testNode(broken), nil, testPod(), notReady},
+		"no condition at all":                   {testNode(func(n *corev1.Node) { n.Status.Conditions = nil }), nil, testPod(), notReady},
+		"not ready, tolerated":                  {testNode(broken), nil, testPod(tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), ""},
+		"taint":                                 {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(), taint},
+		"taint NoExecute":                       {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil, testPod(), taint},
+		"taint preferred":                       {testNode(tainted("k", "v", corev1.TaintEffectPreferNoSchedule)), nil, testPod(), ""},
+		"taint tolerated":                       {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule})), ""},
+		"other value":                           {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "w"})), taint},
+		"other effect":                          {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Value: "v", Effect: corev1.TaintEffectNoExecute})), taint},
+		"selector":                              {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), ""},
+		"selector misses":                       {testNode(), nil, testPod(func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), noMatch},
+		"affinity":                              {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpIn, "ssd", "nvme")), ""},
+		"affinity misses":                       {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpNotIn, "ssd")), noMatch},
+		"affinity: exists":                      {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpExists)), ""},
+		"affinity: does not exist":              {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpDoesNotExist)), noMatch},
+		"affinity: not in, without the label":   {testNode(func(n *corev1.Node) { n.Labels = nil }), nil, testPod(nodeTerm(corev1.NodeSelectorOpNotIn, "ssd")), ""},
+		"affinity: greater":                     {testNode(disk("4")), nil, testPod(nodeTerm(corev1.NodeSelectorOpGt, "3")), ""},
+		"affinity: not greater":                 {testNode(disk("3")), nil, testPod(nodeTerm(corev1.NodeSelectorOpGt, "3")), noMatch},
+		"affinity: less":                        {testNode(disk("2")), nil, testPod(nodeTerm(corev1.NodeSelectorOpLt, "3")), ""},
+		"affinity: less than what is no number": {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpLt, "3")), noMatch},
+		"affinity: one of the terms": {testNode(), nil, testPod(byTerms(
+			corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{requirement("disk", corev1.NodeSelectorOpIn, "hdd")}},
+			corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{requirement("disk", corev1.NodeSelectorOpIn, "ssd")}})), ""},
+		"affinity: all of a term": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{requirement("disk", corev1.NodeSelectorOpIn, "ssd"), requirement("zone", corev1.NodeSelectorOpExists)}})), noMatch},
+		"affinity: labels and name": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{requirement("disk", corev1.NodeSelectorOpIn, "ssd")},
+			MatchFields:      []corev1.NodeSelectorRequirement{requirement("metadata.name", corev1.NodeSelectorOpNotIn, "m")}})), ""},
+		"affinity: not by name": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{
+			MatchFields: []corev1.NodeSelectorRequirement{requirement("metadata.name", corev1.NodeSelectorOpNotIn, "n")}})), noMatch},
+		"affinity: an empty term matches nothing": {testNode(), nil, testPod(byTerms(corev1.NodeSelectorTerm{})), noMatch},
+		"selector and affinity":                   {testNode(), nil, testPod(nodeTerm(corev1.NodeSelectorOpIn, "ssd"), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} }), noMatch},
+		"ephemeral storage": {testNode(func(n *corev1.Node) { n.Status.Allocatable["ephemeral-storage"] = resource.MustParse("1Gi") }),
+			[]*corev1.Pod{testPod(named("a"), wants("ephemeral-storage", "600Mi"))}, testPod(wants("ephemeral-storage", "500Mi")), "0/1 nodes are available: 1 Insufficient ephemeral-storage."},
+		"huge pages": {testNode(func(n *corev1.Node) { n.Status.Allocatable["hugepages-2Mi"] = resource.MustParse("4Mi") }), nil,
+			testPod(wants("hugepages-2Mi", "6Mi")), "0/1 nodes are available: 1 Insufficient hugepages-2Mi."},
+		"a port of another protocol": {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("", 80), func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].Protocol = corev1.ProtocolUDP }), ""},
+		"a sidecar's port": {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "i", RestartPolicy: &always, Ports: []corev1.ContainerPort{{HostPort: 80}}}}
+		}), noPorts},
+		"any key is tolerated by Exists":      {testNode(tainted("k", "v", corev1.TaintEffectNoSchedule)), nil, testPod(tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})), ""},
+		"any effect, if none is named":        {testNode(tainted("k", "v", corev1.TaintEffectNoExecute)), nil, testPod(tolerating(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists})), ""},
 		"port free":                           {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("", 81)), ""},
 		"port taken":                          {testNode(), []*corev1.Pod{testPod(named("a"), port("", 80))}, testPod(port("127.0.0.1", 80)), noPorts},
 		"port on other ip":                    {testNode(), []*corev1.Pod{testPod(named("a"), port("127.0.0.2", 80))}, testPod(port("127.0.0.1", 80)), ""},
