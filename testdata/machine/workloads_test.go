@@ -189,14 +189,6 @@ const (
 	members     = 3 // of the StatefulSet
 )
 
-// pulled is a template whose image may be pulled: the fake runtime's images are gone after a kill, and a pod that starts
-// before they are imported again waits 10 s with the policy Never.
-func pulled(app string) corev1.PodTemplateSpec {
-	t := template(app)
-	t.Spec.Containers[0].ImagePullPolicy = corev1.PullIfNotPresent
-	return t
-}
-
 // createSets creates a StatefulSet and a DaemonSet.
 func (s *server) createSets(t *testing.T) {
 	t.Helper()
@@ -204,9 +196,9 @@ func (s *server) createSets(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	}
 	s.insist(t, http.MethodPost, setPath, appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: metav1.ObjectMeta{Name: "db"},
-		Spec: appsv1.StatefulSetSpec{Replicas: new(int32(members)), ServiceName: "db", Selector: selector("db"), Template: pulled("db")}})
+		Spec: appsv1.StatefulSetSpec{Replicas: new(int32(members)), ServiceName: "db", Selector: selector("db"), Template: template("db")}})
 	s.insist(t, http.MethodPost, daemonsPath, appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: metav1.ObjectMeta{Name: "agent"},
-		Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: pulled("agent")}})
+		Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: template("agent")}})
 }
 
 // rollSets gives both another template.

@@ -137,25 +137,28 @@ func isArchive(name string) bool {
 // importAll imports every new archive.
 func (i *Importer) importAll(ctx context.Context) {
 	known := i.known()
-	before := maps.Clone(known)
+	before, arrived := maps.Clone(known), false
 	entries, err := os.ReadDir(i.Dir)
 	if err != nil {
 		i.Log.Error("failed to import image archives", zap.Error(err))
 	}
 	for _, e := range entries {
 		if name := e.Name(); isArchive(name) && ctx.Err() == nil {
-			if err := i.importOne(ctx, name, known); err != nil && ctx.Err() == nil {
+			fresh, err := i.importOne(ctx, name, known)
+			if err != nil && ctx.Err() == nil {
 				i.Log.Error("failed to import an image archive", zap.String("archive", name), zap.Error(err))
 			}
+			arrived = arrived || fresh
 		}
 	}
-	if maps.EqualFunc(before, known, func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
-		return
+	if !maps.EqualFunc(before, known, func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
+		if err := i.keep(known); err != nil {
+			i.Log.Warn("failed to record imported images", zap.Error(err))
+		}
 	}
-	if err := i.keep(known); err != nil {
-		i.Log.Warn("failed to record imported images", zap.Error(err))
+	if arrived { // also if it had imported them before: a runtime may have lost its images
+		i.Arrived()
 	}
-	i.Arrived()
 }
 
 func (i *Importer) known() map[string]imported {
@@ -178,25 +181,26 @@ func (i *Importer) keep(known map[string]imported) error {
 	return os.Rename(temp, i.Record)
 }
 
-func (i *Importer) importOne(ctx context.Context, name string, known map[string]imported) error {
+// importOne imports an archive whose images are not there; fresh reports whether it did.
+func (i *Importer) importOne(ctx context.Context, name string, known map[string]imported) (fresh bool, err error) {
 	path := filepath.Join(i.Dir, name)
 	info, err := os.Stat(path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	was, ok := known[name]
 	if ok && was.Size == info.Size() && was.Modified.Equal(info.ModTime()) && i.allPresent(ctx, was.Images) {
-		return nil
+		return false, nil
 	}
 	delete(known, name)
 	start := i.Clock.Now()
 	images, err := i.Runtime.ImportImages(ctx, path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	known[name] = imported{info.Size(), info.ModTime(), images}
 	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images), zap.Duration("took", i.Clock.Since(start)))
-	return nil
+	return true, nil
 }
 
 // awaitRuntime waits until the runtime answers: images that it cannot list would be

@@ -130,6 +130,12 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 	if why, waits := st.Wait(s.node.Clock.Now()); waits {
 		return nil, blocked(why)
 	}
+	if s.mayArrive(ctx, n) {
+		if st.Missing() {
+			s.pull(pod, n, sandbox) // which waits for the archives, and then finds it or refuses
+		}
+		return nil, blocked(st.Said())
+	}
 	present, err := s.node.Puller.Present(ctx, s.request(n))
 	if e := (*image.Error)(nil); errors.As(err, &e) {
 		st.Failed(e, s.node.Clock.Now())
@@ -147,6 +153,20 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 		s.pull(pod, n, sandbox)
 	}
 	return nil, blocked(st.Said())
+}
+
+// mayArrive reports whether an image that must not be pulled is missing while the archives are still being imported.
+func (s *Images) mayArrive(ctx context.Context, n need) bool {
+	if n.policy != corev1.PullNever {
+		return false
+	}
+	select {
+	case <-s.node.Imported():
+		return false
+	default:
+	}
+	img, err := s.node.Runtime.ImageStatus(ctx, image.Named(n.image))
+	return err == nil && img == nil
 }
 
 func (s *Images) set(key string, st *state) {

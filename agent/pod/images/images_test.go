@@ -88,6 +88,73 @@ func TestBring(t *testing.T) {
 	})
 }
 
+// never is a runtime whose images must not be pulled: before and after archives were imported.
+type never struct {
+	registry
+	before, after map[string]*cri.Image
+	imported      chan struct{}
+}
+
+func (n *never) Present(ctx context.Context, q image.Request) (*cri.Image, error) {
+	if img, _ := n.ImageStatus(ctx, q.Image); img != nil {
+		return img, nil
+	}
+	return nil, &image.Error{Reason: image.ReasonNever, Retry: 10 * time.Second}
+}
+
+func (n *never) ImageStatus(_ context.Context, name string) (*cri.Image, error) {
+	select {
+	case <-n.imported:
+		return n.after[name], nil
+	default:
+		return n.before[name], nil
+	}
+}
+
+// TestNeverWaitsForArchives: an image with the policy Never is refused only after the archives of the start were imported, and
+// one that is there does not wait for them.
+func TestNeverWaitsForArchives(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1", ImagePullPolicy: corev1.PullNever}}}}
+	here := map[string]*cri.Image{"web:1": {Id: "here"}}
+	for name, c := range map[string]struct {
+		before, after map[string]*cri.Image // the images before and after the import, which takes five seconds
+		want          string                // image, or reason
+		took          time.Duration
+	}{
+		"present":           {here, here, "here", 0},
+		"in an archive":     {nil, here, "here", 5 * time.Second},
+		"not in an archive": {nil, nil, image.ReasonNever, 5 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &never{before: c.before, after: c.after, imported: make(chan struct{})}
+			time.AfterFunc(5*time.Second, func() { close(r.imported) })
+			results := make(chan images.Result, 1)
+			s := images.New(&images.Node{Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return r.imported }},
+				&identity.Pod{Life: t.Context(), Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}},
+				func(_ string, result images.Result) { results <- result })
+			defer s.Wait()
+			began, got := time.Now(), ""
+			for got == "" {
+				img, err := s.Bring(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
+				b := &pace.Blocked{}
+				switch {
+				case err == nil:
+					got = img.Id
+				case errors.As(err, &b) && b.Reason != "":
+					got = b.Reason
+				default:
+					s.Pulled("c", <-results)
+				}
+			}
+			if took := time.Since(began); got != c.want || took != c.took || r.pulls > 0 {
+				t.Errorf("%s: %s after %v and %d pulls; want %s after %v", name, got, took, r.pulls, c.want, c.took)
+			}
+			time.Sleep(10 * time.Second)
+		})
+	}
+}
+
 // A runtime that cannot mount images would silently mount an empty folder.
 func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 	t.Parallel()
