@@ -53,6 +53,8 @@ type town struct {
 	m    *Manager
 	stop func() // ends the controllers
 
+	began time.Time
+
 	mu       sync.Mutex // guards what follows
 	nodes    map[string]bool
 	existing map[types.UID]*corev1.Pod
@@ -72,6 +74,8 @@ func randomWorkloads(t *testing.T, seed uint64) {
 	w := &town{API: api, rng: rand.New(rand.NewPCG(seed, 3)), nodes: map[string]bool{}, existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
 	w.unavailable, w.surge = 1+int(seed%3), int(seed%3)
 	w.link = &deletions{Link: &apitest.Link{Client: api.Client, Unordered: seed%2 == 1}, of: map[types.UID]int{}}
+	w.link.load.Store(someLoad(w.rng))
+	w.began = time.Now()
 	cfg := served()
 	cfg.NodeMonitorGracePeriod.Duration = 10000 * time.Hour // leases are not renewed here
 	m, err := New(Deps{Client: w.link, Metrics: api.Registry}, cfg)
@@ -173,7 +177,9 @@ func (w *town) phase(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase) 
 		if phase == corev1.PodRunning {
 			ready = corev1.ConditionTrue
 		}
-		cur.Status.Phase = phase
+		if cur.Status.Phase = phase; cur.Status.StartTime == nil {
+			cur.Status.StartTime = new(metav1.Now())
+		}
 		cur.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
 		return nil
 	})
@@ -329,7 +335,7 @@ func (w *town) create() {
 		&batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: meta("cron"),
 			Spec: batchv1.CronJobSpec{Schedule: "*/3 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: task}}}},
 		&autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}, ObjectMeta: meta("web"),
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: scaled, MinReplicas: new(int32(fewestOfWeb)), MaxReplicas: mostOfWeb}},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: scaled, MinReplicas: new(int32(fewestOfWeb)), MaxReplicas: mostOfWeb, Metrics: byCPU()}},
 	} {
 		if _, err := w.Get(w.T.Context(), client.RefOf(obj)); err != nil {
 			w.Create(obj)
@@ -391,12 +397,16 @@ func (w *town) act() {
 		w.lose(fmt.Sprint("n", w.rng.IntN(nodesOfTown)))
 	case n < 84:
 		w.silence(fmt.Sprint("n", w.rng.IntN(nodesOfTown)))
+	case n < 86:
+		w.busy()
 	case n < 88:
+		w.sleepy()
+	case n < 91:
 		w.say(false, "restart")
 		w.stop()
 		time.Sleep(time.Duration(w.rng.IntN(5000)) * time.Millisecond)
 		w.start()
-	case n < 94:
+	case n < 95:
 		w.say(false, "lost watches")
 		w.link.Cut()
 	default:

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,6 +24,7 @@ import (
 // deletions is the link of the controllers. It notes which pods they delete without need.
 type deletions struct {
 	*apitest.Link
+	load atomic.Int64 // CPU of all pods of web together, in milli
 
 	mu   sync.Mutex // guards what follows
 	made []deletion // to be explained by an Event of the owner
@@ -136,6 +138,7 @@ func (w *town) finish() {
 	if !w.atRest() {
 		w.T.Errorf("not at rest, after %q: %s", w.said, w.describe())
 	}
+	w.scaledByLoad()
 	for _, job := range apitest.List[*batchv1.Job](w.API, "default") {
 		s := job.Status
 		if !slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) || s.Active != 0 || s.Succeeded != *job.Spec.Completions {

@@ -230,7 +230,39 @@ func (s *server) setsRolledOut(t *testing.T, round int) {
 	}
 }
 
-// TestKilledDuringRollouts kills monopod at random moments of rollouts and Jobs.
+// paused begins the rollout of a round with the Deployment paused, and kills monopod meanwhile: no pod is of the round until the
+// Deployment is resumed.
+func (s *server) paused(t *testing.T, round int) {
+	t.Helper()
+	edit(t, s, deploymentPath+"/web", func(d *appsv1.Deployment) {
+		mark(&d.Spec.Template, round)
+		d.Spec.Paused = true
+	})
+	time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+	s.End(syscall.SIGKILL)
+	s.begin(t)
+	var d appsv1.Deployment
+	if !harness.Eventually(harness.Enough, func() bool {
+		d = appsv1.Deployment{}
+		if _, err := s.call(http.MethodGet, deploymentPath+"/web", nil, &d); err != nil {
+			t.Fatal(err)
+		}
+		return d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == replicas && slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
+			return c.Type == appsv1.DeploymentProgressing && c.Reason == "DeploymentPaused"
+		})
+	}) {
+		t.Fatalf("round %d: the Deployment is not paused: %+v", round, d.Status)
+	}
+	for _, p := range s.podsOf(t, "web") {
+		if env := p.Spec.Containers[0].Env; len(env) > 0 && env[0].Value == fmt.Sprint(round) {
+			t.Errorf("round %d: the paused Deployment has the new pod %s", round, p.Name)
+		}
+	}
+	edit(t, s, deploymentPath+"/web", func(d *appsv1.Deployment) { d.Spec.Paused = false })
+}
+
+// TestKilledDuringRollouts kills monopod at random moments of rollouts and Jobs; in every second round, the Deployment is paused
+// at first.
 func TestKilledDuringRollouts(t *testing.T) {
 	t.Parallel()
 	s := sandboxed(t, "node1")
@@ -238,7 +270,11 @@ func TestKilledDuringRollouts(t *testing.T) {
 	s.insist(t, http.MethodPost, deploymentPath, webDeployment())
 	s.createSets(t)
 	for round := range asked(t, rolloutKills, 6) {
-		s.roll(t, round)
+		if round%2 == 1 {
+			s.paused(t, round)
+		} else {
+			s.roll(t, round)
+		}
 		s.rollSets(t, round)
 		s.insist(t, http.MethodPost, jobPath, oneJob(round))
 		for range 1 + rand.IntN(2) {
