@@ -12,15 +12,15 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
 )
 
 // parallel is the maximum number of concurrent requests of SlowStart, the largest burst of its callers: requests that
 // wait together become durable together.
 const parallel = 500
 
-// growth is how many times larger each batch of SlowStart is than the one before, each of which waits for the disk.
-// Upstream's are twice as large.
+// growth is how many further calls of SlowStart follow one that succeeded. Upstream's are two, in batches that wait for the last
+// call of the one before.
 const growth = 4
 
 // Pods creates and deletes the pods of owners, and records upstream's Events about the owner.
@@ -75,22 +75,38 @@ func Ending(err error) bool { return apierrors.HasStatusCause(err, corev1.Namesp
 // name.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// SlowStart calls f with 0 to n-1 in growing parallel batches, the first of which has at least one call: if all calls
-// fail for the same reason, few requests are wasted. It stops after a batch with an error, and returns how many calls
-// succeeded and the errors of the last batch.
+// SlowStart calls f with 0 to n-1 concurrently: at first so often, and growth times more for each call that succeeded. If all
+// calls fail for the same reason, few requests are wasted. It begins none after an error, and returns how many calls succeeded
+// and the errors.
 func SlowStart(first, n int, f func(i int) error) (succeeded int, err error) {
-	for begin, size := 0, max(first, 1); begin < n; begin, size = begin+size, size*growth {
-		batch := make([]int, min(size, n-begin))
-		for i := range batch {
-			batch[i] = begin + i
+	var (
+		group   guard.Group
+		results = make(chan error, n)
+		errs    []error
+	)
+	for begun, ended := 0, 0; ; ended++ {
+		for ; len(errs) == 0 && begun < min(n, max(first, 1)+growth*succeeded) && begun-ended < parallel; begun++ {
+			i := begun
+			group.Do(func() error {
+				err := guard.Call(func() error { return f(i) })
+				results <- err
+				if p := (*guard.Panic)(nil); errors.As(err, &p) {
+					return err
+				}
+				return nil
+			})
 		}
-		errs := follow.Each(parallel, batch, f)
-		succeeded += len(batch) - len(errs)
-		if len(errs) > 0 {
-			return succeeded, errors.Join(errs...)
+		if ended == begun {
+			break
+		}
+		if err := <-results; err != nil {
+			errs = append(errs, err)
+		} else {
+			succeeded++
 		}
 	}
-	return succeeded, nil
+	guard.Raise(group.Wait())
+	return succeeded, errors.Join(errs...)
 }
 
 // Seconds is n seconds, or the longest Duration if that is shorter: fields of an object may
