@@ -40,11 +40,17 @@ func (x *expectations) settled(rs types.UID) bool {
 	return e == nil || x.clock.Since(e.since) > expectationTTL
 }
 
-// expectCreations replaces the expectations by n creations.
+// expectCreations adds n creations to those that are expected.
 func (x *expectations) expectCreations(rs types.UID, n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.of[rs] = &expectation{creations: n, since: x.clock.Now()}
+	e := x.of[rs]
+	if e == nil {
+		e = &expectation{}
+		x.of[rs] = e
+	}
+	e.creations += n
+	e.since = x.clock.Now()
 }
 
 // expectDeletions replaces the expectations by the deletion of these pods.
@@ -85,7 +91,7 @@ func (x *expectations) tidy(rs types.UID, e *expectation) {
 	}
 }
 
-// forget removes the expectations of a ReplicaSet that is gone.
+// forget removes the expectations of a ReplicaSet.
 func (x *expectations) forget(rs types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

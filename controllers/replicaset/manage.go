@@ -15,8 +15,12 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// manage creates or deletes at most 500 pods and returns the active ones, including those that it created: the status
-// then need not be written again when their events arrive.
+// bursts is how many of them one sync makes if it creates pods: between two syncs, it waits for the disk and for the events of
+// all pods.
+const bursts = 4
+
+// manage creates pods in bursts, or deletes at most one burst of them, and returns the active ones, including those that it
+// created: the status then need not be written again when their events arrive.
 func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
@@ -25,12 +29,26 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 		if slices.ContainsFunc(rs.Status.Conditions, isFailure) {
 			first = 1
 		}
-		made, err := r.scaleUp(ctx, rs, first, min(diff, burst))
-		return slices.Concat(active, made), err
+		r.expected.forget(rs.UID) // what it expected for too long
+		for range bursts {
+			n := min(desired(rs.ReplicaSet)-len(active), burst)
+			made, err := r.scaleUp(ctx, rs, first, n)
+			active = slices.Concat(active, made)
+			if err != nil || len(made) < n || len(active) == desired(rs.ReplicaSet) || !r.unchanged(ctx, rs) {
+				return active, err
+			}
+			first = len(active)
+		}
 	case diff < 0:
 		return r.scaleDown(ctx, rs, active, min(-diff, burst))
 	}
 	return active, nil
+}
+
+// unchanged reports whether the API still has the set as it was when the sync began, but for its status.
+func (r *run) unchanged(ctx context.Context, rs set) bool {
+	now, err := r.kind.get(ctx, r.deps.Client, follow.KeyOf(rs.stored))
+	return err == nil && now.UID == rs.UID && now.Generation == rs.Generation && now.DeletionTimestamp == nil
 }
 
 // scaleUp creates n pods in growing batches: if all creations fail for the same reason, few requests are wasted.

@@ -37,7 +37,7 @@ const (
 )
 
 const (
-	burst    = 500 // maximum number of pods created or deleted in one sync (upstream burstReplicas)
+	burst    = 500 // maximum number of pods created, or deleted, together (upstream burstReplicas)
 	parallel = 50  // concurrent requests; upstream sends a whole batch at once
 )
 

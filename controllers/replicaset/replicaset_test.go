@@ -1,6 +1,7 @@
 package replicaset
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -132,6 +133,44 @@ func TestManyPodsInBursts(t *testing.T) {
 			t.Errorf("%d pods left", n)
 		}
 	})
+}
+
+// meanwhile is an API with which something happens when so many pods were created.
+type meanwhile struct {
+	client.Client
+	at      int64
+	created atomic.Int64
+	do      func()
+}
+
+func (m *meanwhile) Create(ctx context.Context, obj client.Object) (client.Object, error) {
+	if _, ok := obj.(*corev1.Pod); ok && m.created.Add(1) == m.at {
+		m.do()
+	}
+	return m.Client.Create(ctx, obj)
+}
+
+// TestChangesBetweenBursts: a set that is scaled down or deleted while it creates pods gets no further burst of them.
+func TestChangesBetweenBursts(t *testing.T) {
+	t.Parallel()
+	for name, do := range map[string]func(api *apitest.API){
+		"scaled down": func(api *apitest.API) { scale(api, "web", 10) },
+		"deleted":     func(api *apitest.API) { api.Delete(replicaSet("web", 0), metav1.DeletePropagationOrphan) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				api := apitest.New(t)
+				m := &meanwhile{Client: api.Client, at: 600, do: func() { do(api) }}
+				start(t, api, m)
+				api.Create(replicaSet("web", 1800))
+				apitest.Settle(time.Second)
+				if n := m.created.Load(); n != 2*burst {
+					t.Errorf("%d pods were created, want %d: those of the second burst, but no others", n, 2*burst)
+				}
+			})
+		})
+	}
 }
 
 func TestGracefulDeletionIsReplacedAtOnce(t *testing.T) {
