@@ -40,17 +40,11 @@ func (x *expectations) settled(rs types.UID) bool {
 	return e == nil || x.clock.Since(e.since) > expectationTTL
 }
 
-// expectCreations adds n creations to those that are expected.
+// expectCreations replaces the expectations by n creations.
 func (x *expectations) expectCreations(rs types.UID, n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.of[rs]
-	if e == nil {
-		e = &expectation{}
-		x.of[rs] = e
-	}
-	e.creations += n
-	e.since = x.clock.Now()
+	x.of[rs] = &expectation{creations: n, since: x.clock.Now()}
 }
 
 // expectDeletions replaces the expectations by the deletion of these pods.
@@ -91,7 +85,7 @@ func (x *expectations) tidy(rs types.UID, e *expectation) {
 	}
 }
 
-// forget removes the expectations of a ReplicaSet.
+// forget removes the expectations of a ReplicaSet that is gone.
 func (x *expectations) forget(rs types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -15,12 +15,15 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// bursts is how many of them one sync makes if it creates pods: between two syncs, it waits for the disk and for the events of
-// all pods.
-const bursts = 4
+// most is the maximum number of pods created in one sync, of which a burst is created concurrently: between two syncs, the
+// controller waits for the disk and for the events of all pods.
+const most = 4 * burst
 
-// manage creates pods in bursts, or deletes at most one burst of them, and returns the active ones, including those that it
-// created: the status then need not be written again when their events arrive.
+// errChanged ends the creation of pods for a set that has changed since the sync began.
+var errChanged = errors.New("the set has changed")
+
+// manage creates pods, or deletes at most one burst of them, and returns the active ones, including those that it created: the
+// status then need not be written again when their events arrive.
 func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
@@ -29,16 +32,8 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 		if slices.ContainsFunc(rs.Status.Conditions, isFailure) {
 			first = 1
 		}
-		r.expected.forget(rs.UID) // what it expected for too long
-		for range bursts {
-			n := min(desired(rs.ReplicaSet)-len(active), burst)
-			made, err := r.scaleUp(ctx, rs, first, n)
-			active = slices.Concat(active, made)
-			if err != nil || len(made) < n || len(active) == desired(rs.ReplicaSet) || !r.unchanged(ctx, rs) {
-				return active, err
-			}
-			first = len(active)
-		}
+		made, err := r.scaleUp(ctx, rs, first, min(diff, most))
+		return slices.Concat(active, made), err
 	case diff < 0:
 		return r.scaleDown(ctx, rs, active, min(-diff, burst))
 	}
@@ -51,12 +46,16 @@ func (r *run) unchanged(ctx context.Context, rs set) bool {
 	return err == nil && now.UID == rs.UID && now.Generation == rs.Generation && now.DeletionTimestamp == nil
 }
 
-// scaleUp creates n pods in growing batches: if all creations fail for the same reason, few requests are wasted.
+// scaleUp creates n pods, at first slowly: if all creations fail for the same reason, few requests are wasted. After each burst,
+// it looks whether the set has changed.
 func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
 	r.expected.expectCreations(rs.UID, n)
 	pods := make([]*corev1.Pod, n)
 	made, err := owned.SlowStart(first, n, func(i int) error {
+		if i > 0 && i%burst == 0 && !r.unchanged(ctx, rs) {
+			return errChanged
+		}
 		var err error
 		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.claims.Ref(rs.stored), &rs.Spec.Template))
 		if owned.Ending(err) {
@@ -65,6 +64,9 @@ func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod,
 		return err
 	})
 	r.expected.created(rs.UID, n-made)
+	if errors.Is(err, errChanged) {
+		err = nil // the change wakes the set
+	}
 	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil }), err
 }
 
