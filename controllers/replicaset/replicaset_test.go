@@ -167,7 +167,7 @@ func TestChangesWhileCreating(t *testing.T) {
 				start(t, api, m)
 				api.Create(replicaSet("web", 1800))
 				apitest.Settle(time.Second)
-				if n := m.created.Load(); n < 2*burst || n > 3*burst {
+				if n := m.created.Load(); n < burst || n > 3*burst {
 					t.Errorf("%d pods were created, want at most %d", n, 3*burst)
 				}
 				if n := len(slices.DeleteFunc(pods(api), func(p *corev1.Pod) bool { return metav1.GetControllerOf(p) == nil })); n > 10 && name != "deleted" { // those are the garbage collector's
