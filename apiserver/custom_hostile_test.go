@@ -134,3 +134,20 @@ func TestErrorsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesAreBounded: a rule that is cheap by upstream's estimate does not take minutes for one value.
+func TestRulesAreBounded(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	text, err := yaml.JSONToYAML([]byte(definitionOf(`{"type":"string","maxLength":100,"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('1'))"}]}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.define(string(text))
+	for spec, want := range map[string]int{"2Gi": http.StatusCreated, "1": http.StatusUnprocessableEntity, "1e99999999": http.StatusUnprocessableEntity} {
+		body := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Bad","metadata":{"generateName":"a"},"spec":%q}`, spec)
+		if code, out := a.read("POST", "/apis/example.com/v1/namespaces/default/bads", body); code != want {
+			t.Errorf("%s: %d %v", spec, code, out["message"])
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -30,14 +29,16 @@ func (a *abuser) act(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	switch n := a.rand.IntN(100); {
-	case n < 55:
+	case n < 40:
 		a.request(ctx)
-	case n < 65:
+	case n < 50:
 		a.life(ctx)
-	case n < 77:
+	case n < 60:
 		a.watch(ctx)
-	case n < 84:
+	case n < 72:
 		a.upgrade(ctx)
+	case n < 84:
+		a.configure(ctx)
 	case n < 92:
 		a.raw(ctx)
 	default:
@@ -68,10 +69,10 @@ var (
 	subs     = []string{"", "", "", "", "/status", "/log", "/scale", "/eviction", "/binding", "/ephemeralcontainers", "/resize", "/proxy/", "/exec", "/token", "/none"}
 	objects  = []string{"", "", "/target", "/a", "/b", "/c", "/%61", "/..", "/%2e%2e", "/A_B", "/" + strings.Repeat("x", 300), "/a%00", "/é"}
 	kinds    = []string{"configmaps", "pods", "secrets", "services", "events", "serviceaccounts", "persistentvolumeclaims", "nothing", "limitranges", "endpoints"}
-	grouped  = []string{"apps/v1/namespaces/abuse/deployments", "apps/v1/namespaces/abuse/replicasets", "apps/v1/namespaces/abuse/statefulsets", "batch/v1/namespaces/abuse/jobs", "batch/v1/namespaces/abuse/cronjobs", "coordination.k8s.io/v1/namespaces/abuse/leases", "autoscaling/v2/namespaces/abuse/horizontalpodautoscalers", "policy/v1/namespaces/abuse/poddisruptionbudgets", "networking.k8s.io/v1/namespaces/abuse/networkpolicies", "discovery.k8s.io/v1/namespaces/abuse/endpointslices", "events.k8s.io/v1/namespaces/abuse/events", "none/v1/things", "abuse.io/v1/namespaces/abuse/things"}
-	odd      = []string{"/", "/api", "/api/", "/apis/apps", "/healthz/x", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/version", "/configz", "/readyz?verbose", "/login", "/debug/controllers/x", "/debug/pprof/goroutine?debug=1", "/.well-known/openid-configuration", "//api//v1", "/api/v1/nodes", "/api/v1/namespaces/abuse/status", "/%", "/api/v1/nodes/x/proxy/pods", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/metrics.k8s.io/v1beta1/pods", "/apis/abuse.io/v1", "/apis/abuse.io/v1/things", "/openapi/v3/apis/abuse.io/v1", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.abuse.io/status", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"}
+	grouped  = []string{"apps/v1/namespaces/abuse/deployments", "apps/v1/namespaces/abuse/replicasets", "apps/v1/namespaces/abuse/statefulsets", "batch/v1/namespaces/abuse/jobs", "batch/v1/namespaces/abuse/cronjobs", "coordination.k8s.io/v1/namespaces/abuse/leases", "autoscaling/v2/namespaces/abuse/horizontalpodautoscalers", "policy/v1/namespaces/abuse/poddisruptionbudgets", "networking.k8s.io/v1/namespaces/abuse/networkpolicies", "networking.k8s.io/v1/namespaces/abuse/ingresses", "networking.k8s.io/v1/servicecidrs", "networking.k8s.io/v1/ipaddresses", "certificates.k8s.io/v1/clustertrustbundles", "flowcontrol.apiserver.k8s.io/v1/flowschemas", "apiregistration.k8s.io/v1/apiservices", "admissionregistration.k8s.io/v1/mutatingadmissionpolicies", "apiextensions.k8s.io/v1/customresourcedefinitions", "apps/v1/namespaces/abuse/daemonsets", "storage.k8s.io/v1/storageclasses", "metrics.k8s.io/v1beta1/namespaces/abuse/pods", "discovery.k8s.io/v1/namespaces/abuse/endpointslices", "events.k8s.io/v1/namespaces/abuse/events", "none/v1/things", "abuse.io/v1/namespaces/abuse/things"}
+	odd      = []string{"/", "/api", "/apis", "/apis", "/api/", "/apis/apps", "/healthz/x", "/metrics", "/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1", "/version", "/configz", "/readyz?verbose", "/login", "/debug/controllers/x", "/debug/pprof/goroutine?debug=1", "/.well-known/openid-configuration", "//api//v1", "/api/v1/nodes", "/api/v1/namespaces/abuse/status", "/%", "/api/v1/nodes/x/proxy/pods", "/apis/authentication.k8s.io/v1/selfsubjectreviews", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/metrics.k8s.io/v1beta1/pods", "/apis/abuse.io/v1", "/apis/abuse.io/v1/things", "/openapi/v3/apis/abuse.io/v1", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.abuse.io/status", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"}
 	queries  = []string{"", "", "", "", "?dryRun=All", "?limit=1", "?limit=-1", "?continue=x", "?labelSelector=a+in+(b,c)", "?labelSelector=(((", "?fieldSelector=metadata.name%3Da", "?fieldSelector=a%3Db,c", "?resourceVersion=1", "?resourceVersion=99999999999", "?pretty=true", "?fieldValidation=Strict", "?fieldManager=m", "?fieldManager=m&force=true", "?timeout=1ms", "?timeout=x", "?gracePeriodSeconds=0", "?gracePeriodSeconds=-1", "?propagationPolicy=Foreground", "?propagationPolicy=Orphan", "?propagationPolicy=x", "?a;b", "?%zz", "?includeObject=Object", "?tailLines=x", "?orphanDependents=1"}
-	accepts  = []string{"", "", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "text/html", "*/*;q=0.1", "application/cbor"}
+	accepts  = []string{"", "", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json", "application/json;as=Table;v=v9;g=x", "application/yaml;as=Table;v=v1;g=meta.k8s.io", "text/html", "*/*;q=0.1", "application/cbor"}
 	contents = []string{"", "application/json", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml", "application/x-www-form-urlencoded", "text/plain", ";;", "application/json; charset=x"}
 	bodies   = []string{
 		"", "{}", "[]", "null", "1", `"x"`, "{", "\x00", "k8s\x00", "k8s\x00\x0a\xff", "a: b", "- a", "a: &a [*a]", "metadata: {name: a}\n---\nmetadata: {name: b}",
@@ -208,40 +209,6 @@ func (a *abuser) dial(ctx context.Context) (*tls.Conn, error) {
 		return nil, err
 	}
 	return conn.(*tls.Conn), conn.SetDeadline(time.Now().Add(2 * time.Second))
-}
-
-// upgrade opens a WebSocket or a stream, sends something, and hangs up.
-func (a *abuser) upgrade(ctx context.Context) {
-	conn, err := a.dial(ctx)
-	if err != nil {
-		a.heard.dropped()
-		return
-	}
-	defer conn.Close()
-	u := a.user()
-	path := nsPath + one(a, "/pods?watch=1", "/configmaps?watch=true", "/pods/a/exec?command=x&stdin=1&stdout=1", "/pods/a/attach?stdout=1", "/pods/a/portforward?ports=80", "/pods/a/log?follow=1", "/pods/none/exec?command=x")
-	key := base64.StdEncoding.EncodeToString([]byte("sixteen bytes!!!"))
-	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n",
-		one(a, "GET", "POST"), path, u.token, one(a, "websocket", "SPDY/3.1", "x"), key, one(a, "v5.channel.k8s.io", "channel.k8s.io", "x"))
-	answer := make([]byte, 4096)
-	n, err := conn.Read(answer)
-	if err != nil {
-		a.heard.dropped()
-		return
-	}
-	var version string
-	var code int
-	if _, err := fmt.Sscanf(string(answer[:n]), "%s %d", &version, &code); err != nil {
-		code = 0 // what is not an HTTP response is counted as such
-	}
-	a.heard.add("upgrade of "+path, code, string(answer[:n]))
-	garbage := make([]byte, a.rand.IntN(4096))
-	for i := range garbage {
-		garbage[i] = byte(a.rand.Uint32())
-	}
-	if _, err := conn.Write(garbage); err == nil && a.rand.IntN(2) == 0 {
-		_, _ = conn.Read(answer) // only if the server may end the connection first
-	}
 }
 
 // raw sends on a connection what no client would: bodies that arrive slowly or end early, headers without end,

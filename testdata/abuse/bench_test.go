@@ -17,7 +17,7 @@ import (
 )
 
 // atOnce is how many hostile requests one user sends concurrently.
-const atOnce = 65
+const atOnce = 66
 
 // BenchmarkHostile makes one user send hostile requests of every kind at once, while another reads a ConfigMap
 // in a loop. Each round has its own server. It reports the peak memory of a server, the duration of the longest

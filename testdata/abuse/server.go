@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -25,8 +26,9 @@ import (
 
 // server is the server under test, with its administrator.
 type server struct {
-	url   *url.URL
-	admin user
+	url       *url.URL
+	admin     user
+	adversary *adversary // which it is configured to call
 }
 
 // user sends requests with a token.
@@ -63,13 +65,20 @@ func newUser(name, token string) user {
 
 // do sends a request and reads the whole response.
 func (s *server) do(ctx context.Context, u user, method, path, contentType string, body []byte) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, s.url.String()+path, bytes.NewReader(body))
+	return s.ask(ctx, u, use{method: method, path: path, contentType: contentType, body: string(body)})
+}
+
+// ask is do for any request.
+func (s *server) ask(ctx context.Context, u user, r use) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, s.url.String()+r.path, strings.NewReader(r.body))
 	if err != nil {
 		return 0, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+u.token)
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
+	for name, value := range map[string]string{"Content-Type": r.contentType, "Accept": r.accept} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
 	}
 	resp, err := u.http.Do(req)
 	if err != nil {
@@ -174,6 +183,11 @@ func (s *server) account(ctx context.Context, name string) (string, error) {
 
 // cleanUp removes what the requests created, despite finalizers.
 func (s *server) cleanUp(ctx context.Context) error {
+	for _, collection := range configured {
+		if _, err := s.want(ctx, http.MethodDelete, collection+selector, ""); err != nil {
+			return err
+		}
+	}
 	for _, resource := range []string{"/api/v1/namespaces/abuse/pods", "/api/v1/namespaces/abuse/configmaps", hostile.ThingsPath(namespace)} {
 		data, err := s.want(ctx, http.MethodGet, resource, "")
 		if err != nil {
@@ -201,9 +215,15 @@ func (s *server) cleanUp(ctx context.Context) error {
 	if _, err := s.want(ctx, http.MethodDelete, nsPath, ""); err != nil {
 		return err
 	}
-	return s.until(ctx, "namespace "+namespace+" is not gone", func() (bool, error) {
+	if err := s.until(ctx, "namespace "+namespace+" is not gone", func() (bool, error) {
 		code, _, err := s.do(ctx, s.admin, http.MethodGet, nsPath, "", nil)
 		return code == http.StatusNotFound, err
+	}); err != nil {
+		return err
+	}
+	return s.until(ctx, "custom kinds are not gone", func() (bool, error) {
+		data, err := s.want(ctx, http.MethodGet, definitions+selector, "")
+		return strings.Contains(string(data), `"items":[]`), err
 	})
 }
 

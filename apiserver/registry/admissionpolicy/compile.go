@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/cel/environment"
 
+	"monopod/apiserver/registry/expressions"
 	"monopod/apiserver/registry/webhook"
 )
 
@@ -63,7 +64,7 @@ func newCompiler(params *admissionv1.ParamKind, variables []admissionv1.Variable
 	if len(variables) == 0 {
 		return c, nil
 	}
-	composed, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	composed, err := plugincel.NewCompositedCompiler(expressions.Base())
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/registry/custom/bounds"
+	"monopod/apiserver/registry/expressions"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 )
@@ -97,6 +98,7 @@ func validateDefinition(next, cur kind.Object, subresource string) field.ErrorLi
 	if errs := bounds.Definition(&next.(*Definition).Spec); errs != nil && (cur == nil || subresource == "") {
 		return errs // nothing is compiled
 	}
+	expressions.Base()
 	is, err := internal(next)
 	if err != nil {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}

@@ -24,6 +24,7 @@ import (
 
 	"monopod/apiserver/discovery/openapi/kept"
 	"monopod/apiserver/registry/custom/bounds"
+	"monopod/apiserver/registry/expressions"
 )
 
 // idle is how long a compiled schema stays in memory after its last use.
@@ -90,6 +91,7 @@ func (v *Version) compile() (*compiled, error) {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
 	bounds.EachSchema(v.spec.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
+	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	return c, nil
 }

@@ -12,6 +12,8 @@ import (
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"monopod/apiserver/registry/expressions"
 )
 
 // maxConditions is how many match conditions a webhook may have.
@@ -31,7 +33,7 @@ var variables = plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
 
 // Compiler returns the compiler of expressions without variables of their own, which is made for the first one.
 var Compiler = sync.OnceValue(func() plugincel.Compiler {
-	return plugincel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	return plugincel.NewCompiler(expressions.Base())
 })
 
 // Compile returns the evaluator of match conditions. An expression that does not compile fails when it is

@@ -17,6 +17,7 @@ const Definition = `{"metadata":{"name":"things.abuse.io"},"spec":{"group":"abus
 	`"lists":{"type":"array","items":{"type":"array","items":{"type":"string","pattern":"^[a-z]+([-a-z0-9]*[a-z0-9])?$"}}},` +
 	`"set":{"type":"array","items":{"type":"string"},"x-kubernetes-list-type":"set"},` +
 	`"keyed":{"type":"array","items":{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"value":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["name"]},` +
+	`"amount":{"type":"string","maxLength":1000,"x-kubernetes-validations":[{"rule":"quantity(self).isGreaterThan(quantity('0'))"}]},` +
 	`"map":{"type":"object","maxProperties":10000,"additionalProperties":{"type":"string","maxLength":100},"x-kubernetes-validations":[{"rule":"self.all(k, self[k].size() < 90)"}]}` +
 	`}}}}}}]}}`
 
@@ -45,6 +46,7 @@ func things(namespace string) []Request {
 		{"mismatches", "POST", path, json, thing(`"lists":[` + list("["+list(`"A"`, 9_000)+"]", 60) + `]`)},
 		{"types", "POST", path, json, thing(`"map":{` + members("k", "1", 100_000) + `}`)},
 		{"rules", "POST", path, json, thing(`"map":{` + members("k", `"v"`, 9_900) + `}`)},
+		{"quantity of a rule", "POST", path, json, thing(`"amount":"1e99999999"`)},
 		{"duplicates", "POST", path, json, thing(`"set":[` + list(`"x"`, 9_900) + `]`)},
 		{"keyed", "PATCH", one + "?fieldManager=n&force=true", apply, named(`"keyed":[` + keyed(3_000) + `]`)},
 		{"pruned", "POST", path, json, thing(members("u", "1", 180_000))},

@@ -23,6 +23,7 @@ import (
 	openapispec "k8s.io/kube-openapi/pkg/validation/spec"
 
 	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/registry/expressions"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -129,7 +130,7 @@ type checker struct {
 
 func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclType, spec *admissionv1.ValidatingAdmissionPolicySpec) *checker {
 	c := &checker{gvk: gvk}
-	set, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(variables(object, params, spec.ParamKind != nil))
+	set, err := expressions.Base().Extend(variables(object, params, spec.ParamKind != nil))
 	if err == nil {
 		c.env, err = plugincel.NewCompositedCompilerForTypeChecking(set)
 	}

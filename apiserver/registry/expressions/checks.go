@@ -1,0 +1,171 @@
+package expressions
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"k8s.io/apiserver/pkg/cel/library"
+
+	"monopod/apiserver/codec/quantity"
+)
+
+const (
+	// maxText is the maximum length of a text that one call returns, more than fits in an object.
+	maxText = 4 << 20
+	// maxPrecision is the maximum number of digits after the point in a formatted text.
+	maxPrecision = 100
+	// maxComparisons is the maximum number of comparisons in one call: less than a second.
+	maxComparisons = 10_000_000
+	// maxRange is the maximum length of a list of numbers.
+	maxRange = 1_000_000
+	// costOfByte is upstream's cost of a byte of text, read and written.
+	costOfByte = 0.2
+)
+
+// checks are asked before a function is called. The types of the arguments are those of the function's declarations.
+var checks = map[string]func(args []ref.Val) error{
+	"quantity": number, "isQuantity": number,
+	"replace": replaced, "join": joined, "format": formatted,
+	"lists.range":   ranged,
+	"distinct":      func(args []ref.Val) error { return compared(args[0], args[0]) },
+	"sets.contains": pairs, "sets.equivalent": pairs, "sets.intersects": pairs,
+}
+
+// number refuses a quantity with so many digits that comparing it takes minutes.
+func number(args []ref.Val) error {
+	if text, ok := args[0].(types.String); ok && quantity.Suspicious([]byte(text)) {
+		return fmt.Errorf("the quantity is out of range")
+	}
+	return nil
+}
+
+func replaced(args []ref.Val) error {
+	text, old, with := string(args[0].(types.String)), string(args[1].(types.String)), string(args[2].(types.String))
+	if len(with) <= len(old) {
+		return nil
+	}
+	times := strings.Count(text, old)
+	if len(args) > 3 {
+		if n := int64(args[3].(types.Int)); n >= 0 {
+			times = int(min(int64(times), n))
+		}
+	}
+	return long(len(text) + saturated(times, len(with)-len(old)))
+}
+
+func joined(args []ref.Val) error {
+	n := 0
+	if len(args) > 1 {
+		n = saturated(length(args[0]), len(args[1].(types.String)))
+	}
+	return long(n + size(args[0], maxText+1))
+}
+
+// precisions finds the precisions of a format.
+var precisions = regexp.MustCompile(`\.([0-9]+)`)
+
+func formatted(args []ref.Val) error {
+	text := string(args[0].(types.String))
+	for _, p := range precisions.FindAllStringSubmatch(text, -1) {
+		if n, err := strconv.Atoi(p[1]); err != nil || n > maxPrecision {
+			return fmt.Errorf("precision %.20s exceeds the maximum of %d", p[1], maxPrecision)
+		}
+	}
+	return long(len(text) + size(args[1], maxText+1))
+}
+
+func ranged(args []ref.Val) error {
+	if n := args[0].(types.Int); n > maxRange {
+		return fmt.Errorf("a list of %d numbers exceeds the maximum of %d", n, maxRange)
+	}
+	return nil
+}
+
+func pairs(args []ref.Val) error { return compared(args[0], args[1]) }
+
+func compared(a, b ref.Val) error {
+	if n := saturated(length(a), length(b)); n > maxComparisons {
+		return fmt.Errorf("%d comparisons exceed the maximum of %d", n, maxComparisons)
+	}
+	return nil
+}
+
+func long(n int) error {
+	if n > maxText {
+		return fmt.Errorf("a text of %d bytes exceeds the maximum of %d", n, maxText)
+	}
+	return nil
+}
+
+func length(v ref.Val) int {
+	if s, ok := v.(traits.Sizer); ok {
+		if n, ok := s.Size().(types.Int); ok {
+			return int(n)
+		}
+	}
+	return 0
+}
+
+func saturated(a, b int) int {
+	if a != 0 && b > math.MaxInt32*1024/a {
+		return math.MaxInt32 * 1024
+	}
+	return a * b
+}
+
+// scalar is the size of a value that is neither text nor a list nor a map: a number with all its binary digits.
+const scalar = 64
+
+// size returns the length of all texts in a value, or at least most if they are longer.
+func size(v ref.Val, most int) int {
+	switch v := v.(type) {
+	case types.String:
+		return len(v)
+	case types.Bytes:
+		return 2 * len(v) // hexadecimal
+	case traits.Mapper:
+		n := 0
+		for it := v.Iterator(); it.HasNext() == types.True && n < most; {
+			key := it.Next()
+			n += size(key, most-n) + size(v.Get(key), most-n)
+		}
+		return n
+	case traits.Lister:
+		n := 0
+		for it := v.Iterator(); it.HasNext() == types.True && n < most; {
+			n += size(it.Next(), most-n)
+		}
+		return n
+	}
+	return scalar
+}
+
+// costs charges what upstream charges, and results by their size: what an expression keeps is bounded by its budget.
+type costs struct{ library.CostEstimator }
+
+// CallCost implements interpreter.ActualCostEstimator.
+func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+	theirs := c.CostEstimator.CallCost(function, overload, args, result)
+	if types.IsError(result) {
+		return theirs // it was refused
+	}
+	var ours uint64
+	switch function {
+	case "replace", "format":
+		if text, ok := result.(types.String); ok {
+			ours = uint64(math.Ceil(float64(len(text)) * costOfByte))
+		}
+	case "lists.range":
+		ours = uint64(length(result))
+	}
+	if ours == 0 || theirs != nil && *theirs >= ours {
+		return theirs
+	}
+	return &ours
+}
