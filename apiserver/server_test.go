@@ -46,6 +46,13 @@ func serve(t *testing.T) API {
 // serveWith is serve with a changed configuration.
 func serveWith(t *testing.T, change func(*apiserver.Config)) API {
 	t.Helper()
+	a, _ := serveBoth(t, change)
+	return a
+}
+
+// serveBoth is serveWith for tests that also need the handler, to see how it writes.
+func serveBoth(t *testing.T, change func(*apiserver.Config)) (API, http.Handler) {
+	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
 	tokens := satoken.New(satoken.Config{KeyFile: filepath.Join(t.TempDir(), "sa.key")})
@@ -74,7 +81,7 @@ func serveWith(t *testing.T, change func(*apiserver.Config)) API {
 		}
 		s.Close()
 	})
-	return API{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}, srv.Handler()
 }
 
 // do sends a request; header lines are "Name: value".
