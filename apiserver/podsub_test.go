@@ -102,6 +102,8 @@ func TestPodStreams(t *testing.T) {
 		"exec, which":          {"POST", "/exec?command=x", 400, "choose one of: [a b] or one of the init containers: [i]"},
 		"exec, no command":     {"POST", "/exec?container=a", 400, "at least 1 command"},
 		"exec, plain":          {"POST", "/exec?container=a&command=x", 400, `"message":"Upgrade request required"`},
+		"forward, port":        {"POST", "/portforward?ports=80,70000", 400, `ports: Invalid value: \"70000\"`},
+		"forward, port 0":      {"POST", "/portforward?ports=0", 400, "must be a number from 1 to 65535"},
 		"attach, plain":        {"GET", "/attach?container=a", 400, `"message":"Upgrade request required"`},
 		"forward, plain":       {"POST", "/portforward", 400, `"message":"Upgrade request required"`},
 		"forward, no port":     {"POST", "/portforward?ports=x", 400, "ports: Invalid value"},

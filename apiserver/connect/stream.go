@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -174,12 +175,14 @@ func streamOptions(sub string, q url.Values) (runtime.Object, error) {
 
 func portOptions(ports []string) (*corev1.PodPortForwardOptions, error) {
 	opts := &corev1.PodPortForwardOptions{}
-	for _, p := range ports {
-		port, err := strconv.ParseInt(p, 10, 32)
-		if err != nil {
-			return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p))
+	for _, some := range ports {
+		for p := range strings.SplitSeq(some, ",") {
+			port, err := strconv.ParseUint(p, 10, 16)
+			if err != nil || port == 0 {
+				return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p) + ": must be a number from 1 to 65535")
+			}
+			opts.Ports = append(opts.Ports, int32(port))
 		}
-		opts.Ports = append(opts.Ports, int32(port))
 	}
 	return opts, nil
 }
