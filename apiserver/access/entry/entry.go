@@ -64,9 +64,9 @@ type Entry struct {
 
 // Open opens both listeners and writes the files that clients need. The caller holds the folder's lock.
 func Open(cfg Config) (*Entry, error) {
-	tcp, err := net.Listen("tcp", cfg.Listen)
+	tcp, err := listen("listen", cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("--listen: %w", err)
+		return nil, err
 	}
 	socket, err := listenUnix(filepath.Join(cfg.Dir, "monopod.sock"))
 	if err != nil {
@@ -74,8 +74,8 @@ func Open(cfg Config) (*Entry, error) {
 	}
 	a := &Entry{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket, pods: forPods{serving: make(chan struct{}), moved: make(chan struct{})}}
 	if cfg.Kubelet != "" {
-		if a.kubelet, err = net.Listen("tcp", cfg.Kubelet); err != nil {
-			return nil, errors.Join(fmt.Errorf("--kubelet-listen: %w", err), tcp.Close(), socket.Close())
+		if a.kubelet, err = listen("kubelet-listen", cfg.Kubelet); err != nil {
+			return nil, errors.Join(err, tcp.Close(), socket.Close())
 		}
 		a.Kubelet = a.kubelet.Addr().String()
 	}

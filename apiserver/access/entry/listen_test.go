@@ -1,0 +1,52 @@
+package entry
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+)
+
+// An address that cannot be used is an error that says by whom, and what to do.
+func TestListenErrors(t *testing.T) {
+	t.Parallel()
+	for _, on := range []string{"127.0.0.1:0", ":0", "[::1]:0"} {
+		l, err := net.Listen("tcp", on)
+		if err != nil {
+			continue // a machine without IPv6
+		}
+		defer l.Close()
+		address := l.Addr().String()
+		host := strings.TrimRight(address, "0123456789")
+		_, err = listen("listen", address)
+		want := fmt.Sprintf("address already in use, by process %d entry.test; stop what uses it, or choose another address, for example --listen=%s0,", os.Getpid(), host)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", address, err, want)
+		}
+	}
+	_, err := listen("kubelet-listen", "192.0.2.1:6443")
+	if want := "choose an address of this machine, or --kubelet-listen=0.0.0.0:6443 for all of them"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err = listen("listen", "none"); err == nil || !strings.Contains(err.Error(), "--listen: ") {
+		t.Error(err)
+	}
+}
+
+func TestListening(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"  0: 0100007F:192B 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1 0 100 0 0 10 0":                         "127.0.0.1:6443",
+		"  0: 00000000000000000000000001000000:192B 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 1 0": "[::1]:6443",
+		"  1: 0100007F:192B 0100007F:A0A0 01 00000000:00000000 00:00000000 00000000     0        0 4242 1 0 100 0 0 10 0":                         "",
+		"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode":                                        "",
+		"  0: 0100007F:X 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242":                                             "",
+	} {
+		inode, on := listening(line)
+		if want == "" && inode != "" || want != "" && (inode != "4242" || on != netip.MustParseAddrPort(want)) {
+			t.Errorf("%s: %s %s", line, inode, on)
+		}
+	}
+}
