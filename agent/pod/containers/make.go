@@ -51,6 +51,10 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	if err != nil {
 		return nil, err
 	}
+	command, err := env.ExpandAll(slices.Concat(c.Command, c.Args), vars)
+	if err != nil {
+		return nil, err
+	}
 	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.Shown(pod), func() (string, error) { return m.sandbox.Handler(ctx, pod) })
 	if err != nil {
 		return nil, err
@@ -71,7 +75,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		return nil, err
 	}
 	config := spec.Container(pod, c, spec.ContainerOptions{
-		Attempt: attempt, Instance: m.node.Instance, ImageRef: img.Id, Env: vars, Mounts: append(mounts, files...),
+		Attempt: attempt, Instance: m.node.Instance, ImageRef: img.Id, Env: vars, Command: command[:len(c.Command)], Args: command[len(c.Command):], Mounts: append(mounts, files...),
 		MessageHostPath: m.message(c.Name, attempt), MemoryCapacity: m.node.Memory, SeccompDir: m.node.SeccompDir,
 		SeccompDefault: m.node.SeccompDefault, Image: img, Users: users, TargetID: target, Allotment: allotment,
 	})

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ErrConfig means that a container refers to a missing ConfigMap, Secret or key. The container waits with
-// CreateContainerConfigError.
+// ErrConfig means that a container refers to a missing ConfigMap, Secret or key, or that its variables are too long. The
+// container waits with CreateContainerConfigError.
 var ErrConfig = errors.New("container config")
 
 // Source provides the objects of values. A nil object without an error does not exist.
@@ -52,6 +52,7 @@ func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
 
 type set struct {
 	list     []Var
+	size     int // of what was expanded, in bytes
 	index    map[string]int
 	services map[string]string
 }
@@ -134,8 +135,14 @@ func missing(optional *bool, format string, args ...any) error {
 
 func (s *set) one(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Source) error {
 	if v.ValueFrom == nil {
-		s.put(v.Name, Expand(v.Value, s.lookup))
-		return nil
+		value, err := Expand(v.Value, s.lookup)
+		if s.size += len(value); err == nil && s.size > maxAll {
+			err = fmt.Errorf("%w: with their references replaced, the variables have more than %d bytes", ErrConfig, maxAll)
+		}
+		if err == nil {
+			s.put(v.Name, value)
+		}
+		return err
 	}
 	value, ok, err := valueFrom(v.ValueFrom, c, facts, src)
 	if err == nil && ok {

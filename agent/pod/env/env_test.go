@@ -2,7 +2,9 @@ package env_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +24,41 @@ func TestExpand(t *testing.T) {
 		"plain": "plain", "$(A)": "1", "x$(A)y$(A)": "x1y1", "$(E)": "", "$(B)": "$(B)", "$$(A)": "$(A)", "$$$(A)": "$1",
 		"$A": "$A", "$(A": "$(A", "$": "$", "a$": "a$", "$$": "$", "$()": "$()", "$(A)$$": "1$", "$($(A))": "$($(A))",
 	} {
-		if got := env.Expand(in, lookup); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
+		if got, err := env.Expand(in, lookup); got != want || err != nil {
+			t.Errorf("%q: %q, want %q, %v", in, got, want, err)
+		}
+	}
+}
+
+// Variables that double the one before, arguments of many long variables: what no program could be started with is not built.
+func TestExpansionIsBounded(t *testing.T) {
+	t.Parallel()
+	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "V0", Value: "xxxxxxxxxx"}}}
+	for i := range 60 {
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: fmt.Sprintf("$(V%d)$(V%[1]d)", i)})
+	}
+	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), "has more than 131072 bytes") {
+		t.Error(err)
+	}
+	long := env.Var{Name: "A", Value: strings.Repeat("x", 100_000)}
+	c.Env = []corev1.EnvVar{{Name: "A", Value: long.Value}}
+	for i := range 60 {
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("B%d", i), Value: "$(A)"})
+	}
+	if vars, err := env.Make(c, env.Facts{}, source{}); err != nil || len(vars) != 61 {
+		t.Error(len(vars), err)
+	}
+	c.Env = append(c.Env, c.Env[1:]...)
+	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), "the variables have more than 6291456 bytes") {
+		t.Error(err)
+	}
+	for n, want := range map[int]string{60: "", 70: "the arguments have more than 6291456 bytes", -1: "has more than 131072 bytes"} {
+		args := slices.Repeat([]string{"$(A)"}, max(n, 0))
+		if n < 0 {
+			args = []string{strings.Repeat("$(A)", 250_000)}
+		}
+		if out, err := env.ExpandAll(args, []env.Var{long}); want == "" && (err != nil || len(out) != n) || want != "" && (!errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d: %d, %v", n, len(out), err)
 		}
 	}
 }

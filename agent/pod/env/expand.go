@@ -1,19 +1,33 @@
 package env
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	// maxText is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make one double
+	// the other, 40 times.
+	maxText = 128 << 10
+	// maxAll is Linux' maximum length of all arguments or variables of a program.
+	maxAll = 6 << 20
+)
 
 // Expand replaces $(NAME) by the value that lookup returns and leaves unknown names unchanged; $$ is one dollar
-// sign, so $$(NAME) is never replaced.
-func Expand(s string, lookup func(name string) (string, bool)) string {
+// sign, so $$(NAME) is never replaced. What becomes too long for any program is ErrConfig.
+func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 	if !strings.Contains(s, "$") {
-		return s
+		return s, nil
 	}
 	var out strings.Builder
 	for {
 		before, after, found := strings.Cut(s, "$")
 		out.WriteString(before)
+		if out.Len() > maxText {
+			return "", fmt.Errorf("%w: with its references replaced, \"%.40s…\" has more than %d bytes", ErrConfig, out.String(), maxText)
+		}
 		if !found {
-			return out.String()
+			return out.String(), nil
 		}
 		s = after
 		switch {
@@ -44,15 +58,23 @@ func reference(out *strings.Builder, s string, lookup func(string) (string, bool
 }
 
 // ExpandAll expands each of list with vars.
-func ExpandAll(list []string, vars []Var) []string {
+func ExpandAll(list []string, vars []Var) ([]string, error) {
 	values := make(map[string]string, len(vars))
 	for _, v := range vars {
 		values[v.Name] = v.Value
 	}
 	lookup := func(name string) (string, bool) { v, ok := values[name]; return v, ok }
 	var out []string
+	total := 0
 	for _, s := range list {
-		out = append(out, Expand(s, lookup))
+		expanded, err := Expand(s, lookup)
+		if err != nil {
+			return nil, err
+		}
+		if total += len(expanded); total > maxAll {
+			return nil, fmt.Errorf("%w: with their references replaced, the arguments have more than %d bytes", ErrConfig, maxAll)
+		}
+		out = append(out, expanded)
 	}
-	return out
+	return out, nil
 }

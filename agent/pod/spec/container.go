@@ -17,6 +17,7 @@ type ContainerOptions struct {
 	Instance        string
 	ImageRef        string // the runtime's ID of the image
 	Env             []env.Var
+	Command, Args   []string // with their references replaced
 	Mounts          []*cri.Mount
 	MessageHostPath string // source of the mount at terminationMessagePath
 	MemoryCapacity  int64  // of the node, for oom_score_adj
@@ -34,8 +35,8 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 	config := &cri.ContainerConfig{
 		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: o.Attempt},
 		Image:       &cri.ImageSpec{Image: o.ImageRef, UserSpecifiedImage: c.Image},
-		Command:     env.ExpandAll(c.Command, o.Env),
-		Args:        env.ExpandAll(c.Args, o.Env),
+		Command:     o.Command,
+		Args:        o.Args,
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(o.Env),
 		Mounts:      mapped(o.Mounts, o.Users),

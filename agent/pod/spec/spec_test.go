@@ -59,10 +59,9 @@ func TestContainer(t *testing.T) {
 	t.Parallel()
 	p := pod()
 	c := &p.Spec.Containers[0]
-	c.Command, c.Args = []string{"/x", "$(A)"}, []string{"$(B)", "$$(A)"}
 	c.TerminationMessagePolicy = corev1.TerminationMessageReadFile
-	got := spec.Container(p, c, spec.ContainerOptions{Attempt: 3, ImageRef: "sha256:1", Env: []env.Var{{Name: "A", Value: "1"}}, MessageHostPath: "/m"})
-	if !slices.Equal(got.Command, []string{"/x", "1"}) || !slices.Equal(got.Args, []string{"$(B)", "$(A)"}) || got.LogPath != "c/3.log" {
+	got := spec.Container(p, c, spec.ContainerOptions{Attempt: 3, ImageRef: "sha256:1", Env: []env.Var{{Name: "A", Value: "1"}}, Command: []string{"/x", "1"}, Args: []string{"$(B)"}, MessageHostPath: "/m"})
+	if !slices.Equal(got.Command, []string{"/x", "1"}) || !slices.Equal(got.Args, []string{"$(B)"}) || got.LogPath != "c/3.log" {
 		t.Errorf("%+v", got)
 	}
 	if got.Labels["io.kubernetes.container.name"] != "c" || got.Annotations["io.kubernetes.container.restartCount"] != "3" {

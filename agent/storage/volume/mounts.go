@@ -64,7 +64,7 @@ func expand(m *corev1.VolumeMount, vars []env.Var) (string, error) {
 		return m.SubPath, nil
 	}
 	var missing []string
-	sub := env.Expand(m.SubPathExpr, func(name string) (string, bool) {
+	sub, err := env.Expand(m.SubPathExpr, func(name string) (string, bool) {
 		i := slices.IndexFunc(vars, func(v env.Var) bool { return v.Name == name })
 		if i < 0 {
 			missing = append(missing, name)
@@ -72,6 +72,9 @@ func expand(m *corev1.VolumeMount, vars []env.Var) (string, error) {
 		}
 		return vars[i].Value, true
 	})
+	if err != nil {
+		return "", fmt.Errorf("subPathExpr of volumeMount %q: %w", m.Name, err)
+	}
 	if len(missing) > 0 {
 		return "", fmt.Errorf("missing value for %q in subPathExpr of volumeMount %q", strings.Join(missing, ", "), m.Name)
 	}
