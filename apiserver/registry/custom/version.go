@@ -24,6 +24,7 @@ import (
 
 	"monopod/apiserver/discovery/openapi/kept"
 	"monopod/apiserver/registry/custom/bounds"
+	"monopod/apiserver/registry/custom/encoded"
 	"monopod/apiserver/registry/expressions"
 )
 
@@ -50,6 +51,7 @@ type compiled struct {
 	defaulted      bool               // the schema has defaults
 	values, status *spec.Schema       // of objects, and of their status if that is validated by itself
 	rules          *cel.Validator     // nil: the schema has no rules
+	encoded        *encoded.Schema    // for objects that are still encoded; nil: there is none
 }
 
 func (k *Kinds) newVersion(def *apiextensionsv1.CustomResourceDefinition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
@@ -93,6 +95,9 @@ func (v *Version) compile() (*compiled, error) {
 	bounds.EachSchema(v.spec.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
+	if !c.preserve {
+		c.encoded = encoded.Of(c.structural)
+	}
 	return c, nil
 }
 
@@ -166,10 +171,17 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 	if err != nil {
 		return nil, err
 	}
+	sound := next.sound == c || next.matches(c)
+	if next.sound = nil; sound && c.rules == nil && v.scale() == nil {
+		return nil, nil
+	}
 	is, err := next.current()
 	next.content = nil // the stored object keeps only its encoded members
 	if err != nil {
 		return nil, err
+	}
+	if cur == nil && sound {
+		return c.checkRules(v.checkScale(is, true), is, nil), nil
 	}
 	if cur == nil {
 		errs := validation.ValidateCustomResource(nil, is, bounds.Validator(c.values))
@@ -182,11 +194,15 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 	if err != nil {
 		return nil, err
 	}
-	return v.checkUpdate(c, is, was, subresource), nil
+	return v.checkUpdate(c, is, was, subresource, sound), nil
 }
 
-func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string) (errs field.ErrorList) {
+// checkUpdate returns the errors of an update. sound: it matches the schema; only its scale and the rules are left.
+func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string, sound bool) (errs field.ErrorList) {
 	same := common.NewCorrelatedObject(is, was, &model.Structural{Structural: c.structural})
+	if sound {
+		return c.checkRules(v.checkScale(is, subresource != "status"), is, was, cel.WithRatcheting(same))
+	}
 	if subresource == "status" {
 		if status, ok := is["status"]; ok {
 			var options []validation.ValidationOption
