@@ -130,7 +130,7 @@ func (r *reader) members(n *node, obj *Object) bool {
 // of returns the schema of a field; nil: there is no such field.
 func (n *node) of(name []byte) *node {
 	if p := n.properties[string(name)]; p != nil {
-		return &p.node
+		return p.value
 	}
 	return n.others
 }

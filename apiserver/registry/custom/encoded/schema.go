@@ -54,7 +54,7 @@ type node struct {
 	least, most       *int64 // length, items or properties
 	minimum, maximum  *float64
 	overMin, underMax bool // the limits themselves are excluded
-	int32, single     bool
+	int32             bool
 	pattern           *regexp.Regexp
 	format            string
 	enum              []string // encoded
@@ -62,8 +62,8 @@ type node struct {
 
 // property is a field of an object.
 type property struct {
-	node
 	name     string
+	value    *node
 	required bool
 	preset   []byte // its default, encoded; nil: none
 }
@@ -155,13 +155,13 @@ func (n *node) fields(s *schema.Structural) {
 			return
 		}
 		value := s.Properties[name]
-		p := &property{node: *nodeOf(&value), name: name}
+		p := &property{name: name, value: nodeOf(&value)}
 		if value.Default.Object != nil {
 			preset := runtime.DeepCopyJSONValue(value.Default.Object)
 			defaulting.Default(preset, &value)
 			var err error
 			if p.preset, err = json.Marshal(preset); err != nil {
-				p.form = unsupported
+				p.value = &node{}
 			}
 			n.defaults++
 		}
