@@ -132,14 +132,26 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	if err != nil {
 		return 0, err
 	}
-	pods, err := c.guarded(ctx, b)
+	all, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: b.Namespace})
 	if err != nil {
 		return 0, err
 	}
+	var pods []*corev1.Pod
+	for _, p := range all {
+		if guards(b, p) {
+			pods = append(pods, p)
+		}
+	}
 	want, err := c.demand(ctx, b, pods)
-	if err != nil {
+	if err != nil { // no disruptions are allowed while the count is unknown
 		c.events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
-		return 0, errors.Join(err, c.failed(ctx, b, err))
+		return 0, errors.Join(err, c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
+			cur.Status.DisruptionsAllowed, cur.Status.ObservedGeneration = 0, cur.Generation
+			meta.SetStatusCondition(&cur.Status.Conditions, metav1.Condition{
+				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+				Message: err.Error(), ObservedGeneration: cur.Generation, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
+			})
+		}))
 	}
 	c.tell(b, pods, want)
 	var again time.Duration
@@ -148,21 +160,6 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 		again = settle(cur, pods, want, now)
 	})
 	return again, err
-}
-
-// guarded returns the pods that the budget matches.
-func (c *Controller) guarded(ctx context.Context, b *policyv1.PodDisruptionBudget) ([]*corev1.Pod, error) {
-	all, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: b.Namespace})
-	if err != nil {
-		return nil, err
-	}
-	var out []*corev1.Pod
-	for _, p := range all {
-		if guards(b, p) {
-			out = append(out, p)
-		}
-	}
-	return out, nil
 }
 
 // tell writes Events about unusual pods of the budget.
@@ -178,17 +175,6 @@ func (c *Controller) tell(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, w
 	for _, p := range overdue(b, pods, c.deps.Clock.Now()) {
 		c.events.Eventf(p, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
 	}
-}
-
-// failed allows no disruptions while the count is unknown.
-func (c *Controller) failed(ctx context.Context, b *policyv1.PodDisruptionBudget, why error) error {
-	return c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
-		cur.Status.DisruptionsAllowed, cur.Status.ObservedGeneration = 0, cur.Generation
-		meta.SetStatusCondition(&cur.Status.Conditions, metav1.Condition{
-			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
-			Message: why.Error(), ObservedGeneration: cur.Generation, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
-		})
-	})
 }
 
 // write updates the status if it has changed.

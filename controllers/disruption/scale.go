@@ -51,7 +51,7 @@ func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget
 }
 
 // scale returns the desired number of pods of the controller of an owner: for a ReplicaSet of a Deployment the
-// Deployment's. An empty uid: it does not exist any more.
+// Deployment's. An empty uid: it no longer exists.
 func (c *Controller) scale(ctx context.Context, namespace string, owner *metav1.OwnerReference) (uid types.UID, replicas int32, err error) {
 	if owner.Kind == "ReplicaSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String() {
 		rs, err := client.Get[*appsv1.ReplicaSet](ctx, c.deps.Client, namespace, owner.Name)

@@ -32,7 +32,7 @@ func newExpectations(c clock.PassiveClock) *expectations {
 	return &expectations{clock: c, of: map[types.UID]*expectation{}}
 }
 
-// settled reports whether nothing is expected any more, or for too long.
+// settled reports whether all expectations are met, or have waited for too long.
 func (x *expectations) settled(rs types.UID) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -106,10 +106,19 @@ func (r *run) delete(ctx context.Context, rs set, pod *corev1.Pod) error {
 	return err
 }
 
-// perNode returns the number of active pods on each node, of rs and of the ReplicaSets with the same owner.
+// perNode returns the number of active pods on each node, of rs and of the ReplicaSets with the same controller.
 func (r *run) perNode(ctx context.Context, rs set) map[string]int {
+	siblings := []set{rs}
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
+		if all, err := r.kind.list(ctx, r.deps.Client, rs.Namespace); err == nil {
+			siblings = slices.DeleteFunc(all, func(s set) bool {
+				o := metav1.GetControllerOfNoCopy(s)
+				return o == nil || o.UID != owner.UID
+			})
+		}
+	}
 	count := map[string]int{}
-	for _, sibling := range r.siblings(ctx, rs) {
+	for _, sibling := range siblings {
 		active, _ := split(r.pods.Of(sibling))
 		for _, p := range active {
 			if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
@@ -118,20 +127,4 @@ func (r *run) perNode(ctx context.Context, rs set) map[string]int {
 		}
 	}
 	return count
-}
-
-// siblings returns the sets with the same controller as rs, including rs.
-func (r *run) siblings(ctx context.Context, rs set) []set {
-	owner := metav1.GetControllerOfNoCopy(rs)
-	if owner == nil {
-		return []set{rs}
-	}
-	all, err := r.kind.list(ctx, r.deps.Client, rs.Namespace)
-	if err != nil {
-		return []set{rs}
-	}
-	return slices.DeleteFunc(all, func(s set) bool {
-		o := metav1.GetControllerOfNoCopy(s)
-		return o == nil || o.UID != owner.UID
-	})
 }

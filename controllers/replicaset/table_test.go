@@ -158,7 +158,7 @@ func TestReplicaSets(t *testing.T) {
 				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w", Controller: new(true)}}
 			})
 		}, "other=x"}, {sets(1, "a"), "a=1 new other=x"}},
-		"an owner that is no controller does not matter": {{func(c *cluster) {
+		"an owner that is not a controller does not matter": {{func(c *cluster) {
 			c.add("x", "", "", func(p *corev1.Pod) {
 				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"}}
 			})

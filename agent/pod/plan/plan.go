@@ -52,10 +52,20 @@ func For(in Input) Plan {
 	}
 	var p Plan
 	in.kills(&p)
-	in.ephemeral(&p)
+	for _, c := range spec.Ephemeral(in.Pod) { // they run once, regardless of the others
+		last := in.Seen.Latest(c.Name)
+		if last == nil && !in.ran(c.Name) || last != nil && last.State == status.Created {
+			p.Start = append(p.Start, c)
+		}
+	}
 	if in.initialized(&p, sandbox.ID) {
 		for i := range in.Pod.Spec.Containers {
-			in.want(&p, &in.Pod.Spec.Containers[i])
+			c := &in.Pod.Spec.Containers[i]
+			last := in.Seen.Latest(c.Name)
+			running := last != nil && (last.State == status.Running || last.State == status.Unknown)
+			if !running && in.restarts(c) {
+				p.Start = append(p.Start, c)
+			}
 		}
 	}
 	return p
@@ -66,45 +76,32 @@ func (in *Input) restartAll(trigger *status.Container) Plan {
 	p := Plan{RestartAll: trigger}
 	why := fmt.Sprintf("Container %s exited with code %d, all containers will be restarted", trigger.Name, trigger.ExitCode)
 	for _, c := range in.Seen.Alive() {
-		if !in.isEphemeral(c.Name) {
+		named := func(e corev1.EphemeralContainer) bool { return e.Name == c.Name }
+		if !slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, named) {
 			p.Kill = append(p.Kill, Kill{c, why})
 		}
 	}
 	return p
 }
 
-func (in *Input) isEphemeral(name string) bool {
-	return slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
-}
-
 // fresh plans a pod without a running sandbox. It plans none if no container restarts.
 func (in *Input) fresh(old *status.Sandbox) Plan {
-	if !in.anythingToRun() {
-		return Plan{}
-	}
 	p := Plan{NewSandbox: true}
-	if old != nil {
-		p.Attempt = old.Attempt + 1
-	}
-	if len(in.Pod.Spec.InitContainers) > 0 {
-		p.Start = []*corev1.Container{&in.Pod.Spec.InitContainers[0]}
-		return p
-	}
 	for i := range in.Pod.Spec.Containers {
 		if c := &in.Pod.Spec.Containers[i]; in.restarts(c) {
 			p.Start = append(p.Start, c)
 		}
 	}
-	return p
-}
-
-func (in *Input) anythingToRun() bool {
-	for i := range in.Pod.Spec.Containers {
-		if in.restarts(&in.Pod.Spec.Containers[i]) {
-			return true
-		}
+	if len(p.Start) == 0 {
+		return Plan{}
 	}
-	return false
+	if old != nil {
+		p.Attempt = old.Attempt + 1
+	}
+	if len(in.Pod.Spec.InitContainers) > 0 {
+		p.Start = []*corev1.Container{&in.Pod.Spec.InitContainers[0]}
+	}
+	return p
 }
 
 // exitUnknown is upstream's exit code of a container whose end was not observed.
@@ -145,16 +142,6 @@ func (in *Input) kills(p *Plan) {
 	}
 }
 
-// ephemeral adds the ephemeral containers that have not run: they run once, regardless of the others.
-func (in *Input) ephemeral(p *Plan) {
-	for _, c := range spec.Ephemeral(in.Pod) {
-		if last := in.Seen.Latest(c.Name); last != nil && last.State != status.Created || last == nil && in.ran(c.Name) {
-			continue
-		}
-		p.Start = append(p.Start, c)
-	}
-}
-
 // ran reports whether the ephemeral container has run, even if the runtime no longer has it.
 func (in *Input) ran(name string) bool {
 	for i := range in.Pod.Status.EphemeralContainerStatuses {
@@ -163,17 +150,6 @@ func (in *Input) ran(name string) bool {
 		}
 	}
 	return false
-}
-
-// want adds a container to the plan unless it runs, will be killed first, or has finished for good.
-func (in *Input) want(p *Plan, c *corev1.Container) {
-	last := in.Seen.Latest(c.Name)
-	if last != nil && (last.State == status.Running || last.State == status.Unknown) {
-		return
-	}
-	if in.restarts(c) {
-		p.Start = append(p.Start, c)
-	}
 }
 
 // initialized adds the next init container and reports whether the regular containers may start. Once one of

@@ -40,7 +40,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		WorkingDir:  c.WorkingDir,
 		Envs:        keyValues(o.Env),
 		Mounts:      mapped(o.Mounts, o.Users),
-		Labels:      containerLabels(pod, c, o.Instance),
+		Labels:      map[string]string{LabelContainerName: c.Name},
 		Annotations: containerAnnotations(pod, c, o),
 		LogPath:     LogPath(c.Name, o.Attempt),
 		Stdin:       c.Stdin,
@@ -51,6 +51,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 			SecurityContext: joinProcesses(containerSecurity(pod, c, o), o.TargetID),
 		},
 	}
+	identify(config.Labels, pod, o.Instance)
 	allot(config, o.Allotment)
 	return config
 }
@@ -93,12 +94,6 @@ func mapped(mounts []*cri.Mount, users *cri.UserNamespace) []*cri.Mount {
 		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()
 	}
 	return mounts
-}
-
-func containerLabels(pod *corev1.Pod, c *corev1.Container, instance string) map[string]string {
-	labels := map[string]string{LabelContainerName: c.Name}
-	identify(labels, pod, instance)
-	return labels
 }
 
 func containerAnnotations(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) map[string]string {

@@ -206,7 +206,7 @@ func (m *Mirrors) wakeAll() {
 	m.loop.Add(slices.Collect(maps.Keys(m.want))...)
 }
 
-// Run creates and deletes mirror pods until ctx ends. complain logs their failures, once
+// Run creates and deletes mirror pods until ctx ends. reconcile logs their failures, once
 // each, instead of the loop.
 func (m *Mirrors) Run(ctx context.Context) {
 	loop := follow.New(follow.Deps{
@@ -228,33 +228,31 @@ func (m *Mirrors) Run(ctx context.Context) {
 	guard.Raise(loop.Run(ctx))
 }
 
-// reconcile deletes a useless mirror pod, or creates and returns a missing one.
+// reconcile deletes a useless mirror pod, or creates and returns a missing one. It logs a
+// failure unless it is the same as the last one.
 func (m *Mirrors) reconcile(ctx context.Context, name follow.Key) (made *corev1.Pod, err error) {
-	switch useless, missing := m.next(name); {
-	case useless != nil:
-		err = m.remove(ctx, useless)
-	case missing != nil:
-		made, err = m.create(ctx, name, missing)
+	m.mu.Lock()
+	mirror, want := m.have[name], m.want[name]
+	listed, useless := m.listed, mirror != nil && m.useless(name, mirror)
+	m.mu.Unlock()
+	switch {
+	case !listed:
+	case useless:
+		err = m.remove(ctx, mirror)
+	case mirror == nil && want != nil:
+		made, err = m.create(ctx, name, want)
 	}
-	if err != nil && ctx.Err() == nil {
-		m.complain(name, err)
+	if err == nil || ctx.Err() != nil {
+		return made, err
+	}
+	m.mu.Lock()
+	again := m.failed[name] == err.Error()
+	m.failed[name] = err.Error()
+	m.mu.Unlock()
+	if !again && !errors.Is(err, context.Canceled) {
+		m.Log.Warn("static pod not shown in the API", zap.String("namespace", name.Namespace), zap.String("pod", name.Name), zap.Error(err))
 	}
 	return made, err
-}
-
-// next returns the mirror pod to delete or the static pod without a mirror pod; nil, nil: neither.
-func (m *Mirrors) next(name follow.Key) (useless, missing *corev1.Pod) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	mirror := m.have[name]
-	switch {
-	case !m.listed:
-	case mirror == nil:
-		return nil, m.want[name]
-	case m.useless(name, mirror):
-		return mirror, nil
-	}
-	return nil, nil
 }
 
 // useless reports whether a mirror pod shows neither the static pod of its name nor one that
@@ -299,17 +297,6 @@ func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 		return nil
 	}
 	return fmt.Errorf("delete mirror: %w", err)
-}
-
-// complain logs a failure unless it is the same as the last one.
-func (m *Mirrors) complain(name follow.Key, err error) {
-	m.mu.Lock()
-	again := m.failed[name] == err.Error()
-	m.failed[name] = err.Error()
-	m.mu.Unlock()
-	if !again && !errors.Is(err, context.Canceled) {
-		m.Log.Warn("static pod not shown in the API", zap.String("namespace", name.Namespace), zap.String("pod", name.Name), zap.Error(err))
-	}
 }
 
 // recalled returns the status of a mirror pod; nil if its static pod was rejected before any

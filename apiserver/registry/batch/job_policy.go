@@ -42,43 +42,30 @@ func failurePolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.TooMany(path, len(rules), maxRules))
 	}
 	for i := range rules {
-		errs = append(errs, failureRule(spec, &rules[i], path.Index(i))...)
-	}
-	return errs
-}
-
-func failureRule(spec *batchv1.JobSpec, rule *batchv1.PodFailurePolicyRule, path *field.Path) field.ErrorList {
-	errs := failureAction(spec, rule.Action, path.Child("action"))
-	if rule.OnExitCodes != nil {
-		errs = append(errs, exitCodes(spec, rule.OnExitCodes, path.Child("onExitCodes"))...)
-	}
-	errs = append(errs, podConditions(rule.OnPodConditions, path.Child("onPodConditions"))...)
-	switch codes, conditions := rule.OnExitCodes != nil, len(rule.OnPodConditions) > 0; {
-	case codes && conditions:
-		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
-	case !codes && !conditions:
-		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
-	}
-	return errs
-}
-
-func failureAction(spec *batchv1.JobSpec, action batchv1.PodFailurePolicyAction, path *field.Path) field.ErrorList {
-	if action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
-		return field.ErrorList{field.Invalid(path, action, "requires the backoffLimitPerIndex to be set")}
-	}
-	return check.OneOf(path, action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
-		batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
-}
-
-func podConditions(patterns []batchv1.PodFailurePolicyOnPodConditionsPattern, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(patterns) > maxPodConditions {
-		errs = append(errs, field.TooMany(path, len(patterns), maxPodConditions))
-	}
-	for i, p := range patterns {
-		at := path.Index(i)
-		errs = append(errs, check.Invalid(at.Child("type"), p.Type, validation.IsQualifiedName(string(p.Type)))...)
-		errs = append(errs, check.OneOf(at.Child("status"), p.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+		rule, at := &rules[i], path.Index(i)
+		if action := rule.Action; action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
+			errs = append(errs, field.Invalid(at.Child("action"), action, "requires the backoffLimitPerIndex to be set"))
+		} else {
+			errs = append(errs, check.OneOf(at.Child("action"), action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
+				batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)...)
+		}
+		if rule.OnExitCodes != nil {
+			errs = append(errs, exitCodes(spec, rule.OnExitCodes, at.Child("onExitCodes"))...)
+		}
+		conditions := at.Child("onPodConditions")
+		if n := len(rule.OnPodConditions); n > maxPodConditions {
+			errs = append(errs, field.TooMany(conditions, n, maxPodConditions))
+		}
+		for i, p := range rule.OnPodConditions {
+			errs = append(errs, check.Invalid(conditions.Index(i).Child("type"), p.Type, validation.IsQualifiedName(string(p.Type)))...)
+			errs = append(errs, check.OneOf(conditions.Index(i).Child("status"), p.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+		}
+		switch byCode, byCondition := rule.OnExitCodes != nil, len(rule.OnPodConditions) > 0; {
+		case byCode && byCondition:
+			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
+		case !byCode && !byCondition:
+			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
+		}
 	}
 	return errs
 }

@@ -120,38 +120,27 @@ func jobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if spec.MaxFailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
 		errs = append(errs, field.Required(path.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
 	}
-	if spec.ManagedBy != nil {
-		errs = append(errs, jobManagedBy(*spec.ManagedBy, path.Child("managedBy"))...)
+	if by, at := spec.ManagedBy, path.Child("managedBy"); by != nil {
+		errs = append(errs, validation.IsDomainPrefixedPath(at, *by)...)
+		if len(*by) > maxManagedBy {
+			errs = append(errs, field.TooLong(at, *by, maxManagedBy))
+		}
 	}
 	errs = append(errs, check.NilOr(path.Child("completionMode"), spec.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
 	switch mode := spec.CompletionMode; {
 	case isIndexed(spec):
 		errs = append(errs, jobIndexed(spec, path)...)
 	case mode == nil || *mode == batchv1.NonIndexedCompletion:
-		errs = append(errs, jobNotIndexed(spec, path)...)
+		if n := spec.BackoffLimitPerIndex; n != nil {
+			errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *n, "requires indexed completion mode"))
+		}
+		if n := spec.MaxFailedIndexes; n != nil {
+			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *n, "requires indexed completion mode"))
+		}
 	}
 	errs = append(errs, jobPolicies(spec, path)...)
 	errs = append(errs, pod.ValidateTemplate(&spec.Template, path.Child("template"))...)
 	return append(errs, jobRestartPolicy(spec, path.Child("template", "spec", "restartPolicy"))...)
-}
-
-func jobManagedBy(name string, path *field.Path) field.ErrorList {
-	errs := validation.IsDomainPrefixedPath(path, name)
-	if len(name) > maxManagedBy {
-		errs = append(errs, field.TooLong(path, name, maxManagedBy))
-	}
-	return errs
-}
-
-func jobNotIndexed(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if n := spec.BackoffLimitPerIndex; n != nil {
-		errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *n, "requires indexed completion mode"))
-	}
-	if n := spec.MaxFailedIndexes; n != nil {
-		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *n, "requires indexed completion mode"))
-	}
-	return errs
 }
 
 func jobIndexed(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {

@@ -161,14 +161,34 @@ func nodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 	node := next.(*corev1.Node)
 	spec := field.NewPath("spec")
 	errs := nodeTaints(node.Spec.Taints, spec.Child("taints"))
-	errs = append(errs, nodeCIDRs(&node.Spec, spec)...)
-	errs = append(errs, nodeAddresses(node.Status.Addresses, field.NewPath("status", "addresses"))...)
+	list := spec.Child("podCIDRs")
+	for i, cidr := range node.Spec.PodCIDRs {
+		errs = append(errs, validation.IsValidCIDR(list.Index(i), cidr)...)
+	}
+	if len(node.Spec.PodCIDRs) > 2 {
+		errs = append(errs, field.Invalid(list, node.Spec.PodCIDRs, "may have one address range for each IP family"))
+	}
+	if len(node.Spec.PodCIDRs) > 0 && node.Spec.PodCIDRs[0] != node.Spec.PodCIDR {
+		errs = append(errs, field.Invalid(list.Index(0), node.Spec.PodCIDRs[0], "must match `podCIDR`"))
+	}
+	for i, a := range node.Status.Addresses {
+		if slices.Contains(node.Status.Addresses[:i], a) {
+			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), a))
+		}
+	}
 	errs = append(errs, nodeAmounts(node.Status.Capacity, field.NewPath("status", "capacity"))...)
 	errs = append(errs, nodeAmounts(node.Status.Allocatable, field.NewPath("status", "allocatable"))...)
 	if cur == nil {
 		return errs
 	}
-	return append(errs, nodeUpdate(&node.Spec, &cur.(*corev1.Node).Spec, spec)...)
+	old := &cur.(*corev1.Node).Spec // podCIDRs and providerID do not change once they are set
+	if len(old.PodCIDRs) > 0 && !slices.Equal(node.Spec.PodCIDRs, old.PodCIDRs) {
+		errs = append(errs, field.Forbidden(list, "node updates may not change podCIDR except from \"\" to valid"))
+	}
+	if old.ProviderID != "" && node.Spec.ProviderID != old.ProviderID {
+		errs = append(errs, field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+	}
+	return errs
 }
 
 func nodeTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
@@ -188,50 +208,11 @@ func nodeTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func nodeCIDRs(spec *corev1.NodeSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	list := path.Child("podCIDRs")
-	for i, cidr := range spec.PodCIDRs {
-		errs = append(errs, validation.IsValidCIDR(list.Index(i), cidr)...)
-	}
-	if len(spec.PodCIDRs) > 2 {
-		errs = append(errs, field.Invalid(list, spec.PodCIDRs, "may have one address range for each IP family"))
-	}
-	if len(spec.PodCIDRs) > 0 && spec.PodCIDRs[0] != spec.PodCIDR {
-		errs = append(errs, field.Invalid(list.Index(0), spec.PodCIDRs[0], "must match `podCIDR`"))
-	}
-	return errs
-}
-
-func nodeAddresses(addresses []corev1.NodeAddress, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := map[corev1.NodeAddress]bool{}
-	for i, a := range addresses {
-		if seen[a] {
-			errs = append(errs, field.Duplicate(path.Index(i), a))
-		}
-		seen[a] = true
-	}
-	return errs
-}
-
 func nodeAmounts(amounts corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		errs = append(errs, check.ResourceName(path.Key(string(name)), name)...)
 		errs = append(errs, check.Amount(path.Key(string(name)), name, amounts[name])...)
-	}
-	return errs
-}
-
-// nodeUpdate rejects changes of podCIDRs and providerID once they are set.
-func nodeUpdate(spec, old *corev1.NodeSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(old.PodCIDRs) > 0 && !slices.Equal(spec.PodCIDRs, old.PodCIDRs) {
-		errs = append(errs, field.Forbidden(path.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
-	}
-	if old.ProviderID != "" && spec.ProviderID != old.ProviderID {
-		errs = append(errs, field.Forbidden(path.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
 	}
 	return errs
 }

@@ -73,34 +73,24 @@ func SystemPriority(name string) (int32, bool) {
 	return 0, false
 }
 
-func priorityClassValidate(next, cur kind.Object, _ string) field.ErrorList {
-	class := next.(*schedulingv1.PriorityClass)
-	if cur != nil {
-		return priorityClassUpdate(class, cur.(*schedulingv1.PriorityClass))
-	}
-	path := field.NewPath("preemptionPolicy")
-	return append(priorityClassValue(class), check.NilOr(path, class.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
-}
-
-// priorityClassValue reserves names that begin with "system-" and values above
+// priorityClassValidate reserves names that begin with "system-" and values above
 // highestUserPriority for the system classes.
-func priorityClassValue(class *schedulingv1.PriorityClass) field.ErrorList {
-	if strings.HasPrefix(class.Name, "system-") {
-		if value, ok := SystemPriority(class.Name); ok && value == class.Value && !class.GlobalDefault {
-			return nil
-		}
-		return field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"), "names beginning with 'system-' are reserved for system use")}
-	}
-	if class.Value > highestUserPriority {
-		return field.ErrorList{field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUserPriority))}
-	}
-	return nil
-}
-
-func priorityClassUpdate(class, old *schedulingv1.PriorityClass) field.ErrorList {
+func priorityClassValidate(next, cur kind.Object, _ string) field.ErrorList {
+	class, path := next.(*schedulingv1.PriorityClass), field.NewPath("preemptionPolicy")
 	var errs field.ErrorList
-	if class.Value != old.Value {
-		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
+	if cur != nil {
+		old := cur.(*schedulingv1.PriorityClass)
+		if class.Value != old.Value {
+			errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
+		}
+		return append(errs, check.Immutable(path, class.PreemptionPolicy, old.PreemptionPolicy)...)
 	}
-	return append(errs, check.Immutable(field.NewPath("preemptionPolicy"), class.PreemptionPolicy, old.PreemptionPolicy)...)
+	if strings.HasPrefix(class.Name, "system-") {
+		if value, ok := SystemPriority(class.Name); !ok || value != class.Value || class.GlobalDefault {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), "names beginning with 'system-' are reserved for system use"))
+		}
+	} else if class.Value > highestUserPriority {
+		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUserPriority)))
+	}
+	return append(errs, check.NilOr(path, class.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 }

@@ -105,6 +105,8 @@ func endpointList(slice *discoveryv1.EndpointSlice, path *field.Path) field.Erro
 	return errs
 }
 
+// endpointAddresses checks that addresses are of the family. An unknown family is
+// reported only once, for addressType.
 func endpointAddresses(addresses []string, family discoveryv1.AddressType, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch n := len(addresses); {
@@ -114,25 +116,19 @@ func endpointAddresses(addresses []string, family discoveryv1.AddressType, path 
 		errs = append(errs, field.TooMany(path, n, maxAddresses))
 	}
 	for i, address := range addresses {
-		errs = append(errs, endpointAddressOf(family, path.Index(i), address)...)
+		at := path.Index(i)
+		switch family {
+		case discoveryv1.AddressTypeFQDN:
+			errs = append(errs, validation.IsFullyQualifiedDomainName(at, address)...)
+		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+			wrong := check.IP(at, address, nil)
+			if len(wrong) == 0 && string(FamilyOf(address)) != string(family) {
+				wrong = append(wrong, field.Invalid(at, address, fmt.Sprintf("must be an %s address", family)))
+			}
+			errs = append(append(errs, wrong...), check.OrdinaryIP(at, address)...)
+		}
 	}
 	return errs
-}
-
-// endpointAddressOf checks that an address is of the family. An unknown family is
-// reported only once, for addressType.
-func endpointAddressOf(family discoveryv1.AddressType, path *field.Path, address string) field.ErrorList {
-	switch family {
-	case discoveryv1.AddressTypeFQDN:
-		return validation.IsFullyQualifiedDomainName(path, address)
-	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-		errs := check.IP(path, address, nil)
-		if len(errs) == 0 && string(FamilyOf(address)) != string(family) {
-			errs = append(errs, field.Invalid(path, address, fmt.Sprintf("must be an %s address", family)))
-		}
-		return append(errs, check.OrdinaryIP(path, address)...)
-	}
-	return nil
 }
 
 // endpointHints checks the names of zones and nodes and rejects duplicates.

@@ -52,7 +52,12 @@ func serviceSpec(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, serviceAffinity(spec, path)...)
 	errs = append(errs, ValidateClusterIPs(spec, path)...)
 	for i, ip := range spec.ExternalIPs {
-		errs = append(errs, serviceExternalIP(path.Child("externalIPs").Index(i), ip)...)
+		at := path.Child("externalIPs").Index(i)
+		if wrong := check.IP(at, ip, nil); len(wrong) > 0 {
+			errs = append(errs, wrong...)
+		} else {
+			errs = append(errs, check.OrdinaryIP(at, ip)...)
+		}
 	}
 	errs = append(errs, check.OneOf(path.Child("type"), spec.Type, corev1.ServiceTypeClusterIP,
 		corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)...)
@@ -112,45 +117,28 @@ func serviceAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-func serviceExternalIP(path *field.Path, ip string) field.ErrorList {
-	if errs := check.IP(path, ip, nil); len(errs) > 0 {
-		return errs
-	}
-	return check.OrdinaryIP(path, ip)
-}
-
+// servicePorts requires unique names if there are several ports.
 func servicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := map[string]bool{}
 	for i := range spec.Ports {
 		port, at := &spec.Ports[i], path.Index(i)
-		errs = append(errs, servicePortName(port.Name, len(spec.Ports) > 1, names, at.Child("name"))...)
-		errs = append(errs, servicePort(port, at)...)
-	}
-	return errs
-}
-
-// servicePortName requires unique names if there are several ports.
-func servicePortName(name string, required bool, names map[string]bool, path *field.Path) field.ErrorList {
-	if name == "" {
-		if required {
-			return field.ErrorList{field.Required(path, "")}
+		switch name := port.Name; {
+		case name != "":
+			errs = append(errs, check.Invalid(at.Child("name"), name, validation.IsDNS1123Label(name))...)
+			if names[name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), name))
+			}
+			names[name] = true
+		case len(spec.Ports) > 1:
+			errs = append(errs, field.Required(at.Child("name"), ""))
 		}
-		return nil
+		errs = append(errs, check.Invalid(at.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))...)
+		errs = append(errs, protocol(at.Child("protocol"), port.Protocol)...)
+		errs = append(errs, check.PortOrName(at.Child("targetPort"), port.TargetPort)...)
+		errs = append(errs, appProtocol(at.Child("appProtocol"), port.AppProtocol)...)
 	}
-	errs := check.Invalid(path, name, validation.IsDNS1123Label(name))
-	if names[name] {
-		errs = append(errs, field.Duplicate(path, name))
-	}
-	names[name] = true
 	return errs
-}
-
-func servicePort(port *corev1.ServicePort, path *field.Path) field.ErrorList {
-	errs := check.Invalid(path.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))
-	errs = append(errs, protocol(path.Child("protocol"), port.Protocol)...)
-	errs = append(errs, check.PortOrName(path.Child("targetPort"), port.TargetPort)...)
-	return append(errs, appProtocol(path.Child("appProtocol"), port.AppProtocol)...)
 }
 
 func protocol(path *field.Path, p corev1.Protocol) field.ErrorList {

@@ -114,19 +114,29 @@ func volumeValidate(next, cur kind.Object, subresource string) field.ErrorList {
 	return append(errs, volumeUpdate(&v.Spec, &cur.(*corev1.PersistentVolume).Spec)...)
 }
 
+// volumeSpec requires an access mode and an amount of storage, and no other resource.
 func volumeSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
-	return slices.Concat(
-		volumeModes(spec, at),
-		volumeCapacity(spec.Capacity, at.Child("capacity")),
-		check.UnsetOr(at.Child("persistentVolumeReclaimPolicy"), spec.PersistentVolumeReclaimPolicy,
-			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain),
-		volumeAffinity(spec, at.Child("nodeAffinity")),
-		volume.AllPersistent().Validate(&spec.PersistentVolumeSource, at),
-		volumeRecycle(spec, at.Child("persistentVolumeReclaimPolicy")),
+	errs := volumeModes(spec, at)
+	if capacity := at.Child("capacity"); len(spec.Capacity) == 0 {
+		errs = append(errs, field.Required(capacity, ""))
+	} else if _, ok := spec.Capacity[corev1.ResourceStorage]; !ok || len(spec.Capacity) > 1 {
+		errs = append(errs, field.NotSupported(capacity, spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.Capacity)) {
+		errs = append(errs, positive(spec.Capacity[name], at.Child("capacity").Key(string(name)))...)
+	}
+	policy := at.Child("persistentVolumeReclaimPolicy")
+	errs = append(errs, check.UnsetOr(policy, spec.PersistentVolumeReclaimPolicy,
+		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)...)
+	errs = append(errs, volumeAffinity(spec, at.Child("nodeAffinity"))...)
+	errs = append(errs, volume.AllPersistent().Validate(&spec.PersistentVolumeSource, at)...)
+	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		errs = append(errs, field.Forbidden(policy, "may not be 'recycle' for a hostPath mount of '/'"))
+	}
+	return slices.Concat(errs,
 		check.UnsetOrNamed(at.Child("storageClassName"), spec.StorageClassName, check.Subdomain),
 		check.NilOr(at.Child("volumeMode"), spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem),
-		volumeAttributes(spec, at),
-	)
+		volumeAttributes(spec, at))
 }
 
 func volumeModes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
@@ -135,21 +145,6 @@ func volumeModes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorL
 		return field.ErrorList{field.Required(at, "")}
 	}
 	return accessModes(spec.AccessModes, at)
-}
-
-// volumeCapacity requires an amount of storage and no other resource.
-func volumeCapacity(capacity corev1.ResourceList, at *field.Path) field.ErrorList {
-	if len(capacity) == 0 {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	var errs field.ErrorList
-	if _, ok := capacity[corev1.ResourceStorage]; !ok || len(capacity) > 1 {
-		errs = append(errs, field.NotSupported(at, capacity, []corev1.ResourceName{corev1.ResourceStorage}))
-	}
-	for _, name := range slices.Sorted(maps.Keys(capacity)) {
-		errs = append(errs, positive(capacity[name], at.Key(string(name)))...)
-	}
-	return errs
 }
 
 // volumeAffinity checks the node affinity, which a local volume must have.
@@ -163,15 +158,6 @@ func volumeAffinity(spec *corev1.PersistentVolumeSpec, at *field.Path) field.Err
 		return field.ErrorList{field.Required(at.Child("required"), "must specify required node constraints")}
 	}
 	return podspec.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
-}
-
-// volumeRecycle rejects a policy that would empty the node's root filesystem.
-func volumeRecycle(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
-	h := spec.HostPath
-	if h != nil && path.Clean(h.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		return field.ErrorList{field.Forbidden(at, "may not be 'recycle' for a hostPath mount of '/'")}
-	}
-	return nil
 }
 
 func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {

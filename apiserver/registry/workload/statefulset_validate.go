@@ -32,29 +32,24 @@ func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.Error
 	errs = append(errs, matchErrors(spec.Selector, &spec.Template, path)...)
 	errs = append(errs, pod.ValidateTemplate(withClaims(spec), path.Child("template"))...)
 	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
-	return append(errs, claimTemplates(spec.VolumeClaimTemplates, path.Child("volumeClaimTemplates"))...)
+	for i := range spec.VolumeClaimTemplates {
+		errs = append(errs, storage.ValidateClaim(&spec.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+	}
+	return errs
 }
 
 func statefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) field.ErrorList {
-	rolling := path.Child("rollingUpdate")
-	switch s.Type {
-	case appsv1.OnDeleteStatefulSetStrategyType:
-		if s.RollingUpdate != nil {
-			return field.ErrorList{field.Invalid(rolling, s.RollingUpdate, "only allowed for updateStrategy 'RollingUpdate'")}
-		}
-		return nil
-	case appsv1.RollingUpdateStatefulSetStrategyType:
-		return statefulSetRolling(s.RollingUpdate, rolling)
-	}
-	return field.ErrorList{field.Invalid(path, s, "must be 'RollingUpdate' or 'OnDelete'")}
-}
-
-func statefulSetRolling(r *appsv1.RollingUpdateStatefulSetStrategy, path *field.Path) field.ErrorList {
-	if r == nil {
+	rolling, r := path.Child("rollingUpdate"), s.RollingUpdate
+	switch {
+	case s.Type == appsv1.OnDeleteStatefulSetStrategyType && r != nil:
+		return field.ErrorList{field.Invalid(rolling, r, "only allowed for updateStrategy 'RollingUpdate'")}
+	case s.Type != appsv1.OnDeleteStatefulSetStrategyType && s.Type != appsv1.RollingUpdateStatefulSetStrategyType:
+		return field.ErrorList{field.Invalid(path, s, "must be 'RollingUpdate' or 'OnDelete'")}
+	case r == nil:
 		return nil
 	}
-	errs := check.NilOrNonNegative(path.Child("partition"), r.Partition)
-	if u, at := r.MaxUnavailable, path.Child("maxUnavailable"); u != nil {
+	errs := check.NilOrNonNegative(rolling.Child("partition"), r.Partition)
+	if u, at := r.MaxUnavailable, rolling.Child("maxUnavailable"); u != nil {
 		errs = append(errs, check.IntOrPercent(at, u)...)
 		if check.IsNothing(u) {
 			errs = append(errs, field.Invalid(at, u.String(), "cannot be 0"))
@@ -90,14 +85,6 @@ func withClaims(spec *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 		}
 	}
 	return &template
-}
-
-func claimTemplates(claims []corev1.PersistentVolumeClaim, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range claims {
-		errs = append(errs, storage.ValidateClaim(&claims[i].Spec, path.Index(i).Child("spec"))...)
-	}
-	return errs
 }
 
 func statefulSetStatus(status, old *appsv1.StatefulSetStatus, path *field.Path) field.ErrorList {
