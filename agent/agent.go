@@ -135,7 +135,7 @@ type part struct {
 func (a *Agent) parts() []part {
 	return append(a.loop.parts(), []part{
 		{"node", a.node.Run}, {"volumes", a.provideVolumes}, {"preload", a.images.preload.Run}, {"collector", a.upkeep.collect.Run},
-		{"logs", a.upkeep.rotate.Run}, {"eviction", a.upkeep.evict.Run}, {"memory", a.upkeep.evict.Watch}, {"drain", a.Drain.Run},
+		{"logs", a.upkeep.rotate.Run}, {"history", a.upkeep.stats.Record}, {"eviction", a.upkeep.evict.Run}, {"memory", a.upkeep.evict.Watch}, {"drain", a.Drain.Run},
 		{"oom", a.watchOOM}, {"placement", a.upkeep.placement.Run}, {"addresses", func(ctx context.Context) { a.machine.addresses.Run(ctx, a.node.Poke) }},
 	}...)
 }

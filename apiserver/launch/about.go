@@ -19,8 +19,11 @@ func (a *API) About(ctx context.Context) status.Process {
 	if size, err := a.State.Size(ctx); err == nil {
 		p.State.Bytes = size
 	}
-	if s := a.State.Last(); s != nil {
-		p.State.Snapshot = &status.Snapshot{Name: s.Name, Time: s.Time}
+	for _, s := range a.State.Snapshots() {
+		p.State.Snapshots = append(p.State.Snapshots, status.Snapshot{Name: s.Name, Time: s.Time, Bytes: s.Size})
+	}
+	if len(p.State.Snapshots) > 0 {
+		p.State.Snapshot = &p.State.Snapshots[0]
 	}
 	var fs unix.Statfs_t
 	if unix.Statfs(a.cfg.DataDir, &fs) == nil {

@@ -85,16 +85,16 @@ func (s *State) Save() (any, error) {
 	return s.File.Save()
 }
 
-// Last returns the newest snapshot of the file; nil: there is none.
-func (s *State) Last() *bolt.Snapshot {
+// Snapshots returns the snapshots of the file, the newest first; none for etcd, or if they cannot be read.
+func (s *State) Snapshots() []bolt.Snapshot {
 	if s.File == nil {
 		return nil
 	}
 	all, err := s.File.Snapshots()
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return nil
 	}
-	return &all[0]
+	return all
 }
 
 // Close implements store.Store.

@@ -2,7 +2,7 @@
 // kinds, and the keyboard. Parts that the first screen does not need are loaded when
 // they are opened.
 
-import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, may, now, plural, session, signIn, signOut, whoAmI, write } from "./core.js";
+import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, session, signIn, signOut, whoAmI, write } from "./core.js";
 import { List } from "./list.js";
 import { home, links, pause } from "./live.js";
 
@@ -121,7 +121,7 @@ async function route() {
   if (!user) return;
   const turn = ++routes, at = place();
   menu(false);
-  if (at.word === "create") return open(turn, at, "Create", () => import("./yaml.js"), (m) => new m.Create(main, chosen));
+  if (at.word === "create") return open(turn, at, "Create", () => load("yaml.js"), (m) => new m.Create(main, chosen));
   let kind = findKind(at.word);
   if (!kind && now() - discovered > 1000) { // it may be new
     await refresh();
@@ -129,14 +129,14 @@ async function route() {
   }
   if (turn !== routes) return;
   if (!kind) return plain(`This server has no kind "${at.word}", or you may not see it.`);
-  if (at.name) return open(turn, at, at.name, () => import("./object.js"), (m) => new m.ObjectPage(main, kind, at, target));
+  if (at.name) return open(turn, at, at.name, () => load("object.js"), (m) => new m.ObjectPage(main, kind, at, target));
   showList(at, kind);
 }
 
 /** open loads a part of the page and shows it. */
-async function open(turn, at, title, load, make) {
+async function open(turn, at, title, part, make) {
   try {
-    const [module] = await Promise.all([load(), learn(at.namespace || home.namespace)]);
+    const [module] = await Promise.all([part(), learn(at.namespace || home.namespace)]);
     if (turn === routes && user) show(at.path, title, () => make(module));
   } catch (err) {
     if (turn === routes && user) plain(`This part of the page did not load: ${err.message}`);
@@ -236,7 +236,7 @@ for (const opened of ["focus", "pointerdown"]) id2("namespace").addEventListener
 id2("namespace").addEventListener("change", async () => {
   let name = id2("namespace").value;
   if (name === OTHER) {
-    const { ask } = await import("./dialogs.js");
+    const { ask } = await load("dialogs.js");
     name = await ask({ title: "Namespace", label: "Name", submit: "Show" }) ?? chosen;
   }
   choose(name);
@@ -332,8 +332,8 @@ const back = () => {
 
 const KEYS = {
   "/": () => id("filter")?.focus(),
-  ":": async () => (await import("./help.js")).command(chosen),
-  "?": async () => (await import("./help.js")).help(),
+  ":": async () => (await load("help.js")).command(chosen),
+  "?": async () => (await load("help.js")).help(),
   j: () => view?.move?.(1), ArrowDown: () => view?.move?.(1),
   k: () => view?.move?.(-1), ArrowUp: () => view?.move?.(-1),
   g: () => view?.move?.(-Infinity), G: () => view?.move?.(Infinity),
@@ -348,7 +348,7 @@ document.addEventListener("keydown", async (ev) => {
     const at = ev.key === "d" && !ev.target.closest?.(".terminal") && target();
     if (!at?.obj.metadata.uid) return;
     ev.preventDefault();
-    (await import("./actions.js")).remove(at.kind, at.obj);
+    (await load("actions.js")).remove(at.kind, at.obj);
     return;
   }
   const typing = ev.target.closest?.("input:not([type=checkbox]), select, textarea, .terminal");

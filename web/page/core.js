@@ -17,6 +17,7 @@ export class ApiError extends Error {
 export const session = new EventTarget();
 
 const SECOND_TRY = 250; // milliseconds
+const SENDS = 3;
 const KEPT = "monopod-token";
 
 let token = sessionStorage.getItem(KEPT) ?? "";
@@ -31,13 +32,13 @@ function learnClock(response) {
   if (!Number.isNaN(ahead)) skew = Math.abs(ahead) < 2000 ? 0 : ahead;
 }
 
-/** Sends a request and returns its Response, or throws an ApiError. body: an object, or text of the type. */
-export async function send(method, path, { body, type = "application/json", accept = "application/json", signal } = {}) {
+/** Sends a request and returns its Response, or throws an ApiError. body: an object, or text of the type. again: it may be sent twice. */
+export async function send(method, path, { body, type = "application/json", accept = "application/json", signal, again = method !== "POST" } = {}) {
   const headers = { Accept: accept };
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body !== undefined) headers["Content-Type"] = type;
-  if (body !== undefined && typeof body !== "string") body = JSON.stringify(body);
-  const response = await reach(path, { method, headers, body, signal, cache: "no-store", redirect: "error" });
+  if (body !== undefined && typeof body !== "string" && !(body instanceof Blob)) body = JSON.stringify(body);
+  const response = await reach(path, { method, headers, body, signal, cache: "no-store", redirect: "error" }, again ? SENDS : 1);
   learnClock(response);
   if (response.ok) return response;
   throw await problem(response, method);
@@ -50,14 +51,14 @@ export const patch = (path, body, type = "application/merge-patch+json") => send
  * reach repeats a request without a response, as after the connection broke while the
  * machine slept, unless it would create something twice.
  */
-async function reach(path, options) {
-  for (let last = options.method === "POST"; ; last = true) {
+async function reach(path, options, times) {
+  for (let turn = 1; ; turn++) {
     try {
       return await fetch(path, options);
     } catch (err) {
       if (options.signal?.aborted) throw err;
-      if (last) throw new ApiError("Monopod does not answer. Is it running?");
-      await new Promise((resolve) => setTimeout(resolve, SECOND_TRY));
+      if (turn === times) throw new ApiError("Monopod does not answer. Is it running?");
+      await new Promise((resolve) => setTimeout(resolve, SECOND_TRY * turn));
     }
   }
 }
@@ -84,6 +85,23 @@ export function fromStatus(status) {
   return new ApiError(status.message || status.reason || "The request failed.", status.code ?? 0, status);
 }
 
+const LOADS = 5;
+
+/**
+ * Loads another file of the page. It tries again if the connection breaks, under another
+ * address, because a browser remembers that a module did not load.
+ */
+export async function load(file) {
+  for (let turn = 0; ; turn++) {
+    try {
+      return await import(`./${file}${turn ? `?${turn}` : ""}`);
+    } catch (err) {
+      if (turn === LOADS || !(err instanceof TypeError)) throw err;
+      await new Promise((resolve) => setTimeout(resolve, SECOND_TRY * 2 ** turn));
+    }
+  }
+}
+
 /** A WebSocket of the API: the token is a subprotocol, because a browser sends no header. */
 export function socket(path, protocol) {
   const bytes = String.fromCharCode(...new TextEncoder().encode(token));
@@ -93,12 +111,21 @@ export function socket(path, protocol) {
 
 const review = async (group, kind, spec = {}) => {
   const path = `/apis/${group}/v1/${kind.toLowerCase()}s`;
-  const response = await send("POST", path, { body: { apiVersion: `${group}/v1`, kind, spec } });
+  const response = await send("POST", path, { body: { apiVersion: `${group}/v1`, kind, spec }, again: true });
   return (await response.json()).status;
 };
 
+let groups = []; // of the user
+
 /** The authenticated user, as a UserInfo; throws a 401 without one. */
-export const whoAmI = async () => (await review("authentication.k8s.io", "SelfSubjectReview")).userInfo;
+export async function whoAmI() {
+  const { userInfo } = await review("authentication.k8s.io", "SelfSubjectReview");
+  groups = userInfo.groups ?? [];
+  return userInfo;
+}
+
+/** Whether the user may see the process: its database, certificates and snapshots. */
+export const isAdmin = () => groups.includes("system:masters");
 
 /** Signs in with a token, which is kept if the API accepts it. */
 export async function signIn(given) {

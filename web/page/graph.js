@@ -17,6 +17,15 @@ export function record(uid, point) {
   return points;
 }
 
+/** Whether there are points of an object. */
+export const known = (uid) => series.has(uid);
+
+/** seed adds points that the server kept, [{ at, … }] with the oldest first, before those of this page. */
+export function seed(uid, older) {
+  const points = series.get(uid) ?? [], first = points[0]?.at ?? Infinity;
+  series.set(uid, [...older.filter((p) => p.at < first && p.at > now() - HOUR), ...points]);
+}
+
 const WIDTH = 240, HEIGHT = 56;
 
 /** graphs are drawn of the points: by name { title, unit, limit }. unit: a resource's name. */
@@ -32,6 +41,7 @@ function graph(points, name, { title, unit, limit = NaN, suffix = "" }) {
   const spot = (p) => `${((p.at - last.at + span) / span * WIDTH).toFixed(1)},${(HEIGHT - 2 - Math.min(1, p[name] / top) * (HEIGHT - 6)).toFixed(1)}`;
   const minutes = Math.round((last.at - from) / 60_000), text = `${readable(unit, last[name])}${suffix}`;
   const words = `${title}: ${text} now, at most ${readable(unit, most)}${suffix} in ${minutes || "less than one"} min`;
+  if (points.length === 1) points = [{ ...last, at: last.at - 3000 }, last]; // a mark that can be seen
   const line = points.map(spot).join(" "), start = spot(points[0]).split(",")[0], end = spot(last).split(",")[0];
   return h("figure", { class: "graph" }, h("figcaption", {}, title, " ", h("strong", {}, text), limit > 0 ? h("span", { class: "muted" }, ` of ${readable(unit, limit)}`) : null),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words, preserveAspectRatio: "none" },

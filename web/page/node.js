@@ -1,8 +1,9 @@
 // The sections of a node: what it has, what pods asked for, what they use, its disk, its
-// images and who uses them.
+// images and who uses them, and for admins the database and the certificates of the server.
 
-import { address, ago, apiPath, bytes, core, getJSON, h, inGroup, may, millis, moodly, quantity, readable } from "./core.js";
-import { graphs, record } from "./graph.js";
+import { address, ago, apiPath, bytes, core, getJSON, h, inGroup, isAdmin, may, millis, moodly, now, quantity, readable, say, send, write } from "./core.js";
+import { dialog } from "./dialogs.js";
+import { graphs, known, record, seed } from "./graph.js";
 import { facts } from "./sections.js";
 
 const POLL = 15; // seconds
@@ -10,15 +11,20 @@ const SHOWN = ["cpu", "memory", "ephemeral-storage", "pods"];
 
 export function sections(s, node) {
   const pods = core("pods"), metrics = inGroup("metrics.k8s.io", "nodes");
+  const pictures = new Images(node);
   let latest = node, feed = null;
   s.add("Conditions", conditions, (n) => [n.status?.conditions?.map((c) => [c.type, c.status, c.reason, c.message]), n.spec.unschedulable]);
   const amounts = (f) => {
     feed = f;
-    return h("div", {}, table(latest, f), images(latest, f));
+    pictures.used(f);
+    return table(latest, f);
   };
+
   if (may("list", pods)) s.live("Capacity", { kind: pods, fields: `spec.nodeName=${node.metadata.name}`, full: true }, amounts);
   else s.add("Capacity", (n) => table(n, null), (n) => n.status?.capacity);
   if (metrics && may("get", metrics)) s.poll("Use", POLL, () => use(metrics, latest));
+  if (isAdmin()) s.poll("Server", 60, () => server(node));
+  s.add("Images", (n) => pictures.draw(n), (n) => n.status?.images);
   s.add("System", system, (n) => [n.status?.nodeInfo, n.status?.addresses]);
   s.add("", (n) => {
     latest = n;
@@ -56,14 +62,23 @@ function request(pod, name) {
   return Math.max(sum, ...initContainers.map(of)) + (quantity(overhead?.[name] ?? "0") || 0);
 }
 
+let disks = { at: 0, node: "", summary: null }; // asked for at most once a minute
+
 async function use(kind, node) {
-  const { usage } = await getJSON(apiPath(kind, "", node.metadata.name)), { allocatable = {} } = node.status ?? {};
-  const nodes = core("nodes"), summary = may("get", nodes, { subresource: "proxy" })
-    ? await getJSON(apiPath(nodes, "", node.metadata.name, "proxy/stats/summary", { only_cpu_and_memory: "false" })).catch(() => null) : null;
-  record(node.metadata.uid, { cpu: quantity(usage.cpu), memory: quantity(usage.memory) });
-  const fs = summary?.node?.fs, image = summary?.node?.runtime?.imageFs;
-  return h("div", {}, graphs(node.metadata.uid, {
+  const { uid, name } = node.metadata, nodes = core("nodes"), proxies = may("get", nodes, { name, subresource: "proxy" });
+  if (proxies && !known(uid)) {
+    const hour = await getJSON(apiPath(nodes, "", name, "proxy/stats/history")).catch(() => []);
+    seed(uid, hour.map((p) => ({ at: millis(p.time), cpu: p.cpu, memory: p.memory, disk: p.disk })));
+  }
+  const { usage = {} } = await getJSON(apiPath(kind, "", name)).catch(() => ({})), { allocatable = {} } = node.status ?? {}; // not every runtime has statistics
+  if (proxies && (disks.node !== uid || now() - disks.at > 55_000)) {
+    disks = { at: now(), node: uid, summary: await getJSON(apiPath(nodes, "", name, "proxy/stats/summary", { only_cpu_and_memory: "false" })).catch(() => null) };
+  }
+  const fs = proxies ? disks.summary?.node?.fs : null, image = fs && disks.summary.node.runtime?.imageFs;
+  record(uid, { cpu: quantity(usage.cpu), memory: usage.memory ? quantity(usage.memory) : disks.summary?.node?.memory?.workingSetBytes, disk: fs?.usedBytes });
+  return h("div", {}, graphs(uid, {
     cpu: { title: "CPU", unit: "cpu", limit: quantity(allocatable.cpu) }, memory: { title: "Memory", unit: "memory", limit: quantity(allocatable.memory) },
+    disk: { title: "Disk", unit: "storage", limit: fs?.capacityBytes },
   }), fs ? facts([["Disk", `${bytes(fs.usedBytes)} of ${bytes(fs.capacityBytes)} used, ${bytes(fs.availableBytes)} free`], ["Images' disk", image ? `${bytes(image.usedBytes)} used` : ""]]) : null);
 }
 
@@ -73,16 +88,141 @@ function system(node) {
     ["Addresses", (node.status?.addresses ?? []).map((a) => `${a.address} (${a.type})`).join(", ")]]);
 }
 
-/** images are those that the node reports, with the pods that use them. */
-function images(node, feed) {
-  const list = node.status?.images ?? [];
-  if (!list.length) return null;
-  const users = (names) => feed.items.map((r) => r.obj).filter((p) => [...(p.status?.containerStatuses ?? []), ...p.spec.containers].some((c) => names.includes(c.image) || names.includes(c.imageID)));
-  const pods = core("pods");
-  return h("div", { class: "images" }, h("h3", {}, "Images"), h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, ["Image", "Size", "Used by"].map((t) => h("th", { scope: "col" }, t)))),
-    h("tbody", {}, list.slice(0, 200).map(({ names = [], sizeBytes }) => {
-      const by = users(names);
-      return h("tr", {}, h("th", { scope: "row", title: names.join(" ") }, names.find((n) => !n.includes("@")) ?? names[0] ?? "?"), h("td", {}, bytes(sizeBytes ?? 0)),
-        h("td", { class: "c-message" }, by.slice(0, 5).flatMap((p, i) => [i ? ", " : "", h("a", { href: address(pods, p.metadata.namespace, p.metadata.name) }, p.metadata.name)]), by.length > 5 ? `, ${by.length - 5} more` : ""));
-    }))));
+// --- the server: its database, snapshots and certificates ---
+
+const SOON = 14 * 86_400_000; // milliseconds
+
+/** server is shown on the page of the node that it runs on. */
+async function server(node) {
+  const [about, certificates] = await Promise.all([getJSON("/monopod/status"), getJSON("/monopod/certs")]);
+  if (about.node !== node.metadata.name) return null;
+  const { state } = about, copies = state.snapshots ?? [], error = h("p", { class: "error", role: "alert" });
+  const make = h("button", { type: "button", class: "quiet", onclick: async () => {
+    make.disabled = true;
+    try {
+      const made = await (await send("POST", "/monopod/snapshot")).json();
+      write(list.firstChild, `${made.name}, ${bytes(made.size)}, now`);
+      say(`The snapshot ${made.name} is made`);
+    } catch (err) {
+      write(error, err.message);
+    }
+    make.disabled = false;
+  } }, "Take a snapshot");
+  const list = h("ul", { class: "plainly" }, h("li", {}), copies.map((c) => h("li", {}, h("span", { class: "name" }, c.name), ` ${bytes(c.bytes)}, `, ago(millis(c.time), " ago"))));
+  return h("div", {}, facts([
+    ["Version", about.version], ["Address", h("span", { class: "name" }, about.address)], ["Data folder", h("span", { class: "name" }, about.dataDir)],
+    ["Started", ago(millis(about.started), " ago")],
+    ["Database", `${state.kind === "etcd" ? "etcd" : "one file"}${state.bytes ? `, ${bytes(state.bytes)}` : ""}`],
+    ["Snapshots", state.kind === "file" ? [copies.length ? "" : h("p", { class: "muted" }, "None yet. Monopod makes one when the interval is over and the state has changed."), list, make, error] : ""],
+    ["Certificates", h("ul", { class: "plainly" }, certificates.map(certificate))],
+  ]));
+}
+
+function certificate({ Name: name, NotAfter: end }) {
+  const left = millis(end) - now(), days = Math.round(left / 86_400_000);
+  return h("li", {}, h("span", { class: "name" }, name), " ", moodly(left < 0 ? "bad" : left < SOON ? "wait" : "ok", left < 0 ? "expired" : `${days} days left`, end));
+}
+
+// --- images ---
+
+/** Images are those of the node, with who uses them; without the right to manage them, those that its status lists. */
+class Images {
+  #path;
+  #node;
+  #feed = null;
+  #list = null;
+  #box = h("div", { class: "images" });
+  #error = h("p", { class: "error", role: "alert" });
+  #note = h("p", { class: "hint", role: "status" });
+  #rights;
+
+  constructor(node) {
+    const proxy = (verb) => may(verb, core("nodes"), { name: node.metadata.name, subresource: "proxy" });
+    this.#node = node;
+    this.#path = apiPath(core("nodes"), "", node.metadata.name, "proxy/images");
+    this.#rights = { list: proxy("get"), add: proxy("create"), remove: proxy("delete") };
+  }
+
+  /** used sets the pods of the node. */
+  used(feed) {
+    this.#feed = feed;
+    this.#show();
+  }
+
+  draw(node) {
+    this.#node = node;
+    this.#load();
+    return this.#box;
+  }
+
+  async #load() {
+    if (this.#rights.list) this.#list = await getJSON(this.#path).catch(() => null); // --enable-debugging-handlers may be off
+    this.#show();
+  }
+
+  #show() {
+    const list = this.#list ?? (this.#node.status?.images ?? []).map(({ names = [], sizeBytes }) => ({ names, size: sizeBytes ?? 0, needed: true }));
+    const manages = this.#list !== null, zone = manages && this.#rights.add ? this.#zone() : null, pods = core("pods");
+    const focused = this.#box.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
+    this.#box.replaceChildren(...[zone, this.#note, this.#error, list.length ? h("table", { class: "rows static" },
+      h("thead", {}, h("tr", {}, ["Image", "Size", "Used by", manages && this.#rights.remove ? "Actions" : null].filter(Boolean).map((t) => h("th", { scope: "col" }, t)))),
+      h("tbody", {}, list.slice(0, 200).map((image) => {
+        const { names, size, needed, containers = 0 } = image, name = names.find((n) => !n.includes("@")) ?? names[0] ?? image.id, by = this.#users(image);
+        return h("tr", {}, h("th", { scope: "row", title: names.join(" ") }, name), h("td", { "data-label": "size" }, bytes(size)),
+          h("td", { class: "c-message" }, by.slice(0, 5).flatMap((p, i) => [i ? ", " : "", h("a", { href: address(pods, p.metadata.namespace, p.metadata.name) }, p.metadata.name)]),
+            by.length > 5 ? `, ${by.length - 5} more` : "", !by.length && containers ? `${containers} containers` : ""),
+          manages && this.#rights.remove ? h("td", {}, needed ? null : h("button", { type: "button", class: "quiet risky", "aria-label": `Remove ${name}`, onclick: () => this.#remove(image, name) }, "Remove")) : null);
+      }))) : h("p", { class: "empty" }, "No images.")].filter(Boolean));
+    if (focused) this.#box.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  }
+
+  #users({ names }) {
+    return (this.#feed?.items ?? []).map((r) => r.obj).filter((p) => [...(p.status?.containerStatuses ?? []), ...p.spec.containers].some((c) => names.includes(c.image) || names.includes(c.imageID)));
+  }
+
+  /** zone takes archives that are chosen or dropped. */
+  #zone() {
+    const file = h("input", { type: "file", accept: ".tar,.gz,.tgz,.zst", multiple: true, onchange: (ev) => this.#add(ev.target.files) });
+    const zone = h("div", { class: "drop images-drop" }, h("label", {}, h("span", {}, "Import archives (docker save, ctr images export): drop them here, or choose "), file));
+    zone.addEventListener("dragover", (ev) => {
+      ev.preventDefault();
+      zone.classList.add("over");
+    });
+    for (const ended of ["dragleave", "drop"]) zone.addEventListener(ended, () => zone.classList.remove("over"));
+    zone.addEventListener("drop", (ev) => {
+      if (!ev.dataTransfer.files.length) return;
+      ev.preventDefault();
+      this.#add(ev.dataTransfer.files);
+    });
+    return zone;
+  }
+
+  async #add(files) {
+    write(this.#error, "");
+    for (const file of files) {
+      write(this.#note, `Importing ${file.name}, ${bytes(file.size)}…`);
+      try {
+        const response = await send("POST", `${this.#path}?${new URLSearchParams({ name: file.name })}`, { body: file, type: "application/x-tar" });
+        write(this.#note, `Imported: ${(await response.json()).images.join(", ")}`);
+      } catch (err) {
+        write(this.#note, "");
+        write(this.#error, err.message);
+        break;
+      }
+    }
+    await this.#load();
+  }
+
+  #remove(image, name) {
+    return dialog({
+      title: "Remove image", what: [h("strong", { class: "name" }, name)], submit: "Remove", danger: true, cancel: "Keep it",
+      body: [h("p", {}, `${bytes(image.size)} are freed. Pods that need it later pull it again, if their registry can be reached.`)],
+      act: async () => {
+        const { archives } = await (await send("DELETE", `${this.#path}?${new URLSearchParams({ image: image.id })}`)).json();
+        write(this.#note, archives?.length ? `Removed. It returns at the next start from ${archives.join(", ")}, which has other images too.` : "Removed.");
+        await this.#load();
+        return true;
+      },
+    });
+  }
 }

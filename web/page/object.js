@@ -2,7 +2,7 @@
 // YAML, revisions), each with an address of its own.
 
 import { actions, buttons } from "./actions.js";
-import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, may, millis, moodOf, moodly, plural, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, load, may, millis, moodOf, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
 import { why } from "./why.js";
@@ -147,9 +147,9 @@ export class ObjectPage {
       }
       return;
     }
-    const load = { logs: () => import("./logs.js"), shell: () => import("./terminal.js"), yaml: () => import("./yaml.js"), revisions: () => import("./revisions.js") }[part];
+    const open = { logs: () => load("logs.js"), shell: () => load("terminal.js"), yaml: () => load("yaml.js"), revisions: () => load("revisions.js") }[part];
     try {
-      const module = await load();
+      const module = await open();
       if (!this.#closed) this.#part = new module.Part(body, this.#kind, this.#obj, this.#at.query);
     } catch (err) {
       body.replaceChildren(h("p", { class: "error" }, `This part of the page did not load: ${err.message}`));
@@ -159,7 +159,7 @@ export class ObjectPage {
   // --- the overview ---
 
   async #overview(body) {
-    const kind = this.#kind, special = kind === core("pods") ? await import("./pod.js") : kind === core("nodes") ? await import("./node.js") : null;
+    const kind = this.#kind, special = kind === core("pods") ? await load("pod.js") : kind === core("nodes") ? await load("node.js") : null;
     if (this.#closed) return;
     const follow = (query, changed) => {
       const feed = new Feed(query, changed);
@@ -223,7 +223,7 @@ export class ObjectPage {
     if (key(kind) === "cronjobs.batch") list(inGroup("batch", "jobs"), {}, { only: owned, newest: true });
     if (OWNERS.includes(key(kind)) && labels) list(core("pods"), { labels }, { more: { ns: namespace, q: `label:${labels.replaceAll(" ", "")}` }, only: key(kind) === "services." || key(kind) === "deployments.apps" ? null : owned });
     if (key(kind) === "services.") list(inGroup("discovery.k8s.io", "endpointslices"), { labels: `kubernetes.io/service-name=${name}` });
-    if (key(kind) === "nodes.") list(core("pods"), { fields: `spec.nodeName=${name}` }, { more: { q: `field:spec.nodeName=${name}` }, wide: true });
+    if (key(kind) === "nodes.") list(core("pods"), { fields: `spec.nodeName=${name}` }, { more: { q: `field:spec.nodeName=${name}` } });
     if (kind.group && !/^(apps|batch|discovery\.k8s\.io)$/.test(kind.group)) s.add("Owned objects", () => this.#search(), () => 0);
   }
 

@@ -1,7 +1,7 @@
 // A terminal in a container, over the API's WebSocket: a shell, or a debug container
 // beside the containers of the pod.
 
-import { apiPath, core, getJSON, h, may, patch, socket, write } from "./core.js";
+import { apiPath, core, getJSON, h, load, may, patch, socket, write } from "./core.js";
 import { pause } from "./live.js";
 
 const PROTOCOL = "v5.channel.k8s.io";
@@ -26,7 +26,7 @@ function styleElement(document) {
 }
 
 async function newTerminal(box) {
-  const [{ Terminal }, { FitAddon }] = await Promise.all([import("./xterm.js"), import("./xterm-fit.js")]);
+  const [{ Terminal }, { FitAddon }] = await Promise.all([load("xterm.js"), load("xterm-fit.js")]);
   document.createElement = (name, ...rest) => (name === "style" ? styleElement(document) : Document.prototype.createElement.call(document, name, ...rest));
   if (!document.querySelector("link[href='/ui/xterm.css']")) document.head.append(h("link", { rel: "stylesheet", href: "/ui/xterm.css" }));
   const colours = getComputedStyle(document.documentElement), colour = (name) => colours.getPropertyValue(name).trim();

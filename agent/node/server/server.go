@@ -38,10 +38,10 @@ type Node interface {
 	SyncLoop() error
 }
 
-// Config of a server; all but Debugging is required.
+// Config of a server; all but Images and Debugging is required.
 type Config struct {
 	Node Node
-	// Stats answers /stats/summary, /metrics/resource and /metrics/cadvisor.
+	// Stats answers /stats/summary, /stats/history, /metrics/resource and /metrics/cadvisor.
 	Stats http.Handler
 	// Metrics are at /metrics, Probes at /metrics/probes.
 	Metrics, Probes prometheus.Gatherer
@@ -49,7 +49,9 @@ type Config struct {
 	Configz func() any
 	// LogDir is the folder at /logs/.
 	LogDir string
-	// Debugging also serves logs, streams, commands and profiles (upstream: --enable-debugging-handlers).
+	// Images answers /images, as agent/images/manual does; nil: nothing does.
+	Images http.Handler
+	// Debugging also serves images, logs, streams, commands and profiles (upstream: --enable-debugging-handlers).
 	Debugging bool
 }
 
@@ -62,7 +64,7 @@ func New(cfg Config) http.Handler {
 	s.health(mux)
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
-	for _, path := range []string{"/stats/summary", "/metrics/resource", "/metrics/cadvisor"} {
+	for _, path := range []string{"/stats/summary", "/stats/history", "/metrics/resource", "/metrics/cadvisor"} {
 		mux.Handle("GET "+path, s.Stats)
 	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
@@ -78,6 +80,9 @@ func New(cfg Config) http.Handler {
 // debugging adds the handlers that --enable-debugging-handlers controls.
 func (s *server) debugging(mux *http.ServeMux) {
 	s.streams(mux)
+	if s.Images != nil {
+		mux.Handle("/images", s.Images)
+	}
 	mux.HandleFunc("GET /runningpods/", s.runningPods)
 	mux.HandleFunc("GET /runningpods", s.runningPods)
 	mux.HandleFunc("GET /configz", s.configz)
@@ -95,7 +100,7 @@ func (s *server) debugging(mux *http.ServeMux) {
 
 // disabled answers with upstream's message.
 func (s *server) disabled(mux *http.ServeMux) {
-	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/", "/images"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
 		})

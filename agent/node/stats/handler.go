@@ -10,10 +10,11 @@ import (
 )
 
 // Handler serves kubelet's /stats/summary (with only_cpu_and_memory),
-// /metrics/resource and /metrics/cadvisor.
+// /metrics/resource and /metrics/cadvisor, and /stats/history.
 func (s *Source) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stats/summary", s.serveSummary)
+	mux.HandleFunc("GET /stats/history", s.serveHistory)
 	mux.HandleFunc("GET /metrics/resource", s.resource)
 	mux.HandleFunc("GET /metrics/cadvisor", s.cadvisor)
 	return mux

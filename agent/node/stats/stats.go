@@ -54,7 +54,7 @@ type Config struct {
 	Labels    map[string]string // of our containers
 	Runtime   Runtime
 	Cgroups   *cgroup.Manager // nil: a pod's usage is the sum of its containers'
-	Clock     clock.Clock
+	Clock     clock.WithTicker
 	Pods      func() []Pod
 	Dir       string // on the node's file system
 	ImageRoot string // on the file system of images
@@ -66,6 +66,8 @@ type Source struct {
 	turn chan struct{} // contains one token, whose holder may use the fields below
 	base *reading      // an older sample; nil: none
 	last *reading      // the last sample that is minWindow younger than base
+
+	history history
 }
 
 // New returns a Source.

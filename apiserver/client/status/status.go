@@ -38,15 +38,17 @@ type Disk struct {
 
 // State is the database.
 type State struct {
-	Kind     string    `json:"kind"`            // "file" or "etcd"
-	Bytes    int64     `json:"bytes,omitempty"` // 0: not known
-	Snapshot *Snapshot `json:"lastSnapshot,omitempty"`
+	Kind      string     `json:"kind"`            // "file" or "etcd"
+	Bytes     int64      `json:"bytes,omitempty"` // 0: not known
+	Snapshot  *Snapshot  `json:"lastSnapshot,omitempty"`
+	Snapshots []Snapshot `json:"snapshots,omitempty"` // the newest first
 }
 
-// Snapshot is the newest copy of the state.
+// Snapshot is a copy of the state.
 type Snapshot struct {
-	Name string    `json:"name"`
-	Time time.Time `json:"time"`
+	Name  string    `json:"name"`
+	Time  time.Time `json:"time"`
+	Bytes int64     `json:"bytes"`
 }
 
 // Facts is all that a status is made of.

@@ -1,0 +1,67 @@
+package web_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// An open page costs the server at most 0.5 % of a core, and 3 MB. It takes minutes and needs an otherwise idle server, so it
+// only runs with MONOPOD_IDLE_PAGE=1.
+func TestIdlePage(t *testing.T) {
+	if os.Getenv("MONOPOD_IDLE_PAGE") == "" {
+		t.Skip("only with MONOPOD_IDLE_PAGE=1")
+	}
+	b := newBox(t)
+	p := open(t, b.address)
+	p.enter(b.token)
+	p.apply(workload, "Deployment web")
+	p.sees(`%s === "2/2 ready"`, text(".state"))
+	p.load("about:blank")
+	before := b.idle(t, "closed")
+	p.load(b.address)
+	for _, hash := range []string{"#/pods", "#/deployments.apps/default/web", "#/nodes/-/greenhouse-01"} {
+		p.visit(hash)
+		p.sees(`%s === "Live"`, text("#link-text"))
+		with := b.idle(t, hash)
+		if with.cpu-before.cpu > 0.5 || with.rss-before.rss > 3<<20 {
+			t.Errorf("%s: %.2f %% of a core more than %.2f %%, %.1f MB more than %.1f MB", hash, with.cpu-before.cpu, before.cpu, mb(with.rss-before.rss), mb(before.rss))
+		}
+	}
+	p.clean()
+}
+
+func mb(n int) float64 { return float64(n) / (1 << 20) }
+
+// cost is what a process used in an idle minute.
+type cost struct {
+	cpu float64 // % of a core
+	rss int     // bytes
+}
+
+// idle measures the server for a minute, after a pause in which it returns memory to the system.
+func (b *box) idle(t *testing.T, what string) cost {
+	t.Helper()
+	time.Sleep(75 * time.Second)
+	stat := func() procfs.ProcStat {
+		t.Helper()
+		proc, err := procfs.NewProc(b.Cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := proc.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	began, from := time.Now(), stat()
+	time.Sleep(time.Minute)
+	now := stat()
+	c := cost{cpu: 100 * (now.CPUTime() - from.CPUTime()) / time.Since(began).Seconds(), rss: now.ResidentMemory()}
+	t.Log(fmt.Sprintf("%s: %.2f %% of a core, %.1f MB RSS", what, c.cpu, mb(c.rss)))
+	return c
+}
