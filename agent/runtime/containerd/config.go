@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -186,20 +187,30 @@ func hasAppArmor() bool {
 // chooseSnapshotter returns overlayfs if a folder below dir can be an overlay's upper
 // layer; otherwise native, which copies.
 func chooseSnapshotter(dir string) (string, error) {
+	err := Overlay(dir)
+	if errno := unix.Errno(0); errors.As(err, &errno) && !errors.As(err, new(*os.PathError)) {
+		return "native", nil
+	}
+	return cri.DefaultSnapshotter, err
+}
+
+// Overlay returns why no folder below dir can be an overlay's upper layer: a
+// unix.Errno if the kernel refuses the mount.
+func Overlay(dir string) error {
 	tmp, err := os.MkdirTemp(dir, "overlay")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer os.RemoveAll(tmp)
 	for _, name := range []string{"lower", "upper", "work", "merged"} {
 		if err := os.Mkdir(filepath.Join(tmp, name), 0o755); err != nil {
-			return "", err
+			return err
 		}
 	}
 	merged := filepath.Join(tmp, "merged")
 	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", tmp)
 	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
-		return "native", nil
+		return err
 	}
-	return cri.DefaultSnapshotter, unix.Unmount(merged, unix.MNT_DETACH)
+	return unix.Unmount(merged, unix.MNT_DETACH)
 }

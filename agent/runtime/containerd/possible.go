@@ -62,6 +62,9 @@ func (m machine) possible(want string) error {
 	return nil
 }
 
+// Privileged reports whether this process has the capabilities that containers need.
+func Privileged() bool { return mayUse(unix.CAP_SYS_ADMIN) && mayUse(unix.CAP_NET_ADMIN) }
+
 // mayUse reports whether this process has a capability.
 func mayUse(capability int) bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

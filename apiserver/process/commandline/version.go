@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/version"
@@ -49,6 +50,12 @@ func built(build *debug.BuildInfo) version.Info {
 		v.GitVersion = release
 	}
 	return v
+}
+
+// Built returns the time of the commit that the program was made from; zero if it is not known.
+func (v Versions) Built() time.Time {
+	t, _ := time.Parse(time.RFC3339, v.Monopod.BuildDate) // empty: not known
+	return t
 }
 
 // Line returns the versions in one line, to be read after the name of the program.

@@ -1,0 +1,271 @@
+// Package check judges whether a machine can run monopod: Collect tries what monopod needs of the kernel and of the
+// machine, Of judges the facts, each with a remedy.
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"monopod/agent/node/host"
+	"monopod/apiserver/client/why/words"
+)
+
+// Verdict is the result of a check.
+type Verdict string
+
+// The verdicts, from good to bad.
+const (
+	OK      Verdict = "ok"
+	Warning Verdict = "warning" // monopod runs, without something
+	Missing Verdict = "missing" // monopod does not run, or no pods
+)
+
+// Result is one line of a report.
+type Result struct {
+	Name    string  `json:"name"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found"`
+	Remedy  string  `json:"remedy,omitempty"`
+}
+
+// Facts is what Collect finds. An error is nil if what it is about works.
+type Facts struct {
+	Containers  bool // they run on containerd, and not in memory
+	Own         bool // the containerd is monopod's own
+	DataDir     string
+	UID         int
+	Privileged  bool // has CAP_SYS_ADMIN and CAP_NET_ADMIN
+	Kernel      string
+	Cgroups     Cgroups
+	Overlay     error
+	Bridge      error // a bridge and a pair of virtual links
+	Nftables    error // a table with a NAT chain
+	Seccomp     bool
+	Clock       Clock
+	Disk        host.Amount
+	Inodes      host.Amount
+	DiskErr     error // of the two above
+	Memory      host.Amount
+	MemoryErr   error
+	Ports       []Port
+	Containerd  Program
+	Runc        Program
+	HostSocket  string // of the machine's containerd; empty: none
+	SocketError error  // of HostSocket
+}
+
+// Cgroups are the machine's control groups.
+type Cgroups struct {
+	Version     int      // 2 or 1; 0: none are mounted
+	Controllers []string // those that can be used
+}
+
+// Clock is the machine's clock.
+type Clock struct {
+	Now          time.Time
+	Built        time.Time // when the program was made; zero: not known
+	Synchronized bool
+}
+
+// Port is an address that monopod listens on.
+type Port struct {
+	Flag, Address string
+	Ours          bool // by the monopod on the data folder
+	Err           error
+}
+
+// Program is an installed program.
+type Program struct {
+	Version string
+	Err     error
+}
+
+// Of judges the facts.
+func Of(f Facts) []Result {
+	results := []Result{kernel(f), f.memory(), f.space(), f.clock()}
+	for _, p := range f.Ports {
+		results = append(results, p.judge())
+	}
+	if !f.Containers {
+		return results
+	}
+	results = append(results, f.user())
+	if f.Privileged { // otherwise nothing else can be tried
+		results = append(results, f.Cgroups.judge(), f.overlay(), f.bridge(), f.nftables(), f.seccomp())
+	}
+	return append(results, f.containerd(), f.runc())
+}
+
+// Worst returns the worst verdict.
+func Worst(results []Result) Verdict {
+	order := []Verdict{OK, Warning, Missing}
+	worst := slices.MaxFunc(results, func(a, b Result) int {
+		return cmp.Compare(slices.Index(order, a.Verdict), slices.Index(order, b.Verdict))
+	})
+	return worst.Verdict
+}
+
+func good(name, format string, args ...any) Result {
+	return Result{Name: name, Verdict: OK, Found: fmt.Sprintf(format, args...)}
+}
+
+func bad(v Verdict, name, found, remedy string) Result {
+	return Result{Name: name, Verdict: v, Found: found, Remedy: remedy}
+}
+
+// oldest is the oldest kernel that Kubernetes supports: kubeadm refuses older ones.
+const oldestMajor, oldestMinor = 4, 19
+
+func kernel(f Facts) Result {
+	var major, minor int
+	if _, err := fmt.Sscanf(f.Kernel, "%d.%d", &major, &minor); err != nil || major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return bad(Warning, "kernel", "Linux "+f.Kernel+", Kubernetes supports 4.19 and later", "upgrade the operating system")
+	}
+	return good("kernel", "Linux %s", f.Kernel)
+}
+
+func (f Facts) user() Result {
+	switch {
+	case f.UID != 0:
+		return bad(Missing, "user", fmt.Sprintf("user %d cannot run containers", f.UID), "use sudo, or --runtime=fake, which keeps pods in memory")
+	case !f.Privileged:
+		return bad(Missing, "user", "root without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN", "in a container, run it with --privileged")
+	}
+	return good("user", "root")
+}
+
+// limiting are the controllers that limit pods, and why each is needed.
+var limiting = []string{"cpu", "memory", "pids"}
+
+func (c Cgroups) judge() Result {
+	if c.Version == 0 {
+		return bad(Missing, "cgroups", "none are mounted at /sys/fs/cgroup", "mount -t cgroup2 none /sys/fs/cgroup")
+	}
+	var lacking []string
+	for _, name := range limiting {
+		if !slices.Contains(c.Controllers, name) {
+			lacking = append(lacking, name)
+		}
+	}
+	found := fmt.Sprintf("version %d", c.Version)
+	switch {
+	case slices.Contains(lacking, "memory"):
+		return bad(Warning, "cgroups", found+" without "+strings.Join(lacking, ", ")+": limits of memory have no effect",
+			"add cgroup_enable=memory cgroup_memory=1 to the kernel's command line (/boot/firmware/cmdline.txt) and reboot")
+	case len(lacking) > 0:
+		return bad(Warning, "cgroups", found+" without "+strings.Join(lacking, ", ")+": these limits have no effect", "use a kernel with these controllers")
+	}
+	return good("cgroups", "%s, with %s", found, strings.Join(limiting, ", "))
+}
+
+func (f Facts) overlay() Result {
+	if f.Overlay != nil {
+		return bad(Warning, "overlay", fmt.Sprintf("cannot be mounted on %s (%v): each container copies its image", f.DataDir, f.Overlay),
+			"modprobe overlay; use a data folder on ext4 or xfs (--data-dir)")
+	}
+	return good("overlay", "works on %s", f.DataDir)
+}
+
+func (f Facts) bridge() Result {
+	if f.Bridge != nil {
+		return bad(Missing, "network", fmt.Sprintf("no bridges or virtual links (%v): pods have no network", f.Bridge), "modprobe bridge veth; use a kernel with these modules")
+	}
+	return good("network", "bridges and virtual links work")
+}
+
+func (f Facts) nftables() Result {
+	if f.Nftables != nil {
+		return bad(Warning, "nftables", fmt.Sprintf("not usable (%v): no Services, NetworkPolicies and host ports", f.Nftables), "modprobe nf_tables nft_chain_nat; use a kernel with these modules")
+	}
+	return good("nftables", "tables with NAT work")
+}
+
+func (f Facts) seccomp() Result {
+	if !f.Seccomp {
+		return bad(Warning, "seccomp", "the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")
+	}
+	return good("seccomp", "works")
+}
+
+func (f Facts) clock() Result {
+	now := f.Clock.Now.UTC().Format("2006-01-02 15:04 MST")
+	switch {
+	case f.Clock.Now.Before(f.Clock.Built):
+		return bad(Warning, "clock", now+", which is before this program was made: registries' certificates are refused", "set the clock: timedatectl set-time, or a time server")
+	case !f.Clock.Synchronized:
+		return bad(Warning, "clock", now+", not synchronized", "timedatectl set-ntp true, or ignore it on a machine without a network")
+	}
+	return good("clock", "%s, synchronized", now)
+}
+
+// The thresholds of --eviction-hard and of the room that the state needs.
+const (
+	evictedBelow = 10 // percent free of disk and inodes
+	minDisk      = 100 << 20
+	minMemory    = 150 << 20 // 100 MiB are the threshold of evictions
+)
+
+func (f Facts) space() Result {
+	if f.DiskErr != nil {
+		return bad(Missing, "disk", f.DiskErr.Error(), "choose a data folder on a disk (--data-dir)")
+	}
+	found := fmt.Sprintf("%s of %s free on %s", words.Bytes(f.Disk.Free), words.Bytes(f.Disk.Total), f.DataDir)
+	const remedy = "remove files, or choose another disk (--data-dir)"
+	switch {
+	case f.Disk.Free < minDisk:
+		return bad(Missing, "disk", found, remedy)
+	case f.Disk.Free < f.Disk.Total/100*evictedBelow:
+		return bad(Warning, "disk", found+": below 10 % pods are evicted", remedy+", or set --eviction-hard")
+	case f.Inodes.Free < f.Inodes.Total/100*evictedBelow:
+		return bad(Warning, "disk", fmt.Sprintf("%s, but only %d of %d inodes", found, f.Inodes.Free, f.Inodes.Total), remedy)
+	}
+	return good("disk", "%s", found)
+}
+
+func (f Facts) memory() Result {
+	if f.MemoryErr != nil {
+		return bad(Warning, "memory", f.MemoryErr.Error(), "mount /proc")
+	}
+	found := fmt.Sprintf("%s of %s available", words.Bytes(f.Memory.Free), words.Bytes(f.Memory.Total))
+	if f.Memory.Free < minMemory {
+		return bad(Warning, "memory", found+": below 100 MiB pods are evicted", "end other programs, or set --eviction-hard")
+	}
+	return good("memory", "%s", found)
+}
+
+func (p Port) judge() Result {
+	switch {
+	case p.Ours:
+		return good("port", "%s is used by the monopod that runs", p.Address)
+	case p.Err != nil:
+		return bad(Missing, "port", fmt.Sprintf("cannot listen on %s: %v", p.Address, p.Err), fmt.Sprintf("end the program that has it (ss -ltnp), or choose another address (--%s)", p.Flag))
+	}
+	return good("port", "%s is free", p.Address)
+}
+
+const install = "apt-get install containerd runc (or with dnf or apk), or --runtime=fake, which keeps pods in memory"
+
+func (f Facts) containerd() Result {
+	switch {
+	case f.HostSocket != "" && f.SocketError == nil:
+		return good("containerd", "%s answers, and is used", f.HostSocket)
+	case !f.Own:
+		return bad(Missing, "containerd", fmt.Sprintf("%s: %v", f.HostSocket, f.SocketError), "systemctl start containerd, or leave --containerd out")
+	case f.Containerd.Err != nil:
+		return bad(Missing, "containerd", f.Containerd.Err.Error(), install)
+	}
+	return good("containerd", "%s, monopod runs its own", f.Containerd.Version)
+}
+
+func (f Facts) runc() Result {
+	switch {
+	case f.Runc.Err != nil && f.Own:
+		return bad(Missing, "runc", f.Runc.Err.Error(), install)
+	case f.Runc.Err != nil:
+		return bad(Warning, "runc", f.Runc.Err.Error()+": containerd may have another runtime", install)
+	}
+	return good("runc", "%s", f.Runc.Version)
+}

@@ -1,0 +1,166 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/agent/node/host"
+	"monopod/agent/runtime/containerd"
+	"monopod/apiserver/client/local"
+	"monopod/apiserver/process/guard"
+)
+
+// Config says what monopod would be started with.
+type Config struct {
+	DataDir    string
+	Runtime    string // --runtime
+	Containerd string // --containerd
+	Listen     map[string]string
+	Clock      Clock
+}
+
+// Collect tries what monopod needs. What it makes on the way is gone when it returns.
+func Collect(ctx context.Context, cfg Config) Facts {
+	f := Facts{Containers: cfg.Runtime == "containerd", DataDir: cfg.DataDir, UID: os.Geteuid(), Clock: cfg.Clock}
+	if info, err := host.Info(); err == nil {
+		f.Kernel = info.KernelVersion
+	}
+	f.Clock.Synchronized = synchronized()
+	f.Memory, f.MemoryErr = host.Memory()
+	dir := existing(cfg.DataDir)
+	f.Disk, f.DiskErr = host.Disk(dir)
+	if f.DiskErr == nil {
+		f.Inodes, f.DiskErr = host.Inodes(dir)
+	}
+	f.Ports = ports(ctx, cfg)
+	if f.Containers {
+		f.containers(ctx, cfg, dir)
+	}
+	return f
+}
+
+// containers adds what only containers need.
+func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
+	f.Privileged = containerd.Privileged()
+	f.Cgroups = cgroups("/")
+	if f.Privileged {
+		f.Overlay = containerd.Overlay(dir)
+		f.Bridge, f.Nftables = tryNetwork()
+	}
+	_, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail")
+	f.Seccomp = err == nil
+	f.HostSocket, f.Own = containerd.Locate(ctx, cfg.DataDir, cfg.Containerd)
+	if !f.Own {
+		f.SocketError = answers(ctx, f.HostSocket)
+	}
+	f.Containerd, f.Runc = program(ctx, "containerd"), program(ctx, "runc")
+}
+
+// existing returns dir, or the closest folder above it that exists.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// synchronized reports whether something keeps the clock right, as the kernel knows.
+func synchronized() bool {
+	var state unix.Timex
+	_, err := unix.Adjtimex(&state)
+	return err == nil && state.Status&unix.STA_UNSYNC == 0
+}
+
+// cgroups reads which controllers the machine below root has.
+func cgroups(root string) Cgroups {
+	mount := filepath.Join(root, "sys/fs/cgroup")
+	if text, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers")); err == nil {
+		return Cgroups{2, strings.Fields(string(text))}
+	}
+	var c Cgroups
+	for _, name := range append(slices.Clone(limiting), "cpuset", "hugetlb") {
+		if _, err := os.Stat(filepath.Join(mount, name, "cgroup.procs")); err == nil {
+			c.Version, c.Controllers = 1, append(c.Controllers, name)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(mount, "unified/cgroup.controllers")); err == nil {
+		c.Controllers = append(c.Controllers, strings.Fields(string(text))...)
+	}
+	return c
+}
+
+// ports tries to listen.
+func ports(ctx context.Context, cfg Config) (all []Port) {
+	_, err := local.At(cfg.DataDir).Read(ctx, "/livez")
+	runs := !local.Stopped(err) && err == nil
+	for _, flag := range []string{"listen", "kubelet-listen"} {
+		address := cfg.Listen[flag]
+		if address == "" {
+			continue
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err == nil {
+			_ = l.Close() // nobody has connected
+		}
+		all = append(all, Port{Flag: flag, Address: address, Err: reason(err), Ours: runs && errors.Is(err, unix.EADDRINUSE)})
+	}
+	return all
+}
+
+// reason is what the kernel said.
+func reason(err error) error {
+	if errno := unix.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// answers returns why nothing answers at a socket.
+func answers(ctx context.Context, socket string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return reason(err)
+	}
+	return conn.Close()
+}
+
+// program asks a program for its version.
+func program(ctx context.Context, name string) Program {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return Program{Err: errors.New(name + " is not installed")}
+	}
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return Program{Err: errors.New(path + " --version: " + err.Error())}
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return Program{Version: strings.TrimSpace(line)}
+}
+
+// tryNetwork makes what the pod network consists of in a network namespace of its own, which ends with the thread.
+func tryNetwork() (bridge, nftables error) {
+	err := <-guard.Spawn(func() error {
+		// The thread is never unlocked, so that it ends with the goroutine.
+		if err := isolate(); err != nil {
+			bridge, nftables = err, err
+			return nil
+		}
+		bridge, nftables = tryLinks(), tryTable()
+		return nil
+	})
+	if err != nil {
+		return err, err
+	}
+	return bridge, nftables
+}
