@@ -67,9 +67,11 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client/record":       {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/why":          {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/local":        {}, // what the commands reach a server with
-	"monopod/apiserver/client/whycmd":       {"monopod/apiserver/client", "monopod/apiserver/process/commandline", "monopod/store"},
+	"monopod/apiserver/client/whycmd":       {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/status":       {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
-	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process/commandline", "monopod/store"},
+	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
+	"monopod/apiserver/client/images":       {},
+	"monopod/apiserver/client/imagescmd":    {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/archive":      {},
 	"monopod/apiserver/client/runcmd":       {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 }

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/images/stock"
 	"monopod/agent/launch"
 	"monopod/agent/network/cni"
 	"monopod/agent/network/ingress"
@@ -31,6 +32,7 @@ import (
 	"monopod/agent/runtime/containerd/resetcmd"
 	"monopod/apiserver"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/client/imagescmd"
 	"monopod/apiserver/client/runcmd"
 	"monopod/apiserver/client/status"
 	"monopod/apiserver/client/statuscmd"
@@ -91,7 +93,7 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
-	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()))
+	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir))
 	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }
@@ -302,6 +304,7 @@ func (p *parts) serverConfig() apiserver.Config {
 		Usage:    p.agent.Usage,
 		About:    p.about,
 		Shutdown: shutdown.Handler(p.agent.Shutdown),
+		Images:   stock.Handler(p.agent.Images),
 		Web:      web.Handler(),
 		Configz:  map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.manager.Configz()},
 		Debug:    func(name string) http.Handler { return p.manager.DebuggingHandlers()[name] },

@@ -14,6 +14,7 @@ import (
 	"monopod/agent/images/collector"
 	"monopod/agent/images/image"
 	"monopod/agent/images/preload"
+	"monopod/agent/images/stock"
 	"monopod/agent/logs"
 	"monopod/agent/logs/logdir"
 	"monopod/agent/node/registrar"
@@ -177,6 +178,11 @@ func fieldPath(pod *corev1.Pod, container string) string {
 		}
 	}
 	return "spec.containers{" + container + "}"
+}
+
+// Stock returns the images of the node, for admins.
+func (a *Agent) Stock() *stock.Stock {
+	return &stock.Stock{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived}
 }
 
 // imagesArrived reports imported images to the node and the pods.

@@ -78,6 +78,13 @@ func (a *admin) shutdown(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// images shows and changes the images of the node, for admins.
+func (a *admin) images(w http.ResponseWriter, r *http.Request) {
+	if !a.refused(w, r, a.cfg.Images == nil, "only admins see and change the images of a node") {
+		a.cfg.Images.ServeHTTP(w, r)
+	}
+}
+
 // profiles serves Go's profiles to users who may read these paths.
 func profiles(r chi.Router) {
 	r.Get("/debug/pprof", func(w http.ResponseWriter, r *http.Request) {

@@ -21,6 +21,7 @@ import (
 	"monopod/apiserver/access/entry"
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/images"
 	"monopod/apiserver/client/status"
 	"monopod/apiserver/client/why"
 	"monopod/apiserver/codec"
@@ -73,6 +74,8 @@ type Config struct {
 	Snapshot func() (any, error)
 	// Shutdown stops the pods of this process' node for admins, at /monopod/shutdown; nil: disabled.
 	Shutdown http.Handler
+	// Images shows and changes the images of this process' node for admins, at images.Path; nil: disabled.
+	Images http.Handler
 	// Profiling serves Go's profiles at /debug/pprof/.
 	Profiling bool
 	Limits    flow.Limits
@@ -207,6 +210,9 @@ func (s *Server) paths(r chi.Router) {
 	r.Post("/monopod/snapshot", s.admin.snapshot)
 	r.Get("/monopod/shutdown", s.admin.shutdown)
 	r.Post("/monopod/shutdown", s.admin.shutdown)
+	r.Get(images.Path, s.admin.images)
+	r.Post(images.Path, s.admin.images)
+	r.Delete(images.Path, s.admin.images)
 	r.Get(certscmd.Path, s.admin.certs)
 	r.Post(certscmd.Path, s.admin.certs)
 	r.Get("/openapi/v2", s.docs.OpenapiV2)

@@ -22,6 +22,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/images/image"
+	"monopod/agent/images/stock"
 	"monopod/agent/logs"
 	"monopod/agent/network"
 	"monopod/agent/node/host"
@@ -136,6 +137,14 @@ func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsap
 func (n *Node) Shutdown() shutdown.Node {
 	if a := n.agent.Load(); a != nil {
 		return a
+	}
+	return nil
+}
+
+// Images returns the images of the node; nil while the node starts.
+func (n *Node) Images() *stock.Stock {
+	if a := n.agent.Load(); a != nil {
+		return a.Stock()
 	}
 	return nil
 }

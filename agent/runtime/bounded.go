@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -190,6 +191,10 @@ func (b bounded) RemoveImage(ctx context.Context, image string) error {
 
 func (b bounded) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
 	return within(ctx, b, "ImageFsInfo", RequestTimeout, b.Runtime.ImageFsInfo)
+}
+
+func (b bounded) ImportArchive(ctx context.Context, archive io.Reader) ([]string, error) {
+	return within(ctx, b, "ImportImages", importTimeout, func(ctx context.Context) ([]string, error) { return b.Runtime.ImportArchive(ctx, archive) })
 }
 
 func (b bounded) ImportImages(ctx context.Context, path string) ([]string, error) {

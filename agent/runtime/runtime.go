@@ -5,6 +5,7 @@ package runtime
 
 import (
 	"context"
+	"io"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -63,6 +64,11 @@ type Runtime interface {
 	// ImportImages loads an OCI or docker archive (tar, may be gzip or zstd) from the
 	// local disk, pins its images and returns their names.
 	ImportImages(ctx context.Context, path string) ([]string, error)
+	// ImportArchive is ImportImages of an archive that is still arriving.
+	ImportArchive(ctx context.Context, archive io.Reader) ([]string, error)
+	// ExportImages writes images as one OCI archive (tar), which ImportImages accepts;
+	// Unimplemented if the runtime does not keep their layers.
+	ExportImages(ctx context.Context, names []string, to io.Writer) error
 
 	// Events sends changes until ctx ends, in order for each container. A gap ends
 	// with an EventResync, after which the caller relists. It may begin with an

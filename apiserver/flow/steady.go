@@ -32,7 +32,7 @@ func (g *Gate) Steady(next http.Handler) http.Handler {
 		// The end of the response is written after the handler returns. Writers without deadlines have no
 		// clients that stall.
 		defer func() { sw.control.SetWriteDeadline(time.Now().Add(StallTime)) }()
-		if request.HasBody(r) && !request.IsProxied(r) {
+		if request.HasBody(r) && !request.IsUnbounded(r) {
 			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: g.limits.RequestTimeout}
 			r.Body = body
 			defer body.stop()
@@ -112,11 +112,11 @@ func (b *steadyBody) stop() {
 	}
 }
 
-// LimitBody limits all bodies except those that are proxied. Requests for streams have no body, unless they only
+// LimitBody limits all bodies except those that are proxied, and archives of images. Requests for streams have no body, unless they only
 // claim to open one.
 func (g *Gate) LimitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if request.HasBody(r) && !request.IsProxied(r) {
+		if request.HasBody(r) && !request.IsUnbounded(r) {
 			r.Body = http.MaxBytesReader(w, r.Body, codec.MaxBody)
 		}
 		next.ServeHTTP(w, r)

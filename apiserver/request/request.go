@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/images"
 	"monopod/apiserver/client/query"
 )
 
@@ -87,6 +88,10 @@ func IsProxied(r *http.Request) bool {
 	}
 	return len(parts) > 2 && parts[2] == "proxy" && strings.HasPrefix(path, "/api/v1/")
 }
+
+// IsUnbounded reports whether the body of the request may be of any size and take any time: it is proxied, or it is an
+// archive of images.
+func IsUnbounded(r *http.Request) bool { return IsProxied(r) || r.URL.Path == images.Path }
 
 // IsUpgrade reports whether the client asks for another protocol on the connection.
 func IsUpgrade(r *http.Request) bool {

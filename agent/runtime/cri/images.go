@@ -13,6 +13,7 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -107,16 +108,27 @@ func (i *imageService) ImportImages(ctx context.Context, path string) ([]string,
 		return nil, err
 	}
 	defer f.Close()
-	names, err := i.importFrom(ctx, f)
+	names, err := i.ImportArchive(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", path, err)
 	}
 	return names, nil
 }
 
-func (i *imageService) importFrom(ctx context.Context, archive io.Reader) ([]string, error) {
+// ExportImages writes what this machine has of each image: usually its own platform.
+func (i *imageService) ExportImages(ctx context.Context, names []string, to io.Writer) error {
+	options := []archive.ExportOpt{archive.WithSkipMissing(i.client.ContentStore()), archive.WithSkipNonDistributableBlobs()}
+	store := i.client.ImageService()
+	for _, name := range names {
+		options = append(options, archive.WithImage(store, name))
+	}
+	return errgrpc.ToGRPC(i.client.Export(InNamespace(ctx), to, options...))
+}
+
+// ImportArchive implements runtime.Runtime.
+func (i *imageService) ImportArchive(ctx context.Context, from io.Reader) ([]string, error) {
 	defer i.flusher.soon()
-	tar, err := compression.DecompressStream(archive)
+	tar, err := compression.DecompressStream(from)
 	if err != nil {
 		return nil, err
 	}
@@ -225,11 +237,11 @@ func (i *imageService) importPause(ctx context.Context, missing []image.Image) e
 	if len(missing) == 0 {
 		return nil
 	}
-	var archive bytes.Buffer
-	if err := image.Archive(&archive, missing...); err != nil {
+	var packed bytes.Buffer
+	if err := image.Archive(&packed, missing...); err != nil {
 		return err
 	}
-	if _, err := i.importFrom(ctx, &archive); err != nil {
+	if _, err := i.ImportArchive(ctx, &packed); err != nil {
 		return fmt.Errorf("import the sandbox image: %w", err)
 	}
 	return nil

@@ -95,10 +95,16 @@ func (p *Place) Open() (*Server, error) {
 // Do sends a request and returns the answer, whose body the caller closes. An answer that is no success is the
 // Status that it contains.
 func (s *Server) Do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, bytes.NewReader(body))
+	return s.Send(ctx, method, path, bytes.NewReader(body), int64(len(body)))
+}
+
+// Send is Do with a body that is read while it is sent; size is its length in bytes, -1 if it is not known.
+func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, size int64) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, body)
 	if err != nil {
 		return nil, err
 	}
+	req.ContentLength = size
 	resp, err := s.HTTP.Do(req)
 	switch {
 	case Stopped(err):

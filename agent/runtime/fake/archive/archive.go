@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"runtime"
 	"slices"
@@ -41,13 +40,8 @@ type Named struct {
 
 // Read reads an archive in the format of docker save or an OCI layout, which may be
 // compressed with gzip or zstd. It fails if no image has a name.
-func Read(file string) ([]Named, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	plain, err := decompress(f)
+func Read(from io.Reader) ([]Named, error) {
+	plain, err := decompress(from)
 	if err != nil {
 		return nil, err
 	}

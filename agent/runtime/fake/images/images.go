@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 
@@ -130,9 +132,28 @@ func (s *Service) ImportImages(ctx context.Context, file string) ([]string, erro
 	if err := s.gate.Begin(ctx, "ImportImages", file); err != nil {
 		return nil, err
 	}
-	found, err := archive.Read(file)
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, status.Errorf(codes.InvalidArgument, "import %s: %v", file, err)
+	}
+	defer f.Close()
+	names, err := s.ImportArchive(ctx, f)
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "import %s: %v", file, err)
+	}
+	return names, nil
+}
+
+// ExportImages implements runtime.Runtime.
+func (s *Service) ExportImages(context.Context, []string, io.Writer) error {
+	return status.Error(codes.Unimplemented, "the fake runtime does not keep the layers of images")
+}
+
+// ImportArchive implements runtime.Runtime.
+func (s *Service) ImportArchive(_ context.Context, from io.Reader) ([]string, error) {
+	found, err := archive.Read(from)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	var names []string
 	for _, entry := range found {

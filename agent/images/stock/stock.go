@@ -1,0 +1,181 @@
+// Package stock shows and changes the images of a running node for admins: it lists, imports, pulls, removes and saves
+// them. Handler serves images.Path.
+package stock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/distribution/reference"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/images/image"
+	"monopod/agent/pod/spec"
+	"monopod/apiserver/client/images"
+)
+
+// Runtime is the part of the runtime that holds images.
+type Runtime interface {
+	ListImages(ctx context.Context) ([]*cri.Image, error)
+	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
+	RemoveImage(ctx context.Context, image string) error
+	ImportArchive(ctx context.Context, archive io.Reader) ([]string, error)
+	ExportImages(ctx context.Context, names []string, to io.Writer) error
+	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
+}
+
+// Puller pulls with the credentials of the node.
+type Puller interface {
+	Pull(ctx context.Context, r image.Request) (*cri.Image, error)
+	Forget(owner string)
+}
+
+// Stock is the images of a node.
+type Stock struct {
+	Runtime Runtime
+	Puller  Puller
+	Changed func() // is called after images came or went
+}
+
+// List returns the images, sorted by name.
+func (s *Stock) List(ctx context.Context) ([]images.Image, error) {
+	all, err := s.Runtime.ListImages(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	containers, err := s.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	list := make([]images.Image, 0, len(all))
+	for _, img := range all {
+		list = append(list, describe(img, containers))
+	}
+	slices.SortFunc(list, func(a, b images.Image) int {
+		return cmp.Or(slices.Compare(a.Names, b.Names), cmp.Compare(a.ID, b.ID))
+	})
+	return list, nil
+}
+
+// describe adds who uses an image.
+func describe(img *cri.Image, containers []*cri.Container) images.Image {
+	out := images.Image{ID: img.Id, Names: img.RepoTags, Bytes: int64(img.Size), Pinned: img.Pinned}
+	if len(out.Names) == 0 {
+		out.Names = img.RepoDigests
+	}
+	users := map[string]bool{}
+	all := slices.Concat([]string{img.Id}, img.RepoTags, img.RepoDigests)
+	for _, c := range containers {
+		if slices.Contains(all, c.ImageId) || slices.Contains(all, c.ImageRef) || slices.Contains(all, c.GetImage().GetImage()) {
+			users[cmp.Or(c.Labels[spec.LabelPodNamespace], "?")+"/"+cmp.Or(c.Labels[spec.LabelPodName], c.Id)] = true
+			out.Running = out.Running || c.State == cri.ContainerState_CONTAINER_RUNNING
+		}
+	}
+	out.Users = slices.Sorted(maps.Keys(users))
+	return out
+}
+
+var resource = schema.GroupResource{Resource: "images"}
+
+// find returns an image by name or ID.
+func (s *Stock) find(ctx context.Context, name string) (*cri.Image, error) {
+	img, err := s.Runtime.ImageStatus(ctx, named(name))
+	if err == nil && img == nil {
+		err = apierrors.NewNotFound(resource, name)
+	}
+	return img, err
+}
+
+// named completes a name: web is docker.io/library/web:latest. What is no name stays as it is: it may be an ID.
+func named(name string) string {
+	if full, err := reference.ParseDockerRef(name); err == nil && !strings.HasPrefix(name, "sha256:") {
+		return full.String()
+	}
+	return name
+}
+
+// Remove removes images with all of their names. It refuses to remove one that containers use, unless force is true:
+// these keep running then, and cannot start again without a pull. Nothing is removed if one of them is refused.
+func (s *Stock) Remove(ctx context.Context, names []string, force bool) error {
+	list, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, name := range names {
+		img, err := s.find(ctx, name)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(list, func(i images.Image) bool { return i.ID == img.Id })
+		if at >= 0 && len(list[at].Users) > 0 && !force {
+			return apierrors.NewConflict(resource, name, fmt.Errorf("used by %s; delete these pods first, or use force", strings.Join(list[at].Users, ", ")))
+		}
+		ids = append(ids, img.Id)
+	}
+	var errs []error
+	for _, id := range ids {
+		errs = append(errs, s.Runtime.RemoveImage(ctx, id))
+	}
+	s.Changed()
+	return errors.Join(errs...)
+}
+
+// Import imports an archive as it arrives, and returns the names of its images, which are pinned.
+func (s *Stock) Import(ctx context.Context, archive io.Reader) ([]string, error) {
+	names, err := s.Runtime.ImportArchive(ctx, archive)
+	if err != nil {
+		return nil, err
+	}
+	s.Changed()
+	return names, nil
+}
+
+// owner is whose backoff pulls of users have.
+const owner = "images"
+
+// Pull pulls an image with the credentials of the node, also one that is present.
+func (s *Stock) Pull(ctx context.Context, name string) (images.Image, error) {
+	if _, err := reference.ParseNormalizedNamed(name); err != nil {
+		return images.Image{}, apierrors.NewBadRequest(fmt.Sprintf("image name %q: %v", name, err))
+	}
+	s.Puller.Forget(owner) // a user does not wait for the backoff of the last try
+	request := image.Request{Image: name, Policy: corev1.PullAlways, Owner: owner, Note: func(string, string, string) {}}
+	img, err := s.Puller.Pull(ctx, request)
+	if err != nil {
+		return images.Image{}, err
+	}
+	s.Changed()
+	return describe(img, nil), nil
+}
+
+// Save writes images as one archive.
+func (s *Stock) Save(ctx context.Context, names []string, to io.Writer) error {
+	var full []string
+	for _, name := range names {
+		img, err := s.find(ctx, name)
+		if err != nil {
+			return err
+		}
+		switch tag := named(name); {
+		case slices.Contains(img.RepoTags, tag):
+			full = append(full, tag)
+		case len(img.RepoTags) > 0:
+			full = append(full, img.RepoTags[0])
+		case len(img.RepoDigests) > 0:
+			full = append(full, img.RepoDigests[0])
+		default:
+			return apierrors.NewBadRequest(fmt.Sprintf("image %s has no name", name))
+		}
+	}
+	return s.Runtime.ExportImages(ctx, full, to)
+}

@@ -1,0 +1,34 @@
+// Package images is how clients see the images of a running node.
+package images
+
+// Path is where a running monopod shows its node's images to admins and changes them:
+//
+//	GET                       a List
+//	GET ?save=NAME&save=…     these images as an OCI archive
+//	POST ?pull=NAME           pulls; answers with the Image
+//	POST                      imports the archive in the body; answers with Imported
+//	DELETE ?name=NAME&name=…  removes; &force=true also images in use
+const Path = "/monopod/images"
+
+// Archive is the media type of an archive.
+const Archive = "application/x-tar"
+
+// Image is one image of the node.
+type Image struct {
+	ID      string   `json:"id"`
+	Names   []string `json:"names"`   // with tags, or with digests if it has no tags
+	Bytes   int64    `json:"bytes"`   // on the disk
+	Pinned  bool     `json:"pinned"`  // no garbage collection removes it
+	Users   []string `json:"users"`   // pods with containers of the image, as namespace/name
+	Running bool     `json:"running"` // one of the containers is running
+}
+
+// List is the answer to GET.
+type List struct {
+	Images []Image `json:"images"`
+}
+
+// Imported is the answer to an import.
+type Imported struct {
+	Names []string `json:"names"`
+}

@@ -1,0 +1,61 @@
+package commandline
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func inBytes(n int64) string { return fmt.Sprintf("%d B", n) }
+
+func TestBar(t *testing.T) {
+	t.Parallel()
+	for want, line := range map[string]string{
+		"save [------------------------] 0 %, 0 B of 200 B, 0 s":    bar("save", 0, 200, inBytes, 0),
+		"save [############------------] 50 %, 100 B of 200 B, 3 s": bar("save", 100, 200, inBytes, 3*time.Second),
+		"save [########################] 200 B, finishing, 61 s":    bar("save", 200, 200, inBytes, 61*time.Second),
+		"save [########################] 300 B, finishing, 1 s":     bar("save", 300, 200, inBytes, time.Second), // it grew
+		"save 100 B, 1 s": bar("save", 100, 0, inBytes, time.Second),
+		"save 1 s":        bar("save", 0, 0, inBytes, 1900*time.Millisecond),
+	} {
+		if line != want {
+			t.Errorf("%q, want %q", line, want)
+		}
+	}
+}
+
+// The line is rewritten while the step goes on, and removed at its end; a shorter line leaves nothing of a longer one.
+func TestProgressOnATerminal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newProgress(&out, "copy", 1000, inBytes)
+		p.Write(make([]byte, 500))
+		time.Sleep(150 * time.Millisecond)
+		p.Write(make([]byte, 500))
+		time.Sleep(100 * time.Millisecond)
+		p.End()
+		p.End() // again changes nothing
+		lines := strings.Split(out.String(), "\r")
+		if len(lines) != 5 || !strings.Contains(lines[1], "50 %") || !strings.Contains(lines[2], "finishing") || strings.TrimSpace(lines[3]) != "" || lines[4] != "" {
+			t.Fatalf("%q", lines)
+		}
+		if len(lines[2]) < len(lines[1]) || len(lines[3]) < len(strings.TrimRight(lines[2], " ")) {
+			t.Errorf("a part of a line stays: %q", lines)
+		}
+	})
+}
+
+func TestProgressElsewhere(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := NewProgress(&out, "copy", 10, inBytes)
+	p.Write([]byte("hello"))
+	p.End()
+	if out.Len() > 0 {
+		t.Errorf("%q", &out)
+	}
+}
