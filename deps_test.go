@@ -70,6 +70,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client/whycmd":       {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/status":       {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
+	"monopod/apiserver/client/logscmd":      {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/images":       {},
 	"monopod/apiserver/client/imagescmd":    {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/archive":      {},

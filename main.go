@@ -33,6 +33,7 @@ import (
 	"monopod/apiserver"
 	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/client/imagescmd"
+	"monopod/apiserver/client/logscmd"
 	"monopod/apiserver/client/runcmd"
 	"monopod/apiserver/client/status"
 	"monopod/apiserver/client/statuscmd"
@@ -93,7 +94,7 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
-	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir))
+	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir), logscmd.New(defaultDataDir))
 	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }
