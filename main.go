@@ -27,6 +27,7 @@ import (
 	"monopod/agent/network/ingress"
 	"monopod/agent/node/check/checkcmd"
 	"monopod/agent/node/host"
+	"monopod/agent/node/inspectcmd"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/draincmd"
 	"monopod/agent/runtime/containerd/resetcmd"
@@ -94,7 +95,7 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
-	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir), logscmd.New(defaultDataDir))
+	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir), logscmd.New(defaultDataDir), inspectcmd.New(defaultDataDir, versions))
 	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }
@@ -304,6 +305,7 @@ func (p *parts) serverConfig() apiserver.Config {
 		Checks:   append(p.checks(), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}, apiserver.Check{Name: "network", Degrades: true, Ask: p.agent.Network}, apiserver.Check{Name: "ingress", Ask: p.agent.Ingress}),
 		Usage:    p.agent.Usage,
 		About:    p.about,
+		Recent:   p.cfg.Log.Recent.Bytes,
 		Shutdown: shutdown.Handler(p.agent.Shutdown),
 		Images:   stock.Handler(p.agent.Images),
 		Web:      web.Handler(),

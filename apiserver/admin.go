@@ -58,6 +58,14 @@ func (a *admin) status(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// log answers with the last lines of the log, for admins.
+func (a *admin) log(w http.ResponseWriter, r *http.Request) {
+	if !a.refused(w, r, a.cfg.Recent == nil, "only admins see the log") {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Write(a.cfg.Recent())
+	}
+}
+
 // snapshot creates a snapshot of the state, for admins, and answers with its description.
 func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
 	if a.refused(w, r, a.cfg.Snapshot == nil, "only admins make snapshots") {

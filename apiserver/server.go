@@ -69,6 +69,8 @@ type Config struct {
 	Debug func(name string) http.Handler
 	// About describes the process, for GET /monopod/status; nil: disabled.
 	About func(ctx context.Context) status.Process
+	// Recent returns the last lines of the log, for GET /monopod/log; nil: disabled.
+	Recent func() []byte
 	// Snapshot creates a snapshot of the state for POST /monopod/snapshot, and returns its description; nil:
 	// disabled.
 	Snapshot func() (any, error)
@@ -207,6 +209,7 @@ func (s *Server) paths(r chi.Router) {
 		profiles(r)
 	}
 	r.Get(status.Path, s.admin.status)
+	r.Get(status.LogPath, s.admin.log)
 	r.Post("/monopod/snapshot", s.admin.snapshot)
 	r.Get("/monopod/shutdown", s.admin.shutdown)
 	r.Post("/monopod/shutdown", s.admin.shutdown)

@@ -16,6 +16,9 @@ import (
 // Path is where a server answers with its Process, for admins.
 const Path = "/monopod/status"
 
+// LogPath is where a server answers with the last lines of its log, for admins.
+const LogPath = "/monopod/log"
+
 // Process is what a server says of itself.
 type Process struct {
 	Version    string    `json:"version"`

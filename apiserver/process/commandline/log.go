@@ -26,6 +26,7 @@ const sampled = 100
 type Log struct {
 	Level  string
 	Format string
+	Recent *Recent `json:"-"` // its last lines; set by Open
 }
 
 // Flags adds the log's flags.
@@ -52,7 +53,8 @@ func (l *Log) Open(stderr *os.File) (*zap.Logger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--log-level: %w", err)
 	}
-	core := newRepeated(zapcore.NewCore(l.encoder(stderr), zapcore.Lock(stderr), level))
+	l.Recent = &Recent{}
+	core := newRepeated(zapcore.NewCore(l.encoder(stderr), zap.CombineWriteSyncers(stderr, l.Recent), level))
 	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, sampled, sampled), zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
 }
 
