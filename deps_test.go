@@ -53,6 +53,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent/network/cni/subnets":     {"monopod/agent/network/dump"},
 	"monopod/agent/network/cni/shape":       {"monopod/agent/network/dump"},
 	"monopod/agent/node/inspectcmd":         {"monopod/agent", "monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
+	"monopod/agent/node/installcmd":         {"monopod/agent", "monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/agent/node/check":              {"monopod/agent", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/agent/pod/plan":                {"monopod/agent", "monopod/apiserver/process"}, // what decides knows nothing of the API's client
 	"monopod/agent/pod/observe":             {"monopod/agent", "monopod/apiserver/process"},

@@ -28,6 +28,7 @@ import (
 	"monopod/agent/node/check/checkcmd"
 	"monopod/agent/node/host"
 	"monopod/agent/node/inspectcmd"
+	"monopod/agent/node/installcmd"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/draincmd"
 	"monopod/agent/runtime/containerd/resetcmd"
@@ -96,6 +97,7 @@ func command() *cobra.Command {
 		},
 	}
 	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir), logscmd.New(defaultDataDir), inspectcmd.New(defaultDataDir, versions))
+	root.AddCommand(installcmd.New(defaultDataDir)...)
 	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }

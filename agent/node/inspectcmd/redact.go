@@ -1,7 +1,6 @@
 package inspectcmd
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 )
@@ -106,13 +105,12 @@ func redactObject(obj map[string]any) any {
 	return obj
 }
 
-// hideData replaces values by their sizes.
+// hideData keeps only the names of values.
 func hideData(obj map[string]any) {
 	for _, field := range []string{"data", "stringData", "binaryData"} {
 		if data, ok := obj[field].(map[string]any); ok {
-			for key, value := range data {
-				text, _ := value.(string)
-				data[key] = fmt.Sprintf("%s (%d bytes)", gone, len(text))
+			for key := range data {
+				data[key] = gone
 			}
 		}
 	}

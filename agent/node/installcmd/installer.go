@@ -1,0 +1,220 @@
+package installcmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/client/local"
+	"monopod/apiserver/client/status"
+	"monopod/apiserver/process/backoff"
+)
+
+// installer changes the machine below root.
+type installer struct {
+	*service
+	root    string // empty: the machine itself
+	program string // where the program is installed
+	dataDir string
+	timeout time.Duration // until the service must be healthy
+	settle  time.Duration // how long it must stay so
+	clock   clock.Clock
+	out     io.Writer
+}
+
+func (i *installer) say(format string, args ...any) { fmt.Fprintf(i.out, format+"\n", args...) }
+
+func (i *installer) at(path string) string { return filepath.Join(i.root, path) }
+
+func (i *installer) previous() string { return i.at(i.program) + ".previous" }
+
+// put writes a file unless it has this content, completely or not at all.
+func (i *installer) put(path string, content []byte, mode os.FileMode) (changed bool, err error) {
+	path = i.at(path)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+		return false, os.Chmod(path, mode)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(f.Name()) // unless it has its name by then
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return false, err
+	}
+	return true, os.Rename(f.Name(), path)
+}
+
+// ask runs a monopod program and returns what it prints.
+func ask(ctx context.Context, program string, args ...string) (string, error) {
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// install makes the machine run the program with these flags of serve. It changes only what differs.
+func (i *installer) install(ctx context.Context, self string, flags []string) error {
+	if _, err := ask(ctx, self, append([]string{"config"}, flags...)...); err != nil {
+		return fmt.Errorf("the flags of serve are not valid: %w", err)
+	}
+	content, err := os.ReadFile(self)
+	if err != nil {
+		return err
+	}
+	copied, err := i.put(i.program, content, 0o755)
+	if err != nil {
+		return err
+	}
+	if copied {
+		i.say("installed %s", i.program)
+	}
+	written, err := i.put(i.file, []byte(i.render(append([]string{i.program, "serve"}, flags...))), i.mode)
+	if err != nil {
+		return err
+	}
+	if written {
+		i.say("wrote %s", i.file)
+	}
+	if err := errors.Join(run(ctx, i.reload), run(ctx, i.enable)); err != nil {
+		return err
+	}
+	if !copied && !written && run(ctx, i.active) == nil {
+		i.say("monopod is installed and runs; nothing was to be done")
+		return nil
+	}
+	if err := i.start(ctx, ""); err != nil {
+		return fmt.Errorf("%w; look at its log: %s", err, i.log)
+	}
+	i.say("monopod runs, and starts with the machine (%s)", i.service.name)
+	return nil
+}
+
+// start restarts the service and waits until it is healthy: in the version, unless that is empty.
+func (i *installer) start(ctx context.Context, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	defer cancel()
+	began := i.clock.Now()
+	if err := run(ctx, i.restart); err != nil {
+		return err
+	}
+	var lacks error // what it lacked when it was last asked
+	for retry := (backoff.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}); ; {
+		pid, err := i.healthy(ctx, version)
+		if err == nil {
+			i.say("ready after %.1f s", i.clock.Since(began).Seconds())
+			return i.settled(ctx, pid, version)
+		}
+		if ctx.Err() == nil || lacks == nil {
+			lacks = err
+		}
+		if !retry.Wait(ctx, i.clock) {
+			return fmt.Errorf("monopod is not healthy within %v: %w", i.timeout, lacks)
+		}
+	}
+}
+
+// settled watches whether the same process stays healthy.
+func (i *installer) settled(ctx context.Context, pid int, version string) error {
+	if !backoff.Sleep(ctx, i.clock, i.settle) {
+		return ctx.Err()
+	}
+	now, err := i.healthy(ctx, version)
+	if err == nil && now != pid {
+		err = fmt.Errorf("process %d ended, %d runs now", pid, now)
+	}
+	if err != nil {
+		return fmt.Errorf("monopod did not stay healthy for %v: %w", i.settle, err)
+	}
+	return nil
+}
+
+// healthy returns the process that serves the data folder, or what it lacks.
+func (i *installer) healthy(ctx context.Context, version string) (pid int, err error) {
+	facts, err := status.Collect(ctx, local.At(i.at(i.dataDir)), i.clock.Now())
+	if err != nil {
+		return 0, err
+	}
+	report := status.Of(facts)
+	switch {
+	case version != "" && report.Process.Version != version:
+		return 0, fmt.Errorf("version %s runs, not %s", report.Process.Version, version)
+	case !report.Ready:
+		return 0, errors.New(strings.Join(append([]string{"it is not ready."}, report.Warnings...), " "))
+	}
+	return report.Process.PID, nil
+}
+
+// installed reads the command of the service that is installed.
+func (i *installer) installed() (flags []string, err error) {
+	content, err := os.ReadFile(i.at(i.file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s does not exist: run monopod install first", i.file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	command := i.parse(string(content))
+	at := slices.Index(command, "serve")
+	if at < 1 {
+		return nil, fmt.Errorf("%s does not run monopod serve: replace the program as it was installed", i.file)
+	}
+	i.program = command[0]
+	for n, flag := range command {
+		if dir, ok := strings.CutPrefix(flag, "--data-dir="); ok {
+			i.dataDir = dir
+		} else if flag == "--data-dir" && n+1 < len(command) {
+			i.dataDir = command[n+1]
+		}
+	}
+	return command[at+1:], nil
+}
+
+// uninstall ends the service and removes its files. The data folder stays, unless purge is true.
+func (i *installer) uninstall(ctx context.Context, keepPods, purge bool) error {
+	if _, err := i.installed(); err != nil {
+		return err
+	}
+	if err := errors.Join(run(ctx, i.stop), run(ctx, i.disable)); err != nil {
+		return err
+	}
+	if !keepPods {
+		if _, err := ask(ctx, i.at(i.program), "reset", "--data-dir", i.at(i.dataDir)); err != nil {
+			i.say("pods may still run: %v", err)
+		}
+	}
+	for _, path := range []string{i.at(i.file), i.at(i.program), i.previous()} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := run(ctx, i.reload); err != nil {
+		return err
+	}
+	if purge {
+		i.say("monopod is removed, and its data with it")
+		return os.RemoveAll(i.at(i.dataDir))
+	}
+	i.say("monopod is removed; its data stay in %s", i.dataDir)
+	return nil
+}
