@@ -27,8 +27,10 @@ VERSION ?=
 
 # gRPC's traces use html/template, whose calls of methods by name would keep every exported
 # method in the binary.
-build: ## bin/monopod, static
-	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags='-s -w -X monopod/apiserver/process/commandline.release=$(VERSION)' -o bin/monopod .
+#
+# TAGS=kubectl puts Kubernetes' kubectl, compressed, into the program.
+build: $(if $(filter kubectl,$(TAGS)),apiserver/client/kubectlcmd/kubectl.zst) ## bin/monopod, static
+	CGO_ENABLED=0 $(GO) build -tags 'grpcnotrace $(TAGS)' -trimpath -ldflags='-s -w -X monopod/apiserver/process/commandline.release=$(VERSION)' -o bin/monopod .
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web
@@ -36,6 +38,10 @@ web: ## bin/web.tar, the sample image
 
 kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
+
+apiserver/client/kubectlcmd/kubectl.zst: kubectl
+	$(GO) run ./testdata/kubectlpack <bin/kubectl >$@.tmp
+	mv $@.tmp $@
 
 openapi: ## the schemas of Kubernetes' types, after a new version of them
 	$(GO) run -C testdata/openapi . -o ../../apiserver/discovery/openapi/definitions/definitions.zst

@@ -73,6 +73,8 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client/status":       {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/logscmd":      {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
+	"monopod/apiserver/client/kubectlcmd":   {},
+	"monopod/apiserver/client/dashboardcmd": {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/images":       {},
 	"monopod/apiserver/client/imagescmd":    {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/archive":      {},

@@ -34,7 +34,9 @@ import (
 	"monopod/agent/runtime/containerd/resetcmd"
 	"monopod/apiserver"
 	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/client/dashboardcmd"
 	"monopod/apiserver/client/imagescmd"
+	"monopod/apiserver/client/kubectlcmd"
 	"monopod/apiserver/client/logscmd"
 	"monopod/apiserver/client/runcmd"
 	"monopod/apiserver/client/status"
@@ -98,6 +100,8 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir), logscmd.New(defaultDataDir), inspectcmd.New(defaultDataDir, versions))
 	root.AddCommand(installcmd.New(defaultDataDir)...)
+	root.AddCommand(dashboardcmd.New(defaultDataDir))
+	kubectlcmd.AddTo(root, defaultDataDir)
 	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }

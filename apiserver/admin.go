@@ -13,14 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/login"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/request"
 )
 
 // admin serves administration: certificates, snapshots, the node's shutdown, the configuration, and debugging.
 type admin struct {
-	cfg Config
-	out *codec.Responder
+	cfg  Config
+	out  *codec.Responder
+	desk *login.Desk
 }
 
 // refused sends 404 for an endpoint that is off, and 403 unless the user is an admin; why is the reason then.

@@ -19,6 +19,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/access/entry"
+	"monopod/apiserver/access/login"
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/images"
@@ -69,6 +70,9 @@ type Config struct {
 	Debug func(name string) http.Handler
 	// About describes the process, for GET /monopod/status; nil: disabled.
 	About func(ctx context.Context) status.Process
+	// SignIn returns the token of an admin, or the one that may only view, for pages that sign in by a code; nil:
+	// disabled.
+	SignIn func(view bool) (token string, err error)
 	// Recent returns the last lines of the log, for GET /monopod/log; nil: disabled.
 	Recent func() []byte
 	// Snapshot creates a snapshot of the state for POST /monopod/snapshot, and returns its description; nil:
@@ -127,7 +131,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	through := gate{limits, out.Fail}
 	others := remotes{cfg.Aggregator, out.Fail}
 	return &Server{
-		cfg: cfg, health: newHealth(cfg.Checks, cfg.Log), admin: &admin{cfg, out}, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics),
+		cfg: cfg, health: newHealth(cfg.Checks, cfg.Log), admin: &admin{cfg, out, login.New(cfg.Clock)}, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics),
 		remotes: others, targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
 		streams: connect.New(connect.Config{
 			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
@@ -192,6 +196,9 @@ func (s *Server) public(r chi.Router) {
 		r.Get(path+"/{check}", s.health.serve)
 	}
 	r.Get("/version", s.admin.version)
+	if s.cfg.SignIn != nil {
+		r.Post(login.Exchange, s.admin.session)
+	}
 }
 
 // paths routes non-resource paths.
@@ -210,6 +217,7 @@ func (s *Server) paths(r chi.Router) {
 	}
 	r.Get(status.Path, s.admin.status)
 	r.Get(status.LogPath, s.admin.log)
+	r.Post(login.Path, s.admin.login)
 	r.Post("/monopod/snapshot", s.admin.snapshot)
 	r.Get("/monopod/shutdown", s.admin.shutdown)
 	r.Post("/monopod/shutdown", s.admin.shutdown)

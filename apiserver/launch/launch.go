@@ -216,6 +216,7 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	cfg.Authorizer = nodeauth.Authorizer{Authorizer: a.roles, Client: a.Registry}
 	cfg.Aggregator = a.aggregator
 	cfg.Tokens, cfg.Snapshot = a.tokens, a.State.Save
+	cfg.SignIn = a.Access.Token
 	cfg.Profiling, cfg.Limits = a.cfg.Profiling, a.cfg.Limits
 	cfg.Audit, cfg.Log = log, a.cfg.Log.Named("apiserver")
 	server, err = apiserver.New(ctx, cfg)

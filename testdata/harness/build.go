@@ -28,6 +28,7 @@ var (
 	race    sync.Once
 	clients sync.Once
 	mixin   sync.Once
+	tagged  sync.Once
 )
 
 // Build builds monopod in the release build, and the sample image.
@@ -65,6 +66,36 @@ func (p Programs) BuildClients(t testing.TB) {
 		p.run(t, "testdata/clients", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", p.Path("operator.test"), "./operator")
 	})
 }
+
+// BuildWithKubectl builds monopod with kubectl inside, as `make build TAGS=kubectl` does, and returns its path.
+func (p Programs) BuildWithKubectl(t testing.TB) string {
+	t.Helper()
+	p.BuildClients(t)
+	tagged.Do(func() {
+		defer p.lock(t)()
+		packed, err := os.Create(p.Source("apiserver/client/kubectlcmd/kubectl.zst"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer packed.Close()
+		kubectl, err := os.Open(p.Path("kubectl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kubectl.Close()
+		p.build(t, ".", "-o", p.Path("kubectlpack"), "./testdata/kubectlpack")
+		cmd := exec.Command(p.Path("kubectlpack"))
+		cmd.Stdin, cmd.Stdout = kubectl, packed
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		p.build(t, ".", "-tags=grpcnotrace,kubectl", "-o", p.Monopod(tag), ".")
+	})
+	return p.Monopod(tag)
+}
+
+// tag is the variant of a monopod with kubectl.
+const tag = "tagged"
 
 // BuildMixin builds the program that evaluates dashboards with Prometheus' engine.
 func (p Programs) BuildMixin(t testing.TB) {

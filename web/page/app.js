@@ -2,7 +2,7 @@
 // kinds, and the keyboard. Parts that the first screen does not need are loaded when
 // they are opened.
 
-import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, session, signIn, signOut, whoAmI, write } from "./core.js";
+import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
 import { List } from "./list.js";
 import { home, links, pause } from "./live.js";
 
@@ -83,6 +83,16 @@ id("sign-out").addEventListener("click", () => leave());
  * shown until the API has authenticated the user.
  */
 async function start() {
+  const code = location.hash.match(/^#login=(\w+)$/)?.[1];
+  if (code) { // which is worth nothing once it is used, also not in the history
+    history.replaceState(null, "", location.pathname);
+    try {
+      await enter(await redeem(code));
+    } catch (err) {
+      leave(err.message);
+    }
+    return;
+  }
   for (let wait = 500; ; wait = Math.min(2 * wait, 10_000)) {
     try {
       await enter(await whoAmI());
@@ -175,7 +185,7 @@ function showList(at, kind) {
 
 const id2 = (name) => tools.querySelector(`#${name}`);
 
-addEventListener("hashchange", route);
+addEventListener("hashchange", () => (location.hash.startsWith("#login=") ? location.reload() : route()));
 
 /** rewrite changes the address of the list that is shown, without a new entry in the history. */
 function rewrite(changes) {

@@ -140,6 +140,12 @@ export async function signIn(given) {
   }
 }
 
+/** Exchanges the code of `monopod dashboard` for a token and signs in with it. */
+export async function redeem(code) {
+  const response = await send("POST", "/monopod/session", { body: { code } });
+  return signIn((await response.json()).token);
+}
+
 export function signOut() {
   token = "";
   sessionStorage.removeItem(KEPT);

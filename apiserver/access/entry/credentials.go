@@ -158,6 +158,15 @@ func (a *Entry) holders() []holder {
 	}
 }
 
+// Token returns the token of the admin, or the one that may only view.
+func (a *Entry) Token(view bool) (string, error) {
+	n := 0
+	if view {
+		n = 1
+	}
+	return auth.OpenToken(a.pki(a.holders()[n].file))
+}
+
 // Rotate replaces the certificates of server and admin and the tokens; the old ones become invalid. It updates
 // the kubeconfig.
 func (a *Entry) Rotate() error {

@@ -66,8 +66,14 @@ type Server struct {
 
 // At returns the server on a data folder, which is reached through its socket.
 func At(dataDir string) *Server {
-	return &Server{URL: "http://monopod", Namespace: metav1.NamespaceDefault, HTTP: &http.Client{Transport: Transport(dataDir)}, from: dataDir}
+	return &Server{URL: socketURL, Namespace: metav1.NamespaceDefault, HTTP: &http.Client{Transport: Transport(dataDir)}, from: dataDir}
 }
+
+// Local reports whether the server is reached through the socket of its data folder.
+func (s *Server) Local() bool { return s.URL == socketURL }
+
+// socketURL stands for the socket in URLs.
+const socketURL = "http://monopod"
 
 // Open returns the server. Nothing is sent yet.
 func (p *Place) Open() (*Server, error) {

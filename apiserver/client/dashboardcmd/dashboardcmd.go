@@ -1,0 +1,98 @@
+// Package dashboardcmd is `monopod dashboard`, which opens the page signed in.
+package dashboardcmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+
+	"github.com/spf13/cobra"
+
+	"monopod/apiserver/access/login"
+	"monopod/apiserver/client/local"
+	"monopod/apiserver/client/status"
+)
+
+type command struct {
+	local.Place
+	view, print bool
+}
+
+// New returns the command; dataDir is the default of --data-dir.
+func New(dataDir string) *cobra.Command {
+	c := &command{Place: local.Place{DataDir: dataDir}}
+	cmd := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Open the web page signed in, or print an address that signs in once",
+		Long: "dashboard asks a running monopod, with the rights of an admin, for an address that signs a browser in, as an admin or\n" +
+			"with --view as somebody who may only look. The address works once, within a minute. On a desktop the browser opens\n" +
+			"it; elsewhere, type or copy it.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+	}
+	c.Flags(cmd.Flags())
+	cmd.Flags().BoolVar(&c.view, "view", false, "Sign in with the view token, which may change nothing and sees no Secrets.")
+	cmd.Flags().BoolVar(&c.print, "print", false, "Only print the address.")
+	return cmd
+}
+
+func (c *command) run(cmd *cobra.Command) error {
+	server, err := c.Open()
+	if err != nil {
+		return err
+	}
+	address, err := c.address(cmd.Context(), server)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), address)
+	if c.print {
+		return nil
+	}
+	if opener := opener(); opener != "" {
+		return exec.CommandContext(cmd.Context(), opener, address).Run()
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Open it in a browser within a minute; it works once. The certificate is monopod's own: %s/pki/ca.crt\n", c.DataDir)
+	return err
+}
+
+// address asks for a code and returns the page's address with it. It is behind the #, which browsers do not send.
+func (c *command) address(ctx context.Context, server *local.Server) (string, error) {
+	path := login.Path
+	if c.view {
+		path += "?view=true"
+	}
+	resp, err := server.Do(ctx, http.MethodPost, path, nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var answer login.Answer
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return "", err
+	}
+	at := server.URL
+	if server.Local() {
+		var about status.Process
+		if err := server.JSON(ctx, status.Path, &about); err != nil {
+			return "", err
+		}
+		at = about.Address
+	}
+	return at + "/#login=" + answer.Code, nil
+}
+
+// opener returns the program that opens addresses on a desktop; empty: there is none.
+func opener() string {
+	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
+		return ""
+	}
+	path, err := exec.LookPath("xdg-open")
+	if err != nil {
+		return ""
+	}
+	return path
+}
