@@ -20,7 +20,7 @@ COMPILE = -race -trimpath -tags grpcnotrace
 # time (traces keep their lines), and vet has run before.
 TESTFLAGS = $(COMPILE) -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 
-.PHONY: build run test lint bench clean kubectl web openapi
+.PHONY: build deb run test lint bench clean kubectl web openapi
 
 # The version is that of the commit, as Go finds it out; VERSION=v1.2.3 names another one.
 VERSION ?=
@@ -31,6 +31,13 @@ VERSION ?=
 # TAGS=kubectl puts Kubernetes' kubectl, compressed, into the program.
 build: $(if $(filter kubectl,$(TAGS)),apiserver/client/kubectlcmd/kubectl.zst) ## bin/monopod, static
 	CGO_ENABLED=0 $(GO) build -tags 'grpcnotrace $(TAGS)' -trimpath -ldflags='-s -w -X monopod/apiserver/process/commandline.release=$(VERSION)' -o bin/monopod .
+
+# Debian's version: VERSION without its v, or the commit's date and name.
+DEBVERSION = $(if $(VERSION),$(VERSION:v%=%),0~git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M --format=%cd.%h))
+DEBARCH = $(subst 386,i386,$(patsubst arm,armhf,$(shell $(GO) env GOARCH)))
+
+deb: build ## bin/monopod_VERSION_ARCHITECTURE.deb; GOARCH=arm64 makes it for another machine
+	testdata/deb.sh bin/monopod $(DEBVERSION) $(DEBARCH) bin/monopod_$(DEBVERSION)_$(DEBARCH).deb
 
 web: ## bin/web.tar, the sample image
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o bin/web ./testdata/web

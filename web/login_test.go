@@ -37,7 +37,7 @@ func TestDashboardAddress(t *testing.T) {
 		p.t.Errorf("the address contains %v", got)
 	}
 	p.visit("login=" + a.code(t, "?view=true")) // pasted into the same tab
-	p.sees(`document.body.dataset.view === "in" && %s.includes("view")`, text("#user"))
+	p.sees(`document.body?.dataset.view === "in" && %s?.includes("view")`, text("#user"))
 	p.clean()
 
 	again := open(t, a.url+first)

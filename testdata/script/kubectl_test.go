@@ -38,7 +38,6 @@ func TestKubectlInside(t *testing.T) {
 		{"apply -f -", `^configmap/kept created\n$`},
 		{"get configmap kept -o jsonpath={.data.color}", `^blue$`},
 		{"describe configmap kept", `(?s)Name: +kept\n.*color:\n----\nblue`},
-		{"get --data-dir=/none", `unknown flag: --data-dir`},
 		{"delete configmap kept", `deleted`},
 		{"explain pod.spec.nodeName", `FIELD: nodeName`},
 	} {

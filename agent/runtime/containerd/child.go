@@ -207,6 +207,7 @@ func (c *Child) supervise(ctx context.Context) {
 // prepare prepares the first start: it stops an earlier containerd of this data
 // folder and writes network and config.
 func (c *Child) prepare(ctx context.Context) error {
+	major := c.askMajor(ctx)
 	if err := c.stopLeftover(ctx); err != nil {
 		return err
 	}
@@ -224,15 +225,28 @@ func (c *Child) prepare(ctx context.Context) error {
 	}
 	c.network = network
 	c.once.Do(func() { close(c.prepared) })
-	out, err := exec.CommandContext(ctx, c.program, "--version").Output()
-	if err != nil {
-		return fmt.Errorf("%s --version: %w", c.program, err)
-	}
-	major, _, err := parseVersion(string(out))
+	version, err := major()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.layout.config, []byte(c.configFile(major, network).render()), 0o600)
+	return os.WriteFile(c.layout.config, []byte(c.configFile(version, network).render()), 0o600)
+}
+
+// askMajor asks the program for its major version, while other things are prepared.
+func (c *Child) askMajor(ctx context.Context) (answer func() (int, error)) {
+	var major int
+	asked := guard.Spawn(func() error {
+		out, err := exec.CommandContext(ctx, c.program, "--version").Output()
+		if err != nil {
+			return fmt.Errorf("%s --version: %w", c.program, err)
+		}
+		major, _, err = parseVersion(string(out))
+		return err
+	})
+	return func() (int, error) {
+		err := <-asked // before major is read
+		return major, err
+	}
 }
 
 // clearOldBoot removes the state of pods from before the last boot, which other

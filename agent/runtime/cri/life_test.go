@@ -169,10 +169,13 @@ func TestSideBySide(t *testing.T) {
 func TestSandboxImage(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
-	img, err := n.runtime.ImageStatus(t.Context(), image.PauseRef)
-	if err != nil || img == nil || !img.Pinned {
-		t.Errorf("%v, %v; want a pinned image", img, err)
-	}
+	await(t, "the sandbox image", func() bool {
+		img, err := n.runtime.ImageStatus(t.Context(), image.PauseRef)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img != nil && img.Pinned
+	})
 }
 
 func TestNetworkIsRemovedWithLastPod(t *testing.T) {

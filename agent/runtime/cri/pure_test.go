@@ -19,6 +19,37 @@ import (
 	"monopod/agent/runtime"
 )
 
+// What is to be done soon does not keep its caller waiting, runs once at a time, and again until it has succeeded.
+func TestSoon(t *testing.T) {
+	t.Parallel()
+	var o once
+	var started []func()
+	outcomes := []error{errors.New("the disk is full"), nil}
+	runs := 0
+	soon := func() error {
+		return o.soon(func(do func()) { started = append(started, do) }, func() error {
+			return o.do(func() error {
+				if err := o.soon(func(func()) { t.Error("it runs twice at once") }, nil); err != nil {
+					t.Error(err)
+				}
+				runs++
+				return outcomes[runs-1]
+			})
+		})
+	}
+	if err := soon(); err != nil || len(started) != 1 || runs != 0 {
+		t.Errorf("%v, %d started, %d runs", err, len(started), runs)
+	}
+	started[0]()
+	if err := soon(); err == nil || len(started) != 2 {
+		t.Errorf("the error of the first time: %v, %d started", err, len(started))
+	}
+	started[1]()
+	if err := soon(); err != nil || len(started) != 2 || runs != 2 {
+		t.Errorf("%v, %d started, %d runs", err, len(started), runs)
+	}
+}
+
 func envelope(t *testing.T, topic string, m proto.Message) *types.Envelope {
 	t.Helper()
 	value, err := proto.Marshal(m)

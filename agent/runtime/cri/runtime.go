@@ -90,7 +90,8 @@ func New(config Config) (*Runtime, error) {
 // Dial returns a connection to a containerd's socket, which is established on first use. It
 // retries after 5 ms, because gRPC's second is longer than containerd takes to start.
 func Dial(socket string) (*grpc.ClientConn, error) {
-	retry := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+	// A node is not ready before its runtime answers, and an attempt costs less than 0.1 ms.
+	retry := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 20 * time.Millisecond}
 	return grpc.NewClient("unix:"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second}),
@@ -126,15 +127,16 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 	return r.pods.Version(ctx, &cri.VersionRequest{})
 }
 
-// Status is CRI's. The first call that finds the runtime ready also imports the
-// sandbox image, so that the first pod does not wait for it.
+// Status is CRI's. The first call that finds the runtime ready also begins to import the
+// sandbox image, so that neither the first pod nor the node's readiness waits for it. A
+// runtime that cannot import it is not ready.
 func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	resp, err := r.pods.Status(ctx, &cri.StatusRequest{})
 	if err != nil {
 		return nil, err
 	}
 	if Condition(resp.Status, cri.RuntimeReady) {
-		if err := r.ensurePause(ctx); err != nil {
+		if err := r.pause.soon(func(do func()) { r.config.Guard.Go(&r.streams, "sandbox image", do) }, func() error { return r.ensurePause(r.life) }); err != nil {
 			return nil, err
 		}
 	}
@@ -155,6 +157,8 @@ func Condition(s *cri.RuntimeStatus, name string) bool {
 type once struct {
 	mu   sync.Mutex // held while the function runs: others wait for its outcome
 	done bool
+	// failed is the error of the last time.
+	failed error
 }
 
 func (o *once) do(f func() error) error {
@@ -163,7 +167,19 @@ func (o *once) do(f func() error) error {
 	if o.done {
 		return nil
 	}
-	err := f()
-	o.done = err == nil
-	return err
+	o.failed = f()
+	o.done = o.failed == nil
+	return o.failed
+}
+
+// soon starts f, which calls do, unless it runs or has succeeded. It returns how it ended the last time.
+func (o *once) soon(start func(func()), f func() error) error {
+	if !o.mu.TryLock() { // it runs
+		return nil
+	}
+	defer o.mu.Unlock()
+	if !o.done {
+		start(func() { _ = f() }) // the next call returns the error
+	}
+	return o.failed
 }
