@@ -75,6 +75,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client/logscmd":      {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/kubectlcmd":   {},
 	"monopod/apiserver/client/dashboardcmd": {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
+	"monopod/apiserver/client/completion":   {"monopod/apiserver/client", "monopod/apiserver/process"},
 	"monopod/apiserver/client/images":       {},
 	"monopod/apiserver/client/imagescmd":    {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/archive":      {},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"monopod/apiserver/client/completion"
 	"monopod/apiserver/client/images"
 	"monopod/apiserver/client/local"
 	"monopod/apiserver/client/why/words"
@@ -42,6 +43,9 @@ func New(dataDir string) *cobra.Command {
 		c := &command{Place: local.Place{DataDir: dataDir}}
 		sub := make(c)
 		c.Flags(sub.Flags())
+		if sub.Name() == "rm" || sub.Name() == "save" {
+			sub.ValidArgsFunction = completion.Images(&c.Place)
+		}
 		root.AddCommand(sub)
 	}
 	return root

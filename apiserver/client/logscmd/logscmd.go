@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/apiserver/client/completion"
 	"monopod/apiserver/client/local"
 	"monopod/apiserver/process/guard"
 )
@@ -41,6 +42,7 @@ func New(dataDir string) *cobra.Command {
 			return c.run(cmd, args[0])
 		},
 	}
+	cmd.ValidArgsFunction = completion.Objects(&c.Place, &c.namespace, true)
 	f := cmd.Flags()
 	c.Flags(f)
 	f.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the object (default that of the kubeconfig, or default).")

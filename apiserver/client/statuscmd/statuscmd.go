@@ -61,9 +61,10 @@ func New(dataDir string) *cobra.Command {
 // print prints a report on one screen.
 func print(out io.Writer, r status.Report, now time.Time) error {
 	p := r.Process
-	ready := "is ready"
+	painter := commandline.NewPainter(out)
+	ready := painter.Paint(commandline.Green, "is ready")
 	if !r.Ready {
-		ready = "is NOT ready"
+		ready = painter.Paint(commandline.Red, "is NOT ready")
 	}
 	fmt.Fprintf(out, "Monopod %s %s.\n\n", p.Version, ready)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
@@ -90,7 +91,7 @@ func print(out io.Writer, r status.Report, now time.Time) error {
 	if err := w.Flush(); err != nil || len(r.Warnings) == 0 {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\nWhat needs attention:\n  - %s\n", strings.Join(r.Warnings, "\n  - "))
+	_, err := fmt.Fprintf(out, "\n%s\n  - %s\n", painter.Paint(commandline.Yellow, "What needs attention:"), strings.Join(r.Warnings, "\n  - "))
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"monopod/apiserver/client/completion"
 	"monopod/apiserver/client/local"
 	"monopod/apiserver/client/why"
 	"monopod/apiserver/process/commandline"
@@ -36,6 +37,7 @@ func New(dataDir string) *cobra.Command {
 			return c.run(cmd, args)
 		},
 	}
+	cmd.ValidArgsFunction = completion.Objects(&c.Place, &c.namespace, false)
 	c.Flags(cmd.Flags())
 	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the object (default that of the kubeconfig, or default).")
 	c.output.Flags(cmd.Flags(), " with the fields sentence, evidence and do")

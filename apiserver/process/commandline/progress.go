@@ -30,7 +30,8 @@ type Progress struct {
 const redraw = 100 * time.Millisecond
 
 // NewProgress begins to show progress on out, which is usually the standard error of a command. what says what goes on,
-// most is the whole in bytes; 0 or less: not known. size puts bytes into words. End must follow.
+// most is the whole in bytes; 0 or less: not known. size puts bytes into words; nil:
+// nothing is counted. End must follow.
 func NewProgress(out io.Writer, what string, most int64, size func(int64) string) *Progress {
 	f, ok := out.(*os.File)
 	if !ok || !isTerminal(f) {

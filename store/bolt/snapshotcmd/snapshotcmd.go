@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"monopod/apiserver/process/commandline"
 	"monopod/store"
 	"monopod/store/bolt"
 )
@@ -71,10 +72,13 @@ func (c *command) save(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	progress := commandline.NewProgress(cmd.ErrOrStderr(), "saving a snapshot", 0, nil)
+	defer progress.End()
 	s, err := c.saveRunning(cmd.Context())
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		s, err = place.Save() // there is no listener
 	}
+	progress.End()
 	if err != nil {
 		return err
 	}
@@ -166,7 +170,9 @@ func (c *command) restore(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	progress := commandline.NewProgress(cmd.ErrOrStderr(), "restoring "+args[0], 0, nil)
 	report, err := place.Restore(args[0])
+	progress.End()
 	if err != nil {
 		return err
 	}
@@ -182,7 +188,9 @@ func (c *command) compact(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	progress := commandline.NewProgress(cmd.ErrOrStderr(), "compacting", 0, nil)
 	before, after, err := place.Compact()
+	progress.End()
 	if err != nil {
 		return err
 	}

@@ -67,14 +67,18 @@ func report(out io.Writer, results []check.Result, output commandline.Output) er
 	return err
 }
 
+// colors of the verdicts have the same length, which keeps the columns straight.
+var colors = map[check.Verdict]commandline.Color{check.OK: commandline.Green, check.Warning: commandline.Yellow, check.Missing: commandline.Red}
+
 func print(out io.Writer, results []check.Result) error {
+	painter := commandline.NewPainter(out)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	for _, r := range results {
 		remedy := ""
 		if r.Remedy != "" {
 			remedy = "; " + r.Remedy
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s%s\n", r.Verdict, r.Name, r.Found, remedy)
+		fmt.Fprintf(w, "%s\t%s\t%s%s\n", painter.Paint(colors[r.Verdict], string(r.Verdict)), r.Name, r.Found, remedy)
 	}
 	return w.Flush()
 }
