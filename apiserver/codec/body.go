@@ -84,7 +84,9 @@ func readBounded(r *http.Request) ([]byte, error) {
 		length = MaxBody
 	}
 	if length <= SmallBody {
-		return io.ReadAll(r.Body)
+		out := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
+		_, err := out.ReadFrom(r.Body)
+		return out.Bytes(), err
 	}
 	start := make([]byte, SmallBody)
 	n, err := io.ReadFull(r.Body, start)

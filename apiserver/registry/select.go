@@ -40,8 +40,14 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 
 // knows returns an error for field requirements that the kind does not support.
 func knows(r *Resource, wanted fields.Requirements) error {
-	known := r.FieldsOf(r.New())
+	var known fields.Set
 	for _, q := range wanted {
+		if q.Field == "metadata.name" || q.Field == "metadata.namespace" {
+			continue // every kind has them, and controllers select by them at each change
+		}
+		if known == nil {
+			known = r.FieldsOf(r.New())
+		}
 		if !known.Has(q.Field) {
 			return apierror.BadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
 		}

@@ -3,6 +3,7 @@ package frugal
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 )
 
@@ -21,11 +22,10 @@ const (
 	memoryShare = 16
 )
 
-// A collection takes some ms: if it follows the previous one within often it costs too much, and after seldom it
-// costs nothing.
+// Collections that take more than dear of one core need a larger growth, and cost nothing below cheap of it.
 const (
-	often  = 200 * time.Millisecond
-	seldom = time.Second
+	dear  = 0.05
+	cheap = 0.01
 )
 
 // Pace adapts the garbage collector to the load for the rest of the process' life. It starts with Go's own setting.
@@ -40,31 +40,40 @@ type pacer struct {
 	percent int
 	growth  uint64    // of the heap under load, in bytes
 	last    time.Time // of the last collection
+	spent   float64   // CPU seconds of all collections until then
 }
 
 func (p *pacer) collected() {
 	_, live := allocated()
-	p.set(time.Now(), live)
+	p.set(time.Now(), live, spent())
 	runtime.SetFinalizer(p, (*pacer).collected)
 }
 
-// set runs after a collection that found live bytes.
-func (p *pacer) set(now time.Time, live uint64) {
+// set runs after a collection that found live bytes, and when all of them together took spent CPU seconds.
+func (p *pacer) set(now time.Time, live uint64, spent float64) {
 	most := max(busyPercent, int(p.growth*100/max(live, 1<<20)))
-	if next := percent(p.percent, most, now.Sub(p.last)); next != p.percent {
+	share := (spent - p.spent) / max(now.Sub(p.last).Seconds(), 1e-6)
+	if next := percent(p.percent, most, share); next != p.percent {
 		p.percent = next
 		debug.SetGCPercent(next)
 	}
-	p.last = now
+	p.last, p.spent = now, spent
 }
 
-// percent returns the growth after the value was, at most most, when the last two collections were so far apart.
-func percent(was, most int, after time.Duration) int {
+// percent returns the growth after the value was, at most most, when the last collection took this share of a core.
+func percent(was, most int, share float64) int {
 	switch {
-	case after < often:
+	case share > dear:
 		return min(2*was, most)
-	case after > seldom:
+	case share < cheap:
 		return calmPercent
 	}
 	return min(was, most)
+}
+
+// spent returns the CPU seconds that collections have taken from the program; what they do on idle CPUs takes nothing.
+func spent() float64 {
+	samples := []metrics.Sample{{Name: "/cpu/classes/gc/mark/assist:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/dedicated:cpu-seconds"}}
+	metrics.Read(samples)
+	return samples[0].Value.Float64() + samples[1].Value.Float64()
 }

@@ -12,19 +12,19 @@ import (
 func TestPercent(t *testing.T) {
 	for _, c := range []struct {
 		was   int
-		after time.Duration
+		share float64
 		want  int
 	}{
-		{25, time.Millisecond, 50},
-		{100, 199 * time.Millisecond, 200},
-		{200, time.Millisecond, 240},
-		{50, 500 * time.Millisecond, 50},
-		{480, 500 * time.Millisecond, 240},
-		{240, time.Minute, 25},
-		{25, time.Minute, 25},
+		{25, 1, 50},
+		{100, 0.06, 200},
+		{200, 0.2, 240},
+		{50, 0.03, 50},
+		{480, 0.03, 240},
+		{240, 0.001, 25},
+		{25, 0, 25},
 	} {
-		if got := percent(c.was, 240, c.after); got != c.want {
-			t.Errorf("%d%%, and again after %v: %d%%, want %d%%", c.was, c.after, got, c.want)
+		if got := percent(c.was, 240, c.share); got != c.want {
+			t.Errorf("%d%%, and collections take %v of a core: %d%%, want %d%%", c.was, c.share, got, c.want)
 		}
 	}
 }
@@ -32,18 +32,19 @@ func TestPercent(t *testing.T) {
 // TestSet: load, a heap that becomes larger than what it may grow by, and then no load.
 func TestSet(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(busyPercent))
-	now := time.Now()
+	now, spent := time.Now(), 0.0
 	p := &pacer{percent: busyPercent, growth: 30 << 20, last: now}
 	for _, step := range []struct {
 		after time.Duration
 		live  uint64
 		want  uint64
 	}{
-		{time.Millisecond, 10 << 20, 200}, {time.Millisecond, 10 << 20, 300}, {time.Millisecond, 20 << 20, 150}, {time.Millisecond, 1 << 30, busyPercent},
+		{10 * time.Millisecond, 10 << 20, 200}, {time.Millisecond, 10 << 20, 300}, {time.Millisecond, 20 << 20, 150}, {time.Millisecond, 1 << 30, busyPercent},
 		{time.Hour, 10 << 20, calmPercent}, {time.Millisecond, 10 << 20, 2 * calmPercent}, {time.Hour, 0, calmPercent},
 	} {
 		now = now.Add(step.after)
-		p.set(now, step.live)
+		spent += 0.001
+		p.set(now, step.live, spent)
 		if got := growth(); got != step.want {
 			t.Errorf("%d%% %v later with %d bytes live, want %d%%", got, step.after, step.live, step.want)
 		}
