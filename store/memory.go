@@ -16,6 +16,9 @@ type Config struct {
 	// History kept per resource for watches: at most this many events and this
 	// many bytes of JSON, whichever is less. Zero: 4096 events, 4 MiB.
 	History, HistoryBytes int
+	// MaxBytes is the maximum length of the JSON of all objects: beyond it no object is created, and beyond a tenth more none grows;
+	// such an update fails with ErrNoSpace. Zero: no limit.
+	MaxBytes int64
 }
 
 // Record is one durable write. A nil JSON removes the key.
@@ -73,6 +76,7 @@ type Memory struct {
 	lastBatch int
 	touched   map[Key]bool // by the batch; empty between batches
 	records   []Record     // of the batch; reused
+	quota     quota
 	unsaved   map[Key]bool // volatile writes since the log last got the object, if ever
 	borrowed  []Record     // removals of objects that the log keeps only across a stop
 
@@ -124,6 +128,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 		stopped: stopped,
 		closed:  make(chan struct{}),
 		touched: map[Key]bool{},
+		quota:   quota{most: cfg.MaxBytes},
 		unsaved: map[Key]bool{},
 		rev:     max(rev, 1),
 		tables:  map[string]*table{},
@@ -134,6 +139,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	for _, e := range entries {
 		t := m.table(e.Key.Resource)
 		t.entries.Set(path(e.Key), e)
+		m.quota.used += e.size()
 		t.newest = max(t.newest, e.Rev)
 		if k, ok := cfg.Kind(e.Key.Resource); ok && k.volatile(nil, e.Object) {
 			m.borrowed = append(m.borrowed, Record{Key: e.Key, Deletes: true})

@@ -32,7 +32,7 @@ var (
 	ErrFuture = errors.New("revision is in the future")
 	// ErrClosed: the store is closed.
 	ErrClosed = errors.New("store closed")
-	// ErrNoSpace: the backing storage is full; nothing was written. The error that
+	// ErrNoSpace: the backing storage is full, or MaxBytes is reached; nothing was written. The error that
 	// wraps it says what to do.
 	ErrNoSpace = errors.New("no space left for writing")
 	// ErrLost: records that a Log had committed are gone.

@@ -97,10 +97,15 @@ func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimes
 func (m *Memory) number(batch []*write) []*write {
 	fresh := make([]*write, 0, len(batch))
 	defer clear(m.touched)
+	m.quota.asked = 0
 	rev := m.rev // only the writer changes it
 	for _, w := range batch {
 		if m.touched[w.key] || m.current(w.key.Resource, w.path) != w.cur {
 			w.err = errStale
+			continue
+		}
+		if err := m.quota.take(w); err != nil {
+			w.fail(err)
 			continue
 		}
 		m.touched[w.key] = true
@@ -224,8 +229,10 @@ func (m *Memory) publish(fresh []*write) {
 		t := m.table(w.key.Resource)
 		if w.next == nil {
 			t.entries.Delete(w.path)
+			m.quota.used -= w.cur.size()
 		} else {
 			t.entries.Set(w.path, w.result)
+			m.quota.used += w.result.size() - w.cur.size()
 		}
 		m.rev, t.newest = w.published.Rev, w.published.Rev
 		t.history.add(w.published)

@@ -32,6 +32,7 @@ import (
 	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/admission/plugins"
@@ -99,11 +100,23 @@ func SharedStores(eventTTL time.Duration) storecmd.Config {
 	return cfg
 }
 
+// maxState returns the maximum size of the state of a machine with this memory. asked is the flag's value.
+func maxState(asked int64, memory uint64) int64 {
+	switch {
+	case asked < 0:
+		return 0
+	case asked > 0:
+		return asked
+	}
+	return int64(min(max(memory/16, 64<<20), 2<<30))
+}
+
 // Open opens the state, creates the default objects of a cluster, and reads or creates keys and certificates.
 // Close must follow.
 func Open(ctx context.Context, cfg Config, metrics *prometheus.Registry) (*API, error) {
 	stores := SharedStores(cfg.EventTTL)
 	stores.Log = cfg.Log.Named("store")
+	stores.MaxBytes = maxState(cfg.State.MaxSize, frugal.Memory())
 	state, err := storecmd.Open(ctx, cfg.State, stores)
 	if err != nil {
 		return nil, err

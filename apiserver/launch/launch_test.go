@@ -99,3 +99,16 @@ func TestHealthReportsPanicsOfTheRegistry(t *testing.T) {
 		t.Errorf("%v panics are counted, %v", count.Counter.GetValue(), err)
 	}
 }
+
+func TestMaxState(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		asked  int64
+		memory uint64
+		want   int64
+	}{{0, 512 << 20, 64 << 20}, {0, 8 << 30, 512 << 20}, {0, 256 << 30, 2 << 30}, {5, 8 << 30, 5}, {-1, 8 << 30, 0}} {
+		if got := maxState(c.asked, c.memory); got != c.want {
+			t.Errorf("asked %d, memory %d: %d, want %d", c.asked, c.memory, got, c.want)
+		}
+	}
+}

@@ -24,6 +24,8 @@ type Place struct {
 	URL     string // an etcd's; empty: state.db in DataDir
 	TLS     etcd.TLS
 	Keep    int // snapshots of the file; see bolt.Config
+	// MaxSize is the maximum size of all objects, in bytes of JSON; 0: depends on the memory, -1: no limit.
+	MaxSize int64
 	// Traces are files that show that it once existed; see bolt.Config.
 	Traces []string
 	// SnapshotInterval is the time between snapshots of the file; 0: no snapshots.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory returns how many bytes this process can use: the machine's memory, or less if a cgroup limits it.
-func memory() uint64 {
+// Memory returns how many bytes this process can use: the machine's memory, or less if a cgroup limits it.
+func Memory() uint64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return 0

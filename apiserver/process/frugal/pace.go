@@ -30,7 +30,7 @@ const (
 
 // Pace adapts the garbage collector to the load for the rest of the process' life. It starts with Go's own setting.
 func Pace() {
-	p := &pacer{percent: busyPercent, growth: min(busyBytes, memory()/memoryShare), last: time.Now()}
+	p := &pacer{percent: busyPercent, growth: min(busyBytes, Memory()/memoryShare), last: time.Now()}
 	debug.SetGCPercent(p.percent)
 	runtime.SetFinalizer(p, (*pacer).collected)
 }

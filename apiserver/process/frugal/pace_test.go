@@ -73,7 +73,7 @@ func TestLimit(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}
-	if memory() == 0 {
+	if Memory() == 0 {
 		t.Error("this machine has no memory")
 	}
 }
