@@ -74,8 +74,7 @@ type Memory struct {
 	// The writer's own.
 	reserved  int64
 	lastBatch int
-	touched   map[Key]bool // by the batch; empty between batches
-	records   []Record     // of the batch; reused
+	batch     batch
 	quota     quota
 	unsaved   map[Key]bool // volatile writes since the log last got the object, if ever
 	borrowed  []Record     // removals of objects that the log keeps only across a stop
@@ -89,6 +88,12 @@ type Memory struct {
 }
 
 var _ Store = (*Memory)(nil)
+
+// batch is of the writes that are committed together; empty between two of them.
+type batch struct {
+	touched map[Key]bool
+	records []Record // reused
+}
 
 // table is one resource: its objects by "namespace/name" and its last events.
 type table struct {
@@ -127,7 +132,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 		stop:    stop,
 		stopped: stopped,
 		closed:  make(chan struct{}),
-		touched: map[Key]bool{},
+		batch:   batch{touched: map[Key]bool{}},
 		quota:   quota{most: cfg.MaxBytes},
 		unsaved: map[Key]bool{},
 		rev:     max(rev, 1),

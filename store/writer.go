@@ -96,11 +96,11 @@ func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimes
 // stale by then.
 func (m *Memory) number(batch []*write) []*write {
 	fresh := make([]*write, 0, len(batch))
-	defer clear(m.touched)
+	defer clear(m.batch.touched)
 	m.quota.asked = 0
 	rev := m.rev // only the writer changes it
 	for _, w := range batch {
-		if m.touched[w.key] || m.current(w.key.Resource, w.path) != w.cur {
+		if m.batch.touched[w.key] || m.current(w.key.Resource, w.path) != w.cur {
 			w.err = errStale
 			continue
 		}
@@ -108,7 +108,7 @@ func (m *Memory) number(batch []*write) []*write {
 			w.fail(err)
 			continue
 		}
-		m.touched[w.key] = true
+		m.batch.touched[w.key] = true
 		rev++
 		w.number(rev)
 		fresh = append(fresh, w)
@@ -132,14 +132,14 @@ func (m *Memory) commit(fresh []*write) error {
 	if m.log == nil || len(fresh) == 0 {
 		return nil
 	}
-	records := m.records[:0]
+	records := m.batch.records[:0]
 	records = append(records, m.borrowed...)
 	for _, w := range fresh {
 		if !w.volatile {
 			records = append(records, w.record())
 		}
 	}
-	m.records = records
+	m.batch.records = records
 	defer clear(records)
 	reserved := m.reserved
 	if last := fresh[len(fresh)-1].published.Rev; last > reserved {

@@ -10,7 +10,6 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/registry/volume"
 )
 
@@ -23,9 +22,6 @@ func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
 	}
 	var weigher bounded.Weigher
 	if _, err := weigher.JSON(doc, &corev1.Pod{}); err != nil {
-		return nil, nil, err
-	}
-	if err := quantity.CheckJSON(doc, &corev1.Pod{}); err != nil {
 		return nil, nil, err
 	}
 	var is metav1.TypeMeta
