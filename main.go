@@ -142,6 +142,7 @@ func serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			commandline.Libraries(log)
 			for _, name := range commandline.Unknown(cmd, os.Environ()) {
 				log.Warn("environment variable ignored: it matches no flag", zap.String("variable", name))
 			}

@@ -1,0 +1,36 @@
+package commandline
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+)
+
+// What libraries log, also as unhandled errors and panics, has the log's format and level.
+func TestLibraries(t *testing.T) { //nolint:paralleltest // klog's logger is one of the process
+	core, logs := observer.New(zap.DebugLevel)
+	Libraries(zap.New(core))
+	t.Cleanup(klog.ClearLogger)
+	runtime.HandleError(errors.New("no stream"))
+	klog.Background().WithName("part").WithValues("a", 1).Info("told", "b", 2)
+	klog.V(5).Info("detail")
+	func() {
+		defer func() { _ = recover() }()
+		defer runtime.HandleCrash()
+		panic("boom")
+	}()
+	var got []string
+	for _, e := range logs.All() {
+		m := e.ContextMap()
+		got = append(got, fmt.Sprint(e.Level, " ", e.LoggerName, " ", m["text"], " ", m["error"], " ", m["a"], m["b"]))
+	}
+	want := []string{"debug library.UnhandledError Unhandled Error no stream <nil> <nil>", "debug library.part told <nil> 12"}
+	if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || logs.All()[2].Level != zap.ErrorLevel {
+		t.Errorf("%q", got)
+	}
+}
