@@ -16,6 +16,9 @@ import (
 	"monopod/agent/node/check"
 )
 
+// patience is the default of --timeout. A former program that returns has at least as long.
+const patience = 2 * time.Minute
+
 // settle is how long a new program must stay healthy.
 const settle = 3 * time.Second
 
@@ -50,7 +53,7 @@ func (c *command) begin(cmd *cobra.Command) (err error) {
 }
 
 func (c *command) timeoutFlag(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&c.timeout, "timeout", 2*time.Minute, "Maximum time until the API and the node are ready.")
+	cmd.Flags().DurationVar(&c.timeout, "timeout", patience, "Maximum time until the API and the node are ready.")
 }
 
 func install(c *command) *cobra.Command {

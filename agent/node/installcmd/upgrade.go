@@ -116,6 +116,7 @@ func (i *installer) keep(former []byte) error {
 // comeBack starts the former program. If that does not run, the new one may have changed the state: it starts with the
 // snapshot then.
 func (i *installer) comeBack(ctx context.Context, snapshot string) error {
+	i.timeout = max(i.timeout, patience)
 	err := i.start(ctx, "")
 	if err == nil || snapshot == "" {
 		return err
