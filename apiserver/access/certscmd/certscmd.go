@@ -127,7 +127,7 @@ func (c *command) read() (all []Certificate, err error) {
 		all = append(all, Of(f.name, cert))
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s contains no certificates: not a data folder", c.pki())
+		return nil, fmt.Errorf("%s contains no certificates: not a data folder; name another one with --data-dir", c.pki())
 	}
 	return all, nil
 }

@@ -78,6 +78,26 @@ func TestBadEnvironment(t *testing.T) {
 	}
 }
 
+// An error about the command line says how the command is used.
+func TestUsageOfMisusedCommands(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"serve --none":  "monopod: unknown flag: --none; usage: program serve [flags]; see program serve --help\n",
+		"serve --force": "monopod: unknown flag: --force; usage: program serve [flags]; see program serve --help\n",
+		"none":          `monopod: unknown command "none" for "program"; usage: program; see program --help` + "\n",
+		"serve":         "monopod: it failed\n",
+	} {
+		root := program(&part{}, nil, func(*cobra.Command) error { return errors.New("it failed") })
+		root.SilenceErrors, root.SilenceUsage = true, true
+		root.SetArgs(strings.Fields(args))
+		cmd, err := root.ExecuteC()
+		var out bytes.Buffer
+		if code := Fail(&out, cmd, err); code != 1 || out.String() != want {
+			t.Errorf("%s: %d %q, want %q", args, code, &out, want)
+		}
+	}
+}
+
 // An error about a flag names the environment variable that set it.
 func TestExplain(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,19 @@ func Fail(stderr io.Writer, cmd *cobra.Command, err error) int {
 			return code
 		}
 	}
-	fmt.Fprintln(stderr, strings.TrimSpace("monopod: "+Explain(cmd, err).Error()))
+	fmt.Fprintln(stderr, strings.TrimSpace("monopod: "+Explain(cmd, err).Error()+usage(cmd, err)))
 	return code
+}
+
+// misused are the beginnings of cobra's and pflag's errors about a command line.
+var misused = []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "requires at least", "flag needs an argument", "invalid argument"}
+
+// usage completes an error about the command line: how the command is used.
+func usage(cmd *cobra.Command, err error) string {
+	for _, begin := range misused {
+		if strings.HasPrefix(err.Error(), begin) {
+			return fmt.Sprintf("; usage: %s; see %s --help", cmd.UseLine(), cmd.CommandPath())
+		}
+	}
+	return ""
 }

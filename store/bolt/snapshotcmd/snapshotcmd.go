@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"syscall"
 	"text/tabwriter"
@@ -63,6 +65,9 @@ func (c *command) place() (*bolt.Place, error) {
 	dir, err := filepath.Abs(c.DataDir)
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("--data-dir: %w; name the folder that serve uses", err)
 	}
 	return bolt.At(filepath.Join(dir, "state.db"), bolt.Config{Config: c.Store(), Keep: c.keep}), nil
 }
@@ -156,13 +161,21 @@ func (c *command) verify(cmd *cobra.Command, names []string) error {
 	}
 	var errs []error
 	for _, name := range names {
-		err := place.Verify(name)
+		err := known(place.Verify(name))
 		errs = append(errs, err)
 		if err == nil {
 			fmt.Fprintln(cmd.OutOrStdout(), name, "is good")
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// known says where the names of snapshots come from, if there is none of a name.
+func known(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; monopod snapshot list shows those that exist", err)
+	}
+	return err
 }
 
 func (c *command) restore(cmd *cobra.Command, args []string) error {
@@ -174,7 +187,7 @@ func (c *command) restore(cmd *cobra.Command, args []string) error {
 	report, err := place.Restore(args[0])
 	progress.End()
 	if err != nil {
-		return err
+		return known(err)
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), args[0], "restored")
 	if report.SetAside != "" {

@@ -93,7 +93,7 @@ func (c *command) ask(ctx context.Context, method string, body []byte) (p shutdo
 	}
 	resp, err := local.Transport(c.dataDir).RoundTrip(req)
 	if err != nil {
-		return p, fmt.Errorf("no monopod runs on %s: %w", c.dataDir, err)
+		return p, fmt.Errorf("no monopod runs on %s: %w; its pods, if there are any, end with monopod reset, or name another folder with --data-dir", c.dataDir, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)

@@ -75,7 +75,7 @@ func hold(dir string) (io.Closer, error) {
 	state := filepath.Join(dir, "state.db")
 	if _, err := os.Stat(state); err != nil {
 		if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
-			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w", dir, err)
+			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w; name the folder that serve uses", dir, err)
 		}
 	}
 	return flock.Hold(state)
