@@ -44,6 +44,8 @@ type Stock struct {
 	Runtime Runtime
 	Puller  Puller
 	Changed func() // is called after images came or went
+	// InUse returns the names of images that volumes show; nil: there are none.
+	InUse func() []string
 }
 
 // List returns the images, sorted by name.
@@ -58,12 +60,29 @@ func (s *Stock) List(ctx context.Context) ([]images.Image, error) {
 	}
 	list := make([]images.Image, 0, len(all))
 	for _, img := range all {
-		list = append(list, describe(img, containers))
+		list = append(list, s.withVolumes(describe(img, containers)))
 	}
 	slices.SortFunc(list, func(a, b images.Image) int {
 		return cmp.Or(slices.Compare(a.Names, b.Names), cmp.Compare(a.ID, b.ID))
 	})
 	return list, nil
+}
+
+// volumes stands for the pods whose volumes show an image.
+const volumes = "volumes"
+
+// withVolumes adds that volumes use the image.
+func (s *Stock) withVolumes(img images.Image) images.Image {
+	if s.InUse == nil {
+		return img
+	}
+	for _, name := range s.InUse() {
+		if name == img.ID || slices.Contains(img.Names, name) {
+			img.Users = append(img.Users, volumes)
+			break
+		}
+	}
+	return img
 }
 
 // describe adds who uses an image.
@@ -103,8 +122,9 @@ func named(name string) string {
 	return name
 }
 
-// Remove removes images with all of their names. It refuses to remove one that containers use, unless force is true:
-// these keep running then, and cannot start again without a pull. Nothing is removed if one of them is refused.
+// Remove removes images with all of their names. It refuses to remove one that pods use, unless force is true: these
+// keep running then, and cannot start again without a pull. The sandbox image stays in any case. Nothing is removed
+// if one of them is refused.
 func (s *Stock) Remove(ctx context.Context, names []string, force bool) error {
 	list, err := s.List(ctx)
 	if err != nil {
@@ -115,6 +135,9 @@ func (s *Stock) Remove(ctx context.Context, names []string, force bool) error {
 		img, err := s.find(ctx, name)
 		if err != nil {
 			return err
+		}
+		if slices.Contains(img.RepoTags, image.PauseRef) {
+			return apierrors.NewConflict(resource, name, errors.New("every pod needs it"))
 		}
 		at := slices.IndexFunc(list, func(i images.Image) bool { return i.ID == img.Id })
 		if at >= 0 && len(list[at].Users) > 0 && !force {

@@ -24,12 +24,14 @@ import (
 // shelf is a runtime with two images, one of which a pod uses.
 type shelf struct {
 	removed []string
-	failing error // of ExportImages, after its first bytes
+	shown   []string // by volumes
+	failing error    // of ExportImages, after its first bytes
 }
 
 func (s *shelf) ListImages(context.Context) ([]*cri.Image, error) {
 	all := []*cri.Image{
 		{Id: "sha256:2", RepoTags: []string{"docker.io/library/web:1", "docker.io/library/web:old"}, Size: 7, Pinned: true},
+		{Id: "sha256:3", RepoTags: []string{image.PauseRef}, Pinned: true},
 		{Id: "sha256:1", RepoDigests: []string{"docker.io/library/db@sha256:abc"}, Size: 5},
 	}
 	return slices.DeleteFunc(all, func(i *cri.Image) bool { return slices.Contains(s.removed, i.Id) }), nil
@@ -88,7 +90,7 @@ func (p puller) Pull(ctx context.Context, r image.Request) (*cri.Image, error) {
 // served serves a shelf; changed counts the changes.
 func served(t *testing.T, s *shelf) (server *httptest.Server, changed *int) {
 	changed = new(int)
-	of := &stock.Stock{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }}
+	of := &stock.Stock{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }, InUse: func() []string { return s.shown }}
 	server = httptest.NewServer(stock.Handler(func() *stock.Stock { return of }))
 	t.Cleanup(server.Close)
 	return server, changed
@@ -121,7 +123,7 @@ func TestList(t *testing.T) {
 	server, _ := served(t, &shelf{})
 	var list images.List
 	ask(t, http.MethodGet, server.URL, "", &list)
-	if len(list.Images) != 2 {
+	if len(list.Images) != 3 {
 		t.Fatalf("%+v", list)
 	}
 	db, web := list.Images[0], list.Images[1]
@@ -147,6 +149,13 @@ func TestRemove(t *testing.T) {
 	}
 	if code, _ := ask(t, http.MethodDelete, both, "", new(any)); code != http.StatusNotFound {
 		t.Errorf("again: %d", code)
+	}
+	if code, message := ask(t, http.MethodDelete, server.URL+"?force=true&name="+image.PauseRef, "", new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs it") {
+		t.Errorf("the sandbox image: %d %s", code, message)
+	}
+	shown, _ := served(t, &shelf{shown: []string{"sha256:1"}})
+	if code, message := ask(t, http.MethodDelete, shown.URL+"?name=sha256:1", "", new(any)); code != http.StatusConflict || !strings.Contains(message, "used by volumes") {
+		t.Errorf("one that a volume shows: %d %s", code, message)
 	}
 	if code, _ := ask(t, http.MethodDelete, server.URL, "", new(any)); code != http.StatusBadRequest {
 		t.Errorf("without a name: %d", code)
