@@ -245,6 +245,22 @@ func TestAttachReplaysEarlierOutput(t *testing.T) {
 	}
 }
 
+// The output of a lost connection ends only after the status was read.
+func TestStatusIsReadMeanwhile(t *testing.T) {
+	t.Parallel()
+	status, told := io.Pipe()
+	stdout, lost := io.Pipe()
+	go func() {
+		fmt.Fprint(told, `{"status":"Failure","message":"lost"}`)
+		told.Close()
+		lost.Close()
+	}()
+	_, got := (Process{}).copy(t.Context(), func() {}, &streams{status: status, stdout: stdout}, io.Discard, io.Discard)
+	if got.Message != "lost" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestForward(t *testing.T) {
 	t.Parallel()
 	s := fakeRuntime(t)

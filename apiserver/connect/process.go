@@ -109,9 +109,16 @@ func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout
 	}
 	send(stdout, streams.stdout)
 	send(stderr, streams.stderr)
+	// The status is read meanwhile: SPDY tells streams that the connection was lost only when all data was read.
+	var raw []byte
+	var err error
+	both.Do(func() error {
+		raw, err = io.ReadAll(io.LimitReader(streams.status, maxStatus))
+		_, _ = io.Copy(io.Discard, streams.status) // beyond maxStatus
+		return nil
+	})
 	guard.Raise(both.Wait())
 	var status metav1.Status
-	raw, err := io.ReadAll(io.LimitReader(streams.status, maxStatus))
 	if err != nil || ctx.Err() != nil {
 		return nil, status
 	}

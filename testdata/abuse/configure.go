@@ -113,7 +113,7 @@ func (a *abuser) client(manner string) string {
 // customKind is a kind of two versions, which a webhook converts.
 func (a *abuser) customKind(name string) configuration {
 	const schema = `"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"n":{"type":"integer","default":1}},` +
-		`"x-kubernetes-validations":[{"rule":"self.n < 100","messageExpression":"'n is ' + string(self.n)"},{"rule":"!has(oldSelf.n) || self.n >= oldSelf.n"}]},"status":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}},` +
+		`"x-kubernetes-validations":[{"rule":"self.n < 100"},{"rule":"!has(oldSelf.n) || self.n >= oldSelf.n"}]},"status":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}},` +
 		`"subresources":{"status":{},"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}},"additionalPrinterColumns":[{"name":"N","type":"integer","jsonPath":".spec.n"},{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}]`
 	conversion := `{"strategy":"None"}`
 	if a.rand.IntN(5) > 0 {
