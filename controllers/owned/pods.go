@@ -15,13 +15,13 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// parallel is the maximum number of concurrent requests of SlowStart, the largest burst of its callers: requests that
-// wait together become durable together.
-const parallel = 500
+// parallel is the maximum number of concurrent requests of SlowStart, two bursts of its callers: requests that wait together become
+// durable together.
+const parallel = 1000
 
 // growth is how many further calls of SlowStart follow one that succeeded. Upstream's are two, in batches that wait for the last
 // call of the one before.
-const growth = 4
+const growth = 16
 
 // Pods creates and deletes the pods of owners, and records upstream's Events about the owner.
 type Pods struct {

@@ -15,7 +15,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// most is the maximum number of pods created in one sync, of which a burst is created concurrently: between two syncs, the
+// most is the maximum number of pods created in one sync, of which two bursts are created concurrently: between two syncs, the
 // controller waits for the disk and for the events of all pods.
 const most = 4 * burst
 
@@ -46,14 +46,14 @@ func (r *run) unchanged(ctx context.Context, rs set) bool {
 	return err == nil && now.UID == rs.UID && now.Generation == rs.Generation && now.DeletionTimestamp == nil
 }
 
-// scaleUp creates n pods, at first slowly: if all creations fail for the same reason, few requests are wasted. After each burst,
-// it looks whether the set has changed.
+// scaleUp creates n pods, at first slowly: if all creations fail for the same reason, few requests are wasted. It ends if
+// the set has changed.
 func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
 	r.expected.expectCreations(rs.UID, n)
 	pods := make([]*corev1.Pod, n)
 	made, err := owned.SlowStart(first, n, func(i int) error {
-		if i > 0 && i%burst == 0 && !r.unchanged(ctx, rs) {
+		if i > 0 && !r.unchanged(ctx, rs) {
 			return errChanged
 		}
 		var err error
