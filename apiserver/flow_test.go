@@ -113,3 +113,23 @@ func TestFlowSchemasAct(t *testing.T) {
 	}
 	await("without the schema", func(resp *http.Response) bool { return resp.StatusCode == http.StatusOK })
 }
+
+// kubectl prints FlowSchemas in the order in which they are tried.
+func TestFlowSchemasArePrintedByPrecedence(t *testing.T) {
+	t.Parallel()
+	a := controlled(t)
+	code, out := a.read("GET", flowKinds+"flowschemas", "", "Authorization: Bearer admin", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
+	rows, _ := out["rows"].([]any)
+	if code != http.StatusOK || len(rows) < 5 {
+		t.Fatalf("%d %v", code, out)
+	}
+	last := 0.0
+	for _, row := range rows {
+		cells := row.(map[string]any)["cells"].([]any)
+		if precedence := cells[2].(float64); precedence < last {
+			t.Errorf("%v comes after the precedence %v", cells, last)
+		} else {
+			last = precedence
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +58,10 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 	head, err := t.head()
 	if err != nil {
 		return err
+	}
+	if res.Order != nil {
+		entries = slices.Clone(entries)
+		slices.SortStableFunc(entries, func(a, b *store.Entry) int { return res.Order(a.Object, b.Object) })
 	}
 	now := a.Clock.Now()
 	return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return t.encoded(e, now) }))

@@ -77,7 +77,8 @@ func (d *Dispatcher) dumpQueues(w http.ResponseWriter, _ *http.Request) {
 // dumpRequests prints the requests that wait, with the query includeRequestDetails in detail.
 func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
 	details := r.URL.Query().Get("includeRequestDetails") != ""
-	header := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime"} // sic
+	header := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", // sic
+		"InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime"}
 	if details {
 		header = append(header, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
 	}
@@ -88,7 +89,8 @@ func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
 			if !ok {
 				continue
 			}
-			row := []string{name, request.schema, strconv.Itoa(at.Queue), strconv.Itoa(at.Index), at.Flow.Distinguisher, at.Arrived.UTC().Format(time.RFC3339Nano)}
+			row := []string{name, request.schema, strconv.Itoa(at.Queue), strconv.Itoa(at.Index), at.Flow.Distinguisher, at.Arrived.UTC().Format(time.RFC3339Nano),
+				"1", "0", "0s", time.Time{}.Format(time.RFC3339Nano)} // each takes one seat and none afterwards, and has not started
 			if details {
 				row = append(row, request.User.Name, request.Verb, request.Path, request.Namespace, request.Name,
 					strings.TrimPrefix(request.Group+"/"+request.Version, "/"), request.Resource, request.Subresource)

@@ -207,8 +207,8 @@ func TestDumps(t *testing.T) {
 		for name, want := range map[string]string{
 			"dump_priority_levels":                  "l,1,false,false,2,1,1,0,0,0\n",
 			"dump_queues":                           "l,0,2\n",
-			"dump_requests":                         "l,s,0,1,bc,2000-01-01T00:00:00Z\n",
-			"dump_requests?includeRequestDetails=1": "l,s,0,0,b,2000-01-01T00:00:00Z,b,get,/one,,,,,\n",
+			"dump_requests":                         "l,s,0,1,bc,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n",
+			"dump_requests?includeRequestDetails=1": "l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z,b,get,/one,,,,,\n",
 		} {
 			if got := dump(name); !strings.Contains(got, want) {
 				t.Errorf("%s: %s", name, got)

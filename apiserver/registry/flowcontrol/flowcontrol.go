@@ -2,6 +2,7 @@
 package flowcontrol
 
 import (
+	"cmp"
 	"strconv"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -39,6 +40,9 @@ func Resources() []kind.Resource {
 			return &fs.Spec, &fs.Status
 		}, defaultSchema),
 		Validate: validateSchema,
+		Order: func(a, b kind.Object) int {
+			return cmp.Compare(a.(*flowSchema).Spec.MatchingPrecedence, b.(*flowSchema).Spec.MatchingPrecedence)
+		},
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("PriorityLevel", "The priority level of the requests.", func(fs *flowSchema) string { return fs.Spec.PriorityLevelConfiguration.Name }),

@@ -117,6 +117,9 @@ type Resource struct {
 
 	Columns []table.Column
 
+	// Order is the order of the rows of a Table; nil: by namespace and name, as lists are.
+	Order func(a, b Object) int
+
 	// Durability returns the durability of a write; nil: store.Durable.
 	Durability func(cur, next Object) store.Durability
 }
