@@ -41,6 +41,7 @@ import (
 	"monopod/controllers/serviceaccount"
 	"monopod/controllers/serviceaccounttoken"
 	"monopod/controllers/statefulset"
+	"monopod/controllers/storageversionmigrator"
 	"monopod/controllers/tainteviction"
 	"monopod/controllers/trustbundle"
 	"monopod/controllers/ttlafterfinished"
@@ -307,6 +308,14 @@ func controllers() []Entry {
 		{Name: protection.Claims, Aliases: []string{"persistentvolumeclaim-protection-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return protection.NewClaims(d), nil
+			}},
+		{Name: protection.Attributes,
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
+				return protection.NewAttributes(d), nil
+			}},
+		{Name: storageversionmigrator.Name, Aliases: []string{"storageversionmigrator"},
+			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
+				return storageversionmigrator.New(d, storageversionmigrator.Config{Kinds: c.Kinds}), nil
 			}},
 		{Name: protection.Volumes, Aliases: []string{"persistentvolume-protection-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

@@ -65,6 +65,13 @@ var (
 
 	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
+	DeviceClasses          = dra("deviceclasses")
+	ResourceClaims         = dra("resourceclaims")
+	ResourceClaimTemplates = dra("resourceclaimtemplates")
+	ResourceSlices         = dra("resourceslices")
+
+	StorageVersionMigrations = schema.GroupVersionResource{Group: "storagemigration.k8s.io", Version: "v1", Resource: "storageversionmigrations"}
+
 	FlowSchemas                 = flowcontrol("flowschemas")
 	PriorityLevelConfigurations = flowcontrol("prioritylevelconfigurations")
 
@@ -138,4 +145,8 @@ func admission(name string) schema.GroupVersionResource {
 
 func flowcontrol(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: name}
+}
+
+func dra(name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: name}
 }

@@ -13,6 +13,7 @@ import (
 	"monopod/apiserver/registry/certificates"
 	"monopod/apiserver/registry/core"
 	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/registry/dra"
 	"monopod/apiserver/registry/flowcontrol"
 	"monopod/apiserver/registry/metrics"
 	"monopod/apiserver/registry/network"
@@ -21,6 +22,7 @@ import (
 	"monopod/apiserver/registry/review"
 	"monopod/apiserver/registry/service"
 	"monopod/apiserver/registry/storage"
+	"monopod/apiserver/registry/storagemigration"
 	"monopod/apiserver/registry/webhook"
 	"monopod/apiserver/registry/workload"
 )
@@ -45,6 +47,8 @@ func Resources() []Resource {
 		webhook.Resources(),
 		admissionpolicy.Resources(),
 		flowcontrol.Resources(),
+		storagemigration.Resources(),
+		dra.Resources(),
 	)
 }
 

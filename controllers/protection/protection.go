@@ -1,5 +1,5 @@
-// Package protection removes the protection finalizers of terminating claims that no pod uses, and of
-// terminating volumes that are not bound.
+// Package protection removes the protection finalizers of terminating claims that no pod uses, of
+// terminating volumes that are not bound, and of terminating VolumeAttributesClasses that none of them names.
 package protection
 
 import (
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,6 +22,8 @@ import (
 const (
 	Claims  = "pvc-protection"
 	Volumes = "pv-protection"
+	// Attributes is the controller of VolumeAttributesClasses.
+	Attributes = "volumeattributesclass-protection-controller"
 )
 
 // Controller removes one finalizer.
@@ -50,6 +53,70 @@ func NewVolumes(deps follow.Deps) *Controller {
 	}}
 	c.reconcile = c.volume
 	return c
+}
+
+// NewAttributes returns the controller for VolumeAttributesClasses, which also adds the finalizer.
+func NewAttributes(deps follow.Deps) *Controller {
+	c := &Controller{deps: deps, name: Attributes, sources: []follow.Source[follow.Key]{
+		{Selector: client.Selector{Resource: client.VolumeAttributesClasses}, Keys: follow.Plain(unprotected)},
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(namedByClaim)},
+		{Selector: client.Selector{Resource: client.PersistentVolumes}, Keys: follow.Plain(namedByVolume)},
+	}}
+	c.reconcile = c.attributes
+	return c
+}
+
+// unprotected wakes classes that lack the finalizer, or wait for its removal.
+func unprotected(_, new client.Object) []follow.Key {
+	if new == nil || new.GetDeletionTimestamp() == nil && slices.Contains(new.GetFinalizers(), claim.AttributesProtection) {
+		return nil
+	}
+	return []follow.Key{follow.KeyOf(new)}
+}
+
+// namedByClaim wakes the classes that a claim names no more.
+func namedByClaim(old, new client.Object) []follow.Key {
+	was, _ := old.(*corev1.PersistentVolumeClaim)
+	is, _ := new.(*corev1.PersistentVolumeClaim)
+	return dropped(classesOfClaim(was), classesOfClaim(is))
+}
+
+func namedByVolume(old, new client.Object) []follow.Key {
+	was, _ := old.(*corev1.PersistentVolume)
+	is, _ := new.(*corev1.PersistentVolume)
+	return dropped(classesOfVolume(was), classesOfVolume(is))
+}
+
+func dropped(was, is []string) (keys []follow.Key) {
+	for _, name := range was {
+		if !slices.Contains(is, name) {
+			keys = append(keys, follow.Key{Name: name})
+		}
+	}
+	return keys
+}
+
+// classesOfClaim returns the classes that a claim asks for, has, or is being changed to.
+func classesOfClaim(c *corev1.PersistentVolumeClaim) (names []string) {
+	if c == nil {
+		return nil
+	}
+	for _, name := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {
+		if name != nil && *name != "" {
+			names = append(names, *name)
+		}
+	}
+	if m := c.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
+		names = append(names, m.TargetVolumeAttributesClassName)
+	}
+	return names
+}
+
+func classesOfVolume(v *corev1.PersistentVolume) []string {
+	if v == nil || v.Spec.VolumeAttributesClassName == nil || *v.Spec.VolumeAttributesClassName == "" {
+		return nil
+	}
+	return []string{*v.Spec.VolumeAttributesClassName}
 }
 
 // Name implements follow.Controller.
@@ -117,6 +184,36 @@ func (c *Controller) volume(ctx context.Context, key follow.Key) error {
 		return err
 	}
 	return release(ctx, c.deps.Client, held, held.UID, claim.VolumeProtection)
+}
+
+// attributes adds the finalizer to a class, and removes it from a terminating one that no claim and no volume names.
+func (c *Controller) attributes(ctx context.Context, key follow.Key) error {
+	class, err := client.Get[*storagev1.VolumeAttributesClass](ctx, c.deps.Client, "", key.Name)
+	if err != nil {
+		return err
+	}
+	held := slices.Contains(class.Finalizers, claim.AttributesProtection)
+	switch {
+	case class.DeletionTimestamp == nil && !held:
+		_, err := client.Update(ctx, c.deps.Client, class, "", func(cur *storagev1.VolumeAttributesClass) error {
+			if cur.DeletionTimestamp == nil && !slices.Contains(cur.Finalizers, claim.AttributesProtection) {
+				cur.Finalizers = append(cur.Finalizers, claim.AttributesProtection)
+			}
+			return nil
+		})
+		return err
+	case class.DeletionTimestamp == nil || !held:
+		return nil
+	}
+	claims, err := client.List[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, client.Selector{})
+	if err != nil || slices.ContainsFunc(claims, func(p *corev1.PersistentVolumeClaim) bool { return slices.Contains(classesOfClaim(p), key.Name) }) {
+		return err
+	}
+	volumes, err := client.List[*corev1.PersistentVolume](ctx, c.deps.Client, client.Selector{})
+	if err != nil || slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return slices.Contains(classesOfVolume(v), key.Name) }) {
+		return err
+	}
+	return release(ctx, c.deps.Client, class, class.UID, claim.AttributesProtection)
 }
 
 var errReplaced = errors.New("another has its name")

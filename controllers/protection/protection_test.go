@@ -1,15 +1,18 @@
 package protection
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -107,4 +110,48 @@ func TestVolumeStaysWhileBound(t *testing.T) {
 
 func refOf(pod string) client.Ref {
 	return client.Ref{Resource: client.Pods, Namespace: "default", Name: pod}
+}
+
+func TestAttributesClassStaysWhileNamed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		class := func(name string) *storagev1.VolumeAttributesClass {
+			return &storagev1.VolumeAttributesClass{
+				TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttributesClass"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+				DriverName: "example.com", Parameters: map[string]string{"iops": "1"},
+			}
+		}
+		there := func(name string) bool {
+			synctest.Wait()
+			_, ok := apitest.Get[*storagev1.VolumeAttributesClass](api, "", name)
+			return ok
+		}
+		api.Create(class("early")) // before the controller runs
+		api.Run(NewAttributes(api.Deps()))
+		c := newClaim("c")
+		c.Spec.VolumeAttributesClassName = new("named")
+		api.Create(class("named"), class("free"), c)
+		for _, name := range []string{"early", "named", "free"} {
+			synctest.Wait()
+			if is := apitest.Existing[*storagev1.VolumeAttributesClass](api, "", name); !slices.Contains(is.Finalizers, claim.AttributesProtection) {
+				t.Errorf("%s has the finalizers %v", name, is.Finalizers)
+			}
+			api.Delete(class(name), "")
+		}
+		if there("early") || there("free") || !there("named") {
+			t.Fatalf("early %v, free %v, named %v", there("early"), there("free"), there("named"))
+		}
+		if _, err := api.Client.Update(t.Context(), client.RefOf(c), func(cur client.Object) (client.Object, error) {
+			next := cur.DeepCopyObject().(*corev1.PersistentVolumeClaim)
+			next.Finalizers = nil
+			return next, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		api.Delete(newClaim("c"), "")
+		if there("named") {
+			t.Error("still there when its last claim was gone")
+		}
+	})
 }

@@ -38,9 +38,11 @@ var packages = []string{
 	"k8s.io/api/node/v1",
 	"k8s.io/api/policy/v1",
 	"k8s.io/api/rbac/v1",
+	"k8s.io/api/resource/v1",
 	"k8s.io/api/scheduling/v1",
 	"k8s.io/api/scheduling/v1alpha3", // Jobs refer to it
 	"k8s.io/api/storage/v1",
+	"k8s.io/api/storagemigration/v1",
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1",
 	"k8s.io/apimachinery/pkg/api/resource",
 	"k8s.io/apimachinery/pkg/apis/meta/v1",

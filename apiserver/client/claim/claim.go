@@ -26,6 +26,8 @@ const (
 	// ClaimProtection and VolumeProtection are the finalizers of a claim in use and of a bound volume.
 	ClaimProtection  = "kubernetes.io/pvc-protection"
 	VolumeProtection = "kubernetes.io/pv-protection"
+	// AttributesProtection holds a VolumeAttributesClass that a claim or a volume names.
+	AttributesProtection = "kubernetes.io/vac-protection"
 	// ContentProtection is the finalizer of a volume whose content is not yet removed.
 	ContentProtection = "external-provisioner.volume.kubernetes.io/finalizer"
 )

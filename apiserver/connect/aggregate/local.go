@@ -147,6 +147,10 @@ func Priority(group string) int32 {
 		return 16200
 	case "flowcontrol.apiserver.k8s.io":
 		return 16100
+	case "resource.k8s.io":
+		return 15900
+	case "storagemigration.k8s.io":
+		return 15800
 	case "apiregistration.k8s.io":
 		return 20000
 	}

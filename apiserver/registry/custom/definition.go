@@ -55,7 +55,7 @@ func prepareDefinition(next, cur kind.Object, subresource string) {
 	case subresource == "delete":
 		terminate(is, was)
 	case subresource == "status":
-		is.Spec = *was.Spec.DeepCopy()
+		is.Spec = was.Spec // shared, as it does not change: it is most of the definition
 	default:
 		is.Status = *was.Status.DeepCopy()
 		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(is)

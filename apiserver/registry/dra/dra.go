@@ -1,0 +1,182 @@
+// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them. They are only
+// stored: nothing allocates devices yet.
+package dra
+
+import (
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
+)
+
+// inert is why the kinds are only stored.
+const inert = "the scheduler does not allocate devices and the node calls no DRA driver"
+
+type (
+	claim       = resourcev1.ResourceClaim
+	template    = resourcev1.ResourceClaimTemplate
+	slice       = resourcev1.ResourceSlice
+	deviceClass = resourcev1.DeviceClass
+)
+
+// Resources are the kinds of this package, in the order discovery lists them.
+func Resources() []kind.Resource {
+	return []kind.Resource{
+		{
+			GVR: client.DeviceClasses, Kind: "DeviceClass", Inert: inert,
+			New:      func() kind.Object { return new(deviceClass) },
+			Prepare:  generations(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
+			Validate: validateClass,
+			Columns:  []table.Column{table.Name(), table.Age()},
+		}, {
+			GVR: client.ResourceClaims, Kind: "ResourceClaim", Namespaced: true, Inert: inert,
+			Subresources: kind.Parts("status"),
+			New:          func() kind.Object { return new(claim) },
+			Default:      func(obj kind.Object) { defaultSpec(&obj.(*claim).Spec) },
+			Prepare:      prepareClaim,
+			Validate:     validateClaim,
+			Columns:      []table.Column{table.Name(), table.Text("State", "Whether devices are allocated and reserved.", state), table.Age()},
+		}, {
+			GVR: client.ResourceClaimTemplates, Kind: "ResourceClaimTemplate", Namespaced: true, Inert: inert,
+			New:      func() kind.Object { return new(template) },
+			Default:  func(obj kind.Object) { defaultSpec(&obj.(*template).Spec.Spec) },
+			Validate: validateTemplate,
+			Columns:  []table.Column{table.Name(), table.Age()},
+		}, {
+			GVR: client.ResourceSlices, Kind: "ResourceSlice", Inert: inert,
+			New:      func() kind.Object { return new(slice) },
+			Default:  defaultSlice,
+			Prepare:  generations(func(obj kind.Object) any { return obj.(*slice).Spec }),
+			Validate: validateSlice,
+			Fields: func(obj kind.Object) fields.Set {
+				s := obj.(*slice)
+				return fields.Set{resourcev1.ResourceSliceSelectorNodeName: value(s.Spec.NodeName), resourcev1.ResourceSliceSelectorDriver: s.Spec.Driver,
+					resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name}
+			},
+			Columns: []table.Column{
+				table.Name(),
+				table.Text("Node", "The node whose devices these are.", func(s *slice) string { return orUnset(s.Spec.NodeName) }),
+				table.Text("Driver", "The driver that publishes them.", func(s *slice) string { return s.Spec.Driver }),
+				table.Text("Pool", "The pool to which they belong.", func(s *slice) string { return s.Spec.Pool.Name }),
+				table.Age(),
+			},
+		},
+	}
+}
+
+func orUnset(s *string) string {
+	if s == nil {
+		return "<unset>"
+	}
+	return *s
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// generations counts the changes of the spec.
+func generations(spec func(kind.Object) any) func(next, cur kind.Object, subresource string) {
+	return func(next, cur kind.Object, subresource string) {
+		switch {
+		case cur == nil:
+			next.SetGeneration(1)
+		case subresource != "delete" && !same(spec(next), spec(cur)):
+			next.SetGeneration(cur.GetGeneration() + 1)
+		}
+	}
+}
+
+// prepareClaim keeps the status from writes of the spec, and the spec from those of the status. A claim that is not allocated is
+// reserved for nobody.
+func prepareClaim(next, cur kind.Object, subresource string) {
+	is := next.(*claim)
+	if cur == nil {
+		is.Status = resourcev1.ResourceClaimStatus{}
+		return
+	}
+	was := cur.(*claim)
+	switch subresource {
+	case "delete":
+	case "status":
+		is.Spec = was.Spec
+		stamp(is, was)
+	default:
+		is.Status = was.Status
+	}
+}
+
+// stamp keeps the time of an allocation.
+func stamp(is, was *claim) {
+	if a, old := is.Status.Allocation, was.Status.Allocation; a != nil && old != nil && a.AllocationTimestamp == nil {
+		a.AllocationTimestamp = old.AllocationTimestamp
+	}
+}
+
+// state is what kubectl shows of a claim.
+func state(c *claim) string {
+	var states []string
+	if c.DeletionTimestamp != nil {
+		states = append(states, "deleted")
+	}
+	if c.Status.Allocation == nil {
+		if c.DeletionTimestamp == nil {
+			states = append(states, "pending")
+		}
+	} else {
+		states = append(states, "allocated")
+	}
+	if len(c.Status.ReservedFor) > 0 {
+		states = append(states, "reserved")
+	}
+	return strings.Join(states, ",")
+}
+
+// defaultSpec sets upstream's defaults: exactly one device, and tolerations of equal values.
+func defaultSpec(spec *resourcev1.ResourceClaimSpec) {
+	for i := range spec.Devices.Requests {
+		r := &spec.Devices.Requests[i]
+		if e := r.Exactly; e != nil {
+			defaultRequest(&e.AllocationMode, &e.Count, e.Tolerations)
+		}
+		for j := range r.FirstAvailable {
+			sub := &r.FirstAvailable[j]
+			defaultRequest(&sub.AllocationMode, &sub.Count, sub.Tolerations)
+		}
+	}
+}
+
+func defaultRequest(mode *resourcev1.DeviceAllocationMode, count *int64, tolerations []resourcev1.DeviceToleration) {
+	if *mode == "" {
+		*mode = resourcev1.DeviceAllocationModeExactCount
+	}
+	if *mode == resourcev1.DeviceAllocationModeExactCount && *count == 0 {
+		*count = 1
+	}
+	for i := range tolerations {
+		if tolerations[i].Operator == "" {
+			tolerations[i].Operator = resourcev1.DeviceTolerationOpEqual
+		}
+	}
+}
+
+// defaultSlice sets the times of taints.
+func defaultSlice(obj kind.Object) {
+	s := obj.(*slice)
+	for i := range s.Spec.Devices {
+		for j := range s.Spec.Devices[i].Taints {
+			if taint := &s.Spec.Devices[i].Taints[j]; taint.TimeAdded == nil {
+				now := metav1.Now().Rfc3339Copy()
+				taint.TimeAdded = &now
+			}
+		}
+	}
+}
