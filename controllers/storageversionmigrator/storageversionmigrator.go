@@ -107,8 +107,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) error {
 }
 
 func nameOf(m *migration) string {
-	gr := metav1.GroupResource(m.Spec.Resource)
-	return gr.String()
+	return m.Spec.Resource.String()
 }
 
 // find returns the kind that a migration names.

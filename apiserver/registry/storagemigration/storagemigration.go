@@ -7,7 +7,6 @@ import (
 
 	migrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,15 +35,14 @@ func Resources() []kind.Resource {
 		Validate: validate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("GVR", "The resource whose objects are stored again.", func(m *migration) string { return resourceOf(m) }),
+			table.Text("GVR", "The resource whose objects are stored again.", resourceOf),
 			table.Age(),
 		},
 	}}
 }
 
 func resourceOf(m *migration) string {
-	gr := metav1.GroupResource(m.Spec.Resource)
-	return gr.String()
+	return m.Spec.Resource.String()
 }
 
 func validate(next, cur kind.Object, subresource string) (errs field.ErrorList) {
