@@ -22,6 +22,7 @@ var schemaSeeds = [][2]string{
 	{`{"type":"object","properties":{"l":{"type":"array","maxItems":5,"items":{"type":"object","required":["k"],"properties":{"k":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]}}}`, `{"l":[{"k":"a"}]}`},
 	{`{"type":"object","properties":{"a":{"type":"number","exclusiveMaximum":true,"maximum":1e3}},"oneOf":[{"required":["a"]}]}`, `{"a":0.5}`},
 	{`{"type":"string","format":"date-time","nullable":true}`, `null`},
+	{`{"type":"object","default":{},"properties":{"a":{"type":"array","default":[{},{"b":"y"}],"items":{"type":"object","properties":{"b":{"type":"string","default":"x"}}}}}}`, `{}`},
 }
 
 // FuzzSchema: a schema, rules included, is refused with errors, or it compiles, and then objects are read by it as upstream's packages

@@ -383,7 +383,12 @@ func matches(value []byte, n *node) bool {
 	if (n.least != nil || n.most != nil) && !inRange(int64(utf8.RuneCount(value)), n) {
 		return false
 	}
-	return (n.pattern == nil || n.pattern.Match(value)) && (n.format == "" || strfmt.Default.Validates(n.format, string(value)))
+	if n.pattern != nil {
+		if p := n.pattern(); p == nil || !p.Match(value) {
+			return false
+		}
+	}
+	return n.format == "" || strfmt.Default.Validates(n.format, string(value))
 }
 
 func (r *reader) number(n *node) bool {

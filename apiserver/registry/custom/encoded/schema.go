@@ -10,10 +10,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
@@ -55,7 +55,7 @@ type node struct {
 	minimum, maximum  *float64
 	overMin, underMax bool // the limits themselves are excluded
 	int32             bool
-	pattern           *regexp.Regexp
+	pattern           func() *regexp.Regexp // compiled when it is needed; nil: there is none
 	format            string
 	enum              []string // encoded
 }
@@ -90,8 +90,9 @@ func Of(s *schema.Structural) *Schema {
 			return nil // a creation drops the status of what was read
 		}
 	}
-	out := &Schema{*nodeOf(&root)}
-	if out.root.form != object {
+	m := maker{left: maxWork}
+	out := &Schema{*m.nodeOf(&root)}
+	if out.root.form != object || m.left < 0 {
 		return nil
 	}
 	return out
@@ -114,8 +115,14 @@ func noJunctors(v *schema.ValueValidation) bool {
 	return len(v.AllOf) == 0 && len(v.OneOf) == 0 && len(v.AnyOf) == 0 && v.Not == nil
 }
 
+// maxWork bounds the defaults within defaults of a schema, in bytes and look-ups: they can double with each level.
+const maxWork = 256 << 10
+
+// maker makes the nodes of one schema.
+type maker struct{ left int }
+
 // nodeOf returns the schema of a value. One that is not understood completely is unsupported.
-func nodeOf(s *schema.Structural) *node {
+func (m *maker) nodeOf(s *schema.Structural) *node {
 	n := &node{form: forms[s.Type]}
 	switch {
 	case s.XEmbeddedResource:
@@ -126,10 +133,10 @@ func nodeOf(s *schema.Structural) *node {
 		return anything
 	}
 	if n.form == object {
-		n.fields(s)
+		m.fields(n, s)
 	}
 	if n.form == array {
-		n.list(s)
+		m.list(n, s)
 	}
 	if v := s.ValueValidation; v != nil && !n.limits(v) {
 		return &node{}
@@ -138,10 +145,10 @@ func nodeOf(s *schema.Structural) *node {
 }
 
 // fields sets what an object may contain.
-func (n *node) fields(s *schema.Structural) {
+func (m *maker) fields(n *node, s *schema.Structural) {
 	switch more := s.AdditionalProperties; {
 	case more != nil && more.Structural != nil:
-		n.others = nodeOf(more.Structural)
+		n.others = m.nodeOf(more.Structural)
 	case more != nil: // fields of such values are removed
 		n.form = unsupported
 		return
@@ -155,13 +162,11 @@ func (n *node) fields(s *schema.Structural) {
 			return
 		}
 		value := s.Properties[name]
-		p := &property{name: name, value: nodeOf(&value)}
+		p := &property{name: name, value: m.nodeOf(&value)}
 		if value.Default.Object != nil {
-			preset := runtime.DeepCopyJSONValue(value.Default.Object)
-			defaulting.Default(preset, &value)
-			var err error
-			if p.preset, err = json.Marshal(preset); err != nil {
-				p.value = &node{}
+			if p.preset = m.preset(&value); p.preset == nil {
+				n.form = unsupported
+				return
 			}
 			n.defaults++
 		}
@@ -169,11 +174,85 @@ func (n *node) fields(s *schema.Structural) {
 	}
 }
 
+// preset returns the default of a value, encoded, with the defaults within it; nil: that is too much.
+func (m *maker) preset(s *schema.Structural) []byte {
+	value, ok := m.copied(s.Default.Object)
+	if !ok || !m.complete(value, s) {
+		return nil
+	}
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return nil
+	}
+	return encoded
+}
+
+// copied returns a copy of a default.
+func (m *maker) copied(x any) (any, bool) {
+	const each = 16
+	if encoded, err := json.Marshal(x); err != nil || len(encoded) > m.left {
+		m.left = -1
+		return nil, false
+	} else if m.left -= each + len(encoded); m.left < 0 {
+		return nil, false
+	}
+	return runtime.DeepCopyJSONValue(x), true
+}
+
+// complete is upstream's defaulting.Default with a limit, for values without nulls; false: the limit is reached, or there is a null.
+func (m *maker) complete(x any, s *schema.Structural) bool {
+	if s == nil {
+		return true
+	}
+	switch x := x.(type) {
+	case nil:
+		return false
+	case map[string]any:
+		return m.completeObject(x, s)
+	case []any:
+		for _, item := range x {
+			if !m.complete(item, s.Items) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (m *maker) completeObject(x map[string]any, s *schema.Structural) bool {
+	if m.left -= len(s.Properties); m.left < 0 {
+		return false
+	}
+	for name := range s.Properties {
+		value := s.Properties[name]
+		_, found := x[name]
+		if !found && value.Default.Object != nil {
+			var ok bool
+			if x[name], ok = m.copied(value.Default.Object); !ok {
+				return false
+			}
+			found = true
+		}
+		if found && !m.complete(x[name], &value) {
+			return false
+		}
+	}
+	if s.AdditionalProperties == nil {
+		return true
+	}
+	for name, value := range x {
+		if _, known := s.Properties[name]; !known && !m.complete(value, s.AdditionalProperties.Structural) {
+			return false
+		}
+	}
+	return true
+}
+
 // list sets what a list may contain.
-func (n *node) list(s *schema.Structural) {
+func (m *maker) list(n *node, s *schema.Structural) {
 	switch {
 	case s.Items != nil:
-		n.items = nodeOf(s.Items)
+		n.items = m.nodeOf(s.Items)
 	case s.XPreserveUnknownFields:
 		n.items = anything
 	default:
@@ -213,10 +292,10 @@ func (n *node) limits(v *schema.ValueValidation) bool {
 // formatted sets the pattern and the format of a text, or the size of a number.
 func (n *node) formatted(v *schema.ValueValidation) bool {
 	if v.Pattern != "" {
-		var err error
-		if n.pattern, err = regexp.Compile(v.Pattern); err != nil {
-			return false
-		}
+		n.pattern = sync.OnceValue(func() *regexp.Regexp {
+			compiled, _ := regexp.Compile(v.Pattern)
+			return compiled // nil, which matches nothing, if the pattern is invalid
+		})
 	}
 	switch v.Format {
 	case "", "int64", "double":
