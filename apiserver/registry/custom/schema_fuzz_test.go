@@ -18,6 +18,7 @@ var schemaSeeds = [][2]string{
 	{`{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"t":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}}}`, `{"z":[null,1.0]}`},
 	{`{"x-kubernetes-int-or-string":true}`, `"80%"`},
 	{`{"type":"string","maxLength":9,"x-kubernetes-validations":[{"rule":"self.matches('[a-z]*') && self != ''","message":"m"}]}`, `"x"`},
+	{`{"type":"string","maxLength":9,"x-kubernetes-validations":[{"rule":"self != 'x'"}]}`, `"x"`},
 	{`{"type":"integer","x-kubernetes-validations":[{"rule":"self % 2 == 0 && self > -5","messageExpression":"'n'"}]}`, `4`},
 	{`{"type":"object","properties":{"l":{"type":"array","maxItems":5,"items":{"type":"object","required":["k"],"properties":{"k":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]}}}`, `{"l":[{"k":"a"}]}`},
 	{`{"type":"object","properties":{"a":{"type":"number","exclusiveMaximum":true,"maximum":1e3}},"oneOf":[{"required":["a"]}]}`, `{"a":0.5}`},
