@@ -12,7 +12,6 @@ import (
 	"monopod/agent/admission"
 	"monopod/agent/images/collector"
 	"monopod/agent/images/image"
-	"monopod/agent/images/manual"
 	"monopod/agent/images/preload"
 	"monopod/agent/logs"
 	"monopod/agent/logs/logdir"
@@ -230,7 +229,6 @@ func (a *Agent) assemblePods() error {
 	a.server = server.New(server.Config{
 		Node: a, Stats: a.upkeep.stats.Handler(), Metrics: d.Gather, Probes: probed,
 		Configz: cfg.Configz, LogDir: a.logs.Root(), Debugging: !cfg.NoDebugging,
-		Images: manual.Handler(manual.Config{Runtime: d.Runtime, Archives: a.images.preload, InUse: a.pods.volumeImages, Changed: a.node.ImagesChanged}),
 	})
 	return nil
 }

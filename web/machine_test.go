@@ -269,7 +269,7 @@ func (p page) images(*box) {
 		document.querySelector(".images-drop").dispatchEvent(new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true}));
 		true
 	}`)
-	p.sees(`%s.includes("not an image archive")`, text(".images .error"))
+	p.sees(`%s.length > 10`, text(".images .error"))
 }
 
 func (p page) rollout(*box) {

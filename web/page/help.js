@@ -23,7 +23,7 @@ const PAGES = [
   ["Workloads", "Scale, restart, pause and resume a rollout, and return to a revision (Revisions shows two of them side by side)."],
   ["CronJobs", "Run now creates a Job from its template; Suspend stops the schedule."],
   ["Nodes", "Cordon keeps new pods away; Drain also evicts those that run there, one after the other, within their disruption budgets."],
-  ["Images", "A node's page lists its images with who uses them. Archives that are dropped there are imported and kept in <data-dir>/images; Remove also removes the archive of an image that nothing uses."],
+  ["Images", "A node's page lists its images with who uses them. Admins import archives by dropping them there, and remove images that nothing uses."],
   ["Database and certificates", "The page of the server's node shows admins the size of the database, its snapshots, and until when the certificates are valid."],
   ["Certificates", "A CertificateSigningRequest is approved or denied on its page."],
   ["Secrets", "Values are hidden until you ask for them."],

@@ -125,22 +125,20 @@ function certificate({ Name: name, NotAfter: end }) {
 
 // --- images ---
 
-/** Images are those of the node, with who uses them; without the right to manage them, those that its status lists. */
+const IMAGES = "/monopod/images";
+
+/** Images are those of the node, with who uses them. Admins manage those of the server's node; others see what the node's status lists. */
 class Images {
-  #path;
   #node;
   #feed = null;
-  #list = null;
+  #list = null; // of the server
+  #here = null; // a promise: whether the server runs on this node
   #box = h("div", { class: "images" });
   #error = h("p", { class: "error", role: "alert" });
   #note = h("p", { class: "hint", role: "status" });
-  #rights;
 
   constructor(node) {
-    const proxy = (verb) => may(verb, core("nodes"), { name: node.metadata.name, subresource: "proxy" });
     this.#node = node;
-    this.#path = apiPath(core("nodes"), "", node.metadata.name, "proxy/images");
-    this.#rights = { list: proxy("get"), add: proxy("create"), remove: proxy("delete") };
   }
 
   /** used sets the pods of the node. */
@@ -156,28 +154,38 @@ class Images {
   }
 
   async #load() {
-    if (this.#rights.list) this.#list = await getJSON(this.#path).catch(() => null); // --enable-debugging-handlers may be off
+    if (isAdmin()) {
+      this.#here ??= getJSON("/monopod/status").then((about) => about.node === this.#node.metadata.name, () => false);
+      if (await this.#here) this.#list = await getJSON(IMAGES).then((all) => all.images, () => this.#list);
+    }
     this.#show();
   }
 
   #show() {
-    const list = this.#list ?? (this.#node.status?.images ?? []).map(({ names = [], sizeBytes }) => ({ names, size: sizeBytes ?? 0, needed: true }));
-    const manages = this.#list !== null, zone = manages && this.#rights.add ? this.#zone() : null, pods = core("pods");
+    const manages = this.#list !== null, pods = core("pods");
+    const list = this.#list?.map((i) => ({ ...i, size: i.bytes })) ??
+      (this.#node.status?.images ?? []).map(({ names = [], sizeBytes = 0 }) => ({ names, size: sizeBytes, users: this.#users(names) }));
+    list.sort((x, y) => y.size - x.size);
+    const link = (user) => {
+      const [namespace, name] = user.split("/");
+      return h("a", { href: address(pods, namespace, name) }, name);
+    };
     const focused = this.#box.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
-    this.#box.replaceChildren(...[zone, this.#note, this.#error, list.length ? h("table", { class: "rows static" },
-      h("thead", {}, h("tr", {}, ["Image", "Size", "Used by", manages && this.#rights.remove ? "Actions" : null].filter(Boolean).map((t) => h("th", { scope: "col" }, t)))),
+    this.#box.replaceChildren(...[manages ? this.#zone() : null, this.#note, this.#error, list.length ? h("table", { class: "rows static" },
+      h("thead", {}, h("tr", {}, ["Image", "Size", "Used by", manages ? "Actions" : null].filter(Boolean).map((t) => h("th", { scope: "col" }, t)))),
       h("tbody", {}, list.slice(0, 200).map((image) => {
-        const { names, size, needed, containers = 0 } = image, name = names.find((n) => !n.includes("@")) ?? names[0] ?? image.id, by = this.#users(image);
+        const { names, size, users } = image, name = names.find((n) => !n.includes("@")) ?? names[0] ?? image.id;
         return h("tr", {}, h("th", { scope: "row", title: names.join(" ") }, name), h("td", { "data-label": "size" }, bytes(size)),
-          h("td", { class: "c-message" }, by.slice(0, 5).flatMap((p, i) => [i ? ", " : "", h("a", { href: address(pods, p.metadata.namespace, p.metadata.name) }, p.metadata.name)]),
-            by.length > 5 ? `, ${by.length - 5} more` : "", !by.length && containers ? `${containers} containers` : ""),
-          manages && this.#rights.remove ? h("td", {}, needed ? null : h("button", { type: "button", class: "quiet risky", "aria-label": `Remove ${name}`, onclick: () => this.#remove(image, name) }, "Remove")) : null);
+          h("td", { class: "c-message" }, users.slice(0, 5).flatMap((user, i) => [i ? ", " : "", link(user)]), users.length > 5 ? `, ${users.length - 5} more` : ""),
+          manages ? h("td", {}, users.length ? null : h("button", { type: "button", class: "quiet risky", "aria-label": `Remove ${name}`, onclick: () => this.#remove(image, name) }, "Remove")) : null);
       }))) : h("p", { class: "empty" }, "No images.")].filter(Boolean));
     if (focused) this.#box.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
-  #users({ names }) {
-    return (this.#feed?.items ?? []).map((r) => r.obj).filter((p) => [...(p.status?.containerStatuses ?? []), ...p.spec.containers].some((c) => names.includes(c.image) || names.includes(c.imageID)));
+  /** users are the pods that name one of the names, as namespace/name. */
+  #users(names) {
+    return (this.#feed?.items ?? []).map((r) => r.obj).filter((p) => [...(p.status?.containerStatuses ?? []), ...p.spec.containers].some((c) => names.includes(c.image) || names.includes(c.imageID)))
+      .map((p) => `${p.metadata.namespace}/${p.metadata.name}`);
   }
 
   /** zone takes archives that are chosen or dropped. */
@@ -202,8 +210,8 @@ class Images {
     for (const file of files) {
       write(this.#note, `Importing ${file.name}, ${bytes(file.size)}…`);
       try {
-        const response = await send("POST", `${this.#path}?${new URLSearchParams({ name: file.name })}`, { body: file, type: "application/x-tar" });
-        write(this.#note, `Imported: ${(await response.json()).images.join(", ")}`);
+        const response = await send("POST", IMAGES, { body: file, type: "application/x-tar" });
+        write(this.#note, `Imported: ${(await response.json()).names.join(", ")}`);
       } catch (err) {
         write(this.#note, "");
         write(this.#error, err.message);
@@ -216,10 +224,10 @@ class Images {
   #remove(image, name) {
     return dialog({
       title: "Remove image", what: [h("strong", { class: "name" }, name)], submit: "Remove", danger: true, cancel: "Keep it",
-      body: [h("p", {}, `${bytes(image.size)} are freed. Pods that need it later pull it again, if their registry can be reached.`)],
+      body: [h("p", {}, `${bytes(image.size)} are freed. Pods that need it later pull it again, if its registry can be reached. An archive in the data folder is imported again at the next start.`)],
       act: async () => {
-        const { archives } = await (await send("DELETE", `${this.#path}?${new URLSearchParams({ image: image.id })}`)).json();
-        write(this.#note, archives?.length ? `Removed. It returns at the next start from ${archives.join(", ")}, which has other images too.` : "Removed.");
+        await send("DELETE", `${IMAGES}?${new URLSearchParams({ name: image.id })}`);
+        write(this.#note, "Removed.");
         await this.#load();
         return true;
       },

@@ -1,13 +1,11 @@
 // Package preload imports the image archives in a folder, at start and when new ones
-// appear, and remembers which it has imported. Add puts one there, Forget removes one.
+// appear, and remembers which it has imported.
 package preload
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -58,15 +56,10 @@ type Config struct {
 type Importer struct {
 	Config
 	first chan struct{}
-	turn  chan struct{} // contains one token, whose holder imports archives and writes the record
 }
 
 // New returns an importer; Run starts it.
-func New(cfg Config) *Importer {
-	i := &Importer{Config: cfg, first: make(chan struct{}), turn: make(chan struct{}, 1)}
-	i.turn <- struct{}{}
-	return i
-}
+func New(cfg Config) *Importer { return &Importer{Config: cfg, first: make(chan struct{})} }
 
 // First is closed when the archives that exist at start are imported.
 func (i *Importer) First() <-chan struct{} { return i.first }
@@ -95,7 +88,6 @@ func (i *Importer) Run(ctx context.Context) {
 		defer watch.Close()
 	}
 	i.awaitRuntime(ctx)
-	i.removeUnfinished()
 	i.importAll(ctx)
 	close(i.first)
 	if watch != nil {
@@ -144,12 +136,6 @@ func isArchive(name string) bool {
 
 // importAll imports every new archive.
 func (i *Importer) importAll(ctx context.Context) {
-	select {
-	case <-i.turn:
-	case <-ctx.Done():
-		return
-	}
-	defer func() { i.turn <- struct{}{} }()
 	known := i.known()
 	before, arrived := maps.Clone(known), false
 	entries, err := os.ReadDir(i.Dir)
@@ -173,105 +159,6 @@ func (i *Importer) importAll(ctx context.Context) {
 	if arrived { // also if it had imported them before: a runtime may have lost its images
 		i.Arrived()
 	}
-}
-
-// unfinished begins the names of archives that are being received.
-const unfinished = ".unfinished-"
-
-// removeUnfinished removes what an earlier process was receiving.
-func (i *Importer) removeUnfinished() {
-	left, err := filepath.Glob(filepath.Join(i.Dir, unfinished+"*"))
-	for _, file := range left {
-		err = errors.Join(err, os.Remove(file))
-	}
-	if err != nil {
-		i.Log.Warn("failed to remove unfinished image archives", zap.Error(err))
-	}
-}
-
-// ErrArchive means that an archive cannot be added, because of its name or its content.
-var ErrArchive = errors.New("not an image archive")
-
-// Add stores an archive under a name in the folder, in place of an earlier one of that name, and imports it. It
-// returns the names of its images. An archive that cannot be imported is not kept.
-func (i *Importer) Add(ctx context.Context, name string, archive io.Reader) (images []string, err error) {
-	if i.Dir == "" || filepath.Base(name) != name || strings.HasPrefix(name, ".") || !isArchive(name) {
-		return nil, fmt.Errorf("%w: %q: the name must be that of a file and end in .tar, .tar.gz, .tgz or .tar.zst", ErrArchive, name)
-	}
-	file, err := i.receive(archive)
-	if err != nil {
-		return nil, fmt.Errorf("receive image archive %s: %w", name, err)
-	}
-	defer os.Remove(file) // unless it has its name by then
-	select {
-	case <-i.turn:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { i.turn <- struct{}{} }()
-	images, err = i.Runtime.ImportImages(ctx, file)
-	if err != nil {
-		return nil, fmt.Errorf("%w: import %s: %w", ErrArchive, name, err)
-	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, err
-	}
-	known := i.known()
-	known[name] = imported{info.Size(), info.ModTime(), images}
-	if err := i.keep(known); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(file, filepath.Join(i.Dir, name)); err != nil {
-		return nil, err
-	}
-	i.Log.Info("image archive added", zap.String("archive", name), zap.Strings("images", images))
-	i.Arrived()
-	return images, nil
-}
-
-// receive writes an archive to a file in the folder.
-func (i *Importer) receive(archive io.Reader) (name string, err error) {
-	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
-		return "", err
-	}
-	file, err := os.CreateTemp(i.Dir, unfinished)
-	if err != nil {
-		return "", err
-	}
-	_, err = io.Copy(file, archive)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(file.Name()))
-	}
-	return file.Name(), nil
-}
-
-// Forget removes the archives that contain an image and otherwise only images that are not present, so that the image
-// does not return at the next start. It returns the names of archives that remain because of their other images.
-func (i *Importer) Forget(ctx context.Context, names []string) (remain []string, err error) {
-	select {
-	case <-i.turn:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { i.turn <- struct{}{} }()
-	known := i.known()
-	for archive, was := range known {
-		others := slices.DeleteFunc(slices.Clone(was.Images), func(name string) bool { return slices.Contains(names, name) })
-		switch {
-		case len(others) == len(was.Images):
-		case slices.ContainsFunc(others, func(name string) bool { return i.allPresent(ctx, []string{name}) }):
-			remain = append(remain, archive)
-		default:
-			if err := os.Remove(filepath.Join(i.Dir, archive)); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return nil, err
-			}
-			delete(known, archive)
-			i.Log.Info("image archive removed", zap.String("archive", archive))
-		}
-	}
-	slices.Sort(remain)
-	return remain, i.keep(known)
 }
 
 func (i *Importer) known() map[string]imported {

@@ -38,7 +38,7 @@ type Node interface {
 	SyncLoop() error
 }
 
-// Config of a server; all but Images and Debugging is required.
+// Config of a server; all but Debugging is required.
 type Config struct {
 	Node Node
 	// Stats answers /stats/summary, /stats/history, /metrics/resource and /metrics/cadvisor.
@@ -49,9 +49,7 @@ type Config struct {
 	Configz func() any
 	// LogDir is the folder at /logs/.
 	LogDir string
-	// Images answers /images, as agent/images/manual does; nil: nothing does.
-	Images http.Handler
-	// Debugging also serves images, logs, streams, commands and profiles (upstream: --enable-debugging-handlers).
+	// Debugging also serves logs, streams, commands and profiles (upstream: --enable-debugging-handlers).
 	Debugging bool
 }
 
@@ -80,9 +78,6 @@ func New(cfg Config) http.Handler {
 // debugging adds the handlers that --enable-debugging-handlers controls.
 func (s *server) debugging(mux *http.ServeMux) {
 	s.streams(mux)
-	if s.Images != nil {
-		mux.Handle("/images", s.Images)
-	}
 	mux.HandleFunc("GET /runningpods/", s.runningPods)
 	mux.HandleFunc("GET /runningpods", s.runningPods)
 	mux.HandleFunc("GET /configz", s.configz)
@@ -100,7 +95,7 @@ func (s *server) debugging(mux *http.ServeMux) {
 
 // disabled answers with upstream's message.
 func (s *server) disabled(mux *http.ServeMux) {
-	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/", "/images"} {
+	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
 		})
