@@ -163,7 +163,7 @@ class Images {
 
   #show() {
     const manages = this.#list !== null, pods = core("pods");
-    const list = this.#list?.map((i) => ({ ...i, size: i.bytes })) ??
+    const list = this.#list?.map((i) => ({ ...i, size: i.bytes, users: i.users ?? [] })) ??
       (this.#node.status?.images ?? []).map(({ names = [], sizeBytes = 0 }) => ({ names, size: sizeBytes, users: this.#users(names) }));
     list.sort((x, y) => y.size - x.size);
     const link = (user) => {
