@@ -24,7 +24,7 @@ func screens() []struct {
 	}{
 		{"pods", "#/pods", rows + ` >= 2`, nil},
 		{"events", "#/events", rows + ` > 5`, nil},
-		{"secrets", "#/secrets", `document.querySelector("#title")`, nil},
+		{"secrets", "#/secrets", row("door"), nil},
 		{"pod", "#/pods/default/sick", text("[data-section=Why]") + `?.includes("exit code 3")`, nil},
 		{"logs", "#/deployments.apps/default/web/logs", text(".log") + `?.includes("listens on")`, nil},
 		{"terminal", "", text(".body .hint") + `?.startsWith("Connected to web")`, func(p page) {

@@ -52,7 +52,7 @@ export class List {
     this.#sort = sortOf(query.sort);
     const title = h("h2", { id: "title", tabindex: "-1" }, plural(kind), " ", h("span", { class: "count" }));
     const head = h("tr", { role: "row" }), body = h("tbody", { role: "rowgroup" });
-    const table = h("table", { class: "rows", role: "table", "aria-labelledby": "title" }, h("thead", { role: "rowgroup" }, head), body);
+    const table = h("table", { class: "rows", role: "table", "aria-labelledby": "title", hidden: true }, h("thead", { role: "rowgroup" }, head), body);
     const empty = h("p", { class: "empty" }, "Loading…");
     this.#parts = { title, head, body, table, empty };
     main.replaceChildren(title, query.tools ?? "", table, empty);
