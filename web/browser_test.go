@@ -111,12 +111,16 @@ func (p page) do(actions ...chromedp.Action[chromedp.Void]) {
 func (p page) sees(format string, args ...any) {
 	p.t.Helper()
 	expression := fmt.Sprintf(format, args...)
-	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(25 * time.Millisecond) {
-		if p.value("Boolean("+expression+")") == true {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	var err error // one of an evaluation during which the page is loaded again
+	for ; ctx.Err() == nil; time.Sleep(25 * time.Millisecond) {
+		var is bool
+		if is, err = chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")")); is && err == nil {
 			return
 		}
 	}
-	p.t.Fatalf("never true: %s\nthe page says:\n%v", expression, p.value(`document.body.innerText`))
+	p.t.Fatalf("never true: %s: %v\nthe page says:\n%v", expression, err, p.value(`document.body.innerText`))
 }
 
 func (p page) value(expression string) any {
