@@ -1,7 +1,6 @@
 package web_test
 
 import (
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -62,6 +61,6 @@ func (b *box) idle(t *testing.T, what string) cost {
 	time.Sleep(time.Minute)
 	now := stat()
 	c := cost{cpu: 100 * (now.CPUTime() - from.CPUTime()) / time.Since(began).Seconds(), rss: now.ResidentMemory()}
-	t.Log(fmt.Sprintf("%s: %.2f %% of a core, %.1f MB RSS", what, c.cpu, mb(c.rss)))
+	t.Logf("%s: %.2f %% of a core, %.1f MB RSS", what, c.cpu, mb(c.rss))
 	return c
 }
