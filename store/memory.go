@@ -68,7 +68,7 @@ type Memory struct {
 	stop     context.CancelFunc
 	stopped  context.Context
 	closing  sync.Once
-	closed   chan struct{} // closed when there will be no writer any more
+	closed   chan struct{} // closed when the last writer has ended
 	closeErr error         // set before closed is
 
 	// The writer's own.

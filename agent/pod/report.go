@@ -72,7 +72,7 @@ func (r *reporter) startTime(pod *corev1.Pod) time.Time {
 // awaitsRunning reports whether the pod is new and has not run yet.
 func (r *reporter) awaitsRunning() bool { return !r.learned.IsZero() }
 
-// report stores the pod's status if it changed. terminal: no container runs any more.
+// report stores the pod's status if it changed. terminal: no container runs.
 func (w *worker) report(terminal bool) {
 	if w.desired.gone {
 		return

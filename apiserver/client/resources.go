@@ -82,7 +82,7 @@ var (
 func RefOf(obj Object) Ref {
 	gvr, ok := ResourceOf(obj)
 	if !ok {
-		panic(fmt.Sprintf("client: %T is no type of the API", obj))
+		panic(fmt.Sprintf("client: %T is not a type of the API", obj))
 	}
 	return Ref{Resource: gvr, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }

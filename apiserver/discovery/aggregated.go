@@ -65,7 +65,7 @@ func (d *Documents) aggregated(a *aggregated) (*document, error) {
 	return doc, err
 }
 
-// release releases a document that is not used any more.
+// release releases a document that is no longer used.
 func (d *Documents) release(a *aggregated) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

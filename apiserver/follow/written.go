@@ -174,7 +174,7 @@ func (w *written[K]) note(key K, rec *recorder) {
 	}
 }
 
-// done reports whether nothing needs to be known of the writes any more.
+// done reports whether the writes can be forgotten.
 func (w *written[K]) done(last writes) bool {
 	return !w.doubtful(last) && w.barrier.reachedAll(last.targets)
 }

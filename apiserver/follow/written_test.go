@@ -114,7 +114,7 @@ func TestOwnWritesAreSeen(t *testing.T) {
 }
 
 // TestDoubtfulWrites: a Reconcile cannot rely on its sources for 5 minutes after a write that may have happened, however
-// it ended; a refusal is no write.
+// it ended; a refused write does not count.
 func TestDoubtfulWrites(t *testing.T) {
 	t.Parallel()
 	refused := apierrors.NewForbidden(client.Pods.GroupResource(), "p", nil)

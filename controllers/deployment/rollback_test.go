@@ -14,12 +14,12 @@ func TestRollbackTo(t *testing.T) {
 	for name, c := range map[string]struct {
 		revision, image, reason string
 	}{
-		"the one before":           {"0", "v2", "DeploymentRollback"},
-		"another one":              {"1", "v1", "DeploymentRollback"},
-		"the present one":          {"3", "v3", "DeploymentRollbackTemplateUnchanged"},
-		"one that does not exist":  {"9", "v3", "DeploymentRollbackRevisionNotFound"},
-		"paused, it waits":         {"1", "v3", ""},
-		"a text that is no number": {"last", "v3", ""},
+		"the one before":              {"0", "v2", "DeploymentRollback"},
+		"another one":                 {"1", "v1", "DeploymentRollback"},
+		"the present one":             {"3", "v3", "DeploymentRollbackTemplateUnchanged"},
+		"one that does not exist":     {"9", "v3", "DeploymentRollbackRevisionNotFound"},
+		"paused, it waits":            {"1", "v3", ""},
+		"a text that is not a number": {"last", "v3", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, func(t *testing.T, cl cluster) {

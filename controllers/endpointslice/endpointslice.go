@@ -104,7 +104,7 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 }
 
 // onNode wakes the Services that a change of a node concerns: those whose pods waited for the node; all when its
-// zone changes; those whose hints do not suit the CPUs of the zones any more.
+// zone changes; those whose hints no longer suit the CPUs of the zones.
 func (r *run) onNode(old, new client.Object) []follow.Key {
 	waited, moved, changed := r.nodes.set(old, new)
 	if moved {

@@ -32,7 +32,7 @@ func newTopology() *topology {
 	return &topology{hinted: map[follow.Key]map[discoveryv1.AddressType]map[string]int{}}
 }
 
-// set records the nodes, and returns the Services whose hints do not suit them any more.
+// set records the nodes, and returns the Services whose hints no longer suit them.
 func (t *topology) set(all []node) []follow.Key {
 	ratios := ratiosOf(all)
 	t.mu.Lock()

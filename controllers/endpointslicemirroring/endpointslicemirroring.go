@@ -122,7 +122,7 @@ func (r *run) onEndpoints(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// reconcile mirrors the Endpoints of one Service, or deletes the slices of those that are not mirrored any more.
+// reconcile mirrors the Endpoints of one Service, or deletes the slices of those that are no longer mirrored.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	began := r.deps.Clock.Now()
 	defer func() { r.duration.Observe(r.deps.Clock.Since(began).Seconds()) }()

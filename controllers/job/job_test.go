@@ -256,7 +256,7 @@ func TestElastic(t *testing.T) {
 		c.create(sized(3, 3), withIndexes)
 		c.end(2, corev1.PodSucceeded)
 		c.change(sized(2, 2))
-		c.want("index 2 is not asked for any more", "2 active, 0+0")
+		c.want("index 2 is no longer requested", "2 active, 0+0")
 		c.change(sized(4, 4))
 		c.want("all again", "4 active, 0+0")
 		c.change(sized(1, 1))

@@ -153,7 +153,7 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 // today is the date in upstream's format.
 func (c *Controller) today() string { return c.deps.Clock.Now().UTC().Format(time.DateOnly) }
 
-// left returns the time until the period after the end of a date is over; false: it is no date.
+// left returns the time until the period after the end of a date is over; false: it is not a date.
 func (c *Controller) left(date string) (time.Duration, bool) {
 	at, err := time.Parse(time.DateOnly, date)
 	return at.AddDate(0, 0, 1).Add(c.cfg.Period).Sub(c.deps.Clock.Now()), err == nil

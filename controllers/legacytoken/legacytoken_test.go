@@ -69,16 +69,16 @@ func TestUnusedTokens(t *testing.T) {
 		invalid, gone int
 	}{
 		// Tracking begins with the day after the date in the ConfigMap.
-		"never used":                      {false, nil, 3, 3 + 3},
-		"created by a user":               {true, nil, -1, -1},
-		"used before":                     {false, map[string]string{lastUsed: date(start, -100)}, 3, 3 + 3},
-		"used later":                      {false, map[string]string{lastUsed: date(start, 2)}, 5, 5 + 3},
-		"its last use is no date":         {false, map[string]string{lastUsed: "yesterday"}, -1, -1},
-		"invalid since long ago":          {false, map[string]string{invalidSince: date(start, -1000)}, -1, 3},
-		"invalid, and used since then":    {false, map[string]string{invalidSince: date(start, -1000), lastUsed: date(start, 2)}, -1, 5},
-		"invalid since what is no date":   {false, map[string]string{invalidSince: "ever"}, 3, 3 + 3},
-		"created by a user, and a label":  {true, map[string]string{invalidSince: date(start, -1000)}, -1, -1},
-		"created by a user and used once": {true, map[string]string{lastUsed: date(start, -1000)}, -1, -1},
+		"never used":                                {false, nil, 3, 3 + 3},
+		"created by a user":                         {true, nil, -1, -1},
+		"used before":                               {false, map[string]string{lastUsed: date(start, -100)}, 3, 3 + 3},
+		"used later":                                {false, map[string]string{lastUsed: date(start, 2)}, 5, 5 + 3},
+		"its last use is not a date":                {false, map[string]string{lastUsed: "yesterday"}, -1, -1},
+		"invalid since long ago":                    {false, map[string]string{invalidSince: date(start, -1000)}, -1, 3},
+		"invalid, and used since then":              {false, map[string]string{invalidSince: date(start, -1000), lastUsed: date(start, 2)}, -1, 5},
+		"invalid since something other than a date": {false, map[string]string{invalidSince: "ever"}, 3, 3 + 3},
+		"created by a user, and a label":            {true, map[string]string{invalidSince: date(start, -1000)}, -1, -1},
+		"created by a user and used once":           {true, map[string]string{lastUsed: date(start, -1000)}, -1, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

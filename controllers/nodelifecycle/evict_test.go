@@ -30,7 +30,7 @@ func TestRates(t *testing.T) {
 		"three of five":                      {2, 3, 0},
 		"three of six are below the share":   {3, 3, 0.1},
 		"55 % of 20":                         {9, 11, 0},
-		"50 nodes are no large zone":         {20, 30, 0},
+		"50 nodes are not a large zone":      {20, 30, 0},
 		"51 nodes are":                       {20, 31, 0.01},
 		"all of a zone, others have a ready": {0, 60, 0.1},
 	} {

@@ -176,7 +176,7 @@ func (r *run) finish(ctx context.Context, cidr *networkingv1.ServiceCIDR) (time.
 	return 0, ignoreGone(err)
 }
 
-// syncService creates the IPAddresses of a Service, and deletes those that it does not have any more.
+// syncService creates the IPAddresses of a Service, and deletes those that it no longer has.
 func (r *run) syncService(ctx context.Context, key follow.Key) error {
 	lack, surplus := r.index.difference(key)
 	for _, ip := range surplus {

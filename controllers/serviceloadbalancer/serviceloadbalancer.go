@@ -105,7 +105,7 @@ func wants(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
 }
 
-// stale reports whether something of a load balancer is left of a Service that is none any more.
+// stale reports whether a Service that is no longer of type LoadBalancer still has something of a load balancer.
 func stale(s *corev1.Service) bool {
 	is := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if is && (s.Spec.LoadBalancerClass != nil || s.DeletionTimestamp == nil) {

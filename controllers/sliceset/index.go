@@ -149,7 +149,7 @@ func (x *Index) wrote(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	}
 }
 
-// deleted records a slice that does not exist any more.
+// deleted records a slice that no longer exists.
 func (x *Index) deleted(service follow.Key, slice *discoveryv1.EndpointSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -173,6 +173,6 @@ func TestForeignFileIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := bolt.Open(path, storetest.Config()); err == nil {
-		t.Error("opened a file that is no database")
+		t.Error("opened a file that is not a database")
 	}
 }

@@ -80,7 +80,7 @@ func (l *log) commit(records []store.Record, reserved int64) error {
 		})
 	})
 	if err != nil && !l.rolledBack(err, id) {
-		l.broken = fmt.Errorf("the state file cannot be written any more, restart to continue from the content of the disk: %w", err)
+		l.broken = fmt.Errorf("the state file can no longer be written, restart to continue from the content of the disk: %w", err)
 		return l.broken
 	}
 	return err

@@ -427,7 +427,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// After a failed fsync the content of the disk is unknown: no write is acknowledged any more, reads work.
+// After a failed fsync the content of the disk is unknown: no further write is acknowledged, reads work.
 func TestSyncErrors(t *testing.T) {
 	t.Parallel()
 	d := mountDisk(t, "")

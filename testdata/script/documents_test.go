@@ -78,7 +78,7 @@ func TestDocuments(t *testing.T) {
 
 // runPage runs the commands of a page in namespaces of their own.
 func (b programs) runPage(t *testing.T, commands string) {
-	// The blocks have to end by themselves: what they start beside ends with the PID namespace.
+	// The blocks have to end by themselves: what they start in the background ends with the PID namespace.
 	cmd := exec.Command("bash", "-c", prelude+commands)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:   syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,

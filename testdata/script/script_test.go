@@ -35,7 +35,7 @@ import (
 // A monopod that runs at the end of its script must come to rest: nothing is left to
 // reconcile.
 //
-// Beside testscript's own commands they have:
+// In addition to testscript's commands they have:
 //
 //	serve [flags]          start monopod on $WORK/data, wait for /readyz, set KUBECONFIG
 //	end [-kill]            stop it with SIGTERM, or SIGKILL (stop would end the script)

@@ -80,7 +80,7 @@ func ask(client *http.Client, req *http.Request) error {
 func (c Caller) client() *http.Client {
 	return &http.Client{CheckRedirect: sameHost, Transport: &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true, DialContext: c.dial,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as upstream: a probe is no secret
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as upstream: a probe carries no secret
 	}}
 }
 

@@ -28,7 +28,7 @@ func (c *Container) Lose(at time.Time) {
 	c.ExitCode, c.Reason, c.Message = lostExitCode, lostReason, lostMessage
 }
 
-// conclude ends the containers that never ran, of a pod that has ended: nothing waits any more. As upstream, if
+// conclude ends the containers that never ran, of a pod that has ended: nothing waits any longer. As upstream, if
 // some init containers had an instance and not all succeeded, the later ones keep waiting.
 func (in *Input) conclude(out *corev1.PodStatus) {
 	inits := out.InitContainerStatuses

@@ -31,7 +31,7 @@ type Pod interface {
 	Object() *corev1.Pod
 	// Ending reports whether the pod is being stopped, or has ended.
 	Ending() bool
-	// Over reports whether no container of the pod runs any more, or will.
+	// Over reports whether no container of the pod runs or will run.
 	Over() bool
 	// AwaitOver waits until the pod is over; false: limit fired or ctx ended first.
 	AwaitOver(ctx context.Context, limit <-chan time.Time) bool
@@ -206,7 +206,7 @@ func (e *Evictor) pass(ctx context.Context) (again bool) {
 	return true
 }
 
-// Await waits until no container of the pods runs any more, or limit has passed.
+// Await waits until no container of the pods runs, or limit has passed.
 func (e *Evictor) Await(ctx context.Context, pods []Pod, limit time.Duration) {
 	timer := e.Clock.NewTimer(limit)
 	defer timer.Stop()

@@ -165,7 +165,7 @@ func TestNoLog(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	kills := l.Watch(ctx)
 	if err := l.Run(ctx); err != nil || l.Killed("c1", 7) {
-		t.Errorf("no log knows of kills, or fails: %v", err)
+		t.Errorf("no log reports kills, or one fails: %v", err)
 	}
 	cancel()
 	for range kills {

@@ -181,7 +181,7 @@ func TestMissingControllersAreReportedIfNeeded(t *testing.T) {
 				t.Errorf("%s on %s: %s", name, kind, got)
 			}
 			if left, _ := filepath.Glob(filepath.Join(dir, "[mph]*")); len(left) > 0 {
-				t.Errorf("%s on %s: made folders that are no cgroups: %v", name, kind, left)
+				t.Errorf("%s on %s: made folders that are not cgroups: %v", name, kind, left)
 			}
 		}
 	}

@@ -122,16 +122,16 @@ func TestAllocate(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"the first node that has room": {{guaranteed("a", "c2Gi"), anywhere, "c2Gi=0"}, {guaranteed("b", "c2Gi"), anywhere, "c2Gi=1"}, {guaranteed("c", "c2Gi"), anywhere, "c2Gi=1"},
 			{guaranteed("d", "c2Gi"), anywhere, "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"}},
-		"where the hint says":       {{guaranteed("a", "c2Gi"), one, "c2Gi=1"}},
-		"more than a node has":      {{guaranteed("a", "c6Gi"), anywhere, "c6Gi=0,1"}, {guaranteed("b", "c1Gi"), both, "c1Gi=0,1"}, {guaranteed("c", "c1Mi"), anywhere, "no NUMA nodes with enough memory"}},
-		"not with those on one":     {{guaranteed("a", "c1Gi"), anywhere, "c1Gi=0"}, {guaranteed("b", "c5Gi"), anywhere, "no NUMA nodes with enough memory"}},
-		"the hint has too little":   {{guaranteed("a", "c6Gi"), topology.Hint{Nodes: 1}, "c6Gi=0,1"}},
-		"and nothing to add":        {{guaranteed("a", "c3Gi"), anywhere, "c3Gi=0"}, {guaranteed("b", "c2Gi"), topology.Hint{Nodes: 1}, "failed to find NUMA nodes to extend the current topology hint"}},
-		"a worse place is no place": {{guaranteed("a", "c3584Mi"), topology.Hint{Nodes: 1, Preferred: true}, "failed to find the extended preferred hint"}},
-		"huge pages":                {{guaranteed("a", "c1Gi+32Mi"), anywhere, "c1Gi+32Mi=0"}, {guaranteed("b", "c1Gi+2Mi"), anywhere, "c1Gi+2Mi=1"}},
-		"init containers before":    {{guaranteed("a", "i3Gi", "c2Gi"), anywhere, "i3Gi=0 c2Gi=0"}, {guaranteed("b", "c1Gi"), anywhere, "c1Gi=1"}},
-		"one after the other":       {{guaranteed("a", "i2Gi", "i3Gi", "c1Gi", "c2Gi"), anywhere, "i2Gi=0 i3Gi=0 c1Gi=0 c2Gi=0"}},
-		"with sidecars":             {{guaranteed("a", "s1Gi", "i2Gi", "c2Gi"), anywhere, "s1Gi=0 i2Gi=0 c2Gi=0"}, {guaranteed("b", "c1Mi"), anywhere, "c1Mi=1"}},
+		"where the hint says":           {{guaranteed("a", "c2Gi"), one, "c2Gi=1"}},
+		"more than a node has":          {{guaranteed("a", "c6Gi"), anywhere, "c6Gi=0,1"}, {guaranteed("b", "c1Gi"), both, "c1Gi=0,1"}, {guaranteed("c", "c1Mi"), anywhere, "no NUMA nodes with enough memory"}},
+		"not with those on one":         {{guaranteed("a", "c1Gi"), anywhere, "c1Gi=0"}, {guaranteed("b", "c5Gi"), anywhere, "no NUMA nodes with enough memory"}},
+		"the hint has too little":       {{guaranteed("a", "c6Gi"), topology.Hint{Nodes: 1}, "c6Gi=0,1"}},
+		"and nothing to add":            {{guaranteed("a", "c3Gi"), anywhere, "c3Gi=0"}, {guaranteed("b", "c2Gi"), topology.Hint{Nodes: 1}, "failed to find NUMA nodes to extend the current topology hint"}},
+		"a worse placement is rejected": {{guaranteed("a", "c3584Mi"), topology.Hint{Nodes: 1, Preferred: true}, "failed to find the extended preferred hint"}},
+		"huge pages":                    {{guaranteed("a", "c1Gi+32Mi"), anywhere, "c1Gi+32Mi=0"}, {guaranteed("b", "c1Gi+2Mi"), anywhere, "c1Gi+2Mi=1"}},
+		"init containers before":        {{guaranteed("a", "i3Gi", "c2Gi"), anywhere, "i3Gi=0 c2Gi=0"}, {guaranteed("b", "c1Gi"), anywhere, "c1Gi=1"}},
+		"one after the other":           {{guaranteed("a", "i2Gi", "i3Gi", "c1Gi", "c2Gi"), anywhere, "i2Gi=0 i3Gi=0 c1Gi=0 c2Gi=0"}},
+		"with sidecars":                 {{guaranteed("a", "s1Gi", "i2Gi", "c2Gi"), anywhere, "s1Gi=0 i2Gi=0 c2Gi=0"}, {guaranteed("b", "c1Mi"), anywhere, "c1Mi=1"}},
 	} {
 		b := newBench(t)
 		for _, s := range steps {

@@ -99,7 +99,7 @@ func testPortForward(t *testing.T, env Env) {
 		}
 	}
 	fetch(forward(t, conn, port, 1))
-	// A client that disconnects is no error, which kubectl would take for the loss of the pod.
+	// A client that disconnects is not an error: kubectl would take one for the loss of the pod.
 	for id, leave := range map[int]func(httpstream.Stream) error{2: httpstream.Stream.Close, 3: httpstream.Stream.Reset} {
 		data, failure := forward(t, conn, port, id)
 		if _, err := io.WriteString(data, "GET / HTTP/1.1\r\nHost: web\r\n\r\n"); err != nil {

@@ -11,7 +11,7 @@ func TestOneAtATime(t *testing.T) {
 	c := New(Deps{})
 	a, b := types.NamespacedName{Namespace: "n", Name: "a"}, types.NamespacedName{Namespace: "n", Name: "b"}
 	if len(c.Drop("1")) != 0 || !c.take(a, "1") || !c.take(a, "1") || !c.take(b, "2") {
-		t.Error("a free claim, or one's own, cannot be had")
+		t.Error("a free claim, or the pod's, cannot be taken")
 	}
 	if c.take(a, "2") || c.take(b, "1") {
 		t.Error("two have one claim")

@@ -38,7 +38,7 @@ func (p *Provisioner) volume(ctx context.Context, v *corev1.PersistentVolume) er
 	return nil
 }
 
-// ended reports whether no claim uses the volume any more. A volume that never had a claim ends
+// ended reports whether the claim of the volume is gone. A volume that never had a claim ends
 // when it is deleted.
 func ended(v *corev1.PersistentVolume) bool {
 	return v.Status.Phase == corev1.VolumeReleased || v.Status.Phase == corev1.VolumeFailed ||

@@ -131,7 +131,7 @@ func memorySize(v *corev1.EmptyDirVolumeSource, facts env.Facts) int64 {
 	return size
 }
 
-// smaller returns the smaller of two sizes; 0 is no size.
+// smaller returns the smaller of two sizes; 0 means unlimited.
 func smaller(a, b int64) int64 {
 	if a == 0 || b > 0 && b < a {
 		return b

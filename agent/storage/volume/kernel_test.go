@@ -152,7 +152,7 @@ func TestSubPath(t *testing.T) {
 	if left := mountsBelow(t, set.Dir); len(left) != 3 {
 		t.Errorf("mounted again: %v", left)
 	}
-	// Another file in the place of the first: who has it open keeps it, who starts
+	// Another file in the place of the first: a process that has it open keeps it, one that starts
 	// now sees the new one.
 	write(t, dir+"/next", "two")
 	if err := os.Rename(dir+"/next", dir+"/file"); err != nil {

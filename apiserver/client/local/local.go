@@ -99,7 +99,7 @@ func (p *Place) Open() (*Server, error) {
 	return &Server{URL: strings.TrimSuffix(cfg.Host, "/"), Namespace: namespace, HTTP: client, from: file}, err
 }
 
-// Do sends a request and returns the answer, whose body the caller closes. An answer that is no success is the
+// Do sends a request and returns the answer, whose body the caller closes. An answer other than a success is the
 // Status that it contains.
 func (s *Server) Do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	return s.Send(ctx, method, path, bytes.NewReader(body), int64(len(body)))

@@ -111,7 +111,7 @@ func inCluster(t *testing.T, do func(c *cluster)) {
 	synctest.Test(t, func(t *testing.T) { do(run(t)) })
 }
 
-// A new cluster has upstream's objects, which are applied with their UIDs; after that nothing is written any more.
+// A new cluster has upstream's objects, which are applied with their UIDs; after that nothing is written.
 func TestNewCluster(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		if len(c.schemas) != 11 || len(c.levels) != 8 {

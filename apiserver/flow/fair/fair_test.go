@@ -20,7 +20,7 @@ func full(t *testing.T, cfg fair.Config) *fair.Seats {
 	r := fair.New(cfg)
 	for range cfg.Seats {
 		if !r.Enter(t.Context(), "noisy", 1) {
-			t.Fatal("an empty room admits no request")
+			t.Fatal("an idle server admits no request")
 		}
 	}
 	return r

@@ -218,7 +218,7 @@ func (l *Level) take(user string, seats int) {
 	}
 }
 
-// admitNext admits one waiting request, queues in turn. It skips users who have their maximum. If the next request
+// admitNext admits one waiting request, queues in turn. It skips users at their maximum. If the next request
 // needs more seats than are free, the others wait for it, so that large requests do not starve.
 func (l *Level) admitNext() bool {
 	for i, q := range l.turns {

@@ -76,20 +76,20 @@ func TestRules(t *testing.T) {
 		r    Request
 		want bool
 	}{
-		"all":                       {rule(all, all, all, all, false), pods, true},
-		"another resource":          {rule([]string{"secrets"}, all, all, all, false), pods, false},
-		"another verb":              {rule(all, []string{"list"}, all, all, false), pods, false},
-		"another group":             {rule(all, all, []string{"apps"}, all, false), pods, false},
-		"another namespace":         {rule(all, all, all, []string{"b"}, true), pods, false},
-		"cluster":                   {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods"}, false},
-		"cluster scope":             {rule(all, all, all, nil, true), Request{Verb: "get", Resource: "pods"}, true},
-		"subresource":               {rule([]string{"pods/log"}, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, true},
-		"subresource of all":        {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, true},
-		"resource, not subresource": {rule([]string{"pods"}, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, false},
-		"path":                      {paths("/a"), Request{Verb: "get", Path: "/a"}, true},
-		"below a path":              {paths("/a/*"), Request{Verb: "get", Path: "/a/b"}, true},
-		"beside a path":             {paths("/a/*"), Request{Verb: "get", Path: "/ab"}, false},
-		"a resource is no path":     {paths("*"), pods, false},
+		"all":                            {rule(all, all, all, all, false), pods, true},
+		"another resource":               {rule([]string{"secrets"}, all, all, all, false), pods, false},
+		"another verb":                   {rule(all, []string{"list"}, all, all, false), pods, false},
+		"another group":                  {rule(all, all, []string{"apps"}, all, false), pods, false},
+		"another namespace":              {rule(all, all, all, []string{"b"}, true), pods, false},
+		"cluster":                        {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods"}, false},
+		"cluster scope":                  {rule(all, all, all, nil, true), Request{Verb: "get", Resource: "pods"}, true},
+		"subresource":                    {rule([]string{"pods/log"}, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, true},
+		"subresource of all":             {rule(all, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, true},
+		"resource, not subresource":      {rule([]string{"pods"}, all, all, all, false), Request{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "a"}, false},
+		"path":                           {paths("/a"), Request{Verb: "get", Path: "/a"}, true},
+		"below a path":                   {paths("/a/*"), Request{Verb: "get", Path: "/a/b"}, true},
+		"a path with the same beginning": {paths("/a/*"), Request{Verb: "get", Path: "/ab"}, false},
+		"a resource is not a path":       {paths("*"), pods, false},
 	} {
 		if got := matches(&c.rule, &c.r); got != c.want {
 			t.Errorf("%s: %v", name, got)

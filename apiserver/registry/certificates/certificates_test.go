@@ -161,7 +161,7 @@ func TestDecisions(t *testing.T) {
 				return add(certificatesv1.CertificateApproved)(r)
 			}, "mutually exclusive"},
 			{"approved", "approve", "approval", add(certificatesv1.CertificateApproved), ""},
-			{"not denied any more", "approve", "approval", func(r *request) error { r.Status.Conditions = nil; return add(certificatesv1.CertificateDenied)(r) }, `updates may not remove a condition of type "Approved"`},
+			{"no longer denied", "approve", "approval", func(r *request) error { r.Status.Conditions = nil; return add(certificatesv1.CertificateDenied)(r) }, `updates may not remove a condition of type "Approved"`},
 			{"no signature without the verb", "approve", "status", add(certificatesv1.CertificateFailed), `user not permitted to sign requests with signerName "example.com/signer"`},
 			{"not a certificate", "sign", "status", certificate("x"), "must contain at least one CERTIFICATE PEM block"},
 			{"another block", "sign", "status", certificate(string(csr.Spec.Request)), `only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"`},

@@ -202,7 +202,7 @@ func TestManagersFromClients(t *testing.T) {
 	}
 }
 
-// New times alone are no change; with another change they are.
+// New times alone are not a change; with another change they are.
 func TestKeepTimes(t *testing.T) {
 	t.Parallel()
 	object := func(data string, at int64, manager string) *corev1.ConfigMap {

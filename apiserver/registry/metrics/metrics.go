@@ -33,7 +33,7 @@ func columns[T kind.Object](usage func(T) corev1.ResourceList, window func(T) st
 	return []table.Column{
 		table.Name(),
 		table.Text("CPU", "Processor time used, in cores.", func(m T) string { return amount(usage(m), corev1.ResourceCPU) }),
-		table.Text("Memory", "Memory in use that cannot be had back at once.", func(m T) string { return amount(usage(m), corev1.ResourceMemory) }),
+		table.Text("Memory", "Memory in use that the kernel cannot reclaim at once.", func(m T) string { return amount(usage(m), corev1.ResourceMemory) }),
 		table.Text("Window", "The time that the use of the processor is the mean of.", window),
 	}
 }

@@ -195,7 +195,7 @@ func TestInterPodAffinity(t *testing.T) {
 		why   string
 	}{
 		"the whole domain":            {nodes: two, pod: testPod(near(term("x"))), fit: "a b", why: attracted},
-		"nobody":                      {nodes: two, pod: testPod(near(term("z"))), why: attracted},
+		"no pods":                     {nodes: two, pod: testPod(near(term("z"))), why: attracted},
 		"itself":                      {nodes: two, pod: testPod(app("z"), near(term("z"))), fit: "a b c"},
 		"all terms":                   {nodes: two, pod: testPod(near(term("x"), term("x", func(t *corev1.PodAffinityTerm) { t.TopologyKey = "host" }))), why: attracted},
 		"one pod matches all terms":   {nodes: []string{"a zone=1 host=a: x", "b zone=1 host=b"}, pod: testPod(near(term("x"), term("x", func(t *corev1.PodAffinityTerm) { t.TopologyKey = "host" }))), fit: "a", why: attracted},

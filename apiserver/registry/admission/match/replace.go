@@ -100,7 +100,7 @@ func (q *Request) keep(next, is kind.Object) error {
 	return nil
 }
 
-// assign makes one object the other, which must not be used any more.
+// assign makes one object the other, which must not be used afterwards.
 func assign(to, from kind.Object) error {
 	if o, ok := to.(kind.Untyped); ok {
 		other, ok := from.(kind.Untyped)

@@ -88,7 +88,7 @@ func reviewing(t *testing.T, do answer) http.HandlerFunc {
 			err = json.Unmarshal(data, &review)
 		}
 		if err != nil || review.Request == nil {
-			t.Errorf("a question that is no AdmissionReview: %s %v", data, err)
+			t.Errorf("the request is not an AdmissionReview: %s %v", data, err)
 			return
 		}
 		review.Response = do(review.Request)
