@@ -8,6 +8,7 @@ package client
 import (
 	"context"
 	"io"
+	"iter"
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,6 +83,33 @@ type Ordered interface {
 	// Newest returns the resourceVersion of the last change of a resource, 0 before the first one. Every watch
 	// of it sends that change, or a later bookmark if it requests bookmarks. false: the order is not known.
 	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
+}
+
+// Direct is a Client in process, whose watches need no goroutine and no channel.
+type Direct interface {
+	Client
+
+	// Stream is Watch for a reader on its own goroutine: it waits in the loop over the events.
+	Stream(ctx context.Context, sel Selector, resourceVersion string) (iter.Seq[watch.Event], error)
+}
+
+// Stream returns the events of a Watch; of a Direct client without a goroutine. The loop over them ends when ctx ends,
+// and whoever leaves it earlier ends ctx.
+func Stream(ctx context.Context, c Client, sel Selector, resourceVersion string) (iter.Seq[watch.Event], error) {
+	if direct, ok := c.(Direct); ok {
+		return direct.Stream(ctx, sel, resourceVersion)
+	}
+	events, err := c.Watch(ctx, sel, resourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(watch.Event) bool) {
+		for e := range events {
+			if !yield(e) {
+				return
+			}
+		}
+	}, nil
 }
 
 // Node streams from the containers of a node: the agent implements it, the API server calls it.

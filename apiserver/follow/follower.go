@@ -78,7 +78,7 @@ func (f Follower) once(ctx context.Context, sel client.Selector, h Handler, list
 	}
 	h.List(ctx, objs)
 	h.reached(revision)
-	events, err := f.Client.Watch(ctx, sel, revision)
+	events, err := client.Stream(ctx, f.Client, sel, revision)
 	if err != nil {
 		return err
 	}

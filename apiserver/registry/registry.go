@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -94,7 +95,10 @@ type Registry struct {
 	off       func(controller string) bool
 }
 
-var _ client.Ordered = (*Registry)(nil)
+var (
+	_ client.Ordered = (*Registry)(nil)
+	_ client.Direct  = (*Registry)(nil)
+)
 
 // Kinds returns what a store must know about resources, for store.Config.Kind.
 func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
@@ -263,6 +267,26 @@ func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
 
 // Watch implements client.Client.
 func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersion string) (<-chan watch.Event, error) {
+	events, err := r.Stream(ctx, sel, resourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
+		for e := range events {
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+// Stream implements client.Direct.
+func (r *Registry) Stream(ctx context.Context, sel client.Selector, resourceVersion string) (iter.Seq[watch.Event], error) {
 	rev, err := query.Revision(resourceVersion)
 	if err != nil {
 		return nil, err
@@ -275,34 +299,27 @@ func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersi
 	if err != nil {
 		return nil, err
 	}
-	out := make(chan watch.Event)
-	go func() {
-		defer close(out)
-		defer func() { // a panic is the last event of the watch
-			p := recover()
-			if p == nil {
-				return
-			}
-			r.guard.Caught("watch", sel.Resource.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
-			status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
-			select {
-			case out <- watch.Event{Type: watch.Error, Object: &status}:
-			case <-ctx.Done():
-			}
-		}()
+	return func(yield func(watch.Event) bool) {
 		changes.Each(ctx, func(ev *store.Event) bool {
 			if ev.Progress() && !sel.Bookmarks {
 				return true
 			}
-			select {
-			case out <- watchEvent(ctx, res, s, ev):
-				return true
-			case <-ctx.Done():
-				return false
-			}
+			e, ok := guardedEvent(ctx, r.guard, res, s, ev)
+			return yield(e) && ok && ctx.Err() == nil
 		})
+	}, nil
+}
+
+// guardedEvent returns what a watch sees of a change; !ok: a panic, which is the watch's last event.
+func guardedEvent(ctx context.Context, g *guard.Guard, res *Resource, s store.Selector, ev *store.Event) (e watch.Event, ok bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			g.Caught("watch", res.GVR.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
+			status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
+			e, ok = watch.Event{Type: watch.Error, Object: &status}, false
+		}
 	}()
-	return out, nil
+	return watchEvent(ctx, res, s, ev), true
 }
 
 func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.Event) watch.Event {

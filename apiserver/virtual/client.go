@@ -2,9 +2,11 @@ package virtual
 
 import (
 	"context"
+	"iter"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 )
@@ -40,4 +42,9 @@ func (m *measuring) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	}
 	objs, err := a.List(ctx, sel)
 	return objs, "", err
+}
+
+// Stream implements client.Direct.
+func (m *measuring) Stream(ctx context.Context, sel client.Selector, resourceVersion string) (iter.Seq[watch.Event], error) {
+	return client.Stream(ctx, m.Ordered, sel, resourceVersion)
 }

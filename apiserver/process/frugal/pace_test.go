@@ -39,7 +39,7 @@ func TestSet(t *testing.T) {
 		live  uint64
 		want  uint64
 	}{
-		{10 * time.Millisecond, 10 << 20, 200}, {time.Millisecond, 10 << 20, 300}, {time.Millisecond, 20 << 20, 150}, {time.Millisecond, 1 << 30, busyPercent},
+		{10 * time.Millisecond, 10 << 20, 200}, {time.Millisecond, 10 << 20, 300}, {time.Millisecond, 20 << 20, 150}, {time.Millisecond, 1 << 30, calmPercent},
 		{time.Hour, 10 << 20, calmPercent}, {time.Millisecond, 10 << 20, 2 * calmPercent}, {time.Hour, 0, calmPercent},
 	} {
 		now = now.Add(step.after)
