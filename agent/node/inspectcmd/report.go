@@ -154,7 +154,7 @@ func (r *report) resources() (all []listed, err error) {
 			continue
 		}
 		for _, res := range list.APIResources {
-			if slices.Contains(res.Verbs, "list") && !(res.Name == "events" && suffix != "") {
+			if slices.Contains(res.Verbs, "list") && (res.Name != "events" || suffix == "") {
 				all = append(all, listed{res.Name, res.Name + suffix, at + "/" + res.Name})
 			}
 		}

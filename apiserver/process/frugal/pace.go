@@ -71,9 +71,9 @@ func percent(was, most int, share float64) int {
 	return min(was, most)
 }
 
-// spent returns the CPU seconds that collections have taken from the program; what they do on idle CPUs takes nothing.
+// spent returns the CPU seconds of all collections, also those on CPUs that had nothing else to do: other programs do.
 func spent() float64 {
-	samples := []metrics.Sample{{Name: "/cpu/classes/gc/mark/assist:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/dedicated:cpu-seconds"}}
-	metrics.Read(samples)
-	return samples[0].Value.Float64() + samples[1].Value.Float64()
+	sample := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}}
+	metrics.Read(sample)
+	return sample[0].Value.Float64()
 }
