@@ -35,6 +35,7 @@ import (
 	"monopod/controllers/podgc"
 	"monopod/controllers/protection"
 	"monopod/controllers/replicaset"
+	"monopod/controllers/resourceclaim"
 	"monopod/controllers/resourcequota"
 	"monopod/controllers/rootca"
 	"monopod/controllers/scheduler"
@@ -324,6 +325,10 @@ func controllers() []Entry {
 		{Name: ephemeral.Name, Aliases: []string{"ephemeral-volume-controller"}, Component: ephemeral.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return ephemeral.New(d, e), nil
+			}},
+		{Name: resourceclaim.Name, Aliases: []string{"resource-claim-controller"}, Component: resourceclaim.Component,
+			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
+				return resourceclaim.New(d, e), nil
 			}},
 		{Name: disruption.Name, Aliases: []string{"disruption-controller", "poddisruptionbudget"}, Component: disruption.Component,
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {

@@ -1,0 +1,254 @@
+// Package resourceclaim creates the ResourceClaims of pods that name a template, and releases claims:
+//
+//   - pods: a claim for each template, which the pod owns, and its name in the pod's status.
+//   - claims: pods that have ended or are gone no longer reserve a claim. A claim without a reservation loses its
+//     devices, and one that was created for an ended pod is deleted.
+package resourceclaim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	upstream "k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/client/record"
+	"monopod/apiserver/follow"
+	"monopod/controllers/podstate"
+)
+
+// Name of the controller, upstream's.
+const Name = "resourceclaim-controller"
+
+// Component is the source of its events.
+const Component = "resource_claim"
+
+// Controller creates and releases claims.
+type Controller struct {
+	deps   follow.Deps
+	events record.Eventer
+}
+
+var _ follow.Controller = (*Controller)(nil)
+
+// New returns the controller.
+func New(deps follow.Deps, events record.Eventer) *Controller {
+	return &Controller{deps: deps, events: events}
+}
+
+// Name implements follow.Controller.
+func (c *Controller) Name() string { return Name }
+
+// key is an object of one of the kinds.
+type key struct {
+	kind byte
+	follow.Key
+}
+
+const (
+	aPod      = 'p'
+	aClaim    = 'c'
+	aTemplate = 't'
+)
+
+// Run implements follow.Controller.
+func (c *Controller) Run(ctx context.Context) error {
+	r := &run{Controller: c}
+	r.loop = follow.New(c.deps, follow.Config[key]{
+		Name: Name,
+		Sources: []follow.Source[key]{
+			{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(onPod)},
+			{Selector: client.Selector{Resource: client.ResourceClaims}, Keys: follow.Plain(onClaim)},
+			{Selector: client.Selector{Resource: client.ResourceClaimTemplates}, Keys: follow.Plain(onTemplate)},
+		},
+		Reconcile: r.reconcile,
+	})
+	return r.loop.Run(ctx)
+}
+
+// run is one Run of the controller.
+type run struct {
+	*Controller
+	loop *follow.Loop[key]
+}
+
+// onPod wakes a pod that may need claims, and the claims of one that no longer does.
+func onPod(old, new client.Object) []key {
+	was, _ := old.(*corev1.Pod)
+	is, _ := new.(*corev1.Pod)
+	pod := is
+	if pod == nil {
+		pod = was
+	}
+	if len(pod.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	if is == nil || over(is) {
+		return claimsOf(pod)
+	}
+	if was == nil || was.Spec.NodeName != is.Spec.NodeName || !upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) {
+		return []key{{aPod, follow.KeyOf(is)}}
+	}
+	return nil
+}
+
+func claimsOf(pod *corev1.Pod) (keys []key) {
+	for name := range upstream.PodClaims(pod) {
+		keys = append(keys, key{aClaim, follow.Key{Namespace: pod.Namespace, Name: name}})
+	}
+	return keys
+}
+
+// onClaim wakes a claim, and the pod whose claim is gone.
+func onClaim(old, new client.Object) []key {
+	if new != nil {
+		return []key{{aClaim, follow.KeyOf(new)}}
+	}
+	if owner := metav1.GetControllerOfNoCopy(old); owner != nil && owner.Kind == "Pod" {
+		return []key{{aPod, follow.Key{Namespace: old.GetNamespace(), Name: owner.Name}}}
+	}
+	return nil
+}
+
+func onTemplate(_, new client.Object) []key {
+	if new == nil {
+		return nil
+	}
+	return []key{{aTemplate, follow.KeyOf(new)}}
+}
+
+// over reports whether no container of the pod runs or will run.
+func over(pod *corev1.Pod) bool {
+	return podstate.Finished(pod) || pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
+}
+
+func (r *run) reconcile(ctx context.Context, k key) (time.Duration, error) {
+	var err error
+	switch k.kind {
+	case aPod:
+		err = r.pod(ctx, k.Key)
+	case aClaim:
+		err = r.claim(ctx, k.Key)
+	case aTemplate:
+		err = r.template(ctx, k.Key)
+	}
+	if errors.Is(err, errReplaced) {
+		err = nil
+	}
+	return 0, err
+}
+
+var errReplaced = errors.New("another object has its name")
+
+// template wakes the pods that wait for a template.
+func (r *run) template(ctx context.Context, k follow.Key) error {
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: k.Namespace})
+	for _, pod := range pods {
+		for i := range pod.Spec.ResourceClaims {
+			named := pod.Spec.ResourceClaims[i].ResourceClaimTemplateName
+			if _, _, missing := upstream.Name(pod, &pod.Spec.ResourceClaims[i]); missing != nil && named != nil && *named == k.Name {
+				r.loop.Add(key{aPod, follow.KeyOf(pod)})
+			}
+		}
+	}
+	return err
+}
+
+// claim removes the reservations of pods that are gone or have ended. A claim that nobody reserves any more loses its
+// devices and the finalizer, and is deleted if it was created for a pod that has ended.
+func (r *run) claim(ctx context.Context, k follow.Key) error {
+	claim, err := client.Get[*resourcev1.ResourceClaim](ctx, r.deps.Client, k.Namespace, k.Name)
+	if err != nil {
+		return notFound(err)
+	}
+	valid, err := r.valid(ctx, claim)
+	if err != nil {
+		return err
+	}
+	if held := protected(claim); len(valid) < len(claim.Status.ReservedFor) || held && claim.DeletionTimestamp != nil && len(valid) == 0 {
+		if err := r.release(ctx, claim, valid); err != nil {
+			return err
+		}
+	}
+	if len(valid) > 0 || claim.DeletionTimestamp != nil {
+		return nil
+	}
+	return r.deleteGenerated(ctx, claim)
+}
+
+// valid returns the reservations that are still needed. Those of other objects than pods are not judged.
+func (r *run) valid(ctx context.Context, claim *resourcev1.ResourceClaim) (valid []resourcev1.ResourceClaimConsumerReference, err error) {
+	for _, ref := range claim.Status.ReservedFor {
+		if ref.APIGroup == "" && ref.Resource == "pods" {
+			pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, claim.Namespace, ref.Name)
+			if notFound(err) != nil {
+				return nil, err
+			}
+			if err != nil || pod.UID != ref.UID || over(pod) {
+				continue
+			}
+		}
+		valid = append(valid, ref)
+	}
+	return valid, nil
+}
+
+// release writes what is left of the reservations. The allocation and the finalizer go with the last one, in two writes of which
+// each can be repeated. A claim that changed meanwhile wakes its key again.
+func (r *run) release(ctx context.Context, claim *resourcev1.ResourceClaim, valid []resourcev1.ResourceClaimConsumerReference) error {
+	unchanged := claim.ResourceVersion
+	_, err := client.Update(ctx, r.deps.Client, claim, "status", func(cur *resourcev1.ResourceClaim) error {
+		if cur.ResourceVersion != unchanged {
+			return errReplaced
+		}
+		cur.Status.ReservedFor = valid
+		if len(valid) == 0 && protected(cur) {
+			cur.Status.Allocation, cur.Status.Devices = nil, nil
+		}
+		return nil
+	})
+	if err != nil || len(valid) > 0 {
+		return notFound(err)
+	}
+	_, err = client.Update(ctx, r.deps.Client, claim, "", func(cur *resourcev1.ResourceClaim) error {
+		if cur.UID != claim.UID || cur.Status.Allocation != nil {
+			return errReplaced
+		}
+		cur.Finalizers = without(cur.Finalizers, resourcev1.Finalizer)
+		return nil
+	})
+	return notFound(err)
+}
+
+// deleteGenerated deletes a claim that nobody reserves and that was created for a pod that is over.
+func (r *run) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	owner := metav1.GetControllerOfNoCopy(claim)
+	if owner == nil || owner.Kind != "Pod" || owner.APIVersion != "v1" {
+		return nil
+	}
+	pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, claim.Namespace, owner.Name)
+	if notFound(err) != nil {
+		return err
+	}
+	if err == nil && pod.UID == owner.UID && !over(pod) {
+		return nil
+	}
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return notFound(err)
+}
+
+// notFound returns nil for an object that is gone.
+func notFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
