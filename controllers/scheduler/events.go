@@ -8,6 +8,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
@@ -114,9 +115,10 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return []follow.Key{key}
 }
 
-// sameForRules reports whether everything that rules read is equal, as when only the status changed.
+// sameForRules reports whether everything that rules read is equal, as when only other parts of the status changed.
 func sameForRules(a, b *corev1.Pod) bool {
-	return maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	return maps.Equal(a.Labels, b.Labels) && resourceclaim.PodStatusEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses) &&
+		equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
 // gone removes a pod that needs no node or no longer has one.
@@ -175,6 +177,12 @@ func (r *run) onStorage(old, new client.Object) []follow.Key {
 		}
 	}
 	return keys
+}
+
+// onDevices wakes the pods that a resource claim, a slice or a device class may help.
+func (r *run) onDevices(old, new client.Object) []follow.Key {
+	what, name := r.cluster.SetDevices(old, new)
+	return r.changed(cluster.Change{What: what, Name: name})
 }
 
 func (r *run) onBudget(old, new client.Object) []follow.Key {

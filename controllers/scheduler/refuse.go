@@ -25,6 +25,10 @@ func (r *run) refused(ctx context.Context, d *decision) error {
 	r.metrics.unschedulable(r.deps.Clock.Since(d.began))
 	nominated := new("")
 	switch {
+	case d.idle != nil:
+		if err := r.deallocate(ctx, d.idle); err != nil {
+			return err
+		}
 	case d.candidate != nil:
 		if err := r.preempt(ctx, d); err != nil {
 			r.mu.Lock()
@@ -37,7 +41,7 @@ func (r *run) refused(ctx context.Context, d *decision) error {
 		nominated = nil
 	}
 	waits, err := r.condition(ctx, d, corev1.PodReasonUnschedulable, nominated)
-	if waits {
+	if waits && !d.quiet {
 		r.events.Eventf(d.pod.Pod, corev1.EventTypeWarning, "FailedScheduling", "%s", d.message)
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
@@ -83,6 +84,9 @@ func (c *Controller) Run(ctx context.Context) error {
 			source(client.Selector{Resource: client.PersistentVolumes}, r.onStorage),
 			source(client.Selector{Resource: client.StorageClasses}, r.onStorage),
 			source(client.Selector{Resource: client.CSINodes}, r.onStorage),
+			source(client.Selector{Resource: client.ResourceClaims}, r.onDevices),
+			source(client.Selector{Resource: client.ResourceSlices}, r.onDevices),
+			source(client.Selector{Resource: client.DeviceClasses}, r.onDevices),
 			source(client.Selector{Resource: client.PodDisruptionBudgets}, r.onBudget),
 			source(client.Selector{Resource: client.Services}, r.onService),
 		},
@@ -151,12 +155,15 @@ type decision struct {
 	entry     *queue.Entry
 	pod       *cluster.Pod
 	began     time.Time
-	node      string                // empty: none
-	place     *reservation          // its claims are bound first
-	message   string                // why it has no node
-	candidate *preemption.Candidate // the pods that must go
-	unnamed   []*corev1.Pod         // pods that are no longer nominated for the node
-	keep      bool                  // what the pod is nominated for stays
+	node      string                    // empty: none
+	devices   []rules.Reservation       // its resource claims are written first
+	place     *reservation              // its claims are bound first
+	message   string                    // why it has no node
+	candidate *preemption.Candidate     // the pods that must go
+	unnamed   []*corev1.Pod             // pods that are no longer nominated for the node
+	keep      bool                      // what the pod is nominated for stays
+	idle      *resourcev1.ResourceClaim // its devices are given back
+	quiet     bool                      // no event: it is tried again in a moment
 }
 
 // gated returns what is said about the pod of a key that its gates keep from being tried; nil: they do not.
@@ -187,6 +194,8 @@ func (r *run) decide(key follow.Key) *decision {
 		return d
 	}
 	d.node = out.Node.Name
+	d.devices = c.Reservations(out.Node)
+	r.pend(d.devices)
 	d.pod.Assumed = true
 	r.cluster.Add(d.pod, d.node)
 	r.nominate(d.pod, "")
@@ -199,8 +208,10 @@ func (r *run) decide(key follow.Key) *decision {
 
 // refuse makes a pod wait that no node fits, and looks for pods that can make room for it.
 func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
-	d.message = out.Message()
-	if out.Nodes > 0 {
+	d.message, d.quiet = out.Message(), c.Uncreated()
+	if d.idle = r.chooser.Idle(c, out); d.idle != nil {
+		d.message += " deallocation of ResourceClaim completed"
+	} else if out.Nodes > 0 {
 		why := preemption.Ineligible(c, out)
 		if d.keep = why != ""; !d.keep {
 			d.candidate, why = r.finder.Find(c, out, r.allBudgets())
@@ -246,8 +257,9 @@ func (r *run) nominate(p *cluster.Pod, node string) {
 
 // act carries out a decision.
 func (r *run) act(ctx context.Context, d *decision) {
-	var err error
+	err := r.reserve(ctx, d.pod.Pod, d.devices)
 	switch {
+	case err != nil:
 	case d.place != nil:
 		err = r.settle(ctx, d.place)
 	case d.node != "":

@@ -1,5 +1,5 @@
-// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them. They are only
-// stored: nothing allocates devices yet.
+// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them. The scheduler
+// allocates devices to claims, but no driver is called for them yet.
 package dra
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 // inert is why the kinds are only stored.
-const inert = "the scheduler does not allocate devices and the node calls no DRA driver"
+const inert = "the node calls no DRA driver"
 
 type (
 	claim       = resourcev1.ResourceClaim

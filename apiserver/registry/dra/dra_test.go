@@ -87,6 +87,8 @@ func TestValidation(t *testing.T) {
 		{"ResourceClaim", exactly("deviceClassName: c, selectors: [{cel: {expression: 'device.driver =='}}]"), "cel.expression: Invalid value"},
 		{"ResourceClaim", exactly("deviceClassName: c, selectors: [{cel: {expression: '1 + 1'}}]"), "must evaluate to bool"},
 		{"ResourceClaim", exactly(`deviceClassName: c, selectors: [{cel: {expression: 'device.driver == "d" && device.attributes["d"].model == "x"'}}]`), ""},
+		{"ResourceClaim", exactly("deviceClassName: c, selectors: [{cel: {expression: 'device.model'}}]"), "undefined field 'model'"},
+		{"ResourceClaim", exactly("deviceClassName: c, selectors: [{cel: {expression: 'device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, a == b && c == d))))'}}]"), "cel.expression: Forbidden: too complex, exceeds cost limit"},
 		{"ResourceClaim", exactly("deviceClassName: c, selectors: [{cel: {expression: '" + strings.Repeat("1", 10241) + "'}}]"), "cel.expression: Too long"},
 		{"ResourceClaim", exactly("deviceClassName: c, tolerations: [{operator: Exists, value: x}]"), "tolerations[0].value: Invalid value"},
 		{"ResourceClaim", exactly("deviceClassName: c, tolerations: [{operator: Equal}]"), "tolerations[0].key: Required value"},

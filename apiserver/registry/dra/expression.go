@@ -1,27 +1,14 @@
 package dra
 
 import (
-	"sync"
-
-	"github.com/google/cel-go/cel"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/apiserver/pkg/cel/environment"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// environmentOf returns the environment of selectors: Kubernetes' functions, and the device.
-var environmentOf = sync.OnceValues(func() (*cel.Env, error) {
-	all, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
-		IntroducedVersion: version.MajorMinor(1, 31), EnvOptions: []cel.EnvOption{cel.Variable("device", cel.DynType)},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all.Env(environment.StoredExpressions)
-})
-
-// expression checks that a selector compiles to a boolean. The fields of devices are not checked: they depend on the driver.
+// expression checks that a selector compiles to a boolean and is not too expensive. Names of attributes are not checked: they depend on
+// the driver. The compiler is created on first use.
 func expression(text string, at *field.Path) field.ErrorList {
 	switch {
 	case text == "":
@@ -29,16 +16,14 @@ func expression(text string, at *field.Path) field.ErrorList {
 	case len(text) > resourcev1.CELSelectorExpressionMaxLength:
 		return field.ErrorList{field.TooLong(at, "", resourcev1.CELSelectorExpressionMaxLength)}
 	}
-	env, err := environmentOf()
-	if err != nil {
+	result := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(text, cel.Options{})
+	switch err := result.Error; {
+	case err != nil && err.Type == apiservercel.ErrorTypeInternal:
 		return field.ErrorList{field.InternalError(at, err)}
-	}
-	ast, issues := env.Compile(text)
-	if issues.Err() != nil {
-		return field.ErrorList{field.Invalid(at, text, "compilation failed: "+issues.String())}
-	}
-	if out := ast.OutputType(); !out.IsExactType(cel.BoolType) && !out.IsExactType(cel.DynType) {
-		return field.ErrorList{field.Invalid(at, text, "must evaluate to bool or the unknown type, not "+out.String())}
+	case err != nil:
+		return field.ErrorList{field.Invalid(at, text, err.Detail)}
+	case result.MaxCost > resourcev1.CELSelectorExpressionMaxCost:
+		return field.ErrorList{field.Forbidden(at, "too complex, exceeds cost limit")}
 	}
 	return nil
 }

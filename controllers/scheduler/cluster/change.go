@@ -25,6 +25,9 @@ const (
 	Classes
 	CSINodes
 	NamespaceLabels
+	ResourceClaims // other than those of volumes
+	DevicesFreed   // a resource claim lost its devices
+	DevicesOffered // slices or device classes changed
 
 	AnyNode = NodeAdded | NodeAllocatable | NodeLabels | NodeTaints
 )
@@ -34,7 +37,7 @@ type Change struct {
 	What
 	Node *Node  // of a change of a node or a pod; nil if it is gone
 	Pod  *Pod   // of a change of a pod
-	Name string // of a change of a claim: namespace/name
+	Name string // of a change of a claim or resource claim: namespace/name
 }
 
 // NodeDifference returns what changed in all that rules read of a node; 0 after a heartbeat.

@@ -49,6 +49,7 @@ type Cluster struct {
 	// Generation changes with everything that rules derive their state from.
 	Generation int64
 	Storage    Storage
+	Devices    Devices
 
 	nodes      map[string]*Node
 	list       []*Node // those that exist and are not being deleted
@@ -68,7 +69,7 @@ type Cluster struct {
 func New() *Cluster {
 	return &Cluster{nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
 		images: map[string]int{}, namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Set{}, counts: map[string]*Count{},
-		carried: map[string]*carried{}, owned: map[types.UID]map[string]int{}, claims: map[string]int{}, Storage: newStorage()}
+		carried: map[string]*carried{}, owned: map[types.UID]map[string]int{}, claims: map[string]int{}, Storage: newStorage(), Devices: newDevices()}
 }
 
 // Nodes returns the nodes that exist, in no particular order. The caller must not change the slice.

@@ -70,6 +70,8 @@ func All() []Rule {
 		{Name: "InterPodAffinity", Filter: interPod,
 			Wakes: cluster.NodeAdded | cluster.NodeLabels | cluster.PodPlaced | cluster.PodGone | cluster.NamespaceLabels, Hint: interPodChanged,
 			Weight: 2, Prepare: prepareInterPod, Score: interPodScore, Normalize: normalizeInterPod},
+		{Name: dynamicResources, Before: unusableDevices, Filter: devices,
+			Wakes: cluster.AnyNode | cluster.ResourceClaims | cluster.DevicesFreed | cluster.DevicesOffered, Hint: devicesChanged},
 		{Name: "NodeResourcesBalancedAllocation", Weight: 1, Prepare: anyRequest, Score: balanced},
 		{Name: "ImageLocality", Weight: 1, Prepare: anyImage, Score: imageLocality},
 	}
@@ -85,6 +87,7 @@ type Cycle struct {
 	inter     memo[interState]
 	spread    memo[spreadState]
 	volumes   *volumeState
+	devices   *deviceState
 	scores    scoreState
 }
 

@@ -1,0 +1,228 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"monopod/controllers/scheduler/cluster"
+)
+
+const dynamicResources = "DynamicResources"
+
+// Upstream's reasons.
+const (
+	whyDevices   = "cannot allocate all claims"
+	whyDevicesOf = "resourceclaim not available on the node"
+	whySlow      = "timed out trying to allocate devices"
+)
+
+// searchTime is how long devices are looked for on one node (upstream: DynamicResourcesArgs.FilterTimeout of 10 s, on several nodes at
+// once; here other pods wait meanwhile).
+const searchTime = 2 * time.Second
+
+// deviceState is what a pod's resource claims need.
+type deviceState struct {
+	all       Refusal // of every node
+	uncreated bool    // because the claim of a template does not exist yet
+	claims    []*resourcev1.ResourceClaim
+	open      []*resourcev1.ResourceClaim // those of claims without devices
+	places    []*nodeaffinity.NodeSelector
+	allocator structured.Allocator
+	found     map[string][]resourcev1.AllocationResult // for open, by node
+}
+
+// deviceState returns nil for a pod without claims.
+func (c *Cycle) deviceState() *deviceState {
+	if c.devices == nil && len(c.Pod.Spec.ResourceClaims) > 0 {
+		c.devices = &deviceState{}
+		if err := c.devices.compute(c); err != nil {
+			c.devices.all = refuseFinally(err.Error())
+		}
+	}
+	return c.devices
+}
+
+// compute returns why no node fits.
+func (s *deviceState) compute(c *Cycle) error {
+	for i := range c.Pod.Spec.ResourceClaims {
+		entry := &c.Pod.Spec.ResourceClaims[i]
+		name, owned, err := resourceclaim.Name(c.Pod.Pod, entry)
+		if errors.Is(err, resourceclaim.ErrClaimNotFound) {
+			s.uncreated = true
+			return fmt.Errorf("waiting for resource claim controller to create the resourceclaim for pod claim %q", entry.Name)
+		}
+		if err != nil {
+			return err
+		}
+		if name == nil {
+			continue // the pod needs none
+		}
+		if err := s.add(c, *name, owned); err != nil {
+			return err
+		}
+	}
+	if len(s.open) == 0 {
+		return nil
+	}
+	var err error
+	s.found = map[string][]resourcev1.AllocationResult{}
+	s.allocator, err = c.Devices.Allocator(context.Background())
+	return err
+}
+
+// add reads one claim.
+func (s *deviceState) add(c *Cycle, name string, owned bool) error {
+	claim := c.Devices.Claims[c.Pod.Namespace+"/"+name]
+	switch {
+	case claim == nil:
+		return fmt.Errorf("resourceclaim.resource.k8s.io %q not found", name)
+	case claim.DeletionTimestamp != nil:
+		return fmt.Errorf("resourceclaim %q is being deleted", name)
+	case c.Devices.Pending(claim.UID):
+		return fmt.Errorf("resource claim %s is in the process of being allocated", name)
+	case len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize && !resourceclaim.IsReservedForPod(c.Pod.Pod, claim, false):
+		return fmt.Errorf("resourceclaim %q is reserved for %d pods, which is the limit", name, len(claim.Status.ReservedFor))
+	}
+	if owned {
+		if err := resourceclaim.IsForPod(c.Pod.Pod, claim, false); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(s.claims, claim) {
+		return nil
+	}
+	s.claims = append(s.claims, claim)
+	if a := claim.Status.Allocation; a != nil {
+		if a.NodeSelector == nil {
+			return nil
+		}
+		place, err := nodeaffinity.NewNodeSelector(a.NodeSelector)
+		s.places = append(s.places, place)
+		return err
+	}
+	s.open = append(s.open, claim)
+	return classesExist(c, claim)
+}
+
+func classesExist(c *Cycle, claim *resourcev1.ResourceClaim) error {
+	exists := func(request, class string) error {
+		if c.Devices.Classes[class] == nil {
+			return fmt.Errorf("request %s: device class %s does not exist", request, class)
+		}
+		return nil
+	}
+	for i := range claim.Spec.Devices.Requests {
+		r := &claim.Spec.Devices.Requests[i]
+		if r.Exactly != nil {
+			if err := exists(r.Name, r.Exactly.DeviceClassName); err != nil {
+				return err
+			}
+		}
+		for _, sub := range r.FirstAvailable {
+			if err := exists(r.Name+"/"+sub.Name, sub.DeviceClassName); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func unusableDevices(c *Cycle) (map[string]bool, Refusal) {
+	if s := c.deviceState(); s != nil {
+		return nil, s.all
+	}
+	return nil, Refusal{}
+}
+
+// devices refuses nodes on which the pod's devices are not, or that have not enough for its claims.
+func devices(c *Cycle, n *cluster.Node) Refusal {
+	s := c.deviceState()
+	if s == nil {
+		return Refusal{}
+	}
+	if slices.ContainsFunc(s.places, func(place *nodeaffinity.NodeSelector) bool { return !place.Match(n.Node) }) {
+		return refuseFinally(whyDevicesOf)
+	}
+	if len(s.open) == 0 {
+		return Refusal{}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), searchTime)
+	defer cancel()
+	found, err := s.allocator.Allocate(ctx, n.Node, s.open)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return refuseFinally(whySlow)
+	case err != nil:
+		return refuseFinally(err.Error())
+	case len(found) != len(s.open):
+		return refuseFinally(whyDevices)
+	}
+	s.found[n.Name] = found
+	return Refusal{}
+}
+
+// Reservation is what must be written of a claim before its pod is bound.
+type Reservation struct {
+	*resourcev1.ResourceClaim
+	Allocation *resourcev1.AllocationResult // nil: it has devices
+}
+
+// Reservations returns those of the claims that the pod has not reserved, for a node that fits.
+func (c *Cycle) Reservations(n *cluster.Node) (out []Reservation) {
+	s := c.deviceState()
+	if s == nil {
+		return nil
+	}
+	for _, claim := range s.claims {
+		r := Reservation{ResourceClaim: claim}
+		if i := slices.Index(s.open, claim); i >= 0 {
+			r.Allocation = &s.found[n.Name][i]
+		}
+		if r.Allocation != nil || !resourceclaim.IsReservedForPod(c.Pod.Pod, claim, false) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Uncreated reports whether the pod only waits for a claim of a template, which is created in a moment.
+func (c *Cycle) Uncreated() bool {
+	s := c.deviceState()
+	return s != nil && s.uncreated
+}
+
+// Idle returns a claim of a pod that was refused for its devices, and that nobody else uses: its devices are where the pod cannot
+// run, and may be given back. nil: there is none.
+func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
+	s := c.deviceState()
+	if s == nil || s.all.Refused() || out.Rejected&(1<<slices.IndexFunc(ch.Rules, func(r Rule) bool { return r.Name == dynamicResources })) == 0 {
+		return nil
+	}
+	for _, claim := range s.claims {
+		users := claim.Status.ReservedFor
+		if claim.Status.Allocation != nil && (len(users) == 0 || len(users) == 1 && users[0].UID == c.Pod.UID) {
+			return claim
+		}
+	}
+	return nil
+}
+
+// devicesChanged: a change of a claim helps if the pod uses it, or if it has freed devices.
+func devicesChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
+	if ch.What&^cluster.ResourceClaims != 0 {
+		return true
+	}
+	return slices.ContainsFunc(p.Spec.ResourceClaims, func(entry corev1.PodResourceClaim) bool {
+		name, _, err := resourceclaim.Name(p.Pod, &entry)
+		return err == nil && name != nil && p.Namespace+"/"+*name == ch.Name
+	})
+}
