@@ -15,7 +15,8 @@ import (
 // TestConfigPrintsEveryFlag compares the flags of serve, as --help lists them, with the settings that config prints.
 func TestConfigPrintsEveryFlag(t *testing.T) {
 	want := map[string]bool{}
-	serveCommand().Flags().VisitAll(func(f *pflag.Flag) { want[f.Name] = !f.Hidden })
+	serve, _ := serveCommands()
+	serve.Flags().VisitAll(func(f *pflag.Flag) { want[f.Name] = !f.Hidden })
 	delete(want, commandline.FileFlag) // a file cannot name another one
 	maps.DeleteFunc(want, func(_ string, shown bool) bool { return !shown })
 
@@ -48,7 +49,7 @@ func TestConfigPrintsEveryFlag(t *testing.T) {
 func settings(t *testing.T) (file map[string]map[string]any) {
 	t.Helper()
 	var out bytes.Buffer
-	config := configCommand()
+	_, config := serveCommands()
 	config.SetOut(&out)
 	config.SetArgs([]string{"--data-dir", t.TempDir()})
 	if err := config.Execute(); err != nil {

@@ -102,7 +102,8 @@ func command() *cobra.Command {
 	root.AddCommand(installcmd.New(defaultDataDir)...)
 	root.AddCommand(dashboardcmd.New(defaultDataDir))
 	kubectlcmd.AddTo(root, defaultDataDir)
-	root.AddCommand(serveCommand(), configCommand(), commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
+	serve, config := serveCommands()
+	root.AddCommand(serve, config, commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
 	return root
 }
 
@@ -123,9 +124,14 @@ type Config struct {
 	launch.Settings // of the node
 }
 
-func serveCommand() *cobra.Command {
+// serveCommands returns serve and config. They share their flags, of which there are some 300: at most one of them runs.
+func serveCommands() (serve, config *cobra.Command) {
 	cfg := Config{Controllers: controllers.Default()}
 	flags := cfg.flags()
+	return serveCommand(&cfg, flags), configCommand(&cfg, flags)
+}
+
+func serveCommand(cfg *Config, flags *commandline.Groups) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the API server, the controllers and the node agent",
@@ -146,16 +152,14 @@ func serveCommand() *cobra.Command {
 			for _, name := range commandline.Unknown(cmd, os.Environ()) {
 				log.Warn("environment variable ignored: it matches no flag", zap.String("variable", name))
 			}
-			return run(cmd.Context(), cfg, log)
+			return run(cmd.Context(), *cfg, log)
 		},
 	}
 	flags.AddTo(cmd)
 	return cmd
 }
 
-func configCommand() *cobra.Command {
-	cfg := Config{Controllers: controllers.Default()}
-	flags := cfg.flags()
+func configCommand(cfg *Config, flags *commandline.Groups) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Print a configuration file for serve, with all settings and their descriptions",

@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/process/netchange"
 )
 
 // forgetFlows removes the kernel's UDP flows through changed frontends that do not lead to one of their endpoints.
@@ -17,19 +19,17 @@ func (t *table) forgetFlows() error {
 	if len(t.udp) == 0 {
 		return nil
 	}
-	family := netlink.InetFamily(unix.AF_INET)
+	family := unix.AF_INET
 	if t.family == corev1.IPv6Protocol {
 		family = unix.AF_INET6
 	}
-	addrs, err := net.InterfaceAddrs()
+	addresses, err := netchange.Addresses(family)
 	if err != nil {
 		return err
 	}
 	local := map[netip.Addr]bool{}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok {
-			local[addr(n.IP)] = true
-		}
+	for _, a := range addresses {
+		local[a.Addr()] = true
 	}
 	if t.flows == nil {
 		if t.flows, err = netlink.NewHandle(unix.NETLINK_NETFILTER); err != nil {
@@ -37,7 +37,7 @@ func (t *table) forgetFlows() error {
 		}
 	}
 	stale := staleFlow(func(flow *netlink.ConntrackFlow) bool { return t.stale(flow, local) })
-	if _, err := t.flows.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	if _, err := t.flows.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family), stale); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		t.closeFlows()
 		return err
 	}

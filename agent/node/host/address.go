@@ -2,14 +2,16 @@ package host
 
 import (
 	"encoding/hex"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"monopod/apiserver/process/netchange"
 )
 
 // IP returns the machine's first address, as IPs does for IPv4.
@@ -74,16 +76,20 @@ func readFile(name string) string {
 
 // addresses4 returns the IPv4 addresses of the interfaces of default routes, and those of all.
 func addresses4() (uplink, all []netip.Addr) {
+	addresses, _ := netchange.Addresses(unix.AF_INET) // on failure: none
+	addresses = slices.DeleteFunc(addresses, func(a netchange.Address) bool { return !a.Addr().IsGlobalUnicast() })
 	for _, name := range routed(readFile("route")) {
-		link, err := net.InterfaceByName(name)
-		if err != nil {
-			continue
+		link := netchange.Index(name)
+		for _, a := range addresses {
+			if a.Interface == link {
+				uplink = append(uplink, a.Addr())
+			}
 		}
-		addrs, _ := link.Addrs()
-		uplink = append(uplink, global4(addrs)...)
 	}
-	addrs, _ := net.InterfaceAddrs()
-	return uplink, global4(addrs)
+	for _, a := range addresses {
+		all = append(all, a.Addr())
+	}
+	return uplink, all
 }
 
 // routed returns the interfaces of IPv4 default routes.
@@ -93,16 +99,6 @@ func routed(routes string) []string {
 		fields := strings.Fields(line)
 		if len(fields) >= 8 && fields[1] == "00000000" && fields[7] == "00000000" {
 			out = append(out, fields[0])
-		}
-	}
-	return out
-}
-
-func global4(addrs []net.Addr) (out []netip.Addr) {
-	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		if err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {
-			out = append(out, p.Addr())
 		}
 	}
 	return out

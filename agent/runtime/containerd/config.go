@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"monopod/agent/images/image"
 	"monopod/agent/network/cni"
 	"monopod/agent/runtime/cri"
+	"monopod/apiserver/process/pattern"
 )
 
 // configFile is the parameters of the child's config.
@@ -160,14 +160,14 @@ func nextTo(program, name string) string {
 	return path
 }
 
-var versionPattern = regexp.MustCompile(`\sv?(\d+)\.(\d+)\.`)
+var versionPattern = pattern.New(`\sv?(\d+)\.(\d+)\.`)
 
 // parseVersion reads what `containerd --version` prints:
 //
 //	containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3
 //	containerd github.com/containerd/containerd/v2 v2.4.2 ...
 func parseVersion(out string) (major, minor int, err error) {
-	m := versionPattern.FindStringSubmatch(out)
+	m := versionPattern().FindStringSubmatch(out)
 	if m == nil {
 		return 0, 0, fmt.Errorf("no version in %q", out)
 	}

@@ -6,7 +6,12 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/apiserver/process/netchange"
 )
 
 // forPods is the listener for the pods of a node in this process, where Listen is loopback, which they cannot reach.
@@ -106,13 +111,12 @@ func (l podListener) Accept() (net.Conn, error) {
 
 // isLocal reports whether an address is this machine's.
 func isLocal(ip netip.Addr) bool {
-	addrs, _ := net.InterfaceAddrs() // on failure, none is
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
-			return true
-		}
+	family := unix.AF_INET
+	if ip.Is6() {
+		family = unix.AF_INET6
 	}
-	return false
+	addresses, _ := netchange.Addresses(family) // on failure, none is
+	return slices.ContainsFunc(addresses, func(a netchange.Address) bool { return a.Addr() == ip.WithZone("") })
 }
 
 // Moved sends when ListenForPods has changed the Advertised address, until ctx ends.

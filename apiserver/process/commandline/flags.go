@@ -30,12 +30,14 @@ func (g *Groups) Group(subject string, parts ...Part) *pflag.FlagSet {
 	return f
 }
 
-// AddTo adds all flags to cmd, and a --help that shows them by subject.
+// AddTo adds all flags to cmd, and a --help that shows them by subject. Several commands may have the same Groups.
 func (g *Groups) AddTo(cmd *cobra.Command) {
 	for _, subject := range g.sets.Order {
 		cmd.Flags().AddFlagSet(g.sets.FlagSets[subject])
 	}
-	g.Group(other).BoolP("help", "h", false, "Show this help.")
+	if help := g.Group(other); help.Lookup("help") == nil {
+		help.BoolP("help", "h", false, "Show this help.")
+	}
 	cliflag.SetUsageAndHelpFunc(cmd, g.sets, width(os.Stdout))
 }
 

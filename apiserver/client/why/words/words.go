@@ -4,7 +4,6 @@ package words
 import (
 	"fmt"
 	"reflect"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -17,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/pattern"
 )
 
 // maxText is the length of a message that is quoted, in characters.
 const maxText = 400
 
-var statusCode = regexp.MustCompile(`statuscode: (\d+)`)
+var statusCode = pattern.New(`statuscode: (\d+)`)
 
 // Name returns kind and name: Pod web.
 func Name(obj client.Object) string {
@@ -159,8 +159,8 @@ func Signal(t *corev1.ContainerStateTerminated) syscall.Signal {
 // Probe shortens the message of a failed probe.
 func Probe(message string) string {
 	switch _, rest, _ := strings.Cut(message, ": "); {
-	case statusCode.MatchString(message):
-		return "the answer has the HTTP status " + statusCode.FindStringSubmatch(message)[1]
+	case statusCode().MatchString(message):
+		return "the answer has the HTTP status " + statusCode().FindStringSubmatch(message)[1]
 	case strings.Contains(message, "connection refused"):
 		return "nothing listens on its port (connection refused)"
 	case strings.Contains(message, "deadline exceeded"), strings.Contains(message, "timed out"), strings.Contains(message, "i/o timeout"), strings.Contains(message, "Client.Timeout"):
