@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/words"
@@ -27,7 +28,7 @@ func (f *Facts) deleted(p *corev1.Pod) *Answer {
 		return nil
 	}
 	left := p.DeletionTimestamp.Sub(f.Now)
-	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", orZero(p.DeletionGracePeriodSeconds), p.DeletionTimestamp.UTC().Format(time.RFC3339))}
+	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", ptr.Deref(p.DeletionGracePeriodSeconds, 0), p.DeletionTimestamp.UTC().Format(time.RFC3339))}
 	evidence = append(evidence, f.eventLines(f.eventsOf(p))...)
 	running := names(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 	target := condition(p, corev1.DisruptionTarget)
@@ -143,13 +144,6 @@ func (f *Facts) running(p *corev1.Pod) Answer {
 		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %d times.", p.Name, restarts)
 	}
 	return answer("", evidence, "Pod %s runs and is ready.", p.Name)
-}
-
-func orZero(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 // names returns the names of the containers in a state.

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/why/causes"
@@ -100,7 +101,7 @@ func (f *Facts) refusedEvent(by client.Object) string {
 }
 
 func (f workloads) deployment(d *appsv1.Deployment) Answer {
-	want := orOne(d.Spec.Replicas)
+	want := ptr.Deref(d.Spec.Replicas, 1)
 	state := fmt.Sprintf("Deployment %s has %d of %d replicas ready", d.Name, d.Status.ReadyReplicas, want)
 	if a := f.held(); a != nil {
 		return *a
@@ -126,7 +127,7 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	case done:
 		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready.", d.Name, d.Status.ReadyReplicas, want)
 	}
-	if newest != nil && newest.Status.Replicas < orOne(newest.Spec.Replicas) {
+	if newest != nil && newest.Status.Replicas < ptr.Deref(newest.Spec.Replicas, 1) {
 		if a := f.notCreated(state, newest, f.refusedEvent(newest)); a != nil {
 			a.Do += f.undo(d, newest)
 			return *a
@@ -178,7 +179,7 @@ func ownedBy(pods []*corev1.Pod, rs *appsv1.ReplicaSet) (out []*corev1.Pod) {
 }
 
 func (f workloads) replicaSet(rs *appsv1.ReplicaSet) Answer {
-	return f.set(rs, orOne(rs.Spec.Replicas), rs.Status.ReadyReplicas, rs.Status.Replicas)
+	return f.set(rs, ptr.Deref(rs.Spec.Replicas, 1), rs.Status.ReadyReplicas, rs.Status.Replicas)
 }
 
 // set explains an object that keeps a number of pods.
@@ -205,8 +206,8 @@ func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
 }
 
 func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
-	a := f.set(s, orOne(s.Spec.Replicas), s.Status.ReadyReplicas, s.Status.Replicas)
-	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && s.Status.Replicas < orOne(s.Spec.Replicas) && len(f.Pods) > 0 && a.Do != "" {
+	a := f.set(s, ptr.Deref(s.Spec.Replicas, 1), s.Status.ReadyReplicas, s.Status.Replicas)
+	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && s.Status.Replicas < ptr.Deref(s.Spec.Replicas, 1) && len(f.Pods) > 0 && a.Do != "" {
 		a.Evidence = append(a.Evidence, "the next pod is created when the ones before it are ready (podManagementPolicy: OrderedReady)")
 	}
 	return a
@@ -217,11 +218,4 @@ func (f workloads) daemonSet(d *appsv1.DaemonSet) Answer {
 		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.", f.eventLines(f.eventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
 	}
 	return f.set(d, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.CurrentNumberScheduled)
-}
-
-func orOne(n *int32) int32 {
-	if n == nil {
-		return 1
-	}
-	return *n
 }
