@@ -2,7 +2,6 @@ package why
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,10 +9,11 @@ import (
 
 	"monopod/apiserver/client/why/policies"
 	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/process/pattern"
 )
 
 // silent matches the last line of a program whose connection got no answer, as when a NetworkPolicy drops its packets.
-var silent = regexp.MustCompile(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)
+var silent = pattern.New(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)
 
 // networkPolicy explains a NetworkPolicy: which pods it selects, and what it allows.
 func (f *Facts) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
@@ -36,7 +36,7 @@ func (f *Facts) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 
 // dropped says which NetworkPolicies may be the cause of an end whose last line is about a connection without an answer.
 func (c container) dropped(lines []string) (do string, evidence []string) {
-	if len(lines) == 0 || !silent.MatchString(lines[len(lines)-1]) {
+	if len(lines) == 0 || !silent().MatchString(lines[len(lines)-1]) {
 		return "", nil
 	}
 	var names []string

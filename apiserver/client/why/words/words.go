@@ -66,11 +66,11 @@ func Clip(text string) string {
 	return strings.TrimSuffix(text, ".")
 }
 
-var rpcError = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+var rpcError = pattern.New(`rpc error: code = \w+ desc = `)
 
 // Cause is the message of an error of the runtime, without the words of the protocol.
 func Cause(text string) string {
-	return Clip(strings.TrimSuffix(rpcError.ReplaceAllString(text, ""), ": unknown"))
+	return Clip(strings.TrimSuffix(rpcError().ReplaceAllString(text, ""), ": unknown"))
 }
 
 // Reason joins the reason and the message of a condition.
