@@ -288,19 +288,32 @@ func (p page) rollout(*box) {
 	p.sees(`%s.includes("Revision 3 (now)")`, text(".body"))
 }
 
-// drain evicts all pods but those that nothing creates again only after a warning.
-func (p page) drain(*box) {
+// drain evicts all pods but those that nothing creates again only after a warning, and also one that is placed
+// while the dialog is open.
+func (p page) drain(b *box) {
+	api := `((verb, path, body) => {
+		const ask = new XMLHttpRequest();
+		ask.open(verb, "/apis/apps/v1/namespaces/default/deployments/web" + path, false);
+		ask.setRequestHeader("Authorization", "Bearer ` + b.token + `");
+		ask.setRequestHeader("Content-Type", "application/merge-patch+json");
+		ask.send(body);
+		return JSON.parse(ask.responseText);
+	})`
 	p.visit("#/nodes/-/greenhouse-01")
 	p.press(".bar", "Drain")
 	p.sees(`%s.includes("shop") && %[1]s.includes("hostile") && !%[1]s.includes("web-")`, text("dialog .warning"))
+	p.value(api + `("PATCH", "/scale", '{"spec": {"replicas": 3}}')`)
+	p.sees(`((d) => d.status.observedGeneration === d.metadata.generation && d.status.updatedReplicas === 3 && d.status.readyReplicas === 3)(%s("GET", ""))`, api)
 	p.press("dialog", "Drain")
 	p.sees(`!document.querySelector("dialog") && %s.includes("Cordoned")`, text("[data-section=Conditions]"))
 	p.visit("#/pods")
-	p.sees(`[...document.querySelectorAll("td.c-status")].filter((c) => c.innerText === "Pending").length === 2`)
+	p.sees(`[...document.querySelectorAll("td.c-status")].filter((c) => c.innerText === "Pending").length === 3`)
 	p.visit("#/nodes/-/greenhouse-01")
 	p.press(".bar", "Uncordon")
 	p.visit("#/pods")
-	p.sees(rows + ` === 2 && [...document.querySelectorAll("td.c-status")].every((c) => c.innerText === "Running")`)
+	p.sees(rows + ` === 3 && [...document.querySelectorAll("td.c-status")].every((c) => c.innerText === "Running")`)
+	p.value(api + `("PATCH", "/scale", '{"spec": {"replicas": 2}}')`)
+	p.sees(rows + ` === 2`)
 }
 
 func (p page) cronJob(*box) {

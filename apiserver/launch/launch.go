@@ -136,7 +136,7 @@ func (a *API) open(ctx context.Context) error {
 	}
 	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
 	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
-	a.Registry = registry.New(a.State, service.Reaching(registry.Resources(), a.cfg.LoopbackPods), registry.Config{
+	a.Registry = registry.New(a.State.Store, service.Reaching(registry.Resources(), a.cfg.LoopbackPods), registry.Config{
 		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off, DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial,
 		Tolerations: plugins.TolerationSeconds{NotReady: &a.cfg.NotReadySeconds, Unreachable: &a.cfg.UnreachableSeconds}})
 	if _, err := registry.NewDefinitions(a.Registry).Load(ctx); err != nil {

@@ -59,9 +59,9 @@ func watch(t *testing.T, a *API) {
 	}
 }
 
-// TestHealthReportsPanicsOfTheRegistry checks that the guard that Health asks is the one that the registry uses.
-func TestHealthReportsPanicsOfTheRegistry(t *testing.T) {
-	t.Parallel()
+// opened is an API over a file in a folder of its own.
+func opened(t *testing.T) (*API, *prometheus.Registry) {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
 		t.Fatal(err)
@@ -78,11 +78,32 @@ func TestHealthReportsPanicsOfTheRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return a, metrics
+}
+
+// TestControllersKnowTheOrder: what the program gives its controllers knows the order of changes of all kinds, and
+// needs no goroutine for each watch.
+func TestControllersKnowTheOrder(t *testing.T) {
+	t.Parallel()
+	a, _ := opened(t)
+	api := a.Measured(nil)
+	if _, known := api.Newest(client.Pods); !known {
+		t.Error("the newest change of pods is not known")
+	}
+	if _, ok := api.(client.Direct); !ok {
+		t.Errorf("%T is not direct", api)
+	}
+}
+
+// TestHealthReportsPanicsOfTheRegistry checks that the guard that Health asks is the one that the registry uses.
+func TestHealthReportsPanicsOfTheRegistry(t *testing.T) {
+	t.Parallel()
+	a, metrics := opened(t)
 	if err := a.Health(t.Context()); err != nil {
 		t.Errorf("at the start: %v", err)
 	}

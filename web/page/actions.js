@@ -203,10 +203,12 @@ export async function undo(kind, obj, revision) {
 
 // --- the node ---
 
-/** drain cordons the node and evicts its pods, except those of DaemonSets and static ones. */
+/** drain cordons the node and evicts its pods, except those of DaemonSets and static ones, also those
+ * that were placed while it asked. */
 async function drain(kind, node) {
   const pods = core("pods"), name = node.metadata.name;
-  const list = await getJSON(apiPath(pods, "", "", "", { fieldSelector: `spec.nodeName=${name}` }));
+  const placed = () => getJSON(apiPath(pods, "", "", "", { fieldSelector: `spec.nodeName=${name}` }));
+  const list = await placed();
   const stays = (p) => p.metadata.ownerReferences?.some((r) => r.controller && r.kind === "DaemonSet") ||
     "kubernetes.io/config.mirror" in (p.metadata.annotations ?? {}) || /^(Succeeded|Failed)$/.test(p.status?.phase);
   const leave = list.items.filter((p) => !stays(p)), bare = leave.filter((p) => !p.metadata.ownerReferences?.length);
@@ -217,12 +219,16 @@ async function drain(kind, node) {
       bare.length ? h("p", { class: "warning" }, `Nothing creates these again: ${bare.slice(0, 10).map((p) => p.metadata.name).join(", ")}${bare.length > 10 ? "…" : ""}`) : null, progress],
     act: async () => {
       await patch(at(kind, node), { spec: { unschedulable: true } });
-      const refused = [];
-      for (const [i, p] of leave.entries()) {
-        progress.textContent = `Evicting ${i + 1} of ${leave.length}…`;
-        const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: p.metadata.name, namespace: p.metadata.namespace } };
-        await send("POST", at(pods, p, "eviction"), { body: eviction }).catch((err) => err.code === 404 || refused.push(`${p.metadata.name}: ${err.message}`));
-      }
+      const refused = [], asked = new Set();
+      let left = leave;
+      do {
+        for (const p of left) {
+          progress.textContent = `Evicting pod ${asked.add(p.metadata.uid).size}…`;
+          const eviction = { apiVersion: "policy/v1", kind: "Eviction", metadata: { name: p.metadata.name, namespace: p.metadata.namespace } };
+          await send("POST", at(pods, p, "eviction"), { body: eviction }).catch((err) => err.code === 404 || refused.push(`${p.metadata.name}: ${err.message}`));
+        }
+        left = (await placed()).items.filter((p) => !stays(p) && p.metadata.ownerReferences?.length && !p.metadata.deletionTimestamp && !asked.has(p.metadata.uid));
+      } while (left.length);
       progress.textContent = "";
       if (refused.length) throw new Error(`The node is cordoned. Not evicted: ${refused.slice(0, 5).join("; ")}${refused.length > 5 ? "…" : ""}. Try again later.`);
       say(`${name} is drained`);

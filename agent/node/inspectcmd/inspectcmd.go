@@ -68,7 +68,7 @@ func (c *command) run(cmd *cobra.Command) error {
 	return r.print(cmd.OutOrStdout(), c.file)
 }
 
-// collect adds all parts. Only a failure of the archive is an error: what cannot be had is a line of the archive.
+// collect adds all parts. Only a failure of the archive is an error: a part that cannot be read is a line in its README.
 func (c *command) collect(r *report, now time.Time) error {
 	cfg := check.Config{DataDir: c.DataDir, Runtime: "containerd", Containerd: "auto", Clock: check.Clock{Now: now, Built: c.versions.Built()}}
 	if dir, err := filepath.Abs(c.DataDir); err == nil {
