@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/registry/kind"
@@ -27,6 +28,9 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 	case "Table":
 		return a.listTable(w, r, res, f, entries, meta)
 	case "PartialObjectMetadataList":
+		if f.Media != TypeProtobuf {
+			return a.listMetadata(w, r, res, f, entries, meta)
+		}
 		list, err := partialList(r, res, entries, meta)
 		if err == nil {
 			a.Send(w, r, f, http.StatusOK, list)
@@ -38,7 +42,7 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 
 func partialList(r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, 0, len(entries))}
-	list.Kind, list.APIVersion = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
+	list.Kind, list.APIVersion = partialListGVK.Kind, partialListGVK.GroupVersion().String()
 	for e, err := range view.Each(r.Context(), res, entries) {
 		if err != nil {
 			return nil, err
@@ -46,6 +50,16 @@ func partialList(r *http.Request, res *kind.Resource, entries []*store.Entry, me
 		list.Items = append(list.Items, *metaOf(e.Object))
 	}
 	return list, nil
+}
+
+var partialListGVK = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
+
+func (a *Responder) listMetadata(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) error {
+	head, err := listHead(partialListGVK, meta)
+	if err != nil {
+		return err
+	}
+	return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return json.Marshal(metaOf(e.Object)) }))
 }
 
 func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) error {
@@ -70,8 +84,8 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 // SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
 // memory as a whole.
 func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
-	if res.View != nil && f.Media != TypeProtobuf {
-		head, err := listHead(res, meta)
+	if layout := layoutOf(r, f); f.Media != TypeProtobuf && (res.View != nil || layout != compact) {
+		head, err := listHead(res.ListGVK(), meta)
 		if err != nil {
 			return err
 		}
@@ -79,7 +93,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 	}
 	if a.recordOf(r).Wants(audit.RequestResponse) {
 		var whole bytes.Buffer
-		if head, err := listHead(res, meta); err == nil {
+		if head, err := listHead(res.ListGVK(), meta); err == nil {
 			writeList(&whole, head, entries)
 			audit.Of(r.Context()).Answered(whole.Bytes())
 		}
@@ -87,15 +101,9 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 	if f.Media == TypeProtobuf {
 		return a.sendProtobufList(w, r, res, entries, meta)
 	}
-	head, err := listHead(res, meta)
+	head, err := listHead(res.ListGVK(), meta)
 	if err != nil {
 		return err
-	}
-	if f.Media == TypeYAML || pretty(r) {
-		var whole bytes.Buffer
-		writeList(&whole, head, entries)
-		a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))
-		return nil
 	}
 	size := len(head) + len(listTail) + max(len(entries)-1, 0)
 	for _, e := range entries {
@@ -137,9 +145,9 @@ const (
 	listBuffer = 64 << 10
 )
 
-func listHead(res *kind.Resource, meta metav1.ListMeta) ([]byte, error) {
+func listHead(gvk schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error) {
 	data, err := json.Marshal(meta)
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, res.ListGVK().Kind, res.GVR.GroupVersion(), data), err
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, gvk.Kind, gvk.GroupVersion(), data), err
 }
 
 // writeList writes to a writer that keeps its error.

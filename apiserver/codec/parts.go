@@ -44,11 +44,12 @@ func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.
 }
 
 // write writes the list to a writer.
-func (p parts) write(out io.Writer) error {
-	if _, err := out.Write(p.head); err != nil {
+func (p parts) write(out io.Writer, l layout) error {
+	before, between, after, empty, err := l.around(p.head)
+	if err != nil {
 		return err
 	}
-	first := true
+	next := before
 	for e, err := range p.entries {
 		if err != nil {
 			return err
@@ -57,27 +58,31 @@ func (p parts) write(out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if !first {
-			if _, err := io.WriteString(out, ","); err != nil {
-				return err
-			}
+		if data, err = l.lay(l.prefix(), data); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(out, next); err != nil {
+			return err
 		}
 		if _, err := out.Write(data); err != nil {
 			return err
 		}
-		first = false
+		next = between
 	}
-	_, err := io.WriteString(out, listTail)
+	if next == before {
+		after = empty
+	}
+	_, err = io.WriteString(out, after)
 	return err
 }
 
 // sendParts sends the list. A short one has a length; a longer one is sent item by item.
 func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
-	if f.Media == TypeYAML || f.Media == TypeProtobuf || pretty(r) || a.recordOf(r).Wants(audit.RequestResponse) {
+	if f.Media == TypeProtobuf || a.recordOf(r).Wants(audit.RequestResponse) {
 		return a.sendWhole(w, r, f, p)
 	}
 	out := &lazy{keep: p.keep, begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
-	err := p.write(out)
+	err := p.write(out, layoutOf(r, f))
 	switch {
 	case err == nil:
 		out.end()
@@ -94,7 +99,7 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 
 func (a *Responder) sendWhole(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
 	whole := wholeList{limit: cmp.Or(a.MaxWhole, maxWhole)}
-	if err := p.write(&whole); err != nil {
+	if err := p.write(&whole, compact); err != nil {
 		return err
 	}
 	a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))

@@ -8,7 +8,6 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/access/audit"
 )
@@ -18,8 +17,8 @@ type Responder struct {
 	Log     *zap.Logger
 	Clock   clock.PassiveClock // for ages in tables
 	Audited bool               // the response is also recorded in the request's audit record
-	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: to indent it, for YAML, or
-	// for the audit log; 0: 64 MiB.
+	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a table in
+	// protobuf; 0: 64 MiB.
 	MaxWhole int
 }
 
@@ -51,19 +50,18 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 	if f.Media == TypeProtobuf {
 		return ProtobufOf(v)
 	}
+	layout := layoutOf(r, f)
 	data, ok := v.([]byte)
+	if ok && layout == indented {
+		return data, nil // it is as it is to be
+	}
 	var err error
-	switch {
-	case ok:
-	case pretty(r):
-		data, err = json.MarshalIndent(v, "", "  ")
-	default:
-		data, err = json.Marshal(v)
+	if !ok {
+		if data, err = json.Marshal(v); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil && f.Media == TypeYAML {
-		data, err = yaml.JSONToYAML(data)
-	}
-	return data, err
+	return layout.lay("", data)
 }
 
 // pretty reports whether the response is indented.

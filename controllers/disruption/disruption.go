@@ -91,12 +91,25 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	if err != nil {
 		return nil, err
 	}
+	var guarding []*policyv1.PodDisruptionBudget
 	for _, b := range budgets {
 		if guards(b, pods...) {
-			out = append(out, key{Key: follow.KeyOf(b)})
+			out, guarding = append(out, key{Key: follow.KeyOf(b)}), append(guarding, b)
 		}
 	}
+	if len(guarding) > 1 && binds(old, new) {
+		p := new.(*corev1.Pod)
+		c.events.Eventf(p, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets", "Pod %q/%q matches %d PodDisruptionBudgets (%s and others): it cannot be evicted",
+			p.Namespace, p.Name, len(guarding), guarding[0].Name)
+	}
 	return out, nil
+}
+
+// binds reports whether a pod gets its node: a good moment for what is said once in its life.
+func binds(old, new client.Object) bool {
+	was, _ := old.(*corev1.Pod)
+	is, _ := new.(*corev1.Pod)
+	return was != nil && is != nil && was.Spec.NodeName == "" && is.Spec.NodeName != ""
 }
 
 // onCondition wakes a pod with the condition DisruptionTarget.
@@ -146,10 +159,10 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	if err != nil { // no disruptions are allowed while the count is unknown
 		c.events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
 		return 0, errors.Join(err, c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
-			cur.Status.DisruptionsAllowed, cur.Status.ObservedGeneration = 0, cur.Generation
+			cur.Status.DisruptionsAllowed = 0
 			meta.SetStatusCondition(&cur.Status.Conditions, metav1.Condition{
 				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
-				Message: err.Error(), ObservedGeneration: cur.Generation, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
+				Message: err.Error(), ObservedGeneration: cur.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
 			})
 		}))
 	}

@@ -190,5 +190,32 @@ func TestPodsWithoutScale(t *testing.T) {
 		if c == nil || c.Reason != policyv1.SyncFailedReason || c.Message != "batch/v1 Job does not implement the scale subresource" {
 			t.Errorf("condition %+v", c)
 		}
+		if b.Status.ObservedGeneration != 0 || c != nil && c.ObservedGeneration != 0 {
+			t.Errorf("generation %d seen, though its pods could not be counted", b.Status.ObservedGeneration)
+		}
+	})
+}
+
+// A pod of two budgets cannot be evicted: one Event says so, when it gets its node.
+func TestPodOfTwoBudgets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Events.Watch()
+		for _, name := range []string{"a", "b"} {
+			b := budget(name, func(s *policyv1.PodDisruptionBudgetSpec) { s.MinAvailable = new(intstr.FromInt32(1)) })
+			b.Spec.Selector.MatchLabels = map[string]string{"app": "p"}
+			api.Create(b)
+		}
+		api.Create(owned("p", "p"), owned("q", "other"))
+		api.Run(New(api.Deps(), &api.Events, apitest.Kinds()))
+		for _, name := range []string{"p", "q"} {
+			apitest.Change(api, owned(name, name), "binding", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+		}
+		api.Phase(owned("p", "p"), corev1.PodRunning, true)
+		synctest.Wait()
+		if events := api.Events.Count(); events["MultiplePodDisruptionBudgets"] != 1 {
+			t.Errorf("events %v", events)
+		}
 	})
 }

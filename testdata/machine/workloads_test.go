@@ -6,11 +6,14 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -261,14 +264,92 @@ func (s *server) paused(t *testing.T, round int) {
 	edit(t, s, deploymentPath+"/web", func(d *appsv1.Deployment) { d.Spec.Paused = false })
 }
 
-// TestKilledDuringRollouts kills monopod at random moments of rollouts and Jobs; in every second round, the Deployment is paused
-// at first.
+const (
+	scalerPath = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+	cronPath   = "/apis/batch/v1/namespaces/default/cronjobs"
+)
+
+// createScaled creates a Deployment with a HorizontalPodAutoscaler, and a CronJob of every minute.
+func (s *server) createScaled(t *testing.T) {
+	t.Helper()
+	d := webDeployment()
+	d.Name, d.Spec.Template, d.Spec.Replicas = "auto", template("auto"), nil
+	d.Spec.Selector.MatchLabels = map[string]string{"app": "auto"}
+	s.insist(t, http.MethodPost, deploymentPath, d)
+	s.insist(t, http.MethodPost, scalerPath, autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}, ObjectMeta: metav1.ObjectMeta{Name: "auto"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 1, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "auto"}}})
+	job := oneJob(0)
+	job.Spec.Completions, job.Spec.Parallelism, job.Spec.Template.Labels = nil, nil, map[string]string{"app": "tick"}
+	s.insist(t, http.MethodPost, cronPath, batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: "tick"},
+		Spec: batchv1.CronJobSpec{Schedule: "* * * * *", SuccessfulJobsHistoryLimit: new(int32(1000)), JobTemplate: batchv1.JobTemplateSpec{Spec: job.Spec}}})
+}
+
+// scale makes the autoscaler want as many pods as a round asks for.
+func (s *server) scale(t *testing.T, round int) {
+	t.Helper()
+	edit(t, s, scalerPath+"/auto", func(h *autoscalingv2.HorizontalPodAutoscaler) {
+		h.Spec.MinReplicas, h.Spec.MaxReplicas = new(scaledTo(round)), scaledTo(round)
+	})
+}
+
+func scaledTo(round int) int32 { return int32(1 + round%3) }
+
+// scaled waits until the Deployment with the autoscaler has the pods of a round, and the autoscaler says so.
+func (s *server) scaled(t *testing.T, round int) {
+	t.Helper()
+	want := scaledTo(round)
+	var d appsv1.Deployment
+	var h autoscalingv2.HorizontalPodAutoscaler
+	if !harness.Eventually(harness.Enough, func() bool {
+		d, h = appsv1.Deployment{}, autoscalingv2.HorizontalPodAutoscaler{}
+		for path, into := range map[string]any{deploymentPath + "/auto": &d, scalerPath + "/auto": &h} {
+			if _, err := s.call(http.MethodGet, path, nil, into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.Status.Replicas == want && d.Status.AvailableReplicas == want && len(s.podsOf(t, "auto")) == int(want) && h.Status.CurrentReplicas == want
+	}) {
+		t.Fatalf("round %d: %d pods are not there: %+v %+v", round, want, d.Status, h.Status)
+	}
+}
+
+// ticked checks the Jobs of the CronJob: one for each minute from the first to the last, each complete.
+func (s *server) ticked(t *testing.T) {
+	t.Helper()
+	var jobs []batchv1.Job
+	if !harness.Eventually(harness.Enough, func() bool {
+		var list batchv1.JobList
+		if _, err := s.call(http.MethodGet, jobPath, nil, &list); err != nil {
+			t.Fatal(err)
+		}
+		jobs = slices.DeleteFunc(list.Items, func(j batchv1.Job) bool { return !strings.HasPrefix(j.Name, "tick-") })
+		return !slices.ContainsFunc(jobs, func(j batchv1.Job) bool { return j.Status.CompletionTime == nil })
+	}) {
+		t.Fatalf("a Job of the CronJob is stuck: %+v", jobs)
+	}
+	var minutes []int
+	for _, j := range jobs {
+		minute, err := strconv.Atoi(strings.TrimPrefix(j.Name, "tick-"))
+		if err != nil || j.Status.Succeeded != 1 || j.Status.Failed != 0 {
+			t.Errorf("Job %s: %+v", j.Name, j.Status)
+		}
+		minutes = append(minutes, minute)
+	}
+	slices.Sort(minutes)
+	if n := len(minutes); n > 0 && minutes[n-1]-minutes[0] != n-1 {
+		t.Errorf("Jobs of the minutes %v: some are missing", minutes)
+	}
+}
+
+// TestKilledDuringRollouts kills monopod at random moments of rollouts, Jobs and scaling; in every second round, the Deployment is
+// paused at first.
 func TestKilledDuringRollouts(t *testing.T) {
 	t.Parallel()
 	s := sandboxed(t, "node1")
 	s.begin(t)
 	s.insist(t, http.MethodPost, deploymentPath, webDeployment())
 	s.createSets(t)
+	s.createScaled(t)
 	for round := range asked(t, rolloutKills, 6) {
 		if round%2 == 1 {
 			s.paused(t, round)
@@ -276,6 +357,7 @@ func TestKilledDuringRollouts(t *testing.T) {
 			s.roll(t, round)
 		}
 		s.rollSets(t, round)
+		s.scale(t, round)
 		s.insist(t, http.MethodPost, jobPath, oneJob(round))
 		for range 1 + rand.IntN(2) {
 			time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
@@ -284,11 +366,13 @@ func TestKilledDuringRollouts(t *testing.T) {
 		}
 		s.rolledOut(t, round)
 		s.setsRolledOut(t, round)
+		s.scaled(t, round)
 		s.completed(t, round)
 		if t.Failed() {
 			return
 		}
 	}
+	s.ticked(t)
 }
 
 // TestDeadNode kills the leader of two servers on one etcd, which is also the node of some pods: the other one takes over

@@ -1,0 +1,115 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"go.yaml.in/yaml/v2"
+)
+
+// layout is how JSON is sent: as it is, indented, or as YAML. Of a list, each item is laid out by itself, so that memory is needed for one item only.
+type layout int
+
+const (
+	compact layout = iota
+	indented
+	asYAML
+)
+
+func layoutOf(r *http.Request, f Format) layout {
+	switch {
+	case f.Media == TypeYAML:
+		return asYAML
+	case pretty(r):
+		return indented
+	}
+	return compact
+}
+
+// Larger or deeper values are sent as compact JSON, which is YAML, too: the YAML library needs some 300 bytes for each value, and
+// the indentation of nested ones grows with the square of their depth.
+const (
+	maxValues = 20_000
+	maxDepth  = 100
+)
+
+// lay lays out one value. Each line but the first begins with prefix.
+func (l layout) lay(prefix string, data []byte) ([]byte, error) {
+	if l == compact || !laid(data) {
+		return data, nil
+	}
+	if l == indented {
+		var out bytes.Buffer
+		err := json.Indent(&out, data, prefix, "  ")
+		return out.Bytes(), err
+	}
+	out, err := yamlOf(data)
+	if prefix == "" || err != nil {
+		return out, err
+	}
+	lines := bytes.SplitAfter(bytes.TrimSuffix(out, []byte("\n")), []byte("\n"))
+	for i, line := range lines {
+		if i > 0 && len(line) > 1 {
+			lines[i] = append([]byte(prefix), line...)
+		}
+	}
+	return bytes.Join(lines, nil), nil
+}
+
+// yamlOf returns JSON as YAML. It decodes JSON as such: some characters of JSON texts are not allowed in YAML.
+func yamlOf(data []byte) ([]byte, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var v any
+	if err := decoder.Decode(&v); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(v)
+}
+
+// laid reports whether JSON has few enough values and levels for a layout.
+func laid(data []byte) bool {
+	values, depth, text := 0, 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth, values = depth+1, values+1
+		case c == '}' || c == ']':
+			depth--
+		case c == ',' || c == ':':
+			values++
+		}
+		if depth > maxDepth || values > maxValues {
+			return false
+		}
+	}
+	return true
+}
+
+// around returns what is before the items of a list, between them, after them, and in place of all of it for no items. The head is
+// JSON up to the bracket that begins the items.
+func (l layout) around(head []byte) (before, between, after, empty string, err error) {
+	if l == compact {
+		return string(head), ",", listTail, string(head) + listTail, nil
+	}
+	if l == indented {
+		none, err := l.lay("", append(bytes.Clone(head), "]}"...))
+		begin := string(bytes.TrimSuffix(none, []byte("]\n}")))
+		return begin + "\n    ", ",\n    ", "\n  ]\n}", string(none), err
+	}
+	at := bytes.LastIndex(head, []byte(`,"`)) // the member of the items is the last one
+	rest, err := l.lay("", append(bytes.Clone(head[:at]), '}'))
+	begin := string(rest) + string(bytes.Trim(head[at:], `,":[`)) + ":"
+	return begin + "\n- ", "\n- ", "\n", begin + " []\n", err
+}
+
+// prefix is that of the lines of an item.
+func (l layout) prefix() string {
+	return [...]string{compact: "", indented: "    ", asYAML: "  "}[l]
+}
