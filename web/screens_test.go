@@ -37,8 +37,8 @@ func screens() []struct {
 		{"yaml", "#/deployments.apps/default/web/yaml", `document.querySelector(".editor")?.value.includes("replicas")`, nil},
 		{"review", "", `document.querySelector(".diff")`, func(p page) {
 			p.visit("#/deployments.apps/default/web/yaml")
-			p.sees(`document.querySelector(".editor")?.value.includes("replicas")`)
-			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("replicas: 2", "replicas: 3"); true}`)
+			p.sees(`document.querySelector(".editor")?.value.includes("terminationGracePeriodSeconds: 30")`)
+			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 20"); true}`)
 			p.press(".body", "Review changes")
 		}},
 		{"deployment", "#/deployments.apps/default/web", text(".state") + `?.includes("ready")`, nil},
