@@ -64,6 +64,7 @@ import (
 )
 
 func main() {
+	frugal.Profile()
 	if cni.Invoked(os.Args[0]) { // containerd runs this program for each sandbox
 		os.Exit(cni.Main(os.Args[0]))
 	}

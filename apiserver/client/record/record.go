@@ -1,7 +1,7 @@
 // Package record writes core/v1 Events about objects.
 //
-// A Recorder never blocks and never fails its caller: a bounded queue passes events to one goroutine, which
-// counts repetitions in one Event, combines many similar ones, and drops those of an object with too many. The
+// A Recorder never blocks and never fails its caller: a bounded queue passes events to one goroutine, which runs
+// only while events wait. It counts repetitions in one Event, combines many similar ones, and drops those of an object with too many. The
 // limits are client-go's (tools/record).
 package record
 
@@ -36,28 +36,32 @@ type Recorder struct {
 	source corev1.EventSource
 	clock  clock.PassiveClock
 
-	queue   chan *corev1.Event
 	metrics *Metrics
-	last    atomic.Int64       // last number in an event's name
-	cancel  context.CancelFunc // ends writing
-	done    sync.WaitGroup
+	last    atomic.Int64    // last number in an event's name
+	ctx     context.Context // of writes
+	cancel  context.CancelFunc
+	done    sync.WaitGroup // of run
 
-	mu    sync.RWMutex // guards ended against senders on queue
-	ended bool
+	mu      sync.Mutex // guards what follows
+	queue   []*corev1.Event
+	running bool // run runs
+	ended   bool
+
+	seen *correlator // of run
 }
 
 var _ Eventer = (*Recorder)(nil)
 
-// New starts a recorder; host may be empty. Close ends it.
+// New returns a recorder; host may be empty. Close ends it.
 func New(c client.Client, component, host string, clk clock.PassiveClock, m *Metrics) *Recorder {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Recorder{
 		client: c, cancel: cancel, metrics: m,
 		source: corev1.EventSource{Component: component, Host: host},
 		clock:  clk,
-		queue:  make(chan *corev1.Event, queueLength),
+		ctx:    ctx,
+		seen:   newCorrelator(clk),
 	}
-	r.done.Go(func() { r.run(ctx) })
 	return r
 }
 
@@ -70,16 +74,20 @@ func (r *Recorder) Eventf(obj client.Object, eventtype, reason, format string, a
 // Reference is Eventf for a part of an object, ref.FieldPath, or an object that the caller does not have.
 func (r *Recorder) Reference(ref corev1.ObjectReference, eventtype, reason, format string, args ...any) {
 	e := r.event(ref, eventtype, reason, fmt.Sprintf(format, args...))
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.ended {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.ended:
 		r.drop(closed)
 		return
-	}
-	select {
-	case r.queue <- e:
-	default:
+	case len(r.queue) == queueLength:
 		r.drop(full)
+		return
+	}
+	r.queue = append(r.queue, e)
+	if !r.running {
+		r.running = true
+		r.done.Go(r.run)
 	}
 }
 
@@ -91,10 +99,7 @@ func (r *Recorder) drop(why string) {
 // Close writes waiting events, for at most two seconds, and ends the recorder. Later events are dropped.
 func (r *Recorder) Close() {
 	r.mu.Lock()
-	if !r.ended {
-		r.ended = true
-		close(r.queue)
-	}
+	r.ended = true
 	r.mu.Unlock()
 	defer time.AfterFunc(drainTime, r.cancel).Stop()
 	r.done.Wait()
@@ -140,14 +145,27 @@ func (r *Recorder) unique(now int64) int64 {
 	}
 }
 
-// run writes events until the queue is closed and empty.
-func (r *Recorder) run(ctx context.Context) {
-	seen := newCorrelator(r.clock)
-	for e := range r.queue {
-		if why := r.write(ctx, seen, e); why != "" {
+// run writes events until none waits.
+func (r *Recorder) run() {
+	for e := r.next(); e != nil; e = r.next() {
+		if why := r.write(r.ctx, r.seen, e); why != "" {
 			r.drop(why)
 		}
 	}
+}
+
+// next takes the next event from the queue; nil if none waits, and run ends.
+func (r *Recorder) next() *corev1.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue) == 0 {
+		r.queue, r.running = nil, false
+		return nil
+	}
+	e := r.queue[0]
+	r.queue[0] = nil
+	r.queue = r.queue[1:]
+	return e
 }
 
 // write stores an event, as a repetition or as a new one. It returns the reason if it did not.

@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -18,9 +17,6 @@ const (
 	formatConsole = "console"
 	formatJSON    = "json"
 )
-
-// sampled is how many equal messages within a second are logged; beyond that, one of as many is.
-const sampled = 100
 
 // Log configures the log.
 type Log struct {
@@ -55,7 +51,7 @@ func (l *Log) Open(stderr *os.File) (*zap.Logger, error) {
 	}
 	l.Recent = &Recent{}
 	core := newRepeated(zapcore.NewCore(l.encoder(stderr), zap.CombineWriteSyncers(stderr, l.Recent), level))
-	return zap.New(zapcore.NewSamplerWithOptions(core, time.Second, sampled, sampled), zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
+	return zap.New(newSampled(core), zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
 }
 
 func (l *Log) encoder(stderr *os.File) zapcore.Encoder {
