@@ -34,29 +34,25 @@ func durableCluster(b *testing.B) client.Client {
 }
 
 func benchClusterOver(b *testing.B, s store.Store) client.Client {
+	r := benchRegistry(b, s)
+	stop := benchManager(b, r)
+	b.Cleanup(func() {
+		stop()
+		s.Close()
+	})
+	return r
+}
+
+// benchRegistry is a registry over s with one large node.
+func benchRegistry(b *testing.B, s store.Store) *registry.Registry {
 	r := registry.New(s, registry.Resources(), registry.Config{})
 	if err := r.Bootstrap(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	m, err := New(Deps{Client: r}, served())
-	if err != nil {
+	if _, err := r.Create(b.Context(), apitest.Node("n")); err != nil {
 		b.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- m.Run(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-		s.Close()
-	})
-	node := apitest.Node("n")
-	if _, err := r.Create(b.Context(), node); err != nil {
-		b.Fatal(err)
-	}
-	_, err = client.Update(b.Context(), r, apitest.Node("n"), "status", func(n *corev1.Node) error {
+	_, err := client.Update(b.Context(), r, apitest.Node("n"), "status", func(n *corev1.Node) error {
 		n.Status.Allocatable = corev1.ResourceList{"pods": *resource.NewQuantity(1<<20, resource.DecimalSI), "cpu": *resource.NewQuantity(1<<20, resource.DecimalSI)}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		return nil
@@ -65,6 +61,23 @@ func benchClusterOver(b *testing.B, s store.Store) client.Client {
 		b.Fatal(err)
 	}
 	return r
+}
+
+// benchManager runs all controllers until stop is called.
+func benchManager(b *testing.B, c client.Client) (stop func()) {
+	m, err := New(Deps{Client: c}, served())
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
 }
 
 // BenchmarkCreateToBound measures one pod from its creation to its binding.

@@ -19,6 +19,7 @@ type history struct {
 	bytes    int
 	maxCount int
 	maxBytes int
+	leaves   func(*Event) // called with each event that is dropped; may be nil
 }
 
 func newHistory(rev int64, maxCount, maxBytes int) history {
@@ -38,6 +39,9 @@ func (h *history) add(ev *Event) {
 // drop forgets the first n events.
 func (h *history) drop(n int) {
 	for i, ev := range h.events[:n] {
+		if h.leaves != nil {
+			h.leaves(ev)
+		}
 		h.floor = ev.Rev
 		h.bytes -= ev.size()
 		h.events[i] = nil

@@ -101,6 +101,8 @@ type table struct {
 	history history
 	newest  int64         // the revision of the last change, 0 before the first
 	wake    chan struct{} // closed and replaced whenever history grows
+
+	followers []*follower
 }
 
 // write is a request to the writer to replace cur by next at key.
@@ -163,6 +165,7 @@ func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {
 		t = &table{wake: make(chan struct{}), history: newHistory(m.rev, m.cfg.History, m.cfg.HistoryBytes)}
+		t.history.leaves = t.leaves
 		m.tables[resource] = t
 	}
 	return t

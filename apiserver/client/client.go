@@ -8,7 +8,6 @@ package client
 import (
 	"context"
 	"io"
-	"iter"
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,31 +84,22 @@ type Ordered interface {
 	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
 }
 
-// Direct is a Client in process, whose watches need no goroutine and no channel.
+// Direct is a Client in process, which knows the state of an object before each change.
 type Direct interface {
 	Client
 
-	// Stream is Watch for a reader on its own goroutine: it waits in the loop over the events.
-	Stream(ctx context.Context, sel Selector, resourceVersion string) (iter.Seq[watch.Event], error)
+	// Follow calls to.List with the selected objects and to with every later change, in order and on the caller's
+	// goroutine, until ctx ends. It needs no channel and does not fall behind: a reader that is too slow sees the sum of
+	// the changes that it missed. It fails, before any call, with errors.ErrUnsupported if the server does not know
+	// earlier states.
+	Follow(ctx context.Context, sel Selector, to Reader) error
 }
 
-// Stream returns the events of a Watch; of a Direct client without a goroutine. The loop over them ends when ctx ends,
-// and whoever leaves it earlier ends ctx.
-func Stream(ctx context.Context, c Client, sel Selector, resourceVersion string) (iter.Seq[watch.Event], error) {
-	if direct, ok := c.(Direct); ok {
-		return direct.Stream(ctx, sel, resourceVersion)
-	}
-	events, err := c.Watch(ctx, sel, resourceVersion)
-	if err != nil {
-		return nil, err
-	}
-	return func(yield func(watch.Event) bool) {
-		for e := range events {
-			if !yield(e) {
-				return
-			}
-		}
-	}, nil
+// Reader receives what Follow sees. Objects are shared.
+type Reader struct {
+	List    func(objs []Object, resourceVersion string) // called once
+	Change  func(old, new Object)                       // old nil: created, or selected now; new nil: removed, or no longer selected
+	Reached func(resourceVersion string)                // every change up to here was passed to Change, or is not selected
 }
 
 // Node streams from the containers of a node: the agent implements it, the API server calls it.

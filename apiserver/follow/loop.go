@@ -188,7 +188,12 @@ func (l *Loop[K]) Run(parent context.Context) error {
 	}
 	for i, src := range l.cfg.Sources {
 		synced.Add(1)
-		spawn(func() { l.follow(ctx, src, sync.OnceFunc(synced.Done), l.barrier.reached(i)) })
+		listed := sync.OnceFunc(synced.Done)
+		spawn(func() {
+			defer listed()
+			v := &view[K]{src: src, deps: l.deps, queue: l.queue, name: l.cfg.Name}
+			v.follow(ctx, listed, l.barrier.reached(i))
+		})
 	}
 	spawn(func() { l.work(ctx, &synced, spawn) })
 	<-ctx.Done()
@@ -198,15 +203,6 @@ func (l *Loop[K]) Run(parent context.Context) error {
 		return p
 	}
 	return nil
-}
-
-// follow adds the keys of a source's changes to the queue. It calls synced after the first full list, or when it
-// ends.
-func (l *Loop[K]) follow(ctx context.Context, src Source[K], synced func(), reached func(string)) {
-	defer synced()
-	v := &view[K]{src: src, deps: l.deps, queue: l.queue, name: l.cfg.Name, known: map[Key]client.Object{}}
-	f := Follower{Client: l.deps.Client, Clock: l.deps.Clock, Log: l.deps.Log, Name: l.cfg.Name}
-	f.Follow(ctx, src.Selector, v.handler(synced, reached))
 }
 
 // work starts the workers once every source has listed.

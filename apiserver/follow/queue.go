@@ -92,7 +92,11 @@ type fifo[K comparable] struct {
 	clock   clock.PassiveClock
 	metrics *Metrics
 	name    string
+	most    int // keys since the queue was made, or its memory released
 }
+
+// few is the number of waiting keys whose memory is kept for the next ones.
+const few = 100
 
 var _ workqueue.Queue[int] = (*fifo[int])(nil)
 
@@ -103,6 +107,7 @@ func (q *fifo[K]) Len() int { return len(q.items) }
 func (q *fifo[K]) Push(k K) {
 	q.items = append(q.items, k)
 	q.since[k] = q.clock.Now()
+	q.most = max(q.most, len(q.items))
 	q.metrics.added(q.name)
 }
 
@@ -112,6 +117,8 @@ func (q *fifo[K]) Pop() K {
 	q.items[0] = zero
 	q.items = q.items[1:]
 	q.metrics.waited(q.name, q.clock.Since(q.since[k]))
-	delete(q.since, k)
+	if delete(q.since, k); len(q.items) == 0 && q.most > few { // a map keeps the size that it had with the most keys
+		q.items, q.since, q.most = nil, map[K]time.Time{}, 0
+	}
 	return k
 }

@@ -26,18 +26,47 @@ func Plain[K comparable](keys func(old, new client.Object) []K) func(context.Con
 	return func(_ context.Context, old, new client.Object) ([]K, error) { return keys(old, new), nil }
 }
 
-// view is the last known state of a source's objects. It adds the keys of each change to the queue.
+// view adds the keys of each change of a source's objects to the queue.
 type view[K comparable] struct {
 	src   Source[K]
 	deps  Deps
 	queue *queue[K]
 	name  string
 
-	known map[Key]client.Object
+	known map[Key]client.Object // the last known state of the objects, for a Client that does not know it
 }
 
-// handler returns the Handler of the view's source: synced is called after each full list, reached after each
-// change, with the revision up to which all keys have been woken.
+// follow follows the source until ctx ends: synced is called after each full list, reached with the revision up to
+// which all keys have been woken.
+func (v *view[K]) follow(ctx context.Context, synced func(), reached func(revision string)) {
+	if direct, ok := v.deps.Client.(client.Direct); ok && v.direct(ctx, direct, synced, reached) == nil {
+		return
+	}
+	v.known = map[Key]client.Object{}
+	f := Follower{Client: v.deps.Client, Clock: v.deps.Clock, Log: v.deps.Log, Name: v.name}
+	f.Follow(ctx, v.src.Selector, v.handler(synced, reached))
+}
+
+// direct is follow for a Client in process, which knows the objects before each change. It fails before it calls
+// anything.
+func (v *view[K]) direct(ctx context.Context, c client.Direct, synced func(), reached func(revision string)) error {
+	if reached == nil {
+		reached = func(string) {}
+	}
+	return c.Follow(ctx, v.src.Selector, client.Reader{
+		List: func(objs []client.Object, revision string) {
+			for _, obj := range objs {
+				v.notify(ctx, nil, obj)
+			}
+			synced()
+			reached(revision)
+		},
+		Change:  func(old, new client.Object) { v.notify(ctx, old, new) },
+		Reached: reached,
+	})
+}
+
+// handler returns the Handler of a source whose Client does not know the objects before a change.
 func (v *view[K]) handler(synced func(), reached func(revision string)) Handler {
 	return Handler{
 		List: func(ctx context.Context, objs []client.Object) {

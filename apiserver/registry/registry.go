@@ -10,7 +10,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"iter"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -267,26 +266,6 @@ func Seen(sel store.Selector, ev *store.Event) (watch.EventType, *store.Entry) {
 
 // Watch implements client.Client.
 func (r *Registry) Watch(ctx context.Context, sel client.Selector, resourceVersion string) (<-chan watch.Event, error) {
-	events, err := r.Stream(ctx, sel, resourceVersion)
-	if err != nil {
-		return nil, err
-	}
-	out := make(chan watch.Event)
-	go func() {
-		defer close(out)
-		for e := range events {
-			select {
-			case out <- e:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
-}
-
-// Stream implements client.Direct.
-func (r *Registry) Stream(ctx context.Context, sel client.Selector, resourceVersion string) (iter.Seq[watch.Event], error) {
 	rev, err := query.Revision(resourceVersion)
 	if err != nil {
 		return nil, err
@@ -299,15 +278,23 @@ func (r *Registry) Stream(ctx context.Context, sel client.Selector, resourceVers
 	if err != nil {
 		return nil, err
 	}
-	return func(yield func(watch.Event) bool) {
+	out := make(chan watch.Event)
+	go func() {
+		defer close(out)
 		changes.Each(ctx, func(ev *store.Event) bool {
 			if ev.Progress() && !sel.Bookmarks {
 				return true
 			}
 			e, ok := guardedEvent(ctx, r.guard, res, s, ev)
-			return yield(e) && ok && ctx.Err() == nil
+			select {
+			case out <- e:
+				return ok
+			case <-ctx.Done():
+				return false
+			}
 		})
-	}, nil
+	}()
+	return out, nil
 }
 
 // guardedEvent returns what a watch sees of a change; !ok: a panic, which is the watch's last event.

@@ -2,11 +2,10 @@ package virtual
 
 import (
 	"context"
-	"iter"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
 )
@@ -44,7 +43,10 @@ func (m *measuring) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return objs, "", err
 }
 
-// Stream implements client.Direct.
-func (m *measuring) Stream(ctx context.Context, sel client.Selector, resourceVersion string) (iter.Seq[watch.Event], error) {
-	return client.Stream(ctx, m.Ordered, sel, resourceVersion)
+// Follow implements client.Direct.
+func (m *measuring) Follow(ctx context.Context, sel client.Selector, to client.Reader) error {
+	if direct, ok := m.Ordered.(client.Direct); ok {
+		return direct.Follow(ctx, sel, to)
+	}
+	return errors.ErrUnsupported
 }

@@ -129,8 +129,7 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 	if len(lines) > 0 {
 		said = fmt.Sprintf("; its last line is %q", lines[len(lines)-1])
 	}
-	do, limits := c.dropped(lines)
-	return c.found(do+c.mend(t), append(evidence, limits...), "%s%s", words.Ends(t), said)
+	return c.found(c.mend(t), evidence, "%s%s", words.Ends(t), said)
 }
 
 // mend says what to do about an end.
