@@ -225,6 +225,27 @@ func (b *box) installed(version string) *box {
 	return b
 }
 
+// The data folder may be given as one word or as two; the last one counts. A later command reads it from the service.
+func TestDataFolderOfTheFlags(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{
+		{"--data-dir=/data"},
+		{"--data-dir", "/data", "--max-pods", "5"},
+		{"--data-dir=/wrong", "--data-dir", "/data"},
+	} {
+		b := newBox(t)
+		b.dataDir = "/var/lib/monopod"
+		if err := b.install(t.Context(), b.make("v1", "ok"), flags); err != nil {
+			t.Fatalf("%q: %v", flags, err)
+		}
+		later := *b.installer
+		later.dataDir = "/var/lib/monopod"
+		if _, err := later.installed(); err != nil || later.dataDir != "/data" {
+			t.Errorf("%q: the service has %s: %v", flags, later.dataDir, err)
+		}
+	}
+}
+
 // A second installation changes nothing; one with other flags changes the unit and restarts.
 func TestInstall(t *testing.T) {
 	t.Parallel()

@@ -89,20 +89,24 @@ func install(c *command) *cobra.Command {
 	return cmd
 }
 
+// flagValue returns the last value of a flag among those of serve, written as one word (--name=value) or as two, and
+// otherwise its default.
+func flagValue(flags []string, name, value string) string {
+	for i, flag := range flags {
+		if after, ok := strings.CutPrefix(flag, name+"="); ok {
+			value = after
+		} else if flag == name && i+1 < len(flags) {
+			value = flags[i+1]
+		}
+	}
+	return value
+}
+
 // check fails if the machine lacks something that these flags of serve need.
 func (c *command) check(ctx context.Context, flags []string) error {
-	cfg := check.Config{DataDir: c.at(c.dataDir), Runtime: "containerd", Containerd: "auto", Clock: check.Clock{Now: c.clock.Now()}}
-	for _, flag := range flags {
-		name, value, _ := strings.Cut(flag, "=")
-		switch name {
-		case "--runtime":
-			cfg.Runtime = value
-		case "--containerd":
-			cfg.Containerd = value
-		case "--data-dir":
-			cfg.DataDir = c.at(value)
-			c.dataDir = value
-		}
+	cfg := check.Config{
+		DataDir: c.at(flagValue(flags, "--data-dir", c.dataDir)), Runtime: flagValue(flags, "--runtime", "containerd"),
+		Containerd: flagValue(flags, "--containerd", "auto"), Clock: check.Clock{Now: c.clock.Now()},
 	}
 	var missing []string
 	for _, r := range check.Of(check.Collect(ctx, cfg)) {

@@ -75,6 +75,7 @@ func ask(ctx context.Context, program string, args ...string) (string, error) {
 
 // install makes the machine run the program with these flags of serve. It changes only what differs.
 func (i *installer) install(ctx context.Context, self string, flags []string) error {
+	i.dataDir = flagValue(flags, "--data-dir", i.dataDir)
 	if _, err := ask(ctx, self, append([]string{"config"}, flags...)...); err != nil {
 		return fmt.Errorf("the flags of serve are not valid: %w", err)
 	}
@@ -180,13 +181,7 @@ func (i *installer) installed() (flags []string, err error) {
 		return nil, fmt.Errorf("%s does not run monopod serve: replace the program as it was installed", i.file)
 	}
 	i.program = command[0]
-	for n, flag := range command {
-		if dir, ok := strings.CutPrefix(flag, "--data-dir="); ok {
-			i.dataDir = dir
-		} else if flag == "--data-dir" && n+1 < len(command) {
-			i.dataDir = command[n+1]
-		}
-	}
+	i.dataDir = flagValue(command[at+1:], "--data-dir", i.dataDir)
 	return command[at+1:], nil
 }
 
