@@ -16,6 +16,7 @@ import (
 	"monopod/agent/pod/volumes"
 	"monopod/agent/resources/userns"
 	"monopod/agent/runtime/inventory"
+	"monopod/agent/storage/certificate"
 	"monopod/agent/storage/token"
 )
 
@@ -45,6 +46,9 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
 			Tokens: token.New(d.Client, d.Clock), Claims: a.claims, Saw: a.metrics.Volume,
+			Certificates: certificate.New(d.Client, d.Clock, cfg.NodeName, func(pod *corev1.Pod, reason, message string) {
+				a.event(pod, "", corev1.EventTypeWarning, reason, "%s", message)
+			}),
 		},
 		Sandboxes: sandbox.Node{
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods), Machine: cfg.Machine,

@@ -1,6 +1,10 @@
 package apiserver_test
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -126,8 +130,16 @@ func TestNodeRestriction(t *testing.T) {
 	node := `{"metadata":{"name":"%s"%s}}`
 	a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(node, "n1", ""), asJSON, agent)
 	for _, n := range []string{"n1", "n2"} {
-		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`, `"spec":{"nodeName":"`+n+`",`, 1), asJSON)
+		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`, `"spec":{"nodeName":"`+n+`","volumes":[{"name":"c","projected":{"sources":[{"podCertificate":{"signerName":"example.com/s","keyType":"ED25519","keyPath":"k"}}]}}],`, 1), asJSON)
 	}
+	uid := func(path string) string {
+		_, out := a.read("GET", path, "")
+		return out["metadata"].(map[string]any)["uid"].(string)
+	}
+	podUID := func(name string) string { return uid(pods + "/" + name) }
+	asks := "/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests"
+	ask := fmt.Sprintf(`{"metadata":{"generateName":"r-"},"spec":{"podName":%%q,"signerName":%%q,"podUID":%%q,"nodeName":"n1","nodeUID":%q,"serviceAccountName":"default","serviceAccountUID":%q,"stubPKCS10Request":%q}}`,
+		uid("/api/v1/nodes/n1"), uid("/api/v1/namespaces/default/serviceaccounts/default"), stubRequest(t))
 	status := `{"status":{"phase":"Running"}}`
 	lease := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	merge := "Content-Type: application/merge-patch+json"
@@ -146,16 +158,34 @@ func TestNodeRestriction(t *testing.T) {
 		"a pod that is no mirror": {"POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 403, "mirror pods"},
 		"a mirror": {"POST", pods, strings.Replace(strings.Replace(podA, `"name":"a"`, `"name":"m","annotations":{"kubernetes.io/config.mirror":"x"}`, 1),
 			`"spec":{`, `"spec":{"nodeName":"n1",`, 1), asJSON, 201, ""},
-		"another's pod":     {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
-		"its lease":         {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
-		"another's lease":   {"POST", lease, `{"metadata":{"name":"n2"}}`, asJSON, 403, "same name as the requesting node"},
-		"a lease elsewhere": {"POST", strings.Replace(lease, "kube-node-lease", "kube-system", 1), `{"metadata":{"name":"n1"}}`, asJSON, 403, "kube-node-lease"},
+		"another's pod":                {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
+		"its lease":                    {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
+		"another's lease":              {"POST", lease, `{"metadata":{"name":"n2"}}`, asJSON, 403, "same name as the requesting node"},
+		"a certificate":                {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", podUID("on-n1")), asJSON, 201, ""},
+		"a certificate nobody wants":   {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/t", podUID("on-n1")), asJSON, 403, `pod "on-n1" does not have a certificate of signer "example.com/t" in its volumes`},
+		"a certificate of another UID": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", "x"), asJSON, 403, `spec.podUID is "x"`},
+		"another node's certificate":   {"POST", asks, fmt.Sprintf(ask, "on-n2", "example.com/s", podUID("on-n2")), asJSON, 403, `the node of the pod is "n2", expected "n1"`},
+		"a lease elsewhere":            {"POST", strings.Replace(lease, "kube-node-lease", "kube-system", 1), `{"metadata":{"name":"n1"}}`, asJSON, 403, "kube-node-lease"},
 	} {
 		code, out := a.read(c.method, c.path, c.body, c.typ, agent)
 		if message, _ := out["message"].(string); code != c.code || !strings.Contains(message, c.says) {
 			t.Errorf("%s: %d %v", name, code, out)
 		}
 	}
+}
+
+// stubRequest returns the PKCS#10 request of a new key, in base64.
+func stubRequest(t *testing.T) string {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(der)
 }
 
 // An agent can only read its own objects, with the selectors that a kubelet uses.
@@ -170,20 +200,23 @@ func TestNodesReadOnlyTheirObjects(t *testing.T) {
 	}
 	const none = "no relationship found between node 'n1' and this object"
 	for path, says := range map[string]string{
-		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1":                                   "",
-		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn2":                                   "can only list/watch pods with spec.nodeName field selector",
-		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&fieldSelector=spec.nodeName%3Dn1":  "can only list/watch pods with spec.nodeName field selector",
-		"/api/v1/pods?watch=1&timeoutSeconds=1":                                           "can only list/watch pods with spec.nodeName field selector",
-		pods + "/on-n1":                                                                   "",
-		pods + "/on-n2":                                                                   none,
-		"/api/v1/nodes?fieldSelector=metadata.name%3Dn1":                                  "",
-		"/api/v1/nodes":                                                                   "cannot read all nodes, only its own Node object",
-		"/api/v1/nodes/n2":                                                                "cannot read 'n2', only its own Node object",
-		"/api/v1/namespaces/default/secrets?fieldSelector=metadata.name%3Dof-n1":          "",
-		"/api/v1/namespaces/default/secrets?fieldSelector=metadata.name%3Dof-n2":          none,
-		"/api/v1/namespaces/default/secrets":                                              "No Object name found",
-		"/api/v1/secrets?fieldSelector=metadata.name%3Dof-n1":                             "can only read namespaced object of this type",
-		"/api/v1/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dof-n1": "can only read namespaced object of this type",
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn1":                                        "",
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn2":                                        "can only list/watch pods with spec.nodeName field selector",
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn2&fieldSelector=spec.nodeName%3Dn1":       "can only list/watch pods with spec.nodeName field selector",
+		"/api/v1/pods?watch=1&timeoutSeconds=1":                                                "can only list/watch pods with spec.nodeName field selector",
+		pods + "/on-n1":                                                                        "",
+		pods + "/on-n2":                                                                        none,
+		"/api/v1/nodes?fieldSelector=metadata.name%3Dn1":                                       "",
+		"/api/v1/nodes":                                                                        "cannot read all nodes, only its own Node object",
+		"/api/v1/nodes/n2":                                                                     "cannot read 'n2', only its own Node object",
+		"/api/v1/namespaces/default/secrets?fieldSelector=metadata.name%3Dof-n1":               "",
+		"/api/v1/namespaces/default/secrets?fieldSelector=metadata.name%3Dof-n2":               none,
+		"/api/v1/namespaces/default/secrets":                                                   "No Object name found",
+		"/apis/certificates.k8s.io/v1/podcertificaterequests?fieldSelector=spec.nodeName%3Dn1": "",
+		"/apis/certificates.k8s.io/v1/podcertificaterequests":                                  "can only list/watch podcertificaterequests with spec.nodeName field selector",
+		"/apis/certificates.k8s.io/v1/namespaces/default/podcertificaterequests/r":             none,
+		"/api/v1/secrets?fieldSelector=metadata.name%3Dof-n1":                                  "can only read namespaced object of this type",
+		"/api/v1/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dof-n1":      "can only read namespaced object of this type",
 	} {
 		code, out := a.read("GET", path, "", agent)
 		message, _ := out["message"].(string)

@@ -294,6 +294,10 @@ func controllers() []Entry {
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return certificates.NewCleaning(d), nil
 			}},
+		{Name: certificates.PodCleaning, Aliases: []string{"podcertificaterequestcleaner"},
+			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
+				return certificates.NewPodCleaning(d), nil
+			}},
 		{Name: clusterroleaggregation.Name, Aliases: []string{"clusterrole-aggregation"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {
 				return clusterroleaggregation.New(d), nil

@@ -111,6 +111,6 @@ func (w *worker) removeTraces() error {
 		logs.Unlink(pod, &seen.Containers[i])
 	}
 	w.observer.ForgetAll()
-	w.volumes.ForgetTokens()
+	w.volumes.Forget()
 	return os.RemoveAll(logs.Pod(pod))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"go.uber.org/zap"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
@@ -61,6 +62,9 @@ func (s *Source) Run(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.ClusterTrustBundles}, s.used(client.ClusterTrustBundles.Resource))
 		},
 		func(ctx context.Context) {
+			s.Follow(ctx, client.Selector{Resource: client.PodCertificateRequests, Fields: mine}, s.certificates())
+		},
+		func(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, follow.Handler{List: s.podList, Event: s.podEvent})
 		})
 }
@@ -104,6 +108,16 @@ func (s *Source) used(resource string) follow.Handler {
 			})
 		},
 	}
+}
+
+// certificates passes the pod of a changed PodCertificateRequest to changed.
+func (s *Source) certificates() follow.Handler {
+	h := s.used(client.PodCertificateRequests.Resource)
+	h.Event = func(_ context.Context, _ watch.EventType, obj client.Object) {
+		uid := obj.(*certificatesv1.PodCertificateRequest).Spec.PodUID
+		s.changed(func(pod *corev1.Pod) bool { return pod.UID == uid })
+	}
+	return h
 }
 
 // uses reports whether the pod reads an object of its namespace.

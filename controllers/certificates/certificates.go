@@ -2,7 +2,7 @@
 //
 //   - approve: requests of nodes for their own client certificates.
 //   - sign: approved requests for the signers kubernetes.io/*.
-//   - clean: requests that are no longer needed.
+//   - clean: requests that are no longer needed, also PodCertificateRequests.
 package certificates
 
 import (
@@ -26,6 +26,8 @@ const (
 	Approving = "csrapproving"
 	Signing   = "csrsigning"
 	Cleaning  = "csrcleaner"
+
+	PodCleaning = "podcertificaterequest-cleaner-controller"
 )
 
 // request is the short name of the kind's type.

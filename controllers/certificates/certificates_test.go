@@ -3,6 +3,7 @@ package certificates
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
@@ -205,6 +206,38 @@ func TestIssued(t *testing.T) {
 		decide(api, r, certificatesv1.CertificateDenied)
 		if got := state(api, "denied"); got != "Denied" {
 			t.Error(got)
+		}
+	})
+}
+
+// A request for a pod goes after a quarter of an hour, whatever came of it.
+func TestPodCleaning(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(NewPodCleaning(api.Deps()))
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, after := range []time.Duration{0, 10 * time.Minute} {
+			time.Sleep(after)
+			api.Create(&certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("r", int(after.Minutes()))}, Spec: certificatesv1.PodCertificateRequestSpec{
+				SignerName: "example.com/s", PodName: "p", PodUID: "u", ServiceAccountName: "sa", ServiceAccountUID: "u", NodeName: "n", NodeUID: "u", StubPKCS10Request: stub}})
+		}
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{4 * time.Minute, 2}, {2 * time.Minute, 1}, {8 * time.Minute, 1}, {2 * time.Minute, 0}} {
+			time.Sleep(step.after)
+			synctest.Wait()
+			if got := len(apitest.List[*certificatesv1.PodCertificateRequest](api, "default")); got != step.want {
+				t.Errorf("after %v: %d requests, want %d", step.after, got, step.want)
+			}
 		}
 	})
 }

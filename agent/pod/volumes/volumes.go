@@ -20,6 +20,7 @@ import (
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/images"
 	"monopod/agent/runtime/abilities"
+	"monopod/agent/storage/certificate"
 	"monopod/agent/storage/claims"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/client"
@@ -40,6 +41,14 @@ type Tokens interface {
 	Forget(pod types.UID)
 }
 
+// Certificates are keys and certificates of pods.
+type Certificates interface {
+	// Due reports whether Get has more to do for the pod.
+	Due(pod types.UID) bool
+	Get(ctx context.Context, pod *corev1.Pod, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error)
+	Forget(pod types.UID)
+}
+
 // Claims resolves the claims of a pod.
 type Claims interface {
 	// Volume returns the PersistentVolume of a pod's volume once its claim is bound. ran:
@@ -55,7 +64,9 @@ type Node struct {
 	Clock   clock.PassiveClock
 	Mounter volume.Mounter
 	Tokens  Tokens
-	Claims  Claims
+	// Certificates of projected volumes; nil: none are requested.
+	Certificates Certificates
+	Claims       Claims
 	// Saw is called after each attempt to set up a volume.
 	Saw func(plugin string, took time.Duration, err error)
 }
@@ -74,7 +85,7 @@ type Volumes struct {
 	paths     map[string]string // by volume, once prepared
 	stale     bool              // the content of one has changed
 	failed    error             // why the last Prepare failed
-	unbound   time.Time         // since when a claim is not bound
+	waiting   time.Time         // since when a claim or a certificate is awaited
 	immutable volume.Immutable  // immutable objects in volumes
 
 	places atomic.Pointer[map[string]Place] // nil: never prepared
@@ -92,7 +103,7 @@ func (s *Volumes) Doubt() { s.stale = true }
 // Prepare sets up the volumes before containers start, and refreshes them after their content has
 // changed. ran: the runtime has containers of the pod.
 func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bool) error {
-	s.stale = s.stale || s.paths != nil && s.node.Tokens.Due(s.pod.UID)
+	s.stale = s.stale || s.paths != nil && s.due()
 	if !s.stale && (s.paths != nil || !starting) {
 		return nil
 	}
@@ -117,10 +128,15 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 	return nil
 }
 
+// due reports whether a token or a certificate must be renewed.
+func (s *Volumes) due() bool {
+	return s.node.Tokens.Due(s.pod.UID) || s.node.Certificates != nil && s.node.Certificates.Due(s.pod.UID)
+}
+
 // set returns what sets up and unmounts the pod's volumes.
 func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Set {
 	objects := Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}
-	return &volume.Set{
+	set := &volume.Set{
 		Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths,
 		Source: s.immutable.Over(objects), Bundles: objects.Bundles,
 		Claim: func(ctx context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
@@ -130,6 +146,12 @@ func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Se
 			return s.node.Tokens.Get(ctx, pod, p)
 		},
 	}
+	if c := s.node.Certificates; c != nil {
+		set.Certificate = func(ctx context.Context, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error) {
+			return c.Get(ctx, pod, at, p)
+		}
+	}
+	return set
 }
 
 // place publishes the paths of the volumes.
@@ -153,20 +175,25 @@ func (s *Volumes) Places() map[string]Place {
 // Mounted reports whether all volumes have been prepared once.
 func (s *Volumes) Mounted() bool { return s.places.Load() != nil }
 
-// claimPatience is how long a claim may take to be bound before an event reports it: a pod is
-// scheduled before its volume is bound.
-const claimPatience = 10 * time.Second
+// patience is how long others may take before an event reports a volume: a pod is scheduled before its volume is bound, and
+// its certificate is issued after it was requested.
+const patience = 10 * time.Second
+
+// awaited reports whether a volume fails to mount because of what others have yet to do.
+func awaited(err error) bool {
+	return errors.Is(err, claims.ErrUnbound) || errors.Is(err, certificate.ErrPending)
+}
 
 // report writes an event for each volume that fails to mount.
 func (s *Volumes) report() {
 	now := s.node.Clock.Now()
-	if !errors.Is(s.failed, claims.ErrUnbound) {
-		s.unbound = time.Time{}
-	} else if s.unbound.IsZero() {
-		s.unbound = now
+	if !awaited(s.failed) {
+		s.waiting = time.Time{}
+	} else if s.waiting.IsZero() {
+		s.waiting = now
 	}
 	for _, err := range each(s.failed) {
-		if errors.Is(err, claims.ErrUnbound) && now.Sub(s.unbound) < claimPatience {
+		if awaited(err) && now.Sub(s.waiting) < patience {
 			continue
 		}
 		s.pod.Warn("FailedMount", "%v", err)
@@ -249,5 +276,10 @@ func (s *Volumes) bare() *volume.Set {
 	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths}
 }
 
-// ForgetTokens forgets the tokens of a removed pod.
-func (s *Volumes) ForgetTokens() { s.node.Tokens.Forget(s.pod.UID) }
+// Forget forgets the tokens and certificates of a removed pod.
+func (s *Volumes) Forget() {
+	s.node.Tokens.Forget(s.pod.UID)
+	if s.node.Certificates != nil {
+		s.node.Certificates.Forget(s.pod.UID)
+	}
+}

@@ -14,8 +14,19 @@ import (
 
 // holdsSecrets reports whether a projected volume must not be on the disk.
 func holdsSecrets(v *corev1.VolumeSource) bool {
-	return slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool { return p.Secret != nil || p.ServiceAccountToken != nil })
+	return slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
+		return p.Secret != nil || p.ServiceAccountToken != nil || p.PodCertificate != nil
+	})
 }
+
+// Source identifies a source of a projected volume.
+type Source struct {
+	Volume string
+	Index  int
+}
+
+// Bundle is a private key in PKCS#8 and the chain of its certificate, both PEM.
+type Bundle struct{ Key, Chain []byte }
 
 // projected returns the files of all sources; of two with the same path the later one wins, as
 // upstream.
@@ -23,7 +34,7 @@ func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (
 	out := Files{}
 	def := File{Mode: mode(v.Projected.DefaultMode), User: v.Projected.DefaultUser}
 	for i := range v.Projected.Sources {
-		files, err := s.projection(ctx, &v.Projected.Sources[i], def, facts)
+		files, err := s.projection(ctx, Source{Volume: v.Name, Index: i}, &v.Projected.Sources[i], def, facts)
 		if err != nil {
 			return nil, err
 		}
@@ -32,7 +43,7 @@ func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (
 	return out, nil
 }
 
-func (s *Set) projection(ctx context.Context, p *corev1.VolumeProjection, def File, facts env.Facts) (Files, error) {
+func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProjection, def File, facts env.Facts) (Files, error) {
 	m := new(int32(def.Mode))
 	switch {
 	case p.ConfigMap != nil:
@@ -50,7 +61,7 @@ func (s *Set) projection(ctx context.Context, p *corev1.VolumeProjection, def Fi
 	case p.ClusterTrustBundle != nil:
 		return s.bundleFile(ctx, p.ClusterTrustBundle, def)
 	case p.PodCertificate != nil:
-		return nil, errors.New("the projected source podCertificate is not supported by this node")
+		return s.certificateFiles(ctx, at, p.PodCertificate, def, facts.Pod)
 	}
 	return nil, errors.New("a projected source has no type")
 }
@@ -68,6 +79,11 @@ func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjec
 	if err != nil {
 		return nil, err
 	}
+	return Files{path.Clean(p.Path): f.private(pod).with([]byte(token), nil, p.User)}, nil
+}
+
+// private returns f for a credential of the pod.
+func (f File) private(pod *corev1.Pod) File {
 	user := oneUser(pod)
 	if user != nil || fsGroup(pod) != nil {
 		f.Mode = 0o600
@@ -75,7 +91,31 @@ func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjec
 	if f.User == nil {
 		f.User = user
 	}
-	return Files{path.Clean(p.Path): f.with([]byte(token), nil, p.User)}, nil
+	return f
+}
+
+// certificateFiles belong to the same user as a token.
+func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCertificateProjection, f File, pod *corev1.Pod) (Files, error) {
+	if s.Certificate == nil {
+		return nil, errors.New("the projected source podCertificate is not supported by this node")
+	}
+	bundle, err := s.Certificate(ctx, at, p)
+	if err != nil {
+		return nil, err
+	}
+	files := Files{}
+	for file, data := range map[string][]byte{
+		p.CredentialBundlePath: slices.Concat(bundle.Key, bundle.Chain), p.KeyPath: bundle.Key, p.CertificateChainPath: bundle.Chain,
+	} {
+		if file == "" {
+			continue
+		}
+		if err := checkPath(file); err != nil {
+			return nil, err
+		}
+		files[path.Clean(file)] = f.private(pod).with(data, nil, p.User)
+	}
+	return files, nil
 }
 
 // oneUser returns the user that all containers of the pod run as; nil: unknown, or there are

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -93,6 +94,8 @@ func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attribute
 			return fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease), nil
 		}
 		return sameName(node, a, "node lease"), nil
+	case client.PodCertificateRequests.GroupResource():
+		return z.certificates(ctx, node, a)
 	case client.CSINodes.GroupResource():
 		return sameName(node, a, "CSINode"), nil
 	}
@@ -133,6 +136,21 @@ func (z Authorizer) pods(ctx context.Context, node string, a *auth.Attributes) (
 	}
 	pod, err := client.Get[*corev1.Pod](ctx, z.Client, a.Namespace, a.Name)
 	if apierrors.IsNotFound(err) || err == nil && pod.Spec.NodeName != node {
+		return unrelated(node), nil
+	}
+	return "", err
+}
+
+// certificates: an agent reads the requests for pods of its node. NodeRestriction checks those that it creates.
+func (z Authorizer) certificates(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	switch {
+	case a.Verb == "create", slices.Contains(a.Fields, fields.Requirement{Operator: selection.Equals, Field: "spec.nodeName", Value: node}):
+		return "", nil
+	case a.Name == "":
+		return "can only list/watch podcertificaterequests with spec.nodeName field selector", nil
+	}
+	r, err := client.Get[*certificatesv1.PodCertificateRequest](ctx, z.Client, a.Namespace, a.Name)
+	if apierrors.IsNotFound(err) || err == nil && string(r.Spec.NodeName) != node {
 		return unrelated(node), nil
 	}
 	return "", err

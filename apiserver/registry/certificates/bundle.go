@@ -53,7 +53,7 @@ func bundleErrors(next, cur kind.Object, _ string) (errs field.ErrorList) {
 		errs = append(errs, check.Invalid(field.NewPath("metadata", "name"), b.Name, bundleNameErrors(b.Name, signer))...)
 	}
 	if signer != "" {
-		errs = append(errs, signerErrors(signer, at.Child("signerName"))...)
+		errs = append(errs, check.Signer(signer, at.Child("signerName"))...)
 	}
 	old, _ := cur.(*bundle)
 	if old == nil || old.Spec.TrustBundle != b.Spec.TrustBundle {

@@ -1,4 +1,4 @@
-// Package certificates contains the kinds CertificateSigningRequest and ClusterTrustBundle.
+// Package certificates contains the kinds CertificateSigningRequest, ClusterTrustBundle and PodCertificateRequest.
 package certificates
 
 import (
@@ -36,7 +36,7 @@ func Resources() []kind.Resource {
 			return fields.Set{"spec.signerName": obj.(*request).Spec.SignerName}
 		},
 		Columns: columns(),
-	}, bundles()}
+	}, bundles(), podRequests()}
 }
 
 // parts returns the subresources. Neither can change the spec.

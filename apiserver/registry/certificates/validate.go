@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
@@ -23,7 +21,6 @@ import (
 // Upstream's limits (pkg/apis/certificates/validation).
 const (
 	minSeconds   = 600
-	maxSigner    = 571 // 253 for the domain, 1 for the slash, 317 for the path
 	legacySigner = "kubernetes.io/legacy-unknown"
 )
 
@@ -59,7 +56,7 @@ func specErrors(spec *certificatesv1.CertificateSigningRequestSpec, at *field.Pa
 	if spec.SignerName == legacySigner {
 		errs = append(errs, field.Invalid(at.Child("signerName"), spec.SignerName, "the legacy signerName is not allowed via this API version"))
 	} else {
-		errs = append(errs, signerErrors(spec.SignerName, at.Child("signerName"))...)
+		errs = append(errs, check.Signer(spec.SignerName, at.Child("signerName"))...)
 	}
 	if n := spec.ExpirationSeconds; n != nil && *n < minSeconds {
 		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *n, "may not specify a duration less than 600 seconds (10 minutes)"))
@@ -79,28 +76,6 @@ func usages() []certificatesv1.KeyUsage {
 		certificatesv1.UsageIPsecUser, certificatesv1.UsageTimestamping, certificatesv1.UsageOCSPSigning,
 		certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC,
 	}
-}
-
-// signerErrors checks a name of the form "example.com/signer".
-func signerErrors(name string, at *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	domain, path, ok := strings.Cut(name, "/")
-	if !ok || path == "" || strings.Contains(path, "/") {
-		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
-	}
-	errs := check.Invalid(at, domain, validation.IsDNS1123Subdomain(domain))
-	if len(errs) == 0 && !strings.Contains(domain, ".") {
-		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
-	}
-	for part := range strings.SplitSeq(path, ".") {
-		errs = append(errs, check.Invalid(at, part, validation.IsDNS1123Subdomain(part))...)
-	}
-	if len(name) > maxSigner {
-		errs = append(errs, field.TooLong(at, name, maxSigner))
-	}
-	return errs
 }
 
 // conditionErrors checks the conditions, regardless of the stored ones.

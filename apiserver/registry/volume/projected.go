@@ -14,6 +14,9 @@ import (
 // tokenSeconds is the lifetime of a projected token if the source does not set it.
 const tokenSeconds = 3600
 
+// certificateSeconds is the maximum lifetime of a pod's certificate if the source does not set it.
+const certificateSeconds = 86400
+
 func projectedDefault(v *corev1.VolumeSource) {
 	modeDefault(&v.Projected.DefaultMode)
 	for i := range v.Projected.Sources {
@@ -23,6 +26,9 @@ func projectedDefault(v *corev1.VolumeSource) {
 		}
 		if token := p.ServiceAccountToken; token != nil && token.ExpirationSeconds == nil {
 			token.ExpirationSeconds = new(int64(tokenSeconds))
+		}
+		if c := p.PodCertificate; c != nil && c.MaxExpirationSeconds == nil {
+			c.MaxExpirationSeconds = new(int32(certificateSeconds))
 		}
 	}
 }
@@ -62,6 +68,9 @@ func projectionErrors(p *corev1.VolumeProjection, path *field.Path) field.ErrorL
 	if b := p.ClusterTrustBundle; b != nil {
 		errs = append(errs, bundleErrors(b, path.Child("clusterTrustBundle"))...)
 	}
+	if c := p.PodCertificate; c != nil {
+		errs = append(errs, certificateErrors(c, path.Child("podCertificate"))...)
+	}
 	return errs
 }
 
@@ -94,6 +103,31 @@ func bundleErrors(b *corev1.ClusterTrustBundleProjection, at *field.Path) (errs 
 	return append(errs, check.FilePath(b.Path, at.Child("path"))...)
 }
 
+func certificateErrors(c *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
+	errs := check.Signer(c.SignerName, at.Child("signerName"))
+	errs = append(errs, check.OneOf(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	if n := c.MaxExpirationSeconds; n != nil {
+		errs = append(errs, check.PodCertificateSeconds(at.Child("maxExpirationSeconds"), c.SignerName, *n)...)
+	}
+	errs = append(errs, check.UserAnnotations(at.Child("userAnnotations"), c.UserAnnotations)...)
+	if len(certificatePaths(c)) == 0 {
+		errs = append(errs, field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+	}
+	for _, of := range []struct{ name, path string }{
+		{"credentialBundlePath", c.CredentialBundlePath}, {"keyPath", c.KeyPath}, {"certificateChainPath", c.CertificateChainPath},
+	} {
+		if of.path != "" {
+			errs = append(errs, check.FilePath(of.path, at.Child(of.name))...)
+		}
+	}
+	return errs
+}
+
+// certificatePaths returns the paths of the files of a pod's certificate.
+func certificatePaths(c *corev1.PodCertificateProjection) []string {
+	return slices.DeleteFunc([]string{c.CredentialBundlePath, c.KeyPath, c.CertificateChainPath}, func(path string) bool { return path == "" })
+}
+
 // projectedFiles returns the paths of a source's files.
 func projectedFiles(p *corev1.VolumeProjection) []string {
 	var files []string
@@ -111,6 +145,9 @@ func projectedFiles(p *corev1.VolumeProjection) []string {
 	}
 	if p.ClusterTrustBundle != nil {
 		files = append(files, p.ClusterTrustBundle.Path)
+	}
+	if p.PodCertificate != nil {
+		files = append(files, certificatePaths(p.PodCertificate)...)
 	}
 	return files
 }
@@ -142,7 +179,7 @@ func projectionPaths(p *corev1.VolumeProjection) (paths []string, what string) {
 	case p.ClusterTrustBundle != nil:
 		return []string{p.ClusterTrustBundle.Path}, "ClusterTrustBundle"
 	case p.PodCertificate != nil:
-		return nil, "PodCertificate"
+		return certificatePaths(p.PodCertificate), "PodCertificate"
 	}
 	return nil, ""
 }

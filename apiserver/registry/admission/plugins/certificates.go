@@ -11,6 +11,8 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/registry/admission"
@@ -56,6 +58,25 @@ func certificateSigning(roles Roles) admission.Plugin {
 			return nil
 		}
 		return mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+	}}
+}
+
+// podCertificateSigning requires the verb sign on the signer for a certificate of a pod. As upstream, its absence is an
+// invalid object.
+func podCertificateSigning(roles Roles) admission.Plugin {
+	return admission.Plugin{Name: "PodCertificateSigning", Validate: func(ctx context.Context, r *admission.Request) error {
+		old, ok := r.Old.(*certificatesv1.PodCertificateRequest)
+		next, also := r.Object.(*certificatesv1.PodCertificateRequest)
+		if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" || old.Status.CertificateChain == next.Status.CertificateChain {
+			return nil
+		}
+		err := mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+		if !apierrors.IsForbidden(err) {
+			return err
+		}
+		user, _ := auth.Known(ctx)
+		return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), old.Name, field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
+			fmt.Sprintf("User %q is not permitted to %q for signer %q", user.Name, "sign", old.Spec.SignerName))})
 	}}
 }
 

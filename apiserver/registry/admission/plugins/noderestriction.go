@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,6 +61,8 @@ func (n restricted) check(ctx context.Context) error {
 		return n.token(ctx)
 	case client.Leases:
 		return n.lease()
+	case client.PodCertificateRequests:
+		return n.certificate(ctx)
 	}
 	if n.Resource.GVR.Resource == "csinodes" && n.Name != n.node {
 		return fmt.Errorf("can only access CSINode with the same name as the requesting node")
@@ -230,6 +233,51 @@ func (n restricted) token(ctx context.Context) error {
 		return errors.New("node requested token bound to a pod scheduled on a different node")
 	case pod.Spec.ServiceAccountName != n.Name:
 		return fmt.Errorf("node requested token for service account %q, the pod runs as %q", n.Name, pod.Spec.ServiceAccountName)
+	}
+	return nil
+}
+
+// certificate allows only requests for a pod on this node that asks this signer for a certificate, in the names and UIDs of the
+// pod, its service account and this node: a signer believes what the request says of them.
+func (n restricted) certificate(ctx context.Context) error {
+	req, ok := n.Object.(*certificatesv1.PodCertificateRequest)
+	if !ok || n.Operation != admission.Create {
+		return nil
+	}
+	spec := &req.Spec
+	pod, err := client.Get[*corev1.Pod](ctx, n.client, n.Namespace, spec.PodName)
+	if err != nil {
+		return err
+	}
+	account, err := client.Get[*corev1.ServiceAccount](ctx, n.client, n.Namespace, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return err
+	}
+	node, err := client.Get[*corev1.Node](ctx, n.client, "", n.node)
+	if err != nil {
+		return err
+	}
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return errors.New("PodCertificateRequests may not be created for mirror pods")
+	}
+	for _, of := range []struct{ what, is, want string }{
+		{"spec.nodeName", string(spec.NodeName), n.node},
+		{"spec.nodeUID", string(spec.NodeUID), string(node.UID)},
+		{"the node of the pod", pod.Spec.NodeName, n.node},
+		{"spec.podUID", string(spec.PodUID), string(pod.UID)},
+		{"spec.serviceAccountName", spec.ServiceAccountName, pod.Spec.ServiceAccountName},
+		{"spec.serviceAccountUID", string(spec.ServiceAccountUID), string(account.UID)},
+	} {
+		if of.is != of.want {
+			return fmt.Errorf("PodCertificateRequest for pod %q: %s is %q, expected %q", spec.PodName, of.what, of.is, of.want)
+		}
+	}
+	if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
+			return p.PodCertificate != nil && p.PodCertificate.SignerName == spec.SignerName
+		})
+	}) {
+		return fmt.Errorf("pod %q does not have a certificate of signer %q in its volumes", spec.PodName, spec.SignerName)
 	}
 	return nil
 }

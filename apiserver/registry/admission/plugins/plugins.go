@@ -30,6 +30,7 @@ func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admissio
 		certificateRequester(),
 		certificateApproval(roles),
 		certificateSigning(roles),
+		podCertificateSigning(roles),
 		trustBundleAttest(roles),
 		certificateSubjectRestriction(),
 	}, webhooks, admission.Chain{

@@ -1,0 +1,199 @@
+// Package certificate keeps the keys and certificates of a node's pods: it generates the keys, requests the certificates with
+// PodCertificateRequests, which signers answer, and renews them when the signers say so. Keys are only in memory: after a
+// restart of the agent all certificates are requested again, and the mounted ones stay until then.
+package certificate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/storage/volume"
+	"monopod/apiserver/client"
+)
+
+// ErrPending is the error for a certificate that no signer has issued yet.
+var ErrPending = errors.New("credential bundle is not issued yet")
+
+const (
+	// maxJitter is added at random to the time of a renewal, so that those of one start do not meet (upstream's).
+	maxJitter = 5 * time.Minute
+	// overdue is how long after the time of its renewal a certificate is reported (upstream's).
+	overdue = 10 * time.Minute
+	// recheck is the pause between looks at a request whose answer is awaited; its change is noticed at once.
+	recheck = time.Minute
+)
+
+// Keeper keeps the certificates of a node's pods. It is safe for concurrent use; the calls for one pod are not concurrent.
+type Keeper struct {
+	client client.Client
+	clock  clock.PassiveClock
+	node   string
+	warn   func(pod *corev1.Pod, reason, message string)
+
+	mu   sync.Mutex // guards the fields below and due of the records
+	pods map[types.UID]map[volume.Source]*record
+}
+
+// record is the state of one certificate.
+type record struct {
+	bundle             *volume.Bundle // in use; nil: none yet
+	refreshAt, expires time.Time
+	late, expired      bool // reported
+
+	key     []byte // of the request
+	request string // name of the request that waits for an answer; empty: none
+	refused error  // the signer refuses for good
+
+	due time.Time // of the next look
+}
+
+// New returns a Keeper for the pods of a node; warn writes an event about a pod.
+func New(c client.Client, clk clock.PassiveClock, node string, warn func(pod *corev1.Pod, reason, message string)) *Keeper {
+	return &Keeper{client: c, clock: clk, node: node, warn: warn, pods: map[types.UID]map[volume.Source]*record{}}
+}
+
+// Get returns the key and the certificate for a source of the pod. Without one it requests it and returns ErrPending until
+// it is issued; while it is renewed it returns the former one.
+func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error) {
+	r := k.record(pod.UID, at)
+	err := k.advance(ctx, pod, r, p)
+	k.report(pod, r)
+	k.mu.Lock()
+	r.due = k.next(r)
+	k.mu.Unlock()
+	switch {
+	case r.refused != nil:
+		return volume.Bundle{}, r.refused
+	case r.bundle != nil:
+		return *r.bundle, nil
+	case err != nil:
+		return volume.Bundle{}, err
+	}
+	return volume.Bundle{}, ErrPending
+}
+
+// Due reports whether a certificate of the pod needs another Get.
+func (k *Keeper) Due(pod types.UID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.pods[pod] {
+		if !k.clock.Now().Before(r.due) {
+			return true
+		}
+	}
+	return false
+}
+
+// Forget drops the certificates of a removed pod.
+func (k *Keeper) Forget(pod types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.pods, pod)
+}
+
+func (k *Keeper) record(pod types.UID, at volume.Source) *record {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pods[pod] == nil {
+		k.pods[pod] = map[volume.Source]*record{}
+	}
+	if k.pods[pod][at] == nil {
+		k.pods[pod][at] = new(record)
+	}
+	return k.pods[pod][at]
+}
+
+// advance takes the answer to the request, and creates a request if one is needed. A request that was removed without an
+// answer is replaced.
+func (k *Keeper) advance(ctx context.Context, pod *corev1.Pod, r *record, p *corev1.PodCertificateProjection) error {
+	if r.request != "" {
+		if err := k.answer(ctx, pod, r); err != nil {
+			return err
+		}
+	}
+	if r.request != "" || r.refused != nil || r.bundle != nil && k.clock.Now().Before(r.refreshAt) {
+		return nil
+	}
+	key, request, err := k.create(ctx, pod, p)
+	if err != nil {
+		return fmt.Errorf("request certificate: %w", err)
+	}
+	r.key, r.request = key, request.Name
+	return nil
+}
+
+// answer reads the request and takes its outcome.
+func (k *Keeper) answer(ctx context.Context, pod *corev1.Pod, r *record) error {
+	request, err := client.Get[*certificatesv1.PodCertificateRequest](ctx, k.client, pod.Namespace, r.request)
+	if apierrors.IsNotFound(err) {
+		r.request, r.key = "", nil
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read PodCertificateRequest %q: %w", r.request, err)
+	}
+	for _, c := range request.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeIssued:
+			s := &request.Status
+			if s.BeginRefreshAt == nil || s.NotAfter == nil {
+				return fmt.Errorf("PodCertificateRequest %q is issued without times", r.request)
+			}
+			*r = record{
+				bundle: &volume.Bundle{Key: r.key, Chain: cleaned(s.CertificateChain)}, expires: s.NotAfter.Time,
+				refreshAt: s.BeginRefreshAt.Add(min(rand.N(maxJitter), s.NotAfter.Sub(s.BeginRefreshAt.Time)/2)),
+			}
+		case certificatesv1.PodCertificateRequestConditionTypeDenied:
+			k.refuse(pod, r, "denied", &c)
+		case certificatesv1.PodCertificateRequestConditionTypeFailed:
+			k.refuse(pod, r, "failed", &c)
+		}
+	}
+	return nil
+}
+
+// refuse ends the requests of a certificate: as upstream, the signer's no is final for the pod.
+func (k *Keeper) refuse(pod *corev1.Pod, r *record, how string, c *metav1.Condition) {
+	r.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, c.Reason, c.Message)
+	k.warn(pod, c.Type, fmt.Sprintf("PodCertificateRequest %s/%s was %s, reason=%q, message=%q", pod.Namespace, r.request, how, c.Reason, c.Message))
+	r.request, r.key = "", nil
+}
+
+// report writes one event about a certificate that is not renewed in time, and one when it expires.
+func (k *Keeper) report(pod *corev1.Pod, r *record) {
+	now := k.clock.Now()
+	if r.bundle == nil {
+		return
+	}
+	if !r.late && !now.Before(r.refreshAt.Add(overdue)) {
+		r.late = true
+		k.warn(pod, "CertificateOverdueForRefresh", "PodCertificate refresh overdue")
+	}
+	if !r.expired && !now.Before(r.expires) {
+		r.expired = true
+		k.warn(pod, "CertificateExpired", "PodCertificate expired")
+	}
+}
+
+// next returns when the certificate has to be looked at again.
+func (k *Keeper) next(r *record) time.Time {
+	switch now := k.clock.Now(); {
+	case r.refused != nil:
+		return now.Add(100 * 365 * 24 * time.Hour)
+	case r.bundle != nil && now.Before(r.refreshAt):
+		return r.refreshAt
+	default:
+		return now.Add(recheck)
+	}
+}

@@ -1,0 +1,68 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Upstream's limits of the validity of a pod's certificate, in seconds; signers of Kubernetes itself issue for a day at most.
+const (
+	minPodCertificate        = 3600
+	maxPodCertificate        = 91 * 86400
+	maxKubernetesCertificate = 86400
+)
+
+// PodCertificateSeconds checks the requested validity of a pod's certificate.
+func PodCertificateSeconds(path *field.Path, signer string, seconds int32) field.ErrorList {
+	most := int32(maxPodCertificate)
+	if domain, _, _ := strings.Cut(signer, "/"); domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+		most = maxKubernetesCertificate
+	}
+	if seconds < minPodCertificate || seconds > most {
+		return field.ErrorList{field.Invalid(path, seconds, fmt.Sprintf("must be in the range [%d, %d]", minPodCertificate, most))}
+	}
+	return nil
+}
+
+// maxSigner is the maximum length of a signer's name: 253 for the domain, 1 for the slash, 317 for the path.
+const maxSigner = 571
+
+// Signer checks a signer's name, which has the form "example.com/signer".
+func Signer(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	domain, path, ok := strings.Cut(name, "/")
+	if !ok || path == "" || strings.Contains(path, "/") {
+		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	errs := Invalid(at, domain, validation.IsDNS1123Subdomain(domain))
+	if len(errs) == 0 && !strings.Contains(domain, ".") {
+		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	for part := range strings.SplitSeq(path, ".") {
+		errs = append(errs, Invalid(at, part, validation.IsDNS1123Subdomain(part))...)
+	}
+	if len(name) > maxSigner {
+		errs = append(errs, field.TooLong(at, name, maxSigner))
+	}
+	return errs
+}
+
+// UserAnnotations checks what the author of a pod says to the signer of its certificate: as annotations, with a domain in each
+// key.
+func UserAnnotations(at *field.Path, annotations map[string]string) (errs field.ErrorList) {
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		errs = append(errs, validation.IsDomainPrefixedKey(at, strings.ToLower(key))...)
+	}
+	if err := apivalidation.ValidateAnnotationsSize(annotations); err != nil {
+		errs = append(errs, field.TooLong(at, "", apivalidation.TotalAnnotationSizeLimitB))
+	}
+	return errs
+}
