@@ -1,10 +1,12 @@
 package script_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,12 +39,58 @@ monopod() {
 		sleep 0.05
 	done
 }
+systemctl() {
+	case $1 in
+	stop) end ;;
+	start) monopod serve ;;
+	esac
+}
 trap end EXIT
-set -x
 `
 
-// TestDocuments runs the commands of the pages in docs, over the fake runtime. Blocks without the mark sh are
-// examples that need another machine, a registry or systemd.
+// withEtcd starts the etcd that a page uses.
+const withEtcd = `etcd --data-dir $HOME/etcd >$HOME/etcd.log 2>&1 &
+until curl -sf http://127.0.0.1:2379/health >/dev/null; do sleep 0.1; done
+`
+
+// fence is the first line of a fenced block.
+var fence = regexp.MustCompile("(?m)^```(.*)$")
+
+// notRun is a block of commands that no test can run, with the reason.
+var notRun = regexp.MustCompile(`^sh \((.{10,})\)$`)
+
+// TestCommandsAreRun checks that every block of the documents is run (sh), says why it is not, or contains no commands.
+func TestCommandsAreRun(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../../README.md", "../../CHANGELOG.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, found := range fence.FindAllStringSubmatch(string(text), -1) {
+			info := found[1]
+			switch reason := notRun.FindStringSubmatch(info); {
+			case i%2 == 1: // the end of a block
+				if info != "" {
+					t.Errorf("%s: block %d does not end with a plain fence: %s", page, i/2+1, info)
+				}
+			case slices.Contains([]string{"sh", "text", "yaml", "toml", "ini", "json", "go"}, info):
+			case reason != nil:
+				t.Run(fmt.Sprintf("%s block %d", filepath.Base(page), i/2+1), func(t *testing.T) {
+					t.Skip("not run:", reason[1])
+				})
+			default:
+				t.Errorf("%s: block %d is marked %q: mark commands as sh, or as sh (REASON) if no test can run them, and others with their language or as text", page, i/2+1, info)
+			}
+		}
+	}
+}
+
+// TestDocuments runs the commands of the pages in docs, over the fake runtime. TestReadme does so with the README.
 func TestDocuments(t *testing.T) {
 	b := buildAll(t)
 	if os.Geteuid() != 0 {
@@ -78,8 +126,15 @@ func TestDocuments(t *testing.T) {
 
 // runPage runs the commands of a page in namespaces of their own.
 func (b programs) runPage(t *testing.T, commands string) {
+	start := ""
+	if strings.Contains(commands, "etcd://127.0.0.1:2379") {
+		if _, err := exec.LookPath("etcd"); err != nil {
+			t.Skip("skipped: there is no etcd in PATH: apt-get install etcd-server")
+		}
+		start = withEtcd
+	}
 	// The blocks have to end by themselves: what they start in the background ends with the PID namespace.
-	cmd := exec.Command("bash", "-c", prelude+commands)
+	cmd := exec.Command("bash", "-c", prelude+start+"set -x\n"+commands)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:   syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
 		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
