@@ -26,7 +26,8 @@ func Base() *environment.EnvSet {
 // bounded replaces upstream's functions and costs. It panics if upstream's functions are not those that the bounds are made for.
 var bounded = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), ProgramOptions: []cel.ProgramOption{cel.CostTracking(&costs{})}}
+	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), ProgramOptions: []cel.ProgramOption{
+		cel.CostTracking(&costs{}), cel.CustomDecorator(searching), cel.OptimizeRegex(constantPatterns()...)}}
 	all := base.StoredExpressionsEnv().Functions()
 	for name, check := range checks {
 		option, err := guard(all[name], check)

@@ -1,11 +1,14 @@
 package expressions
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/util/version"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
@@ -40,6 +43,19 @@ func TestBounds(t *testing.T) {
 		`lists.range(100).map(i, 'x'.replace('x', text)).size() > 0`:   cost,
 		`lists.range(100).map(i, '%s'.format([text])).size() > 0`:      cost,
 		`lists.range(100).all(i, lists.range(3000).distinct() != [])`:  cost,
+		`text.matches('a{300}')`:                                       "a pattern of 300 instructions cannot be looked for in 1000000 bytes",
+		`text.matches('` + strings.Repeat("a{1000}", 30) + `')`:        "exceeds the maximum of 20000",
+		`text.find('` + strings.Repeat("a{1000}", 30) + `') == ''`:     "exceeds the maximum of 20000",
+		`text.matches(lists.range(30).map(i, 'a{1000}').join(''))`:     cost,
+		`text.matches(text)`:                                           cost,
+		`text.find(lists.range(15).map(i, 'a{1000}').join('')) == ''`:  cost,
+		`text.findAll('.*b|x').size() > 0`:                             "could not be found within 2s",
+		`text.findAll(['.*b', 'x'].join('|')).size() > 0`:              "could not be found within 2s",
+		`text.findAll('x', 3) == ['x', 'x', 'x']`:                      "",
+		`text.findAll('x', 0) == [] && text.findAll('y') == []`:        "",
+		`'ab'.matches('^a') && 'ab'.matches(['^', 'a'].join(''))`:      "",
+		`'ab'.find('b$') == 'b' && 'ab'.find('c') == ''`:               "",
+		`'a'.matches(['(', ''].join(''))`:                              "missing closing )",
 		million + `.size() == 100000`:                                  "",
 	} {
 		t.Run(expression, func(t *testing.T) {
@@ -68,11 +84,68 @@ func evaluate(t *testing.T, expression string, variables map[string]any) error {
 	}
 	program, err := env.Program(ast)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	out, _, err := program.ContextEval(t.Context(), variables)
 	if err == nil && out.Value() != true {
 		t.Errorf("%s is %v", expression, out)
 	}
 	return err
+}
+
+// Every pattern finds what Go's own functions find.
+func TestFindAll(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{"", "a", "a*", "a|b*", "^a", "b$", `\b`, "(a)(b)?", ".", "é"} {
+		for _, text := range []string{"", "a", "aab", "baab bé", "ééa"} {
+			p, err := compilePattern(pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range []int{-1, 0, 1, 2} {
+				got, err := p.findAll(text, n)
+				if want := p.FindAllString(text, n); err != nil || !slices.Equal(got, want) {
+					t.Errorf("%q in %q, %d times: %q, %v, want %q", pattern, text, n, got, err, want)
+				}
+			}
+		}
+	}
+}
+
+// FuzzExpression compiles an expression and evaluates it within the budget of a policy: whatever it says, that ends soon, without a panic.
+func FuzzExpression(f *testing.F) {
+	for _, seed := range []string{
+		`text.matches('(a*)*b')`, `text.findAll('.*b|x', 5).map(x, x.size())`, `[1, 2, 3].map(i, [i, i].map(j, text + string(j)))`,
+		`text.split('').map(c, text.split(c)).size()`, `quantity('1e9').add(quantity('1')).compareTo(quantity('0'))`, `url('http://a/?b=c').getQuery()`,
+		`ip('::1').family() == 6 || cidr('10.0.0.0/8').containsIP('10.0.0.1')`, `'%s %d %.3f %x'.format([text, 1, 1.5, 'a'])`, `duration('1h') + timestamp('2026-01-01T00:00:00Z')`,
+		`optional.of(text).orValue('')`, `{'a': [text]}.?a[?0].hasValue()`, `text.lowerAscii().replace('x', 'yy', 3).indexOf('y', 2)`, `semver('1.2.3').isLessThan(semver('2.0.0'))`,
+		`format.dns1123Label().validate(text).hasValue()`, `[3, 1, 2].isSorted() ? [1].sum() : [2].max()`, `base64.encode(bytes(text)).size()`, `text.charAt(-1)`, `lists.range(-1)`,
+	} {
+		f.Add(seed)
+	}
+	set, err := Base().Extend(environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: []cel.EnvOption{cel.Variable("text", cel.StringType)},
+		ProgramOptions: []cel.ProgramOption{cel.CostLimit(celconfig.PerCallLimit), cel.InterruptCheckFrequency(celconfig.CheckFrequency)}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	env := set.StoredExpressionsEnv()
+	text := strings.Repeat("xay ", 250)
+	f.Fuzz(func(t *testing.T, expression string) {
+		if len(expression) > 10_000 {
+			return
+		}
+		began := time.Now()
+		ast, issues := env.Compile(expression)
+		if issues.Err() != nil {
+			return
+		}
+		program, err := env.Program(ast)
+		if err != nil {
+			return
+		}
+		_, _, _ = program.ContextEval(t.Context(), map[string]any{"text": text}) // an error is an answer
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%q took %v", expression, took)
+		}
+	})
 }
