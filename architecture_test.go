@@ -1,10 +1,14 @@
 package main_test
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -91,6 +95,136 @@ func TestPlacesExist(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+var (
+	// word is what a page quotes if it has the form of a Go name, perhaps with its package or type.
+	word = regexp.MustCompile("`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
+	// wordAt is a name with the place where it is declared.
+	wordAt = regexp.MustCompile("`([A-Za-z]+)` (?:in|of) `((?:agent|apiserver|controllers|store|web)(?:/[a-z_]+)*(?:\\.go)?)`")
+)
+
+// Every Go name of docs/architecture.md is declared: in the package or by the type that it is written with, or in the
+// place that follows it, otherwise anywhere. A name in lower case may also be that of a folder.
+func TestNamesExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	declared := declarations(t)
+	places := wordAt.FindAllStringSubmatch(text, -1)
+	if len(places) < 3 {
+		t.Errorf("only %d names with their places are found", len(places))
+	}
+	for _, at := range places {
+		if !declared[at[2]+" "+at[1]] {
+			t.Errorf("%s is not declared in %s", at[1], at[2])
+		}
+	}
+	names := word.FindAllStringSubmatch(text, -1)
+	if len(names) < 60 {
+		t.Fatalf("only %d names are found", len(names))
+	}
+	for _, name := range names {
+		if file := name[2] == "go"; !file && !declared[strings.TrimPrefix(name[1]+"."+name[2], ".")] {
+			t.Errorf("nothing is called %s", strings.Trim(name[0], "`"))
+		}
+	}
+}
+
+// Every folder of the README's map exists: those of the first column, and what a row quotes below them.
+func TestFoldersOfTheMapExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## The map")
+	table, _, _ = strings.Cut(table, "\n## ")
+	quoted, rows := regexp.MustCompile("`([a-z/]+(?:\\.go)?)`"), 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		rows++
+		for _, folder := range quoted.FindAllStringSubmatch(cells[1], -1) {
+			if _, err := os.Stat(folder[1]); err != nil {
+				t.Error(err)
+			}
+			for _, part := range quoted.FindAllStringSubmatch(cells[2], -1) {
+				_, below := os.Stat(filepath.Join(folder[1], part[1]))
+				_, above := os.Stat(part[1])
+				if below != nil && above != nil && (path.Ext(folder[1]) != ".go" || !functions(t, folder[1])[part[1]]) {
+					t.Errorf("%s has no %s", folder[1], part[1])
+				}
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("the map has only %d rows", rows)
+	}
+}
+
+// declarations are the names that the program declares: alone, after their package's or type's name, and after the path
+// of their folder or file; also the names of its folders.
+func declarations(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, root := range []string{"agent", "apiserver", "controllers", "store", "web"} {
+		err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() && d.Name() == "testdata" {
+				return cmp.Or(err, fs.SkipDir)
+			}
+			if d.IsDir() {
+				all[d.Name()] = true
+				return nil
+			}
+			if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+				return nil
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			declare := func(name, of string) {
+				for _, prefix := range []string{"", f.Name.Name + ".", of + ".", file + " ", path.Dir(file) + " "} {
+					all[prefix+name] = true
+				}
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					of := ""
+					if n.Recv != nil {
+						of = receiver(n.Recv.List[0].Type)
+					}
+					declare(n.Name.Name, of)
+					return false
+				case *ast.FuncType: // its parameters are fields
+					return false
+				case *ast.TypeSpec:
+					declare(n.Name.Name, "")
+				case *ast.ValueSpec:
+					for _, name := range n.Names {
+						declare(name.Name, "")
+					}
+				case *ast.Field:
+					for _, name := range n.Names {
+						declare(name.Name, "")
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
 }
 
 // functions are the names of a file's functions and methods.

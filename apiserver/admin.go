@@ -25,7 +25,8 @@ type admin struct {
 	desk *login.Desk
 }
 
-// refused sends 404 for an endpoint that is off, and 403 unless the user is an admin; why is the reason then.
+// refused sends 404 if the endpoint is off, and 403 with the reason why unless the user is an admin. It returns whether
+// it sent an error.
 func (a *admin) refused(w http.ResponseWriter, r *http.Request, off bool, why string) bool {
 	switch {
 	case off:
@@ -40,7 +41,7 @@ func (a *admin) refused(w http.ResponseWriter, r *http.Request, off bool, why st
 
 // certs answers a GET with the certificates in use; a POST first replaces them and the tokens. It is for admins.
 func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
-	if a.refused(w, r, a.cfg.Access == nil, "certificates are for admins") {
+	if a.refused(w, r, a.cfg.Access == nil, "only admins may read and replace certificates") {
 		return
 	}
 	if r.Method == http.MethodPost {
@@ -48,21 +49,21 @@ func (a *admin) certs(w http.ResponseWriter, r *http.Request) {
 			a.out.Fail(w, r, err)
 			return
 		}
-		a.cfg.Log.Info("certificates and tokens are new")
+		a.cfg.Log.Info("certificates and tokens replaced")
 	}
 	a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a.cfg.Access.Certificates()))
 }
 
 // status describes the process, for admins.
 func (a *admin) status(w http.ResponseWriter, r *http.Request) {
-	if !a.refused(w, r, a.cfg.About == nil, "only admins see the process") {
+	if !a.refused(w, r, a.cfg.About == nil, "only admins may read the status of the process") {
 		a.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a.cfg.About(r.Context())))
 	}
 }
 
 // log answers with the last lines of the log, for admins.
 func (a *admin) log(w http.ResponseWriter, r *http.Request) {
-	if !a.refused(w, r, a.cfg.Recent == nil, "only admins see the log") {
+	if !a.refused(w, r, a.cfg.Recent == nil, "only admins may read the log") {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Write(a.cfg.Recent())
 	}
@@ -70,7 +71,7 @@ func (a *admin) log(w http.ResponseWriter, r *http.Request) {
 
 // snapshot creates a snapshot of the state, for admins, and answers with its description.
 func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
-	if a.refused(w, r, a.cfg.Snapshot == nil, "only admins make snapshots") {
+	if a.refused(w, r, a.cfg.Snapshot == nil, "only admins may create snapshots") {
 		return
 	}
 	made, err := a.cfg.Snapshot()
@@ -83,14 +84,14 @@ func (a *admin) snapshot(w http.ResponseWriter, r *http.Request) {
 
 // shutdown makes the node stop its pods, for admins, or answers with its progress.
 func (a *admin) shutdown(w http.ResponseWriter, r *http.Request) {
-	if !a.refused(w, r, a.cfg.Shutdown == nil, "only admins shut a node down") {
+	if !a.refused(w, r, a.cfg.Shutdown == nil, "only admins may shut down a node") {
 		a.cfg.Shutdown.ServeHTTP(w, r)
 	}
 }
 
 // images shows and changes the images of the node, for admins.
 func (a *admin) images(w http.ResponseWriter, r *http.Request) {
-	if !a.refused(w, r, a.cfg.Images == nil, "only admins see and change the images of a node") {
+	if !a.refused(w, r, a.cfg.Images == nil, "only admins may read and change the images of a node") {
 		a.cfg.Images.ServeHTTP(w, r)
 	}
 }

@@ -39,11 +39,7 @@ func (s computed) create(w http.ResponseWriter, r *http.Request, t target, a vir
 	if err != nil {
 		return err
 	}
-	data, err := codec.Body(r)
-	if err != nil {
-		return err
-	}
-	obj, err := codec.DecodeObject(w, r, data, t.body())
+	obj, err := t.decode(w, r)
 	if err != nil {
 		return err
 	}

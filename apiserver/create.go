@@ -8,7 +8,6 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 )
@@ -21,11 +20,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	if err != nil {
 		return err
 	}
-	data, err := codec.Body(r)
-	if err != nil {
-		return err
-	}
-	obj, err := codec.DecodeObject(w, r, data, t.body())
+	obj, err := t.decode(w, r)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 // login gives admins a code that signs in a page as admin, or with the view token.
 func (a *admin) login(w http.ResponseWriter, r *http.Request) {
-	if a.refused(w, r, a.cfg.SignIn == nil, "only admins sign pages in") {
+	if a.refused(w, r, a.cfg.SignIn == nil, "only admins may create codes to sign in") {
 		return
 	}
 	token, err := a.cfg.SignIn(r.URL.Query().Get("view") == "true")

@@ -38,7 +38,7 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
 				panic(http.ErrAbortHandler)
 			}
-			s.out.Fail(w, r, apierrors.NewInternalError(errors.New("the server made a mistake, see its log")))
+			s.out.Fail(w, r, apierrors.NewInternalError(errors.New("unexpected panic; the log of the server has the details")))
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -34,6 +34,15 @@ func (t target) body() codec.Expected {
 	return into
 }
 
+// decode reads the object of a create or an update from the body.
+func (t target) decode(w http.ResponseWriter, r *http.Request) (registry.Object, error) {
+	data, err := codec.Body(r)
+	if err != nil {
+		return nil, err
+	}
+	return codec.DecodeObject(w, r, data, t.body())
+}
+
 // negotiate returns the form of the answer to a write.
 func (t target) negotiate(r *http.Request) (codec.Format, error) {
 	if t.another() {

@@ -5,17 +5,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 )
 
 // update replaces an object, or the part of it that a subresource contains.
 func (s *Server) update(w http.ResponseWriter, r *http.Request, t target) error {
-	data, err := codec.Body(r)
-	if err != nil {
-		return err
-	}
-	obj, err := codec.DecodeObject(w, r, data, t.body())
+	obj, err := t.decode(w, r)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func TestWhy(t *testing.T) {
 		code       int
 		at, want   string
 	}{
-		"admin":                  {admin, "kind=pod&name=p", 200, "sentence", "Pod p waits for the scheduler"},
+		"admin":                  {admin, "kind=pod&name=p", 200, "sentence", "Pod p has been waiting for the scheduler"},
 		"its kind":               {admin, "kind=Pod&name=p&namespace=default", 200, "sentence", "Pod p"},
 		"its short name":         {admin, "kind=po&name=p", 200, "sentence", "Pod p"},
 		"with its group":         {admin, "kind=deployments.apps&name=none", 404, "reason", "NotFound"},
@@ -31,7 +31,7 @@ func TestWhy(t *testing.T) {
 		"a kind without state":   {admin, "kind=subjectaccessreviews&name=p", 400, "message", "must be a kind"},
 		"without a namespace":    {admin, "kind=ns&name=default&namespace=x", 200, "sentence", "Nothing is known to be wrong with Namespace default"},
 		"in another namespace":   {admin, "kind=pod&name=p&namespace=kube-system", 404, "reason", "NotFound"},
-		"jane":                   {janeSays, "kind=pod&name=p", 200, "sentence", "Pod p waits for the scheduler"},
+		"jane":                   {janeSays, "kind=pod&name=p", 200, "sentence", "Pod p has been waiting for the scheduler"},
 		"jane sees less":         {janeSays, "kind=pod&name=p", 200, "evidence", `not known: events is forbidden: User "jane" cannot list resource "events"`},
 		"jane may not at all":    {janeSays, "kind=secret&name=none", 403, "message", `cannot get resource "secrets"`},
 		"nobody is who they say": {"Authorization: Bearer x", "kind=pod&name=p", 401, "reason", "Unauthorized"},

@@ -302,7 +302,7 @@ func guardedEvent(ctx context.Context, g *guard.Guard, res *Resource, s store.Se
 	defer func() {
 		if p := recover(); p != nil {
 			g.Caught("watch", res.GVR.Resource, &guard.Panic{Value: p, Stack: debug.Stack()})
-			status := apierrors.NewInternalError(errors.New("the server made a mistake, see its log")).Status()
+			status := apierrors.NewInternalError(errors.New("unexpected panic; the log of the server has the details")).Status()
 			e, ok = watch.Event{Type: watch.Error, Object: &status}, false
 		}
 	}()

@@ -279,6 +279,20 @@ export function h(tag, props, ...children) {
   return node;
 }
 
+/** dropsOn passes the files that are dropped on a node to take. */
+export function dropsOn(node, take) {
+  node.addEventListener("dragover", (ev) => {
+    ev.preventDefault();
+    node.classList.add("over");
+  });
+  for (const ended of ["dragleave", "drop"]) node.addEventListener(ended, () => node.classList.remove("over"));
+  node.addEventListener("drop", (ev) => {
+    if (!ev.dataTransfer.files.length) return;
+    ev.preventDefault();
+    take(ev.dataTransfer.files);
+  });
+}
+
 /** Writes text where it differs; never markup. */
 export function write(node, text) {
   text = String(text);

@@ -1,7 +1,7 @@
 // The sections of a node: what it has, what pods asked for, what they use, its disk, its
 // images and who uses them, and for admins the database and the certificates of the server.
 
-import { address, ago, apiPath, bytes, core, getJSON, h, inGroup, isAdmin, may, millis, moodly, now, quantity, readable, say, send, write } from "./core.js";
+import { address, ago, apiPath, bytes, core, dropsOn, getJSON, h, inGroup, isAdmin, may, millis, moodly, now, quantity, readable, say, send, write } from "./core.js";
 import { dialog } from "./dialogs.js";
 import { graphs, known, record, seed } from "./graph.js";
 import { facts } from "./sections.js";
@@ -192,16 +192,7 @@ class Images {
   #zone() {
     const file = h("input", { type: "file", accept: ".tar,.gz,.tgz,.zst", multiple: true, onchange: (ev) => this.#add(ev.target.files) });
     const zone = h("div", { class: "drop images-drop" }, h("label", {}, h("span", {}, "Import archives (docker save, ctr images export): drop them here, or choose "), file));
-    zone.addEventListener("dragover", (ev) => {
-      ev.preventDefault();
-      zone.classList.add("over");
-    });
-    for (const ended of ["dragleave", "drop"]) zone.addEventListener(ended, () => zone.classList.remove("over"));
-    zone.addEventListener("drop", (ev) => {
-      if (!ev.dataTransfer.files.length) return;
-      ev.preventDefault();
-      this.#add(ev.dataTransfer.files);
-    });
+    dropsOn(zone, (files) => this.#add(files));
     return zone;
   }
 

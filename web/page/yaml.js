@@ -1,7 +1,7 @@
 // Objects as YAML, which the server writes and reads: shown, changed by server-side
 // apply after a dry run, and created.
 
-import { address, apiPath, h, kindFor, may, say, send, write } from "./core.js";
+import { address, apiPath, dropsOn, h, kindFor, may, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
 
 const MANAGER = "monopod-page";
@@ -176,16 +176,7 @@ export class Create {
     this.#namespace = namespace || "default";
     const file = h("input", { type: "file", accept: ".yaml,.yml,.json", multiple: true, onchange: (ev) => this.#files(ev.target.files) });
     const zone = h("div", { class: "drop" }, this.#area);
-    zone.addEventListener("dragover", (ev) => {
-      ev.preventDefault();
-      zone.classList.add("over");
-    });
-    for (const ended of ["dragleave", "drop"]) zone.addEventListener(ended, () => zone.classList.remove("over"));
-    zone.addEventListener("drop", (ev) => {
-      if (!ev.dataTransfer.files.length) return;
-      ev.preventDefault();
-      this.#files(ev.dataTransfer.files);
-    });
+    dropsOn(zone, (files) => this.#files(files));
     main.replaceChildren(h("h2", { tabindex: "-1" }, "Create"),
       h("p", { class: "hint" }, "One or more documents, as for kubectl apply. Drop files here. Objects without a namespace are created in ", h("strong", {}, this.#namespace), "."),
       h("div", { class: "tools" }, h("button", { type: "button", class: "main", onclick: () => this.#run(true) }, "Check"), h("label", {}, h("span", {}, "Files"), file)), this.#out, zone);

@@ -2,38 +2,26 @@ package completion
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"monopod/apiserver/client/local"
+	"monopod/testdata/harness"
 )
 
 // serve answers paths on the socket of a data folder.
 func serve(t *testing.T, answers map[string]string) *local.Place {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cp") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("unix", local.Socket(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	dir := harness.DataFolder(t, func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
 		}
 		fmt.Fprint(w, answer)
-	})}
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { server.Close() })
+	})
 	return &local.Place{DataDir: dir}
 }
 

@@ -3,9 +3,7 @@ package logscmd
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/local"
+	"monopod/testdata/harness"
 )
 
 const pods = `{"items": [
@@ -24,15 +22,6 @@ const pods = `{"items": [
 // cluster answers like an API server with a few objects; a log is the request for it.
 func cluster(t *testing.T) (dataDir string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lg") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("unix", local.Socket(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
 	objects := map[string]string{
 		"/apis/apps/v1/namespaces/shop/deployments/web": `{"spec": {"selector": {"matchLabels": {"app": "web"}}}}`,
 		"/api/v1/namespaces/shop/services/web":          `{"spec": {"selector": {"app": "web"}}}`,
@@ -46,7 +35,7 @@ func cluster(t *testing.T) (dataDir string) {
 			{"metadata": {"name": "other", "creationTimestamp": "2026-01-03T00:00:00Z"}}]}`,
 		"/apis/batch/v1/namespaces/shop/jobs/tidy-2": `{"spec": {"selector": {"matchLabels": {"app": "web"}}}}`,
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return harness.DataFolder(t, func(w http.ResponseWriter, r *http.Request) {
 		object, ok := objects[r.URL.Path]
 		switch {
 		case ok:
@@ -62,10 +51,7 @@ func cluster(t *testing.T) (dataDir string) {
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"kind": "Status", "reason": "NotFound", "message": "not found", "code": 404}`)
 		}
-	})}
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { server.Close() })
-	return dir
+	})
 }
 
 func TestLogs(t *testing.T) {

@@ -4,38 +4,24 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
-	"monopod/apiserver/client/local"
 	"monopod/apiserver/process/commandline"
+	"monopod/testdata/harness"
 )
 
 // serve answers paths on the socket of a data folder, and returns the folder.
 func serve(t *testing.T, answers map[string]string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "st") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("unix", local.Socket(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return harness.DataFolder(t, func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
 		if !ok || strings.HasPrefix(answer, "[-]") {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		_, _ = io.WriteString(w, answer)
-	})}
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { server.Close() })
-	return dir
+	})
 }
 
 func TestExitCode(t *testing.T) {

@@ -68,7 +68,7 @@ func (c container) why() *Answer {
 	case s.Waiting != nil && slices.Contains([]string{"CreateContainerError", "RunContainerError"}, s.Waiting.Reason):
 		return c.notStarted(s.Waiting.Message)
 	case s.Waiting != nil && s.Waiting.Reason == "PostStartHookError":
-		return c.found("Mend the command or the handler in lifecycle.postStart; the container is stopped when the hook fails.", []string{words.Clip(s.Waiting.Message)}, "has a postStart hook that fails: %s", words.Clip(s.Waiting.Message))
+		return c.found("Fix the command or the handler in lifecycle.postStart; the container is stopped when the hook fails.", []string{words.Clip(s.Waiting.Message)}, "has a postStart hook that fails: %s", words.Clip(s.Waiting.Message))
 	case s.Waiting != nil && s.Waiting.Reason != "" && !slices.Contains([]string{"ContainerCreating", "PodInitializing"}, s.Waiting.Reason):
 		return c.found("Change the pod as the message says.", c.events(), "waits: %s", words.Reason(s.Waiting.Reason, s.Waiting.Message))
 	case s.Terminated != nil && c.failed(s.Terminated):
@@ -147,7 +147,7 @@ func (c container) mend(t *corev1.ContainerStateTerminated) string {
 	case words.Signal(t) == syscall.SIGSEGV, words.Signal(t) == syscall.SIGABRT, words.Signal(t) == syscall.SIGBUS, words.Signal(t) == syscall.SIGILL:
 		return "The program has a defect, or was built for another processor. " + logs
 	}
-	return "Mend what the log says, in the program, its arguments or its environment. " + logs
+	return "Fix what the log reports, in the program, its arguments or its environment. " + logs
 }
 
 // unhealthy explains an end that a liveness or startup probe caused; nil if none did.
@@ -215,7 +215,7 @@ func (c container) notStarted(message string) *Answer {
 	case strings.Contains(m, "permission denied"):
 		return c.found("Make the file executable in the image, or run it with another user (securityContext.runAsUser).", evidence, "does not start: it may not execute %q (permission denied)", command)
 	case strings.Contains(m, "exec format error"):
-		return c.found("Use an image for this machine's processor, or begin the script with #!.", evidence, "does not start: %q is no program for this processor", command)
+		return c.found("Use an image for this machine's processor, or begin the script with #!.", evidence, "does not start: %q is not a program for this processor", command)
 	case strings.Contains(m, "mount"):
 		return c.found("Check volumeMounts: paths, subPath and what the volumes contain.", evidence, "does not start: a mount fails: %s", words.Clip(message))
 	}
@@ -244,11 +244,11 @@ func (f *Facts) starting(p *corev1.Pod) *Answer {
 		return nil
 	}
 	if e := f.last(p, "", "Pulling", "Pulled"); e != nil && e.Reason == "Pulling" {
-		return found("Wait; the speed is that of the network and the registry.", []string{f.eventLine(e)}, "Pod %s is starting: the node pulls its image since %s.", p.Name, words.Ago(f.Now.Sub(lastOf(e))))
+		return found("Wait; the speed is that of the network and the registry.", []string{f.eventLine(e)}, "Pod %s is starting: the node has been pulling its image for %s.", p.Name, words.Ago(f.Now.Sub(lastOf(e))))
 	}
 	for _, c := range f.containersOf(p) {
 		if c.init && c.status.State.Running != nil && !sidecar(c.spec) {
-			return c.found("Wait until it ends; its log says how far it is: kubectl logs "+p.Name+" -c "+c.spec.Name, nil, "runs since %s; the containers start when it has ended", words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)))
+			return c.found("Wait until it ends; its log says how far it is: kubectl logs "+p.Name+" -c "+c.spec.Name, nil, "has been running for %s; the other containers start when it has ended", words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)))
 		}
 	}
 	return nil

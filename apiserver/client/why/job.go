@@ -51,7 +51,7 @@ func (f workloads) jobFailed(j *batchv1.Job, c *batchv1.JobCondition, evidence [
 	if !ok {
 		cause = words.Reason(c.Reason, c.Message)
 	}
-	a := answer(fmt.Sprintf("Mend the cause, then create the Job again: kubectl delete job %s", j.Name), evidence, "Job %s has failed: %s.", j.Name, cause)
+	a := answer(fmt.Sprintf("Fix the cause, then create the Job again: kubectl delete job %s", j.Name), evidence, "Job %s has failed: %s.", j.Name, cause)
 	if c.Reason == batchv1.JobReasonDeadlineExceeded {
 		a.Do = "Raise activeDeadlineSeconds, or make the work shorter, and create the Job again."
 	}

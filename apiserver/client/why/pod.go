@@ -38,8 +38,8 @@ func (f *Facts) deleted(p *corev1.Pod) *Answer {
 	case len(running) == 0 && len(p.Finalizers) > 0:
 		return f.held()
 	case target != nil && target.Reason == corev1.PodReasonPreemptionByScheduler:
-		return found("Give the pod a higher priorityClassName, or the node more room; its owner creates a new pod, which waits for room.", append(evidence, "condition DisruptionTarget: "+words.Clip(target.Message)),
-			"Pod %s is being deleted because a pod of higher priority needs its room.", p.Name)
+		return found("Give the pod a higher priorityClassName, or add resources to the node; its owner creates a new pod, which waits until it fits.", append(evidence, "condition DisruptionTarget: "+words.Clip(target.Message)),
+			"Pod %s is being deleted because a pod of higher priority needs its resources.", p.Name)
 	case len(running) > 0 && left > 0:
 		what := "the time to end after SIGTERM"
 		if hook := preStop(p, running); hook != "" {
@@ -72,7 +72,7 @@ func podEnds(p *corev1.Pod) (sentence, do string) {
 	case reason == "Evicted":
 		return "was evicted from its node: " + message, "Free the resource that the message names, or give the pod requests (and limits) that cover its use; its owner creates another pod."
 	case reason == "Preempting":
-		return "was stopped to make room for a critical pod: " + message, "Give the node more room, or the pod a higher priority."
+		return "was stopped to make room for a critical pod: " + message, "Add resources to the node, or give the pod a higher priority."
 	case reason == "DeadlineExceeded":
 		return "ran longer than its activeDeadlineSeconds allow", "Raise activeDeadlineSeconds, or make the work shorter."
 	case reason == "Terminated", reason == "NodeShutdown":
@@ -80,7 +80,7 @@ func podEnds(p *corev1.Pod) (sentence, do string) {
 	case reason == "NodeLost":
 		return "was on a node that stopped responding", "Start the node again."
 	case strings.HasPrefix(reason, "OutOf"):
-		return "was refused by its node, which has too little room: " + message, "Lower the requests of the pod, or stop other pods; its owner creates another pod."
+		return "was refused by its node, which has too few free resources: " + message, "Lower the requests of the pod, or stop other pods; its owner creates another pod."
 	case reason != "":
 		return "was refused by its node: " + words.Reason(reason, p.Status.Message), "Change the pod as the message says; its owner creates another pod."
 	}
@@ -159,7 +159,7 @@ func (f *Facts) running(p *corev1.Pod) Answer {
 		}
 	}
 	if p.Status.Phase == corev1.PodPending {
-		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.eventLines(f.eventsOf(p)), "Pod %s is starting on node %s since %s.", p.Name, p.Spec.NodeName, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.eventLines(f.eventsOf(p)), "Pod %s has been starting on node %s for %s.", p.Name, p.Spec.NodeName, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
 	if restarts > 0 {
 		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %d times.", p.Name, restarts)

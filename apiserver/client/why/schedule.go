@@ -57,7 +57,7 @@ func (f *Facts) unscheduled(p *corev1.Pod) *Answer {
 		return found("Start that scheduler, or remove spec.schedulerName and create the pod again.", nil, "Pod %s waits for the scheduler %q, which has not looked at it.", p.Name, s)
 	}
 	if cond == nil || cond.Message == "" {
-		return found("If it stays like this, check that the scheduler runs: /healthz?verbose, and --controllers.", f.eventLines(f.eventsOf(p)), "Pod %s waits for the scheduler since %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+		return found("If it stays like this, check that the scheduler runs: /healthz?verbose, and --controllers.", f.eventLines(f.eventsOf(p)), "Pod %s has been waiting for the scheduler for %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
 	phrases, dos, evidence := f.refused(p, cond.Message)
 	evidence = append([]string{"condition PodScheduled is False: " + words.Clip(cond.Message)}, evidence...)

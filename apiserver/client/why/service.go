@@ -145,7 +145,7 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 		}
 	}
 	if len(events) > 0 {
-		return answer("Mend what the event says.", events, "Ingress %s has a problem: %s.", i.Name, words.Clip(f.warnings(i)[len(f.warnings(i))-1].Message))
+		return answer("Fix what the event reports.", events, "Ingress %s has a problem: %s.", i.Name, words.Clip(f.warnings(i)[len(f.warnings(i))-1].Message))
 	}
 	if len(i.Status.LoadBalancer.Ingress) == 0 {
 		return answer("Check that an ingress controller for the class runs; monopod's own needs --ingress.", events, "Ingress %s has backends, but no controller has given it an address.", i.Name)

@@ -53,7 +53,7 @@ func (f *Facts) unprepared(p *corev1.Pod) *Answer {
 	if a := missing(subject, e.Message, evidence); a != nil {
 		return a
 	}
-	return found("Mend what the event says; the node tries again by itself.", evidence, "%s: %s.", subject, words.Clip(e.Message))
+	return found("Fix what the event reports; the node tries again by itself.", evidence, "%s: %s.", subject, words.Clip(e.Message))
 }
 
 // unmounted explains a volume that fails to mount.
@@ -67,7 +67,7 @@ func unmounted(subject, message string, evidence []string) *Answer {
 	if m := wrongPath().FindStringSubmatch(message); m != nil {
 		return found("Create the path on the node, or change hostPath.type (DirectoryOrCreate, FileOrCreate).", evidence, "%s: a hostPath volume does not fit: %s.", subject, words.Clip(m[1]))
 	}
-	return found("Mend what the event says; the node tries again by itself.", evidence, "%s: a volume fails to mount: %s.", subject, words.Clip(message))
+	return found("Fix what the event reports; the node tries again by itself.", evidence, "%s: a volume fails to mount: %s.", subject, words.Clip(message))
 }
 
 // claim explains a PersistentVolumeClaim.

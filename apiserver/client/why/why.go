@@ -114,7 +114,7 @@ func (f *Facts) generic() Answer {
 	}
 	if len(warnings) > 0 {
 		last := warnings[len(warnings)-1]
-		return answer("Mend what the event says; it repeats until then.", f.eventLines(warnings), "The last warning about %s says: %s.", name, words.Clip(last.Message))
+		return answer("Fix what the event reports; it repeats until then.", f.eventLines(warnings), "The last warning about %s says: %s.", name, words.Clip(last.Message))
 	}
 	return answer("", f.eventLines(f.eventsOf(f.Object)), "Nothing is known to be wrong with %s.", name)
 }
@@ -127,7 +127,7 @@ func (f *Facts) held() *Answer {
 	}
 	name, since := words.Name(obj), words.Ago(f.Now.Sub(obj.GetDeletionTimestamp().Time))
 	if len(obj.GetFinalizers()) == 0 {
-		return found("", nil, "%s is being deleted since %s.", name, since)
+		return found("", nil, "%s has been terminating for %s.", name, since)
 	}
 	evidence := []string{"deletionTimestamp: " + obj.GetDeletionTimestamp().UTC().Format(time.RFC3339)}
 	for _, c := range conditions(obj) {
@@ -136,7 +136,7 @@ func (f *Facts) held() *Answer {
 		}
 	}
 	return found("Let the controller that set the finalizer do its work; remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
-		"%s is being deleted since %s and waits for its %s.", name, since, words.List("finalizer", obj.GetFinalizers()))
+		"%s has been terminating for %s and waits for its %s.", name, since, words.List("finalizer", obj.GetFinalizers()))
 }
 
 // positive reports whether a condition of this type is good when it is True.

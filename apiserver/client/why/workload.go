@@ -186,7 +186,7 @@ func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
 		return *a
 	}
 	if want == 0 && exist == 0 {
-		return answer("", nil, "%s runs no pods, because it is to run none.", words.Name(obj))
+		return answer("", nil, "%s runs no pods, because it should run none.", words.Name(obj))
 	}
 	if exist < want {
 		if a := f.notCreated(state, obj, f.refusedEvent(obj)); a != nil {
