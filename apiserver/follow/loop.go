@@ -134,7 +134,7 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	cfg.Deadline = cmp.Or(cfg.Deadline, deadline)
 	cfg.MinRetry, cfg.MaxRetry = cmp.Or(cfg.MinRetry, minRetry), cmp.Or(cfg.MaxRetry, maxRetry)
 	l := &Loop[K]{deps: deps, cfg: cfg}
-	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, retries[K](cfg.MinRetry, cfg.MaxRetry), l.slowed)
+	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, cfg.MinRetry, cfg.MaxRetry, l.slowed)
 	kinds := make([]schema.GroupVersionResource, len(cfg.Sources))
 	for i, src := range cfg.Sources {
 		kinds[i] = src.Selector.Resource
@@ -197,7 +197,7 @@ func (l *Loop[K]) Run(parent context.Context) error {
 	}
 	spawn(func() { l.work(ctx, &synced, spawn) })
 	<-ctx.Done()
-	l.queue.ShutDown()
+	l.queue.shutDown()
 	wg.Wait()
 	if p := (*guard.Panic)(nil); errors.As(context.Cause(ctx), &p) {
 		return p
@@ -212,23 +212,13 @@ func (l *Loop[K]) work(ctx context.Context, synced *sync.WaitGroup, spawn func(f
 		return
 	}
 	l.Add(l.cfg.Start...)
-	for range l.cfg.Workers {
-		spawn(func() {
-			for l.next(ctx) {
-			}
-		})
-	}
+	l.queue.start(l.cfg.Workers, spawn, func(key K) { l.next(ctx, key) })
 }
 
-// next reconciles one key; false when the queue is shut down.
-func (l *Loop[K]) next(ctx context.Context) bool {
-	key, shutdown := l.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer l.queue.Done(key)
+// next reconciles one key.
+func (l *Loop[K]) next(ctx context.Context, key K) {
 	if ctx.Err() != nil {
-		return true
+		return
 	}
 	began := l.deps.Clock.Now()
 	id := l.busy.begin(began)
@@ -248,14 +238,13 @@ func (l *Loop[K]) next(ctx context.Context) bool {
 			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))
 	}
 	if ctx.Err() != nil {
-		return true
+		return
 	}
 	if current {
 		ctx = context.WithValue(ctx, currentKey{}, true)
 	}
 	again, err := l.reconcile(ctx, key)
 	l.settle(ctx, key, again, err)
-	return true
 }
 
 // reconcile calls Reconcile with its deadline. If it fails because of the deadline, the error says so.
@@ -280,13 +269,13 @@ func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err er
 			level = zap.DebugLevel // a conflict
 		}
 		l.deps.Log.Log(level, "reconcile failed", zap.String("controller", l.cfg.Name),
-			zap.Any("key", key), zap.Int("retries", l.queue.NumRequeues(key)), zap.Error(err))
+			zap.Any("key", key), zap.Int("retries", l.queue.failures(key)), zap.Error(err))
 		l.deps.Metrics.retried(l.cfg.Name)
-		l.queue.AddRateLimited(key)
+		l.queue.fail(key)
 		return
 	case again > 0:
 		l.deps.Metrics.retried(l.cfg.Name)
 		l.queue.AddAfter(key, again)
 	}
-	l.queue.Forget(key)
+	l.queue.forget(key)
 }

@@ -1,43 +1,178 @@
 package follow
 
 import (
+	"container/heap"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 )
 
-// queue is client-go's rate limited queue: exponential backoff for each key that failed, and at most 10 retries a
-// second with a burst of 100 for all keys. It also delays keys that wake themselves.
+// Retries of all keys of a queue together, after the first ones; client-go's.
+const (
+	retriesPerSecond = 10
+	retriesAtOnce    = 100
+)
+
+// queue passes keys to workers: each key to one at a time, and once more if it was added meanwhile. It delays keys that
+// wake themselves, and keys that failed, exponentially.
+//
+// A queue at rest has no goroutine: workers exist while keys wait. That is what it has over client-go's, of which every
+// idle controller kept two to six goroutines and a buffer for 1,000 delayed keys.
 type queue[K comparable] struct {
-	workqueue.TypedRateLimitingInterface[K]
-	pace   *pace[K]
-	slowed func(key K, by time.Duration)
+	clock     clock.PassiveClock
+	afterFunc func(time.Duration, func()) clock.Timer
+	metrics   *Metrics
+	name      string
+	pace      *pace[K]
+	slowed    func(key K, by time.Duration)
 
-	mu      sync.Mutex     // guards waiting
+	mu      sync.Mutex // guards what follows
+	ready   []readyKey[K]
+	dirty   map[K]struct{} // keys that are ready, or added again while they run
+	running map[K]struct{}
+	retries retries[K]
 	waiting map[K]struct{} // keys that run at a time
+	later   later[K]
+	timer   clock.Timer // of the first of later
+	crew    crew
+	grown   int // the most keys that were dirty since release
+	down    bool
 }
 
-// newQueue returns an empty queue. It calls slowed for each delayed wake. The queue gets no metrics provider,
-// which would wake the process twice a second for each queue; the fifo inside measures instead.
-func newQueue[K comparable](clk clock.WithTicker, m *Metrics, name string, limit workqueue.TypedRateLimiter[K], slowed func(key K, by time.Duration)) *queue[K] {
-	items := &fifo[K]{since: map[K]time.Time{}, clock: clk, metrics: m, name: name}
-	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Clock: clk, Queue: items})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Clock: clk, Queue: inner})
-	limited := workqueue.NewTypedRateLimitingQueueWithConfig(limit,
-		workqueue.TypedRateLimitingQueueConfig[K]{Clock: clk, DelayingQueue: delaying})
-	return &queue[K]{TypedRateLimitingInterface: limited, pace: newPace[K](clk), slowed: slowed, waiting: map[K]struct{}{}}
+// few is the number of waiting keys whose memory is kept for the next ones.
+const few = 100
+
+// crew are the workers of a queue.
+type crew struct {
+	most  int // 0 until start
+	busy  int
+	work  func() // what a worker does until no key waits
+	spawn func(func())
 }
 
-// retries is client-go's default limiter with other pauses for each key.
-func retries[K comparable](first, most time.Duration) workqueue.TypedRateLimiter[K] {
-	return workqueue.NewTypedMaxOfRateLimiter(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[K](first, most),
-		&workqueue.TypedBucketRateLimiter[K]{Limiter: rate.NewLimiter(rate.Limit(10), 100)})
+// retries are the pauses of keys that fail.
+type retries[K comparable] struct {
+	first, most time.Duration // of a key
+	limit       *rate.Limiter // of all keys
+	failed      map[K]int     // number of failures in a row
+}
+
+type readyKey[K comparable] struct {
+	key   K
+	since time.Time
+}
+
+// newQueue returns an empty queue. It calls slowed for each delayed wake.
+func newQueue[K comparable](clk clock.PassiveClock, m *Metrics, name string, first, most time.Duration, slowed func(key K, by time.Duration)) *queue[K] {
+	q := &queue[K]{clock: clk, afterFunc: clock.RealClock{}.AfterFunc, metrics: m, name: name, pace: newPace[K](clk), slowed: slowed,
+		dirty: map[K]struct{}{}, running: map[K]struct{}{}, waiting: map[K]struct{}{}, later: later[K]{at: map[K]*laterKey[K]{}},
+		retries: retries[K]{first: first, most: most, limit: rate.NewLimiter(retriesPerSecond, retriesAtOnce), failed: map[K]int{}}}
+	if timers, ok := clk.(clock.WithDelayedExecution); ok {
+		q.afterFunc = timers.AfterFunc
+	}
+	return q
+}
+
+// start passes the keys to do, on so many goroutines at most, which spawn starts.
+func (q *queue[K]) start(workers int, spawn func(func()), do func(K)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.crew = crew{most: workers, spawn: spawn, work: func() {
+		for key, ok := q.next(); ok; key, ok = q.next() {
+			q.pass(key, do)
+		}
+	}}
+	for range q.ready {
+		q.employ()
+	}
+}
+
+// shutDown ends all workers once they have finished their keys. Nothing is started afterwards.
+func (q *queue[K]) shutDown() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.down = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+}
+
+// employ starts one more worker, if there may be one.
+func (q *queue[K]) employ() {
+	if q.crew.busy < q.crew.most && !q.down {
+		q.crew.busy++
+		q.crew.spawn(q.crew.work)
+	}
+}
+
+// next takes a key; !ok: none waits, and the worker ends.
+func (q *queue[K]) next() (key K, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.ready) == 0 || q.down {
+		q.crew.busy--
+		q.release()
+		return key, false
+	}
+	first := q.ready[0]
+	if q.ready = q.ready[1:]; len(q.ready) == 0 {
+		q.ready = nil
+	}
+	delete(q.dirty, first.key)
+	delete(q.waiting, first.key)
+	q.running[first.key] = struct{}{}
+	q.metrics.waited(q.name, q.clock.Since(first.since))
+	q.pace.begin(first.key)
+	return first.key, true
+}
+
+// release gives back the memory of maps after a burst: a map keeps the size that it had with the most keys.
+func (q *queue[K]) release() {
+	if q.grown <= few || len(q.dirty)+len(q.running) > 0 {
+		return
+	}
+	q.grown, q.dirty, q.running = 0, map[K]struct{}{}, map[K]struct{}{}
+	if len(q.waiting) == 0 {
+		q.waiting = map[K]struct{}{}
+	}
+	if len(q.retries.failed) == 0 {
+		q.retries.failed = map[K]int{}
+	}
+	if len(q.later.keys) == 0 {
+		q.later = later[K]{at: map[K]*laterKey[K]{}}
+	}
+}
+
+// pass calls do, which may panic.
+func (q *queue[K]) pass(key K, do func(K)) {
+	defer func() {
+		q.pace.end(key)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.running, key)
+		if _, again := q.dirty[key]; again {
+			q.push(key)
+		}
+	}()
+	do(key)
+}
+
+// push makes a key ready.
+func (q *queue[K]) push(key K) {
+	q.ready = append(q.ready, readyKey[K]{key, q.clock.Now()})
+	q.metrics.added(q.name)
+	q.employ()
+}
+
+// Len returns the number of keys that are ready.
+func (q *queue[K]) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.ready)
 }
 
 // Add wakes a key: at once, unless it has not rested for long.
@@ -49,24 +184,87 @@ func (q *queue[K]) AddAfter(key K, d time.Duration) {
 		q.slowed(key, wait)
 		d = wait
 	}
-	if d > echo {
-		q.mu.Lock()
-		q.waiting[key] = struct{}{}
-		q.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.down {
+		return
 	}
-	q.TypedRateLimitingInterface.AddAfter(key, d)
+	if d > echo {
+		q.waiting[key] = struct{}{}
+	}
+	if d <= 0 {
+		q.add(key)
+	} else if q.later.add(key, q.clock.Now().Add(d)) {
+		q.arm()
+	}
 }
 
-// Get waits for the next key; Done must follow.
-func (q *queue[K]) Get() (key K, shutdown bool) {
-	key, shutdown = q.TypedRateLimitingInterface.Get()
-	if !shutdown {
-		q.pace.begin(key)
-		q.mu.Lock()
-		delete(q.waiting, key)
-		q.mu.Unlock()
+// add wakes a key now.
+func (q *queue[K]) add(key K) {
+	if _, is := q.dirty[key]; is {
+		return
 	}
-	return key, shutdown
+	q.dirty[key] = struct{}{}
+	q.grown = max(q.grown, len(q.dirty))
+	if _, runs := q.running[key]; !runs {
+		q.push(key)
+	}
+}
+
+// arm sets the timer for the first of the delayed keys.
+func (q *queue[K]) arm() {
+	if q.timer != nil {
+		q.timer.Stop()
+		q.timer = nil
+	}
+	if len(q.later.keys) > 0 && !q.down {
+		q.timer = q.afterFunc(q.later.keys[0].at.Sub(q.clock.Now()), q.due)
+	}
+}
+
+// due wakes the delayed keys whose time has come.
+func (q *queue[K]) due() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.down {
+		return
+	}
+	for now := q.clock.Now(); len(q.later.keys) > 0 && !q.later.keys[0].at.After(now); {
+		q.add(q.later.pop())
+	}
+	q.arm()
+}
+
+// fail wakes a key that failed after a pause, which doubles with each failure until forget.
+func (q *queue[K]) fail(key K) {
+	q.mu.Lock()
+	pause := q.retries.pause(key)
+	q.mu.Unlock()
+	q.AddAfter(key, max(pause, q.retries.limit.Reserve().Delay()))
+}
+
+// pause counts a failure and returns the pause after it.
+func (r *retries[K]) pause(key K) time.Duration {
+	n := r.failed[key]
+	r.failed[key] = n + 1
+	if n < 62 && r.first<<n>>n == r.first { // no overflow
+		return min(r.first<<n, r.most)
+	}
+	return r.most
+}
+
+// failures returns how often a key failed in a row.
+func (q *queue[K]) failures(key K) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.retries.failed[key]
+}
+
+// forget ends the failures of a key.
+func (q *queue[K]) forget(key K) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.retries.failed, key)
 }
 
 // wakeWaiting wakes the keys that run at a time, because the wall clock has jumped.
@@ -79,46 +277,65 @@ func (q *queue[K]) wakeWaiting() {
 	}
 }
 
-// Done ends what Get began.
-func (q *queue[K]) Done(key K) {
-	q.pace.end(key)
-	q.TypedRateLimitingInterface.Done(key)
+// later is a heap of keys by time.
+type later[K comparable] struct {
+	keys []*laterKey[K]
+	at   map[K]*laterKey[K]
 }
 
-// fifo orders waiting keys; the workqueue around it holds its lock during every call.
-type fifo[K comparable] struct {
-	items   []K
-	since   map[K]time.Time
-	clock   clock.PassiveClock
-	metrics *Metrics
-	name    string
-	most    int // keys since the queue was made, or its memory released
+type laterKey[K comparable] struct {
+	key   K
+	at    time.Time
+	index int
 }
 
-// few is the number of waiting keys whose memory is kept for the next ones.
-const few = 100
-
-var _ workqueue.Queue[int] = (*fifo[int])(nil)
-
-func (q *fifo[K]) Touch(K) {}
-
-func (q *fifo[K]) Len() int { return len(q.items) }
-
-func (q *fifo[K]) Push(k K) {
-	q.items = append(q.items, k)
-	q.since[k] = q.clock.Now()
-	q.most = max(q.most, len(q.items))
-	q.metrics.added(q.name)
-}
-
-func (q *fifo[K]) Pop() K {
-	var zero K
-	k := q.items[0]
-	q.items[0] = zero
-	q.items = q.items[1:]
-	q.metrics.waited(q.name, q.clock.Since(q.since[k]))
-	if delete(q.since, k); len(q.items) == 0 && q.most > few { // a map keeps the size that it had with the most keys
-		q.items, q.since, q.most = nil, map[K]time.Time{}, 0
+// add adds a key, or moves it forward, and reports whether the key is now the first one.
+func (l *later[K]) add(key K, at time.Time) (first bool) {
+	switch k := l.at[key]; {
+	case k == nil:
+		k = &laterKey[K]{key: key, at: at}
+		l.at[key] = k
+		heap.Push(l, k)
+	case at.Before(k.at):
+		k.at = at
+		heap.Fix(l, k.index)
+	default:
+		return false
 	}
+	return l.keys[0].key == key
+}
+
+// pop removes the first key.
+func (l *later[K]) pop() K {
+	k := heap.Pop(l).(*laterKey[K])
+	delete(l.at, k.key)
+	return k.key
+}
+
+// Len implements heap.Interface.
+func (l *later[K]) Len() int { return len(l.keys) }
+
+// Less implements heap.Interface.
+func (l *later[K]) Less(i, j int) bool { return l.keys[i].at.Before(l.keys[j].at) }
+
+// Swap implements heap.Interface.
+func (l *later[K]) Swap(i, j int) {
+	l.keys[i], l.keys[j] = l.keys[j], l.keys[i]
+	l.keys[i].index, l.keys[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (l *later[K]) Push(k any) {
+	added := k.(*laterKey[K])
+	added.index = len(l.keys)
+	l.keys = append(l.keys, added)
+}
+
+// Pop implements heap.Interface.
+func (l *later[K]) Pop() any {
+	last := len(l.keys) - 1
+	k := l.keys[last]
+	l.keys[last] = nil
+	l.keys = l.keys[:last]
 	return k
 }
