@@ -68,8 +68,7 @@ type targets struct {
 	fail     func(http.ResponseWriter, *http.Request, error)
 }
 
-// on determines the target and calls the verb; it sends the error, if there is one. It authorizes before it
-// looks up the resource, so that a refused user does not learn whether it exists.
+// on determines the target and calls the verb; it sends the error, if there is one.
 func (s *targets) on(do verb) http.HandlerFunc {
 	do = s.gate.bounded(do)
 	pass := s.gate.bounded(func(w http.ResponseWriter, r *http.Request, t target) error {
@@ -77,34 +76,40 @@ func (s *targets) on(do verb) http.HandlerFunc {
 		return nil
 	})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var t target
-		err := s.guard.Permit(r)
-		if err == nil {
-			if t = s.remotes.target(r); t.remote != nil {
-				if err := pass(w, r, t); err != nil {
-					s.fail(w, r, err)
-				}
-				return
-			}
-			t, err = s.find(r)
-		}
-		if err == nil && t.sub != nil && t.sub.Enters {
-			err = s.guard.PermitEntering(r)
-		}
-		if err == nil {
-			err = request.CheckQuery(r)
-		}
-		if err == nil {
-			err = checkVerb(r, t)
-		}
-		if err == nil {
-			err = do(w, withWarnings(w, r, t.res), t)
-		}
-		if err != nil {
+		if err := s.serve(w, r, do, pass); err != nil {
 			s.fail(w, r, err)
 		}
 	})
 	return s.guard.Audited(h, s.about).ServeHTTP
+}
+
+// serve calls do with the request's target, or pass if another server has it. It authorizes before it looks up the
+// resource, so that a refused user does not learn whether it exists.
+func (s *targets) serve(w http.ResponseWriter, r *http.Request, do, pass verb) error {
+	if err := s.guard.Permit(r); err != nil {
+		return err
+	}
+	if t := s.remotes.target(r); t.remote != nil {
+		return pass(w, r, t)
+	}
+	t, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	if t.sub != nil && t.sub.Enters {
+		if err := s.guard.PermitEntering(r); err != nil {
+			return err
+		}
+	}
+	if err := request.CheckQuery(r); err != nil {
+		return err
+	}
+	// Of a resource that ends, only the creation is refused, which the registry does: finalizers of its objects must be
+	// removable.
+	if t.ref.Subresource == "" && !t.res.Can(request.Verb(r, t.ref)) && t.res.Ending == "" {
+		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
+	}
+	return do(w, withWarnings(w, r, t.res), t)
 }
 
 // about returns the target of a request, even if it is not served, and whether it is a watch or a stream.
@@ -144,14 +149,4 @@ func (s *targets) errNoSubresource(r *http.Request, ref client.Ref) error {
 		}
 	}
 	return request.ErrNotFound()
-}
-
-// checkVerb returns 405 if the resource does not support the verb. Of a resource that ends, only the creation is refused,
-// which the registry does: finalizers of its objects must be removable.
-func checkVerb(r *http.Request, t target) error {
-	verb := request.Verb(r, t.ref)
-	if t.ref.Subresource == "" && !t.res.Can(verb) && t.res.Ending == "" {
-		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
-	}
-	return nil
 }

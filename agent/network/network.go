@@ -131,8 +131,8 @@ func (n *Network) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// settle is how long after another program removed rules from the kernel the tables are checked: a flush is many removals, and
-// those who flush often load other rules after it.
+// settle is the time between a removal of rules by another program and the check of our tables: a flush is many removals, and
+// programs that flush often load other rules after it.
 const settle = 200 * time.Millisecond
 
 // running is a Network while it runs.

@@ -106,7 +106,7 @@ func (f *feed) pod(old, next client.Object) []follow.Key {
 	return all
 }
 
-// uidOf is the UID that the network plugin knows: a static pod's object in the API has another one.
+// uidOf returns the UID by which the network plugin knows a pod: a static pod's object in the API has another one.
 func uidOf(pod client.Object) types.UID {
 	if uid, ok := pod.GetAnnotations()[corev1.MirrorPodAnnotationKey]; ok {
 		return types.UID(uid)
@@ -183,7 +183,7 @@ func newEnforcing(f *feed, cfg policy.Config) *enforcing {
 	return &enforcing{policy.New(cfg), f, map[follow.Key]*corev1.Pod{}}
 }
 
-// reconcile writes all changes to the kernel, and then tells who waits for them.
+// reconcile writes all changes to the kernel, and then notifies those that wait for them.
 func (e *enforcing) reconcile() error {
 	c := e.feed.take()
 	for name, ns := range c.spaces {

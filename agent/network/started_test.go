@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// TestPodsStartedBefore: policies know the addresses of a pod whose status an earlier process did not write any more, until
+// TestPodsStartedBefore: policies know the addresses of a pod whose status an earlier process could not write before it ended, until
 // the pod is another one.
 func TestPodsStartedBefore(t *testing.T) {
 	t.Parallel()

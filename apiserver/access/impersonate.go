@@ -13,34 +13,34 @@ import (
 )
 
 // impersonate replaces the request's user by the one in its Impersonate- headers, if the user may impersonate
-// each part of it.
+// each part of it. The first part that it may not is a 403 error.
 func (g *Guard) impersonate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		as, asked, err := request.Impersonated(r.Header)
-		if err == nil && asked {
-			err = g.mayImpersonate(r.Context(), as)
-		}
 		if err != nil {
 			g.Fail(w, r, err)
 			return
 		}
-		if asked {
-			r = r.WithContext(auth.WithUser(withActor(r.Context()), withImpliedGroups(as)))
-			forgetImpersonation(r.Header)
+		if !asked {
+			next.ServeHTTP(w, r)
+			return
 		}
-		next.ServeHTTP(w, r)
+		actor := auth.UserOf(r.Context())
+		for _, a := range impersonations(as) {
+			a.User, a.Verb = actor, "impersonate"
+			if err := g.Authorize(r.Context(), a); err != nil {
+				g.Fail(w, r, err)
+				return
+			}
+		}
+		for name := range r.Header { // a proxied request must not contain them
+			if strings.HasPrefix(name, "Impersonate-") {
+				r.Header.Del(name)
+			}
+		}
+		ctx := context.WithValue(r.Context(), actorKey{}, actor)
+		next.ServeHTTP(w, r.WithContext(auth.WithUser(ctx, withImpliedGroups(as))))
 	})
-}
-
-// mayImpersonate returns a 403 error for the first part of the user that may not be impersonated.
-func (g *Guard) mayImpersonate(ctx context.Context, as auth.User) error {
-	for _, a := range impersonations(as) {
-		a.User, a.Verb = auth.UserOf(ctx), "impersonate"
-		if err := g.Authorize(ctx, a); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // impersonations are the objects that the verb impersonate is needed for: a user or service account, and each
@@ -82,21 +82,8 @@ func withImpliedGroups(u auth.User) auth.User {
 	return u
 }
 
-// forgetImpersonation removes the headers, so that a proxied request does not contain them.
-func forgetImpersonation(h http.Header) {
-	for name := range h {
-		if strings.HasPrefix(name, "Impersonate-") {
-			h.Del(name)
-		}
-	}
-}
-
+// actorKey is the context key of the user who impersonates another one.
 type actorKey struct{}
-
-// withActor records the user of ctx as the one who impersonates, before the user is replaced.
-func withActor(ctx context.Context) context.Context {
-	return context.WithValue(ctx, actorKey{}, auth.UserOf(ctx))
-}
 
 // actorOf returns the user who impersonates the user of ctx; false without impersonation.
 func actorOf(ctx context.Context) (auth.User, bool) {

@@ -26,7 +26,13 @@ func (c *Connector) Kubelet(node string) http.Handler {
 			failPlainly(w, err)
 			return
 		}
-		leave, err := c.enterKubelet(r, node)
+		enter := c.Gate.Pass
+		if isStream(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/containerLogs/") { // they have a limit of their own, and need no seat
+			enter = func(r *http.Request) (func(), error) {
+				return c.Gate.Hold(r, client.Ref{Resource: client.Nodes, Name: node, Subresource: "proxy"})
+			}
+		}
+		leave, err := enter(r)
 		if err != nil {
 			failPlainly(w, err)
 			return
@@ -37,14 +43,6 @@ func (c *Connector) Kubelet(node string) http.Handler {
 		}
 	})
 	return h
-}
-
-// enterKubelet applies the limits: streams and logs count as such, other requests need a seat.
-func (c *Connector) enterKubelet(r *http.Request, node string) (leave func(), err error) {
-	if isStream(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/containerLogs/") {
-		return c.Gate.Hold(r, client.Ref{Resource: client.Nodes, Name: node, Subresource: "proxy"})
-	}
-	return c.Gate.Pass(r)
 }
 
 func failPlainly(w http.ResponseWriter, err error) {

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/certificates"
 	"monopod/apiserver/registry/core"
-	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/registry/custom/definition"
 	"monopod/apiserver/registry/dra"
 	"monopod/apiserver/registry/flowcontrol"
 	"monopod/apiserver/registry/metrics"
@@ -43,7 +43,7 @@ func Resources() []Resource {
 		review.Resources(),
 		storage.Resources(),
 		metrics.Resources(),
-		custom.Resources(),
+		definition.Resources(),
 		webhook.Resources(),
 		admissionpolicy.Resources(),
 		flowcontrol.Resources(),

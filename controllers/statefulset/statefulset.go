@@ -96,7 +96,11 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	err = r.step(ctx, v)
+	step := r.ordered
+	if set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
+		step = r.parallel
+	}
+	err = step(ctx, v) // towards the desired state
 	return v.next(), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
 }
 
@@ -122,14 +126,6 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 		return nil, err
 	}
 	return newView(set, history, mine, v.now), nil
-}
-
-// step moves the pods one step towards the desired state.
-func (r *run) step(ctx context.Context, v *view) error {
-	if v.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
-		return r.parallel(ctx, v)
-	}
-	return r.ordered(ctx, v)
 }
 
 // trim deletes old revisions, except those that pods or the status refer to.

@@ -42,7 +42,7 @@ func bind(name string, pool []netip.Prefix, want []netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// difference returns the addresses of the pool that a link has too many and that it lacks.
+// difference returns the addresses of the pool to remove from a link and to add to it.
 func difference(have []netlink.Addr, pool []netip.Prefix, want []netip.Addr) (surplus []netlink.Addr, lack []netip.Addr) {
 	lack = slices.Clone(want)
 	for _, a := range have {

@@ -182,7 +182,7 @@ const (
 	assignPrefix = "assign-"
 )
 
-// standing is up to how many endpoints the chains exist also when no Service needs them: the kernel takes some
+// Chains for up to standing endpoints exist even if no Service needs them: the kernel takes some
 // milliseconds to create or remove a chain, and less than a tenth of one for elements.
 const standing = 16
 

@@ -13,7 +13,7 @@ import (
 )
 
 // forgetFlows removes the kernel's UDP flows through changed frontends that do not lead to one of their endpoints.
-// The kernel would go on sending the packets of such a flow where its first packet went, for as long as the client
+// The kernel would keep sending the packets of such a flow where its first packet went, for as long as the client
 // sends: UDP has no end of a connection.
 func (t *table) forgetFlows() error {
 	if len(t.udp) == 0 {

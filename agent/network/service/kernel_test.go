@@ -275,7 +275,7 @@ func TestRulesAreTheSameAfterARestart(t *testing.T) {
 	})
 }
 
-// sorted has the lines in an order of their own: a set that is made again has another order in the kernel.
+// sorted sorts the lines: the kernel lists the elements of a set in another order after it was created again.
 func sorted(text string) string {
 	lines := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -285,7 +285,7 @@ func sorted(text string) string {
 	return strings.Join(slices.Sorted(maps.Keys(lines)), "\n")
 }
 
-// TestTableIsRestored : the proxy restores its table after another program has removed it.
+// TestTableIsRestored: the proxy restores its table after another program has removed it.
 func TestTableIsRestored(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {

@@ -231,7 +231,7 @@ func (l *layout) notPing() []expr.Any {
 // pick adds the chain of a picker.
 //
 // With session affinity, a random endpoint's chain first assigns the client to that endpoint. This changes nothing for
-// a client that has one, except that it keeps it for the whole time again.
+// a client that has one, except that the time of its affinity begins again.
 func (l *layout) pick(conn *nftables.Conn, p picker) {
 	chain := l.chain(conn, p.chain())
 	if p.n == 0 {

@@ -129,11 +129,11 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 	if len(lines) > 0 {
 		said = fmt.Sprintf("; its last line is %q", lines[len(lines)-1])
 	}
-	return c.found(c.mend(t), evidence, "%s%s", words.Ends(t), said)
+	return c.found(c.remedy(t), evidence, "%s%s", words.Ends(t), said)
 }
 
-// mend says what to do about an end.
-func (c container) mend(t *corev1.ContainerStateTerminated) string {
+// remedy returns what to do about an end.
+func (c container) remedy(t *corev1.ContainerStateTerminated) string {
 	logs := fmt.Sprintf("Read the whole log: kubectl logs %s -c %s --previous", c.pod.Name, c.spec.Name)
 	switch {
 	case t.ExitCode == 0:

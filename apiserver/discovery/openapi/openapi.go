@@ -78,7 +78,7 @@ func (d *Documents) Index() ([]byte, error) {
 // URL returns the path of the v3 document of that name and hash.
 func URL(name, hash string) string { return "/openapi/v3/" + name + "?hash=" + hash }
 
-// names returns those of all v3 documents.
+// names returns the names of all v3 documents.
 func (d *Documents) names() []string {
 	names := []string{"api", "apis", "version"}
 	for _, res := range d.cfg.Resources() {
@@ -92,7 +92,7 @@ func (d *Documents) names() []string {
 	return slices.Compact(names)
 }
 
-// hash returns that of the v3 document of this name.
+// hash returns the hash of the v3 document of this name.
 func (d *Documents) hash(data *data, name string) (string, error) {
 	if hash := d.customHash(name); hash != "" {
 		return hash, nil

@@ -27,6 +27,9 @@ import (
 	"monopod/apiserver/registry/webhook/call"
 )
 
+// Definition is a CustomResourceDefinition.
+type Definition = apiextensionsv1.CustomResourceDefinition
+
 // Kinds makes the resources of definitions.
 type Kinds struct {
 	clock clock.WithDelayedExecution

@@ -7,6 +7,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/apiserver/registry/custom/definition"
 	"monopod/apiserver/registry/webhook/call"
 )
 
@@ -39,7 +40,7 @@ func FuzzSchema(f *testing.F) {
 		}
 		def := schemaDefinition(&props)
 		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(def)
-		if len(validateDefinition(def, nil, "")) > 0 {
+		if len(definition.Validate(def, nil, "")) > 0 {
 			return
 		}
 		v := NewKinds(clock.RealClock{}, call.Network{}).newVersion(def, &def.Spec.Versions[0])
@@ -73,7 +74,7 @@ func TestSchemaSeedsAreValid(t *testing.T) {
 		}
 		def := schemaDefinition(&props)
 		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(def)
-		if errs := validateDefinition(def, nil, ""); len(errs) > 0 {
+		if errs := definition.Validate(def, nil, ""); len(errs) > 0 {
 			t.Errorf("%s: %v", seed[0], errs)
 		}
 	}

@@ -1,4 +1,6 @@
-package custom
+// Package definition is the kind CustomResourceDefinition: what prepares and validates its objects. Package custom makes
+// kinds of them.
+package definition
 
 import (
 	"context"
@@ -20,9 +22,6 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Definition is a CustomResourceDefinition.
-type Definition = apiextensionsv1.CustomResourceDefinition
-
 // Resources are the kinds of this package.
 func Resources() []kind.Resource {
 	return []kind.Resource{{
@@ -31,10 +30,12 @@ func Resources() []kind.Resource {
 		ShortNames: []string{"crd", "crds"},
 		Categories: []string{"api-extensions"},
 		Qualified:  true,
-		New:        func() kind.Object { return new(Definition) },
-		Default:    func(obj kind.Object) { apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(obj.(*Definition)) },
-		Prepare:    prepareDefinition,
-		Validate:   validateDefinition,
+		New:        func() kind.Object { return new(apiextensionsv1.CustomResourceDefinition) },
+		Default: func(obj kind.Object) {
+			apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(obj.(*apiextensionsv1.CustomResourceDefinition))
+		},
+		Prepare:  prepare,
+		Validate: Validate,
 		// The first deletion adds a finalizer: the definition stays until its objects are gone.
 		Held:         func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
 		Subresources: kind.Parts("status"),
@@ -42,10 +43,10 @@ func Resources() []kind.Resource {
 	}}
 }
 
-func prepareDefinition(next, cur kind.Object, subresource string) {
-	is, was := next.(*Definition), (*Definition)(nil)
+func prepare(next, cur kind.Object, subresource string) {
+	is, was := next.(*apiextensionsv1.CustomResourceDefinition), (*apiextensionsv1.CustomResourceDefinition)(nil)
 	if cur != nil {
-		was = cur.(*Definition)
+		was = cur.(*apiextensionsv1.CustomResourceDefinition)
 	}
 	switch {
 	case was == nil:
@@ -67,7 +68,7 @@ func prepareDefinition(next, cur kind.Object, subresource string) {
 }
 
 // keepStored adds the storage version to those in which objects may be stored.
-func keepStored(def *Definition) {
+func keepStored(def *apiextensionsv1.CustomResourceDefinition) {
 	for _, v := range def.Spec.Versions {
 		if v.Storage && !slices.Contains(def.Status.StoredVersions, v.Name) {
 			def.Status.StoredVersions = append(def.Status.StoredVersions, v.Name)
@@ -76,7 +77,7 @@ func keepStored(def *Definition) {
 }
 
 // terminate begins the deletion: the finalizer holds the definition until its objects are deleted.
-func terminate(next, cur *Definition) {
+func terminate(next, cur *apiextensionsv1.CustomResourceDefinition) {
 	if cur.DeletionTimestamp != nil {
 		return
 	}
@@ -92,10 +93,11 @@ func terminate(next, cur *Definition) {
 // validationTime bounds the validation of one definition, whose rules are compiled.
 const validationTime = 30 * time.Second
 
-func validateDefinition(next, cur kind.Object, subresource string) field.ErrorList {
+// Validate returns the errors of a definition. A schema that is too large or too deep is refused before its rules are compiled.
+func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
 	defer cancel()
-	if errs := bounds.Definition(&next.(*Definition).Spec); errs != nil && (cur == nil || subresource == "") {
+	if errs := bounds.Definition(&next.(*apiextensionsv1.CustomResourceDefinition).Spec); errs != nil && (cur == nil || subresource == "") {
 		return errs // nothing is compiled
 	}
 	expressions.Base()
@@ -119,7 +121,7 @@ func validateDefinition(next, cur kind.Object, subresource string) field.ErrorLi
 // internal returns a definition in the form that upstream's validation takes.
 func internal(obj kind.Object) (*apiextensions.CustomResourceDefinition, error) {
 	out := &apiextensions.CustomResourceDefinition{}
-	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(obj.(*Definition).DeepCopy(), out, nil)
+	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(obj.(*apiextensionsv1.CustomResourceDefinition).DeepCopy(), out, nil)
 }
 
 // ours removes errors of the metadata that the registry reports for every kind.
