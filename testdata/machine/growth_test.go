@@ -1,0 +1,130 @@
+package machine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
+)
+
+// growing are things of which a server may have many: what one costs must not depend on how many there are.
+var growing = []struct {
+	name  string
+	sizes []int
+	flags []string
+	path  string
+	body  string // %d: its number; empty: path is watched
+}{
+	{name: "object", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/configmaps",
+		body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{"a":"` + strings.Repeat("x", 1000) + `"}}`},
+	{name: "pod-elsewhere", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/pods",
+		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"nodeName":"elsewhere","containers":[{"name":"c","image":"web"}]}}`},
+	{name: "pod-here", sizes: []int{100, 500}, flags: []string{"--max-pods=1000"}, path: "/api/v1/namespaces/default/pods",
+		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"web"}]}}`},
+	{name: "service", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/services",
+		body: `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s%d"},"spec":{"selector":{"app":"s%[1]d"},"ports":[{"port":80}]}}`},
+	{name: "watch", sizes: []int{100, 1_000}, path: "/api/v1/namespaces/default/configmaps?watch=true"},
+}
+
+// BenchmarkGrowth measures what one more object, pod, Service and watch costs a server: live memory with stacks, and CPU until it is at rest
+// again. MONOPOD_GROWTH=100000 adds a size for objects. It runs each size once, whatever -benchtime is.
+func BenchmarkGrowth(b *testing.B) {
+	for _, g := range growing {
+		if more, err := strconv.Atoi(os.Getenv("MONOPOD_GROWTH")); err == nil && g.name == "object" {
+			g.sizes = append(g.sizes, more)
+		}
+		for _, n := range g.sizes {
+			b.Run(fmt.Sprintf("%s/n=%d", g.name, n), func(b *testing.B) {
+				once(b, func(b *testing.B) {
+					s, _ := launch(b, append([]string{"--runtime=fake", "--max-requests-inflight=4000"}, g.flags...)...)
+					memory, cpu := s.cost(b)
+					ctx, cancel := context.WithCancel(b.Context())
+					defer cancel()
+					if err := s.grow(ctx, g.path, g.body, n); err != nil {
+						b.Fatal(err)
+					}
+					moreMemory, moreCPU := s.cost(b)
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric((moreMemory-memory)/1024/float64(n), "KB-each")
+					b.ReportMetric((moreCPU-cpu)*1e6/float64(n), "µs-CPU-each")
+				})
+			})
+		}
+	}
+}
+
+// grow creates objects, or opens watches, eight at a time.
+func (s *server) grow(ctx context.Context, path, body string, n int) error {
+	client, method := s.HTTP(), http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error {
+			in := ""
+			if body != "" {
+				in = fmt.Sprintf(body, i)
+			}
+			req, err := http.NewRequestWithContext(ctx, method, "http://x"+path, strings.NewReader(in))
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			if body == "" && resp.StatusCode == http.StatusOK {
+				return nil // the watch ends with ctx
+			}
+			text, err := io.ReadAll(resp.Body)
+			if resp.StatusCode >= http.StatusBadRequest {
+				err = errors.Join(err, fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(text)))
+			}
+			return errors.Join(err, resp.Body.Close())
+		})
+	}
+	return group.Wait()
+}
+
+// cost waits until the server is at rest and returns its live memory and stacks, in bytes, and its CPU seconds.
+func (s *server) cost(b *testing.B) (memory, cpu float64) {
+	b.Helper()
+	if err := s.Settled(); err != nil {
+		b.Fatal(err)
+	}
+	process, err := procfs.NewProc(s.Cmd.Process.Pid)
+	if err != nil {
+		b.Fatal(err)
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range 2 { // what is in a sync.Pool survives one collection
+		s.Get("/debug/pprof/heap?gc=1")
+	}
+	_, text := s.Get("/metrics")
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "go_memstats_heap_alloc_bytes" || name == "go_memstats_stack_inuse_bytes" {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			memory += v
+		}
+	}
+	return memory, stat.CPUTime()
+}
