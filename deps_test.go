@@ -17,6 +17,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client":              {"monopod/store"},
 	"monopod/apiserver/registry/kind/table": {"monopod/store"},
 	"monopod/apiserver/codec/patch":         {},
+	"monopod/apiserver/codec/cbor":          {},
 	"monopod/apiserver/codec/bounded":       {"monopod/apiserver/codec/wire"},
 	"monopod/apiserver/codec":               {"monopod/apiserver/access", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/registry/kind", "monopod/apiserver/registry/view", "monopod/apiserver/request", "monopod/store"},
 	"monopod/apiserver/access":              {"monopod/apiserver/client", "monopod/apiserver/request", "monopod/store"},

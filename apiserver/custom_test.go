@@ -124,7 +124,7 @@ func TestCustomKind(t *testing.T) {
 		{"the default is back", "GET", widgetsAt + "/a", "", "", 200, `"color":"red"`, ""},
 		{"JSON patch", "PATCH", widgetsAt + "/a", jsonPatch, `[{"op":"replace","path":"/spec/size","value":5}]`, 200, `"size":5`, ""},
 		{"labels only", "PATCH", widgetsAt + "/a", mergePatch, `{"metadata":{"labels":{"x":"y"}}}`, 200, `"generation":3`, `"generation":4`},
-		{"strategic merge", "PATCH", widgetsAt + "/a", "application/strategic-merge-patch+json", `{}`, 415, "accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml", ""},
+		{"strategic merge", "PATCH", widgetsAt + "/a", "application/strategic-merge-patch+json", `{}`, 415, "accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor", ""},
 		{"status", "PATCH", widgetsAt + "/a/status", mergePatch, `{"metadata":{"labels":{"x":"z"}},"spec":{"size":1},"status":{"ready":true}}`, 200, `"status":{"ready":true}`, `"size":1`},
 		{"its labels stay", "GET", widgetsAt + "/a", "", "", 200, `"x":"y"`, ""},
 		{"the status stays", "PATCH", widgetsAt + "/a", mergePatch, `{"status":{"ready":false}}`, 200, `"ready":true`, ""},

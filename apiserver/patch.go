@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,8 +18,11 @@ import (
 // patch applies a patch to the current object.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, t target) error {
 	typ := types.PatchType(codec.MediaType(r.Header.Get("Content-Type")))
-	if typ == types.ApplyYAMLPatchType {
+	if typ == types.ApplyYAMLPatchType || typ == types.ApplyCBORPatchType {
 		return s.apply(w, r, t)
+	}
+	if !slices.Contains(patch.Supported, string(typ)) {
+		return patch.ErrUnsupported(typ, patch.Served()...)
 	}
 	if typ == types.StrategicMergePatchType && t.res.Schema != nil && !t.another() {
 		return patch.ErrUnsupported(typ, patch.Untyped()...)

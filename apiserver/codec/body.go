@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/codec/cbor"
 )
 
 // Body reads the request's body as JSON, which it converts from YAML if the Content-Type says so, or as
@@ -34,8 +35,14 @@ func Body(r *http.Request) ([]byte, error) {
 			return nil, err
 		}
 		return toJSON(r, data)
+	case TypeCBOR:
+		data, err := ReadAll(r)
+		if err != nil {
+			return nil, err
+		}
+		return cborToJSON(r, data)
 	}
-	return nil, errMedia(typ, TypeJSON, TypeYAML, TypeProtobuf)
+	return nil, errMedia(typ, TypeJSON, TypeYAML, TypeProtobuf, TypeCBOR)
 }
 
 // errMedia is the 415 error for a body of the media type.
@@ -57,6 +64,21 @@ func toJSON(r *http.Request, data []byte) ([]byte, error) {
 	}
 	if len(out) > MaxBody {
 		return nil, errTooLarge(len(out))
+	}
+	return out, nil
+}
+
+// cborToJSON converts a CBOR body, which may be several times as long as JSON.
+func cborToJSON(r *http.Request, data []byte) ([]byte, error) {
+	if err := AccountOf(r.Context()).decode(r.Context(), min(6*len(data), 2*MaxBody)); err != nil {
+		return nil, err
+	}
+	out, err := cbor.ToJSON(data, MaxBody)
+	switch {
+	case errors.Is(err, cbor.ErrTooLarge) || err == nil && len(out) > MaxBody:
+		return nil, errTooLarge(max(len(out), MaxBody+1))
+	case err != nil:
+		return nil, apierrors.NewBadRequest("the body is not valid CBOR: " + err.Error())
 	}
 	return out, nil
 }

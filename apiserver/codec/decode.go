@@ -15,6 +15,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
@@ -195,8 +196,12 @@ func CheckName(obj metav1.Object, ref client.Ref, namespaced bool) error {
 	return nil
 }
 
-// ApplyJSON returns the body of an apply as JSON, and the duplicate fields of YAML.
+// ApplyJSON returns the body of an apply, which is YAML or CBOR, as JSON, and the duplicate fields of YAML.
 func ApplyJSON(r *http.Request, data []byte) (out []byte, doubled []error, err error) {
+	if MediaType(r.Header.Get("Content-Type")) == string(types.ApplyCBORPatchType) {
+		out, err = cborToJSON(r, data)
+		return out, nil, err
+	}
 	if encjson.Valid(data) {
 		return data, nil, nil
 	}

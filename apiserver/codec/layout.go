@@ -6,21 +6,26 @@ import (
 	"net/http"
 
 	"go.yaml.in/yaml/v2"
+
+	"monopod/apiserver/codec/cbor"
 )
 
-// layout is how JSON is sent: as it is, indented, or as YAML. Of a list, each item is laid out by itself, so that memory is needed for one item only.
+// layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list, except as CBOR, each item is laid out by itself, so that memory is needed for one item only.
 type layout int
 
 const (
 	compact layout = iota
 	indented
 	asYAML
+	asCBOR
 )
 
 func layoutOf(r *http.Request, f Format) layout {
 	switch {
 	case f.Media == TypeYAML:
 		return asYAML
+	case f.Media == TypeCBOR:
+		return asCBOR
 	case pretty(r):
 		return indented
 	}
@@ -36,6 +41,9 @@ const (
 
 // lay lays out one value. Each line but the first begins with prefix.
 func (l layout) lay(prefix string, data []byte) ([]byte, error) {
+	if l == asCBOR {
+		return cbor.FromJSON(bytes.Clone(cbor.Prefix), data)
+	}
 	if l == compact || !laid(data) {
 		return data, nil
 	}
@@ -111,5 +119,5 @@ func (l layout) around(head []byte) (before, between, after, empty string, err e
 
 // prefix is that of the lines of an item.
 func (l layout) prefix() string {
-	return [...]string{compact: "", indented: "    ", asYAML: "  "}[l]
+	return [...]string{compact: "", indented: "    ", asYAML: "  ", asCBOR: ""}[l]
 }

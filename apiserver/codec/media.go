@@ -18,10 +18,12 @@ import (
 
 // The media types.
 const (
-	TypeJSON     = "application/json"
-	TypeYAML     = "application/yaml"
-	TypeProtobuf = "application/vnd.kubernetes.protobuf"
-	typeForm     = "application/x-www-form-urlencoded" // the Content-Type of curl -d
+	TypeJSON         = "application/json"
+	TypeYAML         = "application/yaml"
+	TypeProtobuf     = "application/vnd.kubernetes.protobuf"
+	TypeCBOR         = "application/cbor"
+	TypeCBORSequence = "application/cbor-seq"              // of a watch
+	typeForm         = "application/x-www-form-urlencoded" // the Content-Type of curl -d
 
 	// TypicalAccept is the Accept header of typed clients.
 	TypicalAccept = TypeProtobuf + "," + TypeJSON
@@ -29,7 +31,7 @@ const (
 
 // Format is the form of a response.
 type Format struct {
-	Media string // typeYAML or typeProtobuf; empty: JSON
+	Media string // TypeYAML, TypeProtobuf or TypeCBOR; empty: JSON
 	// ContentType overrides the response's Content-Type; empty: Media
 	ContentType string
 	As          string // "", "Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"
@@ -70,7 +72,7 @@ func choose(accept string, stream bool, as []string) (Format, error) {
 		return Format{Media: TypeProtobuf}, nil
 	}
 	for _, c := range clauses(accept) {
-		if f, ok := c.format(as); ok && (!stream || f.Media != TypeYAML) {
+		if f, ok := c.format(as); ok && (!stream || f.Media != TypeYAML) && (stream || c.media != TypeCBORSequence) {
 			return f, nil
 		}
 	}
@@ -78,9 +80,9 @@ func choose(accept string, stream bool, as []string) (Format, error) {
 }
 
 func errNotAcceptable(stream bool) error {
-	accepted := TypeJSON + ", " + TypeYAML + ", " + TypeProtobuf
+	accepted := TypeJSON + ", " + TypeYAML + ", " + TypeProtobuf + ", " + TypeCBOR
 	if stream {
-		accepted = TypeJSON + ";stream=watch, " + TypeProtobuf + ";stream=watch"
+		accepted = TypeJSON + ";stream=watch, " + TypeProtobuf + ";stream=watch, " + TypeCBORSequence
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
@@ -133,6 +135,9 @@ func (c clause) format(as []string) (Format, bool) {
 	case TypeYAML, "text/yaml":
 		f.Media = TypeYAML
 		return f, f.As == ""
+	case TypeCBOR, TypeCBORSequence:
+		f.Media = TypeCBOR
+		return f, true
 	case TypeProtobuf:
 		f.Media = TypeProtobuf
 		return f, f.As != "Table" // its cells have no fixed type

@@ -76,9 +76,10 @@ func (p parts) write(out io.Writer, l layout) error {
 	return err
 }
 
-// sendParts sends the list. A short one has a length; a longer one is sent item by item.
+// sendParts sends the list. A short one has a length; a longer one is sent item by item, except as CBOR, in which the length of a
+// list precedes it.
 func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
-	if f.Media == TypeProtobuf || a.recordOf(r).Wants(audit.RequestResponse) {
+	if f.Media == TypeProtobuf || f.Media == TypeCBOR || a.recordOf(r).Wants(audit.RequestResponse) {
 		return a.sendWhole(w, r, f, p)
 	}
 	out := &lazy{keep: p.keep, begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}

@@ -2,14 +2,17 @@ package codec
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access/audit"
+	"monopod/apiserver/codec/cbor"
 )
 
 // Responder sends responses. Log is required.
@@ -62,6 +65,16 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 		}
 	}
 	return layout.lay("", data)
+}
+
+// CBOREvent appends an event of a watch to b; object is JSON.
+func CBOREvent(b []byte, typ watch.EventType, object []byte) []byte {
+	event := fmt.Appendf(make([]byte, 0, len(object)+64), `{"type":%q,"object":%s}`, typ, object)
+	out, err := cbor.FromJSON(append(b, cbor.Prefix...), event)
+	if err != nil { // not by an object that was encoded here
+		return b
+	}
+	return out
 }
 
 // pretty reports whether the response is indented.

@@ -128,7 +128,7 @@ func (d *Documents) discover(w http.ResponseWriter, r *http.Request, a *aggregat
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	if f.Media == codec.TypeProtobuf || strings.Contains(r.URL.RawQuery, "pretty=") {
+	if f.Media == codec.TypeProtobuf || f.Media == codec.TypeCBOR || strings.Contains(r.URL.RawQuery, "pretty=") {
 		d.Out.Send(w, r, f, http.StatusOK, doc.list)
 		return
 	}

@@ -62,7 +62,7 @@ func (p Programs) BuildClients(t testing.TB) {
 		defer p.lock(t)()
 		p.build(t, ".", "-o", p.Path("deviceplugin"), "./testdata/deviceplugin")
 		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o", p.Path("kubectl"), ".")
-		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm", "./signer")
+		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm", "./signer", "./cbor")
 		p.run(t, "testdata/clients", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", p.Path("operator.test"), "./operator")
 	})
 }

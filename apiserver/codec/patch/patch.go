@@ -36,12 +36,14 @@ var Supported = []string{
 	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
 }
 
-// served are the patch types that the server accepts.
-func served() []string { return append(slices.Clone(Supported), string(types.ApplyYAMLPatchType)) }
+// Served are the patch types that the server accepts.
+func Served() []string {
+	return append(slices.Clone(Supported), string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType))
+}
 
 // Untyped are the patch types for objects without a Go type: a strategic merge needs its tags.
 func Untyped() []string {
-	return slices.DeleteFunc(served(), func(typ string) bool { return typ == string(types.StrategicMergePatchType) })
+	return slices.DeleteFunc(Served(), func(typ string) bool { return typ == string(types.StrategicMergePatchType) })
 }
 
 // Apply applies data, a patch of type typ, to current, an object as JSON. typed is an object of the Go type
@@ -63,7 +65,7 @@ func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, er
 	case types.StrategicMergePatchType:
 		return applyStrategic(current, data, typed)
 	}
-	return nil, ErrUnsupported(typ, served()...)
+	return nil, ErrUnsupported(typ, Served()...)
 }
 
 // ErrUnsupported is the 415 error for a patch of a type that is not accepted.
@@ -96,7 +98,7 @@ func Doubled(typ types.PatchType, data []byte) ([]error, error) {
 	var into any = &map[string]any{}
 	switch {
 	case !slices.Contains(Supported, string(typ)):
-		return nil, ErrUnsupported(typ, served()...)
+		return nil, ErrUnsupported(typ, Served()...)
 	case typ == types.JSONPatchType:
 		into = &[]operation{}
 	}

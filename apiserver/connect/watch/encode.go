@@ -23,7 +23,7 @@ import (
 // encoder encodes objects in the form that the client of a watch accepts.
 type encoder struct {
 	res     *kind.Resource
-	media   string // typeProtobuf; empty: JSON
+	media   string // codec.TypeProtobuf or TypeCBOR; empty: JSON
 	as      string
 	include metav1.IncludeObjectPolicy
 	bare    bool // the connection delimits messages
@@ -41,14 +41,20 @@ func newEncoder(r *http.Request, res *kind.Resource, f codec.Format, s *Watcher)
 }
 
 func (e *encoder) contentType() string {
-	if e.media == codec.TypeProtobuf {
+	switch e.media {
+	case codec.TypeProtobuf:
 		return codec.TypeProtobuf + ";stream=watch"
+	case codec.TypeCBOR:
+		return codec.TypeCBORSequence
 	}
 	return codec.TypeJSON
 }
 
 // frame appends one event with object.
 func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
+	if e.media == codec.TypeCBOR {
+		return codec.CBOREvent(b, typ, object)
+	}
 	if e.media != codec.TypeProtobuf {
 		b = append(b, `{"type":"`...)
 		b = append(b, typ...)

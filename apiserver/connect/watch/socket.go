@@ -31,7 +31,7 @@ func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *htt
 				_, err := io.Copy(io.Discard, conn) // ends when the client leaves, or conn is closed
 				return err
 			})
-			st := &watchStream{out: overSocket{conn, enc.media == codec.TypeProtobuf}, enc: enc}
+			st := &watchStream{out: overSocket{conn, enc.media != ""}, enc: enc}
 			st.run(ctx, start, opts, s)
 			conn.Close()
 			guard.Raise(reader.Wait())
