@@ -170,7 +170,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 		Known: known, Active: a.pods.active,
 	}, placement.Config{
 		DataDir: cfg.DataDir, SysRoot: cfg.SysRoot, Capacity: a.machine.capacity, Reserve: cfg.Reserve, Evicting: cfg.Eviction.Reservation(a.machine.capacity),
-		CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Socket: cfg.PodResources,
+		CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Plugins: cfg.Plugins, Claims: deviceClaims{d.Client, cfg.NodeName}, Socket: cfg.PodResources,
 	}); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@
 //   - network: cni, the pod network; service, the addresses of Services in the kernel; dns,
 //     their names; view, what both follow
 //   - resources: cgroup, and exclusive resources of containers: placement, with topology,
-//     which asks cpumanager, memorymanager and deviceplugin; podresources serves them,
+//     which asks cpumanager, memorymanager, deviceplugin and dra, for whose plugins pluginwatcher looks; podresources serves them,
 //     checkpoint stores them; numa, reserve, amount and userns
 //   - pressure: eviction and its evictor, oom
 //   - logs: rotation, and the log folders

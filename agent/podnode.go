@@ -14,6 +14,7 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/turns"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/resources/cdi"
 	"monopod/agent/resources/userns"
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/storage/certificate"
@@ -57,7 +58,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Containers: containers.Node{
 			Config: containers.Config{
 				Instance: cfg.Instance, Domain: cfg.ClusterDomain, Server: cfg.Server, HostIPs: m.addresses.Strings, Memory: memory.Value(),
-				PageSizes: m.pageSizes, SeccompDir: cfg.seccompDir(), SeccompDefault: cfg.Security.SeccompDefault, Machine: cfg.Machine,
+				PageSizes: m.pageSizes, SeccompDir: cfg.seccompDir(), CDIDirs: cdi.Dirs(cfg.DataDir), SeccompDefault: cfg.Security.SeccompDefault, Machine: cfg.Machine,
 			},
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Guard: a.guard, Probes: probes, Logs: a.logs, Placement: place,
 			Caller:  probe.Caller{Exec: d.Runtime, Dial: d.Dial},

@@ -10,6 +10,7 @@ import (
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/status"
 	"monopod/agent/resources/deviceplugin"
+	"monopod/agent/resources/dra"
 	"monopod/agent/resources/topology"
 )
 
@@ -20,6 +21,8 @@ type devices struct {
 	pace      *pace.Pace
 
 	announced map[string]bool                    // resources whose missing plugin was reported by an event
+	unable    string                             // why the drivers did not prepare or release the pod's claims, as reported by an event
+	ended     bool                               // the pod's final phase is held back until its claims are released
 	health    map[string][]corev1.ResourceStatus // of each container, as last known
 }
 
@@ -34,7 +37,7 @@ func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failur
 	var absent *deviceplugin.Absent
 	switch {
 	case err == nil:
-		return true, nil, nil
+		return d.prepareClaims(ctx, pod)
 	case ctx.Err() != nil:
 		return false, nil, ctx.Err()
 	case !errors.As(err, &absent):
@@ -49,6 +52,49 @@ func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failur
 	}
 	d.pace.WaitAll(pod, status.Waiting{Reason: "ContainerCreating", Message: absent.Error()}, nil)
 	return false, nil, nil
+}
+
+// prepareClaims makes the DRA drivers prepare the devices of the pod's resource claims. The pod waits for a driver that has not
+// registered, and tries again after other errors.
+func (d *devices) prepareClaims(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
+	err = d.placement.PrepareClaims(ctx, pod)
+	if err == nil {
+		d.unable = ""
+		return true, nil, nil
+	}
+	if ctx.Err() != nil {
+		return false, nil, ctx.Err()
+	}
+	d.announce("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
+	d.pace.WaitAll(pod, status.Waiting{Reason: "ContainerCreating", Message: err.Error()}, nil)
+	if absent := (*dra.Absent)(nil); errors.As(err, &absent) {
+		return false, nil, nil
+	}
+	return false, nil, err
+}
+
+// release makes the DRA drivers release the pod's resource claims, once its containers are dead.
+func (d *devices) release(ctx context.Context) error {
+	err := d.placement.UnprepareClaims(ctx, d.id.UID)
+	if err != nil && ctx.Err() == nil {
+		d.announce("FailedUnprepareDynamicResources", "Failed to unprepare dynamic resources: "+err.Error())
+	}
+	return err
+}
+
+// announce writes an event, once for each message.
+func (d *devices) announce(reason, message string) {
+	if d.unable != message {
+		d.unable = message
+		d.id.Warn(reason, "%s", message)
+	}
+}
+
+// hold keeps a pod from becoming finished while it has resource claims: with the phase, others may get its devices.
+func (d *devices) hold(st *corev1.PodStatus, terminal bool) {
+	if d.ended = !terminal && status.Finished(st.Phase) && d.placement.HoldsClaims(d.id.UID); d.ended {
+		st.Phase = corev1.PodRunning
+	}
 }
 
 // show sets the health of each container's devices in the pod's status; for released devices, the last known

@@ -51,6 +51,12 @@ type Runtime interface {
 type Placement interface {
 	// PrepareDevices makes the plugins prepare the allocated devices of the pod's containers.
 	PrepareDevices(ctx context.Context, pod *corev1.Pod) error
+	// PrepareClaims makes DRA drivers prepare the devices of the pod's resource claims.
+	PrepareClaims(ctx context.Context, pod *corev1.Pod) error
+	// UnprepareClaims makes them release the claims, once all containers are dead.
+	UnprepareClaims(ctx context.Context, pod types.UID) error
+	// HoldsClaims reports whether there is something to release.
+	HoldsClaims(pod types.UID) bool
 	// Health returns the health of each container's devices; nil: it has none, or no longer.
 	Health(pod types.UID) map[string][]corev1.ResourceStatus
 	// Release releases the pod's allocations.

@@ -35,6 +35,9 @@ func (n *node) Set(_ context.Context, _ *corev1.Pod, want *corev1.PodStatus) {
 func (n *node) Restore(context.Context, *corev1.Pod)                {}
 func (n *node) Flush(context.Context, types.UID) error              { return nil }
 func (n *node) PrepareDevices(context.Context, *corev1.Pod) error   { return n.err }
+func (n *node) PrepareClaims(context.Context, *corev1.Pod) error    { return n.err }
+func (n *node) UnprepareClaims(context.Context, types.UID) error    { return n.err }
+func (n *node) HoldsClaims(types.UID) bool                          { return false }
 func (n *node) Release(types.UID)                                   {}
 func (n *node) Health(types.UID) map[string][]corev1.ResourceStatus { return n.health }
 

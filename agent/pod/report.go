@@ -81,5 +81,8 @@ func (w *worker) report(terminal bool) {
 	w.reporter.report(w.desired.pod, status.Input{
 		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started, HostIPs: w.node.HostIPs(),
 		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Now: w.node.Clock.Now(),
-	}, w.devices.show)
+	}, func(st *corev1.PodStatus) {
+		w.devices.show(st)
+		w.devices.hold(st, terminal)
+	})
 }

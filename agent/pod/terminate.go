@@ -43,6 +43,9 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 		return false, err
 	}
 	w.probes.Keep()
+	if err := w.devices.release(ctx); err != nil { // before the final status, with which others may get the devices
+		return false, err
+	}
 	w.node.Placement.Release(w.id.UID)
 	if !w.end.reported {
 		w.report(true)

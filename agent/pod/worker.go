@@ -240,7 +240,7 @@ func (w *worker) decide() {
 			w.desired.fail(&status.Failure{Reason: reason, Message: message}, nil)
 		}
 	}
-	if w.desired.ends() || w.reporter.finished() {
+	if w.desired.ends() || w.reporter.finished() || w.devices.ended {
 		w.end.state = terminating
 		w.self.ending.Store(true)
 	}

@@ -54,13 +54,13 @@ func (p Programs) BuildRace(t testing.TB) {
 	})
 }
 
-// BuildClients builds kubectl, the clients of testdata/clients and the sample
-// device plugin.
+// BuildClients builds kubectl, the clients of testdata/clients, the sample device plugin and the sample DRA driver.
 func (p Programs) BuildClients(t testing.TB) {
 	t.Helper()
 	clients.Do(func() {
 		defer p.lock(t)()
 		p.build(t, ".", "-o", p.Path("deviceplugin"), "./testdata/deviceplugin")
+		p.build(t, ".", "-o", p.Path("dradriver"), "./testdata/dradriver")
 		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o", p.Path("kubectl"), ".")
 		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm", "./signer", "./cbor")
 		p.run(t, "testdata/clients", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", p.Path("operator.test"), "./operator")

@@ -400,7 +400,7 @@ func resolve(ts *testscript.TestScript, name string) string {
 	switch name {
 	case "monopod":
 		return ts.Getenv("MONOPOD")
-	case "informers", "deviceplugin":
+	case "informers", "deviceplugin", "dradriver":
 		return ts.Value(programsKey{}).(programs).Path(name)
 	}
 	return name

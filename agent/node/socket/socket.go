@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 
@@ -62,6 +63,18 @@ func Listen(path string) (net.Listener, error) {
 // Dial connects to the socket at path.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", path)
+}
+
+// maxMessage is the longest message of a plugin in bytes, as a list of devices (upstream: 16 MiB).
+const maxMessage = 16 << 20
+
+// Open returns a connection to the socket at path, which is established on first use.
+func Open(path string, dial func(ctx context.Context, path string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, path) }),
+		grpc.WithReadBufferSize(BufferSize), grpc.WithWriteBufferSize(BufferSize),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
 // acceptPause is the interval of attempts to accept when the process has too many

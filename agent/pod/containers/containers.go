@@ -53,6 +53,8 @@ type Config struct {
 	Memory     int64   // of the machine
 	PageSizes  []int64 // of huge pages, where there are cgroups
 	SeccompDir string
+	// CDIDirs are the folders of specifications of CDI devices, for a runtime that does not read them.
+	CDIDirs []string
 	// SeccompDefault applies the runtime's profile to containers without one.
 	SeccompDefault bool
 	Machine        security.Host

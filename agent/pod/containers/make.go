@@ -19,6 +19,8 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/resources/cdi"
+	"monopod/agent/resources/topology"
 	"monopod/agent/runtime/abilities"
 	"monopod/apiserver/client"
 )
@@ -69,7 +71,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	}
 	allotment, err := m.node.Placement.Allotment(ctx, pod, c)
 	if err == nil {
-		err = m.canInject(ctx, allotment.CDI)
+		err = m.inject(ctx, &allotment)
 	}
 	if err != nil {
 		return nil, err
@@ -96,16 +98,19 @@ func (m *maker) target(pod *corev1.Pod, c *corev1.Container) (string, error) {
 	return "", fmt.Errorf("%w: unable to find target container %q: it does not run", env.ErrConfig, name)
 }
 
-// canInject returns why the runtime cannot inject CDI devices.
-func (m *maker) canInject(ctx context.Context, devices []*cri.CDIDevice) error {
-	if len(devices) == 0 {
+// inject leaves CDI devices to the runtime, or adds what they change if it cannot.
+func (m *maker) inject(ctx context.Context, allotment *topology.Allotment) error {
+	if len(allotment.CDI) == 0 {
 		return nil
 	}
 	v, err := m.node.Runtime.Version(ctx)
 	if err != nil || abilities.Of(v).CDI {
 		return err
 	}
-	return fmt.Errorf("%w: CDI device %q is not available: %s %s does not support CDI, containerd 2.0 and later does", env.ErrConfig, devices[0].Name, v.RuntimeName, v.RuntimeVersion)
+	if err := cdi.Expand(m.node.CDIDirs, allotment); err != nil {
+		return fmt.Errorf("%w: %w", env.ErrConfig, err)
+	}
+	return nil
 }
 
 // services returns the environment variables about Services.

@@ -5,26 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"time"
 
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"monopod/agent/node/socket"
+	"monopod/agent/resources/pluginwatcher"
 	"monopod/agent/resources/topology"
-)
-
-const (
-	// connectTimeout is how long a registering plugin may take to answer (upstream:
-	// 10 s).
-	connectTimeout = 10 * time.Second
-	// maxMessage is the longest list of devices in bytes (upstream: 16 MiB).
-	maxMessage = 16 << 20
 )
 
 // endpoint is a plugin that serves a resource.
@@ -42,12 +31,12 @@ func (m *Manager) connect(ctx context.Context, resource, path string, options *p
 	if err := socket.Check(path); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	conn, err := m.open(path)
+	conn, err := socket.Open(path, m.cfg.Dial)
 	if err != nil {
 		return nil, err
 	}
 	e := &endpoint{resource: resource, socket: path, api: plugin.NewDevicePluginClient(conn)}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pluginwatcher.Timeout)
 	defer cancel()
 	e.options, err = e.api.GetDevicePluginOptions(ctx, &plugin.Empty{})
 	if status.Code(err) == codes.Unimplemented {
@@ -63,15 +52,6 @@ func (m *Manager) connect(ctx context.Context, resource, path string, options *p
 		m.follow(e)
 	})
 	return e, nil
-}
-
-// open returns a connection that is established on first use.
-func (m *Manager) open(path string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return m.cfg.Dial(ctx, path) }),
-		grpc.WithReadBufferSize(socket.BufferSize), grpc.WithWriteBufferSize(socket.BufferSize),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
 // adopt makes e serve its resource, and closes the endpoint that did before.

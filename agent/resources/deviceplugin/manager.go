@@ -2,12 +2,12 @@
 // which programs offer devices of the machine to pods.
 //
 // A plugin listens on a socket in Config.Dir and calls Register at kubelet.sock
-// there, or creates a socket in Config.Watched. From then on the Manager follows its
+// there, or creates a socket in the folder that package pluginwatcher watches. From then on the Manager follows its
 // list of devices. As a topology.Provider it allocates devices to containers; the
 // plugin provides their part of the container's config.
 //
 //   - Manager: the interface to the agent.
-//   - server.go, watcher.go: registration; endpoint.go: one plugin.
+//   - server.go: registration; endpoint.go: one plugin.
 //   - pool.go, hints.go: the devices and their allocation; pure.
 //   - allocate.go: calls to plugins for the devices of a container.
 //
@@ -46,9 +46,8 @@ const stopGrace = 5 * time.Minute
 
 // Config of a Manager. Dir, Clock, Log and Metrics are required.
 type Config struct {
-	Dir     string         // of the plugins' sockets and the checkpoint
-	Watched string         // a folder watched for sockets of plugins; empty: none
-	Nodes   topology.Nodes // of the machine
+	Dir   string         // of the plugins' sockets and the checkpoint
+	Nodes topology.Nodes // of the machine
 
 	Clock   clock.Clock
 	Log     *zap.Logger
@@ -58,6 +57,8 @@ type Config struct {
 	// Changed is called soon after the node's devices may have changed, with the pods
 	// that use the resource. It must not block; may be nil.
 	Changed func(pods []types.UID)
+	// Watch calls Welcome for the plugins that it finds, until ctx ends; Run runs it. nil: none.
+	Watch func(ctx context.Context)
 	// Over reports whether a pod's containers are dead although it was not released
 	// yet; may be nil.
 	Over func(types.UID) bool
@@ -155,10 +156,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer m.mu.Unlock()
 		cancel()
 	}()
-	if m.cfg.Watched != "" {
-		m.guard.Go(&parts, "device plugin", func() {
-			m.guard.Keep(ctx, m.cfg.Clock, "device plugin", func() { m.watchFolder(ctx) })
-		})
+	if m.cfg.Watch != nil {
+		m.guard.Go(&parts, "device plugin", func() { m.cfg.Watch(ctx) })
 	}
 	return m.serve(ctx)
 }

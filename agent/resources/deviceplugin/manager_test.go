@@ -23,9 +23,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/node/socket"
+	"monopod/agent/resources/pluginwatcher"
 	"monopod/agent/resources/topology"
+	"monopod/apiserver/process/guard"
 	"monopod/testdata/deviceplugin/plugin"
 	"monopod/testdata/harness"
 )
@@ -265,7 +269,7 @@ func TestRealSockets(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	news := make(chan struct{}, 100)
 	cfg := Config{
-		Dir: filepath.Join(dir, "d"), Watched: filepath.Join(dir, "r"), Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
+		Dir: filepath.Join(dir, "d"), Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry(),
 		Changed: func([]types.UID) { news <- struct{}{} },
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o750); err != nil {
@@ -277,7 +281,14 @@ func TestRealSockets(t *testing.T) {
 	}
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
 	stale.Close()
-	m, err := New(cfg)
+	var m *Manager
+	watched := filepath.Join(dir, "r")
+	cfg.Watch = func(ctx context.Context) {
+		w := pluginwatcher.Watcher{Dir: watched, Dial: socket.Dial, Clock: cfg.Clock, Log: cfg.Log, Guard: guard.Logging(cfg.Log),
+			Handlers: map[string]pluginwatcher.Handler{reg.DevicePlugin: m.Welcome}}
+		w.Run(ctx)
+	}
+	m, err = New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,9 +301,9 @@ func TestRealSockets(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(cfg.Dir, "stale.sock")); err == nil {
 		t.Error("an old socket still exists: its plugin does not register again")
 	}
-	until(t, func() bool { _, err := os.Stat(cfg.Watched); return err == nil })
-	followed(t, m, news)
-	odd := plugin.New(plugin.Config{Dir: cfg.Watched, Name: "c.sock", Resource: "cpu", Watched: true})
+	until(t, func() bool { _, err := os.Stat(watched); return err == nil })
+	followed(t, m, watched, news)
+	odd := plugin.New(plugin.Config{Dir: watched, Name: "c.sock", Resource: "cpu", Watched: true})
 	pull := background(t, odd.Serve)
 	defer pull()
 	if answer := <-odd.Registration(); answer.PluginRegistered || !strings.Contains(answer.Error, "is invalid") {
@@ -301,10 +312,10 @@ func TestRealSockets(t *testing.T) {
 }
 
 // followed starts and stops plugins of both kinds.
-func followed(t *testing.T, m *Manager, news <-chan struct{}) {
+func followed(t *testing.T, m *Manager, watched string, news <-chan struct{}) {
 	for _, c := range []plugin.Config{
 		{Dir: m.cfg.Dir, Name: "a.sock", Resource: "example.com/a", Devices: plugin.Devices("a1")},
-		{Dir: m.cfg.Watched, Name: "b.sock", Resource: "example.com/b", Devices: plugin.Devices("b1", "b2"), Watched: true},
+		{Dir: watched, Name: "b.sock", Resource: "example.com/b", Devices: plugin.Devices("b1", "b2"), Watched: true},
 	} {
 		pull := background(t, plugin.New(c).Serve)
 		name := corev1.ResourceName(c.Resource)
@@ -347,7 +358,7 @@ func until(t *testing.T, ok func() bool) {
 
 func TestLongPath(t *testing.T) {
 	t.Parallel()
-	m, err := New(Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("x", 100)), Watched: t.TempDir(), Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry()})
+	m, err := New(Config{Dir: filepath.Join(t.TempDir(), strings.Repeat("x", 100)), Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

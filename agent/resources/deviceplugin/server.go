@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"monopod/agent/node/socket"
+	"monopod/agent/resources/pluginwatcher"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -65,5 +67,21 @@ func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest)
 func (r registration) refuse(resource, format string, args ...any) error {
 	err := status.Errorf(codes.InvalidArgument, format, args...)
 	r.m.log.Warn("device plugin rejected", zap.String("resource", resource), zap.Error(err))
+	return err
+}
+
+// Welcome is the pluginwatcher.Handler of device plugins, for Config.Watch.
+func (m *Manager) Welcome(life, ctx context.Context, p pluginwatcher.Plugin) error {
+	switch {
+	case !slices.Contains(p.Versions, plugin.Version):
+		return fmt.Errorf("requested API versions %q are not supported by kubelet. Supported version is %q", p.Versions, plugin.SupportedVersions)
+	case !Extended(p.Name):
+		return fmt.Errorf("the ResourceName %q is invalid", p.Name)
+	}
+	m.metrics.registrations.WithLabelValues(p.Name).Inc()
+	e, err := m.connect(ctx, p.Name, p.Socket, nil)
+	if err == nil {
+		context.AfterFunc(life, e.stop)
+	}
 	return err
 }

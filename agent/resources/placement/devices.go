@@ -21,6 +21,9 @@ func (p *Placement) newDevices() (err error) {
 	if cfg.Dir == "" {
 		return nil
 	}
+	if p.cfg.Plugins != "" {
+		cfg.Watch = p.watchPlugins
+	}
 	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard, cfg.Changed, cfg.Over = p.Clock, p.Log, p.Metrics, p.Guard, p.changed, p.over
 	if !p.cfg.Topology.Off() {
 		machine, err := numa.Read(p.cfg.SysRoot)
@@ -31,20 +34,20 @@ func (p *Placement) newDevices() (err error) {
 			cfg.Nodes |= topology.NewNodes(n.ID)
 		}
 	}
-	p.devices, err = deviceplugin.New(cfg)
+	p.plugged.devices, err = deviceplugin.New(cfg)
 	return err
 }
 
 // serveDevices serves plugins until ctx ends. A failure does not affect the rest of
 // the node.
 func (p *Placement) serveDevices(ctx context.Context) {
-	if p.devices == nil {
+	if p.plugged.devices == nil {
 		return
 	}
-	if err := p.devices.Lost(); err != nil {
+	if err := p.plugged.devices.Lost(); err != nil {
 		p.Node.Event(corev1.EventTypeWarning, "DeviceManagerStateLost", "%v", err)
 	}
-	if err := p.devices.Run(ctx); err != nil {
+	if err := p.plugged.devices.Run(ctx); err != nil {
 		p.Log.Error("cannot serve device plugins", zap.Error(err))
 		p.Node.Event(corev1.EventTypeWarning, "DevicePluginsUnavailable", "%v", err)
 	}
@@ -74,14 +77,14 @@ func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
 	for name, q := range cur.Capacity {
 		if deviceplugin.Extended(string(name)) {
-			if first && p.devices != nil && p.devices.Lost() != nil {
+			if first && p.plugged.devices != nil && p.plugged.devices.Lost() != nil {
 				q = resource.Quantity{Format: resource.DecimalSI}
 			}
 			capacity[name], allocatable[name] = q, q
 		}
 	}
-	if p.devices != nil {
-		has, gives := p.devices.Capacity()
+	if p.plugged.devices != nil {
+		has, gives := p.plugged.devices.Capacity()
 		for name := range has {
 			capacity[name], allocatable[name] = has[name], gives[name]
 		}
@@ -92,10 +95,10 @@ func (p *Placement) Offer(next, cur *corev1.NodeStatus, first bool) {
 // WithDevices returns the node with at least the devices that pods already have: after a
 // restart their plugins may not have registered yet.
 func (p *Placement) WithDevices(node *corev1.Node) *corev1.Node {
-	if p.devices == nil {
+	if p.plugged.devices == nil {
 		return node
 	}
-	for name, n := range p.devices.Taken() {
+	for name, n := range p.plugged.devices.Taken() {
 		if have := node.Status.Allocatable[name]; have.CmpInt64(n) < 0 {
 			copied := *node
 			copied.Status.Allocatable = amount.Joined(node.Status.Allocatable, corev1.ResourceList{name: *resource.NewQuantity(n, resource.DecimalSI)})
@@ -108,17 +111,17 @@ func (p *Placement) WithDevices(node *corev1.Node) *corev1.Node {
 // PrepareDevices makes the plugins allocate the devices of the pod's containers. The
 // error is a *deviceplugin.Absent if a plugin has not registered since the start.
 func (p *Placement) PrepareDevices(ctx context.Context, pod *corev1.Pod) error {
-	if p.devices == nil {
+	if p.plugged.devices == nil {
 		return nil
 	}
-	return p.devices.Prepare(ctx, pod)
+	return p.plugged.devices.Prepare(ctx, pod)
 }
 
 // Health returns the health of the devices of each container of a pod; nil: it has
 // none.
 func (p *Placement) Health(uid types.UID) map[string][]corev1.ResourceStatus {
-	if p.devices == nil {
+	if p.plugged.devices == nil {
 		return nil
 	}
-	return p.devices.Health(uid)
+	return p.plugged.devices.Health(uid)
 }

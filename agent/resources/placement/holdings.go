@@ -6,6 +6,7 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/resources/memorymanager"
@@ -34,7 +35,7 @@ func (h holdings) Pods() []*corev1.Pod { return h.p.Active() }
 // Container implements podresources.Source.
 func (h holdings) Container(uid types.UID, name string) podresources.Share {
 	var out podresources.Share
-	if d := h.p.devices; d != nil {
+	if d := h.p.plugged.devices; d != nil {
 		out.Devices = shown(d.Devices(uid, name))
 	}
 	if c := h.p.cpus; c != nil {
@@ -46,10 +47,18 @@ func (h holdings) Container(uid types.UID, name string) podresources.Share {
 	return out
 }
 
+// Dynamic implements podresources.Source.
+func (h holdings) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicResource {
+	if h.p.plugged.claims == nil {
+		return nil
+	}
+	return h.p.plugged.claims.Resources(pod, c)
+}
+
 // Allocatable implements podresources.Source.
 func (h holdings) Allocatable() podresources.Share {
 	var out podresources.Share
-	if d := h.p.devices; d != nil {
+	if d := h.p.plugged.devices; d != nil {
 		out.Devices = shown(d.Allocatable())
 	}
 	if c := h.p.cpus; c != nil {

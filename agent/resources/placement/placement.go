@@ -27,6 +27,7 @@ import (
 	"monopod/agent/resources/checkpoint"
 	"monopod/agent/resources/cpumanager"
 	"monopod/agent/resources/deviceplugin"
+	"monopod/agent/resources/dra"
 	"monopod/agent/resources/memorymanager"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/podresources"
@@ -91,11 +92,21 @@ type Config struct {
 	CPUs     cpumanager.Config    // the zero value: policy none
 	Memory   memorymanager.Config // likewise
 	Topology topology.Config      // the zero value: policy none
-	// Devices has the folders of plugins; without a Dir plugins are not served. New
-	// fills in everything except the folders, Listen and Dial.
+	// Devices has the folder of device plugins; without a Dir plugins are not served. New
+	// fills in everything except Dir, Listen and Dial.
 	Devices deviceplugin.Config
+	// Plugins is the folder that is watched for sockets of plugins of all types; empty: none.
+	Plugins string
+	// Claims is the API for DRA drivers, needed with Plugins.
+	Claims dra.API
 	// Socket is the path of the podresources socket; empty: not served.
 	Socket string
+}
+
+// plugged are the managers of plugins; nil: none are served.
+type plugged struct {
+	devices *deviceplugin.Manager
+	claims  *dra.Manager
 }
 
 // Placement allocates exclusive resources to containers.
@@ -106,9 +117,9 @@ type Placement struct {
 	machine   *numa.Machine          // nil: not needed
 	cpus      *cpumanager.Manager    // nil: policy none
 	memory    *memorymanager.Manager // nil: policy None
-	devices   *deviceplugin.Manager  // nil: no plugins
-	pinner    *cpumanager.Pinner     // nil: no CPUs are pinned
-	resources *podresources.Server   // nil: not served
+	plugged   plugged
+	pinner    *cpumanager.Pinner   // nil: no CPUs are pinned
+	resources *podresources.Server // nil: not served
 	// leftover is the checkpoint of policy static, which is off now, but whose
 	// containers are still pinned.
 	leftover checkpoint.File
@@ -121,8 +132,11 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 	if err := p.newDevices(); err != nil {
 		return nil, err
 	}
-	if p.devices != nil {
-		providers = append(providers, p.devices)
+	if p.plugged.devices != nil {
+		providers = append(providers, p.plugged.devices)
+	}
+	if p.newClaims(); p.plugged.claims != nil {
+		providers = append(providers, p.plugged.claims)
 	}
 	if err := p.readMachine(); err != nil {
 		return nil, fmt.Errorf("read the machine's topology: %w", err)
@@ -216,7 +230,7 @@ func (p *Placement) newMemory() (err error) {
 // Run serves plugins and the podresources API, and keeps containers on their CPUs,
 // until ctx ends.
 func (p *Placement) Run(ctx context.Context) {
-	guard.Together(ctx, p.serveDevices, p.serveHoldings, p.pin)
+	guard.Together(ctx, p.serveDevices, p.serveClaims, p.serveHoldings, p.pin)
 }
 
 // Found passes the containers that the runtime has after a start, of running pods, to

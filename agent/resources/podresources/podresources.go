@@ -52,6 +52,8 @@ type Source interface {
 	// Pods returns the pods that hold resources.
 	Pods() []*corev1.Pod
 	Container(uid types.UID, name string) Share
+	// Dynamic returns the devices of a container's resource claims.
+	Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicResource
 	Allocatable() Share
 }
 
@@ -131,7 +133,7 @@ func (s *Server) pod(pod *corev1.Pod) *api.PodResources {
 	add := func(c *corev1.Container) {
 		has := s.source.Container(pod.UID, c.Name)
 		out.Containers = append(out.Containers, &api.ContainerResources{
-			Name: c.Name, Devices: devices(has.Devices), CpuIds: cpus(has.CPUs), Memory: memory(has.Memory),
+			Name: c.Name, Devices: devices(has.Devices), CpuIds: cpus(has.CPUs), Memory: memory(has.Memory), DynamicResources: s.source.Dynamic(pod, c),
 		})
 	}
 	for i := range pod.Spec.InitContainers {

@@ -48,6 +48,13 @@ func (node) Container(uid types.UID, name string) Share {
 	return Share{}
 }
 
+func (node) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicResource {
+	if pod.Name != "rich" || c.Name != "c" {
+		return nil
+	}
+	return []*api.DynamicResource{{ClaimName: "gpu", ClaimNamespace: pod.Namespace, ClaimResources: []*api.ClaimResource{{DriverName: "d.io", PoolName: "p", DeviceName: "g"}}}}
+}
+
 func (node) Allocatable() Share {
 	return Share{Devices: []Device{{"a.io/d", "d1", 0}}, CPUs: []int{1, 2, 3}}
 }
@@ -55,7 +62,8 @@ func (node) Allocatable() Share {
 // rich is what its pod has, on the wire.
 const rich = `{"name":"rich","namespace":"apps","containers":[{"name":"side"},{"name":"c","devices":[
 	{"resourceName":"a.io/d","deviceIds":["d1"],"topology":{"nodes":[{},{"ID":"1"}]}},{"resourceName":"a.io/d","deviceIds":["d2"]}],
-	"cpuIds":["2","3"],"memory":[{"memoryType":"memory","size":"1073741824","topology":{"nodes":[{"ID":"1"}]}}]}]}`
+	"cpuIds":["2","3"],"memory":[{"memoryType":"memory","size":"1073741824","topology":{"nodes":[{"ID":"1"}]}}],
+	"dynamicResources":[{"claimName":"gpu","claimNamespace":"apps","claimResources":[{"driverName":"d.io","poolName":"p","deviceName":"g"}]}]}]}`
 
 func TestAPI(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 type Abilities struct {
 	Images        bool // image volumes: containerd 2.1
 	ImageSubPaths bool // their subPaths: containerd 2.2
-	CDI           bool // CDI devices of device plugins: containerd 2.0; 1.7 only if enabled, which it does not report
+	CDI           bool // CDI devices: containerd 2.0; 1.7 only if enabled, which it does not report; package cdi does it for others
 }
 
 // Of returns the abilities of a runtime by its version; an unknown version has none.

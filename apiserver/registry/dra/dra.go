@@ -1,5 +1,5 @@
-// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them. The scheduler
-// allocates devices to claims, but no driver is called for them yet.
+// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them, for which the
+// scheduler chooses devices that the node's drivers prepare.
 package dra
 
 import (
@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// inert is why the kinds are only stored.
-const inert = "the node calls no DRA driver"
+// controller creates the claims of pods from templates, and releases claims.
+const controller = "resourceclaim-controller"
 
 type (
 	claim       = resourcev1.ResourceClaim
@@ -28,13 +28,13 @@ type (
 func Resources() []kind.Resource {
 	return []kind.Resource{
 		{
-			GVR: client.DeviceClasses, Kind: "DeviceClass", Inert: inert,
+			GVR: client.DeviceClasses, Kind: "DeviceClass",
 			New:      func() kind.Object { return new(deviceClass) },
 			Prepare:  generations(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
 			Validate: validateClass,
 			Columns:  []table.Column{table.Name(), table.Age()},
 		}, {
-			GVR: client.ResourceClaims, Kind: "ResourceClaim", Namespaced: true, Inert: inert,
+			GVR: client.ResourceClaims, Kind: "ResourceClaim", Namespaced: true, Controller: controller,
 			Subresources: kind.Parts("status"),
 			New:          func() kind.Object { return new(claim) },
 			Default:      func(obj kind.Object) { defaultSpec(&obj.(*claim).Spec) },
@@ -42,13 +42,13 @@ func Resources() []kind.Resource {
 			Validate:     validateClaim,
 			Columns:      []table.Column{table.Name(), table.Text("State", "Whether devices are allocated and reserved.", state), table.Age()},
 		}, {
-			GVR: client.ResourceClaimTemplates, Kind: "ResourceClaimTemplate", Namespaced: true, Inert: inert,
+			GVR: client.ResourceClaimTemplates, Kind: "ResourceClaimTemplate", Namespaced: true, Controller: controller,
 			New:      func() kind.Object { return new(template) },
 			Default:  func(obj kind.Object) { defaultSpec(&obj.(*template).Spec.Spec) },
 			Validate: validateTemplate,
 			Columns:  []table.Column{table.Name(), table.Age()},
 		}, {
-			GVR: client.ResourceSlices, Kind: "ResourceSlice", Inert: inert,
+			GVR: client.ResourceSlices, Kind: "ResourceSlice",
 			New:      func() kind.Object { return new(slice) },
 			Default:  defaultSlice,
 			Prepare:  generations(func(obj kind.Object) any { return obj.(*slice).Spec }),

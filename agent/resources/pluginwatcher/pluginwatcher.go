@@ -1,24 +1,51 @@
-package deviceplugin
+// Package pluginwatcher finds the plugins of the node whose sockets appear in a folder, and registers them with what
+// handles their type: kubelet's plugin registration API (v1).
+package pluginwatcher
 
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"k8s.io/utils/clock"
+
 	"monopod/agent/node/socket"
 	"monopod/apiserver/process/backoff"
 	"monopod/apiserver/process/folder"
-
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"monopod/apiserver/process/guard"
 )
+
+// Plugin is a plugin that wants to register.
+type Plugin struct {
+	Name     string
+	Socket   string // at which it serves
+	Versions []string
+}
+
+// Handler takes a plugin of one type, or returns why it is rejected. ctx is for the registration, life ends with the plugin's
+// socket.
+type Handler func(life, ctx context.Context, p Plugin) error
+
+// Watcher registers plugins. All fields are required.
+type Watcher struct {
+	Dir      string
+	Handlers map[string]Handler // by type
+	Dial     func(ctx context.Context, path string) (net.Conn, error)
+	Clock    clock.Clock
+	Log      *zap.Logger
+	Guard    *guard.Guard
+}
+
+// Timeout is how long a registering plugin may take to answer (upstream: 10 s).
+const Timeout = 10 * time.Second
 
 const (
 	// discoverTries is how often a new socket is tried, because its plugin may not
@@ -28,21 +55,23 @@ const (
 	discoverPause = 500 * time.Millisecond
 )
 
-// watchFolder registers the plugins whose sockets exist or appear in the folder
-// Watched, and drops them when the sockets disappear.
-func (m *Manager) watchFolder(ctx context.Context) {
-	f := found{m: m, stops: map[string]context.CancelFunc{}}
-	err := f.follow(ctx)
-	f.wait()
-	if ctx.Err() == nil {
-		m.log.Error("device plugins are not looked for", zap.String("folder", m.cfg.Watched), zap.Error(err))
-	}
+// Run registers the plugins whose sockets exist or appear in the folder, and drops them when the sockets disappear,
+// until ctx ends.
+func (w *Watcher) Run(ctx context.Context) {
+	w.Guard.Keep(ctx, w.Clock, "plugins", func() {
+		f := found{Watcher: w, stops: map[string]context.CancelFunc{}}
+		err := f.follow(ctx)
+		f.wait()
+		if ctx.Err() == nil {
+			w.Log.Error("plugins are not looked for", zap.String("folder", w.Dir), zap.Error(err))
+		}
+	})
 }
 
 // found maps the sockets in the folder to the functions that stop their plugins. Only
 // one goroutine uses it.
 type found struct {
-	m     *Manager
+	*Watcher
 	stops map[string]context.CancelFunc
 	tries sync.WaitGroup
 }
@@ -56,10 +85,10 @@ func (f *found) wait() {
 
 // follow returns when ctx ends or the folder cannot be watched.
 func (f *found) follow(ctx context.Context) error {
-	if err := os.MkdirAll(f.m.cfg.Watched, 0o750); err != nil {
+	if err := os.MkdirAll(f.Dir, 0o750); err != nil {
 		return err
 	}
-	watch, err := folder.Watch(f.m.cfg.Watched)
+	watch, err := folder.Watch(f.Dir)
 	if err != nil {
 		return err
 	}
@@ -87,12 +116,12 @@ func (f *found) follow(ctx context.Context) error {
 
 // look registers the plugins in the folder.
 func (f *found) look(ctx context.Context) {
-	entries, err := os.ReadDir(f.m.cfg.Watched)
+	entries, err := os.ReadDir(f.Dir)
 	if err != nil {
-		f.m.log.Warn("device plugins are not looked for", zap.Error(err))
+		f.Log.Warn("plugins are not looked for", zap.Error(err))
 	}
 	for _, e := range entries {
-		if path := filepath.Join(f.m.cfg.Watched, e.Name()); f.stops[path] == nil {
+		if path := filepath.Join(f.Dir, e.Name()); f.stops[path] == nil {
 			f.take(ctx, path)
 		}
 	}
@@ -107,7 +136,7 @@ func (f *found) take(ctx context.Context, path string) {
 	f.drop(path)
 	ctx, cancel := context.WithCancel(ctx)
 	f.stops[path] = cancel
-	f.m.guard.Go(&f.tries, "device plugin", func() { f.discover(ctx, path) })
+	f.Guard.Go(&f.tries, "plugin", func() { f.discover(ctx, path) })
 }
 
 // drop drops the plugin whose socket has disappeared.
@@ -126,8 +155,8 @@ func (f *found) discover(ctx context.Context, path string) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		f.m.log.Warn("failed to register a plugin", zap.String("socket", path), zap.Error(err))
-		if !retry.Wait(ctx, f.m.cfg.Clock) {
+		f.Log.Warn("failed to register a plugin", zap.String("socket", path), zap.Error(err))
+		if !retry.Wait(ctx, f.Clock) {
 			return
 		}
 	}
@@ -139,13 +168,13 @@ func (f *found) introduce(ctx context.Context, path string) error {
 	if err := socket.Check(path); err != nil {
 		return err
 	}
-	conn, err := f.m.open(path)
+	conn, err := socket.Open(path, f.Dial)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	who := reg.NewRegistrationClient(conn)
-	short, cancel := context.WithTimeout(ctx, connectTimeout)
+	short, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	info, err := who.GetInfo(short, &reg.InfoRequest{}, grpc.WaitForReady(false))
 	if err != nil {
@@ -154,31 +183,22 @@ func (f *found) introduce(ctx context.Context, path string) error {
 	answer := &reg.RegistrationStatus{PluginRegistered: true}
 	if err := f.welcome(ctx, short, path, info); err != nil {
 		answer.PluginRegistered, answer.Error = false, err.Error()
-		f.m.log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
+		f.Log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
 	}
 	if _, err := who.NotifyRegistrationStatus(short, answer); err != nil {
-		f.m.log.Warn("failed to notify a plugin of its registration", zap.String("socket", path), zap.Error(err))
+		f.Log.Warn("failed to notify a plugin of its registration", zap.String("socket", path), zap.Error(err))
 	}
 	return nil
 }
 
-// welcome validates the plugin and connects to it for the duration of life.
+// welcome passes the plugin to what handles its type.
 func (f *found) welcome(life, ctx context.Context, path string, info *reg.PluginInfo) error {
-	switch {
-	case info.Type != reg.DevicePlugin:
+	handle := f.Handlers[info.Type]
+	if handle == nil {
 		return fmt.Errorf("no handler registered for plugin type: %s at socket %s", info.Type, path)
-	case !slices.Contains(info.SupportedVersions, plugin.Version):
-		return fmt.Errorf("requested API versions %q are not supported by kubelet. Supported version is %q", info.SupportedVersions, plugin.SupportedVersions)
-	case !Extended(info.Name):
-		return fmt.Errorf("the ResourceName %q is invalid", info.Name)
 	}
 	if info.Endpoint != "" {
 		path = info.Endpoint
 	}
-	f.m.metrics.registrations.WithLabelValues(info.Name).Inc()
-	e, err := f.m.connect(ctx, info.Name, path, nil)
-	if err == nil {
-		context.AfterFunc(life, e.stop)
-	}
-	return err
+	return handle(life, ctx, Plugin{Name: info.Name, Socket: path, Versions: info.SupportedVersions})
 }

@@ -1,0 +1,83 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
+
+	"monopod/agent/node/socket"
+	"monopod/agent/resources/pluginwatcher"
+)
+
+// driver is a registered instance of a DRA driver. There may be several of one name for a moment, during an update.
+type driver struct {
+	name, socket string
+	api          v1.DRAPluginClient
+}
+
+// Absent means that a driver is not registered, in upstream's words.
+type Absent struct{ Driver string }
+
+func (a *Absent) Error() string { return fmt.Sprintf("DRA driver %s is not registered", a.Driver) }
+
+// Welcome is the pluginwatcher.Handler of DRA drivers.
+func (m *Manager) Welcome(life, _ context.Context, p pluginwatcher.Plugin) error {
+	if p.Name == "" {
+		return fmt.Errorf("DRA driver name is empty for socket %s", p.Socket)
+	}
+	if err := socket.Check(p.Socket); err != nil {
+		return err
+	}
+	newest := slices.Contains(p.Versions, v1.DRAPluginService)
+	if !newest && !slices.Contains(p.Versions, v1beta1.DRAPluginService) {
+		return fmt.Errorf("none of the versions %q is supported, %q are", p.Versions, []string{v1.DRAPluginService, v1beta1.DRAPluginService})
+	}
+	conn, err := socket.Open(p.Socket, m.cfg.Dial)
+	if err != nil {
+		return err
+	}
+	d := &driver{name: p.Name, socket: p.Socket, api: v1.NewDRAPluginClient(conn)}
+	if !newest {
+		d.api = v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}
+	}
+	m.mu.Lock()
+	m.drivers[d.name] = append(m.drivers[d.name], d)
+	delete(m.due, d.name)
+	m.mu.Unlock()
+	m.cfg.Log.Info("DRA driver registered", zap.String("driver", d.name), zap.String("socket", d.socket))
+	context.AfterFunc(life, func() {
+		m.left(d)
+		_ = conn.Close() // a call that runs fails
+	})
+	m.poke()
+	m.cfg.Registered(d.name)
+	return nil
+}
+
+// left forgets a driver whose socket has disappeared.
+func (m *Manager) left(d *driver) {
+	m.mu.Lock()
+	rest := slices.DeleteFunc(m.drivers[d.name], func(other *driver) bool { return other == d })
+	m.drivers[d.name] = rest
+	if len(rest) == 0 {
+		delete(m.drivers, d.name)
+		m.due[d.name] = m.cfg.Clock.Now().Add(goneGrace)
+	}
+	m.mu.Unlock()
+	m.cfg.Log.Info("DRA driver went away", zap.String("driver", d.name), zap.String("socket", d.socket))
+	m.poke()
+}
+
+// driver returns the newest instance of a driver, or an *Absent.
+func (m *Manager) driver(name string) (*driver, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if all := m.drivers[name]; len(all) > 0 {
+		return all[len(all)-1], nil
+	}
+	return nil, &Absent{name}
+}

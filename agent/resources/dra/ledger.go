@@ -1,0 +1,175 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+)
+
+// claim is a resource claim that a driver was called for. What is exported is stored.
+type claim struct {
+	UID             types.UID
+	Namespace, Name string
+	Pods            []types.UID // that use it on this node
+	Drivers         []string    // that were called, or are about to be
+	Devices         []Device    // of all drivers
+
+	prepared bool          // since the start: drivers prepare again what a restart of the machine may have undone
+	turn     chan struct{} // held by the only call for the claim
+}
+
+// Device is a prepared device.
+type Device struct {
+	Driver, Pool, Device string
+	Requests             []string // of the claim; none: all
+	CDI                  []string // the names of its CDI devices
+}
+
+// take waits for the turn to call drivers for the claim.
+func (c *claim) take(ctx context.Context) (done func(), err error) {
+	select {
+	case c.turn <- struct{}{}:
+		return func() { <-c.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// content is what is stored.
+type content struct {
+	Version string
+	Claims  []claim
+}
+
+const version = "v1"
+
+func (m *Manager) restore() {
+	var data content
+	_, err := m.cfg.File.Load(&data)
+	if err == nil && data.Version != "" && data.Version != version {
+		err = fmt.Errorf("%s: unknown version %q", m.cfg.File, data.Version)
+	}
+	if err != nil {
+		if m.lost, err = m.cfg.File.StartOver(err, "claims are prepared again"); err != nil {
+			m.lost = err // pods run without it
+		}
+		m.cfg.Log.Error("cannot restore the checkpoint of resource claims", zap.Error(m.lost))
+		return
+	}
+	for _, c := range data.Claims {
+		c.turn = make(chan struct{}, 1)
+		m.claims[c.UID] = &c
+	}
+}
+
+// save writes the checkpoint.
+func (m *Manager) save() error {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	m.mu.Lock()
+	data := content{Version: version}
+	for _, c := range m.claims {
+		data.Claims = append(data.Claims, claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: slices.Clone(c.Pods), Drivers: c.Drivers, Devices: c.Devices})
+	}
+	m.mu.Unlock()
+	slices.SortFunc(data.Claims, func(a, b claim) int { return strings.Compare(string(a.UID), string(b.UID)) })
+	if len(data.Claims) == 0 {
+		return m.cfg.File.Remove()
+	}
+	return m.cfg.File.Save(data)
+}
+
+// hold records that a pod uses a claim, before a driver is called for it. A claim that was given to other pods before, and got devices
+// again, must be unprepared first.
+func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim, error) {
+	m.mu.Lock()
+	c := m.claims[object.UID]
+	if c != nil && !slices.ContainsFunc(object.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return slices.Contains(c.Pods, r.UID) }) {
+		m.mu.Unlock()
+		return nil, fmt.Errorf("ResourceClaim %s is still being released for an earlier pod", object.Name)
+	}
+	if c == nil {
+		c = &claim{UID: object.UID, Namespace: object.Namespace, Name: object.Name, turn: make(chan struct{}, 1)}
+		for i := range object.Status.Allocation.Devices.Results {
+			if d := object.Status.Allocation.Devices.Results[i].Driver; !slices.Contains(c.Drivers, d) {
+				c.Drivers = append(c.Drivers, d)
+			}
+		}
+		m.claims[object.UID] = c
+	}
+	known := slices.Contains(c.Pods, pod)
+	if !known {
+		c.Pods = append(c.Pods, pod)
+	}
+	m.mu.Unlock()
+	if known {
+		return c, nil
+	}
+	return c, m.save()
+}
+
+// Holds reports whether a pod has claims for which drivers were called.
+func (m *Manager) Holds(pod types.UID) bool { return len(m.heldBy(pod)) > 0 }
+
+func (m *Manager) heldBy(pod types.UID) (out []*claim) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.claims {
+		if slices.Contains(c.Pods, pod) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// forget removes the pods that are not alive from their claims, and reports whether that leaves a claim without pods.
+func (m *Manager) forget(alive func(types.UID) bool) (orphans bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.claims {
+		c.Pods = slices.DeleteFunc(c.Pods, func(uid types.UID) bool { return !alive(uid) })
+		orphans = orphans || len(c.Pods) == 0
+	}
+	return orphans
+}
+
+// claimOf returns the name of the claim of a pod's entry; empty: none.
+func (m *Manager) claimOf(pod *corev1.Pod, entry string) string {
+	for i := range pod.Spec.ResourceClaims {
+		if e := &pod.Spec.ResourceClaims[i]; e.Name == entry {
+			if name, _, err := resourceclaim.Name(pod, e); err == nil && name != nil {
+				return *name
+			}
+		}
+	}
+	return ""
+}
+
+// of returns the prepared devices that a container uses: of one request of a claim, or of all.
+func (m *Manager) of(pod *corev1.Pod, uses corev1.ResourceClaim) (out []Device, err error) {
+	name := m.claimOf(pod, uses.Name)
+	if name == "" {
+		return nil, nil // the pod needs none
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.claims {
+		if c.Namespace != pod.Namespace || c.Name != name || !slices.Contains(c.Pods, pod.UID) {
+			continue
+		}
+		for _, d := range c.Devices {
+			if uses.Request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool { return resourceclaim.BaseRequestRef(r) == uses.Request }) {
+				out = append(out, d)
+			}
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("resource claim %s/%s is not prepared", pod.Namespace, name)
+}

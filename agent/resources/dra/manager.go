@@ -1,0 +1,209 @@
+// Package dra is the node's part of dynamic resource allocation: it calls the DRA drivers of the node, which prepare the devices of
+// resource claims for pods.
+//
+//   - manager.go: the interface to the agent, and what runs beside the pods.
+//   - driver.go: drivers, which register through package pluginwatcher.
+//   - prepare.go: calls to drivers before a pod's first container starts, and after its last one has ended.
+//   - ledger.go: the claims that are prepared, in a checkpoint, so that each is unprepared although the process was killed.
+//   - slices.go: removal of the ResourceSlices of drivers that are gone.
+package dra
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/resources/checkpoint"
+	"monopod/agent/resources/topology"
+)
+
+// Config of a Manager. All fields are required.
+type Config struct {
+	API   API
+	File  checkpoint.File
+	Clock clock.WithTicker
+	Log   *zap.Logger
+	Dial  func(ctx context.Context, path string) (net.Conn, error)
+	// Registered is called when a driver has registered. It must not block.
+	Registered func(driver string)
+}
+
+// API is what a Manager needs of the API.
+type API interface {
+	Claim(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
+	// Slices returns the node's slices of a driver; "": of all.
+	Slices(ctx context.Context, driver string) ([]*resourcev1.ResourceSlice, error)
+	// RemoveSlice removes a slice, unless it was removed or replaced.
+	RemoveSlice(ctx context.Context, slice *resourcev1.ResourceSlice) error
+}
+
+// Manager calls drivers for the claims of pods.
+type Manager struct {
+	cfg  Config
+	lost error         // why the checkpoint could not be read
+	wake chan struct{} // for Run
+
+	mu      sync.Mutex // guards what follows
+	drivers map[string][]*driver
+	claims  map[types.UID]*claim
+	due     map[string]time.Time // when the slices of a driver that is gone are removed; "": of every driver that is not registered
+
+	saving sync.Mutex // one write of the checkpoint at a time, always the newest state
+}
+
+var _ topology.Provider = (*Manager)(nil)
+
+// New restores the checkpoint. A damaged one is set aside, as Lost reports: then claims are prepared again when a container needs them,
+// but those of pods that are gone meanwhile stay prepared.
+func New(cfg Config) *Manager {
+	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), drivers: map[string][]*driver{}, claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
+	m.restore()
+	return m
+}
+
+// Lost returns why the checkpoint was lost; nil: it was restored.
+func (m *Manager) Lost() error { return m.lost }
+
+const (
+	// goneGrace is how long a driver may be away before its slices are removed (upstream: 30 s).
+	goneGrace = 30 * time.Second
+	// retryPause is the interval of attempts to do what has failed.
+	retryPause = 30 * time.Second
+)
+
+// Run removes the slices of drivers that are gone, and unprepares the claims of pods that were removed while no agent ran, until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	m.mu.Lock()
+	m.due[""] = m.cfg.Clock.Now().Add(goneGrace)
+	m.mu.Unlock()
+	for {
+		wait, waits := m.tidy(ctx)
+		var timeout <-chan time.Time
+		stop := func() bool { return true }
+		if waits {
+			timer := m.cfg.Clock.NewTimer(wait)
+			timeout, stop = timer.C(), timer.Stop
+		}
+		select {
+		case <-ctx.Done():
+			stop()
+			return
+		case <-timeout:
+		case <-m.wake:
+			stop()
+		}
+	}
+}
+
+// tidy does what is due, and returns when to look again; waits: otherwise not before there is news.
+func (m *Manager) tidy(ctx context.Context) (wait time.Duration, waits bool) {
+	next := func(d time.Duration) {
+		if !waits || d < wait {
+			wait, waits = d, true
+		}
+	}
+	if m.unprepareOrphans(ctx) != nil {
+		next(retryPause)
+	}
+	for driver, left := range m.departed() {
+		if left > 0 {
+			next(left)
+		} else if err := m.removeSlices(ctx, driver); err != nil && ctx.Err() == nil {
+			m.cfg.Log.Warn("failed to remove the ResourceSlices of a DRA driver that is gone", zap.String("driver", driver), zap.Error(err))
+			next(retryPause)
+		} else {
+			m.settled(driver)
+		}
+	}
+	return wait, waits
+}
+
+func (m *Manager) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Hints implements topology.Provider: devices have their nodes from the scheduler.
+func (m *Manager) Hints(*corev1.Pod, *corev1.Container) map[string][]topology.Hint { return nil }
+
+// PodHints implements topology.Provider.
+func (m *Manager) PodHints(*corev1.Pod) map[string][]topology.Hint { return nil }
+
+// Allocate implements topology.Provider: the scheduler has allocated.
+func (m *Manager) Allocate(context.Context, *corev1.Pod, *corev1.Container, topology.Hint) error {
+	return nil
+}
+
+// Recover implements topology.Provider.
+func (m *Manager) Recover([]topology.Made) {}
+
+// Release implements topology.Provider. Unprepare releases, because it can fail.
+func (m *Manager) Release(types.UID) {}
+
+// Retain implements topology.Provider.
+func (m *Manager) Retain(alive func(types.UID) bool) {
+	if m.forget(alive) {
+		m.poke()
+	}
+}
+
+// Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared before, except
+// after the loss of the checkpoint.
+func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out topology.Allotment, err error) {
+	if len(c.Resources.Claims) == 0 {
+		return out, nil
+	}
+	if !m.Holds(pod.UID) {
+		if err := m.Prepare(ctx, pod); err != nil {
+			return out, err
+		}
+	}
+	seen := map[string]bool{}
+	for _, uses := range c.Resources.Claims {
+		devices, err := m.of(pod, uses)
+		if err != nil {
+			return out, err
+		}
+		for _, d := range devices {
+			for _, id := range d.CDI {
+				if !seen[id] {
+					seen[id] = true
+					out.CDI = append(out.CDI, &cri.CDIDevice{Name: id})
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Resources returns the devices of a container's claims, for the podresources API.
+func (m *Manager) Resources(pod *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
+	for _, uses := range c.Resources.Claims {
+		name := m.claimOf(pod, uses.Name)
+		devices, err := m.of(pod, uses)
+		if name == "" || err != nil {
+			continue
+		}
+		r := &podresources.DynamicResource{ClaimName: name, ClaimNamespace: pod.Namespace}
+		for _, d := range devices {
+			one := &podresources.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Device}
+			for _, id := range d.CDI {
+				one.CdiDevices = append(one.CdiDevices, &podresources.CDIDevice{Name: id})
+			}
+			r.ClaimResources = append(r.ClaimResources, one)
+		}
+		out = append(out, r)
+	}
+	return out
+}

@@ -1,0 +1,45 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// departed returns how long each driver that is gone may still be away.
+func (m *Manager) departed() map[string]time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[string]time.Duration, len(m.due))
+	for driver, at := range m.due {
+		out[driver] = at.Sub(m.cfg.Clock.Now())
+	}
+	return out
+}
+
+// settled records that the slices of a driver are gone, unless it has come and gone again meanwhile.
+func (m *Manager) settled(driver string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.due, func(name string, at time.Time) bool { return name == driver && !at.After(m.cfg.Clock.Now()) })
+}
+
+// removeSlices removes the node's slices of a driver, or of every driver, that is not registered: nobody can prepare the devices.
+func (m *Manager) removeSlices(ctx context.Context, driver string) error {
+	all, err := m.cfg.API.Slices(ctx, driver)
+	errs := []error{err}
+	for _, slice := range all {
+		if _, absent := m.driver(slice.Spec.Driver); absent == nil {
+			continue
+		}
+		err := m.cfg.API.RemoveSlice(ctx, slice)
+		if err == nil {
+			m.cfg.Log.Info("removed a ResourceSlice of a DRA driver that is gone", zap.String("driver", slice.Spec.Driver), zap.String("slice", slice.Name))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

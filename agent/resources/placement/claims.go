@@ -1,0 +1,81 @@
+package placement
+
+import (
+	"context"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"monopod/agent/node/socket"
+	"monopod/agent/resources/checkpoint"
+	"monopod/agent/resources/dra"
+	"monopod/agent/resources/pluginwatcher"
+)
+
+// newClaims creates the manager of DRA drivers, unless the config disables plugins.
+func (p *Placement) newClaims() {
+	cfg := &p.cfg
+	if cfg.Plugins == "" || cfg.Devices.Dir == "" {
+		return
+	}
+	p.plugged.claims = dra.New(dra.Config{
+		API: cfg.Claims, File: checkpoint.File(filepath.Join(cfg.DataDir, "dra_manager_state")), Clock: p.Clock, Log: p.Log,
+		Dial: socket.Dial, Registered: func(string) { p.wakeClaimants() },
+	})
+}
+
+// serveClaims does what is due without a pod until ctx ends.
+func (p *Placement) serveClaims(ctx context.Context) {
+	if p.plugged.claims == nil {
+		return
+	}
+	if err := p.plugged.claims.Lost(); err != nil {
+		p.Node.Event(corev1.EventTypeWarning, "ResourceClaimStateLost", "%v", err)
+	}
+	p.Guard.Keep(ctx, p.Clock, "dra", func() { p.plugged.claims.Run(ctx) })
+}
+
+// watchPlugins registers plugins of both types until ctx ends.
+func (p *Placement) watchPlugins(ctx context.Context) {
+	dial := p.cfg.Devices.Dial
+	if dial == nil {
+		dial = socket.Dial
+	}
+	w := pluginwatcher.Watcher{
+		Dir: p.cfg.Plugins, Dial: dial, Clock: p.Clock, Log: p.Log, Guard: p.Guard,
+		Handlers: map[string]pluginwatcher.Handler{reg.DevicePlugin: p.plugged.devices.Welcome, reg.DRAPlugin: p.plugged.claims.Welcome},
+	}
+	w.Run(ctx)
+}
+
+// wakeClaimants wakes the pods that may wait for a driver.
+func (p *Placement) wakeClaimants() {
+	for _, pod := range p.Pods() {
+		if len(pod.Object().Spec.ResourceClaims) > 0 {
+			pod.Wake()
+		}
+	}
+}
+
+// PrepareClaims makes the DRA drivers prepare the pod's resource claims. The error wraps a *dra.Absent if a driver is not registered.
+func (p *Placement) PrepareClaims(ctx context.Context, pod *corev1.Pod) error {
+	if p.plugged.claims == nil || len(pod.Spec.ResourceClaims) == 0 {
+		return nil
+	}
+	return p.plugged.claims.Prepare(ctx, pod)
+}
+
+// UnprepareClaims makes the DRA drivers release the resource claims of a pod whose containers are dead.
+func (p *Placement) UnprepareClaims(ctx context.Context, uid types.UID) error {
+	if p.plugged.claims == nil {
+		return nil
+	}
+	return p.plugged.claims.Unprepare(ctx, uid)
+}
+
+// HoldsClaims reports whether UnprepareClaims has something to do.
+func (p *Placement) HoldsClaims(uid types.UID) bool {
+	return p.plugged.claims != nil && p.plugged.claims.Holds(uid)
+}
