@@ -74,6 +74,7 @@ type file struct {
 	path    string
 	message bool
 	here    bool // a running container writes it; otherwise it is dropped
+	armed   bool // the Notifier reports its next write
 
 	size    int64
 	at      time.Time   // when it had that size
@@ -91,7 +92,7 @@ func NewRotator(deps RotatorDeps, cfg Rotation) (*Rotator, error) {
 	return r, deps.Metrics.Register(r.rotated)
 }
 
-// Poke makes the Rotator check all files, because containers have changed.
+// Poke makes the Rotator check the files of new containers, because containers have changed.
 func (r *Rotator) Poke() {
 	select {
 	case r.poke <- struct{}{}:
@@ -133,9 +134,10 @@ func (r *Rotator) follow(ctx context.Context) {
 		case <-ticker.C():
 			r.all(ctx, &cuts)
 		case <-r.poke:
-			r.all(ctx, &cuts)
+			r.unwatched(ctx, &cuts)
 		case path := <-changed:
 			if f := r.files[path]; f != nil {
+				f.armed = false
 				f.next = r.Clock.Now().Add(oftenest)
 				r.look(ctx, &cuts, f)
 			}
@@ -149,8 +151,26 @@ func (r *Rotator) follow(ctx context.Context) {
 	}
 }
 
-// all checks every file, and drops those of containers that no longer run.
+// all checks every file.
 func (r *Rotator) all(ctx context.Context, cuts *sync.WaitGroup) {
+	r.list()
+	for _, f := range r.files {
+		r.look(ctx, cuts, f)
+	}
+}
+
+// unwatched checks the files whose growth nothing would report: those of new containers. When hundreds of pods start, it is called for each.
+func (r *Rotator) unwatched(ctx context.Context, cuts *sync.WaitGroup) {
+	r.list()
+	for _, f := range r.files {
+		if !f.armed && f.next.IsZero() {
+			r.look(ctx, cuts, f)
+		}
+	}
+}
+
+// list adds the files of new containers, and drops those of containers that no longer run.
+func (r *Rotator) list() {
 	for _, f := range r.files {
 		f.here = false
 	}
@@ -162,7 +182,6 @@ func (r *Rotator) all(ctx context.Context, cuts *sync.WaitGroup) {
 	}
 	for path, f := range r.files {
 		if f.here {
-			r.look(ctx, cuts, f)
 			continue
 		}
 		delete(r.files, path)
@@ -230,8 +249,8 @@ func (r *Rotator) look(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 	if r.notify == nil {
 		return
 	}
-	if r.notify.Arm(f.path) != nil {
-		return // it does not exist yet: the next check of all files will find it
+	if f.armed = r.notify.Arm(f.path) == nil; !f.armed {
+		return // it does not exist yet: the next check will find it
 	}
 	if again, _ := r.measure(f); again != size { // it was written to meanwhile
 		f.next = now.Add(oftenest)

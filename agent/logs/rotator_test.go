@@ -24,8 +24,10 @@ import (
 // notifier is a Notifier for files that a test writes.
 type notifier struct {
 	changed chan string
-	mu      sync.Mutex // guards armed
+	poke    func()     // of the Rotator
+	mu      sync.Mutex // guards what follows
 	armed   map[string]bool
+	arms    int // calls of Arm
 }
 
 func newNotifier() *notifier {
@@ -36,6 +38,7 @@ func (n *notifier) Arm(path string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.armed[path] = true
+	n.arms++
 	return nil
 }
 
@@ -102,6 +105,7 @@ func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	writers[0].poke = r.Poke
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { r.Run(ctx); close(done) }()
@@ -153,6 +157,33 @@ func TestRotatorIsIdleWithoutGrowth(t *testing.T) {
 		synctest.Wait()
 		if *looks > 8 || !w.armed[w.path] {
 			t.Errorf("checked all files %d times in a minute; notified of the next write: %v", *looks, w.armed[w.path])
+		}
+	})
+}
+
+// TestNewContainersDoNotCostTheOldOnes: when a container starts, files that are watched are not checked, and those that appear are.
+func TestNewContainersDoNotCostTheOldOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNotifier()
+		old, late := newWriter(t, n), newWriter(t, n)
+		writers := []*writer{old, late}
+		name := late.path
+		late.path = name + ".absent"
+		_, stop := rotating(t, writers...)
+		defer stop()
+		time.Sleep(5 * time.Second) // until both are known, before the next check of all
+		synctest.Wait()
+		late.path = name
+		before := n.arms
+		for range 100 {
+			n.poke()
+			synctest.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n.arms != before+1 || !n.armed[late.path] || !n.armed[old.path] {
+			t.Errorf("looked %d times at idle files, want once, at the new one; watched: %v", n.arms-before, n.armed)
 		}
 	})
 }
