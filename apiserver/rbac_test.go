@@ -126,8 +126,12 @@ func TestNodeRestriction(t *testing.T) {
 	a := serveRBAC(t)
 	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 		`{"metadata":{"name":"agents"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"system:node"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
+	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"drivers"},"rules":[{"apiGroups":["resource.k8s.io"],"resources":["resourceslices"],"verbs":["create"]}]}`, asJSON)
+	a.until(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"drivers"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"drivers"},"subjects":[{"kind":"Group","name":"system:nodes"}]}`, asJSON)
 	agent := "Authorization: Bearer system:node:n1+system:nodes"
 	node := `{"metadata":{"name":"%s"%s}}`
+	devices := `{"metadata":{"name":"%s"},"spec":{"driver":"d","pool":{"name":"p","resourceSliceCount":1},%s}}`
 	a.until(201, "POST", "/api/v1/nodes", fmt.Sprintf(node, "n1", ""), asJSON, agent)
 	for _, n := range []string{"n1", "n2"} {
 		a.until(201, "POST", pods, strings.Replace(strings.Replace(podA, `"a"`, `"on-`+n+`"`, 1), `"spec":{`, `"spec":{"nodeName":"`+n+`","volumes":[{"name":"c","projected":{"sources":[{"podCertificate":{"signerName":"example.com/s","keyType":"ED25519","keyPath":"k"}}]}}],`, 1), asJSON)
@@ -161,6 +165,9 @@ func TestNodeRestriction(t *testing.T) {
 		"another's pod":                {"DELETE", pods + "/on-n2", "", asJSON, 403, "can only delete pods"},
 		"its lease":                    {"POST", lease, `{"metadata":{"name":"n1"}}`, asJSON, 201, ""},
 		"another's lease":              {"POST", lease, `{"metadata":{"name":"n2"}}`, asJSON, 403, "same name as the requesting node"},
+		"a slice of its devices":       {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "a", `"nodeName":"n1"`), asJSON, 201, ""},
+		"another's devices":            {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "b", `"nodeName":"n2"`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},
+		"devices of all nodes":         {"POST", "/apis/resource.k8s.io/v1/resourceslices", fmt.Sprintf(devices, "c", `"allNodes":true`), asJSON, 403, `ResourceSlices with spec.nodeName "n1"`},
 		"a certificate":                {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", podUID("on-n1")), asJSON, 201, ""},
 		"a certificate nobody wants":   {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/t", podUID("on-n1")), asJSON, 403, `pod "on-n1" does not have a certificate of signer "example.com/t" in its volumes`},
 		"a certificate of another UID": {"POST", asks, fmt.Sprintf(ask, "on-n1", "example.com/s", "x"), asJSON, 403, `spec.podUID is "x"`},

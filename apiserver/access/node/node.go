@@ -1,21 +1,24 @@
-// Package node authorizes agents: ClusterRole system:node, except that secrets, ConfigMaps, claims and volumes
-// are limited to those that the pods of their node refer to. NodeRestriction (admission) limits what agents
+// Package node authorizes agents: ClusterRole system:node, except that secrets, ConfigMaps, claims, volumes and resource claims
+// are limited to those that the pods of their node refer to, and ResourceSlices to those of the node. NodeRestriction (admission) limits what agents
 // write.
 package node
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/rbac"
@@ -96,6 +99,10 @@ func (z Authorizer) narrowed(ctx context.Context, node string, a *auth.Attribute
 		return sameName(node, a, "node lease"), nil
 	case client.PodCertificateRequests.GroupResource():
 		return z.certificates(ctx, node, a)
+	case client.ResourceClaims.GroupResource():
+		return z.related(ctx, node, a)
+	case client.ResourceSlices.GroupResource():
+		return z.slices(ctx, node, a)
 	case client.CSINodes.GroupResource():
 		return sameName(node, a, "CSINode"), nil
 	}
@@ -151,6 +158,21 @@ func (z Authorizer) certificates(ctx context.Context, node string, a *auth.Attri
 	}
 	r, err := client.Get[*certificatesv1.PodCertificateRequest](ctx, z.Client, a.Namespace, a.Name)
 	if apierrors.IsNotFound(err) || err == nil && string(r.Spec.NodeName) != node {
+		return unrelated(node), nil
+	}
+	return "", err
+}
+
+// slices: an agent lists and removes the slices of its node. NodeRestriction checks one that it writes.
+func (z Authorizer) slices(ctx context.Context, node string, a *auth.Attributes) (string, error) {
+	switch {
+	case a.Verb == "create", slices.Contains(a.Fields, fields.Requirement{Operator: selection.Equals, Field: resourcev1.ResourceSliceSelectorNodeName, Value: node}):
+		return "", nil
+	case a.Name == "":
+		return "can only list/watch/deletecollection resourceslices with nodeName field selector", nil
+	}
+	slice, err := client.Get[*resourcev1.ResourceSlice](ctx, z.Client, "", a.Name)
+	if apierrors.IsNotFound(err) || err == nil && (slice.Spec.NodeName == nil || *slice.Spec.NodeName != node) {
 		return unrelated(node), nil
 	}
 	return "", err
@@ -214,6 +236,9 @@ func (z Authorizer) refers(ctx context.Context, pod *corev1.Pod, a *auth.Attribu
 
 // references are the names of the objects of a resource that the pod uses in its namespace.
 func references(pod *corev1.Pod, resource string) []string {
+	if resource == client.ResourceClaims.Resource {
+		return slices.Collect(maps.Keys(maps.Collect(resourceclaim.PodClaims(pod))))
+	}
 	var names []string
 	volume.All().References(pod, func(of, name string) {
 		if of == resource {

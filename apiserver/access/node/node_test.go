@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -22,6 +23,13 @@ func pod(name, on string, spec corev1.PodSpec) *corev1.Pod {
 	spec.Containers = []corev1.Container{{Name: "c", Image: "i", EnvFrom: []corev1.EnvFromSource{
 		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "env-" + name}}}}}}
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
+}
+
+func deviceSlice(name, node string) *resourcev1.ResourceSlice {
+	return &resourcev1.ResourceSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourcev1.ResourceSliceSpec{Driver: "d", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}},
+	}
 }
 
 // Agents read only what their pods refer to.
@@ -43,7 +51,8 @@ func TestAuthorize(t *testing.T) {
 	mirror := pod("mirror", "n1", corev1.PodSpec{})
 	mirror.Spec.ServiceAccountName, mirror.Spec.Containers[0].EnvFrom = "", nil
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
-	for _, obj := range []client.Object{pod("p1", "n1", corev1.PodSpec{Volumes: volumes}), pod("p2", "n2", corev1.PodSpec{}), mirror} {
+	for _, obj := range []client.Object{deviceSlice("own", "n1"), deviceSlice("other", "n2"),
+		pod("p1", "n1", corev1.PodSpec{Volumes: volumes, ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("gpu")}}}), pod("p2", "n2", corev1.PodSpec{}), mirror} {
 		if _, err := api.Create(t.Context(), obj); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +67,8 @@ func TestAuthorize(t *testing.T) {
 	})
 	z := node.Authorizer{Authorizer: roles, Client: api}
 	n1 := auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes, auth.Authenticated}}
-	group := map[string]string{"leases": "coordination.k8s.io", "csinodes": "storage.k8s.io", "volumeattachments": "storage.k8s.io"}
+	group := map[string]string{"leases": "coordination.k8s.io", "csinodes": "storage.k8s.io", "volumeattachments": "storage.k8s.io",
+		"resourceclaims": "resource.k8s.io", "resourceslices": "resource.k8s.io"}
 	for name, c := range map[string]struct {
 		user                            auth.User
 		verb, resource, sub, ns, object string
@@ -100,6 +110,14 @@ func TestAuthorize(t *testing.T) {
 		"a lease elsewhere":         {n1, "create", "leases", "", "kube-system", "", false},
 		"its CSINode":               {n1, "get", "csinodes", "", "", "n1", true},
 		"another's CSINode":         {n1, "delete", "csinodes", "", "", "n2", false},
+		"a pod's resource claim":    {n1, "get", "resourceclaims", "", "default", "gpu", true},
+		"another's resource claim":  {n1, "get", "resourceclaims", "", "default", "tpu", false},
+		"to write it, too":          {n1, "update", "resourceclaims", "", "default", "gpu", false},
+		"resource claims":           {n1, "list", "resourceclaims", "", "default", "", false},
+		"its slice":                 {n1, "delete", "resourceslices", "", "", "own", true},
+		"another's slice":           {n1, "delete", "resourceslices", "", "", "other", false},
+		"a slice that is gone":      {n1, "delete", "resourceslices", "", "", "gone", false},
+		"all slices":                {n1, "list", "resourceslices", "", "", "", false},
 		"to delete nodes":           {n1, "delete", "nodes", "", "", "n1", false},
 		"what everybody may":        {n1, "create", "selfsubjectaccessreviews", "", "", "", false},
 		"one who only says so":      {auth.User{Name: "system:node:n1"}, "get", "pods", "", "default", "p1", false},
@@ -120,6 +138,14 @@ func TestAuthorize(t *testing.T) {
 			got, reason, err := z.Authorize(t.Context(), auth.Attributes{User: n1, Verb: verb, Resource: "pods", Fields: asked})
 			if err != nil || got != want {
 				t.Errorf("%s of pods where %s: %t %q, %v", verb, selector, got, reason, err)
+			}
+		}
+	}
+	for selector, want := range map[string]bool{"spec.nodeName=n1": true, "spec.nodeName=n1,spec.driver=d": true, "spec.nodeName=n2": false, "spec.driver=d": false} {
+		for _, verb := range []string{"list", "deletecollection"} {
+			got, reason, err := z.Authorize(t.Context(), auth.Attributes{User: n1, Verb: verb, Group: "resource.k8s.io", Resource: "resourceslices", Fields: fields.ParseSelectorOrDie(selector).Requirements()})
+			if err != nil || got != want {
+				t.Errorf("%s of slices where %s: %t %q, %v", verb, selector, got, reason, err)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -61,6 +62,8 @@ func (n restricted) check(ctx context.Context) error {
 		return n.token(ctx)
 	case client.Leases:
 		return n.lease()
+	case client.ResourceSlices:
+		return n.slice()
 	case client.PodCertificateRequests:
 		return n.certificate(ctx)
 	}
@@ -288,6 +291,16 @@ func (n restricted) lease() error {
 	}
 	if n.Name != n.node {
 		return errors.New("can only access node lease with the same name as the requesting node")
+	}
+	return nil
+}
+
+// slice allows only slices of this node.
+func (n restricted) slice() error {
+	for _, object := range []client.Object{n.Object, n.Old} {
+		if s, ok := object.(*resourcev1.ResourceSlice); ok && (s.Spec.NodeName == nil || *s.Spec.NodeName != n.node) {
+			return fmt.Errorf("can only create, update and delete ResourceSlices with spec.nodeName %q, its own", n.node)
+		}
 	}
 	return nil
 }
