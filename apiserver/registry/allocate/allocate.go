@@ -22,8 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"monopod/apiserver/registry/service"
 )
 
 // DefaultAddresses is outside the pods' 10.88.0.0/13 (upstream has no general default; kubeadm's
@@ -112,13 +110,14 @@ type Services struct {
 	cfg    Config
 	stored Stored
 
-	mu       sync.Mutex // guards reserved, and makes choices one after the other
+	mu       sync.Mutex // guards what follows, and makes choices one after the other
 	reserved map[*reservation]struct{}
+	used     usage
 }
 
 // New returns Services that allocate from cfg what is not in use.
 func New(cfg Config, stored Stored) *Services {
-	return &Services{cfg: cfg.Complete(), stored: stored, reserved: map[*reservation]struct{}{}}
+	return &Services{cfg: cfg.Complete(), stored: stored, reserved: map[*reservation]struct{}{}, used: newUsage()}
 }
 
 // Reserve sets next's cluster IPs and node ports. cur is the stored Service, nil for a creation. The
@@ -165,9 +164,11 @@ func (s *Services) seeUsed(ctx context.Context, c *reservation) error {
 	if err := s.seeRanges(ctx, c); err != nil {
 		return err
 	}
-	for _, svc := range services {
-		if svc.UID != c.owner.UID {
-			see(&svc.Spec, c.usedIPs, c.usedPorts)
+	s.used.follow(services)
+	c.stored = &s.used
+	if !c.created {
+		if i := slices.IndexFunc(services, func(svc *corev1.Service) bool { return svc.UID == c.owner.UID }); i >= 0 {
+			c.own.add(&services[i].Spec, 1)
 		}
 	}
 	for other := range s.reserved {
@@ -205,23 +206,6 @@ func (s *Services) seeRanges(ctx context.Context, c *reservation) error {
 		c.usedIPs[ip] = true
 	}
 	return err
-}
-
-// see adds what a Service has.
-func see(spec *corev1.ServiceSpec, ips map[netip.Addr]bool, ports map[int32]bool) {
-	for _, text := range spec.ClusterIPs {
-		if ip, err := parse(text); err == nil {
-			ips[ip] = true
-		}
-	}
-	if service.NeedsNodePorts(spec) {
-		for _, p := range spec.Ports {
-			ports[p.NodePort] = true
-		}
-	}
-	if spec.HealthCheckNodePort != 0 {
-		ports[spec.HealthCheckNodePort] = true
-	}
 }
 
 func invalid(svc *corev1.Service, errs field.ErrorList) error {

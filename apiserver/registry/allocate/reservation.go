@@ -36,7 +36,10 @@ type reservation struct {
 	keptIPs   map[netip.Addr]bool
 	keptPorts map[int32]bool
 
-	ranges    []netip.Prefix
+	ranges []netip.Prefix
+	// What is in use: by the stored Services except own, by reservations and by users.
+	stored    *usage
+	own       usage
 	usedIPs   map[netip.Addr]bool
 	usedPorts map[int32]bool
 
@@ -48,15 +51,31 @@ func newReservation(next, cur *corev1.Service) *reservation {
 	c := &reservation{
 		created: cur == nil,
 		keptIPs: map[netip.Addr]bool{}, keptPorts: map[int32]bool{},
-		usedIPs: map[netip.Addr]bool{}, usedPorts: map[int32]bool{},
+		usedIPs: map[netip.Addr]bool{}, usedPorts: map[int32]bool{}, own: newUsage(),
 	}
 	c.owner.NamespacedName = types.NamespacedName{Namespace: next.Namespace, Name: next.Name}
 	c.owner.UID = next.UID
 	if cur != nil {
-		see(&cur.Spec, c.keptIPs, c.keptPorts)
-		delete(c.keptPorts, 0)
+		kept := newUsage()
+		kept.add(&cur.Spec, 1)
+		for ip := range kept.ips {
+			c.keptIPs[ip] = true
+		}
+		for port := range kept.ports {
+			c.keptPorts[port] = port != 0
+		}
 	}
 	return c
+}
+
+// ipUsed reports whether another Service or a user has the address.
+func (c *reservation) ipUsed(ip netip.Addr) bool {
+	return c.usedIPs[ip] || c.stored.ips[ip] > c.own.ips[ip]
+}
+
+// portUsed reports whether another Service has the node port.
+func (c *reservation) portUsed(port int32) bool {
+	return c.usedPorts[port] || c.stored.ports[port] > c.own.ports[port]
 }
 
 // wants reports whether the Service needs anything that it does not have.
@@ -151,7 +170,7 @@ func (c *reservation) thisIP(family corev1.IPFamily, text string) error {
 		return nil
 	case !slices.ContainsFunc(c.ranges, func(from netip.Prefix) bool { return familyOf(from) == family && usable(from, ip) }):
 		return errForeignIP
-	case c.usedIPs[ip]:
+	case c.ipUsed(ip):
 		return errTakenIP
 	}
 	c.takeIP(ip)
@@ -188,7 +207,7 @@ func (c *reservation) anyOf(from netip.Prefix) (netip.Addr, error) {
 	size := addresses(from)
 	offset, found := anyOf(size, band(size, 16, 256), func(i uint64) bool {
 		ip := at(from, i)
-		return usable(from, ip) && !c.usedIPs[ip] && !c.keptIPs[ip]
+		return usable(from, ip) && !c.ipUsed(ip) && !c.keptIPs[ip]
 	})
 	if !found {
 		return netip.Addr{}, errFull
@@ -309,7 +328,7 @@ func (c *reservation) thisPort(s *Services, port int32) error {
 		return nil // validation checks the protocols
 	case !s.cfg.Ports.Contains(int(port)):
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", s.cfg.Ports.String())
-	case c.usedPorts[port]:
+	case c.portUsed(port):
 		return errTakenPort
 	}
 	c.takePort(port)
@@ -324,7 +343,7 @@ func (c *reservation) anyPort(s *Services) (int32, error) {
 	first, size := int32(s.cfg.Ports.Base), uint64(s.cfg.Ports.Size)
 	place, found := anyOf(size, band(size, 32, 128), func(i uint64) bool {
 		port := first + int32(i)
-		return !c.usedPorts[port] && !c.keptPorts[port]
+		return !c.portUsed(port) && !c.keptPorts[port]
 	})
 	if !found {
 		return 0, errFull
