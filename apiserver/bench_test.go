@@ -74,9 +74,11 @@ func BenchmarkRequest(b *testing.B) {
 func TestAllocations(t *testing.T) {
 	for name, q := range hotRequests() {
 		t.Run(name, func(t *testing.T) {
-			h, n := fuzzed(t), 0
 			got := math.Inf(1)
-			for range 5 { // a collection in between empties the pools, and more is allocated
+			// A collection in between empties the pools, and 3 % of random UIDs look like a long exponent, which is then checked
+			// with care: both allocate more.
+			for range 5 {
+				h, n := fuzzed(t), 0
 				got = min(got, testing.AllocsPerRun(200, func() {
 					n++
 					q.send(h, n)
