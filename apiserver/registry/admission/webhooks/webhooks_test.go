@@ -32,14 +32,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // cluster is a registry, the webhooks that it calls, and what it says about them.
 type cluster struct {
 	*registry.Registry
-	t        *testing.T
+	t        testing.TB
 	logs     *observer.ObservedLogs
 	ctx      context.Context // of a user
 	mu       sync.Mutex      // guards warnings
 	warnings []string
 }
 
-func open(t *testing.T, dial func(ctx context.Context, network, address string) (net.Conn, error)) *cluster {
+func open(t testing.TB, dial func(ctx context.Context, network, address string) (net.Conn, error)) *cluster {
 	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -70,7 +70,7 @@ func open(t *testing.T, dial func(ctx context.Context, network, address string) 
 type answer func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse
 
 // serve starts a webhook, and returns how it is called.
-func serve(t *testing.T, handle http.HandlerFunc) admissionv1.WebhookClientConfig {
+func serve(t testing.TB, handle http.HandlerFunc) admissionv1.WebhookClientConfig {
 	t.Helper()
 	s := httptest.NewTLSServer(handle)
 	s.Config.ErrorLog = nil
