@@ -87,6 +87,27 @@ func TestDeletedJobsLeaveTheirPods(t *testing.T) {
 	}
 }
 
+// The garbage collector does not follow Events: none waits for it, whatever the policy, and one that does is freed by the next deletion.
+func TestDeletedEventsAreGone(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	const events = "/api/v1/namespaces/default/events"
+	for _, c := range []struct{ query, finalizer string }{
+		{"?propagationPolicy=Foreground", ""}, {"?propagationPolicy=Orphan", ""}, {"?orphanDependents=true", ""}, {"", `"foregroundDeletion"`},
+	} {
+		body := fmt.Sprintf(`{"metadata":{"name":"e","finalizers":[%s]},"involvedObject":{"namespace":"default"}}`, c.finalizer)
+		if code, got := a.read("POST", events, body); code != 201 {
+			t.Fatalf("%d %v", code, got)
+		}
+		if code, got := a.read("DELETE", events+c.query, ""); code != 200 {
+			t.Fatalf("%d %v", code, got)
+		}
+		if code, got := a.read("GET", events+"/e", ""); code != 404 {
+			t.Errorf("%+v: %d %v", c, code, got)
+		}
+	}
+}
+
 func TestTemplatesWarn(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

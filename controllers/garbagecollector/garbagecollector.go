@@ -97,7 +97,7 @@ func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-
 	for _, kind := range kinds {
 		r.byKind[kind.GroupKind()] = kind
 		if kind.Resource == client.Events {
-			continue // many, short-lived, and without owners
+			continue // many, short-lived, and without owners; their registration says Childless
 		}
 		cfg.Sources = append(cfg.Sources, follow.Source[item]{
 			Selector: client.Selector{Resource: kind.Resource},

@@ -188,10 +188,22 @@ func (s *server) cleanUp(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, resource := range []string{"/api/v1/namespaces/abuse/pods", "/api/v1/namespaces/abuse/configmaps", hostile.ThingsPath(namespace)} {
-		data, err := s.want(ctx, http.MethodGet, resource, "")
+	collections := []string{hostile.ThingsPath(namespace)}
+	for _, name := range kinds {
+		collections = append(collections, nsPath+"/"+name)
+	}
+	for _, name := range grouped {
+		if strings.Contains(name, "/namespaces/") {
+			collections = append(collections, "/apis/"+name)
+		}
+	}
+	for _, resource := range collections {
+		code, data, err := s.do(ctx, s.admin, http.MethodGet, resource, "", nil)
 		if err != nil {
 			return err
+		}
+		if code != http.StatusOK {
+			continue // one that does not exist
 		}
 		var list struct {
 			Items []struct {

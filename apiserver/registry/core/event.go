@@ -25,6 +25,7 @@ func eventResource() kind.Resource {
 		Namespaced: true,
 		ShortNames: []string{"ev"},
 		New:        func() kind.Object { return new(corev1.Event) },
+		Childless:  true,
 		Validate: func(next, _ kind.Object, _ string) field.ErrorList {
 			return eventValidate(next.(*corev1.Event), "reportingComponent")
 		},

@@ -35,6 +35,9 @@ func (r *Resource) FinalizersFor(cur Object, opts metav1.DeleteOptions) []string
 		}
 	}
 	out := slices.Clone(cur.GetFinalizers())
+	if r.Childless {
+		return slices.DeleteFunc(out, forDependents)
+	}
 	if policy == nil && r.Orphans && !slices.ContainsFunc(out, forDependents) {
 		policy = new(metav1.DeletePropagationOrphan)
 	}

@@ -104,6 +104,9 @@ type Resource struct {
 	Orphans       bool
 	OrphanWarning string
 
+	// Childless: the garbage collector does not follow the kind, so that a deletion adds none of its finalizers and removes them.
+	Childless bool
+
 	// ReturnDeleted: an immediate deletion returns the object instead of a Status.
 	ReturnDeleted bool
 
