@@ -37,9 +37,20 @@ type deletion struct {
 	at    time.Time
 }
 
-// explainedAtMost is how many deletions of an owner's pods are looked at: more Events about
-// one object are dropped.
-const explainedAtMost = 10
+// explainedAtMost is how many creations and deletions of an owner's pods may have been before one that is looked at: of more Events
+// about one object, the recorder drops some (after 25 in a row, as client-go's).
+const explainedAtMost = 20
+
+// Create implements client.Client.
+func (d *deletions) Create(ctx context.Context, obj client.Object) (client.Object, error) {
+	created, err := d.Link.Create(ctx, obj)
+	if owner := metav1.GetControllerOf(obj); err == nil && owner != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.of[owner.UID]++
+	}
+	return created, err
+}
 
 // Delete implements client.Client.
 func (d *deletions) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
