@@ -70,7 +70,8 @@ var mayKnow = map[string][]string{
 	"monopod/web":                           {},
 	"monopod/apiserver/client/record":       {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/client/why":          {"monopod/apiserver/client", "monopod/apiserver/process/pattern", "monopod/store"},
-	"monopod/apiserver/client/local":        {}, // what the commands reach a server with
+	"monopod/apiserver/client/spelling":     {},
+	"monopod/apiserver/client/local":        {"monopod/apiserver/client/spelling"}, // what the commands reach a server with
 	"monopod/apiserver/client/whycmd":       {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/status":       {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process/pattern", "monopod/store"},
 	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},

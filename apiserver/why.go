@@ -15,6 +15,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/spelling"
 	"monopod/apiserver/client/why"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
@@ -61,13 +62,17 @@ func (s explainer) explain(r *http.Request) (why.Answer, error) {
 // a dot and the group.
 func (s explainer) resourceNamed(text string) (*registry.Resource, error) {
 	name, group, exact := strings.Cut(strings.ToLower(text), ".")
+	meant := "; kubectl api-resources lists them"
 	for _, res := range s.registry.Resources() {
 		names := append([]string{res.GVR.Resource, res.SingularName(), strings.ToLower(res.Kind)}, res.ShortNames...)
 		if res.Stored() && slices.Contains(names, name) && (!exact || res.GVR.Group == group) {
 			return &res, nil
 		}
+		if i := slices.IndexFunc(names, func(n string) bool { return spelling.Near(n, name) }); i >= 0 {
+			meant = fmt.Sprintf("; did you mean %s?", names[i])
+		}
 	}
-	return nil, apierrors.NewBadRequest(fmt.Sprintf("the parameter kind must be a kind, a resource or a short name that the server stores, got %q", text))
+	return nil, apierrors.NewBadRequest(fmt.Sprintf("the kind must be a kind, a resource or a short name that the server stores, got %q%s", text, meant))
 }
 
 // permitted reads what a user may read.

@@ -53,7 +53,12 @@ while [ -z "$ip" ] && [ $n -lt 300 ]; do
 	n=$((n + 1))
 	[ -n "$ip" ] || sleep 0.1
 done
-[ -n "$ip" ] || { echo "no pod became Running; see $data/monopod.log" >&2; exit 1; }
+if [ -z "$ip" ]; then
+	echo "No pod became Running:" >&2
+	bin/monopod why deployment/web --data-dir "$data" >&2 || true
+	echo "The log: $data/monopod.log; what the machine lacks: bin/monopod check --data-dir $data" >&2
+	exit 1
+fi
 
 kubectl=kubectl
 command -v kubectl >/dev/null 2>&1 || kubectl='bin/kubectl'
@@ -66,9 +71,12 @@ Monopod runs, with three web servers. Try, in another terminal:
   $kubectl set env deployment/web COLOR=blue && $kubectl rollout status deployment/web
   $kubectl rollout undo deployment/web
   curl --unix-socket $socket http://x/api/v1/namespaces/default/pods
+  bin/monopod why deployment/web
   curl http://$ip:8080/
 
-The page: $(sed -n 's/ *server: //p' "$data/admin.kubeconfig")/  (token: $(cat "$data/pki/admin.token"))
+The page: bin/monopod dashboard prints an address that signs in, or
+  $(sed -n 's/ *server: //p' "$data/admin.kubeconfig")/ with the token $(cat "$data/pki/admin.token")
+Break it and read why: README.md shows how.
 EOT
 command -v kubectl >/dev/null 2>&1 || echo "No kubectl here: make kubectl builds one."
 echo "Ctrl-C stops everything."

@@ -44,9 +44,18 @@ func (c *command) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	address, err := c.address(cmd.Context(), server)
+	address, err := c.page(cmd.Context(), server)
 	if err != nil {
 		return err
+	}
+	var about status.Process
+	if err := server.JSON(cmd.Context(), status.Path, &about); err != nil {
+		return err
+	}
+	if server.Local() {
+		address = about.Address + address
+	} else {
+		address = server.URL + address
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), address)
 	if c.print {
@@ -55,12 +64,13 @@ func (c *command) run(cmd *cobra.Command) error {
 	if opener := opener(); opener != "" {
 		return exec.CommandContext(cmd.Context(), opener, address).Run()
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Open it in a browser within a minute; it works once. The certificate is monopod's own: %s/pki/ca.crt\n", c.DataDir)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Open it in a browser within a minute; it works once. The browser warns once of the certificate, which is monopod's own:\n"+
+		"accept it, or trust its authority, %s/pki/ca.crt on %s.\n", about.DataDir, about.Node)
 	return err
 }
 
-// address asks for a code and returns the page's address with it. It is behind the #, which browsers do not send.
-func (c *command) address(ctx context.Context, server *local.Server) (string, error) {
+// page asks for a code and returns the page's path with it. It is behind the #, which browsers do not send.
+func (c *command) page(ctx context.Context, server *local.Server) (string, error) {
 	path := login.Path
 	if c.view {
 		path += "?view=true"
@@ -74,15 +84,7 @@ func (c *command) address(ctx context.Context, server *local.Server) (string, er
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		return "", err
 	}
-	at := server.URL
-	if server.Local() {
-		var about status.Process
-		if err := server.JSON(ctx, status.Path, &about); err != nil {
-			return "", err
-		}
-		at = about.Address
-	}
-	return at + "/#login=" + answer.Code, nil
+	return "/#login=" + answer.Code, nil
 }
 
 // opener returns the program that opens addresses on a desktop; empty: there is none.

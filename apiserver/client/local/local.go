@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,31 +129,12 @@ func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, 
 	}
 	var status metav1.Status
 	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" {
-		return nil, s.advise(&apierrors.StatusError{ErrStatus: status})
+		return nil, s.advise(ctx, &apierrors.StatusError{ErrStatus: status})
+	}
+	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(path, own) {
+		return nil, s.unknown(req.URL.Path)
 	}
 	return nil, errors.New(cmp.Or(strings.TrimSpace(string(data)), resp.Status))
-}
-
-// explain says what to do about a connection that fails.
-func (s *Server) explain(err error) error {
-	switch {
-	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return fmt.Errorf("%w: %s is of another installation, or older than the certificates; copy admin.kubeconfig again", err, s.from)
-	case errors.As(err, new(*net.OpError)):
-		return fmt.Errorf("%w: check that monopod runs there, and that %s has its address", err, s.from)
-	}
-	return err
-}
-
-// advise says what to do about an answer.
-func (s *Server) advise(err error) error {
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w: the credentials in %s are not valid any more; copy admin.kubeconfig again", err, s.from)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: use the kubeconfig of an admin, or run the command on the machine itself with --data-dir", err)
-	}
-	return err
 }
 
 // Read sends a GET and returns the body of the answer.

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
 )
@@ -97,6 +98,8 @@ func (c *collector) surroundings() {
 		}
 	case *corev1.Node:
 		c.others(client.PodDisruptionBudgets, "", nil)
+	case *networkingv1.NetworkPolicy:
+		c.Pods = listOf[*corev1.Pod](c, ns, &o.Spec.PodSelector)
 	case *policyv1.PodDisruptionBudget:
 		c.Pods = listOf[*corev1.Pod](c, ns, o.Spec.Selector)
 	}
@@ -105,6 +108,7 @@ func (c *collector) surroundings() {
 // endpoints reads the endpoints of a Service, and the pods that it might select.
 func (c *collector) endpoints(s *corev1.Service) {
 	c.others(client.EndpointSlices, s.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
+	c.others(client.NetworkPolicies, s.Namespace, nil)
 	if len(c.Pods) == 0 && len(s.Spec.Selector) > 0 {
 		c.Pods = listOf[*corev1.Pod](c, s.Namespace, nil)
 	}
@@ -116,6 +120,8 @@ func (c *collector) suspects() (out []*corev1.Pod) {
 	switch o := c.Object.(type) {
 	case *corev1.Pod:
 		return c.Pods
+	case *networkingv1.NetworkPolicy:
+		return nil
 	case *appsv1.Deployment:
 		groups = append(groups, ownedBy(c.Pods, workloads{&c.Facts}.newest(o)))
 	case *batchv1.Job, *batchv1.CronJob:
@@ -155,6 +161,9 @@ func (c *collector) details(p *corev1.Pod) {
 			c.hide(err)
 		} else if err == nil { // a log that is gone is no error
 			c.Logs[LogKey(p, s.Name)] = log
+			if silent().MatchString(log) {
+				c.others(client.NetworkPolicies, p.Namespace, nil)
+			}
 		}
 	}
 }
@@ -203,9 +212,17 @@ func (c *collector) get(resource schema.GroupVersionResource, namespace, name st
 	return obj
 }
 
-// others adds the objects of a list to Others.
+// others adds the objects of a list to Others, each once.
 func (c *collector) others(resource schema.GroupVersionResource, namespace string, selector labels.Selector) {
-	c.Others = append(c.Others, c.list(resource, namespace, selector)...)
+	known := map[types.UID]bool{}
+	for _, o := range c.Others {
+		known[o.GetUID()] = true
+	}
+	for _, o := range c.list(resource, namespace, selector) {
+		if !known[o.GetUID()] {
+			c.Others = append(c.Others, o)
+		}
+	}
 }
 
 func (c *collector) list(resource schema.GroupVersionResource, namespace string, selector labels.Selector) []client.Object {

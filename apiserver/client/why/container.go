@@ -129,7 +129,8 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 	if len(lines) > 0 {
 		said = fmt.Sprintf("; its last line is %q", lines[len(lines)-1])
 	}
-	return c.found(c.remedy(t), evidence, "%s%s", words.Ends(t), said)
+	do, limits := c.dropped(lines)
+	return c.found(do+c.remedy(t), append(evidence, limits...), "%s%s", words.Ends(t), said)
 }
 
 // remedy returns what to do about an end.

@@ -3,11 +3,12 @@ package why
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
+	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/words"
 )
 
@@ -27,7 +28,7 @@ func (f *Facts) deleted(p *corev1.Pod) *Answer {
 		return nil
 	}
 	left := p.DeletionTimestamp.Sub(f.Now)
-	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", orZero(p.DeletionGracePeriodSeconds), p.DeletionTimestamp.UTC().Format(time.RFC3339))}
+	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", ptr.Deref(p.DeletionGracePeriodSeconds, 0), p.DeletionTimestamp.UTC().Format(time.RFC3339))}
 	evidence = append(evidence, f.eventLines(f.eventsOf(p))...)
 	running := names(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 	target := condition(p, corev1.DisruptionTarget)
@@ -65,28 +66,6 @@ func preStop(p *corev1.Pod, running []string) string {
 	return ""
 }
 
-// podEnds are the reasons with which a pod fails as a whole.
-func podEnds(p *corev1.Pod) (sentence, do string) {
-	message := words.Clip(p.Status.Message)
-	switch reason := p.Status.Reason; {
-	case reason == "Evicted":
-		return "was evicted from its node: " + message, "Free the resource that the message names, or give the pod requests (and limits) that cover its use; its owner creates another pod."
-	case reason == "Preempting":
-		return "was stopped to make room for a critical pod: " + message, "Add resources to the node, or give the pod a higher priority."
-	case reason == "DeadlineExceeded":
-		return "ran longer than its activeDeadlineSeconds allow", "Raise activeDeadlineSeconds, or make the work shorter."
-	case reason == "Terminated", reason == "NodeShutdown":
-		return "was stopped because its node shut down: " + message, "Its owner creates a new pod when the node is back; create a pod without an owner again."
-	case reason == "NodeLost":
-		return "was on a node that stopped responding", "Start the node again."
-	case strings.HasPrefix(reason, "OutOf"):
-		return "was refused by its node, which has too few free resources: " + message, "Lower the requests of the pod, or stop other pods; its owner creates another pod."
-	case reason != "":
-		return "was refused by its node: " + words.Reason(reason, p.Status.Message), "Change the pod as the message says; its owner creates another pod."
-	}
-	return "", ""
-}
-
 // ended explains a pod that has ended, or that the scheduler has chosen as a victim.
 func (f *Facts) ended(p *corev1.Pod) *Answer {
 	switch p.Status.Phase {
@@ -96,7 +75,7 @@ func (f *Facts) ended(p *corev1.Pod) *Answer {
 	default:
 		return nil
 	}
-	if sentence, do := podEnds(p); sentence != "" {
+	if sentence, do := causes.End(p); sentence != "" {
 		return found(do, append(f.ends(p), f.eventLines(f.warnings(p))...), "Pod %s %s.", p.Name, sentence)
 	}
 	if a := f.broken(p); a != nil {
@@ -165,13 +144,6 @@ func (f *Facts) running(p *corev1.Pod) Answer {
 		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %d times.", p.Name, restarts)
 	}
 	return answer("", evidence, "Pod %s runs and is ready.", p.Name)
-}
-
-func orZero(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
 }
 
 // names returns the names of the containers in a state.

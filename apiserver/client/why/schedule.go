@@ -8,32 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
 
+	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/pattern"
 )
-
-// refusal is a reason why a node does not fit, by a part of the scheduler's message.
-type refusal struct{ words, phrase, do string }
-
-// refusals are in the order in which they are looked for.
-func refusals() []refusal {
-	return []refusal{
-		{"unbound immediate PersistentVolumeClaims", "a claim is not bound to a volume", "Find out why with: monopod why pvc/NAME"},
-		{"didn't find available persistent volumes", "no volume fits its claims", "Create a PersistentVolume that fits, or name a storageClassName that provisions one."},
-		{"bound to non-existent pv", "a claim is bound to a volume that no longer exists", "Delete the claim and create it again; its data is gone unless a snapshot has it."},
-		{"PersistentVolume's node affinity", "its volume is on another node", "Run it on the node of the volume, or move the data."},
-		{"exceed max volume count", "the node has as many volumes as it can attach", "Delete pods that use volumes, or add a node."},
-		{"were unschedulable", "the node is cordoned", "kubectl uncordon NODE"},
-		{"untolerated taint", "the node has a taint that it does not tolerate", "Remove the taint (kubectl taint node NODE KEY-), or add a toleration."},
-		{"anti-affinity", "its anti-affinity, or that of a running pod, keeps it away from the node", "Use preferredDuringScheduling…, fewer replicas, or more nodes."},
-		{"pod affinity rules", "no node has the pods that its affinity requires", "Start those pods first, or change affinity.podAffinity."},
-		{"topology spread constraints", "its topology spread constraints allow no node", "Raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway."},
-		{"node affinity/selector", "no node has the labels that its nodeSelector or node affinity requires", "kubectl label node NODE KEY=VALUE, or change the selector."},
-		{"requested node name", "the node that it names does not exist", "Correct spec.nodeName."},
-		{"free ports", "another pod has its host port", "Use another hostPort, or a Service; find the pod with: kubectl get pods -A -o wide"},
-		{"Too many pods", "the node runs as many pods as it may", "Delete pods, or raise --max-pods."},
-	}
-}
 
 var (
 	insufficient = pattern.New(`Insufficient ([^\s,.]+(?:\.[^\s,]+)*)`)
@@ -82,10 +60,8 @@ func (f *Facts) refused(p *corev1.Pod, message string) (phrases, dos, evidence [
 	if strings.Contains(message, "no nodes available") {
 		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: kubectl get nodes lists none."), evidence
 	}
-	for _, r := range refusals() {
-		if strings.Contains(message, r.words) {
-			phrases, dos = append(phrases, r.phrase), append(dos, f.named(p, r.do))
-		}
+	for _, c := range causes.Scheduling(message) {
+		phrases, dos = append(phrases, c.Sentence), append(dos, f.named(p, c.Do))
 	}
 	for _, n := range every[*corev1.Node](f) {
 		for _, t := range n.Spec.Taints {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/why/policies"
 	"monopod/apiserver/client/why/words"
 )
 
@@ -49,6 +50,11 @@ func (f traffic) service(s *corev1.Service) Answer {
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
 		return answer("Read the event; --load-balancer-pool gives addresses to Services.", events, "Service %s has endpoints, but no address of a load balancer yet.", s.Name)
 	}
+	by, limits := policies.Closed(every[*networkingv1.NetworkPolicy](f.Facts), f.selected(s))
+	if len(by) > 0 {
+		return answer("Add an ingress rule for those that may use it to a NetworkPolicy, or delete the policy.", append(limits, events...), "Service %s has %s ready, but no pod may reach them: %s.", s.Name, words.Count(ready, "endpoint"), words.List("NetworkPolicy", by))
+	}
+	events = append(limits, events...)
 	return answer("", events, "Service %s has %s ready.", s.Name, words.Count(ready, "endpoint"))
 }
 

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/pattern"
 )
@@ -44,7 +45,11 @@ func (f *Facts) unprepared(p *corev1.Pod) *Answer {
 	case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
 		return unmounted(subject, e.Message, evidence)
 	case "FailedCreatePodSandBox":
-		return found("Check the pod network: the log of monopod and /readyz?verbose say what fails; the node tries again.", evidence, "%s: its sandbox cannot be created: %s.", subject, words.Clip(strings.TrimPrefix(e.Message, "Failed to create pod sandbox: ")))
+		message := strings.TrimPrefix(e.Message, "Failed to create pod sandbox: ")
+		if c := causes.Sandbox(message); c.Sentence != "" {
+			return found(c.Do, evidence, "%s: %s: %s.", subject, c.Sentence, words.Cause(message))
+		}
+		return found("Read the message, the log of monopod and /readyz?verbose; the node tries again by itself.", evidence, "%s: its sandbox cannot be created: %s.", subject, words.Clip(message))
 	case "WaitingForDevicePlugin":
 		return found("Start the device plugin.", evidence, "%s: the plugin of its device does not run.", subject)
 	case "NetworkNotReady":

@@ -17,7 +17,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/why/words"
@@ -80,6 +79,8 @@ func (f *Facts) explain() Answer {
 		return traffic{f}.service(o)
 	case *networkingv1.Ingress:
 		return traffic{f}.ingress(o)
+	case *networkingv1.NetworkPolicy:
+		return f.networkPolicy(o)
 	case *corev1.PersistentVolumeClaim:
 		return f.claim(o)
 	case *corev1.Node:
@@ -106,7 +107,7 @@ func (f *Facts) generic() Answer {
 		return *a
 	}
 	warnings := f.warnings(f.Object)
-	for _, c := range conditions(f.Object) {
+	for _, c := range words.Conditions(f.Object) {
 		if bad := c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown; bad && positive(c.Type) {
 			return answer("Follow the message of the condition; the controller of this kind has written it.", append(f.eventLines(warnings), words.Condition(c)),
 				"%s is not %s: %s.", name, c.Type, words.Reason(c.Reason, c.Message))
@@ -130,7 +131,7 @@ func (f *Facts) held() *Answer {
 		return found("", nil, "%s has been terminating for %s.", name, since)
 	}
 	evidence := []string{"deletionTimestamp: " + obj.GetDeletionTimestamp().UTC().Format(time.RFC3339)}
-	for _, c := range conditions(obj) {
+	for _, c := range words.Conditions(obj) {
 		if c.Status == metav1.ConditionTrue && c.Message != "" { // a Namespace lists what it still contains
 			evidence = append(evidence, words.Condition(c))
 		}
@@ -142,23 +143,6 @@ func (f *Facts) held() *Answer {
 // positive reports whether a condition of this type is good when it is True.
 func positive(conditionType string) bool {
 	return slices.Contains([]string{"Ready", "Available", "Established", "NamesAccepted", "Accepted", "Programmed", "Synced", "Healthy", "Succeeded", "Progressing", "Approved"}, conditionType)
-}
-
-// conditions returns the conditions of an object of any kind; none if it has no status of the usual form.
-func conditions(obj client.Object) []metav1.Condition {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return nil
-	}
-	var typed struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	}
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed) != nil {
-		return nil
-	}
-	return typed.Status.Conditions
 }
 
 // related returns the first object of a type among Others with this namespace and name, or the zero value.

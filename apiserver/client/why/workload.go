@@ -3,14 +3,16 @@ package why
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/words"
 )
 
@@ -65,30 +67,6 @@ func (f *Facts) because(state string, pods []*corev1.Pod) *Answer {
 	return &a
 }
 
-// creationRefusal is a reason why the API refuses a pod, by its message.
-type creationRefusal struct {
-	match        *regexp.Regexp
-	sentence, do string
-}
-
-func creationRefusals() []creationRefusal {
-	is := func(expr, sentence, do string) creationRefusal {
-		return creationRefusal{regexp.MustCompile(expr), sentence, do}
-	}
-	return []creationRefusal{
-		is(`exceeded quota: [^,]+`, "a ResourceQuota of the namespace is used up", "Raise the ResourceQuota, lower requests and limits, or delete other pods."),
-		is(`failed quota: [^:]+`, "a ResourceQuota requires requests or limits that the template lacks", "Set resources.requests and resources.limits in the template, or defaults by a LimitRange."),
-		is(`(maximum|minimum) \S+ usage per \S+ is [^,]+`, "a LimitRange of the namespace does not allow its resources", "Change the resources of the template, or the LimitRange."),
-		is(`violates PodSecurity`, "the namespace's Pod Security level does not allow it", "Change the fields that the message names, or the label pod-security.kubernetes.io/enforce of the namespace."),
-		is(`error looking up service account`, "its service account does not exist", "Create the ServiceAccount, or correct serviceAccountName in the template."),
-		is(`admission webhook "[^"]+" denied`, "an admission webhook denies it", "Change the template as the message says, or the webhook's configuration."),
-		is(`ValidatingAdmissionPolicy '[^']+'.* denied request`, "a ValidatingAdmissionPolicy denies it", "Change the template as the message says, or the policy."),
-		is(`failed calling webhook`, "an admission webhook does not answer", "Start the webhook's service, or change failurePolicy or its configuration."),
-		is(`no PriorityClass with name`, "its PriorityClass does not exist", "Create the PriorityClass, or correct priorityClassName in the template."),
-		is(`is being terminated|NamespaceTerminating`, "the namespace is being deleted", "Wait, and use another namespace."),
-	}
-}
-
 // notCreated explains that the pods of an object are refused; nil if they are not. by is the object that creates
 // them.
 func (f *Facts) notCreated(state string, by client.Object, message string) *Answer {
@@ -96,12 +74,22 @@ func (f *Facts) notCreated(state string, by client.Object, message string) *Answ
 		return nil
 	}
 	evidence := append([]string{words.Clip(message)}, f.eventLines(f.warnings(by))...)
-	for _, r := range creationRefusals() {
-		if m := r.match.FindString(message); m != "" {
-			return found(r.do, evidence, "%s: no pod can be created, because %s (%s).", state, r.sentence, m)
-		}
+	again := f.again()
+	if c, m := causes.Creation(message); m != "" {
+		return found(c.Do+again, evidence, "%s: no pod can be created, because %s (%s).", state, c.Sentence, m)
 	}
-	return found("Change the template as the message says.", evidence, "%s: no pod can be created: %s.", state, words.Clip(message))
+	return found("Change the template as the message says."+again, evidence, "%s: no pod can be created: %s.", state, words.Clip(message))
+}
+
+// again says when a controller tries to create pods again.
+func (f *Facts) again() string {
+	text := " The controller tries again by itself, after pauses that grow to 16 minutes"
+	switch f.Object.(type) {
+	case *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
+		kind, name, _ := strings.Cut(words.Name(f.Object), " ")
+		return text + "; at once after: kubectl rollout restart " + strings.ToLower(kind) + "/" + name
+	}
+	return text + "."
 }
 
 // refusedEvent returns the message of the newest event about a creation that failed, unless one succeeded later.
@@ -113,7 +101,7 @@ func (f *Facts) refusedEvent(by client.Object) string {
 }
 
 func (f workloads) deployment(d *appsv1.Deployment) Answer {
-	want := orOne(d.Spec.Replicas)
+	want := ptr.Deref(d.Spec.Replicas, 1)
 	state := fmt.Sprintf("Deployment %s has %d of %d replicas ready", d.Name, d.Status.ReadyReplicas, want)
 	if a := f.held(); a != nil {
 		return *a
@@ -124,6 +112,9 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	}
 	done := d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want && d.Status.Replicas == want
 	newest := f.newest(d)
+	if !done && newest != nil && d.Status.ReadyReplicas >= want && newest.Status.ReadyReplicas < want {
+		state += ", not all of its current template"
+	}
 	switch {
 	case d.Generation > d.Status.ObservedGeneration:
 		return answer("If it stays like this, check that the deployment controller runs: /healthz?verbose, and --controllers.", evidence, "Deployment %s was changed, and its controller has not acted on it yet.", d.Name)
@@ -136,18 +127,30 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	case done:
 		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready.", d.Name, d.Status.ReadyReplicas, want)
 	}
-	if newest != nil && newest.Status.Replicas < orOne(newest.Spec.Replicas) {
+	if newest != nil && newest.Status.Replicas < ptr.Deref(newest.Spec.Replicas, 1) {
 		if a := f.notCreated(state, newest, f.refusedEvent(newest)); a != nil {
+			a.Do += f.undo(d, newest)
 			return *a
 		}
 	}
 	for _, pods := range [][]*corev1.Pod{ownedBy(f.Pods, newest), f.Pods} {
 		if a := f.because(state, pods); a != nil {
 			a.Evidence = append(a.Evidence, evidence...)
+			a.Do += f.undo(d, newest)
 			return *a
 		}
 	}
 	return answer("Wait; the rollout goes on by itself.", evidence, "%s; its rollout is in progress.", state)
+}
+
+// undo says how to return to the template before, if pods of it are ready.
+func (f workloads) undo(d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
+	for _, rs := range every[*appsv1.ReplicaSet](f.Facts) {
+		if metav1.IsControlledBy(rs, d) && newest != nil && rs.Name != newest.Name && rs.Status.ReadyReplicas > 0 {
+			return "\nThe template before still runs; to return to it: kubectl rollout undo deployment/" + d.Name
+		}
+	}
+	return ""
 }
 
 // newest returns the ReplicaSet of a Deployment's current template, the one with the highest revision.
@@ -176,7 +179,7 @@ func ownedBy(pods []*corev1.Pod, rs *appsv1.ReplicaSet) (out []*corev1.Pod) {
 }
 
 func (f workloads) replicaSet(rs *appsv1.ReplicaSet) Answer {
-	return f.set(rs, orOne(rs.Spec.Replicas), rs.Status.ReadyReplicas, rs.Status.Replicas)
+	return f.set(rs, ptr.Deref(rs.Spec.Replicas, 1), rs.Status.ReadyReplicas, rs.Status.Replicas)
 }
 
 // set explains an object that keeps a number of pods.
@@ -203,8 +206,8 @@ func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
 }
 
 func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
-	a := f.set(s, orOne(s.Spec.Replicas), s.Status.ReadyReplicas, s.Status.Replicas)
-	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && s.Status.Replicas < orOne(s.Spec.Replicas) && len(f.Pods) > 0 && a.Do != "" {
+	a := f.set(s, ptr.Deref(s.Spec.Replicas, 1), s.Status.ReadyReplicas, s.Status.Replicas)
+	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && s.Status.Replicas < ptr.Deref(s.Spec.Replicas, 1) && len(f.Pods) > 0 && a.Do != "" {
 		a.Evidence = append(a.Evidence, "the next pod is created when the ones before it are ready (podManagementPolicy: OrderedReady)")
 	}
 	return a
@@ -215,11 +218,4 @@ func (f workloads) daemonSet(d *appsv1.DaemonSet) Answer {
 		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.", f.eventLines(f.eventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
 	}
 	return f.set(d, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.CurrentNumberScheduled)
-}
-
-func orOne(n *int32) int32 {
-	if n == nil {
-		return 1
-	}
-	return *n
 }

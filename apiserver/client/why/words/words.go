@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"monopod/apiserver/client"
@@ -65,6 +66,13 @@ func Clip(text string) string {
 	return strings.TrimSuffix(text, ".")
 }
 
+var rpcError = pattern.New(`rpc error: code = \w+ desc = `)
+
+// Cause is the message of an error of the runtime, without the words of the protocol.
+func Cause(text string) string {
+	return Clip(strings.TrimSuffix(rpcError().ReplaceAllString(text, ""), ": unknown"))
+}
+
 // Reason joins the reason and the message of a condition.
 func Reason(reason, message string) string {
 	switch {
@@ -78,7 +86,11 @@ func Reason(reason, message string) string {
 
 // List is "finalizer a" or "finalizers a, b".
 func List(noun string, names []string) string {
-	if len(names) != 1 {
+	switch {
+	case len(names) == 1:
+	case strings.HasSuffix(noun, "y"):
+		noun = strings.TrimSuffix(noun, "y") + "ies"
+	default:
 		noun += "s"
 	}
 	return noun + " " + strings.Join(names, ", ")
@@ -104,6 +116,23 @@ func Lower(sentence string) string {
 // Condition is a condition as evidence.
 func Condition(c metav1.Condition) string {
 	return fmt.Sprintf("condition %s is %s: %s", c.Type, c.Status, Reason(c.Reason, c.Message))
+}
+
+// Conditions returns the conditions of an object of any kind; none if it has no status of the usual form.
+func Conditions(obj client.Object) []metav1.Condition {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil
+	}
+	var typed struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(content, &typed) != nil {
+		return nil
+	}
+	return typed.Status.Conditions
 }
 
 // Plain removes control characters, so that a log cannot write to the terminal of who reads it.
