@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/prometheus/procfs"
 )
 
@@ -19,7 +20,7 @@ func TestIdlePage(t *testing.T) {
 	p.enter(b.token)
 	p.apply(workload, "Deployment web")
 	p.sees(`%s === "2/2 ready"`, text(".state"))
-	p.load("about:blank")
+	p.do(chromedp.Navigate("about:blank"))
 	before := b.idle(t, "closed")
 	p.load(b.address)
 	for _, hash := range []string{"#/pods", "#/deployments.apps/default/web", "#/nodes/-/greenhouse-01"} {
