@@ -102,6 +102,11 @@ func TestLongListsAreSentInParts(t *testing.T) { //nolint:paralleltest // see ab
 			t.Errorf("%s: %d, %d bytes, heap %d, before %d", form.accept, m.code, m.n, m.heap, before)
 		}
 	}
+	resp := a.do("GET", path, "", "Accept: application/cbor") // the length of a list in CBOR precedes it
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("CBOR: %d", resp.StatusCode)
+	}
+	resp.Body.Close()
 	_, all := a.read("GET", path+"?limit=2", "", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
 	rows, _ := all["rows"].([]any)
 	if len(rows) != 2 {

@@ -42,17 +42,6 @@ func (x *Index) Of(service follow.Key) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// Len returns the number of slices.
-func (x *Index) Len() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	n := 0
-	for _, set := range x.of {
-		n += len(set)
-	}
-	return n
-}
-
 // OnSlice records a change of a slice, and wakes its Service unless this process made the change.
 func (x *Index) OnSlice(old, new client.Object) []follow.Key {
 	x.mu.Lock()

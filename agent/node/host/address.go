@@ -14,9 +14,6 @@ import (
 	"monopod/apiserver/process/netchange"
 )
 
-// IP returns the machine's first address, as IPs does for IPv4.
-func IP() netip.Addr { return IPs(nil)[0] }
-
 // IPs returns an address of this machine of each family, in their order, that pods and other machines can reach: that
 // of the default route's interface, otherwise any global one. A family without such an address is left out. If there is
 // none at all, it returns loopback: the node does not need a network. No families: IPv4.

@@ -24,7 +24,7 @@ func TestMachine(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, a, err)
 		}
 	}
-	if !host.IP().IsValid() {
+	if !host.IPs(nil)[0].IsValid() {
 		t.Error("no address")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/storage/renewal"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/client"
 )
@@ -40,9 +40,7 @@ type Keeper struct {
 	clock  clock.PassiveClock
 	node   string
 	warn   func(pod *corev1.Pod, reason, message string)
-
-	mu   sync.Mutex // guards the fields below and due of the records
-	pods map[types.UID]map[volume.Source]*record
+	table  renewal.Table[volume.Source, *record]
 }
 
 // record is the state of one certificate.
@@ -54,24 +52,23 @@ type record struct {
 	key     []byte // of the request
 	request string // name of the request that waits for an answer; empty: none
 	refused error  // the signer refuses for good
-
-	due time.Time // of the next look
 }
 
 // New returns a Keeper for the pods of a node; warn writes an event about a pod.
 func New(c client.Client, clk clock.PassiveClock, node string, warn func(pod *corev1.Pod, reason, message string)) *Keeper {
-	return &Keeper{client: c, clock: clk, node: node, warn: warn, pods: map[types.UID]map[volume.Source]*record{}}
+	return &Keeper{client: c, clock: clk, node: node, warn: warn}
 }
 
 // Get returns the key and the certificate for a source of the pod. Without one it requests it and returns ErrPending until
 // it is issued; while it is renewed it returns the former one.
 func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error) {
-	r := k.record(pod.UID, at)
+	r, _, ok := k.table.Get(pod.UID, at)
+	if !ok {
+		r = new(record)
+	}
 	err := k.advance(ctx, pod, r, p)
 	k.report(pod, r)
-	k.mu.Lock()
-	r.due = k.next(r)
-	k.mu.Unlock()
+	k.table.Put(pod.UID, at, r, k.next(r))
 	switch {
 	case r.refused != nil:
 		return volume.Bundle{}, r.refused
@@ -84,35 +81,10 @@ func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, at volume.Source, p *
 }
 
 // Due reports whether a certificate of the pod needs another Get.
-func (k *Keeper) Due(pod types.UID) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, r := range k.pods[pod] {
-		if !k.clock.Now().Before(r.due) {
-			return true
-		}
-	}
-	return false
-}
+func (k *Keeper) Due(pod types.UID) bool { return k.table.Due(pod, k.clock.Now()) }
 
 // Forget drops the certificates of a removed pod.
-func (k *Keeper) Forget(pod types.UID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.pods, pod)
-}
-
-func (k *Keeper) record(pod types.UID, at volume.Source) *record {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.pods[pod] == nil {
-		k.pods[pod] = map[volume.Source]*record{}
-	}
-	if k.pods[pod][at] == nil {
-		k.pods[pod][at] = new(record)
-	}
-	return k.pods[pod][at]
-}
+func (k *Keeper) Forget(pod types.UID) { k.table.Forget(pod) }
 
 // advance takes the answer to the request, and creates a request if one is needed. A request that was removed without an
 // answer is replaced.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/storage/renewal"
 	"monopod/apiserver/client"
 )
 
@@ -31,9 +31,7 @@ const (
 type Keeper struct {
 	client client.Client
 	clock  clock.Clock
-
-	mu   sync.Mutex // guards the fields below
-	pods map[types.UID]map[key]*kept
+	tokens renewal.Table[key, kept]
 }
 
 // key identifies a token of a pod.
@@ -42,15 +40,15 @@ type key struct {
 	seconds  int64
 }
 
-// kept is a token and the time of its renewal.
+// kept is a token and the time when it expires.
 type kept struct {
-	token        string
-	due, expires time.Time
+	token   string
+	expires time.Time
 }
 
 // New returns a Keeper of the tokens that c issues.
 func New(c client.Client, clk clock.Clock) *Keeper {
-	return &Keeper{client: c, clock: clk, pods: map[types.UID]map[key]*kept{}}
+	return &Keeper{client: c, clock: clk}
 }
 
 // Get returns the token for p from the cache, or a new one if it must be renewed. If the renewal
@@ -60,58 +58,30 @@ func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, p *corev1.ServiceAcco
 	if p.ExpirationSeconds != nil {
 		at.seconds = *p.ExpirationSeconds
 	}
-	old := k.read(pod.UID, at)
+	old, due, ok := k.tokens.Get(pod.UID, at)
 	now := k.clock.Now()
-	if old != nil && now.Before(old.due) {
+	if ok && now.Before(due) {
 		return old.token, nil
 	}
-	next, err := k.fetch(ctx, pod, at)
+	next, due, err := k.fetch(ctx, pod, at)
 	if err != nil {
-		if old == nil || !now.Before(old.expires) {
+		if !ok || !now.Before(old.expires) {
 			return "", err
 		}
-		next = &kept{token: old.token, due: now.Add(retryPause), expires: old.expires}
+		next, due = old, now.Add(retryPause)
 	}
-	k.keep(pod.UID, at, next)
+	k.tokens.Put(pod.UID, at, next, due)
 	return next.token, nil
 }
 
 // Due reports whether a token of the pod must be renewed.
-func (k *Keeper) Due(pod types.UID) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, t := range k.pods[pod] {
-		if !k.clock.Now().Before(t.due) {
-			return true
-		}
-	}
-	return false
-}
+func (k *Keeper) Due(pod types.UID) bool { return k.tokens.Due(pod, k.clock.Now()) }
 
 // Forget drops the tokens of a removed pod.
-func (k *Keeper) Forget(pod types.UID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.pods, pod)
-}
-
-func (k *Keeper) read(pod types.UID, at key) *kept {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.pods[pod][at]
-}
-
-func (k *Keeper) keep(pod types.UID, at key, t *kept) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.pods[pod] == nil {
-		k.pods[pod] = map[key]*kept{}
-	}
-	k.pods[pod][at] = t
-}
+func (k *Keeper) Forget(pod types.UID) { k.tokens.Forget(pod) }
 
 // fetch requests a token that is bound to the pod.
-func (k *Keeper) fetch(ctx context.Context, pod *corev1.Pod, at key) (*kept, error) {
+func (k *Keeper) fetch(ctx context.Context, pod *corev1.Pod, at key) (token kept, due time.Time, err error) {
 	asked := k.clock.Now()
 	spec := authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &at.seconds,
@@ -122,24 +92,22 @@ func (k *Keeper) fetch(ctx context.Context, pod *corev1.Pod, at key) (*kept, err
 	}
 	request, err := client.RequestToken(ctx, k.client, pod.Namespace, pod.Spec.ServiceAccountName, spec)
 	if err != nil {
-		return nil, fmt.Errorf("failed to fetch token: %w", err)
+		return kept{}, due, fmt.Errorf("failed to fetch token: %w", err)
 	}
 	if request.Status.Token == "" {
-		return nil, fmt.Errorf("failed to fetch token: the answer for %s holds none", pod.Spec.ServiceAccountName)
+		return kept{}, due, fmt.Errorf("failed to fetch token: the answer for %s holds none", pod.Spec.ServiceAccountName)
 	}
-	return lifeOf(request, asked), nil
+	token, due = lifeOf(request, asked)
+	return token, due, nil
 }
 
-// lifeOf returns when a token is renewed: after 80 % of its lifetime, and at the latest after a
+// lifeOf returns a token and when it is renewed: after 80 % of its lifetime, and at the latest after a
 // day, by this machine's clock.
-func lifeOf(r *authenticationv1.TokenRequest, asked time.Time) *kept {
+func lifeOf(r *authenticationv1.TokenRequest, asked time.Time) (token kept, due time.Time) {
 	life := time.Hour
 	if s := r.Spec.ExpirationSeconds; s != nil {
 		life = time.Duration(*s) * time.Second
 	}
 	jitter := rand.N(maxJitter)
-	return &kept{
-		token: r.Status.Token, expires: asked.Add(life),
-		due: asked.Add(min(life-life/5, maxAge) - jitter),
-	}
+	return kept{token: r.Status.Token, expires: asked.Add(life)}, asked.Add(min(life-life/5, maxAge) - jitter)
 }
