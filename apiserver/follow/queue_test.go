@@ -73,6 +73,13 @@ func TestQueue(t *testing.T) {
 
 func sorted(keys []int) []int { return slices.Sorted(slices.Values(keys)) }
 
+// accounted returns the number of keys for which the maps still have room.
+func (l *line) accounted() int {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	return l.grown
+}
+
 // TestQueueIsReleased: after a burst, its maps are new ones.
 func TestQueueIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -81,11 +88,11 @@ func TestQueueIsReleased(t *testing.T) {
 			l.Add(key)
 		}
 		synctest.Wait()
-		before := l.queue.grown
+		before := l.accounted()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if before < 9*few || l.queue.grown != 0 || len(l.order) != 10*few {
-			t.Errorf("%d keys waited, %d ran, %d are still accounted for", before, len(l.order), l.queue.grown)
+		if before < 9*few || l.accounted() != 0 || len(l.order) != 10*few {
+			t.Errorf("%d keys waited, %d ran, %d are still accounted for", before, len(l.order), l.accounted())
 		}
 	})
 }

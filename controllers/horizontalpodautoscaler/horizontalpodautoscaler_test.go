@@ -229,6 +229,7 @@ func TestTargets(t *testing.T) {
 				t.Errorf("%s %s: %s %q", c.kind, c.name, is, message)
 			}
 			w.Delete(a, "")
+			synctest.Wait() // or the change of the next one, which has the same name, is its second evaluation
 		}
 		if e := w.Events.Count(); e["FailedGetScale"] != 3 || len(e) != 1 {
 			t.Errorf("events: %v", e)
