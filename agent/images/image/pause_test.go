@@ -68,7 +68,10 @@ func TestPauseEndsOnSignals(t *testing.T) {
 		t.Skip("no pause program for this machine:", err)
 	}
 	path := filepath.Join(t.TempDir(), "pause")
-	if err := os.WriteFile(path, program, 0o755); err != nil {
+	syscall.ForkLock.RLock() // or a process that is forked meanwhile has the program open for writing
+	err = os.WriteFile(path, program, 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	leavesOnSignal(t, path)

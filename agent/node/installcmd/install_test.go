@@ -169,6 +169,8 @@ func (b *box) write(name, content string) string {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		b.t.Fatal(err)
 	}
+	syscall.ForkLock.RLock() // as in put
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
 		b.t.Fatal(err)
 	}
