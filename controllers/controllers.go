@@ -22,6 +22,7 @@ import (
 	"monopod/controllers/cronjob"
 	"monopod/controllers/daemonset"
 	"monopod/controllers/deployment"
+	"monopod/controllers/devicetaint"
 	"monopod/controllers/disruption"
 	"monopod/controllers/ephemeral"
 	"monopod/controllers/eventttl"
@@ -333,6 +334,10 @@ func controllers() []Entry {
 		{Name: resourceclaim.Name, Aliases: []string{"resource-claim-controller"}, Component: resourceclaim.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return resourceclaim.New(d, e), nil
+			}},
+		{Name: devicetaint.Name, Component: devicetaint.Name,
+			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
+				return devicetaint.New(d, e)
 			}},
 		{Name: disruption.Name, Aliases: []string{"disruption-controller", "poddisruptionbudget"}, Component: disruption.Component,
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {

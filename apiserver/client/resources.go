@@ -67,6 +67,7 @@ var (
 	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 	DeviceClasses          = dra("deviceclasses")
+	DeviceTaintRules       = dra("devicetaintrules")
 	ResourceClaims         = dra("resourceclaims")
 	ResourceClaimTemplates = dra("resourceclaimtemplates")
 	ResourceSlices         = dra("resourceslices")

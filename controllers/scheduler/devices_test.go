@@ -153,6 +153,27 @@ func TestDevicesOfClaims(t *testing.T) {
 	}
 }
 
+// A rule taints devices, until it is gone.
+func TestRulesTaintDevices(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		addNodes(api, "n1")
+		rule := object(t, &resourcev1.DeviceTaintRule{}, "DeviceTaintRule", "r", "deviceSelector: {device: small}, taint: {key: k, effect: NoExecute}")
+		api.Create(deviceClass(t, "any", ""), slice(t, "n1", small), rule, deviceClaim(t, "c", "requests: [{name: r, exactly: {deviceClassName: any}}]"),
+			apitest.Pod("default", "p", claiming("c")))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events, Config{})))
+		if got := placed(api, "p"); !strings.Contains(got, "cannot allocate all claims") {
+			t.Errorf("%q", got)
+		}
+		api.Delete(rule, "")
+		apitest.Settle(backoffs)
+		if got := placed(api, "p"); got != "n1" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
 // Two pods want the same device, at the same time: one waits until the claim of the other has lost it.
 func TestPodWaitsForADevice(t *testing.T) {
 	t.Parallel()

@@ -87,6 +87,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			source(client.Selector{Resource: client.ResourceClaims}, r.onDevices),
 			source(client.Selector{Resource: client.ResourceSlices}, r.onDevices),
 			source(client.Selector{Resource: client.DeviceClasses}, r.onDevices),
+			source(client.Selector{Resource: client.DeviceTaintRules}, r.onDevices),
 			source(client.Selector{Resource: client.PodDisruptionBudgets}, r.onBudget),
 			source(client.Selector{Resource: client.Services}, r.onService),
 		},

@@ -175,19 +175,9 @@ func (r *run) forget(pod *corev1.Pod) bool {
 
 // evict sets the condition DisruptionTarget and deletes the pod with its own grace period.
 func (r *run) evict(ctx context.Context, pod *corev1.Pod) error {
-	if !podstate.Finished(pod) {
-		_, err := client.Update(ctx, r.deps.Client, pod, "status", func(p *corev1.Pod) error {
-			p.UID = pod.UID
-			podstate.SetCondition(p, corev1.PodCondition{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
-				Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint",
-				ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(r.deps.Clock.Now()),
-			})
-			return nil
-		})
-		if err != nil {
-			return ignoreGone(err)
-		}
+	const reason, message = "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"
+	if err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now()); err != nil {
+		return ignoreGone(err)
 	}
 	r.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/apiserver/client"
@@ -33,7 +32,9 @@ func Resources() []kind.Resource {
 			Prepare:  generations(func(obj kind.Object) any { return obj.(*deviceClass).Spec }),
 			Validate: validateClass,
 			Columns:  []table.Column{table.Name(), table.Age()},
-		}, {
+		},
+		taintRules(),
+		{
 			GVR: client.ResourceClaims, Kind: "ResourceClaim", Namespaced: true, Controller: controller,
 			Subresources: kind.Parts("status"),
 			New:          func() kind.Object { return new(claim) },
@@ -173,10 +174,7 @@ func defaultSlice(obj kind.Object) {
 	s := obj.(*slice)
 	for i := range s.Spec.Devices {
 		for j := range s.Spec.Devices[i].Taints {
-			if taint := &s.Spec.Devices[i].Taints[j]; taint.TimeAdded == nil {
-				now := metav1.Now().Rfc3339Copy()
-				taint.TimeAdded = &now
-			}
+			defaultTaint(&s.Spec.Devices[i].Taints[j])
 		}
 	}
 }

@@ -135,6 +135,21 @@ func TestValidation(t *testing.T) {
 		{"ResourceSlice", nodes + "devices: [{name: a, capacity: {m: {value: -1}}}]}", "capacity[m].value: Invalid value"},
 		{"ResourceSlice", nodes + "devices: [{name: a, taints: [{effect: NoSchedule}]}]}", "taints[0].key: Invalid value"},
 		{"ResourceSlice", nodes + "devices: [{name: a, taints: [{key: k, effect: Always}]}]}", "taints[0].effect: Unsupported value"},
+		{"ResourceSlice", nodes + "devices: [{name: a, bindingConditions: [d.example.com/ready], bindingFailureConditions: [d.example.com/failed]}]}", ""},
+		{"ResourceSlice", nodes + "devices: [{name: a, bindingConditions: [a]}]}", "bindingFailureConditions: Invalid value"},
+		{"ResourceSlice", nodes + "devices: [{name: a, bindingFailureConditions: [a]}]}", "bindingConditions: Invalid value"},
+		{"ResourceSlice", nodes + "devices: [{name: a, bindingConditions: [a, a], bindingFailureConditions: [b]}]}", "bindingConditions[1]: Duplicate value"},
+		{"ResourceSlice", nodes + "devices: [{name: a, bindingConditions: [a], bindingFailureConditions: [a]}]}", "bindingFailureConditions[0]: Invalid value"},
+		{"ResourceSlice", nodes + "devices: [{name: a, bindingConditions: [a, b, c, d, e], bindingFailureConditions: [f]}]}", "bindingConditions: Too many: 5"},
+		{"ResourceSlice", nodes + "devices: [{name: a, bindingConditions: ['a b'], bindingFailureConditions: [f]}]}", "bindingConditions[0]: Invalid value"},
+		{"DeviceTaintRule", "spec: {deviceSelector: {driver: d, pool: p/q, device: g-1}, taint: {key: k, effect: NoExecute}}", ""},
+		{"DeviceTaintRule", "spec: {taint: {key: k, effect: None}}", ""},
+		{"DeviceTaintRule", "spec: {deviceSelector: {driver: D}, taint: {key: k, effect: None}}", "spec.deviceSelector.driver: Invalid value"},
+		{"DeviceTaintRule", "spec: {deviceSelector: {pool: ''}, taint: {key: k, effect: None}}", "spec.deviceSelector.pool: Required value"},
+		{"DeviceTaintRule", "spec: {deviceSelector: {device: G}, taint: {key: k, effect: None}}", "spec.deviceSelector.device: Invalid value"},
+		{"DeviceTaintRule", "spec: {taint: {effect: None}}", "spec.taint.key: Invalid value"},
+		{"DeviceTaintRule", "spec: {taint: {key: k}}", "spec.taint.effect: Required value"},
+		{"DeviceTaintRule", "spec: {taint: {key: k, value: 'a b', effect: Never}}", "spec.taint.effect: Unsupported value"},
 		{"ResourceSlice", nodes + "devices: [{name: a, consumesCounters: [{counterSet: s}]}]}", "consumesCounters[0].counters: Required value"},
 		{"ResourceSlice", nodes + "sharedCounters: [{name: S, counters: {c: {value: 1}}}]}", "sharedCounters[0].name: Invalid value"},
 		{"ResourceSlice", nodes + "sharedCounters: [{name: s, counters: {c: {value: -1}}}]}", "counters[c].value: Invalid value"},
@@ -172,11 +187,12 @@ func TestChanges(t *testing.T) {
 		"reserved twice":        {kind: "ResourceClaim", next: allocated + "reservedFor: [{resource: pods, name: p, uid: u}, {resource: pods, name: p, uid: u}]}", sub: "status", want: "reservedFor[1].uid: Duplicate value"},
 		"nobody":                {kind: "ResourceClaim", next: allocated + "reservedFor: [{}]}", sub: "status", want: "reservedFor[0].resource: Required value"},
 		"reported":              {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: x, data: {a: 1}}]}", sub: "status"},
+		"condition of a rule":   {kind: "DeviceTaintRule", next: "status: {conditions: [{type: A}]}", cur: "spec: {}", sub: "status", want: "status.conditions[0].status: Required value"},
 		"reported, not its own": {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: y}]}", sub: "status", want: "status.devices[0]: Invalid value"},
 		"reported, no object":   {kind: "ResourceClaim", next: allocated + "devices: [{driver: d, pool: p, device: x, data: 1}]}", sub: "status", want: "status.devices[0].data: Invalid value"},
 	} {
 		res := resourceOf(t, c.kind)
-		if c.sub == "status" {
+		if c.sub == "status" && c.kind == "ResourceClaim" {
 			c.next, c.cur = good+"\n"+c.next, good+"\n"+c.cur
 		}
 		next, cur := object(t, res, c.next), object(t, res, c.cur)
@@ -248,5 +264,31 @@ func TestColumns(t *testing.T) {
 		if got := strings.Join(cells, "|"); got != c.want {
 			t.Errorf("%s %s: %s, want %s", c.kind, c.text, got, c.want)
 		}
+	}
+}
+
+// The time of a taint is that of its effect, and a write of the status changes nothing else.
+func TestTimeOfRules(t *testing.T) {
+	t.Parallel()
+	res := resourceOf(t, "DeviceTaintRule")
+	cur := object(t, res, "spec: {taint: {key: k, effect: None, timeAdded: 2026-01-01T00:00:00Z}}").(*taintRule)
+	res.Prepare(cur, nil, "")
+	next := cur.DeepCopy()
+	next.Spec.Taint.Value = "v"
+	res.Prepare(next, cur, "")
+	if next.Generation != 2 || !next.Spec.Taint.TimeAdded.Equal(cur.Spec.Taint.TimeAdded) {
+		t.Errorf("another value: %+v", next)
+	}
+	next = cur.DeepCopy()
+	next.Spec.Taint.Effect = "NoExecute"
+	res.Prepare(next, cur, "")
+	if next.Spec.Taint.TimeAdded.Equal(cur.Spec.Taint.TimeAdded) {
+		t.Errorf("another effect: %+v", next)
+	}
+	next = cur.DeepCopy()
+	next.Spec.Taint.Key, next.Status.Conditions = "other", []metav1.Condition{{Type: "A"}}
+	res.Prepare(next, cur, "status")
+	if next.Spec.Taint.Key != "k" || next.Generation != 1 || len(next.Status.Conditions) != 1 {
+		t.Errorf("status: %+v", next)
 	}
 }

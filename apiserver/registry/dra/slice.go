@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -85,6 +86,7 @@ func deviceErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs fiel
 		names.Insert(d.Name)
 		errs = append(errs, propertyErrors(d, path)...)
 		errs = append(errs, taintErrors(d.Taints, path.Child("taints"))...)
+		errs = append(errs, bindingErrors(d.BindingConditions, d.BindingFailureConditions, path)...)
 	}
 	errs = append(errs, atMost(len(spec.Devices), limit, at.Child("devices"))...)
 	return append(errs, counterErrors(spec, at)...)
@@ -141,10 +143,44 @@ func attributeErrors(a *resourcev1.DeviceAttribute, at *field.Path) (errs field.
 func taintErrors(taints []resourcev1.DeviceTaint, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, atMost(len(taints), resourcev1.DeviceTaintsMaxLength, at)...)
 	for i := range taints {
-		t, path := &taints[i], at.Index(i)
-		errs = append(errs, metavalidation.ValidateLabelName(t.Key, path.Child("key"))...)
-		errs = append(errs, check.Invalid(path.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-		errs = append(errs, check.OneOf(path.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
+		errs = append(errs, taintError(&taints[i], at.Index(i))...)
+	}
+	return errs
+}
+
+func taintError(t *resourcev1.DeviceTaint, at *field.Path) (errs field.ErrorList) {
+	errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
+	errs = append(errs, check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+	return append(errs, check.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
+}
+
+// bindingErrors checks the conditions for which the scheduler waits before it binds a pod with the device.
+func bindingErrors(wait, fail []string, at *field.Path) (errs field.ErrorList) {
+	const required = " are required to use "
+	waits, fails := at.Child("bindingConditions"), at.Child("bindingFailureConditions")
+	errs = append(errs, atMost(len(wait), resourcev1.BindingConditionsMaxSize, waits)...)
+	errs = append(errs, atMost(len(fail), resourcev1.BindingFailureConditionsMaxSize, fails)...)
+	seen := sets.New[string]()
+	for i, name := range slices.Concat(wait, fail) {
+		path := waits.Index(i)
+		if i >= len(wait) {
+			path = fails.Index(i - len(wait))
+		}
+		errs = append(errs, metavalidation.ValidateLabelName(name, path)...)
+		switch {
+		case !seen.Has(name):
+		case i >= len(wait) && slices.Contains(wait, name):
+			errs = append(errs, field.Invalid(path, name, "bindingFailureConditions must not overlap with bindingConditions"))
+		default:
+			errs = append(errs, field.Duplicate(path, name))
+		}
+		seen.Insert(name)
+	}
+	switch {
+	case len(wait) == 0 && len(fail) > 0:
+		errs = append(errs, field.Invalid(waits, wait, "bindingConditions"+required+"bindingFailureConditions"))
+	case len(fail) == 0 && len(wait) > 0:
+		errs = append(errs, field.Invalid(fails, fail, "bindingFailureConditions"+required+"bindingConditions"))
 	}
 	return errs
 }

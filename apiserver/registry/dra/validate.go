@@ -150,7 +150,7 @@ func tolerationErrors(t *resourcev1.DeviceToleration, at *field.Path) (errs fiel
 		errs = append(errs, field.Required(at.Child("key"), ""))
 	}
 	errs = append(errs, check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-	return append(errs, check.UnsetOr(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule)...)
+	return append(errs, check.UnsetOr(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 }
 
 func requestName(name string, at *field.Path) field.ErrorList {
@@ -321,6 +321,7 @@ func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names, dev
 		errs = append(errs, driverName(r.Driver, path.Child("driver"))...)
 		errs = append(errs, poolName(r.Pool, path.Child("pool"))...)
 		errs = append(errs, check.Named(path.Child("device"), r.Device, validation.IsDNS1123Label)...)
+		errs = append(errs, bindingErrors(r.BindingConditions, r.BindingFailureConditions, path)...)
 		devices.Insert(r.Driver + "/" + r.Pool + "/" + r.Device)
 	}
 	config := at.Child("devices", "config")

@@ -14,6 +14,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
+	"monopod/controllers/nodestate"
 )
 
 // Devices is what decides which devices pods get: resource claims by namespace/name, all else by name.
@@ -21,6 +22,7 @@ type Devices struct {
 	Claims  map[string]*resourcev1.ResourceClaim
 	Slices  map[string]*resourcev1.ResourceSlice
 	Classes map[string]*resourcev1.DeviceClass
+	Rules   map[string]*resourcev1.DeviceTaintRule
 
 	// pending are the allocations of claims, by UID, that are decided but that the API does not yet show.
 	pending   map[types.UID]*resourcev1.AllocationResult
@@ -29,7 +31,7 @@ type Devices struct {
 
 func newDevices() Devices {
 	return Devices{Claims: map[string]*resourcev1.ResourceClaim{}, Slices: map[string]*resourcev1.ResourceSlice{},
-		Classes: map[string]*resourcev1.DeviceClass{}, pending: map[types.UID]*resourcev1.AllocationResult{}}
+		Classes: map[string]*resourcev1.DeviceClass{}, Rules: map[string]*resourcev1.DeviceTaintRule{}, pending: map[types.UID]*resourcev1.AllocationResult{}}
 }
 
 // Features are what is allocated of upstream's optional parts: those that are stable or on by default, without devices that are bound
@@ -60,6 +62,8 @@ func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
 		set(c.Devices.Slices, obj.Name, obj, is != nil)
 	case *resourcev1.DeviceClass:
 		set(c.Devices.Classes, obj.Name, obj, is != nil)
+	case *resourcev1.DeviceTaintRule:
+		set(c.Devices.Rules, obj.Name, obj, is != nil)
 	}
 	return DevicesOffered, ""
 }
@@ -81,12 +85,33 @@ func (d *Devices) Pending(claim types.UID) bool { return d.pending[claim] != nil
 func (d *Devices) Allocator(ctx context.Context) (structured.Allocator, error) {
 	all := make([]*resourcev1.ResourceSlice, 0, len(d.Slices))
 	for _, name := range slices.Sorted(maps.Keys(d.Slices)) { // the first fitting devices are chosen
-		all = append(all, d.Slices[name])
+		all = append(all, d.tainted(d.Slices[name]))
 	}
 	if d.selectors == nil {
 		d.selectors = cel.NewCache(maxSelectors, cel.Features{EnableConsumableCapacity: Features.ConsumableCapacity})
 	}
 	return structured.NewAllocator(ctx, Features, d.taken(), classes(d.Classes), all, d.selectors)
+}
+
+// tainted returns a slice with the taints that rules add to its devices.
+func (d *Devices) tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
+	out := slice
+	for _, name := range slices.Sorted(maps.Keys(d.Rules)) {
+		rule := d.Rules[name]
+		for i := range slice.Spec.Devices {
+			if !nodestate.Taints(rule, slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name) {
+				continue
+			}
+			if out == slice { // which is shared, as are its devices
+				clone := *slice
+				clone.Spec.Devices = slices.Clone(slice.Spec.Devices)
+				out = &clone
+			}
+			device := &out.Spec.Devices[i]
+			device.Taints = append(slices.Clip(device.Taints), rule.Spec.Taint)
+		}
+	}
+	return out
 }
 
 // maxSelectors is the number of compiled selectors that are kept (upstream: 10).

@@ -27,6 +27,7 @@ func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admissio
 		defaultStorageClass(c),
 		claimResize(c),
 		runtimeClass(c),
+		deviceAdmin(c),
 		certificateRequester(),
 		certificateApproval(roles),
 		certificateSigning(roles),

@@ -1,0 +1,102 @@
+package dra
+
+import (
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/client"
+	"monopod/apiserver/registry/check"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
+)
+
+// evictionController evicts the pods whose devices have a taint that they do not tolerate.
+const evictionController = "device-taint-eviction-controller"
+
+type taintRule = resourcev1.DeviceTaintRule
+
+func taintRules() kind.Resource {
+	return kind.Resource{
+		GVR: client.DeviceTaintRules, Kind: "DeviceTaintRule",
+		Subresources: kind.Parts("status"),
+		New:          func() kind.Object { return new(taintRule) },
+		Default:      func(obj kind.Object) { defaultTaint(&obj.(*taintRule).Spec.Taint) },
+		Prepare:      prepareRule,
+		Validate:     validateRule,
+		Columns: []table.Column{
+			table.Name(),
+			table.Text("Key", "The key of the taint.", func(r *taintRule) string { return r.Spec.Taint.Key }),
+			table.Text("Value", "The value of the taint.", func(r *taintRule) string { return r.Spec.Taint.Value }),
+			table.Text("Effect", "What the taint does to pods that do not tolerate it.", func(r *taintRule) string { return string(r.Spec.Taint.Effect) }),
+			table.Timed("TimeAdded", "How long ago the taint was added.", func(r *taintRule, now time.Time) string {
+				if added := r.Spec.Taint.TimeAdded; added != nil {
+					return table.Since(added.Time, now)
+				}
+				return ""
+			}),
+			table.Age(),
+		},
+	}
+}
+
+// defaultTaint sets the time of a taint.
+func defaultTaint(taint *resourcev1.DeviceTaint) {
+	if taint.TimeAdded == nil {
+		now := metav1.Now().Rfc3339Copy()
+		taint.TimeAdded = &now
+	}
+}
+
+// prepareRule keeps the status from writes of the spec, and the spec from those of the status. The time of the taint is that of its
+// effect: a change of the effect sets it, unless the client does.
+func prepareRule(next, cur kind.Object, subresource string) {
+	is := next.(*taintRule)
+	if cur == nil {
+		is.Status, is.Generation = resourcev1.DeviceTaintRuleStatus{}, 1
+		return
+	}
+	was := cur.(*taintRule)
+	switch subresource {
+	case "delete":
+	case "status":
+		is.Spec = was.Spec
+	default:
+		is.Status = was.Status
+		taint, old := &is.Spec.Taint, &was.Spec.Taint
+		if taint.Effect != old.Effect && (taint.TimeAdded == nil || taint.TimeAdded.Equal(old.TimeAdded)) {
+			taint.TimeAdded = nil
+			defaultTaint(taint)
+		}
+		if !same(is.Spec, was.Spec) {
+			is.Generation = was.Generation + 1
+		}
+	}
+}
+
+func validateRule(next, _ kind.Object, subresource string) (errs field.ErrorList) {
+	is := next.(*taintRule)
+	if subresource == "status" {
+		at := field.NewPath("status", "conditions")
+		errs = append(errs, metavalidation.ValidateConditions(is.Status.Conditions, at)...)
+		return append(errs, atMost(len(is.Status.Conditions), resourcev1.DeviceTaintRuleStatusMaxConditions, at)...)
+	}
+	at := field.NewPath("spec")
+	if s := is.Spec.DeviceSelector; s != nil {
+		at := at.Child("deviceSelector")
+		if s.Driver != nil {
+			errs = append(errs, driverName(*s.Driver, at.Child("driver"))...)
+		}
+		if s.Pool != nil {
+			errs = append(errs, poolName(*s.Pool, at.Child("pool"))...)
+		}
+		if s.Device != nil {
+			errs = append(errs, check.Named(at.Child("device"), *s.Device, validation.IsDNS1123Label)...)
+		}
+	}
+	return append(errs, taintError(&is.Spec.Taint, at.Child("taint"))...)
+}
