@@ -116,22 +116,16 @@ func mergeApproval(next, cur kind.Object, now metav1.Time) error {
 	return nil
 }
 
-// mergeStatus keeps the spec, and the conditions that only approval may change.
+// mergeStatus keeps the spec, and the decisions as they are. One that is added or missing stays so: it is an error.
 func mergeStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*request), cur.(*request).DeepCopy()
 	r.Spec = old.Spec
-	kept := make([]certificatesv1.CertificateSigningRequestCondition, 0, len(r.Status.Conditions))
-	for _, c := range r.Status.Conditions {
-		if !decision(c.Type) {
-			kept = append(kept, c)
+	for i, c := range r.Status.Conditions {
+		if was := find(old, c.Type); was != nil && decision(c.Type) {
+			r.Status.Conditions[i] = *was
 		}
 	}
-	for _, c := range old.Status.Conditions {
-		if decision(c.Type) {
-			kept = append(kept, c)
-		}
-	}
-	r.Status.Conditions = stamped(kept, old, now)
+	r.Status.Conditions = stamped(r.Status.Conditions, old, now)
 	return nil
 }
 

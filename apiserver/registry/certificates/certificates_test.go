@@ -155,13 +155,14 @@ func TestDecisions(t *testing.T) {
 			want             string
 		}{
 			{"no approval without the verb", "sign", "approval", add(certificatesv1.CertificateApproved), `user not permitted to approve requests with signerName "example.com/signer"`},
-			{"a status does not approve", "sign", "status", add(certificatesv1.CertificateApproved), ""},
+			{"a status does not approve", "sign", "status", add(certificatesv1.CertificateApproved), `updates may not add a condition of type "Approved"`},
 			{"both at once", "approve", "approval", func(r *request) error {
 				_ = add(certificatesv1.CertificateDenied)(r)
 				return add(certificatesv1.CertificateApproved)(r)
 			}, "mutually exclusive"},
 			{"approved", "approve", "approval", add(certificatesv1.CertificateApproved), ""},
 			{"no longer denied", "approve", "approval", func(r *request) error { r.Status.Conditions = nil; return add(certificatesv1.CertificateDenied)(r) }, `updates may not remove a condition of type "Approved"`},
+			{"nor does a status withdraw it", "sign", "status", func(r *request) error { r.Status.Conditions = nil; return nil }, `updates may not remove a condition of type "Approved"`},
 			{"no signature without the verb", "approve", "status", add(certificatesv1.CertificateFailed), `user not permitted to sign requests with signerName "example.com/signer"`},
 			{"not a certificate", "sign", "status", certificate("x"), "must contain at least one CERTIFICATE PEM block"},
 			{"another block", "sign", "status", certificate(string(csr.Spec.Request)), `only CERTIFICATE PEM blocks are allowed, found "CERTIFICATE REQUEST"`},
@@ -173,7 +174,7 @@ func TestDecisions(t *testing.T) {
 			}
 		}
 		now, err := client.Get[*request](t.Context(), r, "", "r")
-		if err != nil || len(now.Status.Conditions) != 2 {
+		if err != nil || len(now.Status.Conditions) != 2 || now.Status.Conditions[0].Type != certificatesv1.CertificateApproved {
 			t.Fatalf("%v, %+v", err, now.Status.Conditions)
 		}
 		for _, c := range now.Status.Conditions {

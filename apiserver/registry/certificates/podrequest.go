@@ -146,8 +146,8 @@ func podSpecErrors(spec *certificatesv1.PodCertificateRequestSpec, at *field.Pat
 	}
 	if n := spec.MaxExpirationSeconds; n == nil {
 		errs = append(errs, field.Required(at.Child("maxExpirationSeconds"), "must be set"))
-	} else {
-		errs = append(errs, check.PodCertificateSeconds(at.Child("maxExpirationSeconds"), spec.SignerName, *n)...)
+	} else if least, most := check.PodCertificateSeconds(spec.SignerName); *n < least || *n > most {
+		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *n, fmt.Sprintf("must be in the range [%d, %d]", least, most)))
 	}
 	if len(spec.StubPKCS10Request) > maxStub {
 		return append(errs, field.TooLong(at.Child("stubPKCS10Request"), "", maxStub))

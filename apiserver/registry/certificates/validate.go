@@ -30,7 +30,7 @@ func validate(next, cur kind.Object, subresource string) field.ErrorList {
 		return specErrors(&r.Spec, field.NewPath("spec"))
 	}
 	at := field.NewPath("status")
-	errs := append(conditionErrors(r, at.Child("conditions")), kept(r, cur.(*request), at.Child("conditions"))...)
+	errs := append(conditionErrors(r, at.Child("conditions")), kept(r, cur.(*request), at.Child("conditions"), subresource)...)
 	if subresource == "status" {
 		errs = append(errs, certificateErrors(r, cur.(*request), at.Child("certificate"))...)
 	}
@@ -103,13 +103,17 @@ func conditionErrors(r *request, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// kept rejects the removal of a decision or a failure, and the change of a decision.
-func kept(r, old *request, at *field.Path) field.ErrorList {
+// kept rejects the removal of a decision or a failure, the change of a decision, and a decision that is no approval.
+func kept(r, old *request, at *field.Path, subresource string) field.ErrorList {
 	var errs field.ErrorList
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		was, is := find(old, t), find(r, t)
 		switch {
+		case was == nil && is == nil:
 		case was == nil:
+			if decision(t) && subresource != "approval" {
+				errs = append(errs, field.Forbidden(at, fmt.Sprintf("updates may not add a condition of type %q", t)))
+			}
 		case is == nil:
 			errs = append(errs, field.Forbidden(at, fmt.Sprintf("updates may not remove a condition of type %q", t)))
 		case decision(t) && !equality.Semantic.DeepEqual(was, is):

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -18,16 +17,12 @@ const (
 	maxKubernetesCertificate = 86400
 )
 
-// PodCertificateSeconds checks the requested validity of a pod's certificate.
-func PodCertificateSeconds(path *field.Path, signer string, seconds int32) field.ErrorList {
-	most := int32(maxPodCertificate)
+// PodCertificateSeconds returns the limits of the requested validity of a pod's certificate.
+func PodCertificateSeconds(signer string) (least, most int32) {
 	if domain, _, _ := strings.Cut(signer, "/"); domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
-		most = maxKubernetesCertificate
+		return minPodCertificate, maxKubernetesCertificate
 	}
-	if seconds < minPodCertificate || seconds > most {
-		return field.ErrorList{field.Invalid(path, seconds, fmt.Sprintf("must be in the range [%d, %d]", minPodCertificate, most))}
-	}
-	return nil
+	return minPodCertificate, maxPodCertificate
 }
 
 // maxSigner is the maximum length of a signer's name: 253 for the domain, 1 for the slash, 317 for the path.

@@ -107,7 +107,12 @@ func certificateErrors(c *corev1.PodCertificateProjection, at *field.Path) field
 	errs := check.Signer(c.SignerName, at.Child("signerName"))
 	errs = append(errs, check.OneOf(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
 	if n := c.MaxExpirationSeconds; n != nil {
-		errs = append(errs, check.PodCertificateSeconds(at.Child("maxExpirationSeconds"), c.SignerName, *n)...)
+		switch least, most := check.PodCertificateSeconds(c.SignerName); {
+		case *n < least:
+			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *n, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", least)))
+		case *n > most:
+			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *n, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most)))
+		}
 	}
 	errs = append(errs, check.UserAnnotations(at.Child("userAnnotations"), c.UserAnnotations)...)
 	if len(certificatePaths(c)) == 0 {
