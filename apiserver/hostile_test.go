@@ -205,6 +205,8 @@ func TestOtherOriginsOpenNoStream(t *testing.T) {
 		"WebSocket":     {"GET", pods + "/a/exec?command=x", slices.Concat(forged, socket), 403},
 		"our page":      {"DELETE", pods + "/a", []string{"Sec-Fetch-Site: same-origin"}, 404},
 		"no browser":    {"DELETE", pods + "/a", nil, 404},
+		"its origin":    {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost"}, socket), 404},
+		"an old one":    {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Origin: http://localhost", "User-Agent: Mozilla/5.0"}, socket), 403},
 		"our page's":    {"GET", pods + "/a/exec?command=x", slices.Concat([]string{"Sec-Fetch-Site: same-origin"}, socket), 404},
 		"a cookie's":    {"GET", pods, []string{"Cookie: monopod-token=admin", "Test-Certificate: "}, 401},
 		"its own token": {"DELETE", pods + "/a", slices.Concat(forged, []string{"Authorization: Bearer admin", "Test-Certificate: "}), 404},

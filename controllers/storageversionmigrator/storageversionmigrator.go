@@ -27,6 +27,9 @@ const (
 	reasonFailed    = "StorageVersionMigrationFailed"
 )
 
+// patience is how long after its creation a migration waits for a kind that is not served yet; upstream's.
+const patience = time.Minute
+
 // Config of the controller.
 type Config struct {
 	Kinds client.Kinds
@@ -54,11 +57,11 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name:    Name,
 		Sources: []follow.Source[follow.Key]{{Selector: client.Selector{Resource: client.StorageVersionMigrations}, Keys: follow.Plain(waiting)}},
 		Reconcile: func(ctx context.Context, key follow.Key) (time.Duration, error) {
-			err := c.reconcile(ctx, key)
+			again, err := c.reconcile(ctx, key)
 			if apierrors.IsNotFound(err) {
 				err = nil
 			}
-			return 0, err
+			return again, err
 		},
 	}).Run(ctx)
 }
@@ -76,34 +79,37 @@ func ended(m *migration) bool {
 		meta.IsStatusConditionTrue(m.Status.Conditions, string(migrationv1.MigrationFailed))
 }
 
-// reconcile runs a migration to its end. After a restart it begins again, which does no harm: objects in the current version are not
-// written.
-func (c *Controller) reconcile(ctx context.Context, key follow.Key) error {
+// reconcile runs a migration to its end, or returns when to look again. After a restart it begins again, which does no harm: objects
+// in the current version are not written.
+func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.Duration, err error) {
 	m, err := client.Get[*migration](ctx, c.deps.Client, "", key.Name)
 	if err != nil || ended(m) || m.DeletionTimestamp != nil {
-		return err
+		return 0, err
 	}
 	resource, ok := c.find(m)
 	if !ok {
-		return c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed, fmt.Sprintf("resource %s is not served", nameOf(m)))
+		if age := c.deps.Clock.Since(m.CreationTimestamp.Time); age < patience {
+			return min(max(age, time.Second), max(patience-age, time.Second)), nil
+		}
+		return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed, fmt.Sprintf("resource %s is not served", nameOf(m)))
 	}
 	objects, version, err := c.deps.Client.List(ctx, client.Selector{Resource: resource.Resource})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := c.begin(ctx, m, version); err != nil {
-		return err
+		return 0, err
 	}
 	for _, obj := range objects {
 		err := c.store(ctx, resource, obj)
 		if transient(err) {
-			return err // again, after a while
+			return 0, err // again, after a while
 		}
 		if err != nil {
-			return c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed, err.Error())
+			return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed, err.Error())
 		}
 	}
-	return c.end(ctx, m, migrationv1.MigrationSucceeded, reasonSucceeded, "")
+	return 0, c.end(ctx, m, migrationv1.MigrationSucceeded, reasonSucceeded, "")
 }
 
 func nameOf(m *migration) string {

@@ -91,6 +91,10 @@ func TestMigrates(t *testing.T) {
 		if after := apitest.Existing[*corev1.ConfigMap](api, "default", "a"); after.ResourceVersion != before.ResourceVersion {
 			t.Errorf("an object in the current version has changed: %s, then %s", before.ResourceVersion, after.ResourceVersion)
 		}
+		if unknown := apitest.Existing[*migration](api, "", "unknown"); len(unknown.Status.Conditions) > 0 {
+			t.Errorf("a migration does not wait for its kind: %+v", unknown.Status)
+		}
+		apitest.Settle(patience)
 		unknown := apitest.Existing[*migration](api, "", "unknown")
 		if failed := meta.FindStatusCondition(unknown.Status.Conditions, "Failed"); failed == nil || failed.Status != metav1.ConditionTrue || failed.Reason != reasonFailed {
 			t.Errorf("status %+v", unknown.Status)

@@ -92,8 +92,17 @@ func (v *Version) model(s *schema.Structural, prefix string) *spec.Schema {
 
 // addMeta adds the fields that every object has.
 func addMeta(s *spec.Schema, prefix string) {
-	s.SetProperty("metadata", *spec.RefSchema(prefix + metaV1 + "ObjectMeta").WithDescription("Standard object's metadata. More info: " + apiConvs + "#metadata"))
+	s.SetProperty("metadata", reference(prefix, "ObjectMeta", "Standard object's metadata. More info: "+apiConvs+"#metadata"))
 	addTypeMeta(s)
+}
+
+// reference returns the schema of a property with a schema of its own. In OpenAPI v3, readers drop what stands beside a reference.
+func reference(prefix, name, description string) spec.Schema {
+	ref := spec.RefSchema(prefix + metaV1 + name)
+	if prefix == prefixV2 {
+		return *ref.WithDescription(description)
+	}
+	return *new(spec.Schema).WithDescription(description).WithAllOf(*ref)
 }
 
 func addTypeMeta(s *spec.Schema) {
@@ -135,7 +144,7 @@ func (v *Version) list(prefix string) *spec.Schema {
 	items := spec.ArrayProperty(spec.RefSchema(prefix + v.modelName())).WithDescription(fmt.Sprintf("List of %s. More info: %s", names.Plural, apiConvs))
 	s := new(spec.Schema).Typed("object", "").WithDescription(fmt.Sprintf("%s is a list of %s", names.ListKind, names.Kind)).WithRequired("items").
 		SetProperty("items", *items).
-		SetProperty("metadata", *spec.RefSchema(prefix + metaV1 + "ListMeta").WithDescription("Standard list metadata. More info: " + apiConvs + "#types-kinds"))
+		SetProperty("metadata", reference(prefix, "ListMeta", "Standard list metadata. More info: "+apiConvs+"#types-kinds"))
 	addTypeMeta(s)
 	s.AddExtension(gvk, []any{map[string]any{"group": v.def.Spec.Group, "version": v.name, "kind": names.ListKind}})
 	return s
