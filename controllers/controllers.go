@@ -333,7 +333,7 @@ func controllers() []Entry {
 			}},
 		{Name: resourceclaim.Name, Aliases: []string{"resource-claim-controller"}, Component: resourceclaim.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
-				return resourceclaim.New(d, e), nil
+				return resourceclaim.New(d, e)
 			}},
 		{Name: devicetaint.Name, Component: devicetaint.Name,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {

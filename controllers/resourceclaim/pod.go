@@ -96,14 +96,16 @@ func (r *run) create(ctx context.Context, pod *corev1.Pod, entry *corev1.PodReso
 	annotations := map[string]string{}
 	maps.Copy(annotations, template.Spec.Annotations)
 	annotations[annotation] = entry.Name
-	claim, err := r.deps.Client.Create(ctx, &resourcev1.ResourceClaim{
+	wanted := &resourcev1.ResourceClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, GenerateName: prefix(pod.Name, entry.Name), Labels: maps.Clone(template.Spec.Labels), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
 		},
 		Spec: *template.Spec.Spec.DeepCopy(),
-	})
+	}
+	claim, err := r.deps.Client.Create(ctx, wanted)
+	r.made.Add(wanted, err)
 	if err != nil {
 		return "", fmt.Errorf("create claim from template %q: %w", name, err)
 	}

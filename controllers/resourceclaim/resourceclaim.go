@@ -19,6 +19,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
 
@@ -32,13 +33,18 @@ const Component = "resource_claim"
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
+	made   owned.ClaimCreations
 }
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New returns the controller.
-func New(deps follow.Deps, events record.Eventer) *Controller {
-	return &Controller{deps: deps, events: events}
+// New returns the controller. It fails if its metrics are taken.
+func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
+	made, err := owned.NewClaimCreations(deps.Metrics)
+	if err == nil {
+		_, err = follow.Register(deps.Metrics, newCounts(deps.Client))
+	}
+	return &Controller{deps: deps, events: events, made: made}, err
 }
 
 // Name implements follow.Controller.
@@ -85,13 +91,14 @@ func onPod(old, new client.Object) []key {
 	if pod == nil {
 		pod = was
 	}
-	if len(pod.Spec.ResourceClaims) == 0 {
+	if len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil {
 		return nil
 	}
 	if is == nil || over(is) {
 		return claimsOf(pod)
 	}
-	if was == nil || was.Spec.NodeName != is.Spec.NodeName || !upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) {
+	if was == nil || was.Spec.NodeName != is.Spec.NodeName || !upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) ||
+		!upstream.PodExtendedStatusEqual(was.Status.ExtendedResourceClaimStatus, is.Status.ExtendedResourceClaimStatus) {
 		return []key{{aPod, follow.KeyOf(is)}}
 	}
 	return nil

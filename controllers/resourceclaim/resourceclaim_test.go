@@ -85,7 +85,7 @@ func TestPodOwnsTheClaimOfItsTemplate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		api.Create(template("tpl"), apitest.Pod("default", "p", with("tpl", "")), apitest.Pod("default", "other"))
 		synctest.Wait()
 		pod := apitest.Existing[*corev1.Pod](api, "default", "p")
@@ -114,7 +114,7 @@ func TestPodWaitsForItsTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Events.Watch()
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		api.Create(apitest.Pod("default", "p", with("tpl", "")))
 		synctest.Wait()
 		if n := api.Events.Count(); n["FailedResourceClaimCreation"] != 1 {
@@ -140,7 +140,7 @@ func TestClaimIsNotCreatedTwice(t *testing.T) {
 		made.Annotations = map[string]string{annotation: "generated"}
 		made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
 		api.Create(made)
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		pod = apitest.Existing[*corev1.Pod](api, "default", "p")
 		if st := pod.Status.ResourceClaimStatuses; len(st) != 1 || *st[0].ResourceClaimName != made.Name {
 			t.Errorf("status %+v", st)
@@ -183,7 +183,7 @@ func TestReservationsEndWithTheirPods(t *testing.T) {
 					reserves = append(reserves, pods[name])
 				}
 				allocate(api, "c", reserves...)
-				api.Run(New(api.Deps(), &api.Events))
+				api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 				for _, name := range c.ends {
 					c.end(api, pods[name])
 				}
@@ -208,7 +208,7 @@ func TestClaimsAreReleasedAfterARestart(t *testing.T) {
 			api.Delete(apitest.Existing[*corev1.Pod](api, "default", name), "")
 		}
 		api.Create(apitest.Pod("default", "replaced", with("", "replaced")))
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		for _, name := range []string{"gone", "replaced"} {
 			if got := state(api, name); got != "" {
 				t.Errorf("%s: %q", name, got)
@@ -221,7 +221,7 @@ func TestGeneratedClaimsOfFinishedPodsAreDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		api.Create(newClaim("c"), template("tpl"), apitest.Pod("default", "p", with("tpl", "c")))
 		synctest.Wait()
 		pod := apitest.Existing[*corev1.Pod](api, "default", "p")
@@ -245,7 +245,7 @@ func TestDeletedClaimWaitsForItsPods(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		api.Create(newClaim("c"), newClaim("idle"), apitest.Pod("default", "p", with("", "c")))
 		pod := apitest.Existing[*corev1.Pod](api, "default", "p")
 		allocate(api, "c", pod)
@@ -269,7 +269,7 @@ func TestBoundPodReservesItsClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
-		api.Run(New(api.Deps(), &api.Events))
+		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		api.Create(newClaim("c"))
 		allocate(api, "c")
 		api.Create(apitest.Pod("default", "p", with("", "c"), func(p *corev1.Pod) { p.Spec.NodeName = "n" }))

@@ -18,14 +18,11 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// bindTime is how long a pod keeps its place on a node while its volumes are bound there (upstream:
-// VolumeBindingArgs.BindTimeoutSeconds).
-const bindTime = 10 * time.Minute
-
 var (
 	errBound   = errors.New("pod is bound already")
 	errTaken   = errors.New("the volume was bound to another claim meanwhile")
 	errTimeout = errors.New("binding volumes: context deadline exceeded")
+	errDevices = errors.New("device binding timeout")
 )
 
 // bind writes the binding. The pod leaves the queue when the API shows it.
@@ -70,12 +67,14 @@ func (r *run) failed(ctx context.Context, e *queue.Entry, pod *cluster.Pod, err 
 	r.queue.Failed(e, r.deps.Clock.Now())
 }
 
-// reservation is the place of a pod whose volumes are being bound on a node.
+// reservation is the place of a pod whose volumes are being bound on a node, or whose devices are prepared for it.
 type reservation struct {
-	entry *queue.Entry
-	pod   *cluster.Pod
-	node  string
-	until time.Time
+	entry   *queue.Entry
+	pod     *cluster.Pod
+	node    string
+	since   time.Time
+	devices bool     // must get ready
+	claims  []string // their keys
 }
 
 func (r *run) reservation(key follow.Key) *reservation {
@@ -86,17 +85,22 @@ func (r *run) reservation(key follow.Key) *reservation {
 
 // await binds a pod whose claims are bound, or waits on.
 func (r *run) await(ctx context.Context, place *reservation) (time.Duration, error) {
-	left := place.until.Sub(r.deps.Clock.Now())
-	err := errTimeout
+	left := place.since.Add(cluster.BindTime).Sub(r.deps.Clock.Now())
+	late := errTimeout
+	if place.devices {
+		late = errDevices
+	}
+	err := late
 	if left > 0 {
 		err = r.settle(ctx, place)
 	}
 	if err == nil && r.reservation(place.entry.Key) != nil {
 		return left, nil
 	}
-	if errors.Is(err, errTimeout) {
-		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: errTimeout.Error()}, corev1.PodReasonUnschedulable, nil)
-		r.failed(ctx, place.entry, place.pod, errors.Join(errTimeout, err))
+	if errors.Is(err, late) {
+		r.prepared(place, "timeout")
+		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: late.Error()}, corev1.PodReasonUnschedulable, nil)
+		r.failed(ctx, place.entry, place.pod, errors.Join(late, err))
 	} else if err != nil {
 		r.failed(ctx, place.entry, place.pod, err)
 	}
@@ -114,21 +118,30 @@ func (r *run) settle(ctx context.Context, place *reservation) error {
 	if fits {
 		assigned, fits = c.Assign(n)
 	}
-	if fits && len(c.Open()) == 0 {
+	ready, failed := !place.devices, error(nil)
+	if place.devices {
+		ready, failed = r.ready(place)
+	}
+	if fits && len(c.Open()) == 0 && ready {
 		delete(r.reserved, place.entry.Key)
 	}
 	r.mu.Unlock()
 	if !fits {
 		return errTaken
 	}
+	if failed != nil {
+		r.prepared(place, "failed")
+		return failed
+	}
 	for _, open := range c.Open() {
 		if err := r.settleOne(ctx, open, assigned[open.Name], place.node); err != nil {
 			return err
 		}
 	}
-	if len(c.Open()) > 0 {
+	if len(c.Open()) > 0 || !ready {
 		return nil
 	}
+	r.prepared(place, "success")
 	return r.bind(ctx, place.entry, place.pod, place.node, r.deps.Clock.Now())
 }
 

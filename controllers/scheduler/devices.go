@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"monopod/apiserver/client"
@@ -28,7 +29,18 @@ func (r *run) pend(all []rules.Reservation) {
 // pod's, and the next attempt goes on from there.
 func (r *run) reserve(ctx context.Context, pod *corev1.Pod, all []rules.Reservation) error {
 	for i := range all {
-		if err := r.reserveOne(ctx, pod, all[i]); err != nil {
+		res := &all[i]
+		var err error
+		if res.Mappings != nil {
+			err = r.createOne(ctx, res)
+		}
+		if err == nil {
+			err = r.reserveOne(ctx, pod, *res)
+		}
+		if err == nil && res.Mappings != nil {
+			err = r.show(ctx, pod, res)
+		}
+		if err != nil {
 			r.unpend(all[i:])
 			return err
 		}
@@ -46,6 +58,102 @@ func (r *run) unpend(all []rules.Reservation) {
 		}
 	}
 	r.loop.Add(r.changed(cluster.Change{What: cluster.DevicesFreed})...)
+}
+
+// prepares makes a pod wait for conditions of its devices.
+func (r *run) prepares(d *decision) {
+	r.mu.Lock()
+	for _, res := range d.devices {
+		if key := res.Namespace + "/" + res.Name; !slices.Contains(d.place.claims, key) {
+			d.place.claims = append(d.place.claims, key)
+		}
+	}
+	r.mu.Unlock()
+	r.events.Eventf(d.pod.Pod, corev1.EventTypeNormal, "BindingConditionsPending", "waiting for binding conditions for device on node %s", d.node)
+}
+
+// ready reports whether all devices of a pod with a place are ready, or why one will not be. The caller holds mu.
+func (r *run) ready(place *reservation) (bool, error) {
+	for _, key := range place.claims {
+		claim := r.cluster.Devices.Claims[key]
+		if claim == nil {
+			return false, nil // it was created a moment ago
+		}
+		if ready, err := cluster.Ready(claim); !ready {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// prepared counts the end of a wait for devices.
+func (r *run) prepared(place *reservation, status string) {
+	if !place.devices {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range place.claims {
+		claim := r.cluster.Devices.Claims[key]
+		if claim == nil || claim.Status.Allocation == nil {
+			continue
+		}
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			r.metrics.waits.WithLabelValues(Component, result.Driver, status).Observe(r.deps.Clock.Since(place.since).Seconds())
+			if len(result.BindingConditions) > 0 {
+				r.metrics.conditional.WithLabelValues(Component, result.Driver, status).Inc()
+			}
+		}
+	}
+}
+
+// createOne creates the claim for a pod's extended resources, instead of those of an attempt that was interrupted.
+func (r *run) createOne(ctx context.Context, res *rules.Reservation) error {
+	for _, old := range res.Stale {
+		if err := r.discard(ctx, old); err != nil {
+			return err
+		}
+	}
+	claim := res.ResourceClaim.DeepCopy()
+	claim.UID, claim.Finalizers = "", []string{resourcev1.Finalizer}
+	created, err := r.deps.Client.Create(ctx, claim)
+	r.metrics.claims.Add(claim, err)
+	if err != nil {
+		return err
+	}
+	made := created.(*resourcev1.ResourceClaim)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cluster.Pend(res.UID, nil)
+	r.cluster.Pend(made.UID, res.Allocation)
+	res.ResourceClaim = made
+	return nil
+}
+
+// discard deletes a claim for extended resources, with what is allocated.
+func (r *run) discard(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	_, err := client.Update(ctx, r.deps.Client, claim, "status", func(cur *resourcev1.ResourceClaim) error {
+		if cur.UID != claim.UID {
+			return errUnchanged
+		}
+		cur.Status = resourcev1.ResourceClaimStatus{}
+		return nil
+	})
+	if ignore(err) != nil || err != nil && !apierrors.IsNotFound(err) {
+		return ignore(err)
+	}
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	return ignore(err)
+}
+
+// show writes the claim for a pod's extended resources into its status, where the node finds it.
+func (r *run) show(ctx context.Context, pod *corev1.Pod, res *rules.Reservation) error {
+	_, err := client.Update(ctx, r.deps.Client, pod, "status", func(cur *corev1.Pod) error {
+		cur.UID = pod.UID
+		cur.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{RequestMappings: res.Mappings, ResourceClaimName: res.Name}
+		return nil
+	})
+	return err
 }
 
 // reserveOne adds the finalizer before the allocation, so that a claim that is deleted at the same moment keeps its devices until they are
@@ -72,6 +180,10 @@ func (r *run) reserveOne(ctx context.Context, pod *corev1.Pod, res rules.Reserva
 		}
 		if res.Allocation != nil {
 			cur.Status.Allocation = res.Allocation.DeepCopy()
+		}
+		if cur.Status.Allocation.AllocationTimestamp == nil {
+			now := metav1.NewTime(r.deps.Clock.Now())
+			cur.Status.Allocation.AllocationTimestamp = &now
 		}
 		if !resourceclaim.IsReservedForPod(pod, cur, false) {
 			cur.Status.ReservedFor = append(cur.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
@@ -101,6 +213,9 @@ func usable(cur *resourcev1.ResourceClaim, res rules.Reservation) error {
 
 // deallocate gives the devices of a claim back that are where its only pod cannot run. The change wakes the pod.
 func (r *run) deallocate(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	if rules.Extended(claim) {
+		return r.discard(ctx, claim)
+	}
 	_, err := client.Update(ctx, r.deps.Client, claim, "status", func(cur *resourcev1.ResourceClaim) error {
 		if cur.UID != claim.UID || cur.ResourceVersion != claim.ResourceVersion {
 			return errUnchanged

@@ -117,7 +117,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 
 // sameForRules reports whether everything that rules read is equal, as when only other parts of the status changed.
 func sameForRules(a, b *corev1.Pod) bool {
-	return maps.Equal(a.Labels, b.Labels) && resourceclaim.PodStatusEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses) &&
+	return maps.Equal(a.Labels, b.Labels) && resourceclaim.PodExtendedStatusEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus) &&
+		resourceclaim.PodStatusEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses) &&
 		equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
@@ -179,10 +180,17 @@ func (r *run) onStorage(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// onDevices wakes the pods that a resource claim, a slice or a device class may help.
+// onDevices wakes the pods that a resource claim, a slice, a device class or a rule may help, and those with a node that wait for their
+// devices.
 func (r *run) onDevices(old, new client.Object) []follow.Key {
 	what, name := r.cluster.SetDevices(old, new)
-	return r.changed(cluster.Change{What: what, Name: name})
+	keys := r.changed(cluster.Change{What: what, Name: name})
+	for key, place := range r.reserved {
+		if slices.Contains(place.claims, name) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 func (r *run) onBudget(old, new client.Object) []follow.Key {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"monopod/apiserver/follow"
+	"monopod/controllers/owned"
 	"monopod/controllers/scheduler/queue"
 )
 
@@ -19,10 +21,14 @@ type metrics struct {
 	entered     *prometheus.CounterVec
 	preemptions prometheus.Counter
 	victims     prometheus.Histogram
+	conditional *prometheus.CounterVec   // devices with binding conditions of an attempt
+	waits       *prometheus.HistogramVec // for binding conditions
+	claims      owned.ClaimCreations
 	running     atomic.Pointer[run] // what the gauges are read from; nil: not running
 }
 
-func newMetrics(to prometheus.Registerer) (*metrics, error) {
+func newMetrics(all *follow.Metrics) (*metrics, error) {
+	to := all.Registerer
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	histogram := func(name, help string, start float64, buckets int) prometheus.HistogramOpts {
 		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(start, 2, buckets)}
@@ -42,12 +48,18 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 			"Number of attempts to make room for a pod by removing others.")),
 		victims: prometheus.NewHistogram(histogram("scheduler_preemption_victims", "Number of pods that were removed to make room for one.", 1, 7)),
 	}
-	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.sli, m.tries, m.entered, m.preemptions, m.victims, newGauges(m)} {
+	m.conditional = prometheus.NewCounterVec(counter("scheduler_dra_bindingconditions_allocations_total",
+		"Number of allocated devices with binding conditions, by what came of waiting for them."), []string{"profile", "driver", "status"})
+	m.waits = prometheus.NewHistogramVec(histogram("scheduler_dra_bindingconditions_wait_duration_seconds",
+		"Time that pods waited for the binding conditions of their devices, in seconds.", 0.1, 14), []string{"profile", "driver", "status"})
+	for _, c := range []prometheus.Collector{m.conditional, m.waits, m.attempts, m.duration, m.sli, m.tries, m.entered, m.preemptions, m.victims, newGauges(m)} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	return m, nil
+	var err error
+	m.claims, err = owned.NewClaimCreations(all)
+	return m, err
 }
 
 func (m *metrics) scheduled(e *queue.Entry, attempt, all time.Duration) {

@@ -53,7 +53,7 @@ var _ follow.Controller = (*Controller)(nil)
 // New returns the controller and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 4)
-	m, err := newMetrics(deps.Metrics.Registerer)
+	m, err := newMetrics(deps.Metrics)
 	return &Controller{deps: deps, events: events, cfg: cfg, metrics: m}, err
 }
 
@@ -182,6 +182,7 @@ func (r *run) decide(key follow.Key) *decision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.deps.Clock.Now()
+	r.cluster.Devices.Now = now
 	r.queue.Due(key, now)
 	e := r.queue.Pop()
 	if e == nil {
@@ -200,8 +201,8 @@ func (r *run) decide(key follow.Key) *decision {
 	d.pod.Assumed = true
 	r.cluster.Add(d.pod, d.node)
 	r.nominate(d.pod, "")
-	if len(c.Open()) > 0 {
-		d.place = &reservation{entry: e, pod: d.pod, node: d.node, until: now.Add(bindTime)}
+	if claims, waits := c.Conditional(d.devices); len(c.Open()) > 0 || waits {
+		d.place = &reservation{entry: e, pod: d.pod, node: d.node, since: now, devices: waits, claims: claims}
 		r.reserved[e.Key] = d.place
 	}
 	return d
@@ -261,6 +262,9 @@ func (r *run) act(ctx context.Context, d *decision) {
 	err := r.reserve(ctx, d.pod.Pod, d.devices)
 	switch {
 	case err != nil:
+	case d.place != nil && d.place.devices:
+		r.prepares(d)
+		err = r.settle(ctx, d.place)
 	case d.place != nil:
 		err = r.settle(ctx, d.place)
 	case d.node != "":

@@ -13,6 +13,7 @@ import (
 	"monopod/apiserver/client/claim"
 	"monopod/controllers/internal/apitest"
 	"monopod/controllers/podstate"
+	"monopod/controllers/scheduler/cluster"
 )
 
 func newClaim(name, class string, modes ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
@@ -150,13 +151,13 @@ func TestReservationEndsWithoutVolume(t *testing.T) {
 		addNodes(api, "a")
 		api.Create(newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer), newClaim("c", "later"),
 			apitest.Pod("default", "p", using("c"), wants("cpu", "3")), apitest.Pod("default", "q", wants("cpu", "3"), func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "x"}} }))
-		apitest.Settle(bindTime / 2)
+		apitest.Settle(cluster.BindTime / 2)
 		apitest.Change(api, apitest.Pod("default", "q"), "", func(p *corev1.Pod) { p.Spec.SchedulingGates = nil })
 		synctest.Wait()
 		if nodeOf(api, "q") != "" {
 			t.Error("the place was given away too soon")
 		}
-		apitest.Settle(bindTime)
+		apitest.Settle(cluster.BindTime)
 		if nodeOf(api, "q") != "a" {
 			t.Errorf("the place was never given up: %q", whyNot(api, "q"))
 		}

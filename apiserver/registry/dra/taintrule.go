@@ -15,9 +15,6 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// evictionController evicts the pods whose devices have a taint that they do not tolerate.
-const evictionController = "device-taint-eviction-controller"
-
 type taintRule = resourcev1.DeviceTaintRule
 
 func taintRules() kind.Resource {

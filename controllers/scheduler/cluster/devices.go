@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +27,9 @@ type Devices struct {
 	Classes map[string]*resourcev1.DeviceClass
 	Rules   map[string]*resourcev1.DeviceTaintRule
 
+	Now time.Time // of the decision
+
+	provides map[corev1.ResourceName]*resourcev1.DeviceClass // the class that provides an extended resource
 	// pending are the allocations of claims, by UID, that are decided but that the API does not yet show.
 	pending   map[types.UID]*resourcev1.AllocationResult
 	selectors *cel.Cache // nil: no pod has asked for devices
@@ -34,9 +40,30 @@ func newDevices() Devices {
 		Classes: map[string]*resourcev1.DeviceClass{}, Rules: map[string]*resourcev1.DeviceTaintRule{}, pending: map[types.UID]*resourcev1.AllocationResult{}}
 }
 
-// Features are what is allocated of upstream's optional parts: those that are stable or on by default, without devices that are bound
-// in a second step (binding conditions).
-var Features = structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, ConsumableCapacity: true}
+// Features are what is allocated of upstream's optional parts: those that are stable or on by default.
+var Features = structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, ConsumableCapacity: true,
+	DeviceBindingAndStatus: true}
+
+// index finds the classes that provide extended resources: under the name in their spec, of which the newest class counts, and under one
+// made of their own name.
+func (d *Devices) index() {
+	d.provides = map[corev1.ResourceName]*resourcev1.DeviceClass{}
+	for _, class := range d.Classes {
+		d.provides[corev1.ResourceName(resourcev1.ResourceDeviceClassPrefix+class.Name)] = class
+		if class.Spec.ExtendedResourceName == nil {
+			continue
+		}
+		name := corev1.ResourceName(*class.Spec.ExtendedResourceName)
+		if other := d.provides[name]; other == nil || cmp.Or(class.CreationTimestamp.Compare(other.CreationTimestamp.Time), cmp.Compare(other.Name, class.Name)) > 0 {
+			d.provides[name] = class
+		}
+	}
+}
+
+// Class returns the class that provides an extended resource; nil: none.
+func (d *Devices) Class(resource corev1.ResourceName) *resourcev1.DeviceClass {
+	return d.provides[resource]
+}
 
 // SetDevices records a change of one of the kinds of Devices; is nil: the object is gone. It returns the kind of the
 // change and the key of a resource claim.
@@ -62,6 +89,7 @@ func (c *Cluster) SetDevices(was, is client.Object) (What, string) {
 		set(c.Devices.Slices, obj.Name, obj, is != nil)
 	case *resourcev1.DeviceClass:
 		set(c.Devices.Classes, obj.Name, obj, is != nil)
+		c.Devices.index()
 	case *resourcev1.DeviceTaintRule:
 		set(c.Devices.Rules, obj.Name, obj, is != nil)
 	}

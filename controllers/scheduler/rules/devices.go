@@ -35,14 +35,17 @@ type deviceState struct {
 	uncreated bool    // because the claim of a template does not exist yet
 	claims    []*resourcev1.ResourceClaim
 	open      []*resourcev1.ResourceClaim // those of claims without devices
+	unusable  []*resourcev1.ResourceClaim // those whose devices do not get ready
+	specials  map[string]*special         // by what of the pod's extended resources they are for; nil: there is nothing to claim
+	stale     []*resourcev1.ResourceClaim // what a special claim replaces
 	places    []*nodeaffinity.NodeSelector
 	allocator structured.Allocator
-	found     map[string][]resourcev1.AllocationResult // for open, by node
+	found     map[string][]resourcev1.AllocationResult // for open and the special claim, by node
 }
 
 // deviceState returns nil for a pod without claims.
 func (c *Cycle) deviceState() *deviceState {
-	if c.devices == nil && len(c.Pod.Spec.ResourceClaims) > 0 {
+	if c.devices == nil && (len(c.Pod.Spec.ResourceClaims) > 0 || c.extended()) {
 		c.devices = &deviceState{}
 		if err := c.devices.compute(c); err != nil {
 			c.devices.all = refuseFinally(err.Error())
@@ -70,7 +73,12 @@ func (s *deviceState) compute(c *Cycle) error {
 			return err
 		}
 	}
-	if len(s.open) == 0 {
+	if c.extended() {
+		if err := s.addExtended(c); err != nil {
+			return err
+		}
+	}
+	if len(s.open) == 0 && s.specials == nil {
 		return nil
 	}
 	var err error
@@ -102,6 +110,9 @@ func (s *deviceState) add(c *Cycle, name string, owned bool) error {
 	}
 	s.claims = append(s.claims, claim)
 	if a := claim.Status.Allocation; a != nil {
+		if ready, err := cluster.Ready(claim); err != nil || !ready && c.Devices.Overdue(claim) {
+			s.unusable = append(s.unusable, claim)
+		}
 		if a.NodeSelector == nil {
 			return nil
 		}
@@ -149,21 +160,25 @@ func devices(c *Cycle, n *cluster.Node) Refusal {
 	if s == nil {
 		return Refusal{}
 	}
-	if slices.ContainsFunc(s.places, func(place *nodeaffinity.NodeSelector) bool { return !place.Match(n.Node) }) {
+	if len(s.unusable) > 0 || slices.ContainsFunc(s.places, func(place *nodeaffinity.NodeSelector) bool { return !place.Match(n.Node) }) {
 		return refuseFinally(whyDevicesOf)
 	}
-	if len(s.open) == 0 {
+	open := s.open
+	if extra := s.special(c, n); extra != nil {
+		open = append(slices.Clip(open), extra.claim)
+	}
+	if len(open) == 0 {
 		return Refusal{}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), searchTime)
 	defer cancel()
-	found, err := s.allocator.Allocate(ctx, n.Node, s.open)
+	found, err := s.allocator.Allocate(ctx, n.Node, open)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return refuseFinally(whySlow)
 	case err != nil:
 		return refuseFinally(err.Error())
-	case len(found) != len(s.open):
+	case len(found) != len(open):
 		return refuseFinally(whyDevices)
 	}
 	s.found[n.Name] = found
@@ -174,6 +189,10 @@ func devices(c *Cycle, n *cluster.Node) Refusal {
 type Reservation struct {
 	*resourcev1.ResourceClaim
 	Allocation *resourcev1.AllocationResult // nil: it has devices
+
+	// Of a claim for extended resources, which is to be created: which containers it is for, and the claims that it replaces.
+	Mappings []corev1.ContainerExtendedResourceRequest
+	Stale    []*resourcev1.ResourceClaim
 }
 
 // Reservations returns those of the claims that the pod has not reserved, for a node that fits.
@@ -191,7 +210,25 @@ func (c *Cycle) Reservations(n *cluster.Node) (out []Reservation) {
 			out = append(out, r)
 		}
 	}
+	if extra := s.special(c, n); extra != nil {
+		out = append(out, Reservation{ResourceClaim: extra.claim, Allocation: &s.found[n.Name][len(s.open)], Mappings: extra.mappings, Stale: s.stale})
+	}
 	return out
+}
+
+// Conditional reports whether the pod waits for conditions of its devices before it is bound to a node, and returns the keys of its claims
+// that exist. all is what is reserved on the node.
+func (c *Cycle) Conditional(all []Reservation) (keys []string, waits bool) {
+	s := c.deviceState()
+	if s == nil {
+		return nil, false
+	}
+	waits = slices.ContainsFunc(all, func(r Reservation) bool { return cluster.Conditional(r.Allocation) })
+	for _, claim := range s.claims {
+		waits = waits || cluster.Conditional(claim.Status.Allocation)
+		keys = append(keys, claim.Namespace+"/"+claim.Name)
+	}
+	return keys, waits
 }
 
 // Uncreated reports whether the pod only waits for a claim of a template, which is created in a moment.
@@ -207,7 +244,7 @@ func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
 	if s == nil || s.all.Refused() || out.Rejected&(1<<slices.IndexFunc(ch.Rules, func(r Rule) bool { return r.Name == dynamicResources })) == 0 {
 		return nil
 	}
-	for _, claim := range s.claims {
+	for _, claim := range slices.Concat(s.unusable, s.claims) {
 		users := claim.Status.ReservedFor
 		if claim.Status.Allocation != nil && (len(users) == 0 || len(users) == 1 && users[0].UID == c.Pod.UID) {
 			return claim
@@ -219,6 +256,9 @@ func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
 // devicesChanged: a change of a claim helps if the pod uses it, or if it has freed devices.
 func devicesChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	if ch.What&^cluster.ResourceClaims != 0 {
+		return true
+	}
+	if st := p.Status.ExtendedResourceClaimStatus; st != nil && p.Namespace+"/"+st.ResourceClaimName == ch.Name {
 		return true
 	}
 	return slices.ContainsFunc(p.Spec.ResourceClaims, func(entry corev1.PodResourceClaim) bool {

@@ -27,12 +27,20 @@ func fits(c *Cycle, n *cluster.Node) Refusal {
 	check(corev1.ResourceMemory, want.Memory, n.Allocatable.Memory, n.Requested.Memory)
 	check(corev1.ResourceEphemeralStorage, want.Ephemeral, n.Allocatable.Ephemeral, n.Requested.Ephemeral)
 	for name, v := range want.More {
+		if provided(c, n, name) {
+			continue
+		}
 		check(name, v, n.Allocatable.More[name], n.Requested.More[name])
 	}
 	if len(r.Reasons) > 1 {
 		slices.Sort(r.Reasons)
 	}
 	return r
+}
+
+// fitsNow: a node that changed has enough now, or a new class of devices provides what no node has.
+func fitsNow(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
+	return ch.What&cluster.DevicesOffered != 0 && NewCycle(all, p).extended() || onNode(fits)(all, p, ch)
 }
 
 // leastAllocated is the mean of the free shares of CPU and memory with the pod on the node.

@@ -58,7 +58,7 @@ func All() []Rule {
 		{Name: "NodeAffinity", Before: namedNodes, Filter: affinity, Wakes: cluster.NodeAdded | cluster.NodeLabels, Hint: onNode(affinity),
 			Weight: 2, Prepare: anyPreferred, Score: preferred, Normalize: mostIsBest},
 		{Name: "NodePorts", Filter: ports, Wakes: cluster.NodeAdded | cluster.PodGone, Hint: portsFreed},
-		{Name: "NodeResourcesFit", Filter: fits, Wakes: cluster.NodeAdded | cluster.NodeAllocatable | cluster.PodGone | cluster.PodShrunk, Hint: onNode(fits),
+		{Name: "NodeResourcesFit", Filter: fits, Wakes: cluster.NodeAdded | cluster.NodeAllocatable | cluster.PodGone | cluster.PodShrunk | cluster.DevicesOffered, Hint: fitsNow,
 			Weight: 1, Score: leastAllocated},
 		{Name: "VolumeRestrictions", Filter: alone, Wakes: cluster.PodGone | cluster.Claims, Hint: claimFreed},
 		{Name: "NodeVolumeLimits", Filter: volumeLimits, Wakes: cluster.PodGone | cluster.CSINodes | cluster.Claims | cluster.Volumes},
