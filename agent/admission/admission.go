@@ -90,9 +90,9 @@ func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status
 	}
 	used := corev1.ResourceList{}
 	for _, other := range others {
-		amount.Add(used, compresource.PodRequests(other, compresource.PodResourcesOptions{}))
+		amount.Add(used, requests(other))
 	}
-	for name, want := range compresource.PodRequests(pod, compresource.PodResourcesOptions{}) {
+	for name, want := range requests(pod) {
 		have, sum := node.Status.Allocatable[name], used[name]
 		left := have.DeepCopy()
 		left.Sub(sum)
@@ -102,6 +102,17 @@ func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status
 		}
 	}
 	return nil
+}
+
+// requests returns what a pod requests of the node. Extended resources that devices of a resource claim provide are not the node's.
+func requests(pod *corev1.Pod) corev1.ResourceList {
+	all := compresource.PodRequests(pod, compresource.PodResourcesOptions{})
+	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
+		for _, m := range st.RequestMappings {
+			delete(all, corev1.ResourceName(m.ResourceName))
+		}
+	}
+	return all
 }
 
 func count(name corev1.ResourceName, q resource.Quantity) int64 {

@@ -1,5 +1,6 @@
 // Command dradriver offers devices that do nothing through dynamic resource allocation, for tests and experiments. It publishes them
-// in a ResourceSlice and prints the calls of the node. It registers again when the node has restarted.
+// in a ResourceSlice and prints the calls of the node. It registers again when the node has restarted. The devices are healthy until it gets
+// SIGUSR1.
 package main
 
 import (
@@ -17,9 +18,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
 	"monopod/testdata/dradriver/driver"
 )
@@ -52,7 +55,8 @@ func run(ctx context.Context) error {
 		return err
 	}
 	d := driver.New(driver.Config{
-		Dir: filepath.Join(*data, "plugins_registry"), Name: *name, CDI: filepath.Join(*data, "cdi"), Old: *old, Devices: func(ctx context.Context, namespace, claim string) (string, []driver.Device, error) {
+		Health: reports(ctx, *node, *count),
+		Dir:    filepath.Join(*data, "plugins_registry"), Name: *name, CDI: filepath.Join(*data, "cdi"), Old: *old, Devices: func(ctx context.Context, namespace, claim string) (string, []driver.Device, error) {
 			return api.devices(ctx, *name, namespace, claim)
 		},
 		Refuse: func(call, claim string) error {
@@ -61,6 +65,34 @@ func run(ctx context.Context) error {
 		},
 	})
 	return d.Serve(ctx)
+}
+
+// reports says that all devices are healthy, and after SIGUSR1 that they are not. As real drivers, it repeats what it has said.
+func reports(ctx context.Context, pool string, count int) <-chan []*health.DeviceHealth {
+	out, sick := make(chan []*health.DeviceHealth), make(chan os.Signal, 1)
+	signal.Notify(sick, syscall.SIGUSR1)
+	go func() {
+		is, why := health.HealthStatus_HEALTHY, ""
+		for ctx.Err() == nil {
+			var all []*health.DeviceHealth
+			for i := range count {
+				all = append(all, &health.DeviceHealth{Health: is, Message: why, HealthCheckTimeoutSeconds: 3600,
+					Device: &health.DeviceIdentifier{PoolName: pool, DeviceName: "gpu-" + strconv.Itoa(i+1)}})
+			}
+			pause := time.After(time.Second)
+			select {
+			case out <- all:
+			case <-ctx.Done():
+			}
+			select {
+			case <-sick:
+				is, why = health.HealthStatus_UNHEALTHY, "too hot"
+			case <-pause:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return out
 }
 
 // slice has devices gpu-1, gpu-2 and so on, which differ by their attribute "index".

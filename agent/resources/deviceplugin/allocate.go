@@ -28,7 +28,7 @@ const (
 func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Container, hint topology.Hint) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	asks := m.pool.asks(c)
+	asks := m.pool.asks(pod, c)
 	for _, name := range sortedKeys(asks) {
 		count := asks[name]
 		if has := m.pool.pods[pod.UID].of(c.Name, name); has != nil {

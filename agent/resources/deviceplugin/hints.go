@@ -14,7 +14,7 @@ func (m *Manager) Hints(pod *corev1.Pod, c *corev1.Container) map[string][]topol
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out map[string][]topology.Hint
-	for name, count := range m.pool.asks(c) {
+	for name, count := range m.pool.asks(pod, c) {
 		if out == nil {
 			out = map[string][]topology.Hint{}
 		}

@@ -184,11 +184,11 @@ func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return slices.Contains(b, id) })
 }
 
-// asks returns how many devices of each known resource a container requests.
-func (p *pool) asks(c *corev1.Container) map[string]int {
+// asks returns how many devices of each known resource a container requests. Those of a resource claim are not a plugin's.
+func (p *pool) asks(pod *corev1.Pod, c *corev1.Container) map[string]int {
 	var out map[string]int
 	for name, q := range c.Resources.Limits {
-		if p.resources[string(name)] != nil && !q.IsZero() {
+		if p.resources[string(name)] != nil && !q.IsZero() && !claimed(pod, string(name)) {
 			if out == nil {
 				out = map[string]int{}
 			}
@@ -196,6 +196,12 @@ func (p *pool) asks(c *corev1.Container) map[string]int {
 		}
 	}
 	return out
+}
+
+// claimed reports whether a resource claim provides an extended resource of a pod.
+func claimed(pod *corev1.Pod, name string) bool {
+	st := pod.Status.ExtendedResourceClaimStatus
+	return st != nil && slices.ContainsFunc(st.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool { return m.ResourceName == name })
 }
 
 // Extended reports whether a plugin may offer devices under the name: it has a

@@ -17,6 +17,11 @@ import (
 type driver struct {
 	name, socket string
 	api          v1.DRAPluginClient
+	life         context.Context
+	watch        watcher // nil: it reports no health
+
+	watched bool                // a goroutine reads its health; guarded by the Manager's mu
+	health  map[deviceID]health // of its devices; guarded by the Manager's mu
 }
 
 // Absent means that a driver is not registered, in upstream's words.
@@ -40,7 +45,7 @@ func (m *Manager) Welcome(life, _ context.Context, p pluginwatcher.Plugin) error
 	if err != nil {
 		return err
 	}
-	d := &driver{name: p.Name, socket: p.Socket, api: v1.NewDRAPluginClient(conn)}
+	d := &driver{name: p.Name, socket: p.Socket, api: v1.NewDRAPluginClient(conn), life: life, watch: watcherOf(conn, p.Versions)}
 	if !newest {
 		d.api = v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}
 	}

@@ -140,36 +140,54 @@ func (m *Manager) forget(alive func(types.UID) bool) (orphans bool) {
 	return orphans
 }
 
-// claimOf returns the name of the claim of a pod's entry; empty: none.
-func (m *Manager) claimOf(pod *corev1.Pod, entry string) string {
-	for i := range pod.Spec.ResourceClaims {
-		if e := &pod.Spec.ResourceClaims[i]; e.Name == entry {
-			if name, _, err := resourceclaim.Name(pod, e); err == nil && name != nil {
-				return *name
+// use is what a container uses of one of the pod's claims.
+type use struct {
+	title   corev1.ResourceName // in the pod's status
+	claim   string
+	request string // empty: all
+}
+
+// uses returns what a container uses: claims that it names, and the devices of its extended resources.
+func uses(pod *corev1.Pod, c *corev1.Container) (out []use) {
+	for _, wants := range c.Resources.Claims {
+		for i := range pod.Spec.ResourceClaims {
+			e := &pod.Spec.ResourceClaims[i]
+			if e.Name != wants.Name {
+				continue
+			}
+			if name, _, err := resourceclaim.Name(pod, e); err == nil && name != nil { // nil: the pod needs none
+				title := "claim:" + wants.Name
+				if wants.Request != "" {
+					title += "/" + wants.Request
+				}
+				out = append(out, use{corev1.ResourceName(title), *name, wants.Request})
 			}
 		}
 	}
-	return ""
+	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
+		for _, m := range st.RequestMappings {
+			if m.ContainerName == c.Name {
+				out = append(out, use{corev1.ResourceName(m.ResourceName), st.ResourceClaimName, m.RequestName})
+			}
+		}
+	}
+	return out
 }
 
-// of returns the prepared devices that a container uses: of one request of a claim, or of all.
-func (m *Manager) of(pod *corev1.Pod, uses corev1.ResourceClaim) (out []Device, err error) {
-	name := m.claimOf(pod, uses.Name)
-	if name == "" {
-		return nil, nil // the pod needs none
-	}
+// of returns the prepared devices of a use.
+func (m *Manager) of(pod *corev1.Pod, u use) (out []Device, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.claims {
-		if c.Namespace != pod.Namespace || c.Name != name || !slices.Contains(c.Pods, pod.UID) {
+		if c.Namespace != pod.Namespace || c.Name != u.claim || !slices.Contains(c.Pods, pod.UID) {
 			continue
 		}
 		for _, d := range c.Devices {
-			if uses.Request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool { return resourceclaim.BaseRequestRef(r) == uses.Request }) {
+			if u.request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool { return resourceclaim.BaseRequestRef(r) == u.request }) {
 				out = append(out, d)
 			}
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("resource claim %s/%s is not prepared", pod.Namespace, name)
+	return nil, fmt.Errorf("resource claim %s/%s is not prepared", pod.Namespace, u.claim)
 }

@@ -4,6 +4,7 @@
 //   - manager.go: the interface to the agent, and what runs beside the pods.
 //   - driver.go: drivers, which register through package pluginwatcher.
 //   - prepare.go: calls to drivers before a pod's first container starts, and after its last one has ended.
+//   - health.go: the health of devices, which drivers report, for the status of pods.
 //   - ledger.go: the claims that are prepared, in a checkpoint, so that each is unprepared although the process was killed.
 //   - slices.go: removal of the ResourceSlices of drivers that are gone.
 package dra
@@ -24,6 +25,7 @@ import (
 
 	"monopod/agent/resources/checkpoint"
 	"monopod/agent/resources/topology"
+	"monopod/apiserver/process/guard"
 )
 
 // Config of a Manager. All fields are required.
@@ -35,6 +37,9 @@ type Config struct {
 	Dial  func(ctx context.Context, path string) (net.Conn, error)
 	// Registered is called when a driver has registered. It must not block.
 	Registered func(driver string)
+	// Health is called when the health of devices of pods has changed. It must not block.
+	Health func(pods []types.UID)
+	Guard  *guard.Guard
 }
 
 // API is what a Manager needs of the API.
@@ -52,6 +57,8 @@ type Manager struct {
 	lost error         // why the checkpoint could not be read
 	wake chan struct{} // for Run
 
+	metrics metrics
+
 	mu      sync.Mutex // guards what follows
 	drivers map[string][]*driver
 	claims  map[types.UID]*claim
@@ -65,7 +72,7 @@ var _ topology.Provider = (*Manager)(nil)
 // New restores the checkpoint. A damaged one is set aside, as Lost reports: then claims are prepared again when a container needs them,
 // but those of pods that are gone meanwhile stay prepared.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), drivers: map[string][]*driver{}, claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
+	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{}, claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
 	m.restore()
 	return m
 }
@@ -80,12 +87,15 @@ const (
 	retryPause = 30 * time.Second
 )
 
-// Run removes the slices of drivers that are gone, and unprepares the claims of pods that were removed while no agent ran, until ctx ends.
+// Run reads the health that drivers report, removes the slices of drivers that are gone, and unprepares the claims of pods that were removed while no agent ran, until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	m.mu.Lock()
 	m.due[""] = m.cfg.Clock.Now().Add(goneGrace)
 	m.mu.Unlock()
+	var streams sync.WaitGroup
+	defer streams.Wait()
 	for {
+		reports{m}.watch(ctx, &streams)
 		wait, waits := m.tidy(ctx)
 		var timeout <-chan time.Time
 		stop := func() bool { return true }
@@ -161,7 +171,8 @@ func (m *Manager) Retain(alive func(types.UID) bool) {
 // Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared before, except
 // after the loss of the checkpoint.
 func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out topology.Allotment, err error) {
-	if len(c.Resources.Claims) == 0 {
+	all := uses(pod, c)
+	if len(all) == 0 {
 		return out, nil
 	}
 	if !m.Holds(pod.UID) {
@@ -170,8 +181,8 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		}
 	}
 	seen := map[string]bool{}
-	for _, uses := range c.Resources.Claims {
-		devices, err := m.of(pod, uses)
+	for _, use := range all {
+		devices, err := m.of(pod, use)
 		if err != nil {
 			return out, err
 		}
@@ -189,13 +200,12 @@ func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 
 // Resources returns the devices of a container's claims, for the podresources API.
 func (m *Manager) Resources(pod *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
-	for _, uses := range c.Resources.Claims {
-		name := m.claimOf(pod, uses.Name)
-		devices, err := m.of(pod, uses)
-		if name == "" || err != nil {
+	for _, use := range uses(pod, c) {
+		devices, err := m.of(pod, use)
+		if err != nil {
 			continue
 		}
-		r := &podresources.DynamicResource{ClaimName: name, ClaimNamespace: pod.Namespace}
+		r := &podresources.DynamicResource{ClaimName: use.claim, ClaimNamespace: pod.Namespace}
 		for _, d := range devices {
 			one := &podresources.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Device}
 			for _, id := range d.CDI {

@@ -22,6 +22,7 @@ import (
 
 	"monopod/agent/resources/checkpoint"
 	"monopod/agent/resources/pluginwatcher"
+	"monopod/apiserver/process/guard"
 	"monopod/testdata/deviceplugin/plugin"
 	sample "monopod/testdata/dradriver/driver"
 )
@@ -40,6 +41,8 @@ type world struct {
 	claims map[string]*resourcev1.ResourceClaim
 	slices map[string]*resourcev1.ResourceSlice
 	woken  []string
+
+	changed []types.UID // pods whose devices' health has changed; guarded by mu
 }
 
 func (w *world) Claim(_ context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
@@ -80,7 +83,8 @@ func in(t *testing.T, test func(w *world)) {
 // start starts a manager, as after a start of the process.
 func (w *world) start() (m *Manager, stop func()) {
 	m = New(Config{API: w, File: checkpoint.File(filepath.Join(w.dir, "state")), Clock: clock.RealClock{}, Log: zap.NewNop(), Dial: w.sockets.Dial,
-		Registered: func(driver string) { w.woken = append(w.woken, driver) }})
+		Registered: func(driver string) { w.woken = append(w.woken, driver) }, Guard: guard.Logging(zap.NewNop()),
+		Health: func(pods []types.UID) { w.mu.Lock(); w.changed = append(w.changed, pods...); w.mu.Unlock() }})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); m.Run(ctx) }()

@@ -19,13 +19,20 @@ const callTimeout = 45 * time.Second
 
 // Prepare makes the drivers prepare the pod's claims, before its first container is created. It is repeated until it succeeds. Its error
 // wraps an *Absent if a driver is not registered.
-func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) error {
+func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (err error) {
+	began := m.cfg.Clock.Now()
+	defer func() { m.metrics.operation("PrepareResources", began, err) }()
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err == nil && name != nil {
 			err = m.prepare(ctx, pod, *name, owned)
 		}
 		if err != nil {
+			return fmt.Errorf("prepare dynamic resources: %w", err)
+		}
+	}
+	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
+		if err := m.prepare(ctx, pod, st.ResourceClaimName, true); err != nil {
 			return fmt.Errorf("prepare dynamic resources: %w", err)
 		}
 	}
@@ -82,7 +89,9 @@ func (m *Manager) callPrepare(ctx context.Context, name string, c *claim) (devic
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	began := m.cfg.Clock.Now()
 	resp, err := d.api.NodePrepareResources(ctx, &v1.NodePrepareResourcesRequest{Claims: []*v1.Claim{c.wire()}})
+	m.metrics.call(name, "NodePrepareResources", began, err)
 	if err != nil {
 		return nil, fmt.Errorf("NodePrepareResources of DRA driver %s: %w", name, err)
 	}
@@ -105,8 +114,14 @@ func (c *claim) wire() *v1.Claim {
 
 // Unprepare makes the drivers release the claims of a pod whose containers are dead, unless other pods of the node use them. It is
 // repeated until it succeeds. A pod that holds none costs nothing.
-func (m *Manager) Unprepare(ctx context.Context, pod types.UID) error {
-	for _, c := range m.heldBy(pod) {
+func (m *Manager) Unprepare(ctx context.Context, pod types.UID) (err error) {
+	held := m.heldBy(pod)
+	if len(held) == 0 {
+		return nil
+	}
+	began := m.cfg.Clock.Now()
+	defer func() { m.metrics.operation("UnprepareResources", began, err) }()
+	for _, c := range held {
 		if err := m.unprepare(ctx, c, pod); err != nil {
 			return fmt.Errorf("unprepare dynamic resources: %w", err)
 		}
@@ -159,7 +174,9 @@ func (m *Manager) callUnprepare(ctx context.Context, name string, c *claim) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	began := m.cfg.Clock.Now()
 	resp, err := d.api.NodeUnprepareResources(ctx, &v1.NodeUnprepareResourcesRequest{Claims: []*v1.Claim{c.wire()}})
+	m.metrics.call(name, "NodeUnprepareResources", began, err)
 	if err != nil {
 		return fmt.Errorf("NodeUnprepareResources of DRA driver %s: %w", name, err)
 	}

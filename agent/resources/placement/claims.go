@@ -15,15 +15,16 @@ import (
 )
 
 // newClaims creates the manager of DRA drivers, unless the config disables plugins.
-func (p *Placement) newClaims() {
+func (p *Placement) newClaims() error {
 	cfg := &p.cfg
 	if cfg.Plugins == "" || cfg.Devices.Dir == "" {
-		return
+		return nil
 	}
 	p.plugged.claims = dra.New(dra.Config{
 		API: cfg.Claims, File: checkpoint.File(filepath.Join(cfg.DataDir, "dra_manager_state")), Clock: p.Clock, Log: p.Log,
-		Dial: socket.Dial, Registered: func(string) { p.wakeClaimants() },
+		Dial: socket.Dial, Registered: func(string) { p.wakeClaimants() }, Health: p.wake, Guard: p.Guard,
 	})
+	return p.Metrics.Register(p.plugged.claims.Metrics())
 }
 
 // serveClaims does what is due without a pod until ctx ends.
@@ -53,15 +54,20 @@ func (p *Placement) watchPlugins(ctx context.Context) {
 // wakeClaimants wakes the pods that may wait for a driver.
 func (p *Placement) wakeClaimants() {
 	for _, pod := range p.Pods() {
-		if len(pod.Object().Spec.ResourceClaims) > 0 {
+		if claims(pod.Object()) {
 			pod.Wake()
 		}
 	}
 }
 
+// claims reports whether a pod has devices of DRA drivers.
+func claims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
+}
+
 // PrepareClaims makes the DRA drivers prepare the pod's resource claims. The error wraps a *dra.Absent if a driver is not registered.
 func (p *Placement) PrepareClaims(ctx context.Context, pod *corev1.Pod) error {
-	if p.plugged.claims == nil || len(pod.Spec.ResourceClaims) == 0 {
+	if p.plugged.claims == nil || !claims(pod) {
 		return nil
 	}
 	return p.plugged.claims.Prepare(ctx, pod)

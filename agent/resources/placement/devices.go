@@ -57,6 +57,10 @@ func (p *Placement) serveDevices(ctx context.Context) {
 // devices.
 func (p *Placement) changed(pods []types.UID) {
 	p.Node.Poke()
+	p.wake(pods)
+}
+
+func (p *Placement) wake(pods []types.UID) {
 	for _, uid := range pods {
 		if pod, ok := p.Pod(uid); ok {
 			pod.Wake()
@@ -120,8 +124,19 @@ func (p *Placement) PrepareDevices(ctx context.Context, pod *corev1.Pod) error {
 // Health returns the health of the devices of each container of a pod; nil: it has
 // none.
 func (p *Placement) Health(uid types.UID) map[string][]corev1.ResourceStatus {
-	if p.plugged.devices == nil {
-		return nil
+	var out map[string][]corev1.ResourceStatus
+	if p.plugged.devices != nil {
+		out = p.plugged.devices.Health(uid)
 	}
-	return p.plugged.devices.Health(uid)
+	pod, ok := p.Pod(uid)
+	if p.plugged.claims == nil || !ok {
+		return out
+	}
+	for container, all := range p.plugged.claims.Health(pod.Object()) {
+		if out == nil {
+			out = map[string][]corev1.ResourceStatus{}
+		}
+		out[container] = append(out[container], all...)
+	}
+	return out
 }

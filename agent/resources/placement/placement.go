@@ -135,7 +135,10 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 	if p.plugged.devices != nil {
 		providers = append(providers, p.plugged.devices)
 	}
-	if p.newClaims(); p.plugged.claims != nil {
+	if err := p.newClaims(); err != nil {
+		return nil, err
+	}
+	if p.plugged.claims != nil {
 		providers = append(providers, p.plugged.claims)
 	}
 	if err := p.readMachine(); err != nil {

@@ -42,7 +42,7 @@ func newDevices() Devices {
 
 // Features are what is allocated of upstream's optional parts: those that are stable or on by default.
 var Features = structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, ConsumableCapacity: true,
-	DeviceBindingAndStatus: true}
+	DeviceBindingAndStatus: true, FractionalCapacityRange: true}
 
 // index finds the classes that provide extended resources: under the name in their spec, of which the newest class counts, and under one
 // made of their own name.

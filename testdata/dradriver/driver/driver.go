@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	v1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -30,6 +31,8 @@ type Config struct {
 	CDI string
 	// Old: it serves v1beta1 only.
 	Old bool
+	// Health are reports of the health of devices, the first of which is sent at once; nil: the driver reports none.
+	Health <-chan []*health.DeviceHealth
 	// Refuse is the error of a call for a claim; nil: none.
 	Refuse func(call, claim string) error
 	// Listen is for Unix sockets; nil: the machine's.
@@ -43,6 +46,7 @@ type Device struct{ Request, Name string }
 type Driver struct {
 	v1.UnimplementedDRAPluginServer
 	reg.UnimplementedRegistrationServer
+	health.UnimplementedDRAResourceHealthServer
 	cfg Config
 
 	mu    sync.Mutex // guards calls
@@ -79,6 +83,9 @@ func (d *Driver) Serve(ctx context.Context) error {
 	} else {
 		v1.RegisterDRAPluginServer(s, d)
 	}
+	if d.cfg.Health != nil {
+		health.RegisterDRAResourceHealthServer(s, d)
+	}
 	defer context.AfterFunc(ctx, s.Stop)()
 	err = s.Serve(l)
 	if ctx.Err() != nil {
@@ -92,7 +99,27 @@ func (d *Driver) Versions() []string {
 	if d.cfg.Old {
 		return []string{v1beta1.DRAPluginService}
 	}
+	if d.cfg.Health != nil {
+		return []string{v1.DRAPluginService, v1beta1.DRAPluginService, health.DRAResourceHealthService}
+	}
 	return []string{v1.DRAPluginService, v1beta1.DRAPluginService}
+}
+
+// NodeWatchResources implements the API of health reports.
+func (d *Driver) NodeWatchResources(_ *health.NodeWatchResourcesRequest, stream health.DRAResourceHealth_NodeWatchResourcesServer) error {
+	for {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case devices, more := <-d.cfg.Health:
+			if !more {
+				return errors.New("no more reports")
+			}
+			if err := stream.Send(&health.NodeWatchResourcesResponse{Devices: devices}); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // GetInfo implements the registration.

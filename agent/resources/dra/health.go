@@ -1,0 +1,227 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+
+	"monopod/apiserver/process/backoff"
+)
+
+const (
+	// healthTime is how long a report of a device's health counts if the driver does not say (upstream: 30 s).
+	healthTime = 30 * time.Second
+	// firstRetry and lastRetry are the pauses before a broken stream is opened again.
+	firstRetry = 5 * time.Second
+	lastRetry  = time.Minute
+	// maxHealth is the number of devices of a driver whose health is kept (upstream: 16384).
+	maxHealth = 16384
+)
+
+// deviceID names a device of a driver.
+type deviceID struct{ pool, device string }
+
+// health is what a driver has last said of a device.
+type health struct {
+	status  corev1.ResourceHealthStatus
+	message string
+	until   time.Time // then it is unknown
+}
+
+// watcher opens the stream of a driver's health reports.
+type watcher func(ctx context.Context) (v1.DRAResourceHealth_NodeWatchResourcesClient, error)
+
+// watcherOf returns nil for a driver that reports no health.
+func watcherOf(conn grpc.ClientConnInterface, versions []string) watcher {
+	request := &v1.NodeWatchResourcesRequest{}
+	switch {
+	case slices.Contains(versions, v1.DRAResourceHealthService):
+		return func(ctx context.Context) (v1.DRAResourceHealth_NodeWatchResourcesClient, error) {
+			return v1.NewDRAResourceHealthClient(conn).NodeWatchResources(ctx, request)
+		}
+	case slices.Contains(versions, v1alpha1.DRAResourceHealthService):
+		return func(ctx context.Context) (v1.DRAResourceHealth_NodeWatchResourcesClient, error) {
+			return v1.V1Alpha1ClientWrapper{Client: v1alpha1.NewDRAResourceHealthClient(conn)}.NodeWatchResources(ctx, request)
+		}
+	}
+	return nil
+}
+
+// reports reads the health that drivers report.
+type reports struct{ *Manager }
+
+// watch starts to read the streams of drivers that have registered since the last call.
+func (m reports) watch(ctx context.Context, streams *sync.WaitGroup) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, all := range m.drivers {
+		for _, d := range all {
+			if d.watch != nil && !d.watched {
+				d.watched = true
+				m.cfg.Guard.Go(streams, "dra health", func() { m.read(ctx, d) })
+			}
+		}
+	}
+}
+
+// read reads a driver's stream until ctx or the driver ends, or the driver says that it has none.
+func (m reports) read(ctx context.Context, d *driver) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.life, cancel)()
+	retry := backoff.Retry{First: firstRetry, Most: lastRetry}
+	for {
+		err := m.readOne(ctx, d)
+		m.forget(d)
+		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
+			return
+		}
+		m.cfg.Log.Warn("the health stream of a DRA driver ended, opening it again", zap.String("driver", d.name), zap.Error(err))
+		if !retry.Wait(ctx, m.cfg.Clock) {
+			return
+		}
+	}
+}
+
+func (m reports) readOne(ctx context.Context, d *driver) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := d.watch(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		m.reported(d, resp.GetDevices())
+	}
+}
+
+// reported keeps a report, and wakes the pods whose devices have changed. What an earlier report said counts until its time is over.
+func (m reports) reported(d *driver, devices []*v1.DeviceHealth) {
+	now := m.cfg.Clock.Now()
+	changed := map[deviceID]bool{}
+	m.mu.Lock()
+	if d.health == nil {
+		d.health = map[deviceID]health{}
+	}
+	for id, h := range d.health {
+		if now.After(h.until) {
+			delete(d.health, id)
+			changed[id] = true
+		}
+	}
+	for _, one := range devices {
+		id := deviceID{one.GetDevice().GetPoolName(), one.GetDevice().GetDeviceName()}
+		was, known := d.health[id]
+		if !known && len(d.health) >= maxHealth {
+			continue
+		}
+		h := healthOf(one, now)
+		d.health[id] = h
+		if changed[id] = changed[id] || !known || was.status != h.status || was.message != h.message; !changed[id] {
+			delete(changed, id)
+		}
+	}
+	pods := m.usersOf(d.name, func(id deviceID) bool { return changed[id] })
+	m.mu.Unlock()
+	if len(pods) > 0 {
+		m.cfg.Health(pods)
+	}
+}
+
+func healthOf(one *v1.DeviceHealth, now time.Time) health {
+	h := health{status: corev1.ResourceHealthStatusUnknown, message: one.GetMessage(), until: now.Add(healthTime)}
+	switch one.GetHealth() {
+	case v1.HealthStatus_HEALTHY:
+		h.status = corev1.ResourceHealthStatusHealthy
+	case v1.HealthStatus_UNHEALTHY:
+		h.status = corev1.ResourceHealthStatusUnhealthy
+	}
+	if s := one.GetHealthCheckTimeoutSeconds(); s > 0 {
+		h.until = now.Add(time.Duration(min(s, int64(24*time.Hour/time.Second))) * time.Second)
+	}
+	if len(h.message) > corev1.ResourceHealthMessageMaxLength {
+		h.message = h.message[:corev1.ResourceHealthMessageMaxLength-3] + "..."
+	}
+	return h
+}
+
+// forget forgets what a driver has reported.
+func (m reports) forget(d *driver) {
+	m.mu.Lock()
+	had := d.health
+	d.health = nil
+	pods := m.usersOf(d.name, func(id deviceID) bool { _, ok := had[id]; return ok })
+	m.mu.Unlock()
+	if len(pods) > 0 {
+		m.cfg.Health(pods)
+	}
+}
+
+// usersOf returns the pods that have certain devices of a driver. The caller holds mu.
+func (m *Manager) usersOf(driver string, which func(deviceID) bool) (pods []types.UID) {
+	for _, c := range m.claims {
+		if slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Driver == driver && which(deviceID{d.Pool, d.Device}) }) {
+			pods = append(pods, c.Pods...)
+		}
+	}
+	return pods
+}
+
+// Health returns the health of the devices of each container of a pod, for its status; nil: it has none that are prepared.
+func (m *Manager) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
+	var out map[string][]corev1.ResourceStatus
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, use := range uses(pod, &list[i]) {
+				devices, err := m.of(pod, use)
+				if err != nil || len(devices) == 0 {
+					continue
+				}
+				if out == nil {
+					out = map[string][]corev1.ResourceStatus{}
+				}
+				out[list[i].Name] = append(out[list[i].Name], corev1.ResourceStatus{Name: use.title, Resources: m.healthOf(devices)})
+			}
+		}
+	}
+	return out
+}
+
+func (m *Manager) healthOf(devices []Device) (out []corev1.ResourceHealth) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.cfg.Clock.Now()
+	for _, d := range devices {
+		one := corev1.ResourceHealth{ResourceID: corev1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Device)), Health: corev1.ResourceHealthStatusUnknown}
+		if len(d.CDI) > 0 {
+			one.ResourceID = corev1.ResourceID(d.CDI[0])
+		}
+		if all := m.drivers[d.Driver]; len(all) > 0 {
+			if h, ok := all[len(all)-1].health[deviceID{d.Pool, d.Device}]; ok && !now.After(h.until) {
+				one.Health = h.status
+				if h.message != "" {
+					one.Message = &h.message
+				}
+			}
+		}
+		if !slices.ContainsFunc(out, func(other corev1.ResourceHealth) bool { return other.ResourceID == one.ResourceID }) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
