@@ -82,9 +82,10 @@ type Memory struct {
 	encoders sync.Pool // of *encoder
 	lost     *turns    // for writes whose object was no longer current
 
-	mu     sync.RWMutex // guards rev and tables, never held over I/O
-	rev    int64
-	tables map[string]*table
+	mu        sync.RWMutex // guards what follows, never held over I/O
+	rev       int64
+	forgotten int64 // Forget's
+	tables    map[string]*table
 }
 
 var _ Store = (*Memory)(nil)

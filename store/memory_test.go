@@ -110,8 +110,19 @@ func TestForget(t *testing.T) {
 	if ch, err := storetest.Watch(t.Context(), s, sel, newest); err != nil || (<-ch).Rev != third {
 		t.Errorf("what is newer was forgotten: %v", err)
 	}
+	sel.At = third
+	if _, _, err := s.List(t.Context(), sel); err != nil {
+		t.Errorf("the present was forgotten: %v", err)
+	}
 	s.Forget(third)
+	storetest.Put(t, s, store.Key{Resource: "nodes", Name: "a"}, "1")
+	if _, _, err := s.List(t.Context(), sel); err != nil {
+		t.Errorf("forgotten too early: %v", err)
+	}
 	s.Forget(s.Revision())
+	if _, _, err := s.List(t.Context(), sel); !errors.Is(err, store.ErrExpired) {
+		t.Errorf("a list of a forgotten revision: %v", err)
+	}
 	if fourth := storetest.Put(t, s, k, "4").Rev; (<-reader).Rev != fourth {
 		t.Error("a reader that had read everything lost the next event")
 	}

@@ -19,7 +19,7 @@ func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 		return nil, 0, fmt.Errorf("%s: revision %d is after %d: %w", sel.Resource, sel.At, m.rev, ErrFuture)
 	}
 	past, ok := t.undo(sel.At)
-	if !ok {
+	if !ok || sel.At < m.forgotten {
 		return nil, 0, fmt.Errorf("%s: revision %d is too long ago: %w", sel.Resource, sel.At, ErrExpired)
 	}
 	return rewind(t.present(sel), past, sel), sel.At, nil

@@ -33,13 +33,15 @@ func (m *Memory) Watch(_ context.Context, sel Selector, rev int64) (*Changes, er
 // Forget drops the history up to rev and returns the newest revision, for the next
 // call. Called every five minutes with the last result, it keeps as much history as a
 // kube-apiserver's etcd (upstream: --etcd-compaction-interval), and none in an idle
-// store. Watches that have read everything continue.
+// store. Watches that have read everything continue; lists at an earlier revision do not, as
+// clients expect of a revision that is that old.
 func (m *Memory) Forget(rev int64) (newest int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tables {
 		t.history.forget(rev)
 	}
+	m.forgotten = max(m.forgotten, rev)
 	return m.rev
 }
 
