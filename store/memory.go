@@ -65,11 +65,9 @@ type Memory struct {
 	writes chan *write
 	turn   chan struct{} // holds one token while a caller is the writer
 
-	stop     context.CancelFunc
-	stopped  context.Context
-	closing  sync.Once
-	closed   chan struct{} // closed when the last writer has ended
-	closeErr error         // set before closed is
+	stop    context.CancelFunc
+	stopped context.Context
+	end     end
 
 	// The writer's own.
 	reserved  int64
@@ -89,6 +87,13 @@ type Memory struct {
 }
 
 var _ Store = (*Memory)(nil)
+
+// end is the end of a store: once the last writer has ended, the log is closed.
+type end struct {
+	once sync.Once
+	done chan struct{} // closed at the end
+	err  error         // set before done is closed
+}
 
 // batch is of the writes that are committed together; empty between two of them.
 type batch struct {
@@ -134,7 +139,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 		turn:    make(chan struct{}, 1),
 		stop:    stop,
 		stopped: stopped,
-		closed:  make(chan struct{}),
+		end:     end{done: make(chan struct{})},
 		batch:   batch{touched: map[Key]bool{}},
 		quota:   quota{most: cfg.MaxBytes},
 		unsaved: map[Key]bool{},
@@ -339,7 +344,7 @@ func (m *Memory) submit(ctx context.Context, w *write) error {
 			return w.err
 		case m.turn <- struct{}{}:
 			m.lead()
-		case <-m.closed:
+		case <-m.end.done:
 			select {
 			case <-w.done:
 				return w.err
@@ -380,13 +385,13 @@ func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
 // Close implements Store. Writes in progress finish; the log records the exact
 // revision and is closed.
 func (m *Memory) Close() error {
-	m.closing.Do(func() {
+	m.end.once.Do(func() {
 		m.stop()
 		m.turn <- struct{}{} // and keep it
-		m.closeErr = m.closeLog()
-		close(m.closed)
+		m.end.err = m.closeLog()
+		close(m.end.done)
 	})
-	return m.closeErr
+	return m.end.err
 }
 
 // Verify checks that no shared object was modified: every object still encodes to its JSON. For tests.
