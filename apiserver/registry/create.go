@@ -19,6 +19,7 @@ import (
 	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )
 
@@ -88,6 +89,7 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 		res.Prepare(obj, nil, "")
 	}
 	defaults(res, obj) // also for fields that admission set, and for the status
+	kind.CutTimes(obj)
 	return nil
 }
 

@@ -4,10 +4,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,5 +109,24 @@ func TestPanicInWatch(t *testing.T) {
 	families, err := metrics.Gather()
 	if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 || families[0].Metric[0].Label[0].GetValue() != "watch" {
 		t.Errorf("metrics: %v, %v", families, err)
+	}
+}
+
+// The time of a precise clock is stored as clients see it: what they write back is no change of it.
+func TestTimesOfOurOwnWriters(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	made, err := r.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}, Spec: batchv1.JobSpec{
+		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "a", Image: "a"}}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := metav1.NewTime(time.Date(2026, 11, 26, 1, 2, 3, 456, time.UTC))
+	job, err := client.Update(t.Context(), r, made.(*batchv1.Job), "status", func(j *batchv1.Job) error { j.Status.StartTime = &at; return nil })
+	if err != nil || !job.Status.StartTime.Equal(new(at.Rfc3339Copy())) {
+		t.Fatalf("%v, started %v", err, job.Status.StartTime)
+	}
+	if _, err := client.Update(t.Context(), r, job, "status", func(j *batchv1.Job) error { j.Status.StartTime = new(at.Rfc3339Copy()); return nil }); err != nil {
+		t.Error(err)
 	}
 }

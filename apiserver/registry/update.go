@@ -91,6 +91,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 	}
 	res.PrepareUpdate(next, cur, sub)
 	defaults(res, next)
+	kind.CutTimes(next)
 	if err := r.reserve(ctx, next, cur, sub, reserved); err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ func TestApproving(t *testing.T) {
 
 func TestSigning(t *testing.T) {
 	t.Parallel()
-	const failed = "Failed SignerValidationFailure, Approved"
+	const failed = "Approved, Failed SignerValidationFailure"
 	ip := x509.CertificateRequest{Subject: node("system:node:n").Subject, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}}
 	serving := with(certificatesv1.UsageServerAuth, certificatesv1.UsageDigitalSignature)
 	jane := x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{"devs"}}}
