@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -158,14 +159,49 @@ func (m *Manager) Run(ctx context.Context) error {
 		jumps := m.cfg.ClockSet(ctx)
 		m.deps.Guard.Go(&wg, "clock", func() { m.deps.Jumps.Run(ctx, jumps) })
 	}
+	start := func(s *follow.Supervisor) {
+		m.deps.Guard.Go(&wg, "controller", func() { _ = s.Run(ctx) }) // nil by contract
+	}
+	var asleep []sleeper
 	for i, s := range m.running {
+		if until := s.Sleeps(); until != nil {
+			s.Sleep()
+			defer s.Wake()
+			asleep = append(asleep, sleeper{s, until})
+			continue
+		}
 		if i > 0 {
 			m.pause(ctx)
 		}
-		m.deps.Guard.Go(&wg, "controller", func() { _ = s.Run(ctx) }) // nil by contract
+		start(s)
 	}
-	<-ctx.Done()
+	wake(ctx, asleep, start)
 	return nil
+}
+
+// sleeper is a controller that has nothing to do before one of the channels is closed.
+type sleeper struct {
+	*follow.Supervisor
+	until []<-chan struct{}
+}
+
+// wake starts controllers that get something to do, until ctx ends.
+func wake(ctx context.Context, asleep []sleeper, start func(*follow.Supervisor)) {
+	for {
+		var all []<-chan struct{}
+		var whose []int
+		for i, s := range asleep {
+			for _, c := range s.until {
+				all, whose = append(all, c), append(whose, i)
+			}
+		}
+		i := follow.Await(ctx, all)
+		if i < 0 {
+			return
+		}
+		start(asleep[whose[i]].Supervisor)
+		asleep = slices.Delete(asleep, whose[i], whose[i]+1)
+	}
 }
 
 func (m *Manager) pause(ctx context.Context) {

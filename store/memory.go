@@ -214,6 +214,20 @@ func (m *Memory) Newest(resource string) int64 {
 	return 0
 }
 
+// always is closed.
+var always = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// First returns a channel that is closed once a resource has had an object.
+func (m *Memory) First(resource string) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.table(resource)
+	if t.newest > 0 {
+		return always
+	}
+	return t.wake
+}
+
 // Count returns the number of objects of each resource that has had any.
 func (m *Memory) Count() map[string]int64 {
 	m.mu.RLock()

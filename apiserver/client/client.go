@@ -84,6 +84,15 @@ type Ordered interface {
 	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
 }
 
+// Sparse is a Client in process that knows when a resource gets its first object, so that what serves only such objects need not run
+// before.
+type Sparse interface {
+	Client
+
+	// First returns a channel that is closed once the resource has had an object. false: that is not known.
+	First(resource schema.GroupVersionResource) (appeared <-chan struct{}, ok bool)
+}
+
 // Direct is a Client in process, which knows the state of an object before each change.
 type Direct interface {
 	Client

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -186,17 +187,28 @@ func (l *Loop[K]) Run(parent context.Context) error {
 			}
 		})
 	}
-	for i, src := range l.cfg.Sources {
-		synced.Add(1)
-		listed := sync.OnceFunc(synced.Done)
+	follow := func(i int, listed func()) {
 		spawn(func() {
 			defer listed()
-			v := &view[K]{src: src, deps: l.deps, queue: l.queue, name: l.cfg.Name}
+			v := &view[K]{src: l.cfg.Sources[i], deps: l.deps, queue: l.queue, name: l.cfg.Name}
 			v.follow(ctx, listed, l.barrier.reached(i))
 		})
 	}
+	var lazy []int
+	var appear []<-chan struct{}
+	for i, src := range l.cfg.Sources {
+		if appeared := first(l.deps.Client, src.Selector.Resource); src.Lazy && appeared != nil {
+			lazy, appear = append(lazy, i), append(appear, appeared)
+			continue
+		}
+		synced.Add(1)
+		follow(i, sync.OnceFunc(synced.Done))
+	}
 	spawn(func() { l.work(ctx, &synced, spawn) })
-	<-ctx.Done()
+	for i := Await(ctx, appear); i >= 0; i = Await(ctx, appear) {
+		follow(lazy[i], func() {}) // the barrier waits for it
+		lazy, appear = slices.Delete(lazy, i, i+1), slices.Delete(appear, i, i+1)
+	}
 	l.queue.shutDown()
 	wg.Wait()
 	if p := (*guard.Panic)(nil); errors.As(context.Cause(ctx), &p) {

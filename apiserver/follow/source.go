@@ -14,6 +14,9 @@ import (
 type Source[K comparable] struct {
 	Selector client.Selector
 
+	// Lazy: the source has no goroutine before the resource has its first object, if the Client is a client.Sparse.
+	Lazy bool
+
 	// Keys maps a change to the keys that it wakes; old is nil for a new object, new for a deleted one. An
 	// object that was replaced by another under the same name is two changes. Calls come in order, one at a time
 	// for a source; both objects are shared. After an error the call is repeated until it succeeds or ctx ends,

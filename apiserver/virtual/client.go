@@ -43,6 +43,14 @@ func (m *measuring) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return objs, "", err
 }
 
+// First implements client.Sparse.
+func (m *measuring) First(resource schema.GroupVersionResource) (<-chan struct{}, bool) {
+	if sparse, ok := m.Ordered.(client.Sparse); ok {
+		return sparse.First(resource)
+	}
+	return nil, false
+}
+
 // Follow implements client.Direct.
 func (m *measuring) Follow(ctx context.Context, sel client.Selector, to client.Reader) error {
 	if direct, ok := m.Ordered.(client.Direct); ok {

@@ -14,6 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstream "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"monopod/apiserver/client"
@@ -36,7 +37,7 @@ type Controller struct {
 	made   owned.ClaimCreations
 }
 
-var _ follow.Controller = (*Controller)(nil)
+var _ follow.Dormant = (*Controller)(nil)
 
 // New returns the controller. It fails if its metrics are taken.
 func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
@@ -49,6 +50,11 @@ func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
+
+// Until implements follow.Dormant.
+func (c *Controller) Until() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{client.ResourceClaims, client.ResourceClaimTemplates, client.ResourceSlices, client.DeviceClasses}
+}
 
 // key is an object of one of the kinds.
 type key struct {

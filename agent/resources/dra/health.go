@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -62,14 +61,14 @@ func watcherOf(conn grpc.ClientConnInterface, versions []string) watcher {
 type reports struct{ *Manager }
 
 // watch starts to read the streams of drivers that have registered since the last call.
-func (m reports) watch(ctx context.Context, streams *sync.WaitGroup) {
+func (m reports) watch(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, all := range m.drivers {
 		for _, d := range all {
 			if d.watch != nil && !d.watched {
 				d.watched = true
-				m.cfg.Guard.Go(streams, "dra health", func() { m.read(ctx, d) })
+				m.cfg.Guard.Go(&m.work, "dra health", func() { m.read(ctx, d) })
 			}
 		}
 	}

@@ -55,11 +55,14 @@ type API interface {
 type Manager struct {
 	cfg  Config
 	lost error         // why the checkpoint could not be read
-	wake chan struct{} // for Run
+	wake chan struct{} // for run
+	work sync.WaitGroup
 
 	metrics metrics
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex      // guards what follows
+	life    context.Context // of Start; nil: not started, or waited for
+	busy    bool            // run runs
 	drivers map[string][]*driver
 	claims  map[types.UID]*claim
 	due     map[string]time.Time // when the slices of a driver that is gone are removed; "": of every driver that is not registered
@@ -87,30 +90,77 @@ const (
 	retryPause = 30 * time.Second
 )
 
-// Run reads the health that drivers report, removes the slices of drivers that are gone, and unprepares the claims of pods that were removed while no agent ran, until ctx ends.
-func (m *Manager) Run(ctx context.Context) {
+// Start makes the manager read the health that drivers report, remove the slices of drivers that are gone, and unprepare the claims of pods
+// that were removed while no agent ran, until ctx ends. Goroutines run only while there is something to do; wait waits for them, once ctx has
+// ended and no driver registers any more.
+func (m *Manager) Start(ctx context.Context) (wait func()) {
 	m.mu.Lock()
 	m.due[""] = m.cfg.Clock.Now().Add(goneGrace)
+	m.life = ctx
 	m.mu.Unlock()
-	var streams sync.WaitGroup
-	defer streams.Wait()
-	for {
-		reports{m}.watch(ctx, &streams)
-		wait, waits := m.tidy(ctx)
-		var timeout <-chan time.Time
-		stop := func() bool { return true }
-		if waits {
-			timer := m.cfg.Clock.NewTimer(wait)
-			timeout, stop = timer.C(), timer.Stop
+	m.poke()
+	return func() {
+		m.mu.Lock()
+		m.life = nil
+		m.mu.Unlock()
+		m.work.Wait()
+	}
+}
+
+// poke makes tidy run.
+func (m *Manager) poke() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.life == nil || m.life.Err() != nil:
+	case m.busy:
+		select {
+		case m.wake <- struct{}{}:
+		default:
 		}
+	default:
+		m.busy = true
+		ctx := m.life
+		m.cfg.Guard.Go(&m.work, "dra", func() {
+			defer m.rest(true)
+			m.run(ctx)
+		})
+	}
+}
+
+// rest reports whether run may end: nothing has changed since it looked, or it must.
+func (m *Manager) rest(must bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-m.wake:
+		if !must {
+			return false
+		}
+	default:
+	}
+	m.busy = false
+	return true
+}
+
+// run does what is due until there is nothing more.
+func (m *Manager) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		reports{m}.watch(ctx)
+		wait, waits := m.tidy(ctx)
+		if !waits {
+			if m.rest(false) {
+				return
+			}
+			continue
+		}
+		timer := m.cfg.Clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			stop()
-			return
-		case <-timeout:
+		case <-timer.C():
 		case <-m.wake:
-			stop()
 		}
+		timer.Stop()
 	}
 }
 
@@ -135,13 +185,6 @@ func (m *Manager) tidy(ctx context.Context) (wait time.Duration, waits bool) {
 		}
 	}
 	return wait, waits
-}
-
-func (m *Manager) poke() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
 }
 
 // Hints implements topology.Provider: devices have their nodes from the scheduler.

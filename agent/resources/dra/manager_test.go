@@ -86,9 +86,8 @@ func (w *world) start() (m *Manager, stop func()) {
 		Registered: func(driver string) { w.woken = append(w.woken, driver) }, Guard: guard.Logging(zap.NewNop()),
 		Health: func(pods []types.UID) { w.mu.Lock(); w.changed = append(w.changed, pods...); w.mu.Unlock() }})
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); m.Run(ctx) }()
-	stop = sync.OnceFunc(func() { cancel(); <-done })
+	wait := m.Start(ctx)
+	stop = sync.OnceFunc(func() { cancel(); wait() })
 	w.Cleanup(stop)
 	return m, stop
 }

@@ -27,15 +27,15 @@ func (p *Placement) newClaims() error {
 	return p.Metrics.Register(p.plugged.claims.Metrics())
 }
 
-// serveClaims does what is due without a pod until ctx ends.
-func (p *Placement) serveClaims(ctx context.Context) {
+// serveClaims does what is due without a pod until ctx ends. The function that it returns waits for the end.
+func (p *Placement) serveClaims(ctx context.Context) (wait func()) {
 	if p.plugged.claims == nil {
-		return
+		return func() {}
 	}
 	if err := p.plugged.claims.Lost(); err != nil {
 		p.Node.Event(corev1.EventTypeWarning, "ResourceClaimStateLost", "%v", err)
 	}
-	p.Guard.Keep(ctx, p.Clock, "dra", func() { p.plugged.claims.Run(ctx) })
+	return p.plugged.claims.Start(ctx)
 }
 
 // watchPlugins registers plugins of both types until ctx ends.

@@ -233,7 +233,11 @@ func (p *Placement) newMemory() (err error) {
 // Run serves plugins and the podresources API, and keeps containers on their CPUs,
 // until ctx ends.
 func (p *Placement) Run(ctx context.Context) {
-	guard.Together(ctx, p.serveDevices, p.serveClaims, p.serveHoldings, p.pin)
+	ctx, cancel := context.WithCancel(ctx) // also if a part panics
+	wait := p.serveClaims(ctx)
+	defer wait()
+	defer cancel()
+	guard.Together(ctx, p.serveDevices, p.serveHoldings, p.pin)
 }
 
 // Found passes the containers that the runtime has after a start, of running pods, to
