@@ -26,6 +26,11 @@ What ` + "`/metrics`" + ` of the API server and the paths of a kubelet show, gen
 appears only when something has happened (a panic, an eviction) is missing here until the run has caused it; those that upstream does not have are explained in
 [operation.md](operation.md#health-metrics-configuration). [alerts.yaml](alerts.yaml) has rules for Prometheus and [dashboard.json](dashboard.json) a dashboard for
 Grafana. Not listed: ` + "`go_*` and `process_*`" + `, those of every program with Prometheus' client for Go.
+
+Of upstream's ` + "`apiserver_flowcontrol_*`" + ` these have no meaning here: ` + "`current_r`, `dispatch_r`, `latest_s`, `next_s_bounds`, `next_discounted_s_bounds` and\n`epoch_advance_total`" + ` (there
+is no virtual time: queues take turns), ` + "`work_estimated_seats` and `watch_count_samples`" + ` (a request takes one seat, which is not an estimate),
+` + "`demand_seats_high_watermark`, `demand_seats_average`, `demand_seats_stdev`, `demand_seats_smoothed`, `target_seats` and `seat_fair_frac`" + ` (seats are lent at once and not
+adjusted every 10 seconds), ` + "`priority_level_request_utilization` and `read_vs_write_current_requests`" + ` (their limits belong to flags that are not used with priority and fairness).
 `
 
 // paths are where metrics are served, with the page's headings.

@@ -37,12 +37,16 @@ type Level struct {
 	queues   map[queueKey]*queue
 	turns    []*queue // queues that are not empty; the next one is first
 	counters Counters
+
+	queued              int // seats of waiting requests
+	utilization, demand load
 }
 
 // Flow is what a request belongs to. Schema and Distinguisher decide about its queues, unless each user has one.
 type Flow struct {
 	User, Schema, Distinguisher string
-	Note                        any // about the request, for State
+	Note                        any              // about the request, for State
+	Queued                      func(length int) // is called with the length of its queue when it waits; nil: not
 }
 
 // hash is upstream's for the flow.
@@ -118,6 +122,7 @@ func (l *Level) configure(cfg LevelConfig) {
 		}
 	}
 	l.cfg = cfg
+	l.measure()
 }
 
 // TryEnter is Enter for a request that does not wait; false: it may have to.
@@ -159,7 +164,12 @@ func (l *Level) enter(flow Flow, seats int) (*call, Outcome) {
 		l.turns = append(l.turns, q)
 	}
 	q.calls = append(q.calls, c)
+	if flow.Queued != nil {
+		flow.Queued(len(q.calls))
+	}
 	p.waiting++
+	l.queued += seats
+	l.measure()
 	p.admit()
 	return c, Admitted
 }
@@ -216,6 +226,7 @@ func (l *Level) take(user string, seats int) {
 	if l.taken[user] += seats; l.taken[user] == 0 {
 		delete(l.taken, user)
 	}
+	l.measure()
 }
 
 // admitNext admits one waiting request, queues in turn. It skips users at their maximum. If the next request
@@ -262,6 +273,8 @@ func (l *Level) remove(c *call) {
 	q := c.queue
 	q.calls = slices.DeleteFunc(q.calls, func(other *call) bool { return other == c })
 	l.pool.waiting--
+	l.queued -= c.seats
+	l.measure()
 	if len(q.calls) == 0 {
 		delete(l.queues, q.key)
 		l.turns = slices.DeleteFunc(l.turns, func(other *queue) bool { return other == q })

@@ -26,7 +26,8 @@ func (d *Dispatcher) Dumps() map[string]http.HandlerFunc {
 // state is what a level contains.
 type state struct {
 	fair.State
-	Executing int
+	Executing           int
+	utilization, demand fair.Usage
 }
 
 // states returns what the levels contain now, by their names.
@@ -38,6 +39,7 @@ func (d *Dispatcher) states() map[string]state {
 	for name, l := range levels {
 		s := state{State: l.seats.State()}
 		s.Executing = s.Seats
+		s.utilization, s.demand = l.seats.Usage()
 		if l.exempt {
 			s.Executing, s.Dispatched = int(l.executing.Load()), int(l.admitted.Load())
 		}
@@ -58,17 +60,23 @@ func (d *Dispatcher) dumpLevels(w http.ResponseWriter, _ *http.Request) {
 	printRows(w, rows)
 }
 
-// dumpQueues prints the queues that are not empty.
+// dumpQueues prints the queues that are not empty, and as queue -1 what executes: a request leaves its queue when it gets its seat. There is no
+// virtual time, so no queue has one, nor an estimate of its work.
 func (d *Dispatcher) dumpQueues(w http.ResponseWriter, _ *http.Request) {
 	states := d.states()
-	rows := [][]string{{"PriorityLevelName", "Index", "PendingRequests"}}
+	rows := [][]string{{"PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum"}}
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		waiting := map[int]int{}
 		for _, request := range states[name].Waiting {
 			waiting[request.Queue]++
 		}
+		const none = "0.00000000ss"
+		if n := strconv.Itoa(states[name].Executing); n != "0" {
+			rows = append(rows, []string{name, "-1", "0", n, n, none, "0", "0", none})
+		}
 		for _, index := range slices.Sorted(maps.Keys(waiting)) {
-			rows = append(rows, []string{name, strconv.Itoa(index), strconv.Itoa(waiting[index])})
+			n := strconv.Itoa(waiting[index]) // each waits for one seat
+			rows = append(rows, []string{name, strconv.Itoa(index), n, "0", "0", none, n, n, none})
 		}
 	}
 	printRows(w, rows)

@@ -226,9 +226,10 @@ func (d *Dispatcher) wait(ctx context.Context, s *schema, r *Request) fair.Outco
 	}
 	note := *r // only what waits is kept
 	from := d.cfg.Clock.Now()
-	s.counts.waiting.Inc()
-	outcome := s.level.seats.Enter(ctx, fair.Flow{User: r.User.Name, Schema: s.name, Distinguisher: s.distinguisher(r), Note: waiting{s.name, &note}}, 1)
-	s.counts.waiting.Dec()
+	s.counts.waits(1)
+	outcome := s.level.seats.Enter(ctx, fair.Flow{User: r.User.Name, Schema: s.name, Distinguisher: s.distinguisher(r), Note: waiting{s.name, &note},
+		Queued: s.counts.queued}, 1)
+	s.counts.waits(-1)
 	observer := s.counts.waited
 	if outcome != fair.Admitted {
 		observer = s.counts.refused

@@ -206,7 +206,7 @@ func TestDumps(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"dump_priority_levels":                  "l,1,false,false,2,1,1,0,0,0\n",
-			"dump_queues":                           "l,0,2\n",
+			"dump_queues":                           "l,-1,0,1,1,0.00000000ss,0,0,0.00000000ss\nl,0,2,0,0,0.00000000ss,2,2,0.00000000ss\n",
 			"dump_requests":                         "l,s,0,1,bc,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n",
 			"dump_requests?includeRequestDetails=1": "l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z,b,get,/one,,,,,\n",
 		} {
@@ -215,6 +215,17 @@ func TestDumps(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second / 2)
+		for _, want := range []string{
+			`request_dispatch_no_accommodation_total{flow_schema="s",priority_level="l"} 2`, `current_inqueue_seats{flow_schema="s",priority_level="l"} 2`,
+			`request_queue_length_after_enqueue_sum{flow_schema="s",priority_level="l"} 3`,
+			`priority_level_seat_utilization_count{phase="executing",priority_level="l"} 5e+08`, `priority_level_seat_utilization_sum{phase="executing",priority_level="l"} 5e+08`,
+			`priority_level_seat_utilization_bucket{phase="executing",priority_level="l",le="0.99"} 0`,
+			`demand_seats_sum{priority_level="l"} 1.5e+09`, `demand_seats_bucket{priority_level="l",le="2.8"} 0`, `demand_seats_bucket{priority_level="l",le="4"} 5e+08`,
+		} {
+			if !strings.Contains(scraped(reg), want) {
+				t.Errorf("no %s in %s", want, scraped(reg))
+			}
+		}
 		cancel()
 		synctest.Wait()
 		if got := dump("dump_priority_levels"); !strings.Contains(got, "l,0,false,false,0,1,1,0,0,2\n") {
