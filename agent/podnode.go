@@ -19,14 +19,29 @@ import (
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/storage/certificate"
 	"monopod/agent/storage/token"
+	"monopod/apiserver/process/frugal"
 )
 
-// maximum number of pods that start concurrently: more would only share the same CPUs, and each needs memory to
-// start. A start that takes longer no longer blocks others.
+// maximum number of pods that start concurrently: more would only share the same CPUs. A start that takes longer no
+// longer blocks others. Neither does an end: most of it may be a program that does not heed the signal to stop.
 const (
 	startsAtOnce = 8
 	longestStart = 2 * time.Second
+	longestEnd   = 500 * time.Millisecond
 )
+
+// memory in bytes that must be free for each pod that starts or ends at the same time as others: for the runtime's
+// short-lived programs, and for the shim of a pod that starts. It was measured with containerd 1.6 and runc 1.1. The
+// kernel would kill whoever is largest, which is Monopod or containerd.
+const (
+	startMemory = 14 << 20
+	endMemory   = 10 << 20
+)
+
+// room returns how many pods may start or end at the same time, at most most.
+func room(most int, each uint64) func() int {
+	return func() int { return int(min(uint64(most), frugal.Free()/each)) }
+}
 
 // newPodNode creates what the pods of this node share.
 func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
@@ -66,7 +81,8 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{
-			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(startsAtOnce, longestStart).Take,
+			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(longestStart, room(startsAtOnce, startMemory)).Take,
+			EndTurn:   turns.New(longestEnd, room(cfg.MaxPods, endMemory)).Take,
 			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran,
 		},
 	}

@@ -83,6 +83,8 @@ type Hooks struct {
 	Readmit func(ctx context.Context, p *Pod)
 	// Turn waits until the pod may start, or ctx ends; done returns the turn.
 	Turn func(ctx context.Context) (done func())
+	// EndTurn waits until the pod's containers and sandbox may be stopped, or ctx ends; done returns the turn.
+	EndTurn func(ctx context.Context) (done func())
 	// Unmounted is called when no container of the pod runs and its volumes are unmounted.
 	Unmounted func(pod types.UID)
 	// Unavailable is called when the runtime did not respond.

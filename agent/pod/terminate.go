@@ -33,6 +33,9 @@ type ending struct {
 // terminate ends the pod: it stops containers gracefully, stores the final status, stops the sandbox and
 // unmounts volumes. Then removePod handles the rest. Every part can be repeated.
 func (w *worker) terminate(ctx context.Context) (over bool, err error) {
+	if w.observer.Seen().Sandbox() != nil { // otherwise nothing is stopped
+		defer w.node.Hooks.EndTurn(ctx)()
+	}
 	if w.end.began.IsZero() {
 		w.end.began = w.node.Clock.Now()
 		for _, c := range w.observer.Seen().Alive() {

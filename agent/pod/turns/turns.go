@@ -4,27 +4,41 @@ package turns
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 )
 
 // Turns are taken and returned.
 type Turns struct {
 	longest time.Duration
-	taken   chan struct{}
+	room    func() int
+
+	mu      sync.Mutex // guards those below
+	taken   int
+	waiting []chan struct{} // in order; a channel is closed when its owner has a turn
 }
 
-// New returns n turns at a time. A caller that keeps one for more than longest loses it to the next.
-func New(n int, longest time.Duration) *Turns {
-	return &Turns{longest: longest, taken: make(chan struct{}, n)}
+// New returns turns of which as many are taken at a time as room returns whenever a caller comes or goes, but at least
+// one. A caller that keeps a turn for more than longest loses it to the next.
+func New(longest time.Duration, room func() int) *Turns {
+	return &Turns{longest: longest, room: room}
 }
 
 // Take waits for a turn, or for the end of ctx, in which case there is none. The caller returns the turn by one
 // call of done.
 func (t *Turns) Take(ctx context.Context) (back func()) {
+	turn := make(chan struct{})
+	room := t.room()
+	t.mu.Lock()
+	t.waiting = append(t.waiting, turn)
+	t.admit(room)
+	t.mu.Unlock()
 	select {
+	case <-turn:
 	case <-ctx.Done():
+		t.leave(turn)
 		return func() {}
-	case t.taken <- struct{}{}:
 	}
 	lost := time.AfterFunc(t.longest, t.giveBack)
 	return func() {
@@ -34,4 +48,32 @@ func (t *Turns) Take(ctx context.Context) (back func()) {
 	}
 }
 
-func (t *Turns) giveBack() { <-t.taken }
+// admit gives turns to those that wait while there is room. t.mu is held.
+func (t *Turns) admit(room int) {
+	for len(t.waiting) > 0 && t.taken < max(1, room) {
+		t.taken++
+		close(t.waiting[0])
+		t.waiting = slices.Delete(t.waiting, 0, 1)
+	}
+}
+
+// leave ends a wait; the turn may have come meanwhile.
+func (t *Turns) leave(turn chan struct{}) {
+	t.mu.Lock()
+	at := slices.Index(t.waiting, turn)
+	if at >= 0 {
+		t.waiting = slices.Delete(t.waiting, at, at+1)
+	}
+	t.mu.Unlock()
+	if at < 0 {
+		t.giveBack()
+	}
+}
+
+func (t *Turns) giveBack() {
+	room := t.room()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.taken--
+	t.admit(room)
+}

@@ -10,7 +10,7 @@ import (
 func TestTurnsBoundConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := New(2, time.Minute)
+		turns := New(time.Minute, func() int { return 2 })
 		begin := time.Now()
 		ended := make(chan time.Duration)
 		for range 6 {
@@ -32,7 +32,7 @@ func TestTurnsBoundConcurrency(t *testing.T) {
 func TestStuckWorkerLosesItsTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := New(1, time.Minute)
+		turns := New(time.Minute, func() int { return 1 })
 		late := turns.Take(t.Context())
 		begin := time.Now()
 		back := turns.Take(t.Context())
@@ -48,5 +48,42 @@ func TestStuckWorkerLosesItsTurn(t *testing.T) {
 		}
 		back()
 		turns.Take(t.Context())()
+	})
+}
+
+// TestTurnsFollowTheRoom: without room there is still one turn, and a turn that is returned opens as many as there is room
+// for by then. Whoever leaves the queue takes no turn with it.
+func TestTurnsFollowTheRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		room := 0
+		turns := New(time.Hour, func() int { return room })
+		first := turns.Take(t.Context())
+		had := make(chan func(), 4)
+		hurried, leave := context.WithCancel(t.Context())
+		for _, ctx := range []context.Context{hurried, t.Context(), t.Context(), t.Context()} {
+			go func() { had <- turns.Take(ctx) }()
+			synctest.Wait()
+		}
+		if n := len(had); n != 0 {
+			t.Fatalf("%d more turns without room", n)
+		}
+		leave()
+		synctest.Wait()
+		(<-had)()
+		room = 2
+		first()
+		synctest.Wait()
+		if n := len(had); n != 2 {
+			t.Fatalf("%d turns with room for two", n)
+		}
+		room = 0
+		(<-had)()
+		synctest.Wait()
+		if n := len(had); n != 1 {
+			t.Fatalf("%d turns are open, though there is no room", n)
+		}
+		(<-had)()
+		(<-had)()
 	})
 }

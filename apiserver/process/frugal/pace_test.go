@@ -69,7 +69,7 @@ func TestLimit(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]uint64{"/": 1 << 20, "/a": 4096, "/a/b": 4096, "/a/b/c": 4096, "/gone": 1 << 20} {
-		if got := limit(mount, path, "memory.max", 1<<20); got != want {
+		if got := least(upwards(mount, path, true), cgroup.limit, 1<<20); got != want {
 			t.Errorf("%s: %d, want %d", path, got, want)
 		}
 	}
