@@ -48,6 +48,10 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	d, cfg, m := &a.deps, &a.cfg, a.machine
 	rotate, place := a.upkeep.rotate, a.upkeep.placement
 	memory := m.capacity[corev1.ResourceMemory]
+	certificates := certificate.New(d.Client, d.Clock, cfg.NodeName, func(pod *corev1.Pod, reason, message string) {
+		a.event(pod, "", corev1.EventTypeWarning, reason, "%s", message)
+	})
+	d.Metrics.MustRegister(certificates.Metrics())
 	n := &pod.Node{
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,
 		HostIPs: m.addresses.Strings, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
@@ -62,9 +66,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
 			Tokens: token.New(d.Client, d.Clock), Claims: a.claims, Saw: a.metrics.Volume,
-			Certificates: certificate.New(d.Client, d.Clock, cfg.NodeName, func(pod *corev1.Pod, reason, message string) {
-				a.event(pod, "", corev1.EventTypeWarning, reason, "%s", message)
-			}),
+			Certificates: certificates,
 		},
 		Sandboxes: sandbox.Node{
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods), Machine: cfg.Machine,

@@ -100,6 +100,32 @@ func TestCBOR(t *testing.T) {
 	}
 }
 
+// Lists of any length are documents that Kubernetes' clients read, also those that are sent item by item, and as tables.
+func TestCBORLists(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	var table metav1.Table
+	for _, count := range []int{0, 1, 30} {
+		for i := len(table.Rows); i < count; i++ {
+			body := fmt.Sprintf(`{"metadata":{"name":"c%02d"},"data":{"k":%q}}`, i, strings.Repeat("x", 20_000))
+			if resp := a.do("POST", confs, body); resp.StatusCode != http.StatusCreated {
+				t.Fatal(resp.Status)
+			}
+		}
+		var list corev1.ConfigMapList
+		if code := a.exchange("GET", confs, "", "application/cbor", &list); code != 200 || len(list.Items) != count || list.Kind != "ConfigMapList" || list.ResourceVersion == "" {
+			t.Errorf("%d: %d, %d items", count, code, len(list.Items))
+		}
+		if count > 0 && (list.Items[count-1].Name != fmt.Sprintf("c%02d", count-1) || len(list.Items[count-1].Data["k"]) != 20_000) {
+			t.Errorf("%d: the last one is %.300v", count, list.Items[count-1])
+		}
+		resp := a.do("GET", confs, "", "Accept: application/cbor;as=Table;v=v1;g=meta.k8s.io")
+		if err := direct.Unmarshal([]byte(readBody(t, resp)), &table); err != nil || len(table.Rows) != count || len(table.ColumnDefinitions) == 0 {
+			t.Errorf("%d: %v, %d rows", count, err, len(table.Rows))
+		}
+	}
+}
+
 // A watch is a sequence of documents.
 func TestCBORWatch(t *testing.T) {
 	t.Parallel()

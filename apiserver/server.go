@@ -85,8 +85,8 @@ type Config struct {
 	// Profiling serves Go's profiles at /debug/pprof/.
 	Profiling bool
 	Limits    flow.Limits
-	// MaxWholeList is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, as
-	// CBOR, or as a table in protobuf; 0: 64 MiB.
+	// MaxWholeList is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a
+	// table in protobuf; 0: 64 MiB.
 	MaxWholeList int
 	Audit        *audit.Log                          // nil: no audit log
 	Clock        clock.WithTickerAndDelayedExecution // nil: the real one

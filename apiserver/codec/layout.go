@@ -10,7 +10,8 @@ import (
 	"monopod/apiserver/codec/cbor"
 )
 
-// layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list, except as CBOR, each item is laid out by itself, so that memory is needed for one item only.
+// layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list each item is laid out by itself, so that memory is needed for one
+// item only.
 type layout int
 
 const (
@@ -100,11 +101,23 @@ func laid(data []byte) bool {
 	return true
 }
 
+// item lays out an item of a list.
+func (l layout) item(data []byte) ([]byte, error) {
+	if l == asCBOR {
+		return cbor.FromJSON(nil, data)
+	}
+	return l.lay(l.prefix(), data)
+}
+
 // around returns what is before the items of a list, between them, after them, and in place of all of it for no items. The head is
-// JSON up to the bracket that begins the items.
-func (l layout) around(head []byte) (before, between, after, empty string, err error) {
+// JSON up to the bracket that begins the items, of which there are count.
+func (l layout) around(head []byte, count int) (before, between, after, empty string, err error) {
 	if l == compact {
 		return string(head), ",", listTail, string(head) + listTail, nil
+	}
+	if l == asCBOR {
+		none, err := l.lay("", append(bytes.Clone(head), "]}"...)) // the empty list at the end becomes the head of one of count items
+		return string(cbor.List(bytes.TrimSuffix(none, cbor.List(nil, 0)), count)), "", "", string(none), err
 	}
 	if l == indented {
 		none, err := l.lay("", append(bytes.Clone(head), "]}"...))

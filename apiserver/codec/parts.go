@@ -29,6 +29,7 @@ const maxKept = 4 << 20
 // defaults, of what a webhook makes of them, or of a table's cells.
 type parts struct {
 	head    []byte
+	count   int
 	entries iter.Seq2[*store.Entry, error]
 	encode  func(*store.Entry) ([]byte, error)
 	keep    int // bytes that are kept before the first part is sent, unless the list ends before
@@ -36,7 +37,7 @@ type parts struct {
 
 // partsOf returns the parts of a list of a kind.
 func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.Entry, encode func(*store.Entry) ([]byte, error)) parts {
-	p := parts{head: head, entries: view.Each(r.Context(), res, entries), encode: encode, keep: gzipFrom}
+	p := parts{head: head, count: len(entries), entries: view.Each(r.Context(), res, entries), encode: encode, keep: gzipFrom}
 	if view.Converts(res) {
 		p.keep = maxKept
 	}
@@ -45,7 +46,7 @@ func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.
 
 // write writes the list to a writer.
 func (p parts) write(out io.Writer, l layout) error {
-	before, between, after, empty, err := l.around(p.head)
+	before, between, after, empty, err := l.around(p.head, p.count)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func (p parts) write(out io.Writer, l layout) error {
 		if err != nil {
 			return err
 		}
-		if data, err = l.lay(l.prefix(), data); err != nil {
+		if data, err = l.item(data); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(out, next); err != nil {
@@ -76,10 +77,9 @@ func (p parts) write(out io.Writer, l layout) error {
 	return err
 }
 
-// sendParts sends the list. A short one has a length; a longer one is sent item by item, except as CBOR, in which the length of a
-// list precedes it.
+// sendParts sends the list. A short one has a length; a longer one is sent item by item.
 func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
-	if f.Media == TypeProtobuf || f.Media == TypeCBOR || a.recordOf(r).Wants(audit.RequestResponse) {
+	if f.Media == TypeProtobuf || a.recordOf(r).Wants(audit.RequestResponse) {
 		return a.sendWhole(w, r, f, p)
 	}
 	out := &lazy{keep: p.keep, begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}

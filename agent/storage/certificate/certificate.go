@@ -41,6 +41,7 @@ type Keeper struct {
 	node   string
 	warn   func(pod *corev1.Pod, reason, message string)
 	table  renewal.Table[volume.Source, *record]
+	shown  renewal.Table[volume.Source, shown]
 }
 
 // record is the state of one certificate.
@@ -52,6 +53,7 @@ type record struct {
 	key     []byte // of the request
 	request string // name of the request that waits for an answer; empty: none
 	refused error  // the signer refuses for good
+	refusal string // how: denied or failed
 }
 
 // New returns a Keeper for the pods of a node; warn writes an event about a pod.
@@ -69,6 +71,7 @@ func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, at volume.Source, p *
 	err := k.advance(ctx, pod, r, p)
 	k.report(pod, r)
 	k.table.Put(pod.UID, at, r, k.next(r))
+	k.shown.Put(pod.UID, at, shown{p.SignerName, r.refusal, r.bundle != nil, r.refreshAt, r.expires}, time.Time{})
 	switch {
 	case r.refused != nil:
 		return volume.Bundle{}, r.refused
@@ -84,7 +87,10 @@ func (k *Keeper) Get(ctx context.Context, pod *corev1.Pod, at volume.Source, p *
 func (k *Keeper) Due(pod types.UID) bool { return k.table.Due(pod, k.clock.Now()) }
 
 // Forget drops the certificates of a removed pod.
-func (k *Keeper) Forget(pod types.UID) { k.table.Forget(pod) }
+func (k *Keeper) Forget(pod types.UID) {
+	k.table.Forget(pod)
+	k.shown.Forget(pod)
+}
 
 // advance takes the answer to the request, and creates a request if one is needed. A request that was removed without an
 // answer is replaced.
@@ -127,9 +133,9 @@ func (k *Keeper) answer(ctx context.Context, pod *corev1.Pod, r *record) error {
 				refreshAt: s.BeginRefreshAt.Add(min(rand.N(maxJitter), s.NotAfter.Sub(s.BeginRefreshAt.Time)/2)),
 			}
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
-			k.refuse(pod, r, "denied", &c)
+			k.refuse(pod, r, denied, &c)
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
-			k.refuse(pod, r, "failed", &c)
+			k.refuse(pod, r, failed, &c)
 		}
 	}
 	return nil
@@ -137,6 +143,7 @@ func (k *Keeper) answer(ctx context.Context, pod *corev1.Pod, r *record) error {
 
 // refuse ends the requests of a certificate: as upstream, the signer's no is final for the pod.
 func (k *Keeper) refuse(pod *corev1.Pod, r *record, how string, c *metav1.Condition) {
+	r.refusal = how
 	r.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, c.Reason, c.Message)
 	k.warn(pod, c.Type, fmt.Sprintf("PodCertificateRequest %s/%s was %s, reason=%q, message=%q", pod.Namespace, r.request, how, c.Reason, c.Message))
 	r.request, r.key = "", nil

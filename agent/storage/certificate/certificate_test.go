@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -98,11 +99,13 @@ func TestIssuedAndRenewed(t *testing.T) {
 	if r, err := x509.ParseCertificateRequest(spec.StubPKCS10Request); err != nil || r.CheckSignature() != nil {
 		t.Errorf("%v", err)
 	}
+	expectState(t, k, "not_yet_issued")
 	start := clk.Now()
 	a.end(issued, "text\n"+block("1"), start)
 	if chain, err := get(); err != nil || chain != block("1") || k.Due("u") {
 		t.Fatalf("%q, %v", chain, err)
 	}
+	expectState(t, k, "fresh")
 	clk.SetTime(start.Add(time.Hour + 5*time.Minute)) // with the most jitter
 	if !k.Due("u") {
 		t.Fatal("not due")
@@ -120,6 +123,7 @@ func TestIssuedAndRenewed(t *testing.T) {
 			t.Errorf("%q, %v", chain, err)
 		}
 	}
+	expectState(t, k, "expired")
 	if want := []string{"CertificateOverdueForRefresh: PodCertificate refresh overdue", "CertificateExpired: PodCertificate expired"}; !slices.Equal(*events, want) {
 		t.Errorf("%q", *events)
 	}
@@ -152,6 +156,7 @@ func TestRefused(t *testing.T) {
 			}
 			clk.SetTime(clk.Now().Add(24 * time.Hour))
 		}
+		expectState(t, k, want)
 		if a.created != 1 || k.Due("u") || len(*events) != 1 || !strings.HasPrefix((*events)[0], typ+": PodCertificateRequest ns/req-1 was "+want) {
 			t.Errorf("%d requests, %q", a.created, *events)
 		}
@@ -178,6 +183,23 @@ func TestWithoutAPI(t *testing.T) {
 	clk.SetTime(clk.Now().Add(90 * time.Minute))
 	if chain, err := get(); err != nil || chain != block("1") {
 		t.Errorf("%q, %v", chain, err)
+	}
+}
+
+// expectState compares the metric of the only certificate.
+func expectState(t *testing.T, k *certificate.Keeper, want string) {
+	t.Helper()
+	all := prometheus.NewPedanticRegistry()
+	if err := all.Register(k.Metrics()); err != nil {
+		t.Fatal(err)
+	}
+	families, err := all.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "kubelet_podcertificate_states" || len(families[0].GetMetric()) != 1 {
+		t.Fatalf("%v, %v", families, err)
+	}
+	one := families[0].GetMetric()[0]
+	if l := one.GetLabel(); l[0].GetValue() != "example.com/s" || l[1].GetValue() != want || one.GetGauge().GetValue() != 1 {
+		t.Errorf("%v, want %s", one, want)
 	}
 }
 

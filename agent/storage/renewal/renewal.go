@@ -52,6 +52,18 @@ func (t *Table[K, V]) Due(pod types.UID, now time.Time) bool {
 	return false
 }
 
+// All returns the values of all pods.
+func (t *Table[K, V]) All() (all []V) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, entries := range t.pods {
+		for _, e := range entries {
+			all = append(all, e.value)
+		}
+	}
+	return all
+}
+
 // Forget drops the values of a removed pod.
 func (t *Table[K, V]) Forget(pod types.UID) {
 	t.mu.Lock()

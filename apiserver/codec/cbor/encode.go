@@ -98,6 +98,9 @@ func (e *encoder) number(n json.Number) {
 	e.out = binary.BigEndian.AppendUint64(append(e.out, double), math.Float64bits(f))
 }
 
+// List appends the beginning of a list of n items, which follow.
+func List(dst []byte, n int) []byte { return head(dst, arrayOf, uint64(n)) }
+
 // head appends the first bytes of an item, in the shortest form.
 func head(dst []byte, major byte, n uint64) []byte {
 	switch {

@@ -55,16 +55,16 @@ type parameter struct {
 const anyType = "*/*"
 
 func plainTypes() []string {
-	return []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+	return []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
 }
 
 func listTypes() []string {
-	return append(plainTypes(), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+	return append(plainTypes(), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq")
 }
 
 func patchTypes() []string {
 	return []string{
-		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType)}
 }
 
 // methods maps the API's verbs to HTTP methods, with upstream's prefix of operation IDs.
