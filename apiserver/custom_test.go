@@ -132,6 +132,7 @@ func TestCustomKind(t *testing.T) {
 		{"its conflict", "PATCH", widgetsAt + "/a?fieldManager=bob", "application/apply-patch+yaml", "{apiVersion: example.com/v1, kind: Widget, spec: {size: 6}}", 409, `conflicts with \"ann\":`, ""},
 		{"apply creates", "PATCH", widgetsAt + "/c?fieldManager=ann", "application/apply-patch+yaml", "{apiVersion: example.com/v1, kind: Widget, spec: {size: 5}}", 201, `"manager":"ann"`, ""},
 		{"no scale", "GET", widgetsAt + "/a/scale", "", "", 404, "NotFound", ""},
+		{"a finalizer without a domain", "POST", widgetsAt, "", strings.Replace(widgetOf("f", `{"size":1}`), `"name":"f"`, `"name":"f","finalizers":["mine"]`, 1), 201, `"finalizers":["mine"]`, ""},
 		{"delete", "DELETE", widgetsAt + "/a", "", "", 200, `"status":"Success"`, ""},
 		{"all of them", "DELETE", widgetsAt, "", "", 200, `"items":[`, ""},
 	} {

@@ -114,7 +114,9 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	}
 	errs := match.LateErrors(ctx, res, obj, nil, "")
 	errs = append(errs, validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))...)
-	errs = append(errs, check.Finalizers(obj.GetFinalizers(), field.NewPath("metadata", "finalizers"))...)
+	if res.Schema == nil { // as upstream; about those of custom objects there are warnings
+		errs = append(errs, check.Finalizers(obj.GetFinalizers(), field.NewPath("metadata", "finalizers"))...)
+	}
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj, nil, "")...)
 	}
