@@ -68,9 +68,6 @@ func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Objec
 // readyForCreate sets the metadata that only the server sets, runs admission and sets the
 // defaults.
 func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object, admitted *admission.Request) error {
-	if obj.GetResourceVersion() != "" {
-		return apierror.BadRequest("resourceVersion should not be set on objects to be created")
-	}
 	if !res.Namespaced {
 		obj.SetNamespace("")
 	}
@@ -125,6 +122,9 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	}
 	if err := r.admission.Validate(ctx, admitted); err != nil {
 		return nil, err
+	}
+	if obj.GetResourceVersion() != "" { // late, as upstream: what admission refuses has its own error
+		return nil, apierror.BadRequest("resourceVersion should not be set on objects to be created")
 	}
 	warnings(ctx, res, obj, nil)
 	stored, err := r.write(ctx, res, obj.GetNamespace(), obj.GetName(), func(cur Object) (Object, error) {

@@ -1,0 +1,143 @@
+// Command images writes an archive of stand-ins for the images that Kubernetes' end-to-end tests run, for a machine that reaches
+// no registry: all programs of the tests in one Debian root file system, and BusyBox.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"monopod/agent/images/image"
+)
+
+// The names and tags are those of test/utils/image/manifest.go in Kubernetes 1.37.
+const (
+	repository = "registry.k8s.io/"
+	tests      = repository + "e2e-test-images/"
+)
+
+func main() {
+	rootfs := flag.String("rootfs", "", "Folder of a Debian root file system with the programs of the tests.")
+	sources := flag.String("sources", "", "Folder of the tests' images in the module k8s.io/kubernetes.")
+	flag.Parse()
+	if err := write(*rootfs, *sources); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes the archive to standard output.
+func write(rootfs, sources string) error {
+	debian, err := folder(rootfs)
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"kitten", "nautilus"} {
+		data, err := os.ReadFile(filepath.Join(sources, kind, "html/data.json"))
+		if err != nil {
+			return err
+		}
+		debian = append(debian, image.File{Path: kind + "/data.json", Mode: 0o644, Data: data})
+	}
+	busybox, err := busyBox()
+	if err != nil {
+		return err
+	}
+	var all []image.Image
+	add := func(files []image.File, name string, img image.Image) {
+		img.Ref, img.Files = name, files
+		img.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+		all = append(all, img)
+	}
+	agnhost := func(args ...string) image.Image { return image.Image{Entrypoint: []string{"/agnhost"}, Cmd: args} }
+	for _, tag := range []string{"2.66.1", "2.55", "2.6"} {
+		add(debian, tests+"agnhost:"+tag, agnhost("pause"))
+	}
+	add(debian, repository+"pause:3.10.2", agnhost("pause"))
+	for _, kind := range []string{"kitten", "nautilus"} {
+		img := agnhost("test-webserver")
+		img.WorkingDir = "/" + kind
+		add(debian, tests+kind+":1.8", img)
+	}
+	for _, version := range []string{"1.27.0-2", "1.28.0-2"} {
+		add(debian, tests+"nginx:"+version, image.Image{Cmd: []string{"nginx", "-g", "daemon off;"}})
+	}
+	add(debian, tests+"nonewprivs:1.4", image.Image{Cmd: []string{"nnp"}})
+	add(debian, tests+"perl:5.26", image.Image{Cmd: []string{"perl"}})
+	add(debian, tests+"glibc-dns-testing:2.1.1", image.Image{Cmd: []string{"bash"}})
+	add(debian, tests+"ipc-utils:1.4", image.Image{Cmd: []string{"bash"}})
+	add(debian, tests+"sample-apiserver:1.29.2", image.Image{Entrypoint: []string{"/kube-sample-apiserver"}})
+	add(debian, repository+"etcd:3.7.0-0", image.Image{Cmd: []string{"etcd"}})
+	add(busybox, tests+"busybox:1.37.0-2", image.Image{Cmd: []string{"sh"}})
+	add(busybox, tests+"nonroot:1.5", image.Image{User: "1234", Cmd: []string{"sh"}})
+	return image.Archive(os.Stdout, all...)
+}
+
+// folder returns the files below a folder, without documents and what a package manager needs.
+func folder(root string) ([]image.File, error) {
+	var files []image.File
+	skip := map[string]bool{"var/cache/apt": true, "var/lib/apt": true, "usr/share/doc": true, "usr/share/man": true, "usr/share/locale": true, "dev": true, "proc": true, "sys": true}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == root {
+			return err
+		}
+		name := strings.TrimPrefix(path, root+"/")
+		if skip[name] {
+			return fs.SkipDir
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		f := image.File{Path: name, Mode: info.Mode()}
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			f.UID, f.GID = int(owner.Uid), int(owner.Gid)
+		}
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			f.Data = []byte(target)
+		case info.Mode().IsRegular():
+			if f.Data, err = os.ReadFile(path); err != nil {
+				return err
+			}
+		case !info.IsDir():
+			return nil
+		}
+		files = append(files, f)
+		return nil
+	})
+	return files, err
+}
+
+// busyBox returns the files of a BusyBox. Its shell is a static Bash: Debian's BusyBox drops variables whose names are none in a
+// shell, which the tests look for.
+func busyBox() ([]image.File, error) {
+	program, err := os.ReadFile("/bin/busybox")
+	shell, err2 := os.ReadFile("/bin/bash-static")
+	names, err3 := exec.Command("/bin/busybox", "--list").Output()
+	if err := errors.Join(err, err2, err3); err != nil {
+		return nil, err
+	}
+
+	files := []image.File{{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777}, {Path: "home", Mode: fs.ModeDir | 0o755}, {Path: "root", Mode: fs.ModeDir | 0o700},
+		{Path: "bin/busybox", Data: program}, {Path: "bin/sh", Data: shell},
+		{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")},
+		{Path: "etc/group", Mode: 0o644, Data: []byte("root:x:0:\nnobody:x:65534:\n")}}
+	for name := range bytes.FieldsSeq(names) {
+		if n := string(name); n != "busybox" && n != "sh" {
+			files = append(files, image.File{Path: "bin/" + n, Mode: fs.ModeSymlink | 0o777, Data: []byte("busybox")})
+		}
+	}
+	return files, nil
+}
