@@ -97,7 +97,7 @@ func policyOf(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRe
 }
 
 // retain sets the owners of a replica's claims according to persistentVolumeClaimRetentionPolicy: the set if
-// whenDeleted is Delete; the pod if it is condemned and whenScaled is Delete. It does not change a claim with another
+// whenDeleted is Delete; the pod if it is condemned and whenScaled is Delete; neither if the claim has another
 // controller.
 func (r *run) retain(ctx context.Context, v *view, rep *replica) error {
 	return r.each(ctx, v, rep.ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
@@ -121,8 +121,8 @@ func (r *run) owners(set *appsv1.StatefulSet, rep *replica, claim *corev1.Persis
 	others := slices.DeleteFunc(slices.Clone(claim.OwnerReferences), func(ref metav1.OwnerReference) bool {
 		return ref.UID == set.UID || ref.UID == rep.pod.UID
 	})
-	if slices.ContainsFunc(others, func(ref metav1.OwnerReference) bool { return ref.Controller != nil && *ref.Controller }) {
-		return claim.OwnerReferences
+	if slices.ContainsFunc(others, controls) {
+		return others
 	}
 	switch policy, condemned := policyOf(set), !wanted(set, rep.ordinal); {
 	case condemned && policy.WhenScaled == remove:
@@ -133,4 +133,6 @@ func (r *run) owners(set *appsv1.StatefulSet, rep *replica, claim *corev1.Persis
 	return others
 }
 
-func sameOwner(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
+func sameOwner(a, b metav1.OwnerReference) bool { return a.UID == b.UID && controls(a) == controls(b) }
+
+func controls(ref metav1.OwnerReference) bool { return ref.Controller != nil && *ref.Controller }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -349,8 +350,7 @@ func TestClaimsAreKept(t *testing.T) {
 			t.Errorf("volumes %+v", v)
 		}
 		uid := claim.UID
-		c.Delete(claim, "")
-		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.Finalizers = nil })
+		c.Delete(claim, "") // no pod on a node uses it, so its protection ends
 		apitest.Settle(time.Second)
 		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); claim == nil || claim.UID == uid {
 			t.Errorf("a claim that a pending pod lacks was not created again: %s", c.claims())
@@ -386,6 +386,32 @@ func TestClaimsGoWithTheirPods(t *testing.T) {
 		apitest.Settle(time.Second)
 		c.end("db-0")
 		c.wantClaims("deleted", "")
+	})
+}
+
+// The set controls its claims again if somebody has taken the flag away, and owns no claim that something else controls.
+func TestOwnerOfClaims(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(db(1, parallel, claims(remove, keep)))
+		apitest.Settle(time.Second)
+		claim, _ := apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0")
+		refs := claim.OwnerReferences
+		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.OwnerReferences[0].Controller = new(false) })
+		c.change(claims(remove, remove))
+		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); !equality.Semantic.DeepEqual(claim.OwnerReferences, refs) {
+			t.Errorf("owners %+v, want %+v", claim.OwnerReferences, refs)
+		}
+		claim.OwnerReferences[0].Controller = new(false)
+		other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other", Controller: new(true)}
+		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) {
+			p.OwnerReferences = []metav1.OwnerReference{claim.OwnerReferences[0], other}
+			p.Finalizers = []string{"test/protection"}
+		})
+		c.change(claims(remove, keep))
+		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); len(claim.OwnerReferences) > 1 {
+			t.Errorf("owners %+v, want only the other controller", claim.OwnerReferences)
+		}
+		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.Finalizers = nil })
 	})
 }
 
