@@ -39,6 +39,7 @@ func FuzzAnswers(f *testing.F) {
 		{200, true, `[{"op":"copy","from":"","path":"/data/x"}]`}, {200, true, `[{"op":"move","from":"/metadata","path":"/data"}]`},
 		{200, true, `[{"op":"remove","path":"/metadata/name"},{"op":"add","path":"/metadata/finalizers/-","value":"a"}]`},
 		{200, true, `[{"op":"test","path":"/data/~2","value":1e999}]`}, {200, true, `{"op":"add"}`},
+		{200, true, `[{"op":"move","from":"/data","path":"/"}]`}, // a second time it cannot be applied
 	} {
 		f.Add(seed.code, seed.patch, []byte(seed.text))
 	}
@@ -71,9 +72,10 @@ func FuzzAnswers(f *testing.F) {
 	c.mutating("m", h)
 	h.ObjectSelector = selector("kind", "validating")
 	c.validating("v", h)
+	allows := &reply{200, false, []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true}}`)}
 	f.Fuzz(func(t *testing.T, code int, patches bool, text []byte) {
-		now.Store(&reply{code, patches, text})
 		for _, kind := range []string{"mutating", "validating"} {
+			now.Store(&reply{code, patches, text})
 			obj := config("", map[string]string{"a": "b"})
 			obj.GenerateName, obj.Labels = "x-", map[string]string{"kind": kind}
 			began := time.Now()
@@ -91,6 +93,7 @@ func FuzzAnswers(f *testing.F) {
 			if stored.Namespace != "default" || stored.Name == "" || stored.UID == "" || kind == "validating" && (len(stored.Data) != 1 || stored.Data["a"] != "b") {
 				t.Errorf("%s: stored %+v", kind, stored)
 			}
+			now.Store(allows) // what is stored is valid
 			if _, err := client.Update(context.Background(), c.Registry, stored, "", func(cm *corev1.ConfigMap) error { cm.Finalizers = nil; return nil }); err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("%s: the object cannot be updated: %v", kind, err)
 			}
