@@ -24,6 +24,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/flow":                {"monopod/apiserver/access", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/codec", "monopod/apiserver/registry/kind", "monopod/apiserver/registry/view", "monopod/apiserver/request", "monopod/store"},
 	"monopod/apiserver/request":             {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/process/backoff":     {}, // what every part of the process may use
+	"monopod/apiserver/process/burst":       {},
 	"monopod/apiserver/process/folder":      {},
 	"monopod/apiserver/process/frugal":      {},
 	"monopod/apiserver/process/guard":       {"monopod/apiserver/process/backoff"},

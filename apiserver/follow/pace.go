@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/burst"
 )
 
 const (
@@ -28,7 +30,8 @@ type pace[K comparable] struct {
 
 	mu    sync.Mutex // guards what follows
 	keys  map[K]*gait
-	sweep int // number of keys at which keys at rest are removed
+	most  burst.Most // of keys
+	sweep int        // number of keys at which keys at rest are removed
 }
 
 // gait records the recent runs of a key.
@@ -78,6 +81,7 @@ func (p *pace[K]) begin(key K) {
 		p.tidy()
 		g = &gait{since: p.clock.Now()}
 		p.keys[key] = g
+		p.most.Grown(len(p.keys))
 	}
 	g.runs, g.running, g.echoed = g.runs+1, true, false
 }
@@ -91,17 +95,29 @@ func (p *pace[K]) end(key K) {
 	}
 }
 
-// tidy removes keys at rest, rarely enough to cost nothing.
+// tidy releases keys at rest, rarely enough to cost nothing.
 func (p *pace[K]) tidy() {
-	if len(p.keys) < p.sweep {
-		return
+	if len(p.keys) >= p.sweep {
+		p.release()
 	}
+}
+
+// rest releases the keys of a burst.
+func (p *pace[K]) rest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.release()
+}
+
+// release removes keys at rest, and gives back their memory. It requires mu.
+func (p *pace[K]) release() {
 	now := p.clock.Now()
 	for key, g := range p.keys {
 		if !g.echoed && g.resting(now) {
 			delete(p.keys, key)
 		}
 	}
+	p.keys = burst.Fit(p.keys, &p.most)
 	p.sweep = max(64, 2*len(p.keys))
 }
 

@@ -136,6 +136,9 @@ func (q *queue[K]) release() {
 		return
 	}
 	q.grown, q.dirty, q.running = 0, map[K]struct{}{}, map[K]struct{}{}
+	if !q.down {
+		q.afterFunc(2*echo, q.pace.rest) // no key that has just run is at rest yet
+	}
 	if len(q.waiting) == 0 {
 		q.waiting = map[K]struct{}{}
 	}

@@ -80,6 +80,13 @@ func (l *line) accounted() int {
 	return l.grown
 }
 
+// paced returns for how many keys the pace has records, and memory.
+func (l *line) paced() (records, memory int) {
+	l.pace.mu.Lock()
+	defer l.pace.mu.Unlock()
+	return len(l.pace.keys), int(l.pace.most)
+}
+
 // TestQueueIsReleased: after a burst, its maps are new ones.
 func TestQueueIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -93,6 +100,23 @@ func TestQueueIsReleased(t *testing.T) {
 		synctest.Wait()
 		if before < 9*few || l.accounted() != 0 || len(l.order) != 10*few {
 			t.Errorf("%d keys waited, %d ran, %d are still accounted for", before, len(l.order), l.accounted())
+		}
+	})
+}
+
+// TestPaceIsReleased: after a burst of short runs, the records of keys at rest are gone, and their memory.
+func TestPaceIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, 4, 0)
+		for key := range 10 * few {
+			l.Add(key)
+		}
+		synctest.Wait()
+		before, _ := l.paced()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if records, memory := l.paced(); before < 9*few || records != 0 || memory != 0 {
+			t.Errorf("the pace has records of %d keys, %d a minute later, and memory for %d", before, records, memory)
 		}
 	})
 }
