@@ -72,7 +72,7 @@ func headings(page string) map[string]bool {
 func TestFlagsPage(t *testing.T) {
 	var page strings.Builder
 	page.WriteString("# Flags\n\nEvery command and its flags, generated from the program. Each flag can also be set by an environment variable, and those of\n" +
-		"`serve` in the section of a configuration file that heads their table ([the command line](operation.md#the-command-line)).\n")
+		"`serve` in the section of a configuration file that heads their table ([the command line](command-line.md)).\n")
 	describe(&page, command(), settings(t))
 	const file = "docs/flags.md"
 	if *update {

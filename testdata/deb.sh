@@ -11,8 +11,8 @@ mkdir -p "$root/DEBIAN" "$root/usr/bin" "$root/lib/systemd/system" "$root/etc/de
 chmod 755 "$root"
 install -m 755 "$program" "$root/usr/bin/monopod"
 
-# The unit is the one that docs/operation.md shows; its flags are variables here.
-awk '/^```ini$/ { f = 1; next } /^```$/ { if (f) exit } f' "$top/docs/operation.md" |
+# The unit is the one that docs/service.md shows; its flags are variables here.
+awk '/^```ini$/ { f = 1; next } /^```$/ { if (f) exit } f' "$top/docs/service.md" |
 	sed 's|^ExecStart=.*|EnvironmentFile=-/etc/default/monopod\nExecStart=/usr/bin/monopod serve|' >"$root/lib/systemd/system/monopod.service"
 grep -q '^ExecStart=/usr/bin/monopod serve$' "$root/lib/systemd/system/monopod.service"
 

@@ -143,7 +143,7 @@ func (p page) apply(yaml, kindAndName string) {
 
 func (p page) workload(*box) {
 	p.apply(workload, "Deployment web")
-	p.sees(`%s === "2/2 ready"`, text(".state"))
+	p.sees(`%s === "2/2 ready" && document.querySelector(".state [data-mood=ok]")`, text(".state"))
 	p.press(".tabs", "Logs")
 	p.sees(`(%s.match(/listens on/g) ?? []).length === 2`, text(".log"))
 	p.put(".log-search", "no such line")
@@ -178,6 +178,10 @@ func (p page) terminal(*box) {
 func (p page) debugContainer(*box) {
 	p.press(".tabs", "Terminal")
 	p.sees(`document.querySelector(".xterm-rows")`)
+	p.put("[aria-label=Command]", "no-such-program")
+	p.press("main", "Connect")
+	p.sees(`%s.includes('There is no program "no-such-program"')`, text(".body .hint"))
+	p.sees(`document.querySelector(".xterm-rows")`)
 	p.put("[aria-label='Image of the debug container']", "monopod.local/web:1")
 	p.press("main", "Debug container")
 	p.sees(`/^Connected to debug-/.test(%s)`, text(".body .hint"))
@@ -188,7 +192,7 @@ func (p page) debugContainer(*box) {
 // ports shows the answer of a port through the API's proxy.
 func (p page) ports(*box) {
 	p.press(".tabs", "Overview")
-	p.press("[data-section=Ports]", "Ask")
+	p.press("[data-section=Ports]", "Send GET")
 	p.sees(`%s?.startsWith("200 text/plain") && %[1]s.includes("Hello from web-")`, text("[data-section=Ports] .answer"))
 	p.sees(`document.querySelector("[data-section=Ports] a")?.getAttribute("href").endsWith("%%3A8080/proxy/")`)
 }

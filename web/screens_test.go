@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -41,6 +43,15 @@ func screens() []struct {
 			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 20"); true}`)
 			p.press(".body", "Review changes")
 		}},
+		{"conflict", "", `document.querySelector(".conflicts")`, func(p page) {
+			p.visit("#/deployments.apps/default/owned/yaml")
+			p.sees(`document.querySelector(".editor")?.value.includes("name: owned")`)
+			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("replicas: 2", "replicas: 3"); true}`)
+			p.press(".body", "Review changes")
+		}},
+		{"crash loop", "#/deployments.apps/default/owned", `document.querySelector(".state [data-mood=wait]") && document.querySelector(".why code")`, nil},
+		{"deployments", "#/deployments.apps", row("owned") + `?.querySelector(".c-ready [data-mood=wait]")`, nil},
+		{"nobody", "#/pods/default/nobody", text(".empty") + ` === "There is no Pod nobody."`, nil},
 		{"deployment", "#/deployments.apps/default/web", text(".state") + `?.includes("ready")`, nil},
 		{"revisions", "#/deployments.apps/default/web/revisions", `document.querySelector(".beside")`, nil},
 		{"node", "#/nodes/-/greenhouse-01", `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images table") && ` + text("[data-section=Server]"), nil},
@@ -65,10 +76,26 @@ func screens() []struct {
 
 const sick = "apiVersion: v1\nkind: Pod\nmetadata: {name: sick, namespace: default, labels: {app: sick, team: greenhouse}}\nspec:\n  containers:\n  - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"], env: [{name: COLOR, value: blue}], ports: [{containerPort: 8080}], volumeMounts: [{name: data, mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n"
 
+// owned is a Deployment that crashes, and whose fields another manager than the page owns.
+const owned = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: owned, namespace: default}\nspec:\n  replicas: 2\n  selector: {matchLabels: {app: owned}}\n  template:\n    metadata: {labels: {app: owned}}\n    spec:\n      containers:\n      - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"]}\n"
+
+func (b *box) own(t *testing.T) {
+	t.Helper()
+	resp, err := b.HTTP().Post("http://x/apis/apps/v1/namespaces/default/deployments?fieldManager=another-program-with-a-name-that-is-longer-than-a-phone-is-wide", "application/yaml", strings.NewReader(owned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatal(resp.Status)
+	}
+}
+
 // Every screen, in both themes and at two widths, has no violation that axe finds, and nothing that is wider than the
 // window. With -pictures they are also written to the folder of MONOPOD_SCREENS.
-func (p page) screens(*box) {
+func (p page) screens(b *box) {
 	axe := axeCore(p.t)
+	b.own(p.t)
 	p.apply(sick, "Pod sick")
 	p.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: door, namespace: default}\nstringData: {password: hunter2}\n", "Secret door")
 	for _, theme := range []string{"light", "dark"} {

@@ -31,7 +31,7 @@ type machine struct {
 	out      *bytes.Buffer // read after over
 }
 
-// TestSystemd installs the unit of docs/operation.md in a real systemd, and makes a real logind power the
+// TestSystemd installs the unit of docs/service.md in a real systemd, and makes a real logind power the
 // machine off.
 func TestSystemd(t *testing.T) {
 	needsSystemd(t)
@@ -41,7 +41,7 @@ func TestSystemd(t *testing.T) {
 	m.boot(t)
 	const unit = "/etc/systemd/system/monopod.service"
 	if said, err := m.inside("systemd-analyze", "verify", unit).CombinedOutput(); err != nil || bytes.Contains(said, []byte(unit)) {
-		t.Errorf("the unit of docs/operation.md: %v: %s", err, said)
+		t.Errorf("the unit of docs/service.md: %v: %s", err, said)
 	}
 	m.run(t, "systemctl", "enable", "--now", "monopod")
 	if code, text := m.Get("/readyz"); code != http.StatusOK {
@@ -134,7 +134,7 @@ func needsSystemd(t *testing.T) {
 	}
 }
 
-// newMachine returns a machine that is off, with the unit and logind's settings of docs/operation.md.
+// newMachine returns a machine that is off, with the unit and logind's settings of docs/service.md.
 func newMachine(t *testing.T, programs harness.Programs) *machine {
 	t.Helper()
 	root, err := os.MkdirTemp("", "mpsd") // short: socket paths have 107 bytes
@@ -146,13 +146,13 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 	}
 	m := &machine{server: &server{Server: &harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs, root: root}
 	t.Cleanup(func() { m.remove(t) })
-	docs, err := os.ReadFile(programs.Source("docs/operation.md"))
+	docs, err := os.ReadFile(programs.Source("docs/service.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```ini\n(.*?)```").FindAllSubmatch(docs, -1)
 	if len(blocks) != 2 {
-		t.Fatalf("docs/operation.md has %d files for systemd, not the unit and logind's", len(blocks))
+		t.Fatalf("docs/service.md has %d files for systemd, not the unit and logind's", len(blocks))
 	}
 	if err := os.MkdirAll(filepath.Join(m.Dir, "images"), 0o700); err != nil {
 		t.Fatal(err)

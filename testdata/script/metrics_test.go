@@ -24,7 +24,7 @@ const metricsHead = `# Metrics
 
 What ` + "`/metrics`" + ` of the API server and the paths of a kubelet show, generated from a running Monopod with the fake runtime. A metric that
 appears only when something has happened (a panic, an eviction) is missing here until the run has caused it; those that upstream does not have are explained in
-[operation.md](operation.md#health-metrics-configuration). [alerts.yaml](alerts.yaml) has rules for Prometheus and [dashboard.json](dashboard.json) a dashboard for
+[monitoring.md](monitoring.md#health-metrics-configuration). [alerts.yaml](alerts.yaml) has rules for Prometheus and [dashboard.json](dashboard.json) a dashboard for
 Grafana. Not listed: ` + "`go_*` and `process_*`" + `, those of every program with Prometheus' client for Go.
 
 Of upstream's ` + "`apiserver_flowcontrol_*`" + ` these have no meaning here: ` + "`current_r`, `dispatch_r`, `latest_s`, `next_s_bounds`, `next_discounted_s_bounds` and\n`epoch_advance_total`" + ` (there

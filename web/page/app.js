@@ -4,7 +4,7 @@
 
 import { address, apiPath, core, discover, findKind, forget, getJSON, h, id, kinds, learn, load, may, now, plural, redeem, session, signIn, signOut, whoAmI, write } from "./core.js";
 import { List } from "./list.js";
-import { home, links, pause } from "./live.js";
+import { CONNECTING, home, links, pause } from "./live.js";
 
 let user = null; // signed in
 let view = null; // what main shows: { close(), tick?(), filter?(text), move?(by), target? }
@@ -50,7 +50,7 @@ function leave(why = "") {
 }
 
 links.addEventListener("change", () => {
-  id("link").dataset.state = links.trouble ? "waiting" : "live";
+  id("link").dataset.state = !links.trouble ? "live" : links.trouble === CONNECTING ? "connecting" : "waiting";
   write(id("link-text"), links.trouble || "Live");
 });
 

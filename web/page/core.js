@@ -418,6 +418,12 @@ const OK = /^(Running|Ready|Active|Bound|Complete|Available|True|Approved,Issued
 const WAIT = /^(Pending|ContainerCreating|PodInitializing|NotReady,SchedulingDisabled|Ready,SchedulingDisabled|SchedulingGated|Init:\d+\/\d+|Warning|Suspended|Released|Progressing|Unknown|Approved)$/;
 const DONE = /^(Completed|Succeeded|Complete|Normal|<none>|<unset>|-|)$/;
 
+/** moodOfReady is the mood of "2/3", where nothing but the number of ready replicas says how an object is; "" for other texts. */
+export function moodOfReady(text) {
+  const [, n, of] = /^(\d+)\/(\d+)$/.exec(text) ?? [];
+  return n === undefined ? "" : Number(of) === 0 ? "done" : Number(n) >= Number(of) ? "ok" : "wait";
+}
+
 /** The mood of a state in a word: ok, wait, bad, done or ending. ready: 1/2, if the kind has it. */
 export function moodOf(status, ready = "") {
   status = String(status);

@@ -46,5 +46,5 @@ function graph(points, name, { title, unit, limit = NaN, suffix = "" }) {
   return h("figure", { class: "graph" }, h("figcaption", {}, title, " ", h("strong", {}, text), limit > 0 ? h("span", { class: "muted" }, ` of ${readable(unit, limit)}`) : null),
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": words, preserveAspectRatio: "none" },
       svg("polygon", { points: `${start},${HEIGHT} ${line} ${end},${HEIGHT}` }), svg("polyline", { points: line })),
-    h("p", { class: "hint" }, minutes ? `last ${minutes} min` : "since now"));
+    h("p", { class: "hint" }, minutes ? `last ${minutes} min` : "last minute"));
 }

@@ -4,6 +4,9 @@
 import { ApiError, apiPath, framed, fromStatus, now, send, undoDuration } from "./core.js";
 
 const AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io";
+/** What a link says before the first answer. */
+export const CONNECTING = "Connecting…";
+
 const FIRST_WAIT = 300, LONGEST_WAIT = 20_000;
 // A list that the user may not see is requested again now and then, because roles change.
 const DENIED_WAIT = 60_000;
@@ -60,7 +63,7 @@ export class Feed {
     this.#query = query;
     this.namespace = query.namespace ?? "";
     this.#changed = framed(() => this.#end.signal.aborted || changed(this));
-    links.tell(this, "Connecting…");
+    links.tell(this, CONNECTING);
     this.#run();
   }
 
@@ -113,7 +116,9 @@ export class Feed {
       this.namespace = this.#query.namespace ?? "";
       return;
     }
-    links.tell(this, err.message);
+    // A watch that breaks once is followed again at once, and only a second failure is shown: a browser aborts
+    // requests when the machine's network changes, which it does with each pod that starts.
+    if (!this.#version || this.#wait > FIRST_WAIT) links.tell(this, err.message);
     await pause(this.#wait * (0.75 + Math.random() / 2), signal);
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
   }

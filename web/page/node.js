@@ -51,7 +51,7 @@ function table(node, feed) {
   const share = (name) => Math.min(100, Math.round(100 * asked(name) / (quantity(allocatable[name]) || 1)));
   return h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, ["Resource", "Capacity", "For pods", feed ? "Requested" : null].filter(Boolean).map((t) => h("th", { scope: "col" }, t)))),
     h("tbody", {}, names.map((n) => h("tr", {}, h("th", { scope: "row" }, n), h("td", { "data-label": "capacity" }, readable(n, capacity[n])), h("td", { "data-label": "for pods" }, readable(n, allocatable[n])),
-      feed ? h("td", { "data-label": "requested" }, `${readable(n, asked(n))} (${share(n)} %) `, h("meter", { min: 0, max: 100, value: share(n), "aria-label": `${n} requested` })) : null))));
+      feed ? h("td", { "data-label": "requested" }, h("meter", { min: 0, max: 100, value: share(n), "aria-label": `${n} requested` }), ` ${readable(n, asked(n))} (${share(n)} %)`) : null))));
 }
 
 /** request is what a pod asks for, as the scheduler counts it: its containers, or a larger init container. */
@@ -176,7 +176,7 @@ class Images {
       h("tbody", {}, list.slice(0, 200).map((image) => {
         const { names, size, users } = image, name = names.find((n) => !n.includes("@")) ?? names[0] ?? image.id;
         return h("tr", {}, h("th", { scope: "row", title: names.join(" ") }, name), h("td", { "data-label": "size" }, bytes(size)),
-          h("td", { class: "c-message" }, users.slice(0, 5).flatMap((user, i) => [i ? ", " : "", link(user)]), users.length > 5 ? `, ${users.length - 5} more` : ""),
+          h("td", { class: "long", "data-label": "used by" }, users.slice(0, 5).flatMap((user, i) => [i ? ", " : "", link(user)]), users.length > 5 ? `, ${users.length - 5} more` : ""),
           manages ? h("td", {}, users.length ? null : h("button", { type: "button", class: "quiet risky", "aria-label": `Remove ${name}`, onclick: () => this.#remove(image, name) }, "Remove")) : null);
       }))) : h("p", { class: "empty" }, "No images.")].filter(Boolean));
     if (focused) this.#box.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });

@@ -2,7 +2,7 @@
 // YAML, revisions), each with an address of its own.
 
 import { actions, buttons } from "./actions.js";
-import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, load, may, millis, moodOf, moodly, plural, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, load, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
 import { why } from "./why.js";
@@ -106,7 +106,7 @@ export class ObjectPage {
     const parts = [];
     if (ends) parts.push(moodly("ending", "Terminating"), h("span", { class: "left" }, ends.left > 0 ? h("progress", { max: Math.max(1, ends.total), value: ends.left, "aria-label": "Grace left" }) : null, ends.left > 0 ? ` ${ends.left} s left` : this.#kind.name === "pods" ? "grace over: waiting for the node to say that its containers are dead" : "waiting for its finalizers"));
     else if (status !== undefined && status !== "") parts.push(moodly(moodOf(status, ratio), String(status)));
-    if (ratio) parts.push(h("span", { class: "muted" }, `${ratio} ready`));
+    if (ratio) parts.push(parts.length ? h("span", { class: "muted" }, `${ratio} ready`) : moodly(moodOfReady(ratio), `${ratio} ready`));
     this.#parts.mood.replaceChildren(...parts);
   }
 
@@ -186,7 +186,7 @@ export class ObjectPage {
   #details(obj, row) {
     const { metadata: m } = obj, kind = this.#kind;
     const printed = this.#feed.columns.map((c, i) => [c.name, row.cells[i]])
-      .filter(([name, v]) => !/^(Name|Age|Status|Ready)$/.test(name) && v !== null && v !== "" && v !== "<none>");
+      .filter(([name, v]) => kind !== core("nodes") && !/^(Name|Age|Status|Ready)$/.test(name) && v !== null && v !== "" && v !== "<none>");
     const owners = (m.ownerReferences ?? []).map((ref) => {
       const k = kindFor(ref.apiVersion, ref.kind), text = `${ref.kind} ${ref.name}`;
       return k ? h("a", { href: address(k, m.namespace, ref.name) }, text) : text;
@@ -311,7 +311,7 @@ export function proxyLink(path) {
     out.hidden = false;
     write(out, text);
     button.disabled = false;
-  } }, "Ask");
+  } }, "Send GET");
   return [button, " ", h("a", { href: path, target: "_blank", rel: "noopener noreferrer", title: "Through the API's proxy. The browser needs a client certificate; the page's token is not sent with links." }, "open"), out];
 }
 

@@ -144,7 +144,7 @@ function environment(pod) {
   ]);
   if (!rows.length) return null;
   return h("table", { class: "rows static" }, h("thead", {}, h("tr", {}, ["Name", "Value", "Container"].map((t) => h("th", { scope: "col" }, t)))),
-    h("tbody", {}, rows.map(([container, name, v]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "c-message" }, v), h("td", {}, container)))));
+    h("tbody", {}, rows.map(([container, name, v]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "long" }, v), h("td", { "data-label": "container" }, container)))));
 }
 
 function value(pod, e) {
@@ -180,6 +180,6 @@ function volumes(pod) {
       const type = Object.keys(v).find((k) => k !== "name") ?? "emptyDir", [name, field] = SOURCES[type] ?? [], kind = name && core(name);
       const source = kind && v[type][field] ? h("a", { class: "name", href: address(kind, pod.metadata.namespace, v[type][field]) }, v[type][field])
         : v[type]?.path ?? v[type]?.medium ?? v[type]?.driver ?? (v[type]?.sources ?? []).map((x) => Object.keys(x)[0]).join(", ");
-      return h("tr", {}, h("th", { scope: "row" }, v.name), h("td", {}, type), h("td", {}, source), h("td", { class: "c-message" }, mounts(v.name)));
+      return h("tr", {}, h("th", { scope: "row" }, v.name), h("td", { "data-label": "type" }, type), h("td", { "data-label": "source" }, source), h("td", { class: "long", "data-label": "mounted at" }, mounts(v.name)));
     })));
 }

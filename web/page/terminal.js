@@ -132,6 +132,11 @@ export class Part {
     } catch {
       status = { message: text };
     }
+    if (/executable file not found|no such file or directory/.test(status.message ?? "")) {
+      const what = this.#command.value.trim() ? `There is no program "${this.#words()[0]}" in the container.` : "The image has no shell.";
+      write(this.#note, `The shell has ended: ${what} Connect with a command that the image has, or start a debug container from an image that has a shell.`);
+      return;
+    }
     write(this.#note, status.status === "Success" ? "The shell has ended." : `The shell has ended: ${status.message ?? "unknown reason"}`);
   }
 

@@ -24,8 +24,10 @@ export function editable(text) {
 /** Without the fields' managers, which nobody reads. */
 const readable = (text) => text.replace(/^ {2}managedFields:\n(?: {2}- .*\n| {4}.*\n)*/m, "");
 
-function editor(text, label, readonly = false) {
-  return h("textarea", { class: "editor", spellcheck: "false", autocomplete: "off", autocapitalize: "none", "aria-label": label, wrap: "off", readonly, rows: Math.min(40, Math.max(12, text.split("\n").length + 1)) }, text);
+const EXAMPLE = "For example:\n\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: hello}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: hello}}\n  template:\n    metadata: {labels: {app: hello}}\n    spec:\n      containers:\n        - {name: web, image: \"nginx:1\"}";
+
+function editor(text, label, readonly = false, placeholder = "") {
+  return h("textarea", { class: "editor", spellcheck: "false", autocomplete: "off", autocapitalize: "none", "aria-label": label, wrap: "off", readonly, placeholder, rows: Math.min(40, Math.max(12, (text || placeholder).split("\n").length + 1)) }, text);
 }
 
 /** The fields that other managers own, one by one. */
@@ -169,7 +171,7 @@ export function identity(doc) {
 
 export class Create {
   #namespace;
-  #area = editor("", "YAML or JSON of the objects");
+  #area = editor("", "YAML or JSON of the objects", false, EXAMPLE);
   #out = h("div", { class: "review", "aria-live": "polite" });
 
   constructor(main, namespace) {

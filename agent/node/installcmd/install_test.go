@@ -421,10 +421,10 @@ func TestOpenRC(t *testing.T) {
 	}
 }
 
-// The unit is that of docs/operation.md.
+// The unit is that of docs/service.md.
 func TestUnitIsDocumented(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/operation.md")
+	page, err := os.ReadFile("../../../docs/service.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type service struct {
 	log                                            string   // the command that shows the log
 }
 
-// unit is the unit of docs/operation.md.
+// unit is the unit of docs/service.md.
 const unit = `[Unit]
 Description=Monopod
 After=network-online.target containerd.service dbus.service

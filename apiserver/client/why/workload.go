@@ -147,7 +147,7 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 func (f workloads) undo(d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
 	for _, rs := range every[*appsv1.ReplicaSet](f.Facts) {
 		if metav1.IsControlledBy(rs, d) && newest != nil && rs.Name != newest.Name && rs.Status.ReadyReplicas > 0 {
-			return "\nThe template before still runs; to return to it: kubectl rollout undo deployment/" + d.Name
+			return " The template before still runs; to return to it: kubectl rollout undo deployment/" + d.Name
 		}
 	}
 	return ""
