@@ -23,7 +23,7 @@ const (
 func TestLittleIsInitialized(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(harness.Build(t).Monopod(harness.Plain), "version")
-	cmd.Env = append(cmd.Environ(), "GODEBUG=inittrace=1")
+	cmd.Env = append(cmd.Environ(), "GODEBUG=inittrace=1,gctrace=1")
 	var trace bytes.Buffer
 	cmd.Stderr = &trace
 	if err := cmd.Run(); err != nil {
@@ -31,6 +31,7 @@ func TestLittleIsInitialized(t *testing.T) {
 	}
 	all, own, packages := 0, 0, 0
 	line := regexp.MustCompile(`^init (\S+) .* (\d+) bytes, \d+ allocs$`)
+	text := trace.String()
 	for in := bufio.NewScanner(&trace); in.Scan(); {
 		m := line.FindStringSubmatch(in.Text())
 		if m == nil {
@@ -45,6 +46,9 @@ func TestLittleIsInitialized(t *testing.T) {
 		if strings.HasPrefix(m[1], "monopod/") {
 			own += size
 		}
+	}
+	if collection := regexp.MustCompile(`(?m)^gc 1 @.*`).FindString(text); collection != "" {
+		t.Errorf("the garbage collector ran, which takes 3 ms of CPU; package early should postpone it: %s", collection)
 	}
 	t.Logf("%d packages allocate %d bytes, our own %d", packages, all, own)
 	if packages < 100 || own == 0 {

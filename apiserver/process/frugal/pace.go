@@ -5,13 +5,15 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	_ "monopod/apiserver/process/frugal/early" // no collection until Pace
 )
 
 // Growth of the heap before the next collection, in percent of live memory. Little growth keeps live objects
 // close together, because the gaps that a burst leaves cannot be returned. Large growth saves CPU under load.
 const (
 	calmPercent = 25
-	busyPercent = 100 // Go's own default, at the start
+	busyPercent = 100 // Go's own default, at the start; package early has more until then
 )
 
 // Under load the heap may grow by busyBytes, however little of it is live: with 40 MB live, Go's default costs a third
