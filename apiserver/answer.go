@@ -88,7 +88,7 @@ func (s computed) list(w http.ResponseWriter, r *http.Request, t target, a virtu
 		if err != nil {
 			return err
 		}
-		entries[i] = &store.Entry{Object: obj, JSON: data}
+		entries[i] = store.NewEncoded(store.Key{}, 0, obj, data)
 	}
 	return s.out.SendEntries(w, r, f, t.res, entries, metav1.ListMeta{})
 }

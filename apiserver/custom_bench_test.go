@@ -16,6 +16,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/store"
@@ -24,7 +25,7 @@ import (
 const benchFields = 40
 
 // benchDefinition has a schema with 40 fields of four types, each with a description and a limit.
-func benchDefinition(plural string) *apiextensionsv1.CustomResourceDefinition {
+func benchDefinition(plural string) *crd.Definition {
 	fields := map[string]apiextensionsv1.JSONSchemaProps{}
 	for i := range benchFields {
 		field := apiextensionsv1.JSONSchemaProps{Description: fmt.Sprintf("Field %d says how the object behaves in one respect.", i), Type: "string", MaxLength: new(int64(64))}
@@ -39,13 +40,13 @@ func benchDefinition(plural string) *apiextensionsv1.CustomResourceDefinition {
 		fields[fmt.Sprintf("field%02d", i)] = field
 	}
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: plural[:len(plural)-1], Kind: "Kind" + plural, ListKind: "Kind" + plural + "List"}
-	return &apiextensionsv1.CustomResourceDefinition{
+	return crd.Of(&apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: plural + ".bench.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "bench.example.com", Scope: apiextensionsv1.NamespaceScoped, Names: names,
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
 					"spec": {Type: "object", Properties: fields}}}}}}},
-	}
+	})
 }
 
 // benchObject is about 1 KB of JSON for that schema, and benchConfigMap a ConfigMap of the same size.
@@ -89,7 +90,7 @@ func withDefinitions(b *testing.B, names ...string) (http.Handler, *registry.Reg
 		if _, err := reg.Create(b.Context(), def); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := client.Update(b.Context(), reg, def, "status", func(d *apiextensionsv1.CustomResourceDefinition) error {
+		if _, err := client.Update(b.Context(), reg, def, "status", func(d *crd.Definition) error {
 			d.Status.AcceptedNames = d.Spec.Names
 			d.Status.Conditions = append(d.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue})
 			return nil

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/registry"
 )
 
@@ -67,14 +68,14 @@ spec:
 // define serves a definition, as its controller accepts it.
 func (a API) define(text string) {
 	a.t.Helper()
-	def := &apiextensionsv1.CustomResourceDefinition{}
+	def := &crd.Definition{}
 	if err := yaml.Unmarshal([]byte(text), def); err != nil {
 		a.t.Fatal(err)
 	}
 	if _, err := a.reg.Create(a.t.Context(), def); err != nil {
 		a.t.Fatal(err)
 	}
-	_, err := client.Update(a.t.Context(), a.reg, def, "status", func(d *apiextensionsv1.CustomResourceDefinition) error {
+	_, err := client.Update(a.t.Context(), a.reg, def, "status", func(d *crd.Definition) error {
 		d.Status.AcceptedNames = d.Spec.Names
 		d.Status.Conditions = append(d.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
 			Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts"})

@@ -52,14 +52,14 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, f codec.Format, 
 	if f.As == "Table" && t.another() {
 		f.As = ""
 	}
-	e := &store.Entry{Object: obj}
+	var data []byte
 	if f.Media != codec.TypeProtobuf {
 		var err error
-		if e.JSON, err = s.registry.JSON(r.Context(), obj); err != nil {
+		if data, err = s.registry.JSON(r.Context(), obj); err != nil {
 			return err
 		}
 	}
-	v, err := s.out.Shape(r, t.res, f, e)
+	v, err := s.out.Shape(r, t.res, f, store.NewEncoded(store.Key{}, 0, obj, data))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package apiserver_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/custom"
 	"monopod/store"
@@ -85,7 +87,7 @@ func definitionsOf(t testing.TB) map[string]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var def apiextensionsv1.CustomResourceDefinition
+			var def crd.Definition
 			err = yaml.Unmarshal(text, &def)
 			switch {
 			case err != nil || def.Kind != "CustomResourceDefinition":
@@ -100,18 +102,20 @@ func definitionsOf(t testing.TB) map[string]string {
 }
 
 // establish does what the definitions' controller does for all definitions.
-func (a API) establish() []*apiextensionsv1.CustomResourceDefinition {
+func (a API) establish() (established []*apiextensionsv1.CustomResourceDefinition) {
 	a.t.Helper()
-	all, err := client.List[*apiextensionsv1.CustomResourceDefinition](a.t.Context(), a.reg, client.Selector{})
+	all, err := client.List[*crd.Definition](a.t.Context(), a.reg, client.Selector{})
 	for _, def := range all {
 		if err == nil {
-			_, err = client.Update(a.t.Context(), a.reg, def, "status", func(d *apiextensionsv1.CustomResourceDefinition) error {
+			_, err = client.Update(a.t.Context(), a.reg, def, "status", func(d *crd.Definition) error {
 				d.Status.AcceptedNames = d.Spec.Names
 				d.Status.Conditions = append(d.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
 					Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts"})
 				return nil
 			})
 		}
+		full, unpacking := def.Full()
+		established, err = append(established, full), errors.Join(err, unpacking)
 	}
 	if err == nil {
 		_, err = registry.NewDefinitions(a.reg).Load(a.t.Context())
@@ -119,7 +123,7 @@ func (a API) establish() []*apiextensionsv1.CustomResourceDefinition {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return all
+	return established
 }
 
 // The definitions of real operators install; their kinds are listed, explained, applied, pruned and deleted.
@@ -351,7 +355,7 @@ func BenchmarkOperatorDefinitions(b *testing.B) {
 		before := live()
 		stored, encoded := 0, make([][]byte, 0, len(texts))
 		for name, text := range texts {
-			var def apiextensionsv1.CustomResourceDefinition
+			var def crd.Definition
 			if err := yaml.Unmarshal([]byte(text), &def); err != nil {
 				b.Fatal(err)
 			}
@@ -365,13 +369,13 @@ func BenchmarkOperatorDefinitions(b *testing.B) {
 		}
 		b.ReportMetric((live()-before)/float64(len(texts)), "bytes/definition")
 		for _, e := range entries {
-			stored += len(e.JSON)
-			encoded = append(encoded, e.JSON)
+			stored += len(e.JSON())
+			encoded = append(encoded, e.JSON())
 		}
 		b.ReportMetric(float64(stored)/float64(len(texts)), "json-bytes/definition")
 		began := time.Now()
 		for _, data := range encoded {
-			if err := json.Unmarshal(data, &apiextensionsv1.CustomResourceDefinition{}); err != nil {
+			if err := new(crd.Definition).Load(data); err != nil {
 				b.Fatal(err)
 			}
 		}

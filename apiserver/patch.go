@@ -12,6 +12,7 @@ import (
 	"monopod/apiserver/codec"
 	"monopod/apiserver/codec/patch"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
 )
 
@@ -77,7 +78,7 @@ func (s *Server) current(r *http.Request, t target) []byte {
 	if err != nil {
 		return nil // the update reports the error
 	}
-	return e.JSON
+	return e.JSON()
 }
 
 // identified returns a patched object with the identity of cur and the path.
@@ -90,7 +91,11 @@ func identified(obj, cur registry.Object, t target) (registry.Object, error) {
 
 // patched returns the JSON of cur, which is current, after the patch.
 func patched(typ types.PatchType, current, data []byte, cur registry.Object) ([]byte, error) {
-	text, err := patch.Apply(typ, current, data, cur)
+	typed, err := kind.Typed(cur)
+	if err != nil {
+		return nil, err
+	}
+	text, err := patch.Apply(typ, current, data, typed)
 	if err == nil && len(text) > codec.MaxBody {
 		err = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patched object has %d bytes, limit is %d", len(text), codec.MaxBody))
 	}

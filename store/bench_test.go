@@ -98,7 +98,7 @@ func BenchmarkHeapPerPod(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric((after-before)/10000, "B/pod")
-	b.ReportMetric(float64(len(e.JSON)), "B/JSON")
+	b.ReportMetric(float64(len(e.JSON())), "B/JSON")
 	runtime.KeepAlive(s)
 }
 

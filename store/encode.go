@@ -31,6 +31,12 @@ func newEncoder() *encoder {
 // clears obj's.
 func (e *encoder) encode(obj Object) ([]byte, error) {
 	obj.SetResourceVersion("")
+	if c, ok := obj.(Compact); ok {
+		if err := c.Pack(); err != nil {
+			return nil, err
+		}
+		return c.MarshalJSON()
+	}
 	e.buf.Reset()
 	if err := e.json.Encode(obj); err != nil {
 		return nil, err

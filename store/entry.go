@@ -14,11 +14,11 @@ func Encode(obj Object) (plain []byte, err error) { return newEncoder().encode(o
 // obj becomes the entry's.
 func NewEntry(key Key, rev int64, obj Object, plain []byte) *Entry {
 	obj.SetResourceVersion(strconv.FormatInt(rev, 10))
-	return &Entry{Key: key, Rev: rev, Object: obj, JSON: withRevision(plain, rev)}
+	return newEntry(key, rev, obj, plain)
 }
 
 // Encodes reports whether the entry's object was encoded as plain.
-func (e *Entry) Encodes(plain []byte) bool { return samePlain(plain, e.JSON) }
+func (e *Entry) Encodes(plain []byte) bool { return samePlain(plain, e.JSON()) }
 
 // Verify checks that the shared object was not modified: it still encodes to its JSON and has its revision. For
 // tests.
@@ -27,8 +27,8 @@ func (e *Entry) Verify() error {
 	if err != nil {
 		return err
 	}
-	if !samePlain(plain, e.JSON) {
-		return fmt.Errorf("%v: a shared object was modified:\n is  %s\n was %s", e.Key, plain, e.JSON)
+	if data := e.JSON(); !samePlain(plain, data) {
+		return fmt.Errorf("%v: a shared object was modified:\n is  %s\n was %s", e.Key, plain, data)
 	}
 	if rv := e.Object.GetResourceVersion(); rv != strconv.FormatInt(e.Rev, 10) {
 		return fmt.Errorf("%v: resourceVersion %q of a shared object is not %d", e.Key, rv, e.Rev)

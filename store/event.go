@@ -25,7 +25,7 @@ func (e *Event) Gone() *Entry {
 	e.gone.once.Do(func() {
 		obj := e.Old.Object.DeepCopyObject().(Object)
 		obj.SetResourceVersion(strconv.FormatInt(e.Rev, 10))
-		e.gone.entry = &Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: withRevision(withoutRevision(e.Old.JSON), e.Rev)}
+		e.gone.entry = newEntry(e.Key, e.Rev, obj, withoutRevision(e.Old.json))
 	})
 	return e.gone.entry
 }

@@ -72,7 +72,7 @@ func (h *history) after(rev int64) ([]*Event, bool) {
 func (e *Event) size() int {
 	n := 256
 	if e.Old != nil {
-		n += len(e.Old.JSON)
+		n += int(e.Old.size())
 	}
 	return n
 }

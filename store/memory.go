@@ -331,7 +331,7 @@ func (w *write) prepare(change Change, enc *encoder) error {
 
 // unchanged reports whether the write would store the current content.
 func (w *write) unchanged() bool {
-	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || samePlain(w.plain, w.cur.JSON))
+	return w.cur != nil && w.next != nil && (w.next == w.cur.Object || samePlain(w.plain, w.cur.JSON()))
 }
 
 // object is e's object, nil for none.

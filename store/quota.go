@@ -33,10 +33,11 @@ func (q *quota) take(w *write) error {
 	return nil
 }
 
-// size is the length of the entry's JSON; 0 for none.
+// size is Size; 0 for none.
 func (e *Entry) size() int64 {
 	if e == nil {
 		return 0
 	}
-	return int64(len(e.JSON))
+	n, _ := e.Size()
+	return int64(n)
 }

@@ -61,9 +61,9 @@ func TestQuota(t *testing.T) {
 	}
 	total, last := 0, entries[len(entries)-1].Key.Name
 	for _, e := range entries {
-		total += len(e.JSON)
+		total += len(e.JSON())
 	}
-	if refused == 0 || stored != len(entries) || total > most || total < most-2*len(entries[0].JSON) {
+	if refused == 0 || stored != len(entries) || total > most || total < most-2*len(entries[0].JSON()) {
 		t.Fatalf("%d stored, %d refused, %d bytes", stored, refused, total)
 	}
 	for name, s := range map[string]*store.Memory{"used": s, "opened": store.NewMemory(cfg, nil, entries, rev)} {

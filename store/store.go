@@ -69,7 +69,7 @@ type Entry struct {
 	Key    Key
 	Rev    int64  // the revision of the write that made it; also in Object's resourceVersion
 	Object Object // shared: copy before changing
-	JSON   []byte // Object encoded, resourceVersion included; shared
+	json   []byte // Object encoded, resourceVersion included; nil for a Compact object that is stored
 }
 
 // Event is one change. Old is nil for a creation; New is nil for a removal; both are

@@ -123,7 +123,7 @@ func (w *write) number(rev int64) {
 		return
 	}
 	w.next.SetResourceVersion(strconv.FormatInt(rev, 10))
-	w.result = &Entry{Key: w.key, Rev: rev, Object: w.next, JSON: withRevision(w.plain, rev)}
+	w.result = newEntry(w.key, rev, w.next, w.plain)
 	w.published.New = w.result
 }
 
@@ -193,7 +193,7 @@ func (m *Memory) durable() []Record {
 		kind, _ := m.cfg.Kind(resource)
 		t.entries.Scan(func(_ string, e *Entry) bool {
 			if !kind.volatile(nil, e.Object) {
-				records = append(records, Record{Key: e.Key, Rev: e.Rev, JSON: e.JSON})
+				records = append(records, Record{Key: e.Key, Rev: e.Rev, JSON: e.JSON()})
 			}
 			return true
 		})
@@ -206,7 +206,15 @@ func (w *write) record() Record {
 	if w.next == nil {
 		return Record{Key: w.key, Rev: w.published.Rev, Deletes: true}
 	}
-	return Record{Key: w.key, Rev: w.published.Rev, JSON: w.result.JSON, Deletes: w.deletes()}
+	return Record{Key: w.key, Rev: w.published.Rev, JSON: w.encoded(), Deletes: w.deletes()}
+}
+
+// encoded returns the JSON of the write's result.
+func (w *write) encoded() []byte {
+	if w.result.json == nil {
+		return withRevision(w.plain, w.result.Rev)
+	}
+	return w.result.json
 }
 
 // skip moves past revisions whose commit failed: the disk may have kept a part of it,
@@ -264,7 +272,7 @@ func (m *Memory) unsavedRecords() []Record {
 	records := m.borrowed
 	for k := range m.unsaved {
 		if e := m.current(k.Resource, path(k)); e != nil {
-			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON})
+			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON()})
 		}
 	}
 	return records

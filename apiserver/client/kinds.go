@@ -59,7 +59,7 @@ const (
 var learned sync.Map // reflect.Type -> schema.GroupVersionResource
 
 // ResourceOf returns the resource of an object, whether or not it is served. It derives it from the Go type if
-// that belongs to Kubernetes' API, otherwise from the TypeMeta; false if neither is sufficient.
+// that belongs to Kubernetes' API or has a method Resource, otherwise from the TypeMeta; false if neither is sufficient.
 func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 	t := reflect.TypeOf(obj)
 	if known, ok := learned.Load(t); ok {
@@ -82,6 +82,11 @@ func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 func resourceOf(t reflect.Type) (schema.GroupVersionResource, bool) {
 	if t == nil || t.Kind() != reflect.Pointer {
 		return schema.GroupVersionResource{}, false
+	}
+	if of, ok := reflect.Zero(t).Interface().(interface {
+		Resource() schema.GroupVersionResource
+	}); ok {
+		return of.Resource(), true
 	}
 	var dir string
 	var ok bool

@@ -11,6 +11,7 @@ import (
 
 	"monopod/apiserver/codec/bounded"
 	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/registry/kind"
 )
 
 const (
@@ -90,10 +91,7 @@ func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 	if a == nil {
 		return nil
 	}
-	if _, ok := into.(strict); ok {
-		into = new(any)
-	}
-	bytes, err := a.Weigher.JSON(data, into)
+	bytes, err := a.Weigher.JSON(data, shape(into))
 	if err == nil && quantity.Suspicious(data) { // which is decoded without a type
 		var more int
 		more, err = a.Weigher.JSON(data, new(any))
@@ -106,11 +104,25 @@ func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 	return a.Memory.Decode(r.Context(), a.admitted)
 }
 
+// shape returns an object of the Go type that a body is decoded into to read it into an object like into.
+func shape(into any) any {
+	switch o := into.(type) {
+	case kind.Packed:
+		if typed, err := o.Typed(); err == nil {
+			return typed
+		}
+		return new(any)
+	case strict:
+		return new(any)
+	}
+	return into
+}
+
 func (a *Account) admitProtobuf(r *http.Request, data []byte, into any) error {
 	if a == nil {
 		return nil
 	}
-	bytes, err := a.Weigher.Protobuf(data, into)
+	bytes, err := a.Weigher.Protobuf(data, shape(into))
 	if err != nil {
 		return errShape(err)
 	}
@@ -164,10 +176,7 @@ func (a *Account) check(data []byte, into any) error {
 	if a == nil {
 		return nil
 	}
-	if _, ok := into.(strict); ok {
-		into = new(any)
-	}
-	bytes, err := a.Weigher.JSON(data, into)
+	bytes, err := a.Weigher.JSON(data, shape(into))
 	if err != nil {
 		return errShape(err)
 	}

@@ -126,7 +126,7 @@ func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) err
 	if err := account.admitProtobuf(r, envelope.Raw, obj); err != nil {
 		return err
 	}
-	if err := quantity.CheckProtobuf(envelope.Raw, obj); err != nil {
+	if err := quantity.CheckProtobuf(envelope.Raw, shape(obj)); err != nil {
 		return errUnrecognized(err)
 	}
 	if err := m.Unmarshal(envelope.Raw); err != nil {

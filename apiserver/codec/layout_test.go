@@ -26,9 +26,9 @@ func entries(t *testing.T) []*store.Entry {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, &store.Entry{JSON: data})
+		out = append(out, store.NewEncoded(store.Key{}, 0, nil, data))
 	}
-	return append(out, &store.Entry{JSON: deep(maxDepth + 1)}, &store.Entry{JSON: fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", maxValues))})
+	return append(out, store.NewEncoded(store.Key{}, 0, nil, deep(maxDepth+1)), store.NewEncoded(store.Key{}, 0, nil, fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", maxValues))))
 }
 
 func deep(levels int) []byte {
@@ -49,7 +49,7 @@ func TestLayoutsOfLists(t *testing.T) {
 					}
 				}
 			},
-			encode: func(e *store.Entry) ([]byte, error) { return e.JSON, nil },
+			encode: func(e *store.Entry) ([]byte, error) { return e.JSON(), nil },
 		}
 		var plain, pretty, text bytes.Buffer
 		for l, out := range map[layout]*bytes.Buffer{compact: &plain, indented: &pretty, asYAML: &text} {

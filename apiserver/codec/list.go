@@ -89,7 +89,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 		if err != nil {
 			return err
 		}
-		return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return e.JSON, nil }))
+		return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return e.JSON(), nil }))
 	}
 	if a.recordOf(r).Wants(audit.RequestResponse) {
 		var whole bytes.Buffer
@@ -107,7 +107,12 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 	}
 	size := len(head) + len(listTail) + max(len(entries)-1, 0)
 	for _, e := range entries {
-		size += len(e.JSON)
+		n, exact := e.Size()
+		if !exact {
+			size = unknownSize
+			break
+		}
+		size += n
 	}
 	stream(begin(w, r, TypeJSON, http.StatusOK, size), func(out io.Writer) { writeList(out, head, entries) })
 	return nil
@@ -157,7 +162,7 @@ func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 		if i > 0 {
 			io.WriteString(w, ",")
 		}
-		w.Write(e.JSON)
+		w.Write(e.JSON())
 	}
 	io.WriteString(w, listTail)
 }
@@ -180,9 +185,9 @@ func (a *Responder) Shape(r *http.Request, res *kind.Resource, f Format, e *stor
 		return e.Object, nil
 	}
 	if pretty(r) {
-		return json.RawMessage(e.JSON), nil
+		return json.RawMessage(e.JSON()), nil
 	}
-	return e.JSON, nil
+	return e.JSON(), nil
 }
 
 // Tagged sends what get returns, with its hash as ETag, or 304 if the client has that version.

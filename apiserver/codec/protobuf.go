@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )
 
@@ -34,6 +35,13 @@ type message interface {
 
 // asMessage returns v as a message, or a 406 error for a type that is not one.
 func asMessage(v any) (message, error) {
+	if p, ok := v.(kind.Packed); ok {
+		typed, err := p.Typed()
+		if err != nil {
+			return nil, err
+		}
+		v = typed
+	}
 	if m, ok := v.(message); ok {
 		return m, nil
 	}
@@ -115,20 +123,20 @@ func ProtobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
 type protobufList struct {
 	gvk   schema.GroupVersionKind
 	meta  metav1.ListMeta
-	items []message
+	items []*store.Entry
 	sizes []int
 	size  int // of the list without its envelope
 }
 
 func newProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*protobufList, error) {
-	l := &protobufList{gvk: gvk, meta: meta, items: make([]message, len(entries)), sizes: make([]int, len(entries))}
+	l := &protobufList{gvk: gvk, meta: meta, items: entries, sizes: make([]int, len(entries))}
 	l.size = sizeOfField(meta.Size())
 	for i, e := range entries {
 		m, err := asMessage(e.Object)
 		if err != nil {
 			return nil, err
 		}
-		l.items[i], l.sizes[i] = m, m.Size()
+		l.sizes[i] = m.Size()
 		l.size += sizeOfField(l.sizes[i])
 	}
 	return l, nil
@@ -146,7 +154,11 @@ func (l *protobufList) write(w io.Writer) error {
 		return err
 	}
 	w.Write(b)
-	for i, m := range l.items {
+	for i, e := range l.items {
+		m, err := asMessage(e.Object) // again: a Packed one is decoded for this
+		if err != nil {
+			return err
+		}
 		if b, err = appendMessage(appendField(b[:0], field2, l.sizes[i]), m, l.sizes[i]); err != nil {
 			return err
 		}

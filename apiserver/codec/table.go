@@ -78,7 +78,7 @@ func (p *Printed) row(e *store.Entry, now time.Time) (row metav1.TableRow, err e
 	var object runtime.RawExtension
 	switch p.include {
 	case metav1.IncludeObject:
-		object.Raw = e.JSON
+		object.Raw = e.JSON()
 	case metav1.IncludeMetadata:
 		data, err := json.Marshal(Partial(e.Object))
 		if err != nil {

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/registry/custom"
 	"monopod/store"
 	"monopod/store/bolt"
@@ -46,7 +48,7 @@ func TestCopyHasCustomObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, s, store.Key{Resource: custom.DefinitionsName, Name: "gadgets.example.com"}, &custom.Definition{ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"}})
+	put(t, s, store.Key{Resource: custom.DefinitionsName, Name: "gadgets.example.com"}, crd.Of(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"}}))
 	gadget := custom.New()
 	if err := json.Unmarshal([]byte(`{"kind":"Gadget","apiVersion":"example.com/v1","metadata":{"namespace":"ns","name":"a"},"spec":{"size":3}}`), gadget); err != nil {
 		t.Fatal(err)
@@ -62,7 +64,7 @@ func TestCopyHasCustomObjects(t *testing.T) {
 	if s, err = bolt.Open(to, Stores()); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := s.Get(t.Context(), at); err != nil || !strings.HasSuffix(string(e.JSON), `"spec":{"size":3}}`) {
+	if e, err := s.Get(t.Context(), at); err != nil || !strings.HasSuffix(string(e.JSON()), `"spec":{"size":3}}`) {
 		t.Errorf("the copy: %v, %v", e, err)
 	}
 	if err := s.Close(); err != nil {

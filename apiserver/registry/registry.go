@@ -383,7 +383,7 @@ func (r *Registry) JSON(ctx context.Context, obj Object) ([]byte, error) {
 	if res := r.FindFor(obj); res != nil && !res.Virtual && r.Base(res) != nil {
 		e, err := r.store.Get(ctx, r.Base(res).Key(obj.GetNamespace(), obj.GetName()))
 		if err == nil && e.Object == obj {
-			return e.JSON, nil
+			return e.JSON(), nil
 		}
 	}
 	return json.Marshal(obj)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/follow"
 )
 
@@ -31,7 +32,7 @@ const (
 	minRecheck, maxRecheck = 20 * time.Millisecond, 5 * time.Second
 )
 
-type definition = apiextensionsv1.CustomResourceDefinition
+type definition = crd.Definition
 
 // Controller maintains definitions.
 type Controller struct {
@@ -92,7 +93,7 @@ func (c *Controller) freed(ctx context.Context, name string) error {
 		return err
 	}
 	for _, other := range all {
-		if other.Spec.Group == group && !apihelpers.IsCRDConditionTrue(other, apiextensionsv1.NamesAccepted) {
+		if other.Spec.Group == group && !apihelpers.IsCRDConditionTrue(&other.CustomResourceDefinition, apiextensionsv1.NamesAccepted) {
 			c.loop.Add(other.Name)
 		}
 	}
@@ -102,13 +103,13 @@ func (c *Controller) freed(ctx context.Context, name string) error {
 // establish accepts the definition's names, and marks it as established once its kind is served.
 func (c *Controller) establish(ctx context.Context, def *definition, all []*definition) (time.Duration, error) {
 	next := def.DeepCopy()
-	renamed := accept(next, takenBy(def, all))
-	changed := approve(next) || renamed
-	if !changed && apihelpers.IsCRDConditionTrue(next, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(next, apiextensionsv1.Established) {
+	renamed := accept(&next.CustomResourceDefinition, takenBy(def, all))
+	changed := approve(&next.CustomResourceDefinition) || renamed
+	if !changed && apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.Established) {
 		if !c.served(ctx, next) {
 			return installing, nil
 		}
-		apihelpers.SetCRDCondition(next, apiextensionsv1.CustomResourceDefinitionCondition{
+		apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
 			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"})
 		changed = true
 	}
@@ -158,12 +159,12 @@ func (c *Controller) report(ctx context.Context, def *definition) error {
 
 // terminate deletes the objects of a definition, and lets the definition go when none is left.
 func (c *Controller) terminate(ctx context.Context, def *definition) (time.Duration, error) {
-	if !apihelpers.CRDHasFinalizer(def, apiextensionsv1.CustomResourceCleanupFinalizer) {
+	if !apihelpers.CRDHasFinalizer(&def.CustomResourceDefinition, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return 0, nil
 	}
-	if cond := apihelpers.FindCRDCondition(def, apiextensionsv1.Terminating); cond == nil || cond.Reason != "InstanceDeletionInProgress" {
+	if cond := apihelpers.FindCRDCondition(&def.CustomResourceDefinition, apiextensionsv1.Terminating); cond == nil || cond.Reason != "InstanceDeletionInProgress" {
 		next := def.DeepCopy()
-		apihelpers.SetCRDCondition(next, apiextensionsv1.CustomResourceDefinitionCondition{
+		apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
 			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress"})
 		return 0, c.report(ctx, next) // which wakes it again
 	}
@@ -176,7 +177,7 @@ func (c *Controller) terminate(ctx context.Context, def *definition) (time.Durat
 	}
 	_, err = client.Update(ctx, c.deps.Client, def, "", func(cur *definition) error {
 		cur.UID = def.UID
-		apihelpers.CRDRemoveFinalizer(cur, apiextensionsv1.CustomResourceCleanupFinalizer)
+		apihelpers.CRDRemoveFinalizer(&cur.CustomResourceDefinition, apiextensionsv1.CustomResourceCleanupFinalizer)
 		return nil
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -191,7 +192,7 @@ func (c *Controller) terminate(ctx context.Context, def *definition) (time.Durat
 // empty deletes the objects of a definition, and returns the number of those that existed before.
 func (c *Controller) empty(ctx context.Context, def *definition) (int, error) {
 	gvr, ok := resource(def)
-	if !ok || !apihelpers.IsCRDConditionTrue(def, apiextensionsv1.Established) && !apihelpers.IsCRDConditionTrue(def, apiextensionsv1.NamesAccepted) {
+	if !ok || !apihelpers.IsCRDConditionTrue(&def.CustomResourceDefinition, apiextensionsv1.Established) && !apihelpers.IsCRDConditionTrue(&def.CustomResourceDefinition, apiextensionsv1.NamesAccepted) {
 		return 0, nil // it was never served
 	}
 	objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: gvr})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/custom"
@@ -25,7 +26,7 @@ import (
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
 func definition(plural, kind string, shortNames ...string) *custom.Definition {
-	return &custom.Definition{
+	return crd.Of(&apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: plural + ".example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
@@ -33,7 +34,7 @@ func definition(plural, kind string, shortNames ...string) *custom.Definition {
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
 		},
-	}
+	})
 }
 
 // run starts the controller and what serves the kinds.
@@ -54,7 +55,7 @@ func condition(a *apitest.API, name string, typ apiextensionsv1.CustomResourceDe
 	if !ok {
 		return "gone"
 	}
-	if cond := apihelpers.FindCRDCondition(def, typ); cond != nil {
+	if cond := apihelpers.FindCRDCondition(&def.CustomResourceDefinition, typ); cond != nil {
 		return fmt.Sprintf("%s %s %s", cond.Status, cond.Reason, cond.Message)
 	}
 	return "none"
@@ -247,7 +248,7 @@ func TestAnObjectDoesNotOutliveItsDefinition(t *testing.T) {
 		def := definition("widgets", "Widget")
 		def.Finalizers = []string{apiextensionsv1.CustomResourceCleanupFinalizer}
 		def.Status.AcceptedNames = def.Spec.Names
-		apihelpers.SetCRDCondition(def, apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue})
+		apihelpers.SetCRDCondition(&def.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue})
 		at := store.Key{Resource: custom.DefinitionsName, Name: def.Name}
 		put(t, a, at, def)
 		if _, err := registry.NewDefinitions(a.Client.(*registry.Registry)).Load(t.Context()); err != nil { // once: it does not see what follows

@@ -14,7 +14,7 @@ import (
 type taken struct{ resources, kinds []string }
 
 // takenBy returns the accepted names of the other definitions in the group of def.
-func takenBy(def *apiextensionsv1.CustomResourceDefinition, all []*apiextensionsv1.CustomResourceDefinition) (t taken) {
+func takenBy(def *definition, all []*definition) (t taken) {
 	for _, other := range all {
 		if other.Spec.Group != def.Spec.Group || other.Name == def.Name {
 			continue

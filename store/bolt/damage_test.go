@@ -27,7 +27,7 @@ func contents(t *testing.T, s store.Store) map[string]string {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			all[e.Key.Name] = string(e.JSON)
+			all[e.Key.Name] = string(e.JSON())
 		}
 	}
 	return all

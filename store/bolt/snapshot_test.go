@@ -120,8 +120,8 @@ func TestRestore(t *testing.T) {
 	s = openAt(t, p)
 	defer s.Close()
 	got, err := s.Get(t.Context(), key("kept"))
-	if err != nil || !strings.Contains(string(got.JSON), "old") {
-		t.Errorf("got %s, %v", got.JSON, err)
+	if err != nil || !strings.Contains(string(got.JSON()), "old") {
+		t.Errorf("got %s, %v", got.JSON(), err)
 	}
 	if s.Revision() <= last.Rev {
 		t.Errorf("revision %d after %d", s.Revision(), last.Rev)

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -44,7 +43,7 @@ func decode(value []byte, obj store.Object) (plain []byte, err error) {
 		return store.Encode(obj)
 	}
 	value = bytes.TrimSpace(value) // a kube-apiserver ends JSON with a newline
-	if err := json.Unmarshal(value, obj); err != nil {
+	if err := store.Decode(value, obj); err != nil {
 		return nil, err
 	}
 	if store.Canonical(value, obj) {
@@ -110,7 +109,7 @@ func (d *decoded) put(e *store.Entry) {
 	}
 	d.drop(old)
 	d.entries[e.Key] = e
-	d.bytes += len(e.JSON)
+	d.bytes += size(e)
 	for _, other := range d.entries {
 		if d.bytes <= d.max {
 			return
@@ -131,8 +130,14 @@ func (d *decoded) forget(key store.Key, rev int64) {
 func (d *decoded) drop(e *store.Entry) {
 	if e != nil {
 		delete(d.entries, e.Key)
-		d.bytes -= len(e.JSON)
+		d.bytes -= size(e)
 	}
+}
+
+// size is the length of e's JSON, in bytes.
+func size(e *store.Entry) int {
+	n, _ := e.Size()
+	return n
 }
 
 func (d *decoded) verify() error {

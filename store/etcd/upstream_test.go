@@ -100,9 +100,9 @@ func TestReadsUpstream(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		got := strings.NewReplacer(`"`+name+`"`, `"ours"`, fmt.Sprint(e.Rev), fmt.Sprint(want.Rev)).Replace(string(e.JSON))
-		if got != string(want.JSON) {
-			t.Errorf("%s:\n got %s\nwant %s", name, e.JSON, want.JSON)
+		got := strings.NewReplacer(`"`+name+`"`, `"ours"`, fmt.Sprint(e.Rev), fmt.Sprint(want.Rev)).Replace(string(e.JSON()))
+		if got != string(want.JSON()) {
+			t.Errorf("%s:\n got %s\nwant %s", name, e.JSON(), want.JSON())
 		}
 		if same := storetest.Put(t, s, key(name), "1"); same.Rev != e.Rev {
 			t.Errorf("%s: the same object was written again", name)

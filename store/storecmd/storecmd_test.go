@@ -57,7 +57,7 @@ func fill(t *testing.T) (path, plain string) {
 }
 
 func withoutVersion(e *store.Entry) string {
-	return strings.Replace(string(e.JSON), `"resourceVersion":"`+e.Object.GetResourceVersion()+`",`, "", 1)
+	return strings.Replace(string(e.JSON()), `"resourceVersion":"`+e.Object.GetResourceVersion()+`",`, "", 1)
 }
 
 // A state is copied from a file to etcd, and from there to another file.
@@ -79,7 +79,7 @@ func TestMigrationRoundTrip(t *testing.T) {
 	defer s.Close()
 	e, err := s.Get(t.Context(), key("b"))
 	if err != nil || withoutVersion(e) != want {
-		t.Errorf("got %s, %v, want %s", e.JSON, err, want)
+		t.Errorf("got %s, %v, want %s", e.JSON(), err, want)
 	}
 }
 

@@ -129,8 +129,8 @@ func testUpdate(t *testing.T, s store.Store) {
 		t.Errorf("resourceVersion %q, want %q", got.Object.GetResourceVersion(), want)
 	}
 	want := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"a","namespace":"ns"},"data":{"v":"1"}}`, one.Rev)
-	if string(got.JSON) != want {
-		t.Errorf("JSON\n got %s\nwant %s", got.JSON, want)
+	if string(got.JSON()) != want {
+		t.Errorf("JSON\n got %s\nwant %s", got.JSON(), want)
 	}
 	Put(t, s, k, "2")
 	gone, err := s.Update(t.Context(), k, remove)

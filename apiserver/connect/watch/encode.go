@@ -108,7 +108,7 @@ func (e *encoder) object(entry *store.Entry) ([]byte, error) {
 	if e.media == codec.TypeProtobuf {
 		return codec.ProtobufOf(entry.Object)
 	}
-	return entry.JSON, nil
+	return entry.JSON(), nil
 }
 
 func (e *encoder) encode(v any) ([]byte, error) {

@@ -24,8 +24,9 @@ func FuzzConverted(f *testing.F) {
 	}
 	schema := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
 		"a": {Type: "integer"}, "t": {Type: "object", XEmbeddedResource: true, XPreserveUnknownFields: new(true)}}}}}
-	def := &Definition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
-		{Name: "v2", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}}
+	def := &Definition{}
+	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+		{Name: "v2", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
 	v := NewKinds(clock.RealClock{}, call.Network{}).newVersion(def, &def.Spec.Versions[0])
 	in := &Object{TypeMeta: metav1.TypeMeta{Kind: "Thing", APIVersion: "example.com/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", ResourceVersion: "9", Generation: 3}}
 	f.Fuzz(func(t *testing.T, data []byte) {

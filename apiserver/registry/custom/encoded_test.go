@@ -64,8 +64,9 @@ func encodedVersion(tb testing.TB) *Version {
 	if err := yaml.UnmarshalStrict([]byte(encodedSchema), &schema); err != nil {
 		tb.Fatal(err)
 	}
-	def := &Definition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
-		{Name: "v1", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}}
+	def := &Definition{}
+	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+		{Name: "v1", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
 	return NewKinds(clock.RealClock{}, call.Network{}).newVersion(def, &def.Spec.Versions[0])
 }
 

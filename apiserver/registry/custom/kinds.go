@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/discovery/openapi/definitions"
 	"monopod/apiserver/discovery/openapi/kept"
 	"monopod/apiserver/registry/kind"
@@ -28,7 +29,7 @@ import (
 )
 
 // Definition is a CustomResourceDefinition.
-type Definition = apiextensionsv1.CustomResourceDefinition
+type Definition = crd.Definition
 
 // Kinds makes the resources of definitions.
 type Kinds struct {
@@ -50,8 +51,8 @@ func NewKinds(clock clock.WithDelayedExecution, network call.Network) *Kinds {
 
 // Of returns the resources that a definition makes: one for each served version, all of them views of the
 // stored one; nil if its names are not accepted. The definition must not be modified afterwards.
-func (k *Kinds) Of(def *apiextensionsv1.CustomResourceDefinition) []*kind.Resource {
-	if !apihelpers.IsCRDConditionTrue(def, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(def, apiextensionsv1.Established) {
+func (k *Kinds) Of(def *Definition) []*kind.Resource {
+	if d := &def.CustomResourceDefinition; !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
 		return nil
 	}
 	var all []*Version

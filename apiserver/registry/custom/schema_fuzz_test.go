@@ -39,7 +39,7 @@ func FuzzSchema(f *testing.F) {
 			return
 		}
 		def := schemaDefinition(&props)
-		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(def)
+		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&def.CustomResourceDefinition)
 		if len(definition.Validate(def, nil, "")) > 0 {
 			return
 		}
@@ -53,13 +53,14 @@ func FuzzSchema(f *testing.F) {
 
 // schemaDefinition is a definition whose spec has the schema.
 func schemaDefinition(props *apiextensionsv1.JSONSchemaProps) *Definition {
-	def := &Definition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+	def := &Definition{}
+	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
 		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"},
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
 			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
-					"spec": *props, "status": {Type: "object", XPreserveUnknownFields: new(true)}}}}}}}}
+					"spec": *props, "status": {Type: "object", XPreserveUnknownFields: new(true)}}}}}}}
 	def.Name = "things.example.com"
 	def.Status.StoredVersions = []string{"v1"}
 	return def
@@ -73,7 +74,7 @@ func TestSchemaSeedsAreValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		def := schemaDefinition(&props)
-		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(def)
+		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&def.CustomResourceDefinition)
 		if errs := definition.Validate(def, nil, ""); len(errs) > 0 {
 			t.Errorf("%s: %v", seed[0], errs)
 		}

@@ -35,7 +35,7 @@ const idle = 5 * time.Minute
 type Version struct {
 	kinds   *Kinds
 	name    string
-	def     *apiextensionsv1.CustomResourceDefinition
+	def     *Definition
 	spec    *apiextensionsv1.CustomResourceDefinitionVersion
 	schemas *kept.Value[*compiled]
 	types   *kept.Value[managedfields.TypeConverter]
@@ -54,7 +54,7 @@ type compiled struct {
 	encoded        *encoded.Schema    // for objects that are still encoded; nil: there is none
 }
 
-func (k *Kinds) newVersion(def *apiextensionsv1.CustomResourceDefinition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
+func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
 	v := &Version{kinds: k, name: spec.Name, def: def, spec: spec}
 	v.schemas = kept.New(k.clock, idle, v.compile)
 	v.types = kept.New(k.clock, idle, v.newTypes)
@@ -65,16 +65,28 @@ func (v *Version) compiled() (*compiled, error) { return v.schemas.Get() }
 
 // internalSchema returns the schema in the form that upstream's packages use; nil: there is none.
 func (v *Version) internalSchema() (*apiextensions.JSONSchemaProps, error) {
-	if v.spec.Schema == nil || v.spec.Schema.OpenAPIV3Schema == nil {
+	props, err := v.def.SchemaOf(v.spec)
+	if err != nil {
+		return nil, err
+	}
+	return internal(props)
+}
+
+func internal(schema *apiextensionsv1.JSONSchemaProps) (*apiextensions.JSONSchemaProps, error) {
+	if schema == nil {
 		return nil, nil
 	}
 	out := &apiextensions.JSONSchemaProps{}
-	return out, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.spec.Schema.OpenAPIV3Schema, out, nil)
+	return out, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(schema, out, nil)
 }
 
 func (v *Version) compile() (*compiled, error) {
 	c := &compiled{preserve: v.def.Spec.PreserveUnknownFields}
-	props, err := v.internalSchema()
+	read, err := v.def.SchemaOf(v.spec)
+	if err != nil {
+		return nil, err
+	}
+	props, err := internal(read)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +104,7 @@ func (v *Version) compile() (*compiled, error) {
 	if c.structural, err = schema.NewStructural(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
-	bounds.EachSchema(v.spec.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
+	bounds.EachSchema(read, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	if !c.preserve {

@@ -18,6 +18,23 @@ type Schema interface {
 	Types() (managedfields.TypeConverter, error)
 }
 
+// Packed is an object that keeps a part of it encoded. It has an upstream Go type, which what reads all of it gets.
+type Packed interface {
+	Object
+	// Typed returns a decoded copy.
+	Typed() (Object, error)
+	// SetTyped sets the object to obj, which it takes over.
+	SetTyped(obj Object) error
+}
+
+// Typed returns obj in its upstream Go type: decoded if it is Packed, otherwise unchanged.
+func Typed(obj Object) (Object, error) {
+	if p, ok := obj.(Packed); ok {
+		return p.Typed()
+	}
+	return obj, nil
+}
+
 // Untyped is an object of a kind with a Schema.
 type Untyped interface {
 	Object

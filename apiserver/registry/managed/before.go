@@ -76,8 +76,15 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 	notes[corev1.LastAppliedConfigAnnotation] = text
 	obj.SetAnnotations(notes)
 	obj.SetManagedFields(nil)
-	if t.Resource.Default != nil {
+	if t.Resource.Default == nil {
+		return obj
+	}
+	if obj, err = t.unplain(obj); err == nil {
 		t.Resource.Default(obj)
+		obj, err = plain(obj)
+	}
+	if err != nil {
+		return nil
 	}
 	return obj
 }

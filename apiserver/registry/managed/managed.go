@@ -151,16 +151,20 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	return t.unplain(obj)
 }
 
-// plain returns an object without a Go type of its own as a map, as merging requires it; others unchanged.
+// plain returns an object without a Go type of its own as a map, as merging requires it, and one that is packed in its type; others
+// unchanged.
 func plain(obj kind.Object) (kind.Object, error) {
 	if u, ok := obj.(kind.Untyped); ok {
 		return u.Unstructured()
 	}
-	return obj, nil
+	return kind.Typed(obj)
 }
 
 // unplain is the inverse of plain.
 func (t Target) unplain(obj kind.Object) (kind.Object, error) {
+	if packed, ok := t.Resource.New().(kind.Packed); ok && !t.scales() {
+		return packed, packed.SetTyped(obj)
+	}
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || !t.untyped() {
 		return obj, nil
@@ -199,7 +203,9 @@ func same(next, cur kind.Object) bool {
 	if u, ok := next.(kind.Untyped); ok {
 		return u.Equal(cur)
 	}
-	return equality.Semantic.DeepEqual(next, cur)
+	is, err := kind.Typed(next)
+	was, err2 := kind.Typed(cur)
+	return err == nil && err2 == nil && equality.Semantic.DeepEqual(is, was)
 }
 
 func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {

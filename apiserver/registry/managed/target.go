@@ -45,9 +45,18 @@ func (t Target) empty() kind.Object {
 	case t.untyped():
 		obj = &unstructured.Unstructured{}
 	case !t.scales():
-		obj = t.Resource.New()
+		obj = newTyped(t.Resource)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(t.kind())
+	return obj
+}
+
+// newTyped returns an empty object in its upstream Go type.
+func newTyped(res *kind.Resource) kind.Object {
+	obj := res.New()
+	if typed, err := kind.Typed(obj); err == nil { // nothing is packed in it that could fail
+		return typed
+	}
 	return obj
 }
 
@@ -100,7 +109,7 @@ func (f forms) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	}
 	var obj kind.Object = &unstructured.Unstructured{}
 	if !f.target.untyped() {
-		obj = res.New()
+		obj = newTyped(res)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	return obj, nil

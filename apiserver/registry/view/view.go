@@ -84,8 +84,10 @@ func step(res *kind.Resource, entries []*store.Entry) int {
 		return 1
 	}
 	n, size := 0, 0
-	for n < min(len(entries), atOnce) && (n == 0 || size+len(entries[n].JSON) <= atOnceBytes) {
-		size += len(entries[n].JSON)
+	for _, e := range entries[:min(len(entries), atOnce)] {
+		if size += len(e.JSON()); n > 0 && size > atOnceBytes {
+			break
+		}
 		n++
 	}
 	return n
@@ -125,7 +127,7 @@ func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([
 		if err != nil {
 			return nil, err
 		}
-		out[i] = &store.Entry{Key: e.Key, Rev: e.Rev, Object: obj, JSON: data}
+		out[i] = store.NewEncoded(e.Key, e.Rev, obj, data)
 	}
 	return out, nil
 }

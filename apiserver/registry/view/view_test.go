@@ -28,7 +28,7 @@ func (c *converter) Show(_ context.Context, stored []kind.Object) ([]kind.Object
 func TestEach(t *testing.T) {
 	t.Parallel()
 	entry := func(size int) *store.Entry {
-		return &store.Entry{Object: &corev1.ConfigMap{}, JSON: []byte(strings.Repeat("x", size))}
+		return store.NewEncoded(store.Key{}, 0, &corev1.ConfigMap{}, []byte(strings.Repeat("x", size)))
 	}
 	var entries []*store.Entry
 	for range 1200 {

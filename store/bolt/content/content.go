@@ -310,14 +310,14 @@ func decode(key store.Key, data []byte, cfg store.Config) (*store.Entry, error) 
 		return nil, fmt.Errorf("%v: resource is not served by this version", key)
 	}
 	obj := kind.New()
-	if err := json.Unmarshal(data, obj); err != nil {
+	if err := store.Decode(data, obj); err != nil {
 		return nil, fmt.Errorf("%v: %w", key, err)
 	}
 	rev, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("%v: resourceVersion: %w", key, err)
 	}
-	return &store.Entry{Key: key, Rev: rev, Object: obj, JSON: data}, nil
+	return store.ReadEntry(key, rev, obj, data), nil
 }
 
 // revisionOf reads the revision in an object's JSON.

@@ -189,6 +189,9 @@ func celForm(obj runtime.Object) (runtime.Object, error) {
 	if o, ok := obj.(kind.Untyped); ok {
 		return o.Unstructured()
 	}
+	if o, ok := obj.(kind.Packed); ok {
+		return o.Typed()
+	}
 	return obj, nil
 }
 

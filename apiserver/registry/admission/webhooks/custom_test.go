@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/registry"
 )
 
@@ -29,12 +30,12 @@ spec:
 func TestCustomKind(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)
-	def := &apiextensionsv1.CustomResourceDefinition{}
+	def := &crd.Definition{}
 	if err := yaml.Unmarshal([]byte(widgets), def); err != nil {
 		t.Fatal(err)
 	}
 	k.create(t.Context(), def)
-	_, err := client.Update(t.Context(), k, def, "status", func(d *apiextensionsv1.CustomResourceDefinition) error {
+	_, err := client.Update(t.Context(), k, def, "status", func(d *crd.Definition) error {
 		d.Status.AcceptedNames = d.Spec.Names
 		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue}}
 		return nil

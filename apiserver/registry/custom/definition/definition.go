@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/expressions"
 	"monopod/apiserver/registry/kind"
@@ -30,9 +31,9 @@ func Resources() []kind.Resource {
 		ShortNames: []string{"crd", "crds"},
 		Categories: []string{"api-extensions"},
 		Qualified:  true,
-		New:        func() kind.Object { return new(apiextensionsv1.CustomResourceDefinition) },
+		New:        func() kind.Object { return new(crd.Definition) },
 		Default: func(obj kind.Object) {
-			apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(obj.(*apiextensionsv1.CustomResourceDefinition))
+			apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&obj.(*crd.Definition).CustomResourceDefinition)
 		},
 		Prepare:  prepare,
 		Validate: Validate,
@@ -44,9 +45,9 @@ func Resources() []kind.Resource {
 }
 
 func prepare(next, cur kind.Object, subresource string) {
-	is, was := next.(*apiextensionsv1.CustomResourceDefinition), (*apiextensionsv1.CustomResourceDefinition)(nil)
+	is, was := next.(*crd.Definition), (*crd.Definition)(nil)
 	if cur != nil {
-		was = cur.(*apiextensionsv1.CustomResourceDefinition)
+		was = cur.(*crd.Definition)
 	}
 	switch {
 	case was == nil:
@@ -56,19 +57,29 @@ func prepare(next, cur kind.Object, subresource string) {
 	case subresource == "delete":
 		terminate(is, was)
 	case subresource == "status":
-		is.Spec = was.Spec // shared, as it does not change: it is most of the definition
+		is.KeepSpec(was)
 	default:
 		is.Status = *was.Status.DeepCopy()
-		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(is)
-		if !equality.Semantic.DeepEqual(is.Spec, was.Spec) {
+		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&is.CustomResourceDefinition)
+		if !sameSpec(is, was) {
 			is.Generation = was.Generation + 1
 		}
 		keepStored(is)
 	}
 }
 
+// sameSpec reports whether both definitions have the same spec, schemas included.
+func sameSpec(a, b *crd.Definition) bool {
+	if a.SharesSchemas(b) {
+		return equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	}
+	is, err := a.Full()
+	was, err2 := b.Full()
+	return err == nil && err2 == nil && equality.Semantic.DeepEqual(is.Spec, was.Spec)
+}
+
 // keepStored adds the storage version to those in which objects may be stored.
-func keepStored(def *apiextensionsv1.CustomResourceDefinition) {
+func keepStored(def *crd.Definition) {
 	for _, v := range def.Spec.Versions {
 		if v.Storage && !slices.Contains(def.Status.StoredVersions, v.Name) {
 			def.Status.StoredVersions = append(def.Status.StoredVersions, v.Name)
@@ -77,14 +88,14 @@ func keepStored(def *apiextensionsv1.CustomResourceDefinition) {
 }
 
 // terminate begins the deletion: the finalizer holds the definition until its objects are deleted.
-func terminate(next, cur *apiextensionsv1.CustomResourceDefinition) {
+func terminate(next, cur *crd.Definition) {
 	if cur.DeletionTimestamp != nil {
 		return
 	}
 	if !slices.Contains(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		next.Finalizers = append(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 	}
-	apihelpers.SetCRDCondition(next, apiextensionsv1.CustomResourceDefinitionCondition{
+	apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
 		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
 		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
 	})
@@ -97,18 +108,29 @@ const validationTime = 30 * time.Second
 func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
 	defer cancel()
-	if errs := bounds.Definition(&next.(*apiextensionsv1.CustomResourceDefinition).Spec); errs != nil && (cur == nil || subresource == "") {
+	full := (*crd.Definition).Full
+	if subresource == "status" { // which does not look at the schemas
+		full = outline
+	}
+	def, err := full(next.(*crd.Definition))
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	if errs := bounds.Definition(&def.Spec); errs != nil && (cur == nil || subresource == "") {
 		return errs // nothing is compiled
 	}
 	expressions.Base()
-	is, err := internal(next)
+	is, err := internal(def)
 	if err != nil {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}
 	}
 	if cur == nil {
 		return ours(validation.ValidateCustomResourceDefinition(ctx, is))
 	}
-	was, err := internal(cur)
+	if def, err = full(cur.(*crd.Definition)); err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	was, err := internal(def)
 	switch {
 	case err != nil:
 		return field.ErrorList{field.InternalError(nil, err)}
@@ -118,10 +140,20 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	return ours(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was))
 }
 
-// internal returns a definition in the form that upstream's validation takes.
-func internal(obj kind.Object) (*apiextensions.CustomResourceDefinition, error) {
+// outline returns a copy of a definition without its schemas.
+func outline(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	def := d.CustomResourceDefinition
+	def.Spec.Versions = slices.Clone(def.Spec.Versions)
+	for i := range def.Spec.Versions {
+		def.Spec.Versions[i].Schema = nil
+	}
+	return def.DeepCopy(), nil
+}
+
+// internal returns a definition, which it takes over, in the form that upstream's validation takes.
+func internal(def *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, error) {
 	out := &apiextensions.CustomResourceDefinition{}
-	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(obj.(*apiextensionsv1.CustomResourceDefinition).DeepCopy(), out, nil)
+	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(def, out, nil)
 }
 
 // ours removes errors of the metadata that the registry reports for every kind.
