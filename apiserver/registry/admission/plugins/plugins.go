@@ -28,6 +28,7 @@ func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admissio
 		claimResize(c),
 		runtimeClass(c),
 		deviceAdmin(c),
+		deviceStatus(roles),
 		certificateRequester(),
 		certificateApproval(roles),
 		certificateSigning(roles),
