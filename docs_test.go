@@ -87,7 +87,7 @@ func TestFlagsPage(t *testing.T) {
 
 // describe writes a command and its subcommands. Flags that the configuration file can set are grouped by its sections.
 func describe(w *strings.Builder, cmd *cobra.Command, sections map[string]map[string]any) {
-	if cmd.Runnable() && cmd.Name() != "help" && !cmd.Hidden {
+	if cmd.Runnable() && !cmd.HasSubCommands() && cmd.Name() != "help" && !cmd.Hidden {
 		fmt.Fprintf(w, "\n## %s\n\n%s.\n", cmd.UseLine(), cmd.Short)
 		rest := pflag.NewFlagSet("", pflag.ContinueOnError)
 		cmd.InheritedFlags() // adds them to Flags

@@ -105,6 +105,7 @@ func command() *cobra.Command {
 	kubectlcmd.AddTo(root, defaultDataDir)
 	serve, config := serveCommands()
 	root.AddCommand(serve, config, commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
+	commandline.RefuseUnknown(root)
 	return root
 }
 

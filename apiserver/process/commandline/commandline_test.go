@@ -86,8 +86,13 @@ func TestUsageOfMisusedCommands(t *testing.T) {
 		"serve --force": "monopod: unknown flag: --force; usage: program serve [flags]; see program serve --help\n",
 		"none":          `monopod: unknown command "none" for "program"; usage: program; see program --help` + "\n",
 		"serve":         "monopod: it failed\n",
+		"images bogus":  `monopod: unknown command "bogus" for "program images"; usage: program images COMMAND; see program images --help` + "\n",
 	} {
 		root := program(&part{}, nil, func(*cobra.Command) error { return errors.New("it failed") })
+		images := &cobra.Command{Use: "images"}
+		images.AddCommand(&cobra.Command{Use: "ls", Run: func(*cobra.Command, []string) {}})
+		root.AddCommand(images)
+		RefuseUnknown(root)
 		root.SilenceErrors, root.SilenceUsage = true, true
 		root.SetArgs(strings.Fields(args))
 		cmd, err := root.ExecuteC()

@@ -44,8 +44,28 @@ var misused = []string{"unknown command", "unknown flag", "unknown shorthand", "
 func usage(cmd *cobra.Command, err error) string {
 	for _, begin := range misused {
 		if strings.HasPrefix(err.Error(), begin) {
-			return fmt.Sprintf("; usage: %s; see %s --help", cmd.UseLine(), cmd.CommandPath())
+			use := cmd.UseLine()
+			if cmd.HasParent() && cmd.HasSubCommands() {
+				use = cmd.CommandPath() + " COMMAND"
+			}
+			return fmt.Sprintf("; usage: %s; see %s --help", use, cmd.CommandPath())
 		}
 	}
 	return ""
+}
+
+// RefuseUnknown makes the commands below root that only group others fail for a word that is no command, which cobra
+// does for root alone: elsewhere it prints the help and succeeds.
+func RefuseUnknown(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		if cmd.HasSubCommands() && !cmd.Runnable() {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) == 0 {
+					return cmd.Help()
+				}
+				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+		}
+		RefuseUnknown(cmd)
+	}
 }
