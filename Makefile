@@ -8,7 +8,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export GORACE ?= atexit_sleep_ms=0
 
 # ./... leaves out folders called testdata; what takes longest comes first.
-PACKAGES = ./testdata/script ./testdata/machine ./testdata/abuse/... ./... ./testdata/harness ./testdata/deviceplugin/... ./testdata/web/...
+PACKAGES = ./testdata/script ./testdata/machine ./testdata/abuse/... ./... ./testdata/harness ./testdata/deviceplugin/... ./testdata/conformance/images ./testdata/web/...
 
 # What vet, the tests and the tests' race build of monopod compile alike is compiled once, and again
 # only if it changed: also in another clone, since no path is in it. Without gRPC's traces a test
