@@ -17,6 +17,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/spelling"
 	"monopod/apiserver/client/why"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 )
@@ -51,11 +52,11 @@ func (s explainer) explain(r *http.Request) (why.Answer, error) {
 		return why.Answer{}, err
 	}
 	defer in.Leave()
-	facts, err := why.Collect(ctx, permitted{s.Server, auth.UserOf(ctx)}, ref, s.cfg.Clock.Now())
+	known, err := facts.Collect(ctx, permitted{s.Server, auth.UserOf(ctx)}, ref, s.cfg.Clock.Now())
 	if err != nil {
 		return why.Answer{}, err
 	}
-	return why.Of(facts), nil
+	return why.Of(known), nil
 }
 
 // resourceNamed returns the stored resource with this kind, plural, singular or short name, which may be followed by
@@ -87,7 +88,7 @@ func (p permitted) may(ctx context.Context, verb string, ref client.Ref) error {
 		Group: at.Group, Version: at.Version, Resource: at.Resource, Subresource: ref.Subresource, Name: ref.Name})
 }
 
-// Get implements why.Reader.
+// Get implements facts.Reader.
 func (p permitted) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
 	if err := p.may(ctx, "get", ref); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (p permitted) Get(ctx context.Context, ref client.Ref) (client.Object, erro
 	return p.registry.Get(ctx, ref)
 }
 
-// List implements why.Reader.
+// List implements facts.Reader.
 func (p permitted) List(ctx context.Context, sel client.Selector) ([]client.Object, string, error) {
 	if err := p.may(ctx, "list", client.Ref{Resource: sel.Resource, Namespace: sel.Namespace}); err != nil {
 		return nil, "", err
@@ -109,7 +110,7 @@ const (
 	logBytes = 16 << 10
 )
 
-// Log implements why.Reader.
+// Log implements facts.Reader.
 func (p permitted) Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error) {
 	ref := client.Ref{Resource: client.Pods, Namespace: pod.Namespace, Name: pod.Name, Subresource: "log"}
 	if err := p.may(ctx, "get", ref); err != nil {

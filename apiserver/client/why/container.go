@@ -8,13 +8,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/pattern"
 )
 
 // container is a container of a pod with its status.
 type container struct {
-	*Facts
+	explanation
 	pod    *corev1.Pod
 	spec   corev1.Container
 	status corev1.ContainerStatus
@@ -31,7 +32,7 @@ func (c container) String() string {
 }
 
 // broken explains the first container that does not run as it should, in the order in which they start.
-func (f *Facts) broken(p *corev1.Pod) *Answer {
+func (f explanation) broken(p *corev1.Pod) *Answer {
 	for _, c := range f.containersOf(p) {
 		if a := c.why(); a != nil {
 			return a
@@ -41,7 +42,7 @@ func (f *Facts) broken(p *corev1.Pod) *Answer {
 }
 
 // containersOf returns the init containers and the containers that have a status.
-func (f *Facts) containersOf(p *corev1.Pod) (all []container) {
+func (f explanation) containersOf(p *corev1.Pod) (all []container) {
 	add := func(specs []corev1.Container, statuses []corev1.ContainerStatus, init bool) {
 		for _, spec := range specs {
 			if i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == spec.Name }); i >= 0 {
@@ -94,7 +95,7 @@ func (c container) found(do string, evidence []string, format string, args ...an
 }
 
 // events are the warnings about the pod, as evidence.
-func (c container) events() []string { return c.eventLines(c.warnings(c.pod)) }
+func (c container) events() []string { return c.EventLines(c.Warnings(c.pod)) }
 
 // crashed explains a container that ended as it should not.
 func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
@@ -105,7 +106,7 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 	if w := c.status.State.Waiting; w != nil {
 		evidence = append(evidence, words.Clip(w.Message))
 	}
-	lines := c.logLines(c.pod, c.spec.Name)
+	lines := c.LogLines(c.pod, c.spec.Name)
 	if len(lines) == 0 && t.Message != "" {
 		lines = []string{words.Clip(words.Plain(t.Message))}
 	}
@@ -155,14 +156,14 @@ func (c container) remedy(t *corev1.ContainerStateTerminated) string {
 func (c container) unhealthy(t *corev1.ContainerStateTerminated, evidence []string) *Answer {
 	for _, kind := range []string{"Liveness", "Startup"} {
 		field := strings.ToLower(kind) + "Probe"
-		killed := c.last(c.pod, fmt.Sprintf("Container %s failed %s probe", c.spec.Name, strings.ToLower(kind)), "Killing")
-		if killed == nil || lastOf(killed).Before(t.StartedAt.Time) {
+		killed := c.Last(c.pod, fmt.Sprintf("Container %s failed %s probe", c.spec.Name, strings.ToLower(kind)), "Killing")
+		if killed == nil || facts.LastOf(killed).Before(t.StartedAt.Time) {
 			continue
 		}
-		failure := c.last(c.pod, kind+" probe", "Unhealthy")
+		failure := c.Last(c.pod, kind+" probe", "Unhealthy")
 		text := "its reason is no longer known"
 		if failure != nil {
-			text, evidence = words.Probe(failure.Message), append(evidence, c.eventLine(failure))
+			text, evidence = words.Probe(failure.Message), append(evidence, c.EventLine(failure))
 		}
 		return c.found(fmt.Sprintf("Make the program answer, or change %s (path, port, timeoutSeconds, failureThreshold, initialDelaySeconds).", field), evidence,
 			"is restarted because its %s probe fails: %s", strings.ToLower(kind), text)
@@ -195,11 +196,11 @@ func (c container) unready(last *corev1.ContainerStateTerminated) *Answer {
 
 // probed returns the last failure of a probe.
 func (c container) probed(kind string) (text string, evidence []string) {
-	e := c.last(c.pod, kind+" probe", "Unhealthy")
+	e := c.Last(c.pod, kind+" probe", "Unhealthy")
 	if e == nil {
 		return "", nil
 	}
-	return ": " + words.Probe(e.Message), []string{c.eventLine(e)}
+	return ": " + words.Probe(e.Message), []string{c.EventLine(e)}
 }
 
 // notStarted explains a container whose process could not be started.
@@ -240,12 +241,12 @@ func (c container) misconfigured(message string) *Answer {
 }
 
 // starting explains a pod whose containers are being created or pulled.
-func (f *Facts) starting(p *corev1.Pod) *Answer {
+func (f explanation) starting(p *corev1.Pod) *Answer {
 	if p.Status.Phase != corev1.PodPending {
 		return nil
 	}
-	if e := f.last(p, "", "Pulling", "Pulled"); e != nil && e.Reason == "Pulling" {
-		return found("Wait; the speed is that of the network and the registry.", []string{f.eventLine(e)}, "Pod %s is starting: the node has been pulling its image for %s.", p.Name, words.Ago(f.Now.Sub(lastOf(e))))
+	if e := f.Last(p, "", "Pulling", "Pulled"); e != nil && e.Reason == "Pulling" {
+		return found("Wait; the speed is that of the network and the registry.", []string{f.EventLine(e)}, "Pod %s is starting: the node has been pulling its image for %s.", p.Name, words.Ago(f.Now.Sub(facts.LastOf(e))))
 	}
 	for _, c := range f.containersOf(p) {
 		if c.init && c.status.State.Running != nil && !sidecar(c.spec) {

@@ -8,6 +8,7 @@ import (
 
 	"monopod/apiserver/client/spelling"
 	"monopod/apiserver/client/why/causes"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
 
@@ -22,7 +23,7 @@ func (c container) noImage(reason, message string) *Answer {
 	}
 	text := strings.ToLower(message)
 	if !strings.Contains(message, ": ") { // only the back-off: the event has the cause
-		if e := c.last(c.pod, "Failed to pull image", "Failed"); e != nil {
+		if e := c.Last(c.pod, "Failed to pull image", "Failed"); e != nil {
 			text = strings.ToLower(e.Message)
 		}
 	}
@@ -34,7 +35,7 @@ func (c container) noImage(reason, message string) *Answer {
 
 // meant names the image of the node whose name differs least, if one is nearly the same.
 func (c container) meant() string {
-	node := related[*corev1.Node](c.Facts, "", c.pod.Spec.NodeName)
+	node := facts.Related[*corev1.Node](c.Facts, "", c.pod.Spec.NodeName)
 	if node == nil {
 		return ""
 	}

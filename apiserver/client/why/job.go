@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
 
@@ -15,7 +16,7 @@ func (f workloads) job(j *batchv1.Job) Answer {
 	if a := f.held(); a != nil {
 		return *a
 	}
-	events := f.eventLines(f.eventsOf(j))
+	events := f.EventLines(f.EventsOf(j))
 	counts := fmt.Sprintf("%d active, %d succeeded, %d failed", j.Status.Active, j.Status.Succeeded, j.Status.Failed)
 	if c := jobCondition(j, batchv1.JobFailed); c != nil {
 		return f.jobFailed(j, c, append([]string{counts, "condition Failed: " + words.Reason(c.Reason, c.Message)}, events...))
@@ -56,7 +57,7 @@ func (f workloads) jobFailed(j *batchv1.Job, c *batchv1.JobCondition, evidence [
 		a.Do = "Raise activeDeadlineSeconds, or make the work shorter, and create the Job again."
 	}
 	failed := slices.DeleteFunc(slices.Clone(f.Pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed })
-	if p := worst(failed); p != nil {
+	if p := facts.Worst(failed); p != nil {
 		last := f.about(p).explain()
 		a.Sentence += " " + last.Sentence
 		a.Evidence = append(a.Evidence, last.Evidence...)
@@ -90,8 +91,8 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	} else {
 		evidence = append(evidence, "it has never started a Job")
 	}
-	events := f.eventsOf(c)
-	evidence = append(evidence, f.eventLines(events)...)
+	events := f.EventsOf(c)
+	evidence = append(evidence, f.EventLines(events)...)
 	if c.Spec.Suspend != nil && *c.Spec.Suspend {
 		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence, "CronJob %s is suspended: it starts no Jobs.", c.Name)
 	}
@@ -110,21 +111,11 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 			break
 		}
 	}
-	if last := f.lastJob(c); last != nil {
+	if last := f.LastJob(c); last != nil {
 		a := f.about(last).explain()
 		a.Sentence = fmt.Sprintf("The last Job of CronJob %s: %s", c.Name, a.Sentence)
 		a.Evidence = append(evidence, a.Evidence...)
 		return a
 	}
 	return answer("", evidence, "CronJob %s waits for its next time.", c.Name)
-}
-
-// lastJob returns the newest Job of a CronJob.
-func (f workloads) lastJob(c *batchv1.CronJob) (last *batchv1.Job) {
-	for _, j := range every[*batchv1.Job](f.Facts) {
-		if owned(j, c) && (last == nil || j.CreationTimestamp.After(last.CreationTimestamp.Time)) {
-			last = j
-		}
-	}
-	return last
 }

@@ -7,16 +7,13 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/policies"
 	"monopod/apiserver/client/why/words"
-	"monopod/apiserver/process/pattern"
 )
 
-// silent matches the last line of a program whose connection got no answer, as when a NetworkPolicy drops its packets.
-var silent = pattern.New(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)
-
 // networkPolicy explains a NetworkPolicy: which pods it selects, and what it allows.
-func (f *Facts) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
+func (f explanation) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 	if a := f.held(); a != nil {
 		return *a
 	}
@@ -25,8 +22,8 @@ func (f *Facts) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 	}
 	var evidence []string
 	for _, pod := range f.Pods {
-		if len(evidence) == maxEvents {
-			evidence = append(evidence, fmt.Sprintf("and %d more pods", len(f.Pods)-maxEvents))
+		if len(evidence) == facts.MaxEvents {
+			evidence = append(evidence, fmt.Sprintf("and %d more pods", len(f.Pods)-facts.MaxEvents))
 			break
 		}
 		evidence = append(evidence, "selects pod "+pod.Name)
@@ -36,11 +33,11 @@ func (f *Facts) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 
 // dropped says which NetworkPolicies may be the cause of an end whose last line is about a connection without an answer.
 func (c container) dropped(lines []string) (do string, evidence []string) {
-	if len(lines) == 0 || !silent().MatchString(lines[len(lines)-1]) {
+	if len(lines) == 0 || !facts.NoAnswer().MatchString(lines[len(lines)-1]) {
 		return "", nil
 	}
 	var names []string
-	for _, p := range every[*networkingv1.NetworkPolicy](c.Facts) {
+	for _, p := range facts.Every[*networkingv1.NetworkPolicy](c.Facts) {
 		// The destination is not known: any policy for incoming connections may be its own.
 		if policies.Selects(p, c.pod, networkingv1.PolicyTypeEgress) || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
 			names, evidence = append(names, p.Name), append(evidence, policies.Line(p))

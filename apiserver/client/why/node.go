@@ -10,16 +10,17 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
 
 // node explains a node.
-func (f *Facts) node(n *corev1.Node) Answer {
+func (f explanation) node(n *corev1.Node) Answer {
 	var evidence []string
 	for _, c := range n.Status.Conditions {
 		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}))
 	}
-	evidence = append(evidence, f.eventLines(f.warnings(n))...)
+	evidence = append(evidence, f.EventLines(f.Warnings(n))...)
 	ready := nodeCondition(n, corev1.NodeReady)
 	switch {
 	case ready == nil:
@@ -58,8 +59,8 @@ func pressed(t corev1.NodeConditionType) string {
 }
 
 // blocked lists the budgets that stop a drain.
-func (f *Facts) blocked() (lines []string) {
-	for _, b := range every[*policyv1.PodDisruptionBudget](f) {
+func (f explanation) blocked() (lines []string) {
+	for _, b := range facts.Every[*policyv1.PodDisruptionBudget](f.Facts) {
 		if b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 0 {
 			lines = append(lines, fmt.Sprintf("PodDisruptionBudget %s/%s allows no eviction now: a drain waits for it", b.Namespace, b.Name))
 		}
@@ -68,8 +69,8 @@ func (f *Facts) blocked() (lines []string) {
 }
 
 // budget explains a PodDisruptionBudget.
-func (f *Facts) budget(b *policyv1.PodDisruptionBudget) Answer {
-	evidence := append([]string{fmt.Sprintf("healthy pods: %d, required: %d, expected: %d", b.Status.CurrentHealthy, b.Status.DesiredHealthy, b.Status.ExpectedPods)}, f.eventLines(f.warnings(b))...)
+func (f explanation) budget(b *policyv1.PodDisruptionBudget) Answer {
+	evidence := append([]string{fmt.Sprintf("healthy pods: %d, required: %d, expected: %d", b.Status.CurrentHealthy, b.Status.DesiredHealthy, b.Status.ExpectedPods)}, f.EventLines(f.Warnings(b))...)
 	switch {
 	case b.Status.ExpectedPods == 0:
 		return answer("Make spec.selector equal to labels of the pods.", evidence, "PodDisruptionBudget %s protects nothing: it selects no pods.", b.Name)
@@ -85,14 +86,14 @@ func (f *Facts) budget(b *policyv1.PodDisruptionBudget) Answer {
 }
 
 // autoscaler explains a HorizontalPodAutoscaler.
-func (f *Facts) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer {
+func (f explanation) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer {
 	var evidence []string
 	of := map[autoscalingv2.HorizontalPodAutoscalerConditionType]autoscalingv2.HorizontalPodAutoscalerCondition{}
 	for _, c := range h.Status.Conditions {
 		of[c.Type] = c
 		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}))
 	}
-	evidence = append(evidence, f.eventLines(f.warnings(h))...)
+	evidence = append(evidence, f.EventLines(f.Warnings(h))...)
 	target := h.Spec.ScaleTargetRef.Kind + " " + h.Spec.ScaleTargetRef.Name
 	able, active, limited := of[autoscalingv2.AbleToScale], of[autoscalingv2.ScalingActive], of[autoscalingv2.ScalingLimited]
 	switch {

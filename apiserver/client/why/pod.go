@@ -9,11 +9,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"monopod/apiserver/client/why/causes"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
 
 // pod explains a pod: the first of these views that has something to say explains it.
-func (f *Facts) pod(p *corev1.Pod) Answer {
+func (f explanation) pod(p *corev1.Pod) Answer {
 	for _, view := range []func(*corev1.Pod) *Answer{f.deleted, f.ended, f.unscheduled, f.nodeLost, f.broken, f.unprepared, f.starting, f.gated} {
 		if a := view(p); a != nil {
 			return *a
@@ -23,15 +24,15 @@ func (f *Facts) pod(p *corev1.Pod) Answer {
 }
 
 // deleted explains a pod that is being deleted.
-func (f *Facts) deleted(p *corev1.Pod) *Answer {
+func (f explanation) deleted(p *corev1.Pod) *Answer {
 	if p.DeletionTimestamp == nil {
 		return nil
 	}
 	left := p.DeletionTimestamp.Sub(f.Now)
 	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", ptr.Deref(p.DeletionGracePeriodSeconds, 0), p.DeletionTimestamp.UTC().Format(time.RFC3339))}
-	evidence = append(evidence, f.eventLines(f.eventsOf(p))...)
+	evidence = append(evidence, f.EventLines(f.EventsOf(p))...)
 	running := names(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
-	target := condition(p, corev1.DisruptionTarget)
+	target := facts.PodCondition(p, corev1.DisruptionTarget)
 	switch {
 	case f.lost(p.Spec.NodeName) != nil:
 		return found("Start the node again. If it is gone for good: kubectl delete pod "+p.Name+" --grace-period=0 --force", evidence,
@@ -67,7 +68,7 @@ func preStop(p *corev1.Pod, running []string) string {
 }
 
 // ended explains a pod that has ended, or that the scheduler has chosen as a victim.
-func (f *Facts) ended(p *corev1.Pod) *Answer {
+func (f explanation) ended(p *corev1.Pod) *Answer {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded:
 		return found("", f.ends(p), "Pod %s has completed: all its containers ended with exit code 0.", p.Name)
@@ -76,16 +77,16 @@ func (f *Facts) ended(p *corev1.Pod) *Answer {
 		return nil
 	}
 	if sentence, do := causes.End(p); sentence != "" {
-		return found(do, append(f.ends(p), f.eventLines(f.warnings(p))...), "Pod %s %s.", p.Name, sentence)
+		return found(do, append(f.ends(p), f.EventLines(f.Warnings(p))...), "Pod %s %s.", p.Name, sentence)
 	}
 	if a := f.broken(p); a != nil {
 		return a
 	}
-	return found("Read its log: kubectl logs "+p.Name, append(f.ends(p), f.eventLines(f.warnings(p))...), "Pod %s has failed.", p.Name)
+	return found("Read its log: kubectl logs "+p.Name, append(f.ends(p), f.EventLines(f.Warnings(p))...), "Pod %s has failed.", p.Name)
 }
 
 // ends describes the ends of the containers.
-func (f *Facts) ends(p *corev1.Pod) (lines []string) {
+func (f explanation) ends(p *corev1.Pod) (lines []string) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if t := s.State.Terminated; t != nil {
 			lines = append(lines, fmt.Sprintf("container %s: %s", s.Name, words.End(t)))
@@ -95,7 +96,7 @@ func (f *Facts) ends(p *corev1.Pod) (lines []string) {
 }
 
 // nodeLost explains a pod whose node is not ready.
-func (f *Facts) nodeLost(p *corev1.Pod) *Answer {
+func (f explanation) nodeLost(p *corev1.Pod) *Answer {
 	ready := f.lost(p.Spec.NodeName)
 	if ready == nil {
 		return nil
@@ -106,8 +107,8 @@ func (f *Facts) nodeLost(p *corev1.Pod) *Answer {
 }
 
 // lost returns the condition Ready of a node if it is known and not True.
-func (f *Facts) lost(node string) *corev1.NodeCondition {
-	n := related[*corev1.Node](f, "", node)
+func (f explanation) lost(node string) *corev1.NodeCondition {
+	n := facts.Related[*corev1.Node](f.Facts, "", node)
 	if n == nil {
 		return nil
 	}
@@ -118,8 +119,8 @@ func (f *Facts) lost(node string) *corev1.NodeCondition {
 }
 
 // gated explains a pod that waits for a readiness gate.
-func (f *Facts) gated(p *corev1.Pod) *Answer {
-	ready := condition(p, corev1.PodReady)
+func (f explanation) gated(p *corev1.Pod) *Answer {
+	ready := facts.PodCondition(p, corev1.PodReady)
 	if ready == nil || ready.Reason != "ReadinessGatesNotReady" {
 		return nil
 	}
@@ -128,7 +129,7 @@ func (f *Facts) gated(p *corev1.Pod) *Answer {
 }
 
 // running explains a pod that nothing is wrong with.
-func (f *Facts) running(p *corev1.Pod) Answer {
+func (f explanation) running(p *corev1.Pod) Answer {
 	var restarts int32
 	evidence := []string{}
 	for _, s := range p.Status.ContainerStatuses {
@@ -138,7 +139,7 @@ func (f *Facts) running(p *corev1.Pod) Answer {
 		}
 	}
 	if p.Status.Phase == corev1.PodPending {
-		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.eventLines(f.eventsOf(p)), "Pod %s has been starting on node %s for %s.", p.Name, p.Spec.NodeName, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.EventLines(f.EventsOf(p)), "Pod %s has been starting on node %s for %s.", p.Name, p.Spec.NodeName, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
 	if restarts > 0 {
 		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %d times.", p.Name, restarts)
@@ -154,14 +155,6 @@ func names(list []corev1.ContainerStatus, in func(corev1.ContainerStatus) bool) 
 		}
 	}
 	return out
-}
-
-func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
-	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
-	if i < 0 {
-		return nil
-	}
-	return &p.Status.Conditions[i]
 }
 
 func nodeCondition(n *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondition {

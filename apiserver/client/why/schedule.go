@@ -9,6 +9,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 
 	"monopod/apiserver/client/why/causes"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/pattern"
 )
@@ -19,7 +20,7 @@ var (
 )
 
 // unscheduled explains a pod without a node.
-func (f *Facts) unscheduled(p *corev1.Pod) *Answer {
+func (f explanation) unscheduled(p *corev1.Pod) *Answer {
 	if p.Spec.NodeName != "" {
 		return nil
 	}
@@ -30,12 +31,12 @@ func (f *Facts) unscheduled(p *corev1.Pod) *Answer {
 		}
 		return found("The controller that set the gate removes it; if it no longer exists, remove it from spec.schedulingGates.", nil, "Pod %s waits for a node: its scheduling %s not removed yet.", p.Name, words.List("gate", names)+map[bool]string{true: " is", false: " are"}[len(names) == 1])
 	}
-	cond := condition(p, corev1.PodScheduled)
+	cond := facts.PodCondition(p, corev1.PodScheduled)
 	if s := p.Spec.SchedulerName; cond == nil && s != "" && s != corev1.DefaultSchedulerName {
 		return found("Start that scheduler, or remove spec.schedulerName and create the pod again.", nil, "Pod %s waits for the scheduler %q, which has not looked at it.", p.Name, s)
 	}
 	if cond == nil || cond.Message == "" {
-		return found("If it stays like this, check that the scheduler runs: /healthz?verbose, and --controllers.", f.eventLines(f.eventsOf(p)), "Pod %s has been waiting for the scheduler for %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+		return found("If it stays like this, check that the scheduler runs: /healthz?verbose, and --controllers.", f.EventLines(f.EventsOf(p)), "Pod %s has been waiting for the scheduler for %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
 	phrases, dos, evidence := f.refused(p, cond.Message)
 	evidence = append([]string{"condition PodScheduled is False: " + words.Clip(cond.Message)}, evidence...)
@@ -49,7 +50,7 @@ func (f *Facts) unscheduled(p *corev1.Pod) *Answer {
 }
 
 // refused finds the reasons in a message of the scheduler.
-func (f *Facts) refused(p *corev1.Pod, message string) (phrases, dos, evidence []string) {
+func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evidence []string) {
 	for _, m := range insufficient().FindAllStringSubmatch(message, -1) {
 		phrase, do, line := f.insufficient(p, corev1.ResourceName(strings.TrimSuffix(m[1], ".")))
 		phrases, dos, evidence = append(phrases, phrase), append(dos, do), append(evidence, line...)
@@ -63,7 +64,7 @@ func (f *Facts) refused(p *corev1.Pod, message string) (phrases, dos, evidence [
 	for _, c := range causes.Scheduling(message) {
 		phrases, dos = append(phrases, c.Sentence), append(dos, f.named(p, c.Do))
 	}
-	for _, n := range every[*corev1.Node](f) {
+	for _, n := range facts.Every[*corev1.Node](f.Facts) {
 		for _, t := range n.Spec.Taints {
 			evidence = append(evidence, fmt.Sprintf("node %s has the taint %s", n.Name, t.ToString()))
 		}
@@ -72,8 +73,8 @@ func (f *Facts) refused(p *corev1.Pod, message string) (phrases, dos, evidence [
 }
 
 // named puts names in the place of NODE and NAME, if only one is possible.
-func (f *Facts) named(p *corev1.Pod, do string) string {
-	if nodes := every[*corev1.Node](f); len(nodes) == 1 {
+func (f explanation) named(p *corev1.Pod, do string) string {
+	if nodes := facts.Every[*corev1.Node](f.Facts); len(nodes) == 1 {
 		do = strings.ReplaceAll(do, "NODE", nodes[0].Name)
 	}
 	var claims []string
@@ -89,10 +90,10 @@ func (f *Facts) named(p *corev1.Pod, do string) string {
 }
 
 // insufficient explains a resource that no node has enough of.
-func (f *Facts) insufficient(p *corev1.Pod, name corev1.ResourceName) (phrase, do string, evidence []string) {
+func (f explanation) insufficient(p *corev1.Pod, name corev1.ResourceName) (phrase, do string, evidence []string) {
 	want := helpers.PodRequests(p, helpers.PodResourcesOptions{})[name]
 	var most resource.Quantity
-	for _, n := range every[*corev1.Node](f) {
+	for _, n := range facts.Every[*corev1.Node](f.Facts) {
 		have := n.Status.Allocatable[name]
 		evidence = append(evidence, fmt.Sprintf("node %s: %s of %s allocatable to pods", n.Name, have.String(), name))
 		if have.Cmp(most) > 0 {

@@ -8,19 +8,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/policies"
 	"monopod/apiserver/client/why/words"
 )
 
-func owned(obj, owner client.Object) bool { return metav1.IsControlledBy(obj, owner) }
-
 // traffic are facts about an object that leads to pods.
-type traffic struct{ *Facts }
+type traffic struct{ explanation }
 
 // service explains a Service: whether it has endpoints that are ready, and why not.
 func (f traffic) service(s *corev1.Service) Answer {
@@ -28,7 +25,7 @@ func (f traffic) service(s *corev1.Service) Answer {
 		return *a
 	}
 	ready := f.ready(s)
-	events := f.eventLines(f.warnings(s))
+	events := f.EventLines(f.Warnings(s))
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return answer("", events, "Service %s is only a name for %s.", s.Name, s.Spec.ExternalName)
 	}
@@ -42,7 +39,7 @@ func (f traffic) service(s *corev1.Service) Answer {
 		return *a
 	}
 	if ready == 0 {
-		if a := f.because("Service "+s.Name+" has no endpoints that are ready", f.selected(s)); a != nil {
+		if a := f.because("Service "+s.Name+" has no endpoints that are ready", f.Selected(s)); a != nil {
 			return *a
 		}
 		return answer("Wait a moment; if it stays like this, check the endpointslice controller: /healthz?verbose", events, "Service %s has no endpoints yet.", s.Name)
@@ -50,7 +47,7 @@ func (f traffic) service(s *corev1.Service) Answer {
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
 		return answer("Read the event; --load-balancer-pool gives addresses to Services.", events, "Service %s has endpoints, but no address of a load balancer yet.", s.Name)
 	}
-	by, limits := policies.Closed(every[*networkingv1.NetworkPolicy](f.Facts), f.selected(s))
+	by, limits := policies.Closed(facts.Every[*networkingv1.NetworkPolicy](f.Facts), f.Selected(s))
 	if len(by) > 0 {
 		return answer("Add an ingress rule for those that may use it to a NetworkPolicy, or delete the policy.", append(limits, events...), "Service %s has %s ready, but no pod may reach them: %s.", s.Name, words.Count(ready, "endpoint"), words.List("NetworkPolicy", by))
 	}
@@ -60,7 +57,7 @@ func (f traffic) service(s *corev1.Service) Answer {
 
 // ready counts the endpoints of a Service that are ready.
 func (f traffic) ready(s *corev1.Service) (n int) {
-	for _, slice := range every[*discoveryv1.EndpointSlice](f.Facts) {
+	for _, slice := range facts.Every[*discoveryv1.EndpointSlice](f.Facts) {
 		if slice.Labels[discoveryv1.LabelServiceName] != s.Name || slice.Namespace != s.Namespace {
 			continue
 		}
@@ -73,19 +70,9 @@ func (f traffic) ready(s *corev1.Service) (n int) {
 	return n
 }
 
-// selected returns the pods that a Service selects.
-func (f traffic) selected(s *corev1.Service) (pods []*corev1.Pod) {
-	for _, p := range f.Pods {
-		if p.Namespace == s.Namespace && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.Labels)) {
-			pods = append(pods, p)
-		}
-	}
-	return pods
-}
-
 // noPods explains a selector that selects no pods, with the pods that nearly match.
 func (f traffic) noPods(s *corev1.Service) *Answer {
-	if len(s.Spec.Selector) == 0 || len(f.selected(s)) > 0 {
+	if len(s.Spec.Selector) == 0 || len(f.Selected(s)) > 0 {
 		return nil
 	}
 	var near []string
@@ -98,7 +85,7 @@ func (f traffic) noPods(s *corev1.Service) *Answer {
 		}
 	}
 	slices.Sort(near)
-	return found("Make spec.selector equal to labels of the pods, or create the pods.", near[:min(len(near), maxEvents)],
+	return found("Make spec.selector equal to labels of the pods, or create the pods.", near[:min(len(near), facts.MaxEvents)],
 		"Service %s has no endpoints: no pod in namespace %s has the labels %s.", s.Name, s.Namespace, labels.Set(s.Spec.Selector))
 }
 
@@ -111,7 +98,7 @@ func (f traffic) wrongPort(s *corev1.Service) *Answer {
 		}
 		var has []string
 		match := false
-		for _, p := range f.selected(s) {
+		for _, p := range f.Selected(s) {
 			for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 				for _, cp := range c.Ports {
 					match = match || cp.Name == port.TargetPort.StrVal
@@ -119,8 +106,8 @@ func (f traffic) wrongPort(s *corev1.Service) *Answer {
 				}
 			}
 		}
-		if !match && len(f.selected(s)) > 0 {
-			return found("Give a container port this name, or correct targetPort.", has[:min(len(has), maxEvents)], "Service %s leads nowhere on port %d: no container has a port with the name %q.", s.Name, port.Port, port.TargetPort.StrVal)
+		if !match && len(f.Selected(s)) > 0 {
+			return found("Give a container port this name, or correct targetPort.", has[:min(len(has), facts.MaxEvents)], "Service %s leads nowhere on port %d: no container has a port with the name %q.", s.Name, port.Port, port.TargetPort.StrVal)
 		}
 	}
 	return nil
@@ -131,9 +118,9 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	if a := f.held(); a != nil {
 		return *a
 	}
-	events := f.eventLines(f.warnings(i))
-	classes := every[*networkingv1.IngressClass](f.Facts)
-	if name := i.Spec.IngressClassName; name != nil && related[*networkingv1.IngressClass](f.Facts, "", *name) == nil {
+	events := f.EventLines(f.Warnings(i))
+	classes := facts.Every[*networkingv1.IngressClass](f.Facts)
+	if name := i.Spec.IngressClassName; name != nil && facts.Related[*networkingv1.IngressClass](f.Facts, "", *name) == nil {
 		var have []string
 		for _, c := range classes {
 			have = append(have, "there is the IngressClass "+c.Name)
@@ -145,13 +132,13 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	}) {
 		return answer("Set spec.ingressClassName; monopod serves Ingresses with --ingress.", events, "Ingress %s is not served: it names no class, and no IngressClass is the default.", i.Name)
 	}
-	for _, b := range backends(i) {
+	for _, b := range facts.Backends(i) {
 		if a := f.backend(i, b); a != nil {
 			return *a
 		}
 	}
 	if len(events) > 0 {
-		return answer("Fix what the event reports.", events, "Ingress %s has a problem: %s.", i.Name, words.Clip(f.warnings(i)[len(f.warnings(i))-1].Message))
+		return answer("Fix what the event reports.", events, "Ingress %s has a problem: %s.", i.Name, words.Clip(f.Warnings(i)[len(f.Warnings(i))-1].Message))
 	}
 	if len(i.Status.LoadBalancer.Ingress) == 0 {
 		return answer("Check that an ingress controller for the class runs; monopod's own needs --ingress.", events, "Ingress %s has backends, but no controller has given it an address.", i.Name)
@@ -163,27 +150,9 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	return answer("", nil, "Ingress %s is served at %s.", i.Name, strings.Join(at, ", "))
 }
 
-// backends are the Services of an Ingress.
-func backends(i *networkingv1.Ingress) (all []*networkingv1.IngressServiceBackend) {
-	add := func(b *networkingv1.IngressBackend) {
-		if b != nil && b.Service != nil {
-			all = append(all, b.Service)
-		}
-	}
-	add(i.Spec.DefaultBackend)
-	for _, r := range i.Spec.Rules {
-		if r.HTTP != nil {
-			for p := range r.HTTP.Paths {
-				add(&r.HTTP.Paths[p].Backend)
-			}
-		}
-	}
-	return all
-}
-
 // backend explains a backend that answers nothing; nil if it is fine.
 func (f traffic) backend(i *networkingv1.Ingress, b *networkingv1.IngressServiceBackend) *Answer {
-	s := related[*corev1.Service](f.Facts, i.Namespace, b.Name)
+	s := facts.Related[*corev1.Service](f.Facts, i.Namespace, b.Name)
 	if s == nil {
 		return found("Create the Service, or correct the backend.", nil, "Ingress %s answers 503: its Service %s does not exist.", i.Name, b.Name)
 	}

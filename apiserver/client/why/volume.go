@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"monopod/apiserver/client/why/causes"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/pattern"
 )
@@ -30,17 +31,17 @@ func missing(subject, message string, evidence []string) *Answer {
 }
 
 // unprepared explains a pod on a node whose containers cannot be created yet: volumes, sandbox, devices.
-func (f *Facts) unprepared(p *corev1.Pod) *Answer {
+func (f explanation) unprepared(p *corev1.Pod) *Answer {
 	if p.Status.Phase != corev1.PodPending {
 		return nil
 	}
-	events := f.warnings(p)
+	events := f.Warnings(p)
 	if len(events) == 0 {
 		return nil
 	}
 	e := events[len(events)-1]
 	subject := fmt.Sprintf("Pod %s does not start", p.Name)
-	evidence := f.eventLines(events)
+	evidence := f.EventLines(events)
 	switch e.Reason {
 	case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
 		return unmounted(subject, e.Message, evidence)
@@ -76,14 +77,14 @@ func unmounted(subject, message string, evidence []string) *Answer {
 }
 
 // claim explains a PersistentVolumeClaim.
-func (f *Facts) claim(c *corev1.PersistentVolumeClaim) Answer {
-	events := f.eventLines(f.eventsOf(c))
+func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
+	events := f.EventLines(f.EventsOf(c))
 	class := ""
 	if c.Spec.StorageClassName != nil {
 		class = *c.Spec.StorageClassName
 	}
-	sc := related[*storagev1.StorageClass](f, "", class)
-	failed := f.last(c, "", "ProvisioningFailed")
+	sc := facts.Related[*storagev1.StorageClass](f.Facts, "", class)
+	failed := f.Last(c, "", "ProvisioningFailed")
 	users := f.users()
 	switch {
 	case c.DeletionTimestamp != nil && len(users) > 0:
@@ -111,7 +112,7 @@ func (f *Facts) claim(c *corev1.PersistentVolumeClaim) Answer {
 }
 
 // users are the names of the pods, which use Object.
-func (f *Facts) users() (out []string) {
+func (f explanation) users() (out []string) {
 	for _, p := range f.Pods {
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			out = append(out, p.Name)

@@ -1,8 +1,8 @@
 // Package why explains the state of an object in plain words: one sentence, the evidence for it, and what to do.
 //
-// Collect reads the facts about an object: its events, its pods, the objects that it refers to and the ends of the
-// logs of containers that failed. Of derives the answer from them and reads nothing: a table test is all it needs.
-// The command line and the page show the same answers.
+// Of derives the answer from facts and reads nothing: a table test is all it needs. facts.Collect reads them. How
+// causes are told from messages is in causes, what NetworkPolicies allow in policies, and phrases in words. The
+// command line and the page show the same answers.
 package why
 
 import (
@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
 
@@ -32,23 +33,9 @@ type Answer struct {
 	Do       string   `json:"do,omitempty"` // what changes it; empty if nothing needs to
 }
 
-// Facts are what is known about an object. Nothing in them is modified.
-type Facts struct {
-	Now    time.Time
-	Object client.Object
-	Events []*corev1.Event   // of Object, and of Pods and Others
-	Pods   []*corev1.Pod     // that Object owns, selects or uses
-	Others []client.Object   // owners, owned objects, and those that Object or a pod refers to
-	Logs   map[string]string // ends of logs by LogKey
-	Hidden []string          // what could not be read, as phrases
-}
-
-// LogKey is the key in Facts.Logs of the container whose end is to be explained.
-func LogKey(pod *corev1.Pod, container string) string { return pod.Name + "/" + container }
-
 // Of explains the state of f.Object. The texts contain no control characters, whatever the objects and logs contain.
-func Of(f Facts) Answer {
-	a := f.explain()
+func Of(f facts.Facts) Answer {
+	a := explanation{&f}.explain()
 	out := Answer{Sentence: words.Plain(a.Sentence), Evidence: []string{}, Do: words.Plain(a.Do)}
 	for _, line := range a.Evidence {
 		out.Evidence = append(out.Evidence, words.Plain(line))
@@ -59,7 +46,10 @@ func Of(f Facts) Answer {
 	return out
 }
 
-func (f *Facts) explain() Answer {
+// explanation derives answers from facts: its methods explain one kind, or one view of a pod, each.
+type explanation struct{ *facts.Facts }
+
+func (f explanation) explain() Answer {
 	switch o := f.Object.(type) {
 	case *corev1.Pod:
 		return f.pod(o)
@@ -94,34 +84,34 @@ func (f *Facts) explain() Answer {
 }
 
 // about returns the facts with another object in the place of Object.
-func (f *Facts) about(obj client.Object) *Facts {
-	g := *f
-	g.Object = obj
-	return &g
+func (f explanation) about(obj client.Object) explanation {
+	about := *f.Facts
+	about.Object = obj
+	return explanation{&about}
 }
 
 // generic explains an object of any kind: its deletion, its conditions, its warnings.
-func (f *Facts) generic() Answer {
+func (f explanation) generic() Answer {
 	name := words.Name(f.Object)
 	if a := f.held(); a != nil {
 		return *a
 	}
-	warnings := f.warnings(f.Object)
+	warnings := f.Warnings(f.Object)
 	for _, c := range words.Conditions(f.Object) {
 		if bad := c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown; bad && positive(c.Type) {
-			return answer("Follow the message of the condition; the controller of this kind has written it.", append(f.eventLines(warnings), words.Condition(c)),
+			return answer("Follow the message of the condition; the controller of this kind has written it.", append(f.EventLines(warnings), words.Condition(c)),
 				"%s is not %s: %s.", name, c.Type, words.Reason(c.Reason, c.Message))
 		}
 	}
 	if len(warnings) > 0 {
 		last := warnings[len(warnings)-1]
-		return answer("Fix what the event reports; it repeats until then.", f.eventLines(warnings), "The last warning about %s says: %s.", name, words.Clip(last.Message))
+		return answer("Fix what the event reports; it repeats until then.", f.EventLines(warnings), "The last warning about %s says: %s.", name, words.Clip(last.Message))
 	}
-	return answer("", f.eventLines(f.eventsOf(f.Object)), "Nothing is known to be wrong with %s.", name)
+	return answer("", f.EventLines(f.EventsOf(f.Object)), "Nothing is known to be wrong with %s.", name)
 }
 
 // held explains an object that is being deleted: finalizers keep it. It returns nil if it is not.
-func (f *Facts) held() *Answer {
+func (f explanation) held() *Answer {
 	obj := f.Object
 	if obj.GetDeletionTimestamp() == nil {
 		return nil
@@ -143,26 +133,6 @@ func (f *Facts) held() *Answer {
 // positive reports whether a condition of this type is good when it is True.
 func positive(conditionType string) bool {
 	return slices.Contains([]string{"Ready", "Available", "Established", "NamesAccepted", "Accepted", "Programmed", "Synced", "Healthy", "Succeeded", "Progressing", "Approved"}, conditionType)
-}
-
-// related returns the first object of a type among Others with this namespace and name, or the zero value.
-func related[T client.Object](f *Facts, namespace, name string) (found T) {
-	for _, o := range f.Others {
-		if t, ok := o.(T); ok && t.GetNamespace() == namespace && t.GetName() == name {
-			return t
-		}
-	}
-	return found
-}
-
-// every returns the objects of a type among Others.
-func every[T client.Object](f *Facts) (all []T) {
-	for _, o := range f.Others {
-		if t, ok := o.(T); ok {
-			all = append(all, t)
-		}
-	}
-	return all
 }
 
 func answer(do string, evidence []string, format string, args ...any) Answer {

@@ -20,6 +20,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/why"
+	"monopod/apiserver/client/why/facts"
 )
 
 var now = time.Date(2026, 1, 1, 0, 10, 0, 0, time.UTC)
@@ -263,7 +264,7 @@ func TestSituations(t *testing.T) {
 	for name, s := range situations() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := facts(t, s.objects)
+			f := parsed(t, s.objects)
 			if s.log != "" {
 				f.Logs = map[string]string{"p/c": s.log}
 			}
@@ -285,9 +286,9 @@ func TestSituations(t *testing.T) {
 }
 
 // facts decodes the documents of a situation. An object without a name is p; each has the UID kind-name.
-func facts(t *testing.T, objects string) why.Facts {
+func parsed(t *testing.T, objects string) facts.Facts {
 	t.Helper()
-	f := why.Facts{Now: now}
+	f := facts.Facts{Now: now}
 	for i, text := range strings.Split(objects, "\n---\n") {
 		obj := decode(t, text)
 		if obj.GetName() == "" {

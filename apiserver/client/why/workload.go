@@ -1,9 +1,7 @@
 package why
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,51 +11,16 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/why/causes"
+	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
 
 // workloads are facts about an object that creates pods.
-type workloads struct{ *Facts }
-
-// worst returns the pod that explains best why an owner is not ready; nil if all are.
-func worst(pods []*corev1.Pod) *corev1.Pod {
-	rank := func(p *corev1.Pod) int {
-		ready := condition(p, corev1.PodReady)
-		switch {
-		case p.DeletionTimestamp != nil:
-			return 3
-		case p.Status.Phase == corev1.PodSucceeded || ready != nil && ready.Status == corev1.ConditionTrue:
-			return 4
-		case p.Spec.NodeName == "":
-			return 1
-		case trouble(p):
-			return 0
-		}
-		return 2
-	}
-	if len(pods) == 0 {
-		return nil
-	}
-	first := slices.MinFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
-	})
-	if rank(first) == 4 {
-		return nil
-	}
-	return first
-}
-
-// trouble reports whether a container of a pod waits for something other than its creation, or has failed.
-func trouble(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodFailed || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
-		w, t := s.State.Waiting, s.State.Terminated
-		return w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0
-	})
-}
+type workloads struct{ explanation }
 
 // because explains an owner by its worst pod; nil if there is none.
-func (f *Facts) because(state string, pods []*corev1.Pod) *Answer {
-	p := worst(pods)
+func (f explanation) because(state string, pods []*corev1.Pod) *Answer {
+	p := facts.Worst(pods)
 	if p == nil {
 		return nil
 	}
@@ -69,11 +32,11 @@ func (f *Facts) because(state string, pods []*corev1.Pod) *Answer {
 
 // notCreated explains that the pods of an object are refused; nil if they are not. by is the object that creates
 // them.
-func (f *Facts) notCreated(state string, by client.Object, message string) *Answer {
+func (f explanation) notCreated(state string, by client.Object, message string) *Answer {
 	if by == nil || message == "" {
 		return nil
 	}
-	evidence := append([]string{words.Clip(message)}, f.eventLines(f.warnings(by))...)
+	evidence := append([]string{words.Clip(message)}, f.EventLines(f.Warnings(by))...)
 	again := f.again()
 	if c, m := causes.Creation(message); m != "" {
 		return found(c.Do+again, evidence, "%s: no pod can be created, because %s (%s).", state, c.Sentence, m)
@@ -82,7 +45,7 @@ func (f *Facts) notCreated(state string, by client.Object, message string) *Answ
 }
 
 // again says when a controller tries to create pods again.
-func (f *Facts) again() string {
+func (f explanation) again() string {
 	text := " The controller tries again by itself, after pauses that grow to 16 minutes"
 	switch f.Object.(type) {
 	case *appsv1.Deployment, *appsv1.StatefulSet, *appsv1.DaemonSet:
@@ -93,8 +56,8 @@ func (f *Facts) again() string {
 }
 
 // refusedEvent returns the message of the newest event about a creation that failed, unless one succeeded later.
-func (f *Facts) refusedEvent(by client.Object) string {
-	if e := f.last(by, "", "FailedCreate", "SuccessfulCreate"); e != nil && e.Reason == "FailedCreate" {
+func (f explanation) refusedEvent(by client.Object) string {
+	if e := f.Last(by, "", "FailedCreate", "SuccessfulCreate"); e != nil && e.Reason == "FailedCreate" {
 		return e.Message
 	}
 	return ""
@@ -111,7 +74,7 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}))
 	}
 	done := d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want && d.Status.Replicas == want
-	newest := f.newest(d)
+	newest := f.NewestOf(d)
 	if !done && newest != nil && d.Status.ReadyReplicas >= want && newest.Status.ReadyReplicas < want {
 		state += ", not all of its current template"
 	}
@@ -133,7 +96,7 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 			return *a
 		}
 	}
-	for _, pods := range [][]*corev1.Pod{ownedBy(f.Pods, newest), f.Pods} {
+	for _, pods := range [][]*corev1.Pod{facts.OwnedBy(f.Pods, newest), f.Pods} {
 		if a := f.because(state, pods); a != nil {
 			a.Evidence = append(a.Evidence, evidence...)
 			a.Do += f.undo(d, newest)
@@ -145,37 +108,12 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 
 // undo says how to return to the template before, if pods of it are ready.
 func (f workloads) undo(d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
-	for _, rs := range every[*appsv1.ReplicaSet](f.Facts) {
+	for _, rs := range facts.Every[*appsv1.ReplicaSet](f.Facts) {
 		if metav1.IsControlledBy(rs, d) && newest != nil && rs.Name != newest.Name && rs.Status.ReadyReplicas > 0 {
 			return " The template before still runs; to return to it: kubectl rollout undo deployment/" + d.Name
 		}
 	}
 	return ""
-}
-
-// newest returns the ReplicaSet of a Deployment's current template, the one with the highest revision.
-func (f workloads) newest(d *appsv1.Deployment) (newest *appsv1.ReplicaSet) {
-	for _, rs := range every[*appsv1.ReplicaSet](f.Facts) {
-		if metav1.IsControlledBy(rs, d) && (newest == nil || revision(rs) > revision(newest)) {
-			newest = rs
-		}
-	}
-	return newest
-}
-
-func revision(rs *appsv1.ReplicaSet) (n int) {
-	fmt.Sscan(rs.Annotations["deployment.kubernetes.io/revision"], &n) //nolint:errcheck // 0 then
-	return n
-}
-
-// ownedBy returns the pods that a ReplicaSet controls.
-func ownedBy(pods []*corev1.Pod, rs *appsv1.ReplicaSet) (out []*corev1.Pod) {
-	for _, p := range pods {
-		if rs != nil && metav1.IsControlledBy(p, rs) {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 func (f workloads) replicaSet(rs *appsv1.ReplicaSet) Answer {
@@ -200,7 +138,7 @@ func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
 		if a := f.because(state, f.Pods); a != nil {
 			return *a
 		}
-		return answer("Wait; if it stays like this, read the events.", f.eventLines(f.eventsOf(obj)), "%s; its pods are being created.", state)
+		return answer("Wait; if it stays like this, read the events.", f.EventLines(f.EventsOf(obj)), "%s; its pods are being created.", state)
 	}
 	return answer("", nil, "%s.", state)
 }
@@ -215,7 +153,7 @@ func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
 
 func (f workloads) daemonSet(d *appsv1.DaemonSet) Answer {
 	if d.DeletionTimestamp == nil && d.Status.DesiredNumberScheduled == 0 && d.Generation <= d.Status.ObservedGeneration {
-		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.", f.eventLines(f.eventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
+		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.", f.EventLines(f.EventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
 	}
 	return f.set(d, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.CurrentNumberScheduled)
 }

@@ -1,4 +1,4 @@
-package why
+package facts
 
 import (
 	"context"
@@ -65,7 +65,7 @@ func (c *collector) surroundings() {
 			c.Others = append(c.Others, rs)
 		}
 		c.Pods = slices.DeleteFunc(listOf[*corev1.Pod](c, ns, o.Spec.Selector), func(p *corev1.Pod) bool {
-			return !slices.ContainsFunc(sets, func(rs *appsv1.ReplicaSet) bool { return owned(p, rs) })
+			return !slices.ContainsFunc(sets, func(rs *appsv1.ReplicaSet) bool { return metav1.IsControlledBy(p, rs) })
 		})
 	case *appsv1.ReplicaSet:
 		c.Pods = owning(o, listOf[*corev1.Pod](c, ns, o.Spec.Selector))
@@ -79,14 +79,14 @@ func (c *collector) surroundings() {
 		for _, j := range owning(o, listOf[*batchv1.Job](c, ns, nil)) {
 			c.Others = append(c.Others, j)
 		}
-		if j := (workloads{&c.Facts}).lastJob(o); j != nil {
+		if j := c.LastJob(o); j != nil {
 			c.Pods = owning(j, listOf[*corev1.Pod](c, ns, j.Spec.Selector))
 		}
 	case *corev1.Service:
 		c.endpoints(o)
 	case *networkingv1.Ingress:
 		c.others(client.IngressClasses, "", nil)
-		for _, b := range backends(o) {
+		for _, b := range Backends(o) {
 			if s, ok := c.get(client.Services, ns, b.Name).(*corev1.Service); ok {
 				c.endpoints(s)
 			}
@@ -123,21 +123,21 @@ func (c *collector) suspects() (out []*corev1.Pod) {
 	case *networkingv1.NetworkPolicy:
 		return nil
 	case *appsv1.Deployment:
-		groups = append(groups, ownedBy(c.Pods, workloads{&c.Facts}.newest(o)))
+		groups = append(groups, OwnedBy(c.Pods, c.NewestOf(o)))
 	case *batchv1.Job, *batchv1.CronJob:
 		groups = append(groups, slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed }))
 	case *corev1.Service:
-		groups = [][]*corev1.Pod{traffic{&c.Facts}.selected(o)}
+		groups = [][]*corev1.Pod{c.Selected(o)}
 	case *networkingv1.Ingress:
 		groups = nil
-		for _, s := range every[*corev1.Service](&c.Facts) {
-			groups = append(groups, traffic{&c.Facts}.selected(s))
+		for _, s := range Every[*corev1.Service](&c.Facts) {
+			groups = append(groups, c.Selected(s))
 		}
 	case *corev1.PersistentVolumeClaim:
 		return nil
 	}
 	for _, g := range groups {
-		if p := worst(g); p != nil && !slices.Contains(out, p) {
+		if p := Worst(g); p != nil && !slices.Contains(out, p) {
 			out = append(out, p)
 		}
 	}
@@ -161,7 +161,7 @@ func (c *collector) details(p *corev1.Pod) {
 			c.hide(err)
 		} else if err == nil { // a log that is gone is no error
 			c.Logs[LogKey(p, s.Name)] = log
-			if silent().MatchString(log) {
+			if NoAnswer().MatchString(log) {
 				c.others(client.NetworkPolicies, p.Namespace, nil)
 			}
 		}
@@ -268,7 +268,7 @@ func listOf[T client.Object](c *collector, namespace string, selector *metav1.La
 
 // owning returns the objects that owner controls.
 func owning[T client.Object](owner client.Object, objs []T) []T {
-	return slices.DeleteFunc(objs, func(o T) bool { return !owned(o, owner) })
+	return slices.DeleteFunc(objs, func(o T) bool { return !metav1.IsControlledBy(o, owner) })
 }
 
 // uses reports whether a pod uses a claim.
