@@ -61,7 +61,7 @@ type answer struct {
 	output []byte
 }
 
-// verb does one command. It returns nil instead of a result for commands that print
+// verb executes one command. It returns nil instead of a result for commands that print
 // nothing.
 type verb func(args) (types.Result, error)
 
@@ -111,9 +111,8 @@ func Main(argv0 string) int {
 	return code
 }
 
-// run does the call and delivers the answer, while no other call for the container
-// runs in any process. It does nothing if no caller waits for the answer by then, and takes
-// an ADD back if the answer cannot be delivered.
+// run executes the call and delivers the answer. It holds a lock, so that no process executes two calls for a container
+// at the same time. It does nothing if the caller has left by then, and undoes an ADD whose answer cannot be delivered.
 func (c call) run(wanted func() bool, deliver func(answer) error) error {
 	unlock, err := c.lock(wanted)
 	if err != nil {
@@ -132,9 +131,9 @@ func (c call) run(wanted func() bool, deliver func(answer) error) error {
 	return err
 }
 
-// lock locks the container in the network's folder: one byte of the file calls, so
-// that nothing is left behind. Calls that name no folder are not locked: those of
-// loopback change nothing that a second one could disturb.
+// lock locks the container in the network's folder: one byte of the file calls, so that
+// no file is left behind. Calls without a folder are not locked: a call of loopback changes
+// nothing that a second one could disturb.
 func (c call) lock(wanted func() bool) (unlock func(), err error) {
 	conf, err := parseConf(c.config)
 	if err != nil || c.plugin == loopbackName {
@@ -166,7 +165,7 @@ func (c call) lock(wanted func() bool) (unlock func(), err error) {
 	}
 }
 
-// do does the call in the thread's network namespace, which must be the host's.
+// do executes the call in the thread's network namespace, which must be the host's.
 func (c call) do() answer {
 	versions := version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0")
 	var out bytes.Buffer

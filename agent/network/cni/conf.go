@@ -72,7 +72,7 @@ func (n Network) Gateways() []netip.Addr {
 // pool allocates the addresses of the network's pods.
 func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets} }
 
-// StartedPods returns the pods whose sandboxes live, also those whose statuses are not written yet.
+// StartedPods returns the pods whose sandboxes run, also those whose statuses are not written yet.
 func (n Network) StartedPods() ([]ipam.Started, error) { return n.pool().StartedPods() }
 
 // Reclaim releases every leaked address and removes its host ports.

@@ -16,11 +16,11 @@ import (
 )
 
 // settle is how long after another program removed rules from the kernel the tables are checked: a flush is many removals, and
-// those who flush often load other rules after it.
+// programs that flush often load other rules afterwards.
 const settle = 200 * time.Millisecond
 
-// Keep writes the network's tables again, until ctx ends, after another program has removed rules from them, as `nft flush
-// ruleset` does: address translation, rejection, isolation, and the host ports of the pods that live. It runs in the
+// Keep restores the network's tables, until ctx ends, after another program has removed rules from them, as `nft flush
+// ruleset` does: address translation, rejection, isolation, and the host ports of running pods. It runs in the
 // network namespace in which Prepare was called.
 func Keep(ctx context.Context, n Network, log *zap.Logger) {
 	k := keeper{Network: n, log: log}
@@ -44,7 +44,7 @@ type keeper struct {
 	rules int // in the tables when they were complete; 0: not known
 }
 
-// check writes the tables if they have another number of rules than before.
+// check restores the tables if their number of rules has changed.
 func (k *keeper) check(ctx context.Context) error {
 	have, err := k.Network.rules().Count()
 	if nft.Missing(err) {
@@ -73,7 +73,7 @@ func (k *keeper) check(ctx context.Context) error {
 	return err
 }
 
-// restorePorts writes the host ports of the pods that live, under the lock of all addresses.
+// restorePorts writes the host ports of running pods, under the lock of all addresses.
 func (n Network) restorePorts() error {
 	boot, err := ipam.BootID()
 	if err != nil {

@@ -166,7 +166,7 @@ func (n Network) setUpPod(ns netns.NsHandle, ifname string, ips []netip.Addr) er
 }
 
 // inside calls f on a thread in the namespace. If the thread cannot return from there,
-// it is not used again.
+// it is not reused.
 func inside(ns netns.NsHandle, f func() error) error {
 	runtime.LockOSThread()
 	home, err := netns.Get()

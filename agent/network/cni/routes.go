@@ -91,9 +91,9 @@ func uplinks() ([]int, error) {
 	return out, nil
 }
 
-// routeServices lets the host itself send to addresses of Services when none of its own routes leads there, for
-// instance without a default route: the kernel looks for a route before it translates the address. The link does not
-// matter.
+// routeServices adds a route to the addresses of Services for the host itself, which needs one if none of its own
+// leads there, for instance without a default route: the kernel looks up the route before it translates the address.
+// Any link will do.
 func (n Network) routeServices(bridge netlink.Link) error {
 	var errs []error
 	for _, services := range n.Services {

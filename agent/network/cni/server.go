@@ -81,7 +81,7 @@ func (n Network) Listen(log *zap.Logger, admit admission.Admit) (*Server, error)
 	return &Server{network: n, log: log, admit: admit, listener: listener, host: host}, nil
 }
 
-// Serve answers until ctx ends. It ends the calls that it has begun, and closes and
+// Serve answers until ctx ends. It completes the calls that it has begun, and closes and
 // removes the socket.
 func (s *Server) Serve(ctx context.Context) {
 	defer func() { s.host.Close(); s.network.kernel.Close() }()
@@ -111,7 +111,7 @@ func (s *Server) Serve(ctx context.Context) {
 	}
 }
 
-// answer does one call. The stub does it itself if the connection ends without an answer.
+// answer executes one call. The stub executes it itself if the connection ends without an answer.
 func (s *Server) answer(conn *net.UnixConn) error {
 	if err := fromRoot(conn); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *Server) answer(conn *net.UnixConn) error {
 }
 
 // onHost calls f in a thread of its own in the server's network namespace. A thread
-// that is, or comes to be, in another one is not used again.
+// that is in another one, before or after f, is not reused.
 func (s *Server) onHost(f func() error) error {
 	runtime.LockOSThread()
 	at, err := s.here()

@@ -24,7 +24,7 @@ const (
 	maxAnswer = 64
 )
 
-// cacheKey is a question.
+// cacheKey is a query.
 type cacheKey struct {
 	name   string
 	typ    uint16

@@ -1,8 +1,8 @@
 // Package dns is the DNS server of the cluster. It answers for the cluster's domain from Services and EndpointSlices,
-// as the specification of Kubernetes' DNS-based service discovery says (version 1.1.0), and passes other questions on
+// as the specification of Kubernetes' DNS-based service discovery says (version 1.1.0), and forwards other queries
 // to the resolvers of the node.
 //
-//   - Zone: the names of the cluster; nothing is stored for a name, answers are made when they are asked for
+//   - Zone: the names of the cluster; answers are computed for each query, nothing is stored for a name
 //   - Forwarder: other names, with a cache; it never waits for resolvers that do not answer
 //   - Server: listens and answers
 package dns

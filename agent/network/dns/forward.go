@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// maxForwards is the maximum number of concurrent forwarded questions; more fail immediately.
+	// maxForwards is the maximum number of concurrent forwarded queries; more fail immediately.
 	maxForwards = 256
 	// maxPayload is the size of answers over UDP that every network carries (DNS flag day 2020).
 	maxPayload = 1232
-	// sign is the name that a resolver is asked for to show that it is there: most answer for it by themselves (RFC 6761).
+	// sign is the name in probes for a sign of life: most resolvers answer for it by themselves (RFC 6761).
 	sign = "localhost."
 )
 
-// The errors of questions that are not answered.
+// The errors of queries that are not answered.
 var (
 	errNoResolver = errors.New("no resolver of the node answers")
 	errBusy       = errors.New("too many questions wait for the resolvers of the node")
 	errSilent     = errors.New("the resolver shows no sign of life")
 )
 
-// Forwarder asks the resolvers of the node. A question that is not answered promptly has the resolvers asked for a sign of
-// life, too: a resolver that shows one has time for its answer, one that shows none is taken for silent.
+// Forwarder forwards queries to the resolvers of the node. If a query is not answered promptly, the Forwarder also probes
+// the resolvers for a sign of life: it waits longer for a resolver that shows one, and treats the others as silent.
 type Forwarder struct {
 	resolvers func() []netip.AddrPort
 	stubs     Stubs
@@ -53,7 +53,7 @@ func NewForwarder(resolvers func() []netip.AddrPort, stubs Stubs, clk clock.Pass
 	}
 }
 
-// Greet asks all resolvers for a sign of life, so that questions do not wait for one that is silent. It does not wait.
+// Greet probes all resolvers for a sign of life, so that queries do not wait for a silent one. It does not wait for them.
 func (f *Forwarder) Greet() {
 	f.greet(f.resolvers())
 	for _, all := range f.stubs {
@@ -78,13 +78,13 @@ func (f *Forwarder) greet(all []netip.AddrPort) {
 	}
 }
 
-// Ask returns the answer to a question. It belongs to the caller.
+// Ask returns the answer to a query. It belongs to the caller.
 func (f *Forwarder) Ask(ctx context.Context, q dns.Question, dnssec bool) (*dns.Msg, error) {
 	key := keyOf(q, dnssec)
 	if m := f.cache.get(key); m != nil {
 		return m, nil
 	}
-	// Concurrent callers with the same question share the answer.
+	// Concurrent callers with the same query share the answer.
 	v, err, shared := f.flights.Do(key.String(), func() (any, error) { return f.exchange(ctx, q, dnssec) })
 	if err != nil {
 		if m := f.cache.stale(key); m != nil {
@@ -142,7 +142,7 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 	return nil, errNoResolver
 }
 
-// send asks one resolver, and keeps its answer for later questions, also if no query waits for it any more. The channel
+// send asks one resolver, and caches its answer, also if no query waits for it any more. The channel
 // receives the answer; nil: there is none.
 func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan *dns.Msg, error) {
 	select {
@@ -213,8 +213,8 @@ func query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, erro
 	return m, err
 }
 
-// Resolvers reads a resolv.conf whenever it has changed, and returns its resolvers except the addresses in own, which
-// would ask themselves.
+// Resolvers reads a resolv.conf whenever it has changed, and returns its resolvers except the addresses in own: the
+// server would forward to itself.
 func Resolvers(file string, own func() []netip.Addr, stat func(string) (time.Time, error)) func() []netip.AddrPort {
 	var (
 		mu   sync.Mutex // guards what follows

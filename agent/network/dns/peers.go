@@ -9,33 +9,33 @@ import (
 )
 
 const (
-	// patience is how long a resolver that shows signs of life may take for one answer.
+	// patience is the timeout of one answer from a resolver that has recently replied to anything.
 	patience = 2 * time.Second
-	// silence is how long a resolver that did not answer is not asked. After it, one question probes it, which does not
-	// wait for the result: while a resolver is known to be silent, all questions fail immediately.
+	// silence is how long a resolver that did not answer gets no queries. After it, one query probes it and does not
+	// wait for the result: while a resolver is known to be silent, all queries fail immediately.
 	silence = time.Second
-	// lookAfter is how long after a question the resolvers are asked for a sign of life.
+	// lookAfter is how long after a query the resolvers are probed for a sign of life.
 	lookAfter = 8 * time.Millisecond
-	// least is how long a question waits at least for a resolver that shows no sign of life: offline, it fails within 50 ms.
+	// least is the shortest time that a query waits for a resolver without a sign of life: offline, it fails within 50 ms.
 	least = 35 * time.Millisecond
-	// A resolver without a sign of life for this many times the time of its signs is taken for silent.
+	// lateness is the multiple of its usual reply time after which a resolver without a sign of life counts as silent.
 	lateness = 3
-	// firstSign is the assumed time of the first sign: slower than a satellite's.
+	// firstSign is the assumed reply time of an unknown resolver: longer than over a satellite link.
 	firstSign = 250 * time.Millisecond
-	// maxPeers is a bound for resolvers that the node no longer has.
+	// maxPeers bounds the records of resolvers that the node no longer uses.
 	maxPeers = 64
 )
 
-// peer is what is known of a resolver.
+// peer is the recent behavior of a resolver.
 type peer struct {
-	sign    time.Duration // how long its signs of life took of late, at most; 0: not known
-	asked   time.Time     // when the first message since its last one was sent; zero: none was
-	heard   time.Time     // when its last message came
-	until   time.Time     // it is silent, and not asked before; zero: it is asked
-	looking bool          // it was asked for a sign of life
+	sign    time.Duration // the longest of its recent reply times; 0: not known
+	asked   time.Time     // when the oldest unanswered message was sent; zero: none is unanswered
+	heard   time.Time     // when its last message arrived
+	until   time.Time     // it is silent and gets no queries until then; zero: it gets queries
+	looking bool          // a probe for a sign of life is under way
 }
 
-// peers holds what is known of resolvers. Its methods are safe for concurrent use.
+// peers records the recent behavior of resolvers. Its methods are safe for concurrent use.
 type peers struct {
 	clock clock.PassiveClock
 
@@ -58,7 +58,7 @@ func (p *peers) get(at netip.AddrPort) *peer {
 	return p.of[at]
 }
 
-// state reports whether a resolver answers, as far as is known, or otherwise whether to probe it: one question at a time.
+// state reports whether a resolver is known to answer, and if not, whether to probe it: with one query at a time.
 func (p *peers) state(at netip.AddrPort) (answers, probe bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *peers) state(at netip.AddrPort) (answers, probe bool) {
 	return false, true
 }
 
-// ask notes that a message is about to be sent.
+// ask records that a message is about to be sent.
 func (p *peers) ask(at netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *peers) ask(at netip.AddrPort) {
 	}
 }
 
-// hear notes an answer that took the time. Only prompt answers tell how far the resolver is: others took
+// hear records an answer and how long it took. Only prompt answers measure the distance to the resolver: others include
 // the time of further servers.
 func (p *peers) hear(at netip.AddrPort, took time.Duration) {
 	p.mu.Lock()
@@ -94,7 +94,7 @@ func (p *peers) hear(at netip.AddrPort, took time.Duration) {
 	}
 }
 
-// look reports whether to ask for a sign of life; then seen or mute follows.
+// look reports whether to probe for a sign of life; the caller then calls seen or mute.
 func (p *peers) look(at netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +106,7 @@ func (p *peers) look(at netip.AddrPort) bool {
 	return true
 }
 
-// seen notes a sign of life, which took the time. Slow ones are remembered for a while.
+// seen records a sign of life and how long it took. Slow ones are remembered for a while.
 func (p *peers) seen(at netip.AddrPort, took time.Duration) {
 	p.hear(at, took)
 	p.mu.Lock()
@@ -115,7 +115,7 @@ func (p *peers) seen(at netip.AddrPort, took time.Duration) {
 	peer.looking, peer.sign = false, max(took, peer.sign*7/8, 1)
 }
 
-// mute notes that a resolver did not answer a message. If it has answered another one meanwhile, it is not silent.
+// mute records that a resolver did not answer a message. If it has answered another one meanwhile, it is not silent.
 func (p *peers) mute(at netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +126,7 @@ func (p *peers) mute(at netip.AddrPort) {
 	}
 }
 
-// left returns how long a question that began at the time still waits for a sign of life; false: there was one since.
+// left returns how long a query that began at the time still waits for a sign of life; false: there was one since.
 func (p *peers) left(at netip.AddrPort, began time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

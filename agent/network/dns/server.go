@@ -18,17 +18,17 @@ import (
 const (
 	// part names the server and the forwarder in metrics and health.
 	part = "dns"
-	// idle is how long a TCP connection without questions is kept.
+	// idle is how long a TCP connection without queries is kept.
 	idle = 8 * time.Second
 	// maxConns is the maximum number of open TCP connections.
 	maxConns = 256
 	// forever is a read deadline that never expires.
 	forever = 10 * 365 * 24 * time.Hour
-	// answerTime ends a question that other resolvers do not answer; clients ask again after 5 s.
+	// answerTime ends a query that other resolvers do not answer; clients ask again after 5 s.
 	answerTime = 4 * time.Second
 )
 
-// Server answers questions over UDP and TCP.
+// Server answers queries over UDP and TCP.
 type Server struct {
 	zone    *Zone
 	forward *Forwarder
@@ -36,7 +36,7 @@ type Server struct {
 	log     *zap.Logger
 }
 
-// NewServer returns a server of the zone; questions for other names go to forward.
+// NewServer returns a server of the zone; queries for other names go to forward.
 func NewServer(zone *Zone, forward *Forwarder, g *guard.Guard, log *zap.Logger) *Server {
 	return &Server{zone: zone, forward: forward, guard: g, log: log}
 }

@@ -13,7 +13,7 @@ import (
 // maxStubs bounds the number of zones with resolvers of their own.
 const maxStubs = 100
 
-// Stubs are zones whose names other resolvers answer than those of the node. It is a flag's value, which can be repeated:
+// Stubs are zones that are forwarded to resolvers of their own instead of those of the node. It is a flag's value, which can be repeated:
 // ZONE=ADDRESS[:PORT][,ADDRESS[:PORT]...].
 type Stubs map[string][]netip.AddrPort // by zone, in lower case and with a dot at its end
 

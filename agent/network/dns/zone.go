@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// ttl is for how many seconds clients may keep what the cluster says, also that a name does not exist; CoreDNS'
+	// ttl is for how many seconds clients may cache answers about the cluster, also that a name does not exist; CoreDNS'
 	// default. Services are created while clients wait for them.
 	ttl = 5
 	// specification is the version of the names' specification.
@@ -32,7 +32,7 @@ type Source interface {
 type Zone struct {
 	domain string // with a final dot
 	source Source
-	local  []netip.Prefix // of Services and pods: their addresses have no other names
+	local  []netip.Prefix // of Services and pods: their addresses have no names elsewhere
 
 	mu         sync.RWMutex          // guards what follows
 	names      map[netip.Addr][]name // hardly ever more than one, for which a map would be ten times as large
@@ -112,7 +112,7 @@ func (z *Zone) serviceName(key follow.Key) string {
 	return key.Name + "." + key.Namespace + ".svc." + z.domain
 }
 
-// Answer is the answer of the zone to a question.
+// Answer is the answer of the zone to a query.
 type Answer struct {
 	Code          int // of the response
 	Records, More []dns.RR
@@ -120,7 +120,7 @@ type Answer struct {
 	Alias string
 }
 
-// Answer returns the answer to a question; ok is false if the name is not the zone's.
+// Answer returns the answer to a query; ok is false if the name is not the zone's.
 func (z *Zone) Answer(q dns.Question) (a Answer, ok bool) {
 	name := strings.ToLower(q.Name)
 	if ip, ok := addressOf(name); ok {
@@ -254,7 +254,7 @@ func (z *Zone) ptr(q dns.Question, ip netip.Addr) (Answer, bool) {
 	return nameError(), slices.ContainsFunc(z.local, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// when returns the records if the question asks for their type.
+// when returns the records if the query asks for their type.
 func when(q dns.Question, typ uint16, records ...dns.RR) Answer {
 	if q.Qtype != typ && q.Qtype != dns.TypeANY {
 		return Answer{}
@@ -266,7 +266,7 @@ func header(name string, typ uint16) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: typ, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// addresses are the records of the question's family, in an order that spreads clients.
+// addresses are the records of the query's family, in an order that spreads clients.
 func addresses(q dns.Question, ips []netip.Addr) Answer {
 	var records []dns.RR
 	for _, ip := range ips {

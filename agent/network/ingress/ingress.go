@@ -133,7 +133,7 @@ type running struct {
 	desired // used by the loop alone
 }
 
-// world is what the API has.
+// world is the observed state of the API.
 type world struct {
 	changed   bool // since the site was built
 	ingresses map[follow.Key]*networkingv1.Ingress
@@ -142,7 +142,7 @@ type world struct {
 	secrets   map[follow.Key]bool // that the site has read, or looked for
 }
 
-// desired is what the last build has found.
+// desired is the result of the last build.
 type desired struct {
 	backends map[proxy.Target]*proxy.Backend
 	places   map[follow.Key][]*proxy.Place // by Ingress; those that are served have an entry
@@ -270,7 +270,7 @@ func (r *running) reconcile(ctx context.Context, k key) (time.Duration, error) {
 	return 0, nil
 }
 
-// build builds the site if something has changed, and wakes the Ingresses that it says something else about.
+// build builds the site if something has changed, and wakes the Ingresses for which the result differs.
 func (r *running) build(ctx context.Context) error {
 	r.mu.Lock()
 	changed := r.world.changed
@@ -371,7 +371,7 @@ func (r *running) resolve(name follow.Key) {
 	}
 }
 
-// certify reads the certificates that a plan asks for into the site.
+// certify reads the certificates that a plan needs into the site.
 func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	wanted := map[follow.Key]bool{}
 	if r.fallback.Name != "" {

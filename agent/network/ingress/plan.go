@@ -17,23 +17,23 @@ import (
 const (
 	// ClassName is the name of the IngressClass that the controller creates.
 	ClassName = "monopod"
-	// ControllerName is what a class has in spec.controller if its Ingresses are served here.
+	// ControllerName is the value of spec.controller in the IngressClasses that this controller serves.
 	ControllerName = "monopod.io/ingress"
 	// classAnnotation is the deprecated annotation that spec.ingressClassName replaces.
 	classAnnotation = "kubernetes.io/ingress.class"
 )
 
-// problem is what is wrong with an Ingress, as an Event says it.
+// problem is what is wrong with an Ingress, in the words of its Event.
 type problem struct{ reason, message string }
 
-// certificate is the wish of an Ingress to serve hosts with the certificate of a Secret.
+// certificate is an entry of an Ingress's spec.tls: hosts, and the Secret with their certificate.
 type certificate struct {
 	hosts  []string
 	secret string // empty: the default certificate
 	owner  follow.Key
 }
 
-// plan is what all served Ingresses ask for.
+// plan is what all served Ingresses specify together.
 type plan struct {
 	rules    []route.Rule[*proxy.Place]
 	certs    []certificate

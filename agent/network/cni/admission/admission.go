@@ -1,4 +1,4 @@
-// Package admission asks whether a pod may have its addresses.
+// Package admission delays the addresses of a pod until its NetworkPolicies apply.
 package admission
 
 import (
@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Admit returns when the NetworkPolicies of a pod apply to the addresses that it is to have.
+// Admit returns when the NetworkPolicies of a pod apply to the addresses that it will get.
 type Admit func(ctx context.Context, pod types.NamespacedName, uid types.UID, addrs []netip.Addr) error
 
 // timeout is how long a pod waits for its policies before ADD fails. It is shorter than REPLY_SECONDS of the stub,
-// which would then do the call without asking.
+// which would then execute the call without this check.
 const timeout = 5 * time.Second
 
 // Pod returns the pod that CNI_ARGS names; no name: none.

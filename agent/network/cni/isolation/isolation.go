@@ -4,7 +4,7 @@
 // Only packets that the node routes pass the hooks of an IP family, where Services are translated and NetworkPolicies
 // apply, in both directions, and whether br_netfilter is loaded or not. Pods have no route to each other but through the
 // node; the rules here are for programs in pods that send frames of their own, and for redirects, by which the node
-// would tell pods a shorter way. The bridge's own option for ports (isolated) cannot be used: with br_netfilter, the
+// would announce a shorter route to pods. The bridge's own option for ports (isolated) cannot be used: with br_netfilter, the
 // bridge forwards a packet whose destination was translated to another pod by itself, after all hooks of the IP family,
 // and such ports would drop it.
 package isolation
@@ -24,13 +24,13 @@ import (
 	"monopod/agent/network/nft"
 )
 
-// before is a priority before that of br_netfilter, which is 0: frames are judged by the destination that they came with.
+// before is a priority before that of br_netfilter, which is 0: the rules see the destination with which a frame arrived.
 const before = -300
 
 const word = unix.NFT_REG32_00
 
 // SetUp replaces the table, of the family bridge, in one transaction. Pods are at the ports that are in the Group.
-// Ports of a version that had no groups are added to it: the host answers their questions for each other's link addresses.
+// Ports of a version that had no groups are added to it: the host answers their neighbor solicitations for each other.
 func SetUp(kernel *nft.Shared, name string, bridge netlink.Link) error {
 	links, err := dump.All(netlink.LinkList)
 	if err != nil {
@@ -61,7 +61,7 @@ func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 		hook  *nftables.ChainHook
 		rules [][]expr.Any
 	}{
-		// Pods send to the node, and ask it for its link address.
+		// Pods send to the node, and resolve its link address.
 		{"prerouting", nftables.ChainHookPrerouting, [][]expr.Any{
 			join(in(expr.CmpOpNeq, pods), verdict(expr.VerdictAccept)),
 			join(begins(expr.PayloadBaseLLHeader, gateway), verdict(expr.VerdictAccept)),
@@ -69,7 +69,7 @@ func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 			join(protocol(unix.ETH_P_IPV6), begins(expr.PayloadBaseLLHeader, []byte{0x33, 0x33}), l4(unix.IPPROTO_ICMPV6), neighbor(), verdict(expr.VerdictAccept)),
 			drop,
 		}},
-		// Such questions are for the node alone.
+		// Only the node receives such requests.
 		{"forward", nftables.ChainHookForward, [][]expr.Any{
 			join(in(expr.CmpOpEq, pods), kind(unix.PACKET_BROADCAST), drop),
 			join(in(expr.CmpOpEq, pods), kind(unix.PACKET_MULTICAST), drop),

@@ -109,7 +109,7 @@ func (r Rules) removePorts(conn *nftables.Conn, f family, match func(ip netip.Ad
 func (f family) drop(conn *nftables.Conn, set *nftables.Set, match func(ip netip.Addr) bool) error {
 	all, err := conn.GetSetElements(set)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // a version without it made the table
+		return nil // an earlier version without it created the table
 	}
 	if err != nil {
 		return err

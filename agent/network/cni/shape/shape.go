@@ -28,8 +28,8 @@ type Bandwidth struct {
 const (
 	// leastRate and mostRate are those of Kubernetes: 1k and 1P bits per second.
 	leastRate, mostRate = 1e3, 1e15
-	// burstTime limits a burst, in bytes, to what the rate takes in this part of a second. containerd asks for 512 MB
-	// whatever the rate is, of which a short transfer would not notice any limit.
+	// burstTime limits a burst, in bytes, to what the rate transfers in this part of a second. containerd requests 512 MB
+	// for every rate, so that a short transfer would never be limited.
 	burstTime = 10
 	// leastBurst is the largest packet before segmentation.
 	leastBurst = 64 << 10
@@ -63,7 +63,7 @@ func (b Bandwidth) Apply(link netlink.Link, alias string) error {
 	return nil
 }
 
-// limited reports whether the kernel's 32 bits hold the rate: no link of a pod reaches the others.
+// limited reports whether the rate fits the kernel's 32 bits; no link of a pod reaches a higher one.
 func limited(rate uint64) bool { return rate > 0 && rate/8 <= math.MaxUint32 }
 
 func (b Bandwidth) applyEgress(link netlink.Link, alias string) error {
@@ -117,7 +117,7 @@ func Remove(link string) error {
 	return netlink.LinkDel(ifb)
 }
 
-// Reclaim removes the ifbs with the alias whose links do not exist any more.
+// Reclaim removes the leaked ifbs with the alias: those whose links no longer exist.
 func Reclaim(alias string) error {
 	links, err := dump.All(netlink.LinkList)
 	if err != nil {

@@ -22,22 +22,22 @@ var pool = netip.MustParsePrefix("10.88.0.0/13")
 // subnetBits6 is the length of an IPv6 subnet, which is a random one of fd00::/8 (RFC 4193).
 const subnetBits6 = 64
 
-// Plan decides about the subnets.
+// Plan is what the choice of subnets depends on.
 type Plan struct {
 	ID       string         // of the instance
 	Pods     int            // maximum number
 	Given    []netip.Prefix // ranges of pods, one or two of different IP families; empty: one is chosen for each family of Services
 	Services []netip.Prefix // ranges of Services
 	Old      []netip.Prefix // at the last start
-	Used     []netip.Addr   // of living pods
+	Used     []netip.Addr   // by running pods
 	Taken    []netip.Prefix // by other links
 	Log      *zap.Logger
 }
 
 // Choose returns one subnet of each wanted family. One that pods use is kept unless
 // another link now has it; then one of Given is used; then the old one
-// if it is large enough and free; otherwise a free one is chosen. A family that is not
-// wanted any more remains as long as pods use it.
+// if it is large enough and free; otherwise a free one is chosen. A family that is
+// no longer wanted remains while pods use it.
 func (p Plan) Choose() []netip.Prefix {
 	var out []netip.Prefix
 	for _, is4 := range p.families() {

@@ -55,7 +55,7 @@ var setters = map[string]func(o *Options, value string) string{
 
 // Of returns the options that annotations set, and what is wrong with them.
 func Of(annotations map[string]string, o Options) (set Options, bad []string) {
-	for _, prefix := range []string{NginxPrefix, OwnPrefix} { // Monopod's own count more
+	for _, prefix := range []string{NginxPrefix, OwnPrefix} { // Monopod's own take precedence
 		for key, value := range annotations {
 			name, ok := strings.CutPrefix(key, prefix)
 			if !ok {

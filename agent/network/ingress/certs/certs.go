@@ -31,7 +31,7 @@ func Parse(s *corev1.Secret) (*tls.Certificate, error) {
 	return &cert, nil
 }
 
-// Doubts returns what clients will not like about a certificate for a host; empty: nothing.
+// Doubts returns why clients will reject a certificate for a host; empty: they accept it.
 func Doubts(cert *tls.Certificate, host string, now time.Time) string {
 	if now.After(cert.Leaf.NotAfter) {
 		return "has expired on " + cert.Leaf.NotAfter.UTC().Format(time.DateOnly)
@@ -46,8 +46,8 @@ func Doubts(cert *tls.Certificate, host string, now time.Time) string {
 	return ""
 }
 
-// SelfSigned returns a function that makes a certificate when it is first called. It needs the clock of no client:
-// no client trusts it.
+// SelfSigned returns a function that makes a certificate when it is first called. Its validity does not
+// depend on a correct clock, since no client trusts it.
 func SelfSigned() func() (*tls.Certificate, error) {
 	return sync.OnceValues(func() (*tls.Certificate, error) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

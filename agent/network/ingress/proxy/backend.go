@@ -16,7 +16,7 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// protocol is how a backend is spoken to.
+// protocol is the protocol of a backend.
 type protocol int
 
 const (
@@ -46,7 +46,7 @@ type Target struct {
 	Override string // an annotation's protocol; empty: the Service's
 }
 
-// Servers are what is known of a target.
+// Servers are where a target is served.
 type Servers struct {
 	addresses []string // host:port, sorted; empty: no endpoint is ready
 	protocol  protocol

@@ -69,7 +69,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxDrained is how much of a body that no endpoint wanted is read, in bytes, so that the connection can serve the next request;
+// maxDrained is how much of a body that no endpoint has read is drained, in bytes, so that the connection can serve the next request;
 // net/http's number.
 const maxDrained = 256 << 10
 
@@ -82,7 +82,7 @@ func (b *clientBody) drain() {
 	_, _ = io.CopyN(io.Discard, b, maxDrained) // on failure net/http closes the connection
 }
 
-// attempt is the body as one attempt to send it sees it.
+// attempt is the body during one attempt to send it.
 type attempt struct {
 	*clientBody
 	pause    func() // is called before a part is read
@@ -90,7 +90,7 @@ type attempt struct {
 	closed   atomic.Bool
 }
 
-// Read implements io.Reader. An attempt that was given up reads nothing, because another one may need all of it.
+// Read implements io.Reader. An abandoned attempt reads nothing, because another one may need the whole body.
 func (a *attempt) Read(p []byte) (int, error) {
 	a.mu.Lock()
 	if a.closed.Load() {

@@ -1,4 +1,4 @@
-// Package proxy passes the requests of an ingress controller's clients to the endpoints of Services.
+// Package proxy forwards requests of clients to the endpoints of Services.
 //
 // A Server listens; its Handler reads the Site, a table that is replaced as a whole, once for each request. The table leads to a
 // Place, whose Backend picks an endpoint. The Transport sends the request there, and to another endpoint if that one cannot have

@@ -19,7 +19,7 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// Site is everything that requests are judged by. It does not change.
+// Site is the immutable configuration that requests are served by.
 type Site struct {
 	Table    *route.Table[*Place]
 	Certs    route.Hosts[*tls.Certificate]
@@ -52,7 +52,7 @@ type Handler struct {
 	Access  *zap.Logger // nil: requests are not logged
 }
 
-// job is what belongs to one request.
+// job is the state of one request.
 type job struct {
 	to       *Place
 	id       string
@@ -116,7 +116,7 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// challenges is where certificate authorities look for proofs; ingress-nginx does not redirect them either.
+// challenges is the path of ACME HTTP-01 challenges; ingress-nginx does not redirect them either.
 const challenges = "/.well-known/acme-challenge/"
 
 func (h *Handler) redirects(s *Site, to *Place, r *http.Request, host, path string) bool {
@@ -140,7 +140,7 @@ func refuse(w http.ResponseWriter, code int, text string) {
 	_, _ = w.Write([]byte(text + "\n")) // the client is gone
 }
 
-// statusGone is what logs and metrics say of a request whose client went away; nginx's number.
+// statusGone is the status in logs and metrics of a request whose client went away; nginx's number.
 const statusGone = 499
 
 // failed answers a request that no endpoint has answered.
@@ -192,7 +192,7 @@ func (h *Handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
 	h.Access.Info("request", fields...)
 }
 
-// recorder notes how a request was answered.
+// recorder records how a request was answered.
 type recorder struct {
 	http.ResponseWriter
 	code  int

@@ -16,16 +16,16 @@ const maxRequestID = 128
 // forwarded are the headers by which a proxy says what it received. Those of a client are removed.
 var forwarded = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Scheme", "X-Scheme", "X-Real-Ip", "X-Original-Forwarded-For", "Forwarded"}
 
-// front is what a server knows of its requests.
+// front is what all requests of a server have in common.
 type front struct {
 	Scheme string // http or https
 	Port   string // where it listens
 }
 
-// rewrite sets what the endpoint gets: the client's request, and headers that say who the client is.
+// rewrite sets the request to the endpoint: that of the client, with headers that identify the client.
 func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	job := jobOf(p.In.Context())
-	p.Out.URL.RawQuery = p.In.URL.RawQuery // also where it is not valid: that is for the endpoint to say
+	p.Out.URL.RawQuery = p.In.URL.RawQuery // also if it is not valid: the endpoint decides
 	p.Out.URL.Scheme, p.Out.URL.Host = "http", "endpoint"
 	in, out := p.In.Header, p.Out.Header
 	for _, name := range forwarded {

@@ -24,10 +24,10 @@ const (
 	keepTime     = 75 * time.Second // without a request (nginx: keepalive_timeout)
 	maxHeader    = 64 << 10         // bytes, with the request line; nginx has 32 KiB
 	maxStreams   = 128              // of one HTTP/2 connection (nginx: http2_max_concurrent_streams)
-	shutdownTime = 5 * time.Second  // for the requests that run when the controller stops
+	shutdownTime = 5 * time.Second  // for requests in flight when the controller stops
 )
 
-// silent drops what net/http says about clients that do not speak HTTP or TLS.
+// silent drops net/http's messages about clients that do not speak HTTP or TLS.
 var silent = log.New(io.Discard, "", 0)
 
 // Server serves clients at one address.
@@ -49,14 +49,14 @@ func Listen(scheme, address string) (*Server, error) {
 // Close closes a server that has not begun to serve.
 func (s *Server) Close() { s.listener.Close() }
 
-// Handler returns what serves the requests; they go to endpoints by via.
+// Handler returns the handler of requests, which sends them to endpoints by via.
 func (s *Server) Handler(now *atomic.Pointer[Site], via *Transport, m *Metrics) *Handler {
 	h := newHandler(s.front, now, via)
 	h.metrics = m
 	return h
 }
 
-// Serve serves requests until ctx ends, and then finishes those that run, for at most five seconds.
+// Serve serves requests until ctx ends, and then waits at most five seconds for those in flight.
 func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
 	limited := seats.New(s.listener, seats.Max, seats.MaxEach, h.metrics.conns.WithLabelValues(s.Scheme))
 	server := newServer(h, g)

@@ -96,7 +96,7 @@ func (t *Transport) CloseIdle() {
 type externalKey struct{}
 
 // outside refuses to connect to the node itself for an ExternalName Service: a user who may create one would otherwise
-// reach what listens only there.
+// reach programs that listen only there.
 func outside(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	if ctx.Value(externalKey{}) == nil {
 		return nil
@@ -157,7 +157,7 @@ func (t *Transport) try(r *http.Request, j *job, e *endpoint, now *current) (res
 		ctx = context.WithValue(ctx, externalKey{}, true)
 	}
 	var answered atomic.Bool
-	pause, progress := func() {}, func() {} // while the client is waited for, the endpoint has time
+	pause, progress := func() {}, func() {} // the time that the client takes does not count against the endpoint
 	if wait := j.to.Wait; wait > 0 && !isGRPC(r) {
 		late := time.AfterFunc(wait, func() {
 			if !answered.Load() {

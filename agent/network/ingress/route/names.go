@@ -18,8 +18,8 @@ func Host(header string) string {
 }
 
 // Path returns the path of a request, decoded, in the form in which rules are compared: dot segments are resolved and
-// repeated slashes count as one, since a server behind may read them like that and would otherwise get a request that
-// no rule sends there. It is false for what is no absolute path.
+// repeated slashes count as one, since the endpoint may interpret them so and would otherwise receive a request that
+// no rule sends there. It returns false if the path is not absolute.
 func Path(decoded string) (cleaned string, ok bool) {
 	if !strings.HasPrefix(decoded, "/") {
 		return "", false

@@ -1,5 +1,5 @@
-// Package route decides where an HTTP request goes, by its host and path. It does not know what the rules come from:
-// Ingresses today, another API tomorrow.
+// Package route decides where an HTTP request goes, by its host and path. It does not depend on the API that the
+// rules come from.
 package route
 
 import "strings"

@@ -15,11 +15,11 @@ const (
 	Max = 4096
 	// MaxEach is the maximum of one address, so that one client cannot take them all. Further ones are closed.
 	MaxEach = Max / 4
-	// WriteStall is how long a client may not take what is sent to it (nginx: send_timeout).
+	// WriteStall is how long a client may read nothing of a response (nginx: send_timeout).
 	WriteStall = 60 * time.Second
 )
 
-// Listener is a listener that limits the number of open connections, and how long a client may not read.
+// Listener limits the number of open connections, and how long a client may read nothing.
 type Listener struct {
 	net.Listener
 	total, each int
@@ -112,7 +112,7 @@ type Conn struct {
 	leave func()
 }
 
-// Write implements net.Conn. A client that does not read does not hold what is sent to it forever.
+// Write implements net.Conn. It fails if the client reads nothing for WriteStall.
 func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(WriteStall)); err != nil {
 		return 0, err
