@@ -3,6 +3,7 @@
 package stock
 
 import (
+	"archive/tar"
 	"cmp"
 	"context"
 	"errors"
@@ -156,6 +157,9 @@ func (s *Stock) Remove(ctx context.Context, names []string, force bool) error {
 // Import imports an archive as it arrives, and returns the names of its images, which are pinned.
 func (s *Stock) Import(ctx context.Context, archive io.Reader) ([]string, error) {
 	names, err := s.Runtime.ImportArchive(ctx, archive)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a complete image archive (%v): write it with docker save, skopeo copy or ctr images export", err))
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package stock_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -54,6 +55,9 @@ func (s *shelf) RemoveImage(_ context.Context, id string) error {
 
 func (s *shelf) ImportArchive(_ context.Context, archive io.Reader) ([]string, error) {
 	name, err := io.ReadAll(archive)
+	if string(name) == "garbage" {
+		_, err = tar.NewReader(bytes.NewReader(name)).Next()
+	}
 	return []string{string(name)}, err
 }
 
@@ -171,6 +175,9 @@ func TestImportAndPull(t *testing.T) {
 	ask(t, http.MethodPost, server.URL+"?pull=web:1", "", &pulled)
 	if !slices.Equal(imported.Names, []string{"app:1"}) || pulled.ID != "sha256:2" || *changed != 2 {
 		t.Errorf("%v, %+v, %d changes", imported, pulled, *changed)
+	}
+	if code, message := ask(t, http.MethodPost, server.URL, "garbage", new(any)); code != http.StatusBadRequest || !strings.Contains(message, "docker save") {
+		t.Errorf("no archive: %d %s", code, message)
 	}
 	for name, want := range map[string]int{"none:1": http.StatusInternalServerError, "No+Name": http.StatusBadRequest} {
 		if code, message := ask(t, http.MethodPost, server.URL+"?pull="+name, "", new(any)); code != want || message == "" {
