@@ -57,6 +57,15 @@ func newOther(t *testing.T) *other {
 	mux.HandleFunc("GET /openapi/v3", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"paths":{"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}}}`)
 	})
+	mux.HandleFunc("GET /openapi/v2", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"one"`)
+		if r.Header.Get("If-None-Match") == `"one"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		fmt.Fprint(w, `{"swagger":"2.0","paths":{"/apis/wardle.example.com/v1/flunders":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.wardle.v1.Flunder"}}}}},"/apis/apps/v1/forged":{}},
+			"definitions":{"com.example.wardle.v1.Flunder":{"type":"object","x-kubernetes-group-version-kind":[{"group":"wardle.example.com","kind":"Flunder","version":"v1"}]}}}`)
+	})
 	mux.HandleFunc("GET /openapi/v3/apis/wardle.example.com/v1", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"openapi":"3.0.0"}`) })
 	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders", func(w http.ResponseWriter, r *http.Request) {
 		o.seen.Store(r.Header.Clone())
@@ -217,8 +226,17 @@ func TestAggregation(t *testing.T) {
 	a.await("/apis/metrics.k8s.io/v1beta1/nodes", `{"kind":"OtherMetrics"}`)
 	a.read("DELETE", services+"v1beta1.metrics.k8s.io", "")
 	a.await("/apis/metrics.k8s.io/v1beta1", `"kind":"PodMetrics"`)
+	o.down.Store(true)
+	a.read("PATCH", services+"v1.wardle.example.com", `{"metadata":{"labels":{"try":"once-more"}}}`, "Content-Type: application/merge-patch+json")
+	a.await(services+"v1.wardle.example.com", `"reason":"FailedDiscoveryCheck"`)
+	if doc := readBody(t, a.do("GET", "/openapi/v2", "")); !strings.Contains(doc, `"com.example.wardle.v1.Flunder"`) || strings.Contains(doc, "forged") || !strings.Contains(doc, `"io.k8s.api.core.v1.Pod"`) {
+		t.Error("OpenAPI v2 while the other server is down lacks its kinds or ours, or has paths that are not its own")
+	}
 	a.read("DELETE", services+"v1.wardle.example.com", "")
 	a.await("/apis/wardle.example.com", `"code":404`)
+	if doc := readBody(t, a.do("GET", "/openapi/v2", "")); strings.Contains(doc, "wardle") {
+		t.Error("OpenAPI v2 still describes the other server's kinds")
+	}
 }
 
 // reached sends requests that the other server answers.
@@ -255,6 +273,8 @@ func (a API) discovered() {
 		{"/apis/wardle.example.com/v1", "", `"shortNames":["fl"]`},
 		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `"resource":"flunders","responseKind":{"group":"wardle.example.com","version":"v1","kind":"Flunder"},"scope":"Namespaced"`},
 		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `"subresource":"status"`},
+		{"/openapi/v2", "", `"com.example.wardle.v1.Flunder":{"type":"object","x-kubernetes-group-version-kind":[{"group":"wardle.example.com"`},
+		{"/openapi/v2", "", `"/apis/wardle.example.com/v1/flunders":{"get":`},
 		{"/openapi/v3", "", `"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}`},
 		{"/openapi/v3/apis/wardle.example.com/v1?hash=ABC", "", `{"openapi":"3.0.0"}`},
 	} {

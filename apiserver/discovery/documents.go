@@ -34,6 +34,7 @@ func New(cfg Config) *Documents {
 		Resources: d.served,
 		Version:   cfg.Version,
 		Clock:     cfg.Clock,
+		Foreign:   d.foreign,
 	})
 	return d
 }

@@ -12,6 +12,7 @@ import (
 
 	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/discovery/openapi"
+	"monopod/apiserver/discovery/openapi/foreign"
 )
 
 // remotes returns the groups and versions that other servers serve.
@@ -59,6 +60,16 @@ func remoteKind(in schema.GroupVersion, res metav1.APIResource) *metav1.GroupVer
 		out.Group, out.Version = res.Group, res.Version
 	}
 	return out
+}
+
+// foreign returns the parts of other servers' documents of OpenAPI v2, as they were when these servers were last reached.
+func (d *Documents) foreign() (parts []*foreign.Part) {
+	for _, r := range d.Aggregator.Remotes() {
+		if r.OpenAPI2 != nil {
+			parts = append(parts, r.OpenAPI2)
+		}
+	}
+	return parts
 }
 
 // remote returns what answers /openapi/v3/<name> of another server; nil: this one does.

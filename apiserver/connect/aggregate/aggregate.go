@@ -20,6 +20,7 @@ import (
 
 	"monopod/apiserver/client/endpoint"
 	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/discovery/openapi/foreign"
 	"monopod/apiserver/registry/apiservice"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/webhook/call"
@@ -68,7 +69,8 @@ type Remote struct {
 	GroupPriority, VersionPriority int32
 	Available                      bool
 	Resources                      []metav1.APIResource
-	OpenAPI                        string // the hash of its OpenAPI document; empty: it has none
+	OpenAPI                        string        // the hash of its document of OpenAPI v3; empty: it has none
+	OpenAPI2                       *foreign.Part // of its document of OpenAPI v2; nil: it has none
 }
 
 // Remotes returns them, by priority.
@@ -80,7 +82,7 @@ func (a *Aggregator) Remotes() []Remote {
 	for gv, b := range *a.now.Load() {
 		about := b.about.Load()
 		out = append(out, Remote{GroupVersion: gv, GroupPriority: b.service.Spec.GroupPriorityMinimum, VersionPriority: b.service.Spec.VersionPriority,
-			Available: about.available, Resources: about.resources, OpenAPI: about.openAPI})
+			Available: about.available, Resources: about.resources, OpenAPI: about.openAPI, OpenAPI2: about.openAPI2.part})
 	}
 	slices.SortFunc(out, func(x, y Remote) int {
 		return cmp.Or(cmp.Compare(y.GroupPriority, x.GroupPriority), cmp.Compare(x.Group, y.Group),

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -25,6 +26,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/connect"
+	"monopod/apiserver/discovery/openapi/foreign"
 	"monopod/apiserver/registry/apiservice"
 	"monopod/apiserver/registry/webhook/call"
 )
@@ -52,6 +54,13 @@ type about struct {
 	available bool
 	resources []metav1.APIResource
 	openAPI   string
+	openAPI2  document
+}
+
+// document is what a server's document of OpenAPI v2 says about the group and version, and which state of it that is.
+type document struct {
+	part      *foreign.Part // nil: nothing
+	etag, sum string
 }
 
 func newBackend(cfg *Config, s *apiservice.Service) *backend {
@@ -134,30 +143,63 @@ func (fail unreachable) Error(w http.ResponseWriter, r *http.Request, err error)
 
 // get reads a document for this server itself. code is that of the answer.
 func (b *backend) get(ctx context.Context, path string, into any) (code int, err error) {
+	got, err := b.fetch(ctx, path, "")
+	if err != nil || got.code != http.StatusOK {
+		return got.code, err
+	}
+	return got.code, json.Unmarshal(got.data, into)
+}
+
+// answer is an answer to a question of this server's own.
+type answer struct {
+	code int // 0: there is none
+	etag string
+	data []byte
+}
+
+// fetch asks for a document. etag is that of the state that is known, empty for none.
+func (b *backend) fetch(ctx context.Context, path, etag string) (answer, error) {
 	if b.err != nil {
-		return 0, b.err
+		return answer{}, b.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, nil)
 	if err != nil {
-		return 0, err
+		return answer{}, err
 	}
 	r.Header.Set("Accept", "application/json")
+	if etag != "" {
+		r.Header.Set("If-None-Match", etag)
+	}
 	identify(r, "system:kube-aggregator", "", []string{auth.Masters}, nil)
 	response, err := b.transport.RoundTrip(r) // which follows no redirect
 	if err != nil {
-		return 0, err
+		return answer{}, err
 	}
 	defer response.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
-	switch {
-	case err != nil:
-		return response.StatusCode, err
-	case len(data) > maxDocument:
-		return response.StatusCode, fmt.Errorf("the response is larger than %d bytes", maxDocument)
-	case response.StatusCode != http.StatusOK:
-		return response.StatusCode, nil
+	if err == nil && len(data) > maxDocument {
+		err = fmt.Errorf("the response is larger than %d bytes", maxDocument)
 	}
-	return response.StatusCode, json.Unmarshal(data, into)
+	return answer{response.StatusCode, response.Header.Get("Etag"), data}, err
+}
+
+// read returns the part of the server's document of OpenAPI v2 about the paths with the prefix. A server that does not answer keeps
+// the part that is known.
+func (b *backend) read(ctx context.Context, known document, prefix string) (document, error) {
+	got, err := b.fetch(ctx, "/openapi/v2", known.etag)
+	switch {
+	case err != nil || got.code == http.StatusNotModified:
+		return known, err
+	case got.code == http.StatusNotFound:
+		return document{}, nil
+	case got.code != http.StatusOK:
+		return known, fmt.Errorf("bad status: %d", got.code)
+	}
+	next := document{etag: got.etag, sum: fmt.Sprintf("%x", sha256.Sum256(got.data)), part: known.part}
+	if next.sum != known.sum {
+		next.part, err = foreign.Read(got.data, prefix)
+	}
+	return next, err // of a document that cannot be read, nothing is shown
 }

@@ -172,7 +172,7 @@ func (c *Controller) check(ctx context.Context, b *backend) apiregistrationv1.AP
 		}
 	}
 	for range tries {
-		if err = b.discover(ctx); err == nil {
+		if err = b.discover(ctx, c.deps.Log); err == nil {
 			return of(apiregistrationv1.ConditionTrue, "Passed", "all checks passed")
 		}
 	}
@@ -198,7 +198,7 @@ func ready(slices []client.Object, port string) bool {
 }
 
 // discover reads which resources the server has, which is also the check whether it works, and the hash of its OpenAPI document.
-func (b *backend) discover(ctx context.Context) error {
+func (b *backend) discover(ctx context.Context, log *zap.Logger) error {
 	name := "apis/" + b.service.Spec.Group + "/" + b.service.Spec.Version
 	var list metav1.APIResourceList
 	code, err := b.get(ctx, "/"+name, &list)
@@ -220,6 +220,9 @@ func (b *backend) discover(ctx context.Context) error {
 		if at, err := url.Parse(index.Paths[name].ServerRelativeURL); err == nil {
 			next.openAPI = at.Query().Get("hash")
 		}
+	}
+	if next.openAPI2, err = b.read(ctx, next.openAPI2, "/"+name+"/"); err != nil {
+		log.Debug("failed to read the OpenAPI v2 document of an API server", zap.String("name", b.service.Name), zap.Error(err))
 	}
 	b.about.Store(&next)
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/discovery/openapi/foreign"
 )
 
 // Document is a document as JSON with its hash.
@@ -32,8 +33,9 @@ type pieces struct {
 }
 
 type piece struct {
-	name string
-	json []byte
+	name    string
+	json    []byte
+	foreign bool // another server's: if it is not valid OpenAPI, the protobuf lacks it
 }
 
 // renderer renders a version of OpenAPI.
@@ -46,8 +48,8 @@ type renderer interface {
 	binary(document []byte) ([]byte, error)
 }
 
-// compose composes a document: its paths, then every definition that they refer to.
-func (c *composer) compose(paths []path, as renderer) (*Document, error) {
+// compose composes a document: its paths, then every definition that they refer to, then the parts of other servers' documents.
+func (c *composer) compose(paths []path, as renderer, parts ...*foreign.Part) (*Document, error) {
 	p := pieces{version: c.cfg.Version}
 	var err error
 	if p.paths, err = renderPaths(paths, as); err != nil {
@@ -58,10 +60,15 @@ func (c *composer) compose(paths []path, as renderer) (*Document, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.definitions = append(p.definitions, piece{def.Name, text})
+		p.definitions = append(p.definitions, piece{name: def.Name, json: text})
 	}
 	if p.parameters, err = as.shared(); err != nil {
 		return nil, err
+	}
+	for _, part := range parts {
+		if err := p.merge(part); err != nil {
+			return nil, err
+		}
 	}
 	text, err := as.document(p)
 	if err != nil {
@@ -77,7 +84,7 @@ func renderPaths(paths []path, as renderer) ([]piece, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, piece{p.url, text})
+		out = append(out, piece{name: p.url, json: text})
 	}
 	slices.SortFunc(out, func(a, b piece) int { return strings.Compare(a.name, b.name) })
 	return out, nil
@@ -105,7 +112,12 @@ func join(list []piece) json.RawMessage {
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		fmt.Fprintf(&out, "%q:", p.name)
+		name, err := json.Marshal(p.name)
+		if err != nil {
+			continue // a string can always be encoded
+		}
+		out.Write(name)
+		out.WriteByte(':')
 		out.Write(p.json)
 	}
 	out.WriteByte('}')
@@ -122,12 +134,25 @@ func (d *Document) Protobuf() ([]byte, error) {
 			return nil, err
 		}
 		data, err := d.as.binary(text)
+		if err != nil && part.foreign() {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, data...)
 	}
 	return out, nil
+}
+
+// foreign reports whether the pieces are another server's.
+func (p pieces) foreign() bool {
+	for _, list := range [][]piece{p.parameters, p.paths, p.definitions} {
+		for _, one := range list {
+			return one.foreign // a part has one piece
+		}
+	}
+	return false
 }
 
 // split returns documents of one piece each, after one without pieces.
@@ -152,7 +177,7 @@ func sortedPieces(objects map[string]object) ([]piece, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, piece{name, text})
+		out = append(out, piece{name: name, json: text})
 	}
 	return out, nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/discovery/openapi/foreign"
 	"monopod/apiserver/discovery/openapi/kept"
 	"monopod/apiserver/registry/kind"
 )
@@ -24,13 +25,15 @@ import (
 // within seconds.
 const idle = 2 * time.Minute
 
-// Config of Documents. All fields are required.
+// Config of Documents. All fields but Foreign are required.
 type Config struct {
 	// Resources returns the served resources; the documents follow its changes.
 	Resources func() []kind.Resource
 	// Version is the server's version.
 	Version string
 	Clock   clock.WithDelayedExecution
+	// Foreign returns the parts of other servers' documents that V2 contains; nil: there are none.
+	Foreign func() []*foreign.Part
 }
 
 // Documents serves the OpenAPI documents of a set of resources.
@@ -180,7 +183,11 @@ func (d *Documents) V2() (*Document, error) {
 		_, more := c.named(name)
 		paths = append(paths, more...)
 	}
-	return c.compose(paths, &version2{parameters: map[string]object{}})
+	var parts []*foreign.Part
+	if d.cfg.Foreign != nil {
+		parts = d.cfg.Foreign()
+	}
+	return c.compose(paths, &version2{parameters: map[string]object{}}, parts...)
 }
 
 // named returns the paths of a v3 document, and its group and version if it has one.

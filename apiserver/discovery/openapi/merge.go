@@ -1,0 +1,104 @@
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"monopod/apiserver/discovery/openapi/foreign"
+)
+
+// merge adds the part of another server's document, as upstream does: a definition or parameter that both have under one name is
+// shared if it says the same, otherwise the other server's gets a new name.
+func (p *pieces) merge(part *foreign.Part) error {
+	theirs, err := part.Content()
+	if err != nil {
+		return err
+	}
+	renames := map[string]string{}
+	definitions := fit(p.definitions, theirs.Definitions, foreign.Definitions, renames)
+	parameters := fit(p.parameters, theirs.Parameters, foreign.Parameters, renames)
+	renamed := func(prefix, name string) string {
+		if to, ok := renames[prefix+name]; ok {
+			return to
+		}
+		return name
+	}
+	add := func(list *[]piece, more map[string]json.RawMessage) {
+		for _, name := range slices.Sorted(maps.Keys(more)) {
+			*list = append(*list, piece{name: name, json: foreign.Refs(more[name], renamed), foreign: true})
+		}
+	}
+	add(&p.definitions, definitions)
+	add(&p.parameters, parameters)
+	for _, ours := range p.paths {
+		delete(theirs.Paths, ours.name)
+	}
+	add(&p.paths, theirs.Paths)
+	return nil
+}
+
+// fit returns those of theirs that are not in list, by the names that they get. It adds the new names to renames, and the kinds of
+// what is shared to list.
+func fit(list []piece, theirs map[string]json.RawMessage, prefix string, renames map[string]string) map[string]json.RawMessage {
+	places := make(map[string]int, len(list))
+	for i, ours := range list {
+		places[ours.name] = i
+	}
+	more := map[string]json.RawMessage{}
+	for name, text := range theirs {
+		to, shared := place(list, places, theirs, name, text)
+		if renames[prefix+name] = to; !shared {
+			more[to] = text
+		}
+	}
+	return more
+}
+
+// place returns the name that one of theirs gets: its own, or else with the first free suffix. shared: it says the same as ours of
+// that name.
+func place(list []piece, places map[string]int, theirs map[string]json.RawMessage, name string, text json.RawMessage) (to string, shared bool) {
+	to = name
+	for n := 2; ; n++ { // upstream counts from 2
+		at, taken := places[to]
+		if taken && share(&list[at], text) {
+			return to, true
+		}
+		if _, wanted := theirs[to]; !taken && (to == name || !wanted) {
+			return to, false
+		}
+		to = fmt.Sprintf("%s_v%d", name, n)
+	}
+}
+
+// share reports whether ours says the same as text, except for the kinds that it is of. Then it gets the kinds of both.
+func share(ours *piece, text json.RawMessage) bool {
+	var a, b map[string]any
+	if json.Unmarshal(ours.json, &a) != nil || json.Unmarshal(text, &b) != nil {
+		return false
+	}
+	kinds, _ := a[kindExtension].([]any)
+	more, _ := b[kindExtension].([]any)
+	delete(a, kindExtension)
+	delete(b, kindExtension)
+	if !reflect.DeepEqual(a, b) {
+		return false
+	}
+	all := slices.Clone(kinds)
+	for _, kind := range more {
+		if !slices.ContainsFunc(all, func(k any) bool { return reflect.DeepEqual(k, kind) }) {
+			all = append(all, kind)
+		}
+	}
+	if len(all) == len(kinds) {
+		return true
+	}
+	a[kindExtension] = all
+	merged, err := json.Marshal(a)
+	if err == nil {
+		ours.json = merged
+	}
+	return err == nil
+}
