@@ -421,10 +421,11 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 	defer web.CloseIdleConnections()
 	until(t, "the first answer", func() bool { return ask(t, web, port, "a.com") == "200 ok0" })
 
-	var sent, failed atomic.Int64
+	var sent [6]atomic.Int64 // by client
+	var failed atomic.Int64
 	end := make(chan struct{})
 	var clients sync.WaitGroup
-	for i := range 6 {
+	for i := range sent {
 		clients.Go(func() {
 			for {
 				select {
@@ -442,25 +443,35 @@ func TestRollingChangeLosesNoRequest(t *testing.T) {
 					failed.Add(1)
 					t.Errorf("%s: %s", method, got)
 				}
-				sent.Add(1)
+				sent[i].Add(1)
 			}
 		})
 	}
-	reach := func(n int64) { until(t, "more requests", func() bool { return sent.Load() >= n }) }
+	// turn waits until each client has an answer to a request that began after it was called.
+	turn := func() {
+		for i := range sent {
+			n := sent[i].Load() + 2
+			until(t, "more requests", func() bool { return sent[i].Load() >= n })
+		}
+	}
 	for n := 3; n <= 12; n++ {
 		stops[n] = begin(n)
 		edit(c, eps, func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints = slice("", []string{ip(n - 1), ip(n)}, ip(n-2)).Endpoints
 		})
 		until(t, "a request to the new endpoint", func() bool { return asked[n].Load() > 0 })
-		reach(sent.Load() + 20) // no connection goes to the old one any more: what preStop hooks wait for
-		stops[n-2]()            // finishes its requests
+		turn()       // no connection goes to the old one any more: what preStop hooks wait for
+		stops[n-2]() // finishes its requests
 		edit(c, eps, func(s *discoveryv1.EndpointSlice) { s.Endpoints = slice("", []string{ip(n - 1), ip(n)}).Endpoints })
-		reach(sent.Load() + 20)
+		turn()
 	}
 	close(end)
 	clients.Wait()
-	t.Logf("%d requests, %d failed", sent.Load(), failed.Load())
+	all := int64(0)
+	for i := range sent {
+		all += sent[i].Load()
+	}
+	t.Logf("%d requests, %d failed", all, failed.Load())
 }
 
 // A controller that cannot listen returns an error, and leaves no listener open.
