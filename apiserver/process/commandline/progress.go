@@ -96,7 +96,7 @@ func (p *Progress) End() {
 		return
 	}
 	close(p.stop)
-	<-p.over // the error of a panic, which the guard has reported
+	_ = <-p.over // the error of a panic, which the guard has reported
 	p.out = nil
 }
 
