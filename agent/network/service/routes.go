@@ -217,7 +217,7 @@ type candidate struct {
 func endpoints(eps []*discoveryv1.EndpointSlice, port corev1.ServicePort, family corev1.IPFamily, node string) []candidate {
 	var all []candidate
 	for _, slice := range eps {
-		if corev1.IPFamily(slice.AddressType) != family {
+		if _, headless := slice.Labels[corev1.IsHeadlessService]; headless || corev1.IPFamily(slice.AddressType) != family {
 			continue
 		}
 		number := portOf(slice, port)

@@ -129,7 +129,9 @@ tcp 10.96.0.5:80 -> 10.89.0.2:8080`,
 			{Name: new("a"), Port: new(int32(103)), Protocol: new(corev1.ProtocolSCTP)},
 		}}
 		other := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{at("fd88::2")}, Ports: slice.Ports}
-		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other}, corev1.IPv4Protocol, Node{Name: "here"}))
+		headless := slice.DeepCopy() // by its label, so that proxies pass over it
+		headless.Labels, headless.Endpoints = map[string]string{corev1.IsHeadlessService: ""}, []discoveryv1.Endpoint{at("10.88.0.99")}
+		got := text(Of(service(c.change), []*discoveryv1.EndpointSlice{slice, other, headless}, corev1.IPv4Protocol, Node{Name: "here"}))
 		if got != c.want {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, got, c.want)
 		}
