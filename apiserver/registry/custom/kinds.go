@@ -85,7 +85,7 @@ func (v *Version) resource() *kind.Resource {
 	res := &kind.Resource{
 		GVR:  schema.GroupVersionResource{Group: v.def.Spec.Group, Version: v.name, Resource: names.Plural},
 		Kind: names.Kind, ListKind: names.ListKind, Singular: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
-		Namespaced: v.def.Spec.Scope == apiextensionsv1.NamespaceScoped, Qualified: true, Schema: v,
+		Namespaced: v.def.Spec.Scope == apiextensionsv1.NamespaceScoped, Qualified: true, StoredAs: names.Plural + "." + v.def.Spec.Group, Schema: v,
 		New:    v.new,
 		Fields: fieldsOf(v.spec), Columns: columnsOf(v.spec),
 	}

@@ -35,6 +35,7 @@ const idle = 5 * time.Minute
 type Version struct {
 	kinds   *Kinds
 	name    string
+	api     string // the apiVersion of the version's objects
 	def     *Definition
 	spec    *apiextensionsv1.CustomResourceDefinitionVersion
 	schemas *kept.Value[*compiled]
@@ -55,7 +56,7 @@ type compiled struct {
 }
 
 func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
-	v := &Version{kinds: k, name: spec.Name, def: def, spec: spec}
+	v := &Version{kinds: k, name: spec.Name, api: def.Spec.Group + "/" + spec.Name, def: def, spec: spec}
 	v.schemas = kept.New(k.clock, idle, v.compile)
 	v.types = kept.New(k.clock, idle, v.newTypes)
 	return v
@@ -114,7 +115,7 @@ func (v *Version) compile() (*compiled, error) {
 }
 
 // apiVersion returns the apiVersion of the version's objects.
-func (v *Version) apiVersion() string { return v.def.Spec.Group + "/" + v.name }
+func (v *Version) apiVersion() string { return v.api }
 
 func (v *Version) hasStatus() bool {
 	return v.spec.Subresources != nil && v.spec.Subresources.Status != nil

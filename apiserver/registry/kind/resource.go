@@ -45,6 +45,9 @@ type Resource struct {
 	// the same name.
 	Qualified bool
 
+	// StoredAs is StoreName, for a Qualified resource that need not put it together for each request; empty: it does.
+	StoredAs string
+
 	// Schema describes the objects of a kind without a Go type of its own; nil: package definitions does. Such
 	// objects are Untyped, and have no protobuf form.
 	Schema Schema
@@ -253,7 +256,10 @@ func (r *Resource) ListGVK() schema.GroupVersionKind {
 
 // StoreName returns the store's name of the resource.
 func (r *Resource) StoreName() string {
-	if r.Qualified {
+	switch {
+	case r.StoredAs != "":
+		return r.StoredAs
+	case r.Qualified:
 		return r.GVR.Resource + "." + r.GVR.Group
 	}
 	return r.GVR.Resource

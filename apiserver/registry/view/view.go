@@ -45,6 +45,12 @@ func Bare(res *kind.Resource, stored kind.Object) kind.Object {
 
 // Entry returns a stored entry as clients of res see it.
 func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entry, error) {
+	if res.View == nil {
+		return e, nil
+	}
+	if res.View.Converter == nil {
+		return shown(res, e, res.View.Show(e.Object))
+	}
 	out, err := Entries(ctx, res, []*store.Entry{e})
 	if err != nil {
 		return nil, err
@@ -120,14 +126,22 @@ func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([
 		} else {
 			obj = res.View.Show(e.Object)
 		}
-		if out[i] = e; obj == e.Object {
-			continue
-		}
-		data, err := json.Marshal(named(res, obj, e.Object))
-		if err != nil {
+		var err error
+		if out[i], err = shown(res, e, obj); err != nil {
 			return nil, err
 		}
-		out[i] = store.NewEncoded(e.Key, e.Rev, obj, data)
 	}
 	return out, nil
+}
+
+// shown returns the entry of a stored object that is obj for clients of res: the stored one if that is the same object.
+func shown(res *kind.Resource, e *store.Entry, obj kind.Object) (*store.Entry, error) {
+	if obj == e.Object {
+		return e, nil
+	}
+	data, err := json.Marshal(named(res, obj, e.Object))
+	if err != nil {
+		return nil, err
+	}
+	return store.NewEncoded(e.Key, e.Rev, obj, data), nil
 }
