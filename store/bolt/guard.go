@@ -22,10 +22,10 @@ func (d *DB) Guard(ctx context.Context) error {
 		return fmt.Errorf("watch %s: %w", d.place.dir(), err)
 	}
 	changed := make(chan struct{}, 1)
+	changed <- struct{}{} // changes before the watch began
 	var running sync.WaitGroup
 	running.Go(func() { watch.run(filepath.Base(d.place.path), changed) })
 	defer func() { watch.close(); running.Wait() }()
-	changed <- struct{}{} // changes before the watch began
 	for {
 		if err := d.next(ctx, changed); err != nil {
 			return nil
@@ -58,7 +58,8 @@ type folderWatch struct{ events *os.File }
 
 // changes are those of names in the folder, of the folder's own name, and the end of
 // writes to files in it. This process keeps the state file open, so its own writes
-// cause no event.
+// cause no event. The system call truncate, which opens no file, causes none either:
+// the next write detects it.
 const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
 func watchFolder(dir string) (*folderWatch, error) {

@@ -81,7 +81,13 @@ var takenAway = map[string]struct {
 		return errors.Join(os.WriteFile(path+".other", []byte("other"), 0o600), os.Rename(path+".other", path))
 	}, true},
 	"overwritten": {func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("other"), 20_000), 0o600) }, true},
-	"cut off":     {func(path string) error { return os.Truncate(path, 0) }, true},
+	"cut off": {func(path string) error { // as the command truncate does
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Truncate(0), f.Close())
+	}, true},
 	"all removed": {func(path string) error {
 		return errors.Join(os.Remove(path), os.RemoveAll(filepath.Join(filepath.Dir(path), "reserve")))
 	}, false},
