@@ -107,6 +107,9 @@ func TestCustomKind(t *testing.T) {
 		says, not                     string
 	}{
 		{"discovery", "GET", "/apis/example.com/v1", "", "", 200, `"name":"widgets/status"`, "v2"},
+		{"its storage version", "GET", "/apis/example.com/v1", "", "", 200, `"storageVersionHash":"gIwvi5rymmg="`, ""},
+		{"that of another version", "GET", "/apis/example.com/v2", "", "", 200, `"storageVersionHash":"gIwvi5rymmg="`, ""},
+		{"that of pods, as upstream has it", "GET", "/api/v1", "", "", 200, `"storageVersionHash":"xPOwRZ+Yhw8="`, ""},
 		{"group", "GET", "/apis/example.com", "", "", 200, `"preferredVersion":{"groupVersion":"example.com/v2"`, ""},
 		{"OpenAPI v3", "GET", "/openapi/v3/apis/example.com/v1", "", "", 200, `"com.example.v1.Widget":{`, ""},
 		{"OpenAPI v2", "GET", "/openapi/v2", "", "", 200, `"com.example.v2.WidgetList":{`, ""},

@@ -2,6 +2,8 @@ package discovery
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"maps"
 	"net/http"
 	"slices"
@@ -121,7 +123,7 @@ func (d *Documents) DiscoverResources(w http.ResponseWriter, r *http.Request) {
 func apiResources(res kind.Resource) []metav1.APIResource {
 	out := []metav1.APIResource{{
 		Name: res.GVR.Resource, SingularName: res.SingularName(), Namespaced: res.Namespaced, Kind: res.Kind,
-		Verbs: res.VerbList(), ShortNames: res.ShortNames, Categories: res.Categories,
+		Verbs: res.VerbList(), ShortNames: res.ShortNames, Categories: res.Categories, StorageVersionHash: storageVersionHash(res),
 	}}
 	for _, sub := range res.Subresources {
 		a := metav1.APIResource{Name: res.GVR.Resource + "/" + sub.Name, Namespaced: res.Namespaced, Kind: res.Kind, Verbs: sub.VerbList()}
@@ -134,6 +136,20 @@ func apiResources(res kind.Resource) []metav1.APIResource {
 		out = append(out, a)
 	}
 	return out
+}
+
+// storageVersionHash names the version in which objects are stored, as upstream does, for clients that migrate them when it changes;
+// empty: they are not stored.
+func storageVersionHash(res kind.Resource) string {
+	stored := res.GVR
+	switch {
+	case res.Virtual:
+		return ""
+	case res.View != nil:
+		stored = res.View.Of
+	}
+	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + res.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
 func (d *Documents) answerPlain(w http.ResponseWriter, r *http.Request, v any) {
