@@ -96,7 +96,7 @@ func (p *Progress) End() {
 		return
 	}
 	close(p.stop)
-	_ = <-p.over // the error of a panic, which the guard has reported
+	<-p.over //nolint:errcheck // a panic, which the guard has reported
 	p.out = nil
 }
 

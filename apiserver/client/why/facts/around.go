@@ -114,6 +114,7 @@ func trouble(p *corev1.Pod) bool {
 	})
 }
 
+// PodCondition returns the pod's condition of a type; nil: it has none.
 func PodCondition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
 	if i < 0 {

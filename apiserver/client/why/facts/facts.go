@@ -49,6 +49,7 @@ func Every[T client.Object](f *Facts) (all []T) {
 	return all
 }
 
+// What an answer shows at most.
 const (
 	MaxEvents   = 6 // events of an answer
 	maxLogLines = 5 // lines of a log in an answer
@@ -110,6 +111,7 @@ func LastOf(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
+// EventLine returns an event as a line: its reason, how long ago and how often it was, and its message.
 func (f *Facts) EventLine(e *corev1.Event) string {
 	times := max(e.Count, 1)
 	if e.Series != nil {
