@@ -13,12 +13,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"monopod/testdata/abuse/hostile"
@@ -181,6 +183,27 @@ func (s *server) account(ctx context.Context, name string) (string, error) {
 	return answer.Status.Token, json.Unmarshal(data, &answer)
 }
 
+// release removes the abusers' finalizer from the definitions of a list.
+func (s *server) release(ctx context.Context, list []byte) error {
+	var all struct {
+		Items []metav1.PartialObjectMetadata
+	}
+	if err := json.Unmarshal(list, &all); err != nil {
+		return err
+	}
+	for _, item := range all.Items {
+		left := slices.DeleteFunc(item.Finalizers, func(name string) bool { return name == "abuse/x" })
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": left}})
+		if err != nil {
+			return err
+		}
+		if _, _, err := s.do(ctx, s.admin, http.MethodPatch, definitions+"/"+item.Name, "application/merge-patch+json", patch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // cleanUp removes what the requests created, despite finalizers.
 func (s *server) cleanUp(ctx context.Context) error {
 	for _, collection := range configured {
@@ -235,7 +258,10 @@ func (s *server) cleanUp(ctx context.Context) error {
 	}
 	return s.until(ctx, "custom kinds are not gone", func() (bool, error) {
 		data, err := s.want(ctx, http.MethodGet, definitions+selector, "")
-		return strings.Contains(string(data), `"items":[]`), err
+		if err != nil || strings.Contains(string(data), `"items":[]`) {
+			return err == nil, err
+		}
+		return false, s.release(ctx, data)
 	})
 }
 
