@@ -134,3 +134,25 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// TestManyVersions: what encoding a definition costs grows with its versions, not with their square.
+func TestManyVersions(t *testing.T) {
+	encoding := func(versions int) float64 {
+		def := &crd.Definition{}
+		for range versions {
+			def.Spec.Versions = append(def.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}})
+		}
+		if err := def.Pack(); err != nil {
+			t.Fatal(err)
+		}
+		return testing.AllocsPerRun(1, func() {
+			if _, err := def.MarshalJSON(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if few, many := encoding(100), encoding(1000); many > 15*few {
+		t.Errorf("%v allocations for 100 versions, and %v for 1000", few, many)
+	}
+}

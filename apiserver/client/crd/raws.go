@@ -51,7 +51,19 @@ func (r raws) decode(s *apiextensionsv1.JSONSchemaProps) (*apiextensionsv1.JSONS
 var field = []byte(`"openAPIV3Schema":{`)
 
 // token is a placeholder encoded.
-func token(at int) []byte { return strconv.AppendQuote([]byte(`{"id":`), prefix+strconv.Itoa(at)) }
+func token(at int) []byte {
+	return append(strconv.AppendQuote([]byte(`{"id":`), prefix+strconv.Itoa(at)), '}')
+}
+
+// tokenAt returns the number and the size of the placeholder with which text begins; -1: it begins with none.
+func tokenAt(text []byte) (at, size int) {
+	number, ok := bytes.CutPrefix(text, []byte(`{"id":"`+prefix))
+	at, err := strconv.Atoi(string(number[:max(bytes.IndexByte(number, '"'), 0)]))
+	if !ok || err != nil || !bytes.HasPrefix(text, token(at)) {
+		return -1, 0
+	}
+	return at, len(token(at))
+}
 
 // split returns the JSON of a definition with placeholders for its schemas, and these. It does not look at anything else: whether these
 // are the schemas of all versions is seen when the rest is decoded.
@@ -67,7 +79,7 @@ func split(data []byte) (light []byte, found raws) {
 		if size < 0 {
 			return append(light, rest...), found
 		}
-		light = append(append(append(light, rest[:start]...), token(len(found))...), '}')
+		light = append(append(light, rest[:start]...), token(len(found))...)
 		found = append(found, rest[start:start+size])
 		rest = rest[start+size:]
 	}
@@ -127,11 +139,8 @@ func (r raws) join(light []byte) []byte {
 		}
 		start := at + len(field) - 1
 		out, light = append(out, light[:start]...), light[start:]
-		for i, raw := range r {
-			if placed := append(token(i), '}'); bytes.HasPrefix(light, placed) {
-				out, light = append(out, raw...), light[len(placed):]
-				break
-			}
+		if at, size := tokenAt(light); at >= 0 && at < len(r) {
+			out, light = append(out, r[at]...), light[size:]
 		}
 	}
 }
