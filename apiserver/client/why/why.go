@@ -1,7 +1,7 @@
 // Package why explains the state of an object in plain words: one sentence, the evidence for it, and what to do.
 //
-// Of derives the answer from facts and reads nothing: a table test is all it needs. facts.Collect reads them. How
-// causes are told from messages is in causes, what NetworkPolicies allow in policies, and phrases in words. The
+// Of derives the answer from facts and reads nothing: a table test is all it needs. facts.Collect reads them. Package
+// causes recognizes causes by their messages, policies knows what NetworkPolicies allow, and words has the phrases. The
 // command line and the page show the same answers.
 package why
 
