@@ -1,20 +1,17 @@
-// Package clusterroleaggregation computes the rules of aggregated ClusterRoles, such as admin, edit and view.
+// Package clusterroleaggregation maintains the rules of aggregated ClusterRoles, such as admin, edit and view.
 package clusterroleaggregation
 
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/clusterrole"
 	"monopod/apiserver/follow"
 )
 
@@ -54,7 +51,6 @@ func (c *Controller) reconcile(ctx context.Context, _ everything) (time.Duration
 	if err != nil {
 		return 0, err
 	}
-	slices.SortFunc(roles, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	var errs []error
 	for _, role := range roles {
 		if role.AggregationRule != nil {
@@ -65,7 +61,7 @@ func (c *Controller) reconcile(ctx context.Context, _ everything) (time.Duration
 }
 
 func (c *Controller) write(ctx context.Context, role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) error {
-	rules, err := rulesOf(role, roles)
+	rules, err := clusterrole.Aggregate(role, roles)
 	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
 		return err
 	}
@@ -79,31 +75,4 @@ func (c *Controller) write(ctx context.Context, role *rbacv1.ClusterRole, roles 
 		return nil
 	}
 	return err
-}
-
-// rulesOf returns the rules of the roles that the aggregate selects, in the order of its selectors and the
-// roles' names, without duplicates.
-func rulesOf(aggregate *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	var rules []rbacv1.PolicyRule
-	for i := range aggregate.AggregationRule.ClusterRoleSelectors {
-		sel, err := metav1.LabelSelectorAsSelector(&aggregate.AggregationRule.ClusterRoleSelectors[i])
-		if err != nil {
-			return nil, err
-		}
-		for _, role := range roles {
-			if role.Name != aggregate.Name && sel.Matches(labels.Set(role.Labels)) {
-				rules = withRules(rules, role.Rules)
-			}
-		}
-	}
-	return rules, nil
-}
-
-func withRules(have, more []rbacv1.PolicyRule) []rbacv1.PolicyRule {
-	for _, rule := range more {
-		if !slices.ContainsFunc(have, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
-			have = append(have, *rule.DeepCopy())
-		}
-	}
-	return have
 }

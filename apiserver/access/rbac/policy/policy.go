@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/clusterrole"
 )
 
 //go:embed policy.txt
@@ -20,7 +21,8 @@ var text string
 
 const aggregateLabel = "rbac.authorization.k8s.io/aggregate-to-"
 
-// Defaults returns the objects that policy.txt defines.
+// Defaults returns the objects that policy.txt defines. Aggregated roles have the rules that their controller would give them, so that
+// they can be used from the first request on.
 func Defaults() ([]client.Object, error) {
 	var all []client.Object
 	var rules *[]rbacv1.PolicyRule // of the last role
@@ -46,7 +48,28 @@ func Defaults() ([]client.Object, error) {
 			return nil, fmt.Errorf("policy.txt: %q: %w", strings.TrimSpace(line), err)
 		}
 	}
-	return all, nil
+	return all, aggregate(all)
+}
+
+// aggregate sets the rules of the aggregated roles. A role may aggregate one that is defined after it.
+func aggregate(all []client.Object) error {
+	var roles []*rbacv1.ClusterRole
+	for _, o := range all {
+		role, ok := o.(*rbacv1.ClusterRole)
+		if ok {
+			roles = append(roles, role)
+		}
+	}
+	for _, role := range slices.Backward(roles) {
+		if role.AggregationRule == nil {
+			continue
+		}
+		var err error
+		if role.Rules, err = clusterrole.Aggregate(role, roles); err != nil {
+			return fmt.Errorf("policy.txt: role %s: %w", role.Name, err)
+		}
+	}
+	return nil
 }
 
 func metaOf(name string) metav1.ObjectMeta {

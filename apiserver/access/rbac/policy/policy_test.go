@@ -9,6 +9,7 @@ import (
 
 	"monopod/apiserver/access/rbac/policy"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/clusterrole"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -78,6 +79,24 @@ func TestBootstrap(t *testing.T) {
 	bootstrap(t, api)
 	if now := api.Revision(); now != before {
 		t.Errorf("a second start wrote: revision %d, was %d", now, before)
+	}
+}
+
+// Aggregated roles can be used at once: the first start leaves nothing for their controller to do.
+func TestAggregatedRolesHaveRules(t *testing.T) {
+	t.Parallel()
+	api := cluster(t)
+	bootstrap(t, api)
+	roles, err := client.List[*rbacv1.ClusterRole](t.Context(), api, client.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"admin", "edit", "view"} {
+		role := get[*rbacv1.ClusterRole](t, api, "", name)
+		want, err := clusterrole.Aggregate(role, roles)
+		if err != nil || len(want) == 0 || !equality.Semantic.DeepEqual(role.Rules, want) {
+			t.Errorf("%s has %d rules, its controller would give it %d, %v", name, len(role.Rules), len(want), err)
+		}
 	}
 }
 
