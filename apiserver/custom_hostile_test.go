@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/registry"
 )
 
 // TestDefaultsAreBounded: an object of a few KB must not grow by its schema's defaults without limit.
@@ -133,6 +135,56 @@ func TestErrorsAreBounded(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestComparisonsAreBounded: patterns that would be looked for in long texts, and alternatives that many values would be compared with,
+// are refused before that begins: the first of these took a quarter of a minute, and a body of such patterns takes hours. What was
+// stored before the schema was so can still be edited.
+func TestComparisonsAreBounded(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	const (
+		path       = "/apis/example.com/v1/namespaces/default/bads"
+		definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	)
+	costly := `{"type":"string","pattern":"` + strings.Repeat("(a?){1000}", 20) + `z"`
+	long := strings.Repeat("a", 100_000)
+	schema := func(text string) string {
+		return `{"type":"object","properties":{"text":` + text + `,"list":{"type":"array","items":{"type":"integer","allOf":[` + items(`{"minimum":1}`, 400) + `]}}}}`
+	}
+	object := func(name, spec string) string {
+		return `{"apiVersion":"example.com/v1","kind":"Bad","metadata":{"name":"` + name + `"},"spec":{` + spec + `}}`
+	}
+	request := func(want int, cause, method, path, content, body string) {
+		t.Helper()
+		code, out := a.read(method, path, body, "Content-Type: "+content)
+		if got := strings.Join(causesOf(out), ", "); code != want || got != cause {
+			t.Errorf("%s %s: %d, causes %s, %.300v", method, path, code, got, out["message"])
+		}
+	}
+	const inJSON, merge = "application/json", "application/merge-patch+json"
+	text, err := yaml.JSONToYAML([]byte(definitionOf(schema(`{"type":"string"}`))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.define(string(text))
+	request(http.StatusCreated, "", "POST", path, inJSON, object("before", `"text":"`+long+`"`))
+	request(http.StatusOK, "", "PATCH", definition+"/bads.example.com", "application/json-patch+json",
+		`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec","value":`+schema(costly+"}")+`}]`)
+	if _, err := registry.NewDefinitions(a.reg).Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	request(http.StatusCreated, "", "POST", path, inJSON, object("a", `"text":"az","list":[`+items("1", 100)+`]`))
+	for cause, spec := range map[string]string{"spec.text": `"text":"` + long + `z"`, "spec.list[6234]": `"list":[` + items("1", 10_000) + `]`} {
+		cause = "FieldValueForbidden " + cause
+		request(http.StatusUnprocessableEntity, cause, "POST", path, inJSON, object("b", spec))
+		request(http.StatusUnprocessableEntity, cause, "PUT", path+"/a", inJSON, object("a", spec))
+		request(http.StatusUnprocessableEntity, cause, "PATCH", path+"/a", merge, `{"spec":{`+spec+`}}`)
+	}
+	request(http.StatusOK, "", "PATCH", path+"/before", merge, `{"metadata":{"labels":{"a":"b"}}}`)
+	request(http.StatusUnprocessableEntity, "FieldValueForbidden spec.text", "PATCH", path+"/before", merge, `{"spec":{"list":[]}}`)
+	request(http.StatusUnprocessableEntity, "FieldValueForbidden spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[text].default",
+		"POST", definition+"?dryRun=All", inJSON, definitionOf(schema(costly+`,"default":"`+long+`z"}`)))
 }
 
 // TestRulesAreBounded: a rule that is cheap by upstream's estimate does not take minutes for one value.

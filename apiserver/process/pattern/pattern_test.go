@@ -1,6 +1,10 @@
 package pattern
 
-import "testing"
+import (
+	"regexp/syntax"
+	"strings"
+	"testing"
+)
 
 func TestPatternsAreCompiledOnFirstUse(t *testing.T) {
 	t.Parallel()
@@ -16,4 +20,33 @@ func TestPatternsAreCompiledOnFirstUse(t *testing.T) {
 		}
 	}()
 	invalid()
+}
+
+// The estimate is no less than half of what the compiler makes, and no more than three times.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	for _, expression := range []string{
+		"", "a", "abc", "(a)", "(?i)abc", "a*b+c?", "a{300}", "(a?){1000}", "(ab|c){10,20}", "a{5,}", "x|y|zz", `^\d+(\.\d+){0,3}$`, `\pL+`, "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+		"(a{10}){10}", strings.Repeat("(.*a|b.*)", 50), "((((a))))",
+	} {
+		tree, err := syntax.Parse(expression, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := Size(tree)
+		program, err := syntax.Compile(tree.Simplify())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made := len(program.Inst) - 2; size > max(3*made, 150) || 2*size < made { // it begins with a failure and ends with a match
+			t.Errorf("%.40q: %d, %d are made", expression, size, made)
+		}
+	}
+	huge, err := syntax.Parse("("+strings.Repeat("x", 1<<21)+"){2}", syntax.Perl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := Size(huge); size < maxSize {
+		t.Errorf("%d for more instructions than are counted, want at least %d", size, maxSize)
+	}
 }

@@ -196,7 +196,7 @@ func (o *Object) UnmarshalStrict(data []byte, admit func(bytes int) error) (foun
 
 // read sets the object to what data contains if that is valid by the schema for certain. Nothing is decoded but the metadata.
 func (o *Object) read(data []byte, c *compiled) bool {
-	if c.encoded == nil {
+	if c.encoded == nil || !c.work.Little(len(data)) {
 		return false
 	}
 	is, ok := c.encoded.Read(data)
@@ -219,7 +219,7 @@ func (o *Object) read(data []byte, c *compiled) bool {
 // matches reports whether the members are valid by the schema for certain, for an object that was not read by it: the result of a
 // patch, or what admission changed.
 func (o *Object) matches(c *compiled) bool {
-	if c.encoded == nil {
+	if c.encoded == nil || !c.work.Little(o.size()) {
 		return false
 	}
 	text := append(make([]byte, 0, o.size()+4*len(o.members)+2), '{')

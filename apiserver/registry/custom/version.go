@@ -53,6 +53,7 @@ type compiled struct {
 	values, status *spec.Schema       // of objects, and of their status if that is validated by itself
 	rules          *cel.Validator     // nil: the schema has no rules
 	encoded        *encoded.Schema    // for objects that are still encoded; nil: there is none
+	work           *bounds.Work       // of comparing objects with the schema
 }
 
 func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
@@ -105,6 +106,7 @@ func (v *Version) compile() (*compiled, error) {
 	if c.structural, err = schema.NewStructural(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
+	c.work = bounds.WorkOf(read)
 	bounds.EachSchema(read, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
@@ -193,6 +195,13 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 	if err != nil {
 		return nil, err
 	}
+	if !sound {
+		if err := c.exceeds(is, subresource); err != nil && (cur == nil || !next.Same(cur)) {
+			return field.ErrorList{err}, nil
+		} else if err != nil { // what has not changed need not match the schema
+			sound = true
+		}
+	}
 	if cur == nil && sound {
 		return c.checkRules(v.checkScale(is, true), is, nil), nil
 	}
@@ -208,6 +217,19 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 		return nil, err
 	}
 	return v.checkUpdate(c, is, was, subresource, sound), nil
+}
+
+// exceeds returns an error if it takes too long to compare an object, or its status, with the schema.
+func (c *compiled) exceeds(is map[string]any, subresource string) *field.Error {
+	switch {
+	case c.work == nil:
+		return nil
+	case subresource != "status":
+		return c.work.Exceeds(is, c.values, nil)
+	case c.status == nil:
+		return nil
+	}
+	return c.work.Exceeds(is["status"], c.status, field.NewPath("status"))
 }
 
 // checkUpdate returns the errors of an update. sound: it matches the schema; only its scale and the rules are left.

@@ -9,6 +9,8 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
+
+	"monopod/apiserver/process/pattern"
 )
 
 // A regular expression takes time in proportion to its size and to the length of the text, and neither is bounded by what upstream
@@ -84,31 +86,12 @@ func compilePattern(text string) (compiled, error) {
 	if err != nil {
 		return compiled{}, err
 	}
-	size := instructions(tree)
+	size := pattern.Size(tree)
 	if size > maxInstructions {
 		return compiled{}, fmt.Errorf("a pattern of %d instructions exceeds the maximum of %d", size, maxInstructions)
 	}
 	re, err := regexp.Compile(text)
 	return compiled{re, size}, err
-}
-
-// instructions is about how many instructions an expression is compiled to. Repetitions, which the compiler copies, are not made
-// for it.
-func instructions(re *syntax.Regexp) int {
-	n := 1
-	switch re.Op {
-	case syntax.OpLiteral:
-		n = max(1, len(re.Rune))
-	case syntax.OpConcat, syntax.OpRepeat:
-		n = 0
-	}
-	for _, sub := range re.Sub {
-		n = min(n+instructions(sub), maxInstructions*maxPattern)
-	}
-	if re.Op == syntax.OpRepeat {
-		n = saturated(n, max(re.Min, re.Max, 1))
-	}
-	return n
 }
 
 // call applies the pattern in the place of the function.

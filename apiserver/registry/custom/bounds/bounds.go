@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
+
+	"monopod/apiserver/process/pattern"
 )
 
 const (
@@ -129,7 +131,11 @@ func Definition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.
 	for i := range spec.Versions {
 		v, path := &spec.Versions[i], field.NewPath("spec", "versions").Index(i)
 		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
-			EachSchema(v.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) { size += sizeOfPattern(s.Pattern) })
+			EachSchema(v.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) {
+				if s.Pattern != "" {
+					size += perPattern + sizeOfPattern(s.Pattern)
+				}
+			})
 		}
 		if n := len(v.AdditionalPrinterColumns); n > MaxColumns {
 			errs = append(errs, field.TooMany(path.Child("additionalPrinterColumns"), n, MaxColumns))
@@ -142,7 +148,15 @@ func Definition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.
 		}
 	}
 	if size > maxPatterns {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "versions"), fmt.Sprintf("the patterns of all versions have %d instructions, must have at most %d", size, maxPatterns)))
+		return append(errs, field.Forbidden(field.NewPath("spec", "versions"), fmt.Sprintf("the patterns of all versions have %d instructions, must have at most %d", size, maxPatterns)))
+	}
+	for i := range spec.Versions {
+		if v := &spec.Versions[i]; v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
+			path := field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
+			if err := defaultsExceed(v.Schema.OpenAPIV3Schema, path); err != nil {
+				errs = append(errs, err)
+			}
+		}
 	}
 	return errs
 }
@@ -179,26 +193,12 @@ func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSON
 }
 
 // sizeOfPattern returns the approximate number of instructions of a regular expression.
-func sizeOfPattern(pattern string) int {
-	if pattern == "" {
-		return 0
-	}
-	parsed, err := syntax.Parse(pattern, syntax.Perl)
+func sizeOfPattern(expression string) int {
+	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
 		return 0 // validation refuses it
 	}
-	return perPattern + instructions(parsed)
-}
-
-func instructions(r *syntax.Regexp) int {
-	n := 1 + len(r.Rune)
-	for _, sub := range r.Sub {
-		n += instructions(sub)
-	}
-	if r.Op == syntax.OpRepeat {
-		n *= max(r.Min, r.Max, 1)
-	}
-	return n
+	return pattern.Size(parsed)
 }
 
 // Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name doubles the
