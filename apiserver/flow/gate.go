@@ -107,8 +107,8 @@ func (g *Gate) Seat(ctx context.Context, h http.Header, r *http.Request, ref cli
 			digest.Namespace = ref.Name
 		}
 	}
-	ticket, ok := g.Dispatcher.Enter(ctx, h, &digest)
-	if !ok {
+	ticket := g.Dispatcher.Enter(ctx, h, &digest)
+	if ticket == nil {
 		return nil, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1)
 	}
 	current := &g.inFlight[1]

@@ -27,6 +27,7 @@ func (d *Dispatcher) Dumps() map[string]http.HandlerFunc {
 type state struct {
 	fair.State
 	Executing           int
+	running             []*Ticket
 	utilization, demand fair.Usage
 }
 
@@ -38,7 +39,7 @@ func (d *Dispatcher) states() map[string]state {
 	out := make(map[string]state, len(levels))
 	for name, l := range levels {
 		s := state{State: l.seats.State()}
-		s.Executing = s.Seats
+		s.Executing, s.running = s.Seats, l.tickets()
 		s.utilization, s.demand = l.seats.Usage()
 		if l.exempt {
 			s.Executing, s.Dispatched = int(l.executing.Load()), int(l.admitted.Load())
@@ -82,7 +83,7 @@ func (d *Dispatcher) dumpQueues(w http.ResponseWriter, _ *http.Request) {
 	printRows(w, rows)
 }
 
-// dumpRequests prints the requests that wait, with the query includeRequestDetails in detail.
+// dumpRequests prints the requests of each level that wait, then those that are executing, with the query includeRequestDetails in detail.
 func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
 	details := r.URL.Query().Get("includeRequestDetails") != ""
 	header := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", // sic
@@ -93,20 +94,26 @@ func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
 	states, rows := d.states(), [][]string{header}
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		for _, at := range states[name].Waiting {
-			request, ok := at.Flow.Note.(waiting)
-			if !ok {
-				continue
+			if t, ok := at.Flow.Note.(*Ticket); ok {
+				rows = append(rows, t.row(name, at.Queue, at.Index, time.Time{}, details))
 			}
-			row := []string{name, request.schema, strconv.Itoa(at.Queue), strconv.Itoa(at.Index), at.Flow.Distinguisher, at.Arrived.UTC().Format(time.RFC3339Nano),
-				"1", "0", "0s", time.Time{}.Format(time.RFC3339Nano)} // each takes one seat and none afterwards, and has not started
-			if details {
-				row = append(row, request.User.Name, request.Verb, request.Path, request.Namespace, request.Name,
-					strings.TrimPrefix(request.Group+"/"+request.Version, "/"), request.Resource, request.Subresource)
-			}
-			rows = append(rows, row)
+		}
+		for _, t := range states[name].running {
+			rows = append(rows, t.row(name, -1, -1, t.began, details)) // it has left its queue
 		}
 	}
 	printRows(w, rows)
+}
+
+// row is a request in the dump. Each takes one seat, and none afterwards.
+func (t *Ticket) row(level string, queue, index int, began time.Time, details bool) []string {
+	r := &t.request
+	row := []string{level, t.schema.name, strconv.Itoa(queue), strconv.Itoa(index), t.schema.distinguisher(r), t.came.UTC().Format(time.RFC3339Nano),
+		"1", "0", "0s", began.UTC().Format(time.RFC3339Nano)}
+	if details {
+		row = append(row, r.User.Name, r.Verb, r.Path, r.Namespace, r.Name, strings.TrimPrefix(r.Group+"/"+r.Version, "/"), r.Resource, r.Subresource)
+	}
+	return row
 }
 
 // printRows prints upstream's form: cells that end in commas, in columns.

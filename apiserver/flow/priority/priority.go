@@ -54,6 +54,9 @@ type level struct {
 	exempt    bool
 	executing atomic.Int64 // requests, if it is exempt
 	admitted  atomic.Int64 // requests, if it is exempt
+
+	mu     sync.Mutex // guards newest, and the links of tickets
+	newest *Ticket    // of the requests that are executing
 }
 
 // New returns a dispatcher with upstream's default objects, until Configure.
@@ -195,61 +198,94 @@ func limitsOf(c *flowcontrolv1.PriorityLevelConfiguration, seats, sum int) fair.
 
 // Ticket is an admitted request. Leave must follow.
 type Ticket struct {
-	schema *schema
-	user   string
-	began  time.Time
-	watch  bool
+	schema       *schema
+	request      Request
+	came, began  time.Time
+	older, newer *Ticket // of the same level
 }
 
-// Enter classifies a request and waits for a seat in its level. It adds upstream's headers to h, which may be nil. false: the
+// Enter classifies a request and waits for a seat in its level. It adds upstream's headers to h, which may be nil. nil: the
 // request is refused.
-func (d *Dispatcher) Enter(ctx context.Context, h http.Header, r *Request) (Ticket, bool) {
+func (d *Dispatcher) Enter(ctx context.Context, h http.Header, r *Request) *Ticket {
 	s := d.now.Load().classify(r)
 	if h != nil && s.headers[0][0] != "" {
 		h[schemaHeader], h[levelHeader] = s.headers[0], s.headers[1]
 	}
+	t := &Ticket{schema: s, request: *r, came: d.cfg.Clock.Now()}
 	if s.level.exempt {
 		s.level.executing.Add(1)
 		s.level.admitted.Add(1)
-	} else if outcome := d.wait(ctx, s, r); outcome != fair.Admitted {
+	} else if outcome := d.wait(ctx, t); outcome != fair.Admitted {
 		s.counts.rejected(outcome)
-		return Ticket{}, false
+		return nil
 	}
 	s.counts.enters()
-	return Ticket{schema: s, user: r.User.Name, began: d.cfg.Clock.Now(), watch: r.Verb == "watch"}, true
+	t.began = d.cfg.Clock.Now()
+	s.level.begins(t)
+	return t
 }
 
-func (d *Dispatcher) wait(ctx context.Context, s *schema, r *Request) fair.Outcome {
+// begins adds a request to those that are executing.
+func (l *level) begins(t *Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.older = l.newest; t.older != nil {
+		t.older.newer = t
+	}
+	l.newest = t
+}
+
+// ends is the inverse of begins.
+func (l *level) ends(t *Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.newer != nil {
+		t.newer.older = t.older
+	} else {
+		l.newest = t.older
+	}
+	if t.older != nil {
+		t.older.newer = t.newer
+	}
+	t.older, t.newer = nil, nil
+}
+
+// tickets returns those of the requests that are executing, the oldest first.
+func (l *level) tickets() (out []*Ticket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for t := l.newest; t != nil; t = t.older {
+		out = append(out, t)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+func (d *Dispatcher) wait(ctx context.Context, t *Ticket) fair.Outcome {
+	s, r := t.schema, &t.request
 	if s.level.seats.TryEnter(r.User.Name, 1) {
 		s.counts.waited.Observe(0)
 		return fair.Admitted
 	}
-	note := *r // only what waits is kept
-	from := d.cfg.Clock.Now()
 	s.counts.waits(1)
-	outcome := s.level.seats.Enter(ctx, fair.Flow{User: r.User.Name, Schema: s.name, Distinguisher: s.distinguisher(r), Note: waiting{s.name, &note},
-		Queued: s.counts.queued}, 1)
+	outcome := s.level.seats.Enter(ctx, fair.Flow{User: r.User.Name, Schema: s.name, Distinguisher: s.distinguisher(r), Note: t, Queued: s.counts.queued}, 1)
 	s.counts.waits(-1)
 	observer := s.counts.waited
 	if outcome != fair.Admitted {
 		observer = s.counts.refused
 	}
-	observer.Observe(d.cfg.Clock.Since(from).Seconds())
+	observer.Observe(d.cfg.Clock.Since(t.came).Seconds())
 	return outcome
 }
 
-// waiting is a request that waits, for a dump.
-type waiting struct {
-	schema string
-	*Request
-}
-
 // Leave returns the seat.
-func (d *Dispatcher) Leave(t Ticket) {
-	t.schema.counts.leaves(t.watch, d.cfg.Clock.Since(t.began))
-	if t.schema.level.exempt {
-		t.schema.level.executing.Add(-1)
+func (d *Dispatcher) Leave(t *Ticket) {
+	level := t.schema.level
+	level.ends(t)
+	t.schema.counts.leaves(t.request.Verb == "watch", d.cfg.Clock.Since(t.began))
+	if level.exempt {
+		level.executing.Add(-1)
 		return
 	}
-	t.schema.level.seats.Leave(t.user, 1)
+	level.seats.Leave(t.request.User.Name, 1)
 }

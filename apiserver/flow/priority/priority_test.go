@@ -154,21 +154,21 @@ func TestRejects(t *testing.T) {
 	t.Parallel()
 	d, reg := one(nil)
 	h := http.Header{}
-	ticket, ok := d.Enter(t.Context(), h, &Request{User: user("a"), Verb: "get", Path: "/x"})
-	if !ok || h.Get("X-Kubernetes-PF-FlowSchema-UID") != "schema" || h.Get("X-Kubernetes-PF-PriorityLevel-UID") != "level" {
-		t.Fatalf("%v %v", ok, h)
+	ticket := d.Enter(t.Context(), h, &Request{User: user("a"), Verb: "get", Path: "/x"})
+	if ticket == nil || h.Get("X-Kubernetes-PF-FlowSchema-UID") != "schema" || h.Get("X-Kubernetes-PF-PriorityLevel-UID") != "level" {
+		t.Fatalf("%v %v", ticket, h)
 	}
-	if _, ok := d.Enter(t.Context(), nil, &Request{User: user("b"), Verb: "get", Path: "/x"}); ok {
+	if d.Enter(t.Context(), nil, &Request{User: user("b"), Verb: "get", Path: "/x"}) != nil {
 		t.Error("admitted without a seat")
 	}
 	admin := &Request{User: user("c", auth.Masters), Verb: "get", Path: "/x"}
-	exempt, ok := d.Enter(t.Context(), nil, admin)
-	if !ok {
+	exempt := d.Enter(t.Context(), nil, admin)
+	if exempt == nil {
 		t.Error("an admin was refused")
 	}
 	d.Leave(exempt)
 	d.Leave(ticket)
-	if ticket, ok = d.Enter(t.Context(), nil, &Request{User: user("b"), Verb: "get", Path: "/x"}); !ok {
+	if ticket = d.Enter(t.Context(), nil, &Request{User: user("b"), Verb: "get", Path: "/x"}); ticket == nil {
 		t.Error("a seat was not returned")
 	}
 	d.Leave(ticket)
@@ -192,7 +192,7 @@ func TestDumps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, reg := one(&flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 5})
-		ticket, _ := d.Enter(t.Context(), nil, &Request{User: user("a"), Verb: "get", Path: "/x"})
+		ticket := d.Enter(t.Context(), nil, &Request{User: user("a"), Verb: "get", Path: "/x"})
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, r := range []Request{{User: user("b"), Verb: "get", Path: "/one"}, {User: user("b\nc"), Verb: "put", Path: "/two"}} {
 			go d.Enter(ctx, nil, &r)
@@ -204,11 +204,14 @@ func TestDumps(t *testing.T) {
 			d.Dumps()[path](w, httptest.NewRequest(http.MethodGet, path+"?"+query, nil))
 			return strings.Join(strings.FieldsFunc(w.Body.String(), func(r rune) bool { return r == ' ' }), "")
 		}
+		admin := d.Enter(t.Context(), nil, &Request{User: user("c", auth.Masters), Verb: "list", Path: "/api/v1/nodes", Version: "v1", Resource: "nodes"})
 		for name, want := range map[string]string{
-			"dump_priority_levels":                  "l,1,false,false,2,1,1,0,0,0\n",
-			"dump_queues":                           "l,-1,0,1,1,0.00000000ss,0,0,0.00000000ss\nl,0,2,0,0,0.00000000ss,2,2,0.00000000ss\n",
-			"dump_requests":                         "l,s,0,1,bc,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n",
-			"dump_requests?includeRequestDetails=1": "l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z,b,get,/one,,,,,\n",
+			"dump_priority_levels": "l,1,false,false,2,1,1,0,0,0\n",
+			"dump_queues":          "l,-1,0,1,1,0.00000000ss,0,0,0.00000000ss\nl,0,2,0,0,0.00000000ss,2,2,0.00000000ss\n",
+			"dump_requests": "exempt,exempt,-1,-1,,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z\n" + "l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n" +
+				"l,s,0,1,bc,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z\n" + "l,s,-1,-1,a,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z\n",
+			"dump_requests?includeRequestDetails=1": "exempt,exempt,-1,-1,,2000-01-01T00:00:00Z,1,0,0s,2000-01-01T00:00:00Z,c,list,/api/v1/nodes,,,v1,nodes,\n" +
+				"l,s,0,0,b,2000-01-01T00:00:00Z,1,0,0s,0001-01-01T00:00:00Z,b,get,/one,,,,,\n",
 		} {
 			if got := dump(name); !strings.Contains(got, want) {
 				t.Errorf("%s: %s", name, got)
@@ -231,10 +234,14 @@ func TestDumps(t *testing.T) {
 		if got := dump("dump_priority_levels"); !strings.Contains(got, "l,0,false,false,0,1,1,0,0,2\n") {
 			t.Error(got)
 		}
-		if _, ok := d.Enter(t.Context(), nil, &Request{User: user("b"), Verb: "get", Path: "/x"}); ok {
+		if d.Enter(t.Context(), nil, &Request{User: user("b"), Verb: "get", Path: "/x"}) != nil {
 			t.Error("admitted although the seat is taken")
 		}
+		d.Leave(admin)
 		d.Leave(ticket)
+		if got := dump("dump_requests"); strings.Count(got, "\n") != 1 {
+			t.Errorf("requests that have ended: %s", got)
+		}
 		for _, reason := range []string{`"time-out"} 1`, `"cancelled"} 2`} {
 			if want := `rejected_requests_total{flow_schema="s",priority_level="l",reason=` + reason; !strings.Contains(scraped(reg), want) {
 				t.Errorf("no %s", want)
@@ -247,7 +254,7 @@ func TestDumps(t *testing.T) {
 func TestMetricsOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	d, reg := one(nil)
-	ticket, _ := d.Enter(t.Context(), nil, &Request{User: user("a"), Verb: "get", Path: "/x"})
+	ticket := d.Enter(t.Context(), nil, &Request{User: user("a"), Verb: "get", Path: "/x"})
 	d.Configure(nil, nil)
 	d.Leave(ticket)
 	if text := scraped(reg); strings.Contains(text, `"l"`) || strings.Contains(text, `"s"`) {
@@ -261,7 +268,7 @@ func BenchmarkEnter(b *testing.B) {
 	h := http.Header{}
 	b.ReportAllocs()
 	for b.Loop() {
-		t, _ := d.Enter(b.Context(), h, &r)
+		t := d.Enter(b.Context(), h, &r)
 		d.Leave(t)
 	}
 }
