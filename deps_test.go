@@ -28,6 +28,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/process/folder":      {},
 	"monopod/apiserver/process/frugal":      {},
 	"monopod/apiserver/process/guard":       {"monopod/apiserver/process/backoff"},
+	"monopod/apiserver/process/health":      {},
 	"monopod/apiserver/process/notify":      {},
 	"monopod/apiserver/process/pattern":     {},
 	"monopod/apiserver/follow":              {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},

@@ -33,6 +33,7 @@ import (
 	"monopod/agent/node/shutdown/draincmd"
 	"monopod/agent/runtime/containerd/resetcmd"
 	"monopod/apiserver"
+	"monopod/apiserver/access/admin"
 	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/client/dashboardcmd"
 	"monopod/apiserver/client/imagescmd"
@@ -50,6 +51,7 @@ import (
 	"monopod/apiserver/process/envtest"
 	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/health"
 	"monopod/apiserver/process/netchange"
 	"monopod/apiserver/process/notify"
 	"monopod/apiserver/registry"
@@ -313,17 +315,15 @@ func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
 // serverConfig is what the server knows of the other parts.
 func (p *parts) serverConfig() apiserver.Config {
 	return apiserver.Config{
-		Node:     p.agent.Find,
-		Pods:     p.agent,
-		Checks:   append(p.checks(), apiserver.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, apiserver.Check{Name: "agent", Ask: p.agent.Health}, apiserver.Check{Name: "network", Degrades: true, Ask: p.agent.Network}, apiserver.Check{Name: "ingress", Ask: p.agent.Ingress}),
-		Usage:    p.agent.Usage,
-		About:    p.about,
-		Recent:   p.cfg.Log.Recent.Bytes,
-		Shutdown: shutdown.Handler(p.agent.Shutdown),
-		Images:   stock.Handler(p.agent.Images),
-		Web:      web.Handler(),
-		Configz:  map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.manager.Configz()},
-		Debug:    func(name string) http.Handler { return p.manager.DebuggingHandlers()[name] },
+		Node:   p.agent.Find,
+		Pods:   p.agent,
+		Checks: append(p.checks(), health.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, health.Check{Name: "agent", Ask: p.agent.Health}, health.Check{Name: "network", Degrades: true, Ask: p.agent.Network}, health.Check{Name: "ingress", Ask: p.agent.Ingress}),
+		Usage:  p.agent.Usage,
+		Admin: admin.Config{
+			About: p.about, Recent: p.cfg.Log.Recent.Bytes, Shutdown: shutdown.Handler(p.agent.Shutdown), Images: stock.Handler(p.agent.Images)},
+		Web:     web.Handler(),
+		Configz: map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.manager.Configz()},
+		Debug:   func(name string) http.Handler { return p.manager.DebuggingHandlers()[name] },
 	}
 }
 
@@ -385,12 +385,12 @@ func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger)
 
 // checks are the health of the API itself, of the state below it, and of each
 // controller, where this process runs them.
-func (p *parts) checks() []apiserver.Check {
-	all := []apiserver.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
-	all = append(all, apiserver.Check{Name: p.State.Name(), Ready: true, Live: p.State.Shared(), Ask: p.State.Healthy})
-	all = append(all, apiserver.Check{Name: "registry", Ask: p.API.Health})
+func (p *parts) checks() []health.Check {
+	all := []health.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
+	all = append(all, health.Check{Name: p.State.Name(), Ready: true, Live: p.State.Shared(), Ask: p.State.Healthy})
+	all = append(all, health.Check{Name: "registry", Ask: p.API.Health})
 	for _, c := range p.manager.Checks() {
-		all = append(all, apiserver.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
+		all = append(all, health.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
 			if p.State.Shared() && !p.elector.Leading() {
 				return nil
 			}
@@ -398,7 +398,7 @@ func (p *parts) checks() []apiserver.Check {
 		}})
 	}
 	for _, s := range p.always {
-		all = append(all, apiserver.Check{Name: s.Name(), Ask: s.Check})
+		all = append(all, health.Check{Name: s.Name(), Ask: s.Check})
 	}
 	return all
 }

@@ -60,7 +60,7 @@ func review() registry.Resource {
 		New: func() registry.Object { return &authorizationv1.SelfSubjectAccessReview{} }}
 }
 
-func health() registry.Resource {
+func healths() registry.Resource {
 	return registry.Resource{GVR: testGVR("healths"), Kind: "Health", Virtual: true, Verbs: []string{"get", "list"},
 		Subresources: []kind.Subresource{tokens()}, New: func() registry.Object { return &corev1.ComponentStatus{} }}
 }
@@ -94,7 +94,7 @@ func TestComputedResources(t *testing.T) {
 				return out, nil
 			},
 		},
-	}, review(), health())
+	}, review(), healths())
 	const root = "/apis/test.monopod/v1"
 	for name, c := range map[string]struct {
 		method, path, body string

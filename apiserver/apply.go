@@ -3,15 +3,10 @@ package apiserver
 import (
 	"fmt"
 	"net/http"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/codec"
@@ -92,33 +87,4 @@ func decodeApply(w http.ResponseWriter, r *http.Request, t target, current []byt
 		return nil, err
 	}
 	return obj, codec.CheckName(obj, t.ref, t.res.Namespaced)
-}
-
-// withFieldManager stores the field manager in the request's context: the query's fieldManager or else the first
-// word of the user agent (upstream: managerOrUserAgent).
-func withFieldManager(r *http.Request) (*http.Request, error) {
-	manager := r.URL.Query().Get("fieldManager")
-	if manager == "" {
-		manager = firstWord(r.UserAgent())
-	}
-	if errs := metavalidation.ValidateFieldManager(manager, field.NewPath("fieldManager")); len(errs) > 0 {
-		return r, request.ErrOptions(r, errs)
-	}
-	return r.WithContext(registry.WithFieldManager(r.Context(), manager)), nil
-}
-
-// firstWord returns the part before the first slash, truncated to the length of a manager's name.
-func firstWord(agent string) string {
-	word, _, _ := strings.Cut(agent, "/")
-	var out strings.Builder
-	for _, c := range word {
-		if !unicode.IsPrint(c) {
-			continue
-		}
-		if out.Len()+utf8.RuneLen(c) > metavalidation.FieldManagerMaxLength {
-			break
-		}
-		out.WriteRune(c)
-	}
-	return out.String()
 }

@@ -12,6 +12,7 @@ import (
 
 	"monopod/apiserver"
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -38,7 +39,7 @@ func serveFor(t *testing.T, a auth.Authorizer) API {
 	}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
 		Registry: reg, Authorizer: a, Authenticator: auth.Any(auth.Token(token, auth.Admin), auth.Token("jane", jane)),
-		Checks: []apiserver.Check{{Name: "broken", Ready: true, Ask: func(context.Context) error { return errors.New("on purpose") }}},
+		Checks: []health.Check{{Name: "broken", Ready: true, Ask: func(context.Context) error { return errors.New("on purpose") }}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -24,10 +24,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 	if err != nil {
 		return err
 	}
-	if r, err = withDryRun(r); err != nil {
-		return err
-	}
-	if r, err = withFieldManager(r); err != nil {
+	if r, err = writing(r); err != nil {
 		return err
 	}
 	stored, err := s.registry.Create(r.Context(), obj)
@@ -35,6 +32,19 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t target) error 
 		return err
 	}
 	return s.answer(w, r, f, t, http.StatusCreated, stored)
+}
+
+// writing stores the options of a create, update or patch in the request's context: dryRun and the field manager.
+func writing(r *http.Request) (*http.Request, error) {
+	r, err := withDryRun(r)
+	if err != nil {
+		return r, err
+	}
+	manager, err := request.FieldManager(r)
+	if err != nil {
+		return r, err
+	}
+	return r.WithContext(registry.WithFieldManager(r.Context(), manager)), nil
 }
 
 // withDryRun stores the query's dryRun in the request's context.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access"
+	"monopod/apiserver/access/admin"
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
@@ -33,9 +34,11 @@ import (
 	"monopod/apiserver/flow"
 	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 	"monopod/apiserver/virtual"
+	"monopod/apiserver/virtual/explain"
 )
 
 // Config of a Server. Registry and Authenticator are required.
@@ -51,7 +54,7 @@ type Config struct {
 	// Pods connects to pods that the machine's network cannot reach; nil: there are none.
 	Pods connect.PodNetwork
 	// Checks are the checks of /healthz, /livez and /readyz, in this order.
-	Checks []Check
+	Checks []health.Check
 	// Aggregator passes requests on to other API servers; nil: there are none.
 	Aggregator *aggregate.Aggregator
 	// Answers compute resources that the registry does not store; nil: none.
@@ -62,26 +65,12 @@ type Config struct {
 	Metrics *prometheus.Registry
 	// Web is served at /; nil: no page.
 	Web http.Handler
-	// Access provides the certificates of /monopod/certs; nil: none.
-	Access *entry.Entry
 	// Configz is the effective configuration by component, for /configz.
 	Configz map[string]any
 	// Debug returns the handler of /debug/controllers/<name>; nil for an unknown name.
 	Debug func(name string) http.Handler
-	// About describes the process, for GET /monopod/status; nil: disabled.
-	About func(ctx context.Context) status.Process
-	// SignIn returns the token of an admin, or the one that may only view, for pages that sign in by a code; nil:
-	// disabled.
-	SignIn func(view bool) (token string, err error)
-	// Recent returns the last lines of the log, for GET /monopod/log; nil: disabled.
-	Recent func() []byte
-	// Snapshot creates a snapshot of the state for POST /monopod/snapshot, and returns its description; nil:
-	// disabled.
-	Snapshot func() (any, error)
-	// Shutdown stops the pods of this process' node for admins, at /monopod/shutdown; nil: disabled.
-	Shutdown http.Handler
-	// Images shows and changes the images of this process' node for admins, at images.Path; nil: disabled.
-	Images http.Handler
+	// Admin is what only admins can use.
+	Admin admin.Config
 	// Profiling serves Go's profiles at /debug/pprof/.
 	Profiling bool
 	Limits    flow.Limits
@@ -105,8 +94,9 @@ type Server struct {
 	docs     *discovery.Documents
 	targets  *targets
 	computed computed
-	health   *health
-	admin    *admin
+	health   *health.Health
+	admin    *admin.Admin
+	explain  *explain.Explainer
 	counters counters
 	remotes  remotes
 }
@@ -131,14 +121,17 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	through := gate{limits, out.Fail}
 	others := remotes{cfg.Aggregator, out.Fail}
 	return &Server{
-		cfg: cfg, health: newHealth(cfg.Checks, cfg.Log), admin: &admin{cfg, out, login.New(cfg.Clock)}, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics),
-		remotes: others, targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
+		cfg: cfg, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics), remotes: others,
+		targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
 		streams: connect.New(connect.Config{
 			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
 		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
 		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
 		computed: computed{virtual.New(virtual.Config{
-			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: componentChecks(cfg.Checks), Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
+			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
+		explain: &explain.Explainer{Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Clock: cfg.Clock, Out: out},
+		health:  health.New(cfg.Checks, func(ctx context.Context) bool { _, known := auth.Known(ctx); return known }, cfg.Log),
+		admin:   admin.New(cfg.Admin, out, cfg.Clock, cfg.Log),
 	}, nil
 }
 
@@ -161,7 +154,7 @@ func (s *Server) Handler() http.Handler {
 	r.Group(func(r chi.Router) {
 		r.Use(s.guard.Authenticate)
 		r.Group(s.paths)
-		r.With(s.guard.AuditedPath).Get(why.Path, explainer{s}.serve) // authorizes each read
+		r.With(s.guard.AuditedPath).Get(why.Path, s.explain.Serve) // authorizes each read
 		for _, prefix := range []string{"/api/{version}", "/apis/{group}/{version}"} {
 			r.Route(prefix, s.resources)
 		}
@@ -185,19 +178,19 @@ func (s *Server) FlowControl(deps follow.Deps) follow.Controller {
 }
 
 // Ready returns nil if /readyz is ok.
-func (s *Server) Ready(ctx context.Context) error { return s.health.ready(ctx) }
+func (s *Server) Ready(ctx context.Context) error { return s.health.Ready(ctx) }
 
 // public routes paths that need no authentication.
 func (s *Server) public(r chi.Router) {
 	r.Use(s.guard.Identify)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		r.Get(path, s.health.serve)
-		r.Head(path, s.health.serve)
-		r.Get(path+"/{check}", s.health.serve)
+		r.Get(path, s.health.Serve)
+		r.Head(path, s.health.Serve)
+		r.Get(path+"/{check}", s.health.Serve)
 	}
-	r.Get("/version", s.admin.version)
-	if s.cfg.SignIn != nil {
-		r.Post(login.Exchange, s.admin.session)
+	r.Get("/version", s.version)
+	if s.cfg.Admin.SignIn != nil {
+		r.Post(login.Exchange, s.admin.Session)
 	}
 }
 
@@ -205,27 +198,27 @@ func (s *Server) public(r chi.Router) {
 func (s *Server) paths(r chi.Router) {
 	r.Use(s.guard.AuditedPath, s.gate.seated, s.guard.AuthorizePath)
 	s.openID(r)
-	r.Get("/configz", s.admin.configz)
+	r.Get("/configz", s.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
-	r.Method(http.MethodGet, "/metrics/slis", promhttp.HandlerFor(s.health.slis, promhttp.HandlerOpts{}))
-	r.Get("/debug/controllers/{name}", s.admin.debug)
+	r.Method(http.MethodGet, "/metrics/slis", promhttp.HandlerFor(s.health.SLIs(), promhttp.HandlerOpts{}))
+	r.Get("/debug/controllers/{name}", s.debug)
 	for path, dump := range s.gate.Dumps() {
 		r.Get(path, dump)
 	}
 	if s.cfg.Profiling {
 		profiles(r)
 	}
-	r.Get(status.Path, s.admin.status)
-	r.Get(status.LogPath, s.admin.log)
-	r.Post(login.Path, s.admin.login)
-	r.Post("/monopod/snapshot", s.admin.snapshot)
-	r.Get("/monopod/shutdown", s.admin.shutdown)
-	r.Post("/monopod/shutdown", s.admin.shutdown)
-	r.Get(images.Path, s.admin.images)
-	r.Post(images.Path, s.admin.images)
-	r.Delete(images.Path, s.admin.images)
-	r.Get(certscmd.Path, s.admin.certs)
-	r.Post(certscmd.Path, s.admin.certs)
+	r.Get(status.Path, s.admin.Status)
+	r.Get(status.LogPath, s.admin.Log)
+	r.Post(login.Path, s.admin.Login)
+	r.Post("/monopod/snapshot", s.admin.Snapshot)
+	r.Get("/monopod/shutdown", s.admin.Shutdown)
+	r.Post("/monopod/shutdown", s.admin.Shutdown)
+	r.Get(images.Path, s.admin.Images)
+	r.Post(images.Path, s.admin.Images)
+	r.Delete(images.Path, s.admin.Images)
+	r.Get(certscmd.Path, s.admin.Certs)
+	r.Post(certscmd.Path, s.admin.Certs)
 	r.Get("/openapi/v2", s.docs.OpenapiV2)
 	r.Get("/openapi/v3", s.docs.OpenapiIndex)
 	r.Get("/openapi/v3/*", s.docs.OpenapiGroup)

@@ -22,6 +22,7 @@ import (
 	satoken "monopod/apiserver/access/token"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/clienttest"
+	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -62,7 +63,7 @@ func serveBoth(t *testing.T, change func(*apiserver.Config)) (API, http.Handler)
 	}
 	cfg := apiserver.Config{
 		Registry: reg, Authenticator: auth.Token(token, auth.Admin),
-		Checks: []apiserver.Check{
+		Checks: []health.Check{
 			{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }},
 			{Name: "broken", Degrades: true, Ask: func(context.Context) error { return fmt.Errorf("on purpose") }},
 		},

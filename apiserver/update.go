@@ -28,10 +28,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change 
 	if err != nil {
 		return err
 	}
-	if r, err = withDryRun(r); err != nil {
-		return err
-	}
-	if r, err = withFieldManager(r); err != nil {
+	if r, err = writing(r); err != nil {
 		return err
 	}
 	stored, err := s.registry.Update(r.Context(), t.ref, change)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver"
+	"monopod/apiserver/access/admin"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/access/rbac/policy"
@@ -60,12 +61,12 @@ func serve(t *testing.T) *api {
 	known := auth.Any(auth.Token(token, auth.Admin), auth.Token(viewToken, auth.Viewer), auth.Token(robotToken, auth.User{Name: robot, Groups: []string{auth.Authenticated}}))
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
 		Registry: reg, Web: web.Handler(), Authorizer: roles,
-		SignIn: func(view bool) (string, error) {
+		Admin: admin.Config{SignIn: func(view bool) (string, error) {
 			if view {
 				return viewToken, nil
 			}
 			return token, nil
-		},
+		}},
 		Authenticator: auth.Func(func(r *http.Request) (auth.User, bool) {
 			u, ok := known.Authenticate(r)
 			return u, ok && !a.refuses.Load()

@@ -1,6 +1,6 @@
 // Package access authenticates, impersonates, authorizes and audits requests (Guard). Its subpackages are users
-// and their certificates (auth), listeners (entry), authorizers (rbac, node), service account tokens (token) and
-// the audit log (audit).
+// and their certificates (auth), listeners (entry), authorizers (rbac, node), service account tokens (token), the
+// audit log (audit), and what only admins may use (admin).
 package access
 
 import (

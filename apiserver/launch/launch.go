@@ -224,12 +224,12 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	if cfg.Pods != nil {
 		a.pods.Store(&cfg.Pods)
 	}
-	cfg.Registry, cfg.Access, cfg.Metrics = a.Registry, a.Access, a.metrics
+	cfg.Registry, cfg.Metrics = a.Registry, a.metrics
 	cfg.Authenticator = auth.Any(a.Access.Authenticator(), a.tokens.Authenticator(a.Registry), token.Bootstrap(a.Registry, clock.RealClock{}))
 	cfg.Authorizer = nodeauth.Authorizer{Authorizer: a.roles, Client: a.Registry}
 	cfg.Aggregator = a.aggregator
-	cfg.Tokens, cfg.Snapshot = a.tokens, a.State.Save
-	cfg.SignIn = a.Access.Token
+	cfg.Tokens = a.tokens
+	cfg.Admin.Access, cfg.Admin.Snapshot, cfg.Admin.SignIn = a.Access, a.State.Save, a.Access.Token
 	cfg.Profiling, cfg.Limits = a.cfg.Profiling, a.cfg.Limits
 	cfg.Audit, cfg.Log = log, a.cfg.Log.Named("apiserver")
 	server, err = apiserver.New(ctx, cfg)

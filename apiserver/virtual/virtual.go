@@ -13,6 +13,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -36,15 +37,9 @@ type Config struct {
 	API           API
 	Guard         Guard
 	Authenticator auth.Authenticator // authenticates the tokens of TokenReviews
-	Checks        []Check            // health checks of the components
+	Checks        []health.Check     // health checks of the components
 	Usage         Usage              // nil: not available
 	Clock         clock.PassiveClock
-}
-
-// Check is a named health check of the server.
-type Check struct {
-	Name string
-	Ask  func(ctx context.Context) error
 }
 
 // API is the part of the registry for bindings, evictions and tokens.

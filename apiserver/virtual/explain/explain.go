@@ -1,4 +1,5 @@
-package apiserver
+// Package explain answers GET why.Path: why an object is in its state.
+package explain
 
 import (
 	"bytes"
@@ -12,29 +13,42 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
+	"monopod/apiserver/access"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/spelling"
 	"monopod/apiserver/client/why"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
 )
 
-// explainer explains the states of objects. Everything is read with the rights of the caller.
-type explainer struct{ *Server }
-
-func (s explainer) serve(w http.ResponseWriter, r *http.Request) {
-	a, err := s.explain(r)
-	if err != nil {
-		s.out.Fail(w, r, err)
-		return
-	}
-	s.out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a))
+// Explainer explains the states of objects. It reads everything with the rights of the caller. All fields but Node are
+// required.
+type Explainer struct {
+	Registry *registry.Registry
+	Guard    *access.Guard
+	Gate     *flow.Gate
+	// Node returns the client of the node with a name; nil: this process runs no node.
+	Node  func(name string) (client.Node, error)
+	Clock clock.PassiveClock
+	Out   *codec.Responder
 }
 
-func (s explainer) explain(r *http.Request) (why.Answer, error) {
+// Serve answers a request.
+func (s *Explainer) Serve(w http.ResponseWriter, r *http.Request) {
+	a, err := s.explain(r)
+	if err != nil {
+		s.Out.Fail(w, r, err)
+		return
+	}
+	s.Out.Send(w, r, codec.Format{}, http.StatusOK, codec.Indented(a))
+}
+
+func (s *Explainer) explain(r *http.Request) (why.Answer, error) {
 	q := r.URL.Query()
 	res, err := s.resourceNamed(q.Get("kind"))
 	if err != nil {
@@ -47,12 +61,12 @@ func (s explainer) explain(r *http.Request) (why.Answer, error) {
 	if res.Namespaced {
 		ref.Namespace = cmp.Or(q.Get("namespace"), metav1.NamespaceDefault)
 	}
-	ctx, in, err := s.gate.Enter(nil, r, client.Ref{})
+	ctx, in, err := s.Gate.Enter(nil, r, client.Ref{})
 	if err != nil {
 		return why.Answer{}, err
 	}
 	defer in.Leave()
-	known, err := facts.Collect(ctx, permitted{s.Server, auth.UserOf(ctx)}, ref, s.cfg.Clock.Now())
+	known, err := facts.Collect(ctx, permitted{s, auth.UserOf(ctx)}, ref, s.Clock.Now())
 	if err != nil {
 		return why.Answer{}, err
 	}
@@ -61,10 +75,10 @@ func (s explainer) explain(r *http.Request) (why.Answer, error) {
 
 // resourceNamed returns the stored resource with this kind, plural, singular or short name, which may be followed by
 // a dot and the group.
-func (s explainer) resourceNamed(text string) (*registry.Resource, error) {
+func (s *Explainer) resourceNamed(text string) (*registry.Resource, error) {
 	name, group, exact := strings.Cut(strings.ToLower(text), ".")
 	meant := "; kubectl api-resources lists them"
-	for _, res := range s.registry.Resources() {
+	for _, res := range s.Registry.Resources() {
 		names := append([]string{res.GVR.Resource, res.SingularName(), strings.ToLower(res.Kind)}, res.ShortNames...)
 		if res.Stored() && slices.Contains(names, name) && (!exact || res.GVR.Group == group) {
 			return &res, nil
@@ -78,13 +92,13 @@ func (s explainer) resourceNamed(text string) (*registry.Resource, error) {
 
 // permitted reads what a user may read.
 type permitted struct {
-	*Server
+	*Explainer
 	user auth.User
 }
 
 func (p permitted) may(ctx context.Context, verb string, ref client.Ref) error {
 	at := ref.Resource
-	return p.guard.Authorize(ctx, auth.Attributes{User: p.user, Verb: verb, Namespace: ref.Namespace,
+	return p.Guard.Authorize(ctx, auth.Attributes{User: p.user, Verb: verb, Namespace: ref.Namespace,
 		Group: at.Group, Version: at.Version, Resource: at.Resource, Subresource: ref.Subresource, Name: ref.Name})
 }
 
@@ -93,7 +107,7 @@ func (p permitted) Get(ctx context.Context, ref client.Ref) (client.Object, erro
 	if err := p.may(ctx, "get", ref); err != nil {
 		return nil, err
 	}
-	return p.registry.Get(ctx, ref)
+	return p.Registry.Get(ctx, ref)
 }
 
 // List implements facts.Reader.
@@ -101,7 +115,7 @@ func (p permitted) List(ctx context.Context, sel client.Selector) ([]client.Obje
 	if err := p.may(ctx, "list", client.Ref{Resource: sel.Resource, Namespace: sel.Namespace}); err != nil {
 		return nil, "", err
 	}
-	return p.registry.List(ctx, sel)
+	return p.Registry.List(ctx, sel)
 }
 
 // Ends of logs: lines, and bytes.
@@ -116,10 +130,10 @@ func (p permitted) Log(ctx context.Context, pod *corev1.Pod, container string, p
 	if err := p.may(ctx, "get", ref); err != nil {
 		return "", err
 	}
-	if p.cfg.Node == nil {
+	if p.Node == nil {
 		return "", apierrors.NewServiceUnavailable("this process runs no node")
 	}
-	node, err := p.cfg.Node(pod.Spec.NodeName)
+	node, err := p.Node(pod.Spec.NodeName)
 	if err != nil {
 		return "", err
 	}

@@ -1,4 +1,5 @@
-package apiserver
+// Package health runs the checks of /healthz, /livez and /readyz, and counts their results.
+package health
 
 import (
 	"context"
@@ -11,9 +12,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/virtual"
 )
 
 // Check is a named health check. Ready and Live set whether /readyz and /livez include it; /healthz includes
@@ -26,18 +24,20 @@ type Check struct {
 	Ask      func(ctx context.Context) error
 }
 
-// health contains the checks.
-type health struct {
+// Health contains the checks. Use New.
+type Health struct {
 	checks  []Check // in the order in which they run
+	trusted func(ctx context.Context) bool
 	log     *zap.Logger
 	slis    *prometheus.Registry // for /metrics/slis
 	healthy *prometheus.GaugeVec
 	results *prometheus.CounterVec
 }
 
-// newHealth returns the checks, with upstream's metrics of their results (component-base/metrics/prometheus/slis).
-func newHealth(checks []Check, log *zap.Logger) *health {
-	h := &health{checks: checks, log: log, slis: prometheus.NewRegistry(),
+// New returns the checks, with upstream's metrics of their results (component-base/metrics/prometheus/slis). Only
+// requests whose context is trusted see why a check failed.
+func New(checks []Check, trusted func(ctx context.Context) bool, log *zap.Logger) *Health {
+	h := &Health{checks: checks, trusted: trusted, log: log, slis: prometheus.NewRegistry(),
 		healthy: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "kubernetes", Name: "healthcheck", Help: "Result of the last run of each health check: 1 for success.",
 		}, []string{"name", "type"}),
@@ -49,8 +49,11 @@ func newHealth(checks []Check, log *zap.Logger) *health {
 	return h
 }
 
+// SLIs are the metrics of the results.
+func (h *Health) SLIs() prometheus.Gatherer { return h.slis }
+
 // observe counts the result of a check, which kind, a path, ran.
-func (h *health) observe(name, kind string, err error) {
+func (h *Health) observe(name, kind string, err error) {
 	status, value := "success", 1.0
 	if err != nil {
 		status, value = "error", 0
@@ -59,25 +62,16 @@ func (h *health) observe(name, kind string, err error) {
 	h.results.WithLabelValues(name, kind, status).Inc()
 }
 
-// componentChecks are the checks of components.
-func componentChecks(all []Check) []virtual.Check {
-	out := make([]virtual.Check, len(all))
-	for i, c := range all {
-		out[i] = virtual.Check{Name: c.Name, Ask: c.Ask}
-	}
-	return out
-}
-
-// serve answers /healthz, /livez and /readyz: "ok", or the result of each check if one fails or ?verbose is set.
-// ?exclude=NAME omits one. Only authenticated users see why a check failed.
-func (h *health) serve(w http.ResponseWriter, r *http.Request) {
+// Serve answers /healthz, /livez and /readyz: "ok", or the result of each check if one fails or ?verbose is set.
+// ?exclude=NAME omits one.
+func (h *Health) Serve(w http.ResponseWriter, r *http.Request) {
 	kind := strings.Split(r.URL.Path, "/")[1]
 	only := chi.URLParam(r, "check")
 	_, verbose := r.URL.Query()["verbose"]
 	exclude := r.URL.Query()["exclude"]
 	var report strings.Builder
 	failed, asked := 0, 0
-	_, known := auth.Known(r.Context())
+	trusted := h.trusted(r.Context())
 	for _, c := range h.checks {
 		if (only != "" && c.Name != only) || (only == "" && !c.partOf(kind, verbose)) || slices.Contains(exclude, c.Name) {
 			continue
@@ -88,7 +82,7 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			failed++
 			h.log.Warn("health check failed", zap.String("check", c.Name), zap.Error(err))
-			if !known {
+			if !trusted {
 				err = errWithheld
 			}
 			if only == "" && kind == readyz && !c.Ready {
@@ -104,8 +98,8 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request) {
 	h.report(w, r, kind, report.String(), failed, only != "" && asked == 0)
 }
 
-// ready returns nil if /readyz is ok.
-func (h *health) ready(ctx context.Context) error {
+// Ready returns nil if /readyz is ok.
+func (h *Health) Ready(ctx context.Context) error {
 	for _, c := range h.checks {
 		if c.Ready {
 			if err := c.Ask(ctx); err != nil {
@@ -118,7 +112,7 @@ func (h *health) ready(ctx context.Context) error {
 
 var errWithheld = errors.New("reason withheld")
 
-func (h *health) report(w http.ResponseWriter, r *http.Request, kind, report string, failed int, unknown bool) {
+func (h *Health) report(w http.ResponseWriter, r *http.Request, kind, report string, failed int, unknown bool) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	_, verbose := r.URL.Query()["verbose"]

@@ -1,4 +1,4 @@
-package apiserver
+package admin
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/codec"
 )
 
-// login gives admins a code that signs in a page as admin, or with the view token.
-func (a *admin) login(w http.ResponseWriter, r *http.Request) {
+// Login gives admins a code that signs in a page as admin, or with the view token.
+func (a *Admin) Login(w http.ResponseWriter, r *http.Request) {
 	if a.refused(w, r, a.cfg.SignIn == nil, "only admins may create codes to sign in") {
 		return
 	}
@@ -28,8 +28,8 @@ func (a *admin) login(w http.ResponseWriter, r *http.Request) {
 	a.answer(w, r, answer, err)
 }
 
-// session exchanges a code for its token.
-func (a *admin) session(w http.ResponseWriter, r *http.Request) {
+// Session exchanges a code for its token.
+func (a *Admin) Session(w http.ResponseWriter, r *http.Request) {
 	var given login.Given
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&given); err != nil {
 		a.out.Fail(w, r, apierrors.NewBadRequest("the body must be JSON with code"))
@@ -43,7 +43,7 @@ func (a *admin) session(w http.ResponseWriter, r *http.Request) {
 }
 
 // answer sends a value that no cache may keep.
-func (a *admin) answer(w http.ResponseWriter, r *http.Request, v any, err error) {
+func (a *Admin) answer(w http.ResponseWriter, r *http.Request, v any, err error) {
 	w.Header().Set("Cache-Control", "no-store")
 	if err != nil {
 		a.out.Fail(w, r, err)
