@@ -31,7 +31,7 @@
 //     fake in memory, runtimetest the contract of both; inventory and pleg list what the
 //     runtime has
 //   - images: pulls, archives that are imported, garbage and its collector
-//   - storage: volume and mount, claims, the provisioner of local volumes, tokens, certificates
+//   - storage: volume, tree (their files) and mount, claims, the provisioner of local volumes, tokens, certificates
 //   - network: cni, the pod network; service, the addresses of Services in the kernel; dns,
 //     their names; view, what both follow
 //   - resources: cgroup, and exclusive resources of containers: placement, with topology,

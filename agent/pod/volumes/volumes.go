@@ -22,6 +22,7 @@ import (
 	"monopod/agent/runtime/abilities"
 	"monopod/agent/storage/certificate"
 	"monopod/agent/storage/claims"
+	"monopod/agent/storage/tree"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/claim"
@@ -262,7 +263,7 @@ func (s *Volumes) File(name, path string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("the pod has no volume %q", name)
 	}
-	return volume.Read(root, path, env.MaxFile)
+	return tree.Read(root, path, env.MaxFile)
 }
 
 // Unmount unmounts the volumes of a pod whose containers have ended.

@@ -13,10 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/agent/storage/tree"
 )
 
 // bundleFile returns the file with the certificates of all selected ClusterTrustBundles, each once.
-func (s *Set) bundleFile(ctx context.Context, p *corev1.ClusterTrustBundleProjection, f File) (Files, error) {
+func (s *Set) bundleFile(ctx context.Context, p *corev1.ClusterTrustBundleProjection, f tree.File) (tree.Files, error) {
 	if err := checkPath(p.Path); err != nil {
 		return nil, err
 	}
@@ -42,7 +44,7 @@ func (s *Set) bundleFile(ctx context.Context, p *corev1.ClusterTrustBundleProjec
 	}
 	switch optional := p.Optional != nil && *p.Optional; {
 	case len(all) > 0 || optional:
-		return Files{path.Clean(p.Path): f.with(anchors(all), nil, p.User)}, nil
+		return tree.Files{path.Clean(p.Path): with(f, anchors(all), nil, p.User)}, nil
 	case name != "":
 		return nil, fmt.Errorf("clustertrustbundle %q not found", name)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
+	"monopod/agent/storage/tree"
 )
 
 // claim returns the path of the volume behind a claim. The volume is on this machine, so only a
@@ -68,7 +69,7 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 	if err != nil || s.Have[v.Name] != "" || pod.Spec.SecurityContext == nil {
 		return dir, err
 	}
-	return dir, ignoreRights(ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
+	return dir, tree.IgnoreRights(tree.ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
 }
 
 // device mounts a local volume that is a device below the pod's folder. Each pod has a mount of

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -98,7 +99,8 @@ func TestGroupOfClaimIsChangedOncePerPod(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("left out: giving files to a group needs root")
 	}
-	dir, _ := tree(t)
+	dir := t.TempDir()
+	write(t, dir+"/file", "")
 	set := found(t, onDisk(localAt(dir), corev1.PersistentVolumeFilesystem))
 	facts := withGroup(claimPod(), new(int64(4711)))
 	prepare := func() {
@@ -122,9 +124,19 @@ func TestGroupOfClaimIsChangedOncePerPod(t *testing.T) {
 	}
 }
 
+func groupAndMode(t *testing.T, path string) (group uint32, mode os.FileMode) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Gid, info.Mode() & (os.ModePerm | os.ModeSetgid | os.ModeSetuid)
+}
+
 func TestUnmountKeepsDataOfClaim(t *testing.T) {
 	t.Parallel()
-	dir, _ := tree(t)
+	dir := t.TempDir()
+	write(t, dir+"/file", "")
 	set := found(t, onDisk(localAt(dir), corev1.PersistentVolumeFilesystem))
 	if _, err := set.Prepare(t.Context(), claimPod()); err != nil {
 		t.Fatal(err)

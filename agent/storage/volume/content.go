@@ -10,17 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod/env"
+	"monopod/agent/storage/tree"
 )
-
-// File is one file of a volume.
-type File struct {
-	Data []byte
-	Mode os.FileMode
-	User *int64 // its owner; nil: the agent's user
-}
-
-// Files are the files of a volume by their path in it.
-type Files map[string]File
 
 // defaultMode is upstream's default mode of files.
 const defaultMode = 0o644
@@ -32,19 +23,19 @@ func mode(m *int32) os.FileMode {
 	return os.FileMode(*m)
 }
 
-func configMap(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (Files, error) {
+func configMap(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (tree.Files, error) {
 	return configMapFiles(v.ConfigMap, s.Source)
 }
 
-func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (Files, error) {
+func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (tree.Files, error) {
 	cm, err := src.ConfigMap(v.Name)
 	if err != nil {
 		return nil, err
 	}
 	if cm == nil {
-		return Files{}, absent(v.Optional, "configmap %q not found", v.Name)
+		return tree.Files{}, absent(v.Optional, "configmap %q not found", v.Name)
 	}
-	return pick(configMapData(cm), v.Items, File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "configmap references non-existent config key: %s")
+	return pick(configMapData(cm), v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "configmap references non-existent config key: %s")
 }
 
 func configMapData(cm *corev1.ConfigMap) map[string][]byte {
@@ -58,19 +49,19 @@ func configMapData(cm *corev1.ConfigMap) map[string][]byte {
 	return out
 }
 
-func secret(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (Files, error) {
+func secret(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (tree.Files, error) {
 	return secretFiles(v.Secret, s.Source)
 }
 
-func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (Files, error) {
+func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (tree.Files, error) {
 	secret, err := src.Secret(v.SecretName)
 	if err != nil {
 		return nil, err
 	}
 	if secret == nil {
-		return Files{}, absent(v.Optional, "secret %q not found", v.SecretName)
+		return tree.Files{}, absent(v.Optional, "secret %q not found", v.SecretName)
 	}
-	return pick(secret.Data, v.Items, File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "references non-existent secret key: %s")
+	return pick(secret.Data, v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "references non-existent secret key: %s")
 }
 
 func absent(optional *bool, format string, args ...any) error {
@@ -82,11 +73,11 @@ func absent(optional *bool, format string, args ...any) error {
 
 // pick returns all of data, or the keys in items under their paths; def has the default mode and
 // owner. missing returns the error for a missing key.
-func pick(data map[string][]byte, items []corev1.KeyToPath, def File, optional *bool, missing string) (Files, error) {
-	files := Files{}
+func pick(data map[string][]byte, items []corev1.KeyToPath, def tree.File, optional *bool, missing string) (tree.Files, error) {
+	files := tree.Files{}
 	if len(items) == 0 {
 		for k, b := range data {
-			files[k] = def.with(b, nil, nil)
+			files[k] = with(def, b, nil, nil)
 		}
 		return files, nil
 	}
@@ -101,13 +92,13 @@ func pick(data map[string][]byte, items []corev1.KeyToPath, def File, optional *
 		if err := checkPath(item.Path); err != nil {
 			return nil, err
 		}
-		files[path.Clean(item.Path)] = def.with(b, item.Mode, item.User)
+		files[path.Clean(item.Path)] = with(def, b, item.Mode, item.User)
 	}
 	return files, nil
 }
 
 // with returns the file with the data, mode and owner if they are set.
-func (f File) with(data []byte, mode *int32, user *int64) File {
+func with(f tree.File, data []byte, mode *int32, user *int64) tree.File {
 	f.Data = data
 	if mode != nil {
 		f.Mode = os.FileMode(*mode)
@@ -131,13 +122,13 @@ func checkPath(p string) error {
 	return nil
 }
 
-func downwardAPI(_ context.Context, _ *Set, v *corev1.Volume, facts env.Facts) (Files, error) {
+func downwardAPI(_ context.Context, _ *Set, v *corev1.Volume, facts env.Facts) (tree.Files, error) {
 	d := v.DownwardAPI
-	return downwardFiles(d.Items, File{Mode: mode(d.DefaultMode), User: d.DefaultUser}, facts)
+	return downwardFiles(d.Items, tree.File{Mode: mode(d.DefaultMode), User: d.DefaultUser}, facts)
 }
 
-func downwardFiles(items []corev1.DownwardAPIVolumeFile, def File, facts env.Facts) (Files, error) {
-	files := Files{}
+func downwardFiles(items []corev1.DownwardAPIVolumeFile, def tree.File, facts env.Facts) (tree.Files, error) {
+	files := tree.Files{}
 	for i := range items {
 		item := &items[i]
 		if err := checkPath(item.Path); err != nil {
@@ -147,7 +138,7 @@ func downwardFiles(items []corev1.DownwardAPIVolumeFile, def File, facts env.Fac
 		if err != nil {
 			return nil, err
 		}
-		files[path.Clean(item.Path)] = def.with([]byte(value), item.Mode, item.User)
+		files[path.Clean(item.Path)] = with(def, []byte(value), item.Mode, item.User)
 	}
 	return files, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
+	"monopod/agent/storage/tree"
 )
 
 // emptyDirMode is the mode of a new emptyDir.
@@ -79,7 +80,7 @@ func topOf(v *corev1.EmptyDirVolumeSource, group *int64) mount.Tmpfs {
 		}
 	}
 	if group != nil {
-		mode |= os.ModeSetgid | groupWrites | groupEnters
+		mode |= os.ModeSetgid | tree.GroupWrites | tree.GroupEnters
 	}
 	return mount.Tmpfs{Mode: mode, Group: group}
 }
@@ -94,7 +95,7 @@ func (s *Set) onDisk(dir string, o mount.Tmpfs) error {
 		return err
 	}
 	if o.Group != nil {
-		if err := ignoreRights(os.Chown(next, -1, int(*o.Group))); err != nil {
+		if err := tree.IgnoreRights(os.Chown(next, -1, int(*o.Group))); err != nil {
 			return err
 		}
 	}

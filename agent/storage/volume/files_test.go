@@ -1,7 +1,6 @@
 package volume_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,67 +12,6 @@ import (
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
 )
-
-// After an agent was killed at any step of an update, the next one finishes the update.
-func TestUpdateAfterInterruption(t *testing.T) {
-	t.Parallel()
-	old := volume.Files{"a": {Data: []byte("1"), Mode: 0o644}, "gone": {Data: []byte("1"), Mode: 0o644}}
-	next := volume.Files{"a": {Data: []byte("2"), Mode: 0o644}, "new/x": {Data: []byte("2"), Mode: 0o644}}
-	version := func(dir, name string) {
-		write(t, filepath.Join(dir, name, "a"), "2")
-		write(t, filepath.Join(dir, name, "new/x"), "2")
-	}
-	link := func(to, at string) {
-		t.Helper()
-		if err := os.Symlink(to, at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, leave := range map[string]func(dir string){
-		"before anything":            func(string) {},
-		"half a version":             func(dir string) { write(t, dir+"/..v_dead/a", "2") },
-		"a version":                  func(dir string) { version(dir, "..v_dead") },
-		"the link's next self":       func(dir string) { version(dir, "..v_dead"); link("..v_dead", dir+"/..data_tmp") },
-		"the new version, old names": func(dir string) { version(dir, "..v_dead"); relink(t, dir, "..v_dead") },
-		"a version that lost its files with the power": func(dir string) {
-			write(t, dir+"/..v_dead/a", "")
-			write(t, dir+"/..v_dead/new/x", "")
-			relink(t, dir, "..v_dead")
-		},
-		"a link to nothing": func(dir string) { relink(t, dir, "..v_none") },
-	} {
-		dir := t.TempDir()
-		if err := volume.WriteAtomic(dir, old, nil); err != nil {
-			t.Fatal(err)
-		}
-		leave(dir)
-		if err := volume.WriteAtomic(dir, next, nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if read(t, dir+"/a") != "2" || read(t, dir+"/new/x") != "2" {
-			t.Errorf("%s: wrong content", name)
-		}
-		var names []string
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			names = append(names, e.Name()[:min(4, len(e.Name()))])
-		}
-		if got := strings.Join(names, " "); got != "..da ..v_ a new" {
-			t.Errorf("%s: the volume holds %v", name, entries)
-		}
-	}
-}
-
-func relink(t *testing.T, dir, version string) {
-	t.Helper()
-	if err := errors.Join(os.Remove(dir+"/..data"), os.Symlink(version, dir+"/..data")); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // The pod's group can read files with content from the API, whatever their modes.
 func TestFilesOfGroup(t *testing.T) {
@@ -169,30 +107,5 @@ func TestMissingKeys(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "v" : `) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
-	}
-}
-
-// Repeated errors have the same text each time.
-func TestErrorsOfFiles(t *testing.T) {
-	t.Parallel()
-	file := func() volume.File { return volume.File{Mode: 0o644} }
-	for _, c := range []struct {
-		files volume.Files
-		want  string
-	}{
-		{volume.Files{"a": file(), "a/b": file()}, `conflicting paths "a" and "a/b"`},
-		{volume.Files{"a": file(), "a/b/c": file()}, `conflicting paths "a" and "a/b/c"`},
-		{volume.Files{strings.Repeat("x", 300): file()}, "open " + strings.Repeat("x", 300) + ": file name too long"},
-	} {
-		dir := t.TempDir()
-		if err := volume.WriteAtomic(dir, c.files, nil); err == nil || err.Error() != c.want {
-			t.Errorf("%v, want %s", err, c.want)
-		}
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
-		}
-	}
-	if err := volume.WriteAtomic(t.TempDir()+"/none", volume.Files{}, nil); err == nil || err.Error() != "no new version: no such file or directory" {
-		t.Errorf("%v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod/env"
+	"monopod/agent/storage/tree"
 )
 
 // holdsSecrets reports whether a projected volume must not be on the disk.
@@ -30,9 +31,9 @@ type Bundle struct{ Key, Chain []byte }
 
 // projected returns the files of all sources; of two with the same path the later one wins, as
 // upstream.
-func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (Files, error) {
-	out := Files{}
-	def := File{Mode: mode(v.Projected.DefaultMode), User: v.Projected.DefaultUser}
+func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (tree.Files, error) {
+	out := tree.Files{}
+	def := tree.File{Mode: mode(v.Projected.DefaultMode), User: v.Projected.DefaultUser}
 	for i := range v.Projected.Sources {
 		files, err := s.projection(ctx, Source{Volume: v.Name, Index: i}, &v.Projected.Sources[i], def, facts)
 		if err != nil {
@@ -43,7 +44,7 @@ func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (
 	return out, nil
 }
 
-func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProjection, def File, facts env.Facts) (Files, error) {
+func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProjection, def tree.File, facts env.Facts) (tree.Files, error) {
 	m := new(int32(def.Mode))
 	switch {
 	case p.ConfigMap != nil:
@@ -68,7 +69,7 @@ func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProject
 
 // tokenFile belongs to the user that all containers of the pod run as, or to the pod's group;
 // without either all users in the pod may read it.
-func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjection, f File, pod *corev1.Pod) (Files, error) {
+func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjection, f tree.File, pod *corev1.Pod) (tree.Files, error) {
 	if err := checkPath(p.Path); err != nil {
 		return nil, err
 	}
@@ -79,11 +80,11 @@ func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjec
 	if err != nil {
 		return nil, err
 	}
-	return Files{path.Clean(p.Path): f.private(pod).with([]byte(token), nil, p.User)}, nil
+	return tree.Files{path.Clean(p.Path): with(private(f, pod), []byte(token), nil, p.User)}, nil
 }
 
 // private returns f for a credential of the pod.
-func (f File) private(pod *corev1.Pod) File {
+func private(f tree.File, pod *corev1.Pod) tree.File {
 	user := oneUser(pod)
 	if user != nil || fsGroup(pod) != nil {
 		f.Mode = 0o600
@@ -95,7 +96,7 @@ func (f File) private(pod *corev1.Pod) File {
 }
 
 // certificateFiles belong to the same user as a token.
-func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCertificateProjection, f File, pod *corev1.Pod) (Files, error) {
+func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCertificateProjection, f tree.File, pod *corev1.Pod) (tree.Files, error) {
 	if s.Certificate == nil {
 		return nil, errors.New("the projected source podCertificate is not supported by this node")
 	}
@@ -103,7 +104,7 @@ func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCert
 	if err != nil {
 		return nil, err
 	}
-	files := Files{}
+	files := tree.Files{}
 	for file, data := range map[string][]byte{
 		p.CredentialBundlePath: slices.Concat(bundle.Key, bundle.Chain), p.KeyPath: bundle.Key, p.CertificateChainPath: bundle.Chain,
 	} {
@@ -113,7 +114,7 @@ func (s *Set) certificateFiles(ctx context.Context, at Source, p *corev1.PodCert
 		if err := checkPath(file); err != nil {
 			return nil, err
 		}
-		files[path.Clean(file)] = f.private(pod).with(data, nil, p.User)
+		files[path.Clean(file)] = with(private(f, pod), data, nil, p.User)
 	}
 	return files, nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"monopod/agent/pod/env"
+	"monopod/agent/storage/tree"
 )
 
 // Type is all that the node knows about one type of volume. It has Files or SetUp. Its
@@ -23,7 +24,7 @@ type Type struct {
 	Plugin string
 	// Files returns the content of the volume. It is called again when the pod, or an
 	// object that it refers to, has changed.
-	Files func(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (Files, error)
+	Files func(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (tree.Files, error)
 	// Secret reports whether the files must not be on the disk; nil: never.
 	Secret func(v *corev1.VolumeSource) bool
 	// SetUp creates the volume unless it exists and returns its path. It may be called

@@ -18,6 +18,7 @@ import (
 
 	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
+	"monopod/agent/storage/tree"
 )
 
 // Mounter mounts and unmounts on this machine.
@@ -115,7 +116,7 @@ func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts, plugin
 	if err != nil {
 		return "", err
 	}
-	return dir, WriteAtomic(dir, files, fsGroup(facts.Pod))
+	return dir, tree.WriteAtomic(dir, files, fsGroup(facts.Pod))
 }
 
 func (s *Set) types() Types {

@@ -3,7 +3,6 @@ package volume_test
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -112,51 +111,6 @@ func TestConfigMap(t *testing.T) {
 		t.Error("the folder is still there")
 	}
 }
-
-// A reader sees either the old or the new version of a ConfigMap that changes.
-func TestUpdateIsAtomic(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	files := func(text string) volume.Files {
-		return volume.Files{"x": {Data: []byte(text), Mode: 0o644}, "sub/y": {Data: []byte(text), Mode: 0o644}}
-	}
-	if err := volume.WriteAtomic(dir, files("0"), nil); err != nil {
-		t.Fatal(err)
-	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			// Through one resolved version both files agree.
-			version, err := os.Readlink(dir + "/..data")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			x, errX := os.ReadFile(filepath.Join(dir, version, "x"))
-			y, errY := os.ReadFile(filepath.Join(dir, version, "sub/y"))
-			if errX == nil && errY == nil && string(x) != string(y) {
-				t.Errorf("x is %s, y is %s", x, y)
-			}
-			if _, err := os.ReadFile(dir + "/x"); err != nil && !errors.Is(err, os.ErrNotExist) {
-				t.Error(err)
-			}
-		}
-	}()
-	for i := range 200 {
-		if err := volume.WriteAtomic(dir, files(string(rune('a'+i%26))), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	close(stop)
-	<-done
-}
-
 func TestItems(t *testing.T) {
 	t.Parallel()
 	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}}}

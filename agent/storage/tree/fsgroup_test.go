@@ -1,4 +1,4 @@
-package volume_test
+package tree_test
 
 import (
 	"os"
@@ -8,11 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/storage/volume"
+	"monopod/agent/storage/tree"
 )
 
-// tree is a folder with a file, a program, a folder and a link that leads out.
-func tree(t *testing.T) (dir, outside string) {
+// someFiles are a folder with a file, a program, a folder and a link that leads out.
+func someFiles(t *testing.T) (dir, outside string) {
 	t.Helper()
 	dir, outside = t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	for path, mode := range map[string]os.FileMode{dir + "/file": 0o600, dir + "/sub/program": 0o755 | os.ModeSetuid, outside: 0o600} {
@@ -56,11 +56,11 @@ func TestApplyFSGroup(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			dir, outside := tree(t)
+			dir, outside := someFiles(t)
 			if err := os.Chmod(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := volume.ApplyFSGroup(dir, new(int64(4711)), c.readOnly, nil); err != nil {
+			if err := tree.ApplyFSGroup(dir, new(int64(4711)), c.readOnly, nil); err != nil {
 				t.Fatal(err)
 			}
 			for path, want := range map[string]os.FileMode{dir: c.top, dir + "/sub": c.sub, dir + "/file": c.file, dir + "/sub/program": c.progr} {
@@ -83,10 +83,10 @@ func TestFSGroupChangePolicy(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("left out: giving files to a group needs root")
 	}
-	dir, _ := tree(t)
+	dir, _ := someFiles(t)
 	apply := func(group int64, policy corev1.PodFSGroupChangePolicy) {
 		t.Helper()
-		if err := volume.ApplyFSGroup(dir, &group, false, &policy); err != nil {
+		if err := tree.ApplyFSGroup(dir, &group, false, &policy); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,4 +1,4 @@
-package volume
+package tree
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func Read(root, path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	st, err := stat(fd)
+	st, err := Stat(fd)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package volume
+package tree
 
 import (
 	"bytes"
@@ -16,6 +16,16 @@ const (
 	dataLink = "..data"     // link to the folder of the current version
 	dataTemp = "..data_tmp" // its replacement
 )
+
+// File is one file of a volume.
+type File struct {
+	Data []byte
+	Mode os.FileMode
+	User *int64 // its owner; nil: the agent's user
+}
+
+// Files are the files of a volume by their path in it.
+type Files map[string]File
 
 // WriteAtomic makes dir contain exactly files. Readers see the old or the new set, and nothing
 // between: the files of a version are in a hidden folder, the names in dir are links through
@@ -50,7 +60,7 @@ func newVersion(dir string, files Files, group *int64) (string, error) {
 	}
 	err = writeVersion(version, files)
 	if err == nil { // includes dir itself
-		err = ignoreRights(ApplyFSGroup(dir, group, true, nil))
+		err = IgnoreRights(ApplyFSGroup(dir, group, true, nil))
 	}
 	if err != nil {
 		return "", errors.Join(nameless(err, version), os.RemoveAll(version))
@@ -101,7 +111,7 @@ func same(version string, files Files, group *int64) bool {
 func sameFile(path string, f File, group *int64) bool {
 	want := f.Mode.Perm()
 	if group != nil {
-		want |= groupReads
+		want |= GroupReads
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != want && info.Mode().Perm() != f.Mode.Perm() {
@@ -133,7 +143,7 @@ func writeFile(path string, f File) error {
 		return err
 	}
 	if f.User != nil {
-		if err := ignoreRights(os.Chown(path, int(*f.User), -1)); err != nil {
+		if err := IgnoreRights(os.Chown(path, int(*f.User), -1)); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package volume
+package tree
 
 import (
 	"errors"
@@ -14,9 +14,9 @@ import (
 
 // Permissions of a pod's group (upstream: pkg/volume/volume_linux.go).
 const (
-	groupWrites = 0o660
-	groupReads  = 0o440
-	groupEnters = 0o110 // of folders
+	GroupWrites = 0o660
+	GroupReads  = 0o440
+	GroupEnters = 0o110 // of folders
 )
 
 // ApplyFSGroup changes the group of all files in dir and lets the group read them and, unless
@@ -35,11 +35,11 @@ func ApplyFSGroup(dir string, group *int64, readOnly bool, policy *corev1.PodFSG
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	defer unix.Close(top)
-	o := owner{group: uint32(*group), bits: groupWrites}
+	o := owner{group: uint32(*group), bits: GroupWrites}
 	if readOnly {
-		o.bits = groupReads
+		o.bits = GroupReads
 	}
-	st, err := stat(top)
+	st, err := Stat(top)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (o owner) right(st *unix.Stat_t) bool {
 // mode returns the permissions that the group needs for a file or folder.
 func (o owner) mode(st *unix.Stat_t) uint32 {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return o.bits | groupEnters | unix.S_ISGID
+		return o.bits | GroupEnters | unix.S_ISGID
 	}
 	return o.bits
 }
@@ -134,21 +134,22 @@ func entry(dir int, name string, do func(child int, st *unix.Stat_t) error) erro
 		return &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	defer unix.Close(child)
-	st, err := stat(child)
+	st, err := Stat(child)
 	if err != nil {
 		return err
 	}
 	return do(child, st)
 }
 
-func stat(fd int) (*unix.Stat_t, error) {
+// Stat describes an open file.
+func Stat(fd int) (*unix.Stat_t, error) {
 	var st unix.Stat_t
 	return &st, os.NewSyscallError("fstat", unix.Fstat(fd, &st))
 }
 
-// ignoreRights ignores EPERM if the agent is not root: it then runs no containers with other users
+// IgnoreRights ignores EPERM if the agent is not root: it then runs no containers with other users
 // either.
-func ignoreRights(err error) error {
+func IgnoreRights(err error) error {
 	if errors.Is(err, os.ErrPermission) && os.Geteuid() != 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package volume_test
+package tree_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/storage/volume"
+	"monopod/agent/storage/tree"
 )
 
 func TestRead(t *testing.T) {
@@ -46,7 +46,7 @@ func TestRead(t *testing.T) {
 		"a/none":        "no such file or directory",
 		"a/file/x":      "not a directory",
 	} {
-		data, err := volume.Read(root, path, 4)
+		data, err := tree.Read(root, path, 4)
 		got := string(data)
 		if err != nil {
 			got = err.Error()
