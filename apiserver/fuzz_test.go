@@ -15,6 +15,7 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -53,7 +54,7 @@ func sane(t *testing.T, h http.Handler, r *http.Request) *httptest.ResponseRecor
 	return w
 }
 
-func protobuf(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVersion, kind string) []byte {
+func protobufBody(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVersion, kind string) []byte {
 	tb.Helper()
 	raw, err := obj.Marshal()
 	if err != nil {
@@ -64,7 +65,7 @@ func protobuf(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, apiVers
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return append(bytes.Clone(codec.ProtobufMagic), data...)
+	return append(bytes.Clone(protobuf.Magic), data...)
 }
 
 // collections are the paths at which objects of each kind are created.
@@ -88,8 +89,8 @@ var bodyTypes = []string{codec.TypeJSON, codec.TypeYAML, codec.TypeProtobuf, ""}
 func FuzzBody(f *testing.F) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-	f.Add(uint8(2), uint8(0), protobuf(f, pod, "v1", "Pod"))
-	f.Add(uint8(2), uint8(1), protobuf(f, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": "\xff"}}, "v1", "ConfigMap"))
+	f.Add(uint8(2), uint8(0), protobufBody(f, pod, "v1", "Pod"))
+	f.Add(uint8(2), uint8(1), protobufBody(f, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": "\xff"}}, "v1", "ConfigMap"))
 	f.Add(uint8(2), uint8(0), []byte("k8s\x00\x0a\xff"))
 	for _, body := range []string{
 		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, `null`, `[]`, `"x"`, ``, `{`, `{"metadata":null,"spec":null}`,

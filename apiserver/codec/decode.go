@@ -23,6 +23,7 @@ import (
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/client"
 	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
@@ -36,7 +37,7 @@ func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 		return err
 	}
 	account := AccountOf(r.Context())
-	if raw, ok := bytes.CutPrefix(data, ProtobufMagic); ok {
+	if raw, ok := bytes.CutPrefix(data, protobuf.Magic); ok {
 		err := decodeProtobuf(r, account, raw, obj)
 		if record := audit.Of(r.Context()); err == nil && record.Wants(audit.Request) {
 			if data, err := encjson.Marshal(obj); err == nil {

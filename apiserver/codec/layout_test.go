@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"monopod/apiserver/codec/layout"
 	"monopod/store"
 )
 
@@ -28,7 +29,7 @@ func entries(t *testing.T) []*store.Entry {
 		}
 		out = append(out, store.NewEncoded(store.Key{}, 0, nil, data))
 	}
-	return append(out, store.NewEncoded(store.Key{}, 0, nil, deep(maxDepth+1)), store.NewEncoded(store.Key{}, 0, nil, fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", maxValues))))
+	return append(out, store.NewEncoded(store.Key{}, 0, nil, deep(layout.MaxDepth+1)), store.NewEncoded(store.Key{}, 0, nil, fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", layout.MaxValues))))
 }
 
 func deep(levels int) []byte {
@@ -52,7 +53,7 @@ func TestLayoutsOfLists(t *testing.T) {
 			encode: func(e *store.Entry) ([]byte, error) { return e.JSON(), nil },
 		}
 		var plain, pretty, text bytes.Buffer
-		for l, out := range map[layout]*bytes.Buffer{compact: &plain, indented: &pretty, asYAML: &text} {
+		for l, out := range map[layout.Layout]*bytes.Buffer{layout.Compact: &plain, layout.Indented: &pretty, layout.YAML: &text} {
 			if err := p.write(out, l); err != nil {
 				t.Fatal(err)
 			}
@@ -77,9 +78,9 @@ func TestLayoutsOfLists(t *testing.T) {
 // What indentation would make much larger is not indented.
 func TestLayoutsAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, l := range []layout{compact, indented, asYAML} {
+	for _, l := range []layout.Layout{layout.Compact, layout.Indented, layout.YAML} {
 		for _, data := range [][]byte{deep(9000), []byte("[" + strings.Repeat("{},", 700_000) + "{}]"), []byte(`"` + strings.Repeat(`[{\"`, 100_000) + `"`)} {
-			out, err := l.lay("", data)
+			out, err := l.Lay("", data)
 			if err != nil || len(out) > len(data)+10 {
 				t.Errorf("%d: %.20s: %d bytes of %d, %v", l, data, len(out), len(data), err)
 			}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/access/audit"
+	"monopod/apiserver/codec/layout"
+	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
@@ -84,7 +86,7 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 // SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
 // memory as a whole.
 func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
-	if layout := layoutOf(r, f); f.Media != TypeProtobuf && (res.View != nil || layout != compact) {
+	if f.Media != TypeProtobuf && (res.View != nil || layoutOf(r, f) != layout.Compact) {
 		head, err := listHead(res.ListGVK(), meta)
 		if err != nil {
 			return err
@@ -105,7 +107,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 	if err != nil {
 		return err
 	}
-	size := len(head) + len(listTail) + max(len(entries)-1, 0)
+	size := len(head) + len(layout.ListTail) + max(len(entries)-1, 0)
 	for _, e := range entries {
 		n, exact := e.Size()
 		if !exact {
@@ -124,12 +126,12 @@ func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res
 	if err != nil {
 		return err
 	}
-	list, err := newProtobufList(res.ListGVK(), meta, entries)
+	list, err := protobuf.NewList(res.ListGVK(), meta, entries)
 	if err != nil {
 		return err
 	}
-	stream(begin(w, r, TypeProtobuf, http.StatusOK, list.length()), func(out io.Writer) {
-		if err := list.write(out); err != nil {
+	stream(begin(w, r, TypeProtobuf, http.StatusOK, list.Length()), func(out io.Writer) {
+		if err := list.Write(out); err != nil {
 			a.Log.Error("failed to encode an item of a list", zap.String("path", r.URL.Path), zap.Error(err))
 			panic(http.ErrAbortHandler) // part of the response is sent
 		}
@@ -145,10 +147,8 @@ func stream(w io.WriteCloser, write func(io.Writer)) {
 	w.Close()
 }
 
-const (
-	listTail   = "]}\n"
-	listBuffer = 64 << 10
-)
+// listBuffer is the size of the blocks of stream.
+const listBuffer = 64 << 10
 
 func listHead(gvk schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error) {
 	data, err := json.Marshal(meta)
@@ -164,7 +164,7 @@ func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 		}
 		w.Write(e.JSON())
 	}
-	io.WriteString(w, listTail)
+	io.WriteString(w, layout.ListTail)
 }
 
 // Shape returns the entry in the form that the client accepts.

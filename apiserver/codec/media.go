@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -173,7 +174,7 @@ func hasProtobuf(res *kind.Resource) bool {
 	case res.Stored():
 		return true
 	}
-	_, ok := res.New().(message)
+	_, ok := res.New().(protobuf.Message)
 	return ok
 }
 

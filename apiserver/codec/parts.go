@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/access/audit"
+	"monopod/apiserver/codec/layout"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/view"
 	"monopod/store"
@@ -45,8 +46,8 @@ func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.
 }
 
 // write writes the list to a writer.
-func (p parts) write(out io.Writer, l layout) error {
-	before, between, after, empty, err := l.around(p.head, p.count)
+func (p parts) write(out io.Writer, l layout.Layout) error {
+	before, between, after, empty, err := l.Around(p.head, p.count)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func (p parts) write(out io.Writer, l layout) error {
 		if err != nil {
 			return err
 		}
-		if data, err = l.item(data); err != nil {
+		if data, err = l.Item(data); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(out, next); err != nil {
@@ -100,7 +101,7 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 
 func (a *Responder) sendWhole(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
 	whole := wholeList{limit: cmp.Or(a.MaxWhole, maxWhole)}
-	if err := p.write(&whole, compact); err != nil {
+	if err := p.write(&whole, layout.Compact); err != nil {
 		return err
 	}
 	a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))

@@ -13,6 +13,8 @@ import (
 
 	"monopod/apiserver/access/audit"
 	"monopod/apiserver/codec/cbor"
+	"monopod/apiserver/codec/layout"
+	"monopod/apiserver/codec/protobuf"
 )
 
 // Responder sends responses. Log is required.
@@ -51,11 +53,11 @@ func (a *Responder) unsendable(w http.ResponseWriter, r *http.Request, err error
 
 func encode(r *http.Request, f Format, v any) ([]byte, error) {
 	if f.Media == TypeProtobuf {
-		return ProtobufOf(v)
+		return protobuf.Body(v)
 	}
-	layout := layoutOf(r, f)
+	as := layoutOf(r, f)
 	data, ok := v.([]byte)
-	if ok && layout == indented {
+	if ok && as == layout.Indented {
 		return data, nil // it is as it is to be
 	}
 	var err error
@@ -64,7 +66,7 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return layout.lay("", data)
+	return as.Lay("", data)
 }
 
 // CBOREvent appends an event of a watch to b; object is JSON.
@@ -75,6 +77,19 @@ func CBOREvent(b []byte, typ watch.EventType, object []byte) []byte {
 		return b
 	}
 	return out
+}
+
+// layoutOf returns the layout of a response.
+func layoutOf(r *http.Request, f Format) layout.Layout {
+	switch {
+	case f.Media == TypeYAML:
+		return layout.YAML
+	case f.Media == TypeCBOR:
+		return layout.CBOR
+	case pretty(r):
+		return layout.Indented
+	}
+	return layout.Compact
 }
 
 // pretty reports whether the response is indented.

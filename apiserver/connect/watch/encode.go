@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/codec"
+	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/view"
@@ -63,10 +64,10 @@ func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 		return append(b, "}\n"...)
 	}
 	if e.bare {
-		return codec.ProtobufEvent(b, typ, object)
+		return protobuf.Event(b, typ, object)
 	}
 	at := len(b)
-	b = codec.ProtobufEvent(append(b, 0, 0, 0, 0), typ, object)
+	b = protobuf.Event(append(b, 0, 0, 0, 0), typ, object)
 	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
 	return b
 }
@@ -106,14 +107,14 @@ func (e *encoder) object(entry *store.Entry) ([]byte, error) {
 		return e.encode(codec.Partial(entry.Object))
 	}
 	if e.media == codec.TypeProtobuf {
-		return codec.ProtobufOf(entry.Object)
+		return protobuf.Body(entry.Object)
 	}
 	return entry.JSON(), nil
 }
 
 func (e *encoder) encode(v any) ([]byte, error) {
 	if e.media == codec.TypeProtobuf {
-		return codec.ProtobufOf(v)
+		return protobuf.Body(v)
 	}
 	return json.Marshal(v)
 }
@@ -145,7 +146,7 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 	case e.as != "":
 		return e.encode(codec.Partial(obj))
 	case e.media == codec.TypeProtobuf:
-		return codec.ProtobufOf(obj)
+		return protobuf.Body(obj)
 	}
 	meta, err := json.Marshal(annotations)
 	if err != nil {

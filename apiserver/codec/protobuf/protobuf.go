@@ -1,4 +1,5 @@
-package codec
+// Package protobuf encodes objects, lists and watch events as the API's protobuf bodies.
+package protobuf
 
 import (
 	"encoding/binary"
@@ -24,17 +25,17 @@ const (
 	field2 = 2<<3 | 2
 )
 
-// ProtobufMagic is the prefix of every protobuf body (upstream: the k8s envelope).
-var ProtobufMagic = []byte("k8s\x00")
+// Magic is the prefix of every protobuf body (upstream: the k8s envelope).
+var Magic = []byte("k8s\x00")
 
-// message is a type that can be encoded as protobuf.
-type message interface {
+// Message is a type that can be encoded as protobuf.
+type Message interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)
 }
 
 // asMessage returns v as a message, or a 406 error for a type that is not one.
-func asMessage(v any) (message, error) {
+func asMessage(v any) (Message, error) {
 	if p, ok := v.(kind.Packed); ok {
 		typed, err := p.Typed()
 		if err != nil {
@@ -42,7 +43,7 @@ func asMessage(v any) (message, error) {
 		}
 		v = typed
 	}
-	if m, ok := v.(message); ok {
+	if m, ok := v.(Message); ok {
 		return m, nil
 	}
 	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -68,7 +69,7 @@ func sizeOfVarint(v uint64) int {
 }
 
 // appendMessage appends m, which has size bytes.
-func appendMessage(b []byte, m message, size int) ([]byte, error) {
+func appendMessage(b []byte, m Message, size int) ([]byte, error) {
 	at := len(b)
 	b = append(b, make([]byte, size)...)
 	if _, err := m.MarshalToSizedBuffer(b[at:]); err != nil {
@@ -80,7 +81,7 @@ func appendMessage(b []byte, m message, size int) ([]byte, error) {
 // sizeOfBody is the length of a body that contains size bytes of the kind.
 func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
 	kind := runtime.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
-	return len(ProtobufMagic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(bodyTail)
+	return len(Magic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(bodyTail)
 }
 
 // bodyTail ends every envelope.
@@ -89,15 +90,15 @@ const bodyTail = "\x1a\x00\x22\x00"
 // appendBody appends the start of a body that contains size bytes of the kind; bodyTail ends it.
 func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	version := gvk.GroupVersion().String()
-	b = append(b, ProtobufMagic...)
+	b = append(b, Magic...)
 	b = appendField(b, field1, sizeOfField(len(version))+sizeOfField(len(gvk.Kind)))
 	b = append(appendField(b, field1, len(version)), version...)
 	b = append(appendField(b, field2, len(gvk.Kind)), gvk.Kind...)
 	return appendField(b, field2, size)
 }
 
-// ProtobufOf returns v, an object with a TypeMeta, as a body.
-func ProtobufOf(v any) ([]byte, error) {
+// Body returns v, an object with a TypeMeta, as a body. It fails with 406 for a type without protobuf.
+func Body(v any) ([]byte, error) {
 	m, err := asMessage(v)
 	if err != nil {
 		return nil, err
@@ -111,16 +112,16 @@ func ProtobufOf(v any) ([]byte, error) {
 	return append(b, bodyTail...), err
 }
 
-// ProtobufEvent appends a watch event that contains object, a body.
-func ProtobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
+// Event appends a watch event that contains object, a body.
+func Event(b []byte, typ watch.EventType, object []byte) []byte {
 	raw := sizeOfField(len(object))
 	b = append(appendField(b, field1, len(typ)), typ...)
 	b = appendField(appendField(b, field2, raw), field1, len(object))
 	return append(b, object...)
 }
 
-// protobufList is a list of entries that is written one item at a time.
-type protobufList struct {
+// List is a list of entries that is written one item at a time.
+type List struct {
 	gvk   schema.GroupVersionKind
 	meta  metav1.ListMeta
 	items []*store.Entry
@@ -128,8 +129,9 @@ type protobufList struct {
 	size  int // of the list without its envelope
 }
 
-func newProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*protobufList, error) {
-	l := &protobufList{gvk: gvk, meta: meta, items: entries, sizes: make([]int, len(entries))}
+// NewList returns the list of entries, which are of one kind. It fails for a kind without protobuf.
+func NewList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*List, error) {
+	l := &List{gvk: gvk, meta: meta, items: entries, sizes: make([]int, len(entries))}
 	l.size = sizeOfField(meta.Size())
 	for i, e := range entries {
 		m, err := asMessage(e.Object)
@@ -142,11 +144,11 @@ func newProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries 
 	return l, nil
 }
 
-// length is the length of the whole body, in bytes.
-func (l *protobufList) length() int { return sizeOfBody(l.gvk, l.size) }
+// Length is the length of the whole body, in bytes.
+func (l *List) Length() int { return sizeOfBody(l.gvk, l.size) }
 
-// write writes the body to a writer that keeps its error.
-func (l *protobufList) write(w io.Writer) error {
+// Write writes the body to a writer that keeps its error.
+func (l *List) Write(w io.Writer) error {
 	size := l.meta.Size()
 	b := appendField(appendBody(nil, l.gvk, l.size), field1, size)
 	b, err := appendMessage(b, &l.meta, size)

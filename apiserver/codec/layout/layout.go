@@ -1,54 +1,45 @@
-package codec
+// Package layout lays out JSON as responses send it.
+package layout
 
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 
 	"go.yaml.in/yaml/v2"
 
 	"monopod/apiserver/codec/cbor"
 )
 
-// layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list each item is laid out by itself, so that memory is needed for one
+// Layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list each item is laid out by itself, so that memory is needed for one
 // item only.
-type layout int
+type Layout int
 
 const (
-	compact layout = iota
-	indented
-	asYAML
-	asCBOR
+	Compact Layout = iota
+	Indented
+	YAML
+	CBOR
 )
 
-func layoutOf(r *http.Request, f Format) layout {
-	switch {
-	case f.Media == TypeYAML:
-		return asYAML
-	case f.Media == TypeCBOR:
-		return asCBOR
-	case pretty(r):
-		return indented
-	}
-	return compact
-}
+// ListTail ends a compact list.
+const ListTail = "]}\n"
 
 // Larger or deeper values are sent as compact JSON, which is YAML, too: the YAML library needs some 300 bytes for each value, and
 // the indentation of nested ones grows with the square of their depth.
 const (
-	maxValues = 20_000
-	maxDepth  = 100
+	MaxValues = 20_000
+	MaxDepth  = 100
 )
 
-// lay lays out one value. Each line but the first begins with prefix.
-func (l layout) lay(prefix string, data []byte) ([]byte, error) {
-	if l == asCBOR {
+// Lay lays out one value. Each line but the first begins with prefix.
+func (l Layout) Lay(prefix string, data []byte) ([]byte, error) {
+	if l == CBOR {
 		return cbor.FromJSON(bytes.Clone(cbor.Prefix), data)
 	}
-	if l == compact || !laid(data) {
+	if l == Compact || !laid(data) {
 		return data, nil
 	}
-	if l == indented {
+	if l == Indented {
 		var out bytes.Buffer
 		err := json.Indent(&out, data, prefix, "  ")
 		return out.Bytes(), err
@@ -94,43 +85,43 @@ func laid(data []byte) bool {
 		case c == ',' || c == ':':
 			values++
 		}
-		if depth > maxDepth || values > maxValues {
+		if depth > MaxDepth || values > MaxValues {
 			return false
 		}
 	}
 	return true
 }
 
-// item lays out an item of a list.
-func (l layout) item(data []byte) ([]byte, error) {
-	if l == asCBOR {
+// Item lays out an item of a list.
+func (l Layout) Item(data []byte) ([]byte, error) {
+	if l == CBOR {
 		return cbor.FromJSON(nil, data)
 	}
-	return l.lay(l.prefix(), data)
+	return l.Lay(l.prefix(), data)
 }
 
-// around returns what is before the items of a list, between them, after them, and in place of all of it for no items. The head is
+// Around returns what is before the items of a list, between them, after them, and in place of all of it for no items. The head is
 // JSON up to the bracket that begins the items, of which there are count.
-func (l layout) around(head []byte, count int) (before, between, after, empty string, err error) {
-	if l == compact {
-		return string(head), ",", listTail, string(head) + listTail, nil
+func (l Layout) Around(head []byte, count int) (before, between, after, empty string, err error) {
+	if l == Compact {
+		return string(head), ",", ListTail, string(head) + ListTail, nil
 	}
-	if l == asCBOR {
-		none, err := l.lay("", append(bytes.Clone(head), "]}"...)) // the empty list at the end becomes the head of one of count items
+	if l == CBOR {
+		none, err := l.Lay("", append(bytes.Clone(head), "]}"...)) // the empty list at the end becomes the head of one of count items
 		return string(cbor.List(bytes.TrimSuffix(none, cbor.List(nil, 0)), count)), "", "", string(none), err
 	}
-	if l == indented {
-		none, err := l.lay("", append(bytes.Clone(head), "]}"...))
+	if l == Indented {
+		none, err := l.Lay("", append(bytes.Clone(head), "]}"...))
 		begin := string(bytes.TrimSuffix(none, []byte("]\n}")))
 		return begin + "\n    ", ",\n    ", "\n  ]\n}", string(none), err
 	}
 	at := bytes.LastIndex(head, []byte(`,"`)) // the member of the items is the last one
-	rest, err := l.lay("", append(bytes.Clone(head[:at]), '}'))
+	rest, err := l.Lay("", append(bytes.Clone(head[:at]), '}'))
 	begin := string(rest) + string(bytes.Trim(head[at:], `,":[`)) + ":"
 	return begin + "\n- ", "\n- ", "\n", begin + " []\n", err
 }
 
 // prefix is that of the lines of an item.
-func (l layout) prefix() string {
-	return [...]string{compact: "", indented: "    ", asYAML: "  ", asCBOR: ""}[l]
+func (l Layout) prefix() string {
+	return [...]string{Compact: "", Indented: "    ", YAML: "  ", CBOR: ""}[l]
 }
