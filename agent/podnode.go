@@ -38,8 +38,8 @@ const (
 	endMemory   = 10 << 20
 )
 
-// room returns how many pods may start or end at the same time, at most most.
-func room(most int, each uint64) func() int {
+// atMost returns how many pods may start or end at the same time, at most most.
+func atMost(most int, each uint64) func() int {
 	return func() int { return int(min(uint64(most), frugal.Free()/each)) }
 }
 
@@ -83,8 +83,8 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{
-			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(longestStart, room(startsAtOnce, startMemory)).Take,
-			EndTurn:   turns.New(longestEnd, room(cfg.MaxPods, endMemory)).Take,
+			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(longestStart, atMost(startsAtOnce, startMemory)).Take,
+			EndTurn:   turns.New(longestEnd, atMost(cfg.MaxPods, endMemory)).Take,
 			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran,
 		},
 	}

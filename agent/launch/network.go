@@ -31,13 +31,13 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		if err != nil {
 			return nil // ctx has ended
 		}
-		started, err := startedPods(pods)
+		connected, err := connectedPods(pods)
 		if err != nil {
 			deps.Log.Warn("NetworkPolicies do not apply to some pods until their statuses are written", zap.Error(err))
 		}
 		served := network.New(deps, network.Config{
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(), Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
-			Own: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.domain(), Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Started: started,
+			Cluster: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.domain(), Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Connected: connected,
 		})
 		if n.served.Swap(served) == nil {
 			close(n.serves)
@@ -56,12 +56,12 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 	return s, nil
 }
 
-// startedPods returns the pods that the network plugin has started.
-func startedPods(pods cni.Network) ([]network.Started, error) {
-	all, err := pods.StartedPods()
-	var out []network.Started
+// connectedPods returns the pods that the network plugin has connected.
+func connectedPods(pods cni.Network) ([]network.Connected, error) {
+	all, err := pods.ConnectedPods()
+	var out []network.Connected
 	for _, s := range all {
-		out = append(out, network.Started(s))
+		out = append(out, network.Connected(s))
 	}
 	return out, err
 }

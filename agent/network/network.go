@@ -42,11 +42,11 @@ type Config struct {
 	Policy   string            // name of the nftables tables of NetworkPolicies
 	Gateways []netip.Addr      // of the pods: the addresses of Bridge
 	Families []corev1.IPFamily // of the pods
-	Own      []netip.Prefix    // addresses of pods and Services
+	Cluster  []netip.Prefix    // addresses of pods and Services
 	Pool     []netip.Prefix    // addresses of load balancers, which this node has while Services use them
 
-	// Started are the pods that the network plugin has started before. Their statuses may not be written yet.
-	Started []Started
+	// Connected are the pods that the network plugin connected before. Their statuses may not be written yet.
+	Connected []Connected
 
 	// DNS are the addresses of the DNS server's Service, one of each IP family of Services; none: no DNS server.
 	DNS        []netip.Addr
@@ -72,7 +72,7 @@ func New(deps follow.Deps, cfg Config) *Network {
 	if cfg.ResolvConf == "" {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
-	return &Network{deps: deps, cfg: cfg, feed: newFeed(cfg.Started)}
+	return &Network{deps: deps, cfg: cfg, feed: newFeed(cfg.Connected)}
 }
 
 // Name implements follow.Controller.
@@ -107,7 +107,7 @@ func (n *Network) Run(ctx context.Context) error {
 	start := []follow.Key{{}}
 	if len(n.cfg.DNS) > 0 {
 		start = append(start, dns.Key)
-		r.zone = dns.NewZone(n.cfg.Domain, r.seen, n.cfg.Own)
+		r.zone = dns.NewZone(n.cfg.Domain, r.seen, n.cfg.Cluster)
 		listens := make(chan struct{})
 		group.Do(func() error { return r.serveDNS(ctx, listens) })
 		select {
@@ -158,8 +158,8 @@ func (n *Network) begin(health *service.Health) *running {
 }
 
 func (r *running) serveDNS(ctx context.Context, listens chan struct{}) error {
-	own := func() []netip.Addr { return slices.Concat(r.cfg.DNS, r.cfg.Gateways) }
-	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, own, modified), r.cfg.Stubs, r.deps.Clock, r.deps.Guard)
+	served := func() []netip.Addr { return slices.Concat(r.cfg.DNS, r.cfg.Gateways) }
+	forward := dns.NewForwarder(dns.Resolvers(r.cfg.ResolvConf, served, modified), r.cfg.Stubs, r.deps.Clock, r.deps.Guard)
 	err := dns.NewServer(r.zone, forward, r.deps.Guard, r.deps.Log).Serve(ctx, r.cfg.Gateways, dnsPort, func(at []netip.AddrPort) {
 		r.dns = at
 		close(listens)

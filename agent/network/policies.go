@@ -20,8 +20,8 @@ import (
 
 // feed holds what changed for NetworkPolicies since the last reconcile. Its methods are safe for concurrent use.
 type feed struct {
-	mu      sync.Mutex             // guards what follows
-	started map[follow.Key]started // until the pod is deleted
+	mu        sync.Mutex               // guards what follows
+	connected map[follow.Key]connected // until the pod is deleted
 	changes
 }
 
@@ -30,21 +30,21 @@ type changes struct {
 	pods     map[follow.Key]*corev1.Pod
 	spaces   map[string]*corev1.Namespace
 	policies map[follow.Key]*networkingv1.NetworkPolicy
-	again    []follow.Key // pods that were started
+	again    []follow.Key // pods that were connected
 	waiting  []waiter
 }
 
-// newFeed returns a feed that knows the pods that were started before.
-func newFeed(before []Started) *feed {
-	f := &feed{started: map[follow.Key]started{}, changes: newChanges()}
+// newFeed returns a feed that knows the pods that were connected before.
+func newFeed(before []Connected) *feed {
+	f := &feed{connected: map[follow.Key]connected{}, changes: newChanges()}
 	for _, s := range before {
-		f.started[s.Pod] = started{s.UID, s.Addrs}
+		f.connected[s.Pod] = connected{s.UID, s.Addrs}
 	}
 	return f
 }
 
-// Started is a pod with the addresses that the network plugin gave it.
-type Started struct {
+// Connected is a pod with the addresses that the network plugin gave it.
+type Connected struct {
 	Pod   follow.Key
 	UID   types.UID
 	Addrs []netip.Addr
@@ -54,8 +54,8 @@ func newChanges() changes {
 	return changes{pods: map[follow.Key]*corev1.Pod{}, spaces: map[string]*corev1.Namespace{}, policies: map[follow.Key]*networkingv1.NetworkPolicy{}}
 }
 
-// started is what the network plugin gave a pod. It is known before the pod's status, and newer if there is a new sandbox.
-type started struct {
+// connected is what the network plugin gave a pod. It is known before the pod's status, and newer if there is a new sandbox.
+type connected struct {
 	uid   types.UID
 	addrs []netip.Addr
 }
@@ -94,8 +94,8 @@ func (f *feed) pod(old, next client.Object) []follow.Key {
 	if next == nil {
 		key := follow.KeyOf(old)
 		f.pods[key] = nil
-		if f.started[key].uid == uidOf(old) {
-			delete(f.started, key)
+		if f.connected[key].uid == uidOf(old) {
+			delete(f.connected, key)
 		}
 		return all
 	}
@@ -142,11 +142,11 @@ func (f *feed) policy(old, next client.Object) []follow.Key {
 	return all
 }
 
-// start notes a pod that is about to start.
-func (f *feed) start(key follow.Key, s started) {
+// connect records the addresses of a pod that the network plugin is about to connect.
+func (f *feed) connect(key follow.Key, s connected) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.started[key] = s
+	f.connected[key] = s
 	f.again = append(f.again, key)
 }
 
@@ -159,11 +159,11 @@ func (f *feed) wait(ctx context.Context, key follow.Key) <-chan error {
 	return w.done
 }
 
-// addresses returns those that a pod was started with; false: they are not known.
+// addresses returns those that a pod was connected with; false: they are not known.
 func (f *feed) addresses(pod *corev1.Pod) ([]netip.Addr, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, ok := f.started[follow.KeyOf(pod)]
+	s, ok := f.connected[follow.KeyOf(pod)]
 	return s.addrs, ok && s.uid == uidOf(pod)
 }
 
@@ -239,7 +239,7 @@ func (n *Network) Admit(ctx context.Context, key follow.Key, uid types.UID, addr
 	if err != nil {
 		return fmt.Errorf("list the NetworkPolicies of %s: %w", key.Namespace, err)
 	}
-	n.feed.start(key, started{uid, addrs})
+	n.feed.connect(key, connected{uid, addrs})
 	var done <-chan error
 	if len(policies) > 0 {
 		done = n.feed.wait(ctx, key)

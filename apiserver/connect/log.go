@@ -51,7 +51,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 		}))
 	}
 	out := &flushWriter{w: w, flush: http.NewResponseController(w).Flush}
-	if err := node.Logs(ctx, pod, opts, out); err != nil && !out.started {
+	if err := node.Logs(ctx, pod, opts, out); err != nil && !out.wrote {
 		return err
 	}
 	out.start()
@@ -61,14 +61,14 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 // flushWriter flushes every write; the header is sent with the first write, so that an error before it can still
 // be a Status.
 type flushWriter struct {
-	w       http.ResponseWriter
-	flush   func() error
-	started bool
+	w     http.ResponseWriter
+	flush func() error
+	wrote bool // the header is sent
 }
 
 func (f *flushWriter) start() {
-	if !f.started {
-		f.started = true
+	if !f.wrote {
+		f.wrote = true
 		f.w.Header().Set("Content-Type", "text/plain")
 		f.w.WriteHeader(http.StatusOK)
 	}

@@ -53,7 +53,7 @@ func (d *Documents) groups() [][]schema.GroupVersion {
 }
 
 // served returns the kinds that this server serves itself.
-func (d *Documents) served() []kind.Resource { return d.Aggregator.Own(d.Resources()) }
+func (d *Documents) served() []kind.Resource { return d.Aggregator.Local(d.Resources()) }
 
 // DiscoverCore answers /api.
 func (d *Documents) DiscoverCore(w http.ResponseWriter, r *http.Request) {

@@ -113,7 +113,7 @@ func (b *steadyBody) stop() {
 }
 
 // LimitBody limits all bodies except those that are proxied, and archives of images. Requests for streams have no body, unless they only
-// claim to open one.
+// pretend to open one.
 func (g *Gate) LimitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if request.HasBody(r) && !request.IsUnbounded(r) {

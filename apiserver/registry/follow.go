@@ -23,7 +23,7 @@ func (r *Registry) Follow(ctx context.Context, sel client.Selector, to client.Re
 	if err != nil {
 		return err
 	}
-	if view.Converts(res) && !view.Own(ctx, res) {
+	if view.Converts(res) && !view.Internal(ctx, res) {
 		return errors.ErrUnsupported // users' objects are converted by webhooks, which may fail
 	}
 	selector, err := selectorOf(res, r.Base(res), sel)

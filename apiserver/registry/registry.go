@@ -221,7 +221,7 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 		return nil, "", err
 	}
 	objs := make([]Object, len(entries))
-	if view.Own(ctx, res) {
+	if view.Internal(ctx, res) {
 		for i, e := range entries {
 			objs[i] = view.Bare(res, e.Object)
 		}
@@ -321,7 +321,7 @@ func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
 	typ, e := Seen(s, ev)
-	if view.Own(ctx, res) {
+	if view.Internal(ctx, res) {
 		return watch.Event{Type: typ, Object: view.Bare(res, e.Object)}
 	}
 	obj, err := view.Of(ctx, res, e.Object)

@@ -93,7 +93,7 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 // remove deletes the stored object of a view.
 func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res := v.res
-	self := view.Own(ctx, res)
+	self := view.Internal(ctx, res)
 	if view.Converts(res) && !self { // an object that cannot be returned is not deleted
 		if _, err := v.Entry(ctx, ref); err != nil {
 			return nil, err

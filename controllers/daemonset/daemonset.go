@@ -99,7 +99,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	mine, err := r.Claims.Of(ctx, ds, selector, r.Pods.OfOrOrphan(ds))
+	mine, err := r.Adopter.Of(ctx, ds, selector, r.Pods.OfOrOrphan(ds))
 	if err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time
 		if err != nil {
 			return 0, err
 		}
-		mine, err := r.Claims.Of(ctx, v.ds, selector, stored)
+		mine, err := r.Adopter.Of(ctx, v.ds, selector, stored)
 		if err != nil {
 			return 0, err
 		}

@@ -45,7 +45,7 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 
 // podFor returns a new pod for a node.
 func (r *run) podFor(v *view, node string) *corev1.Pod {
-	pod := owned.NewPod(v.ds, r.Claims.Ref(v.ds), &v.ds.Spec.Template)
+	pod := owned.NewPod(v.ds, r.Adopter.Ref(v.ds), &v.ds.Spec.Template)
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}

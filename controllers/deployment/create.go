@@ -23,7 +23,7 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 	if err != nil {
 		return err
 	}
-	rs.OwnerReferences = []metav1.OwnerReference{r.claims.Ref(ro.d)}
+	rs.OwnerReferences = []metav1.OwnerReference{r.adopter.Ref(ro.d)}
 	rs.Spec.Replicas = new(grown(ro.d, nil, ro.old))
 	rs.Annotations = annotated(ro.d, rs, ro.nextRevision())
 	noteScale(ro.d, rs)

@@ -62,7 +62,7 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, sets: owned.NewIndex[*appsv1.ReplicaSet](), claims: owned.Claims[*appsv1.ReplicaSet]{
+	r := &run{Controller: c, sets: owned.NewIndex[*appsv1.ReplicaSet](), adopter: owned.Adopter[*appsv1.ReplicaSet]{
 		Client: c.deps.Client, Kind: appsv1.SchemeGroupVersion.WithKind(kind),
 		Adoptive: func(rs *appsv1.ReplicaSet) bool { return rs.DeletionTimestamp == nil },
 	}}
@@ -80,8 +80,8 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	claims owned.Claims[*appsv1.ReplicaSet]
-	sets   *owned.Index[*appsv1.ReplicaSet]
+	adopter owned.Adopter[*appsv1.ReplicaSet]
+	sets    *owned.Index[*appsv1.ReplicaSet]
 }
 
 // reconcile makes one step of a Deployment's rollout and then updates its status. The ReplicaSets report the result
@@ -98,7 +98,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, nil // the API rejects such a selector; a retry would not help
 	}
-	sets, err := r.claims.Of(ctx, d, selector, r.sets.OfOrOrphan(d))
+	sets, err := r.adopter.Of(ctx, d, selector, r.sets.OfOrOrphan(d))
 	if err != nil {
 		return 0, err
 	}

@@ -240,14 +240,14 @@ func group(in *input, samples map[string]sample, name corev1.ResourceName) (g gr
 
 // starting reports whether the CPU usage of a pod says nothing about its load.
 func (in *input) starting(p *corev1.Pod, s sample) bool {
-	ready, started := podstate.Condition(p, corev1.PodReady), p.Status.StartTime
-	if ready == nil || started == nil {
+	ready, startedAt := podstate.Condition(p, corev1.PodReady), p.Status.StartTime
+	if ready == nil || startedAt == nil {
 		return true
 	}
-	if started.Add(in.CPUInitializationPeriod).After(in.now) {
+	if startedAt.Add(in.CPUInitializationPeriod).After(in.now) {
 		return ready.Status == corev1.ConditionFalse || s.at.Before(ready.LastTransitionTime.Add(s.window))
 	}
-	return ready.Status == corev1.ConditionFalse && started.Add(in.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
+	return ready.Status == corev1.ConditionFalse && startedAt.Add(in.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
 }
 
 // replicas returns the number of pods at which the ratio would be 1. Pods without a usable sample are assumed to

@@ -89,14 +89,14 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	claims   owned.Claims[*corev1.Pod]
+	adopter  owned.Adopter[*corev1.Pod]
 	control  owned.Pods
 	failures *failures
 	pods     *owned.Index[*corev1.Pod]
 }
 
 func newRun(c *Controller) *run {
-	return &run{Controller: c, failures: newFailures(), pods: owned.NewIndex[*corev1.Pod](), control: owned.Pods{Client: c.deps.Client, Events: c.events}, claims: owned.Claims[*corev1.Pod]{
+	return &run{Controller: c, failures: newFailures(), pods: owned.NewIndex[*corev1.Pod](), control: owned.Pods{Client: c.deps.Client, Events: c.events}, adopter: owned.Adopter[*corev1.Pod]{
 		Client: c.deps.Client, Kind: batchv1.SchemeGroupVersion.WithKind(kind), Finalizer: batchv1.JobTrackingFinalizer,
 		Adoptive: func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil },
 	}}
@@ -145,7 +145,7 @@ func (r *run) podsOf(ctx context.Context, job *batchv1.Job) ([]*corev1.Pod, erro
 	if err != nil {
 		return nil, err
 	}
-	return r.claims.Of(ctx, job, selector, pods)
+	return r.adopter.Of(ctx, job, selector, pods)
 }
 
 // reconcilePod removes the finalizer from a pod that no Job will count.

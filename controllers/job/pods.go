@@ -22,7 +22,7 @@ const (
 
 // podFor returns a new pod of the Job; index is used if the Job is Indexed.
 func (r *run) podFor(ro *round, index int32) *corev1.Pod {
-	job, pod := ro.job, owned.NewPod(ro.job, r.claims.Ref(ro.job), &ro.job.Spec.Template)
+	job, pod := ro.job, owned.NewPod(ro.job, r.adopter.Ref(ro.job), &ro.job.Spec.Template)
 	if !tracked(pod) {
 		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}

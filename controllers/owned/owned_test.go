@@ -33,7 +33,7 @@ func TestJudge(t *testing.T) {
 	deleting.DeletionTimestamp = new(metav1.Now())
 	labelled := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }
 	gone := func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }
-	claims := Claims[*corev1.Pod]{Adoptive: podstate.Active}
+	adopter := Adopter[*corev1.Pod]{Adoptive: podstate.Active}
 	for name, c := range map[string]struct {
 		owner *appsv1.ReplicaSet
 		pod   *corev1.Pod
@@ -49,7 +49,7 @@ func TestJudge(t *testing.T) {
 		"orphan, terminating":           {owner, pod(labelled, gone), Ignore},
 		"orphan, owner dying":           {deleting, pod(labelled), Ignore},
 	} {
-		if got := claims.Judge(c.owner, labels.SelectorFromSet(labels.Set{"app": "x"}), c.pod); got != c.want {
+		if got := adopter.Judge(c.owner, labels.SelectorFromSet(labels.Set{"app": "x"}), c.pod); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}

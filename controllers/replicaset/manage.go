@@ -57,7 +57,7 @@ func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod,
 			return errChanged
 		}
 		var err error
-		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.claims.Ref(rs.stored), &rs.Spec.Template))
+		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.adopter.Ref(rs.stored), &rs.Spec.Template))
 		if owned.Ending(err) {
 			return nil // the namespace is being deleted; the expectation need not be met
 		}

@@ -3,7 +3,7 @@
 //   - kind: the two kinds; everything else is written for both.
 //   - expectations: creations and deletions whose watch events have not arrived yet; until they have,
 //     no further pods are created or deleted.
-//   - claim: which pods a ReplicaSet owns, adopts and releases.
+//   - adopt: which pods a ReplicaSet owns, adopts and releases.
 //   - victims: the metric of the age of the pods that are deleted first.
 package replicaset
 
@@ -90,7 +90,7 @@ func (c *Controller) Name() string { return c.kind.name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, claims: c.kind.claims(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
+	r := &run{Controller: c, adopter: c.kind.adopter(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    c.kind.name,
 		Workers: c.cfg.Workers,
@@ -105,7 +105,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	claims   owned.Claims[*corev1.Pod]
+	adopter  owned.Adopter[*corev1.Pod]
 	control  owned.Pods
 	pods     *owned.Index[*corev1.Pod]
 	expected *expectations
@@ -126,14 +126,14 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	settled := r.expected.settled(rs.UID)
 	known := r.pods.OfOrOrphan(rs)
-	mine, err := r.claim(ctx, rs, selector, known)
+	mine, err := r.adopt(ctx, rs, selector, known)
 	if err != nil {
 		return 0, err
 	}
 	active, terminating := split(mine)
 	var manageErr error
 	if settled && rs.DeletionTimestamp == nil && len(active) != desired(rs.ReplicaSet) {
-		if mine, err = r.claimStored(ctx, rs, selector); err != nil {
+		if mine, err = r.adoptStored(ctx, rs, selector); err != nil {
 			return 0, err
 		}
 		active, terminating = split(mine)

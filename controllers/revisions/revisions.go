@@ -61,16 +61,16 @@ type History struct {
 	Collisions *int32
 }
 
-// Claims returns how owners claim revisions.
-func (k Keeper) Claims() owned.Claims[*appsv1.ControllerRevision] {
-	return owned.Claims[*appsv1.ControllerRevision]{Client: k.Client, Kind: k.Kind,
+// Adopter adopts revisions for owners.
+func (k Keeper) Adopter() owned.Adopter[*appsv1.ControllerRevision] {
+	return owned.Adopter[*appsv1.ControllerRevision]{Client: k.Client, Kind: k.Kind,
 		Adoptive: func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp == nil }}
 }
 
-// Sync claims the owner's revisions among known, and finds the one of its template. It creates a missing revision. If
+// Sync adopts and releases revisions of the owner among known, and finds the one of its template. It creates a missing revision. If
 // another revision has a higher number, for example after an undo, it gives this one the highest number.
 func (k Keeper) Sync(ctx context.Context, o Owner, known []*appsv1.ControllerRevision) (History, error) {
-	mine, err := k.Claims().Of(ctx, o.Object, o.Selector, known)
+	mine, err := k.Adopter().Of(ctx, o.Object, o.Selector, known)
 	if err != nil {
 		return History{}, err
 	}
@@ -143,7 +143,7 @@ func (k Keeper) revision(o Owner, data []byte, number int64, hash string) *appsv
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: o.Object.GetNamespace(), Name: prefix[:min(len(prefix), maxPrefix)] + "-" + hash,
 			Labels: labels, Annotations: maps.Clone(o.Object.GetAnnotations()),
-			OwnerReferences: []metav1.OwnerReference{k.Claims().Ref(o.Object)},
+			OwnerReferences: []metav1.OwnerReference{k.Adopter().Ref(o.Object)},
 		},
 		Data: runtime.RawExtension{Raw: data}, Revision: number,
 	}

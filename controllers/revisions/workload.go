@@ -19,7 +19,7 @@ import (
 // Workload is what the controllers of DaemonSets and StatefulSets share while they run: the pods and the revisions that objects
 // of the kind T own.
 type Workload[T client.Object] struct {
-	Claims   owned.Claims[*corev1.Pod]
+	Adopter  owned.Adopter[*corev1.Pod]
 	Keeper   Keeper
 	Pods     *owned.Index[*corev1.Pod]
 	Known    *owned.Index[*appsv1.ControllerRevision]
@@ -43,7 +43,7 @@ type Kind[T client.Object] struct {
 func NewWorkload[T client.Object](deps follow.Deps, k Kind[T]) *Workload[T] {
 	owner := appsv1.SchemeGroupVersion.WithKind(k.Name)
 	return &Workload[T]{
-		Claims: owned.Claims[*corev1.Pod]{Client: deps.Client, Kind: owner,
+		Adopter: owned.Adopter[*corev1.Pod]{Client: deps.Client, Kind: owner,
 			Adoptive: func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil }},
 		Keeper: Keeper{Client: deps.Client, Kind: owner, HashLabel: k.HashLabel},
 		Pods:   owned.NewIndex[*corev1.Pod](), Known: owned.NewIndex[*appsv1.ControllerRevision](),

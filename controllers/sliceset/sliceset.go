@@ -39,11 +39,11 @@ type Group struct {
 	Endpoints []discoveryv1.Endpoint // none: one empty slice
 }
 
-// Labels returns the labels of the slices of a Service: its own or those of its Endpoints, and those that name the
+// Labels returns the labels of the slices of a Service: the Service's or those of its Endpoints, and those that name the
 // Service and the controller.
-func Labels(own map[string]string, service, managedBy string, headless bool) map[string]string {
-	labels := make(map[string]string, len(own)+3)
-	maps.Copy(labels, own)
+func Labels(inherited map[string]string, service, managedBy string, headless bool) map[string]string {
+	labels := make(map[string]string, len(inherited)+3)
+	maps.Copy(labels, inherited)
 	delete(labels, corev1.IsHeadlessService)
 	if headless {
 		labels[corev1.IsHeadlessService] = ""

@@ -31,7 +31,7 @@ func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolum
 	}
 	maps.Copy(claim.Labels, set.Spec.Selector.MatchLabels)
 	if policyOf(set).WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType {
-		claim.OwnerReferences = append(claim.OwnerReferences, r.Claims.Ref(set))
+		claim.OwnerReferences = append(claim.OwnerReferences, r.Adopter.Ref(set))
 	}
 	return claim
 }
@@ -128,7 +128,7 @@ func (r *run) owners(set *appsv1.StatefulSet, rep *replica, claim *corev1.Persis
 	case condemned && policy.WhenScaled == remove:
 		return append(others, *metav1.NewControllerRef(rep.pod, corev1.SchemeGroupVersion.WithKind("Pod")))
 	case policy.WhenDeleted == remove:
-		return append(others, r.Claims.Ref(set))
+		return append(others, r.Adopter.Ref(set))
 	}
 	return others
 }

@@ -30,7 +30,7 @@ func (r *run) podFor(v *view, ordinal int) (*corev1.Pod, error) {
 			return nil, err
 		}
 	}
-	pod := owned.NewPod(v.set, r.Claims.Ref(v.set), template)
+	pod := owned.NewPod(v.set, r.Adopter.Ref(v.set), template)
 	pod.Name = podName(v.set, ordinal)
 	setIdentity(pod, ordinal)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = revision.Name

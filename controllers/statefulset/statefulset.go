@@ -110,7 +110,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	member := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
 	}
-	mine, err := r.Claims.Of(ctx, set, selector, member(r.Pods.OfOrOrphan(set)))
+	mine, err := r.Adopter.Of(ctx, set, selector, member(r.Pods.OfOrOrphan(set)))
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	if err != nil {
 		return nil, err
 	}
-	if mine, err = r.Claims.Of(ctx, set, selector, member(stored)); err != nil {
+	if mine, err = r.Adopter.Of(ctx, set, selector, member(stored)); err != nil {
 		return nil, err
 	}
 	return newView(set, history, mine, v.now), nil

@@ -72,8 +72,8 @@ func (n Network) Gateways() []netip.Addr {
 // pool allocates the addresses of the network's pods.
 func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets} }
 
-// StartedPods returns the pods whose sandboxes run, also those whose statuses are not written yet.
-func (n Network) StartedPods() ([]ipam.Started, error) { return n.pool().StartedPods() }
+// ConnectedPods returns the pods whose sandboxes run, also those whose statuses are not written yet.
+func (n Network) ConnectedPods() ([]ipam.Connected, error) { return n.pool().ConnectedPods() }
 
 // Reclaim releases every leaked address and removes its host ports.
 func (n Network) Reclaim() error { return n.pool().Reclaim(n.rules().RemovePorts) }

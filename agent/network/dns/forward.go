@@ -213,9 +213,9 @@ func query(ctx context.Context, ask *dns.Msg, at netip.AddrPort) (*dns.Msg, erro
 	return m, err
 }
 
-// Resolvers reads a resolv.conf whenever it has changed, and returns its resolvers except the addresses in own: the
-// server would forward to itself.
-func Resolvers(file string, own func() []netip.Addr, stat func(string) (time.Time, error)) func() []netip.AddrPort {
+// Resolvers reads a resolv.conf whenever it has changed, and returns its resolvers without those in except: the
+// addresses at which the server would forward to itself.
+func Resolvers(file string, except func() []netip.Addr, stat func(string) (time.Time, error)) func() []netip.AddrPort {
 	var (
 		mu   sync.Mutex // guards what follows
 		read time.Time
@@ -238,7 +238,7 @@ func Resolvers(file string, own func() []netip.Addr, stat func(string) (time.Tim
 		read, all = changed, nil
 		for _, server := range conf.Servers {
 			ip, err := netip.ParseAddr(server)
-			if err == nil && !slices.Contains(own(), ip.Unmap().WithZone("")) {
+			if err == nil && !slices.Contains(except(), ip.Unmap().WithZone("")) {
 				all = append(all, netip.AddrPortFrom(ip, 53))
 			}
 		}

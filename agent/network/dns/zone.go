@@ -46,7 +46,7 @@ type name struct {
 	host    string
 }
 
-// NewZone returns the zone of a domain. Addresses within own are known to have no names outside of the cluster.
+// NewZone returns the zone of a domain. Addresses within local are known to have no names outside of the cluster.
 func NewZone(domain string, source Source, local []netip.Prefix) *Zone {
 	return &Zone{
 		domain: strings.ToLower(dns.Fqdn(domain)), source: source, local: local,

@@ -34,7 +34,7 @@ type Result struct {
 // Facts is what Collect finds. An error is nil if what it is about works.
 type Facts struct {
 	Containers  bool // they run on containerd, and not in memory
-	Own         bool // the containerd is monopod's own
+	Child       bool // monopod runs the containerd as its child
 	DataDir     string
 	UID         int
 	Privileged  bool // has CAP_SYS_ADMIN and CAP_NET_ADMIN
@@ -252,7 +252,7 @@ func (f Facts) containerd() Result {
 	switch {
 	case f.HostSocket != "" && f.SocketError == nil:
 		return good("containerd", "%s answers, and is used", f.HostSocket)
-	case !f.Own:
+	case !f.Child:
 		return bad(Missing, "containerd", fmt.Sprintf("%s: %v", f.HostSocket, f.SocketError), "systemctl start containerd, or leave --containerd out")
 	case f.Containerd.Err != nil:
 		return bad(Missing, "containerd", f.Containerd.Err.Error(), install)
@@ -262,7 +262,7 @@ func (f Facts) containerd() Result {
 
 func (f Facts) runc() Result {
 	switch {
-	case f.Runc.Err != nil && f.Own:
+	case f.Runc.Err != nil && f.Child:
 		return bad(Missing, "runc", f.Runc.Err.Error(), install)
 	case f.Runc.Err != nil:
 		return bad(Warning, "runc", f.Runc.Err.Error()+": containerd may have another runtime", install)

@@ -19,7 +19,7 @@ import (
 func fit() Facts {
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	return Facts{
-		Containers: true, Own: true, DataDir: "/data", Privileged: true, Kernel: "6.1.0-18-amd64", Cgroups: Cgroups{2, []string{"cpu", "memory", "pids"}}, Seccomp: true,
+		Containers: true, Child: true, DataDir: "/data", Privileged: true, Kernel: "6.1.0-18-amd64", Cgroups: Cgroups{2, []string{"cpu", "memory", "pids"}}, Seccomp: true,
 		Clock: Clock{Now: now, Built: now.Add(-time.Hour), Synchronized: true},
 		Disk:  host.Amount{Total: 10 << 30, Free: 5 << 30}, Inodes: host.Amount{Total: 1000, Free: 900}, Memory: host.Amount{Total: 1 << 30, Free: 1 << 29},
 		Ports: []Port{{Flag: "listen", Address: "127.0.0.1:6443"}}, Containerd: Program{Version: "containerd 2.1"}, Runc: Program{Version: "runc 1.3"},
@@ -69,7 +69,7 @@ func TestWhatIsMissing(t *testing.T) {
 		"no seccomp":             {func(f *Facts) { f.Seccomp = false }, "seccomp", Warning, "none", "CONFIG_SECCOMP_FILTER"},
 		"no containerd":          {func(f *Facts) { f.Containerd = Program{Err: errors.New("containerd is not installed")} }, "containerd", Missing, "not installed", "apt-get install"},
 		"no runc":                {func(f *Facts) { f.Runc = Program{Err: errors.New("runc is not installed")} }, "runc", Missing, "not installed", "apt-get install"},
-		"a containerd that died": {func(f *Facts) { f.Own, f.HostSocket, f.SocketError = false, "/run/c.sock", unix.ECONNREFUSED }, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
+		"a containerd that died": {func(f *Facts) { f.Child, f.HostSocket, f.SocketError = false, "/run/c.sock", unix.ECONNREFUSED }, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
 	} {
 		f := fit()
 		c.change(&f)
@@ -142,7 +142,7 @@ func TestCollect(t *testing.T) {
 	if len(f.Ports) != 2 || !errors.Is(f.Ports[0].Err, unix.EADDRINUSE) || f.Ports[0].Ours || f.Ports[1].Err != nil {
 		t.Errorf("%+v", f.Ports)
 	}
-	if f.Kernel == "" || f.Disk.Total == 0 || f.Memory.Free == 0 || f.Cgroups.Version == 0 || f.DiskErr != nil || f.MemoryErr != nil || !f.Own {
+	if f.Kernel == "" || f.Disk.Total == 0 || f.Memory.Free == 0 || f.Cgroups.Version == 0 || f.DiskErr != nil || f.MemoryErr != nil || !f.Child {
 		t.Errorf("%+v", f)
 	}
 	if f.Privileged && (f.Bridge != nil || f.Nftables != nil || f.Overlay != nil) {

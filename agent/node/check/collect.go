@@ -57,8 +57,8 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	}
 	_, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail")
 	f.Seccomp = err == nil
-	f.HostSocket, f.Own = containerd.Locate(ctx, cfg.DataDir, cfg.Containerd)
-	if !f.Own {
+	f.HostSocket, f.Child = containerd.Locate(ctx, cfg.DataDir, cfg.Containerd)
+	if !f.Child {
 		f.SocketError = answers(ctx, f.HostSocket)
 	}
 	f.Containerd, f.Runc = program(ctx, "containerd"), program(ctx, "runc")

@@ -167,7 +167,7 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request, pod *core
 	}
 	opts.Container = r.PathValue("container")
 	out := &flushed{w: w, flush: http.NewResponseController(w).Flush}
-	if err := s.Node.Logs(r.Context(), pod, opts, out); err != nil && !out.started {
+	if err := s.Node.Logs(r.Context(), pod, opts, out); err != nil && !out.wrote {
 		return err
 	}
 	return nil
@@ -175,15 +175,15 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request, pod *core
 
 // flushed flushes every write.
 type flushed struct {
-	w       http.ResponseWriter
-	flush   func() error
-	started bool
+	w     http.ResponseWriter
+	flush func() error
+	wrote bool // the header is sent
 }
 
 // Write implements io.Writer.
 func (f *flushed) Write(p []byte) (int, error) {
-	if !f.started {
-		f.started = true
+	if !f.wrote {
+		f.wrote = true
 		f.w.Header().Set("Content-Type", "text/plain")
 	}
 	n, err := f.w.Write(p)

@@ -186,7 +186,7 @@ func (s *Source) measuredGroups(ctx context.Context, e *exposition) error {
 				a.Memory, a.RSS = &m.UsageBytes.Value, new(m.GetRssBytes().GetValue())
 			}
 			group{labels: l, Account: a}.put(e, r.at)
-			e.start(c.started, l)
+			e.start(c.startedAt, l)
 		}
 	}
 	return nil

@@ -73,8 +73,8 @@ func resources(e *exposition, summary *statsapi.Summary, failure error) {
 
 // start adds the container's start time if it is known: neither the zero time nor the runtime's 0, which would
 // be an age of half a century.
-func (e *exposition) start(started time.Time, l labels) {
-	if started.Unix() > 0 {
-		e.put(gauge, "container_start_time_seconds", "Time at which the container started, in seconds since 1970", float64(started.UnixNano())/1e9, l)
+func (e *exposition) start(startedAt time.Time, l labels) {
+	if startedAt.Unix() > 0 {
+		e.put(gauge, "container_start_time_seconds", "Time at which the container started, in seconds since 1970", float64(startedAt.UnixNano())/1e9, l)
 	}
 }

@@ -54,7 +54,7 @@ func podMetrics(now, from *reading, p Pod) *metrics.PodMetrics {
 		Timestamp:  at, Window: window(now, from),
 	}
 	for _, c := range now.containers[p.UID] {
-		rate, ok := now.rate(from, c.id, c.started)
+		rate, ok := now.rate(from, c.id, c.startedAt)
 		if !ok {
 			return nil
 		}

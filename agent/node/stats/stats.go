@@ -89,11 +89,11 @@ var ErrNone = errors.New("the container runtime has no statistics")
 
 // container is the usage of one container up to a time.
 type container struct {
-	id, name string
-	uid      types.UID
-	attempt  uint32
-	started  time.Time // zero: not known
-	stats    *cri.ContainerStats
+	id, name  string
+	uid       types.UID
+	attempt   uint32
+	startedAt time.Time // zero: not known
+	stats     *cri.ContainerStats
 }
 
 func (c *container) cpu() uint64 { return c.stats.GetCpu().GetUsageCoreNanoSeconds().GetValue() }
@@ -158,7 +158,7 @@ func (r *reading) add(stats *cri.ContainerStats) {
 func (s *Source) readPod(r *reading, p Pod) {
 	var sum cgroup.Usage
 	for _, c := range r.containers[p.UID] {
-		c.started = p.Started[c.id]
+		c.startedAt = p.Started[c.id]
 		r.sums[c.id] = c.cpu()
 		m := c.stats.GetMemory()
 		sum.CPU += c.cpu()
@@ -224,18 +224,18 @@ func (s *Source) second(ctx context.Context) (now, from *reading, err error) {
 	return now, s.base, nil
 }
 
-// rate returns the nanocores that key used between two samples; started is when it started, in case that was
+// rate returns the nanocores that key used between two samples; startedAt is when it started, in case that was
 // after from. False: not known.
-func (r *reading) rate(from *reading, key string, started time.Time) (nanocores uint64, ok bool) {
+func (r *reading) rate(from *reading, key string, startedAt time.Time) (nanocores uint64, ok bool) {
 	if from == nil {
 		return 0, false
 	}
 	since, before := from.at, from.sums[key]
 	if _, known := from.sums[key]; !known {
-		if started.IsZero() || started.Before(from.at) {
+		if startedAt.IsZero() || startedAt.Before(from.at) {
 			return 0, false
 		}
-		since = started
+		since = startedAt
 	}
 	window, sum := r.at.Sub(since), r.sums[key]
 	if window <= 0 || sum < before {

@@ -55,9 +55,9 @@ func (s *Source) nodeStats(now, from *reading) statsapi.NodeStats {
 	}
 }
 
-func (r *reading) cpuStats(from *reading, key string, started time.Time) *statsapi.CPUStats {
+func (r *reading) cpuStats(from *reading, key string, startedAt time.Time) *statsapi.CPUStats {
 	out := &statsapi.CPUStats{Time: metav1.NewTime(r.at), UsageCoreNanoSeconds: new(r.sums[key])}
-	if rate, ok := r.rate(from, key, started); ok {
+	if rate, ok := r.rate(from, key, startedAt); ok {
 		out.UsageNanoCores = &rate
 	}
 	return out
@@ -117,7 +117,7 @@ func memoryStats(at metav1.Time, u cgroup.Usage) *statsapi.MemoryStats {
 func containerStats(now, from *reading, c *container) statsapi.ContainerStats {
 	m := c.stats.GetMemory()
 	out := statsapi.ContainerStats{
-		Name: c.name, StartTime: metav1.NewTime(c.started), CPU: now.cpuStats(from, c.id, c.started),
+		Name: c.name, StartTime: metav1.NewTime(c.startedAt), CPU: now.cpuStats(from, c.id, c.startedAt),
 		Memory: memoryStats(metav1.NewTime(now.at), cgroup.Usage{
 			Memory: m.GetUsageBytes().GetValue(), WorkingSet: c.memory(), RSS: m.GetRssBytes().GetValue(),
 			PageFaults: m.GetPageFaults().GetValue(), MajorFault: m.GetMajorPageFaults().GetValue(),

@@ -47,8 +47,8 @@ func (s *Starter) settled(container string) {
 	}
 }
 
-// started completes a start: the event, the hook and the probes.
-func (s *Starter) started(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
+// afterStart completes a start: the event, the hook and the probes.
+func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
 	s.Images.Started(c.Name)
 	s.Pace.Started(c.Name)
 	delete(s.recreated, c.Name)
@@ -135,7 +135,7 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 				return err
 			}
 		case s.pending[c.Name].is(c.ID) && c.State != status.Created:
-			if err := s.Pace.Blocked(c.Name, s.started(ctx, pod, of, c.ID)); err != nil {
+			if err := s.Pace.Blocked(c.Name, s.afterStart(ctx, pod, of, c.ID)); err != nil {
 				return err
 			}
 		}

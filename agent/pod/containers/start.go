@@ -112,7 +112,7 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if now := s.Observer.Seen().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
 		return s.notStarted(pod, c.Name, id, startErr)
 	}
-	return s.started(ctx, pod, c, id)
+	return s.afterStart(ctx, pod, c, id)
 }
 
 // backOff delays a container that ended recently.

@@ -116,9 +116,9 @@ func request(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent strin
 
 // headers returns the action's headers and the defaults of those it does not set. An empty Accept removes the
 // header.
-func headers(own []corev1.HTTPHeader, agent string) http.Header {
+func headers(given []corev1.HTTPHeader, agent string) http.Header {
 	all := http.Header{}
-	for _, h := range own {
+	for _, h := range given {
 		all.Add(h.Name, h.Value)
 	}
 	if _, set := all["User-Agent"]; !set {

@@ -21,14 +21,14 @@ type Resolvers struct {
 // Of returns the node's resolvers for a pod. A resolver that listens on loopback, such as systemd-resolved at 127.0.0.53, is
 // for pods on the node's network alone: others get those behind it, if they are known.
 func (r Resolvers) Of(pod *corev1.Pod) *cri.DNSConfig {
-	own := read(r.File)
-	if pod.Spec.HostNetwork || r.Behind == "" || len(own.Servers) == 0 || slices.ContainsFunc(own.Servers, far) {
-		return own
+	node := read(r.File)
+	if pod.Spec.HostNetwork || r.Behind == "" || len(node.Servers) == 0 || slices.ContainsFunc(node.Servers, far) {
+		return node
 	}
 	if behind := read(r.Behind); slices.ContainsFunc(behind.Servers, far) {
 		return behind
 	}
-	return own
+	return node
 }
 
 func far(server string) bool {

@@ -257,13 +257,13 @@ func stateOf(c *Container) corev1.ContainerState {
 	case Running:
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
 	case Exited:
-		started := c.StartedAt
-		if started.IsZero() { // it never ran: clients subtract the two times
-			started = c.FinishedAt
+		startedAt := c.StartedAt
+		if startedAt.IsZero() { // it never ran: clients subtract the two times
+			startedAt = c.FinishedAt
 		}
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			ExitCode: c.ExitCode, Reason: c.Reason, Message: c.Message,
-			StartedAt: seconds(started), FinishedAt: seconds(c.FinishedAt),
+			StartedAt: seconds(startedAt), FinishedAt: seconds(c.FinishedAt),
 			ContainerID: containerID(c.ID),
 		}}
 	case Unknown:

@@ -12,27 +12,27 @@ import (
 // Turns are taken and returned.
 type Turns struct {
 	longest time.Duration
-	room    func() int
+	limit   func() int
 
 	mu      sync.Mutex // guards those below
 	taken   int
 	waiting []chan struct{} // in order; a channel is closed when its owner has a turn
 }
 
-// New returns turns of which as many are taken at a time as room returns whenever a caller comes or goes, but at least
+// New returns turns of which as many are taken at a time as limit returns whenever a caller comes or goes, but at least
 // one. A caller that keeps a turn for more than longest loses it to the next.
-func New(longest time.Duration, room func() int) *Turns {
-	return &Turns{longest: longest, room: room}
+func New(longest time.Duration, limit func() int) *Turns {
+	return &Turns{longest: longest, limit: limit}
 }
 
 // Take waits for a turn, or for the end of ctx, in which case there is none. The caller returns the turn by one
 // call of done.
 func (t *Turns) Take(ctx context.Context) (back func()) {
 	turn := make(chan struct{})
-	room := t.room()
+	limit := t.limit()
 	t.mu.Lock()
 	t.waiting = append(t.waiting, turn)
-	t.admit(room)
+	t.admit(limit)
 	t.mu.Unlock()
 	select {
 	case <-turn:
@@ -48,9 +48,9 @@ func (t *Turns) Take(ctx context.Context) (back func()) {
 	}
 }
 
-// admit gives turns to those that wait while there is room. t.mu is held.
-func (t *Turns) admit(room int) {
-	for len(t.waiting) > 0 && t.taken < max(1, room) {
+// admit gives turns to those that wait while fewer than limit are taken. t.mu is held.
+func (t *Turns) admit(limit int) {
+	for len(t.waiting) > 0 && t.taken < max(1, limit) {
 		t.taken++
 		close(t.waiting[0])
 		t.waiting = slices.Delete(t.waiting, 0, 1)
@@ -71,9 +71,9 @@ func (t *Turns) leave(turn chan struct{}) {
 }
 
 func (t *Turns) giveBack() {
-	room := t.room()
+	limit := t.limit()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.taken--
-	t.admit(room)
+	t.admit(limit)
 }

@@ -66,16 +66,16 @@ func Expand(dirs []string, a *topology.Allotment) error {
 	}
 	applied := map[*spec]bool{}
 	for _, d := range a.CDI {
-		of, own, err := find(all, d.Name)
+		file, device, err := find(all, d.Name)
 		if err != nil {
 			return err
 		}
-		if err := own.apply(a); err != nil {
+		if err := device.apply(a); err != nil {
 			return fmt.Errorf("CDI device %q: %w", d.Name, err)
 		}
-		if !applied[of] {
-			applied[of] = true
-			if err := of.Edits.apply(a); err != nil {
+		if !applied[file] {
+			applied[file] = true
+			if err := file.Edits.apply(a); err != nil {
 				return fmt.Errorf("CDI device %q: %w", d.Name, err)
 			}
 		}

@@ -23,13 +23,13 @@ const (
 	probing = 2 * time.Second
 )
 
-// Locate resolves --containerd=want to the socket to use, or own if a Child of the
+// Locate resolves --containerd=want to the socket to use, or child if a Child of the
 // data folder must run. With "auto" that is, in this order:
 //
-//  1. an own child, if there has been one: its pods are there;
+//  1. a child, if there has been one: its pods are there;
 //  2. the host's containerd, if its CRI and its pod network are ready;
-//  3. an own child.
-func Locate(ctx context.Context, dataDir, want string) (socket string, own bool) {
+//  3. a child.
+func Locate(ctx context.Context, dataDir, want string) (socket string, child bool) {
 	if want == Own {
 		return "", true
 	}
@@ -39,7 +39,7 @@ func Locate(ctx context.Context, dataDir, want string) (socket string, own bool)
 	return decide(hadChild(dataDir), func() bool { return usable(ctx, hostSocket) })
 }
 
-func decide(hadChild bool, hostUsable func() bool) (socket string, own bool) {
+func decide(hadChild bool, hostUsable func() bool) (socket string, child bool) {
 	if hadChild || !hostUsable() {
 		return "", true
 	}

@@ -53,12 +53,12 @@ func (g *given) covers(hello *tls.ClientHelloInfo) bool {
 	return name != "" && g.serving.Leaf.VerifyHostname(name) == nil
 }
 
-// clients returns own with the given authorities.
-func (g *given) clients(own *x509.CertPool) *x509.CertPool {
+// clients returns authority with the given authorities.
+func (g *given) clients(authority *x509.CertPool) *x509.CertPool {
 	if len(g.authorities) == 0 {
-		return own
+		return authority
 	}
-	pool := own.Clone()
+	pool := authority.Clone()
 	pool.AppendCertsFromPEM(g.authorities)
 	return pool
 }

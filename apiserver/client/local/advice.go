@@ -19,8 +19,8 @@ import (
 	"monopod/apiserver/client/spelling"
 )
 
-// own begins the paths that a Kubernetes other than Monopod does not have.
-const own = "/monopod/"
+// monopodPaths begins the paths that a Kubernetes other than Monopod does not have.
+const monopodPaths = "/monopod/"
 
 // explain says what to do about a connection that fails.
 func (s *Server) explain(err error) error {

@@ -131,7 +131,7 @@ func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, 
 	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" {
 		return nil, s.advise(ctx, &apierrors.StatusError{ErrStatus: status})
 	}
-	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(path, own) {
+	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(path, monopodPaths) {
 		return nil, s.unknown(req.URL.Path)
 	}
 	return nil, errors.New(cmp.Or(strings.TrimSpace(string(data)), resp.Status))

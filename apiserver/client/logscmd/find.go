@@ -129,11 +129,11 @@ func lastJob(ctx context.Context, server *local.Server, namespace, name string) 
 	if err := server.JSON(ctx, path("/apis/batch/v1", namespace, "jobs", ""), &jobs); err != nil {
 		return "", err
 	}
-	own := slices.DeleteFunc(jobs.Items, func(j batchv1.Job) bool { return !metav1.IsControlledBy(&j, &cron) })
-	if len(own) == 0 {
+	controlled := slices.DeleteFunc(jobs.Items, func(j batchv1.Job) bool { return !metav1.IsControlledBy(&j, &cron) })
+	if len(controlled) == 0 {
 		return "", fmt.Errorf("cronjob/%s in namespace %s has no jobs yet; ask: monopod why cronjob/%[1]s -n %[2]s", name, namespace)
 	}
-	return slices.MaxFunc(own, func(a, b batchv1.Job) int {
+	return slices.MaxFunc(controlled, func(a, b batchv1.Job) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	}).Name, nil
 }

@@ -91,8 +91,8 @@ func (a *Aggregator) Remotes() []Remote {
 	return out
 }
 
-// Own returns the resources without those that another server serves.
-func (a *Aggregator) Own(resources []kind.Resource) []kind.Resource {
+// Local returns the resources without those that another server serves.
+func (a *Aggregator) Local(resources []kind.Resource) []kind.Resource {
 	if a == nil || len(*a.now.Load()) == 0 {
 		return resources
 	}

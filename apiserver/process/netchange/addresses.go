@@ -36,7 +36,7 @@ func Addresses(family int) ([]Address, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
-		if ip := own(attributes); ip.IsValid() {
+		if ip := localAddress(attributes); ip.IsValid() {
 			// struct ifaddrmsg: family, length of the network's prefix, flags, scope, index of the interface
 			index := int(binary.NativeEndian.Uint32(m.Data[4:]))
 			out = append(out, Address{Interface: index, Prefix: netip.PrefixFrom(ip, int(m.Data[1]))})
@@ -45,8 +45,8 @@ func Addresses(family int) ([]Address, error) {
 	return out, nil
 }
 
-// own returns this machine's address: on a link to one other machine, IFA_ADDRESS is the other one's.
-func own(attributes []syscall.NetlinkRouteAttr) (ip netip.Addr) {
+// localAddress returns this machine's address: on a link to one other machine, IFA_ADDRESS is the other one's.
+func localAddress(attributes []syscall.NetlinkRouteAttr) (ip netip.Addr) {
 	for _, a := range attributes {
 		is, ok := netip.AddrFromSlice(a.Value)
 		if ok && (a.Attr.Type == unix.IFA_LOCAL || a.Attr.Type == unix.IFA_ADDRESS && !ip.IsValid()) {

@@ -168,7 +168,7 @@ func (s *Services) seeUsed(ctx context.Context, c *reservation) error {
 	c.stored = &s.used
 	if !c.created {
 		if i := slices.IndexFunc(services, func(svc *corev1.Service) bool { return svc.UID == c.owner.UID }); i >= 0 {
-			c.own.add(&services[i].Spec, 1)
+			c.previous.add(&services[i].Spec, 1)
 		}
 	}
 	for other := range s.reserved {

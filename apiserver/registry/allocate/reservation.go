@@ -37,9 +37,9 @@ type reservation struct {
 	keptPorts map[int32]bool
 
 	ranges []netip.Prefix
-	// What is in use: by the stored Services except own, by reservations and by users.
+	// What is in use: by the stored Services except previous, by reservations and by users.
 	stored    *usage
-	own       usage
+	previous  usage
 	usedIPs   map[netip.Addr]bool
 	usedPorts map[int32]bool
 
@@ -51,7 +51,7 @@ func newReservation(next, cur *corev1.Service) *reservation {
 	c := &reservation{
 		created: cur == nil,
 		keptIPs: map[netip.Addr]bool{}, keptPorts: map[int32]bool{},
-		usedIPs: map[netip.Addr]bool{}, usedPorts: map[int32]bool{}, own: newUsage(),
+		usedIPs: map[netip.Addr]bool{}, usedPorts: map[int32]bool{}, previous: newUsage(),
 	}
 	c.owner.NamespacedName = types.NamespacedName{Namespace: next.Namespace, Name: next.Name}
 	c.owner.UID = next.UID
@@ -70,12 +70,12 @@ func newReservation(next, cur *corev1.Service) *reservation {
 
 // ipUsed reports whether another Service or a user has the address.
 func (c *reservation) ipUsed(ip netip.Addr) bool {
-	return c.usedIPs[ip] || c.stored.ips[ip] > c.own.ips[ip]
+	return c.usedIPs[ip] || c.stored.ips[ip] > c.previous.ips[ip]
 }
 
 // portUsed reports whether another Service has the node port.
 func (c *reservation) portUsed(port int32) bool {
-	return c.usedPorts[port] || c.stored.ports[port] > c.own.ports[port]
+	return c.usedPorts[port] || c.stored.ports[port] > c.previous.ports[port]
 }
 
 // wants reports whether the Service needs anything that it does not have.

@@ -31,9 +31,9 @@ func named(res *kind.Resource, obj, stored kind.Object) kind.Object {
 	return obj
 }
 
-// Own reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only their metadata,
+// Internal reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only their metadata,
 // and must work when the webhook does not.
-func Own(ctx context.Context, res *kind.Resource) bool {
+func Internal(ctx context.Context, res *kind.Resource) bool {
 	_, known := auth.Known(ctx)
 	return !known && Converts(res)
 }

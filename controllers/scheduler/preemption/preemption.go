@@ -147,11 +147,11 @@ func (f *Finder) victims(c *rules.Cycle, n *cluster.Node, budgets []*policyv1.Po
 
 // moreImportant orders pods: a higher priority first, then those that started earlier.
 func moreImportant(a, b *cluster.Pod) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), started(a).Compare(started(b)), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), startTime(a).Compare(startTime(b)), cmp.Compare(a.UID, b.UID))
 }
 
-// started returns when a pod started; one that has not is as if it did now.
-func started(p *cluster.Pod) time.Time {
+// startTime returns when a pod started; one that has not is as if it did now.
+func startTime(p *cluster.Pod) time.Time {
 	if p.Status.StartTime == nil {
 		return time.Unix(math.MaxInt32, 0)
 	}
@@ -226,7 +226,7 @@ func (c *Candidate) sum() int64 {
 func (c *Candidate) earliest() time.Time {
 	var first time.Time
 	for _, p := range c.Victims {
-		if at := started(p); p.Priority == c.highest() && (first.IsZero() || at.Before(first)) {
+		if at := startTime(p); p.Priority == c.highest() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}

@@ -106,10 +106,10 @@ func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class s
 		p := all[i].RestartPolicy
 		return i < len(pod.Spec.InitContainers) && (p == nil || *p != corev1.ContainerRestartPolicyAlways)
 	}
-	own := make([]int64, len(all)) // what a container does not share
+	unshared := make([]int64, len(all)) // what a container does not share
 	beyond := func(i int) int64 {
 		n := amount(&all[i], resource)
-		for _, later := range own[i:] {
+		for _, later := range unshared[i:] {
 			n -= later
 		}
 		return n
@@ -117,7 +117,7 @@ func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class s
 	most := -1
 	for i := range all {
 		if !ends(i) {
-			own[i] = amount(&all[i], resource)
+			unshared[i] = amount(&all[i], resource)
 		}
 	}
 	for i := range pod.Spec.InitContainers {
@@ -137,8 +137,8 @@ func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class s
 		add(most, beyond(most))
 	}
 	for i := range all {
-		if own[i] > 0 {
-			add(i, own[i])
+		if unshared[i] > 0 {
+			add(i, unshared[i])
 			gets(i, i)
 		}
 	}
@@ -148,9 +148,9 @@ func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class s
 		}
 		left := amount(&all[i], resource)
 		for j := i; j < len(all) && left > 0; j++ {
-			if own[j] > 0 {
+			if unshared[j] > 0 {
 				gets(i, j)
-				left -= own[j]
+				left -= unshared[j]
 			}
 		}
 		if left > 0 {

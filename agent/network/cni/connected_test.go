@@ -11,21 +11,21 @@ import (
 	"monopod/agent/network/cni/ipam"
 )
 
-// TestStartedPods: a process that starts knows the pods that the plugin served before, by their newest sandboxes.
-func TestStartedPods(t *testing.T) {
+// TestConnectedPods: a process that starts knows the pods that the plugin served before, by their newest sandboxes.
+func TestConnectedPods(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t, ranges...)
 		a, b, again := newPod(t, n, "started"), newPod(t, n, "other"), newPod(t, n, "started-again")
 		check := func(want ...*pod) {
 			t.Helper()
-			got, err := n.StartedPods()
+			got, err := n.ConnectedPods()
 			if err != nil || len(got) != len(want) {
 				t.Errorf("%v, %v, want %d pods", got, err, len(want))
 				return
 			}
 			for _, w := range want {
-				if !slices.ContainsFunc(got, func(s ipam.Started) bool {
+				if !slices.ContainsFunc(got, func(s ipam.Connected) bool {
 					return slices.ContainsFunc([]string{"started", "other"}, func(name string) bool {
 						return s.Pod == types.NamespacedName{Namespace: "ns", Name: name}
 					}) && s.UID == "u1" && len(s.Addrs) == 2 && slices.Contains(s.Addrs, w.ip)

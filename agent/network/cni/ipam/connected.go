@@ -15,16 +15,16 @@ type PodRef struct {
 	UID types.UID
 }
 
-// Started is a pod with the addresses that the plugin gave it.
-type Started struct {
+// Connected is a pod with the addresses that the plugin gave it.
+type Connected struct {
 	Pod   types.NamespacedName
 	UID   types.UID
 	Addrs []netip.Addr
 }
 
-// StartedPods returns the pods whose sandboxes live, also those whose statuses are not written yet. Of several sandboxes
+// ConnectedPods returns the pods whose sandboxes live, also those whose statuses are not written yet. Of several sandboxes
 // of a pod, the newest counts.
-func (p Pool) StartedPods() ([]Started, error) {
+func (p Pool) ConnectedPods() ([]Connected, error) {
 	boot, err := BootID()
 	if err != nil {
 		return nil, err
@@ -52,9 +52,9 @@ func (p Pool) StartedPods() ([]Started, error) {
 			newest[h.Pod] = sandbox{h.Container, info.ModTime(), []netip.Addr{ip}}
 		}
 	}
-	var out []Started
+	var out []Connected
 	for pod, s := range newest {
-		out = append(out, Started{Pod: pod.NamespacedName, UID: pod.UID, Addrs: s.addrs})
+		out = append(out, Connected{Pod: pod.NamespacedName, UID: pod.UID, Addrs: s.addrs})
 	}
 	return out, nil
 }

@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/client"
 )
 
-// Claims decides which objects of type T an owner adopts, keeps and releases by its selector.
-type Claims[T client.Object] struct {
+// Adopter decides which objects of type T an owner adopts, keeps and releases by its selector.
+type Adopter[T client.Object] struct {
 	Client   client.Client
 	Kind     schema.GroupVersionKind // of the owners
 	Adoptive func(obj T) bool        // whether an orphan may be adopted
@@ -35,7 +35,7 @@ const (
 )
 
 // Judge returns the relation of obj to owner. An owner that is being deleted neither adopts nor releases.
-func (c Claims[T]) Judge(owner client.Object, selector labels.Selector, obj T) Verdict {
+func (a Adopter[T]) Judge(owner client.Object, selector labels.Selector, obj T) Verdict {
 	selected := selector.Matches(labels.Set(obj.GetLabels()))
 	controller := metav1.GetControllerOfNoCopy(obj)
 	switch {
@@ -45,7 +45,7 @@ func (c Claims[T]) Judge(owner client.Object, selector labels.Selector, obj T) V
 		return Keep
 	case controller != nil && owner.GetDeletionTimestamp() == nil:
 		return Release
-	case controller == nil && selected && owner.GetDeletionTimestamp() == nil && c.Adoptive(obj):
+	case controller == nil && selected && owner.GetDeletionTimestamp() == nil && a.Adoptive(obj):
 		return Adopt
 	}
 	return Ignore
@@ -53,24 +53,24 @@ func (c Claims[T]) Judge(owner client.Object, selector labels.Selector, obj T) V
 
 // Of adopts and releases objects where necessary, and returns those of objs that owner then controls. Objects that
 // could not be adopted are left out, and the error describes why.
-func (c Claims[T]) Of(ctx context.Context, owner client.Object, selector labels.Selector, objs []T) ([]T, error) {
+func (a Adopter[T]) Of(ctx context.Context, owner client.Object, selector labels.Selector, objs []T) ([]T, error) {
 	var mine []T
 	var errs []error
 	var mayAdopt func() error
 	for _, obj := range objs {
 		var err error
-		switch c.Judge(owner, selector, obj) {
+		switch a.Judge(owner, selector, obj) {
 		case Keep:
 			mine = append(mine, obj)
 		case Release:
-			err = c.release(ctx, owner, obj)
+			err = a.release(ctx, owner, obj)
 		case Adopt:
 			if mayAdopt == nil {
-				mayAdopt = c.recheck(ctx, owner)
+				mayAdopt = a.recheck(ctx, owner)
 			}
 			var adopted T
 			var ok bool
-			if adopted, ok, err = c.adopt(ctx, owner, obj, mayAdopt); ok {
+			if adopted, ok, err = a.adopt(ctx, owner, obj, mayAdopt); ok {
 				mine = append(mine, adopted)
 			}
 		}
@@ -80,14 +80,14 @@ func (c Claims[T]) Of(ctx context.Context, owner client.Object, selector labels.
 }
 
 // recheck returns a function that reads owner from the API once. It fails if owner was replaced or is being deleted.
-func (c Claims[T]) recheck(ctx context.Context, owner client.Object) func() error {
-	fresh, err := c.Client.Get(ctx, client.RefOf(owner))
+func (a Adopter[T]) recheck(ctx context.Context, owner client.Object) func() error {
+	fresh, err := a.Client.Get(ctx, client.RefOf(owner))
 	switch {
 	case err != nil:
 	case fresh.GetUID() != owner.GetUID():
-		err = fmt.Errorf("%s %s/%s was replaced: uid %s, was %s", c.Kind.Kind, owner.GetNamespace(), owner.GetName(), fresh.GetUID(), owner.GetUID())
+		err = fmt.Errorf("%s %s/%s was replaced: uid %s, was %s", a.Kind.Kind, owner.GetNamespace(), owner.GetName(), fresh.GetUID(), owner.GetUID())
 	case fresh.GetDeletionTimestamp() != nil:
-		err = fmt.Errorf("%s %s/%s is being deleted", c.Kind.Kind, owner.GetNamespace(), owner.GetName())
+		err = fmt.Errorf("%s %s/%s is being deleted", a.Kind.Kind, owner.GetNamespace(), owner.GetName())
 	}
 	return func() error { return err }
 }
@@ -96,20 +96,20 @@ func (c Claims[T]) recheck(ctx context.Context, owner client.Object) func() erro
 var errNotOrphan = errors.New("object is no longer an orphan")
 
 // adopt makes owner the controller of obj; it returns false if obj is gone or has another controller.
-func (c Claims[T]) adopt(ctx context.Context, owner client.Object, obj T, may func() error) (adopted T, ok bool, err error) {
+func (a Adopter[T]) adopt(ctx context.Context, owner client.Object, obj T, may func() error) (adopted T, ok bool, err error) {
 	if err := may(); err != nil {
 		return adopted, false, fmt.Errorf("cannot adopt %s: %w", obj.GetName(), err)
 	}
-	adopted, err = client.Update(ctx, c.Client, obj, "", func(o T) error {
+	adopted, err = client.Update(ctx, a.Client, obj, "", func(o T) error {
 		if metav1.IsControlledBy(o, owner) {
 			return nil // this owner adopted it, and the index does not show it yet
 		}
 		if o.GetUID() != obj.GetUID() || o.GetDeletionTimestamp() != nil || metav1.GetControllerOfNoCopy(o) != nil {
 			return errNotOrphan
 		}
-		o.SetOwnerReferences(append(o.GetOwnerReferences(), c.Ref(owner)))
-		if c.Finalizer != "" && !slices.Contains(o.GetFinalizers(), c.Finalizer) {
-			o.SetFinalizers(append(o.GetFinalizers(), c.Finalizer))
+		o.SetOwnerReferences(append(o.GetOwnerReferences(), a.Ref(owner)))
+		if a.Finalizer != "" && !slices.Contains(o.GetFinalizers(), a.Finalizer) {
+			o.SetFinalizers(append(o.GetFinalizers(), a.Finalizer))
 		}
 		return nil
 	})
@@ -120,11 +120,11 @@ func (c Claims[T]) adopt(ctx context.Context, owner client.Object, obj T, may fu
 }
 
 // release removes owner from the owners of obj.
-func (c Claims[T]) release(ctx context.Context, owner client.Object, obj T) error {
-	_, err := client.Update(ctx, c.Client, obj, "", func(o T) error {
+func (a Adopter[T]) release(ctx context.Context, owner client.Object, obj T) error {
+	_, err := client.Update(ctx, a.Client, obj, "", func(o T) error {
 		o.SetOwnerReferences(slices.DeleteFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() }))
-		if c.Finalizer != "" {
-			o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == c.Finalizer }))
+		if a.Finalizer != "" {
+			o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == a.Finalizer }))
 		}
 		return nil
 	})
@@ -135,6 +135,6 @@ func (c Claims[T]) release(ctx context.Context, owner client.Object, obj T) erro
 }
 
 // Ref returns the owner reference for objects that owner controls.
-func (c Claims[T]) Ref(owner client.Object) metav1.OwnerReference {
-	return *metav1.NewControllerRef(owner, c.Kind)
+func (a Adopter[T]) Ref(owner client.Object) metav1.OwnerReference {
+	return *metav1.NewControllerRef(owner, a.Kind)
 }

@@ -11,12 +11,12 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// TestPodsStartedBefore: policies know the addresses of a pod whose status an earlier process could not write before it ended, until
+// TestPodsConnectedBefore: policies know the addresses of a pod whose status an earlier process could not write before it ended, until
 // the pod is another one.
-func TestPodsStartedBefore(t *testing.T) {
+func TestPodsConnectedBefore(t *testing.T) {
 	t.Parallel()
 	addrs := []netip.Addr{netip.MustParseAddr("10.88.0.2")}
-	f := newFeed([]Started{{Pod: follow.Key{Namespace: "a", Name: "web-0"}, UID: "u1", Addrs: addrs}})
+	f := newFeed([]Connected{{Pod: follow.Key{Namespace: "a", Name: "web-0"}, UID: "u1", Addrs: addrs}})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web-0", UID: "u1"}}
 	f.pod(nil, pod)
 	if got, ok := f.addresses(pod); !ok || !slices.Equal(got, addrs) {

@@ -1,0 +1,46 @@
+package replicaset
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"monopod/apiserver/client"
+	"monopod/controllers/owned"
+	"monopod/controllers/podstate"
+)
+
+// adopter adopts pods for owners of the kind.
+func (k kind) adopter(c client.Client) owned.Adopter[*corev1.Pod] {
+	return owned.Adopter[*corev1.Pod]{Client: c, Kind: k.gvk, Adoptive: podstate.Active}
+}
+
+// adopt adopts and releases pods where necessary, and returns those of rs, terminating ones included and finished
+// ones not.
+func (r *run) adopt(ctx context.Context, rs set, selector labels.Selector, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+	return r.adopter.Of(ctx, rs.stored, selector, slices.DeleteFunc(pods, podstate.Finished))
+}
+
+// adoptStored is adopt over the pods that the API has. The index may lack pods that are older than rs, since watches
+// of different kinds are not ordered. No pod is created or deleted before this check.
+func (r *run) adoptStored(ctx context.Context, rs set, selector labels.Selector) ([]*corev1.Pod, error) {
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace, Labels: selector})
+	if err != nil {
+		return nil, err
+	}
+	return r.adopt(ctx, rs, selector, pods)
+}
+
+// split divides a ReplicaSet's pods into active and terminating ones.
+func split(pods []*corev1.Pod) (active, terminating []*corev1.Pod) {
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil {
+			terminating = append(terminating, p)
+		} else {
+			active = append(active, p)
+		}
+	}
+	return active, terminating
+}
