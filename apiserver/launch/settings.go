@@ -51,7 +51,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 // Complete validates the flags and sets defaults; dataDir is absolute.
 func (s *Settings) Complete(dataDir string) error {
 	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
-		return fmt.Errorf("--listen: %w", err)
+		return fmt.Errorf("--listen: %w; give it as HOST:PORT, for example --listen=127.0.0.1:0", err)
 	}
 	s.State.DataDir = dataDir
 	s.State.Traces = []string{filepath.Join(dataDir, "pki", "ca.crt")}

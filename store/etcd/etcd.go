@@ -133,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.leases = leases{client: client, clock: cfg.Clock}
 	s.closing = sync.OnceValue(s.close)
 	if err := s.ping(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("etcd at %s: %w", strings.Join(cfg.Endpoints, ", "), err), s.Close())
+		return nil, errors.Join(fmt.Errorf("etcd at %s: %w; check that it runs there, and the address", strings.Join(cfg.Endpoints, ", "), err), s.Close())
 	}
 	s.running.Go(func() { s.compactor(s.stopped) })
 	return s, nil

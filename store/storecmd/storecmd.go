@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -101,16 +103,16 @@ func copyCommand(cfg func() Config) *cobra.Command {
 
 func (c *copying) run(ctx context.Context) (err error) {
 	if c.from == "" || c.to == "" {
-		return errors.New("--from and --to are both required")
+		return errors.New("--from and --to are both required: each is the path of a state.db, or etcd://HOST:PORT")
 	}
 	from, err := c.source(ctx)
 	if err != nil {
-		return fmt.Errorf("--from: %w", err)
+		return fmt.Errorf("--from: %w", placed(err))
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
 	to, err := c.target(ctx)
 	if err != nil {
-		return fmt.Errorf("--to: %w", err)
+		return fmt.Errorf("--to: %w", placed(err))
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 	if err := c.mayWrite(ctx, to); err != nil {
@@ -129,6 +131,14 @@ func (c *copying) run(ctx context.Context) (err error) {
 		return err
 	}
 	return report(c.out, counts, left)
+}
+
+// placed says what a store's place may be, if there is none at the one that was given.
+func placed(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w; name the state.db of a data folder, or etcd://HOST:PORT", err)
+	}
+	return err
 }
 
 // resources returns the names of all resources of a store: the built-in ones, then those that it defines.

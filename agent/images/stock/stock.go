@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -157,7 +159,7 @@ func (s *Stock) Remove(ctx context.Context, names []string, force bool) error {
 // Import imports an archive as it arrives, and returns the names of its images, which are pinned.
 func (s *Stock) Import(ctx context.Context, archive io.Reader) ([]string, error) {
 	names, err := s.Runtime.ImportArchive(ctx, archive)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
+	if notArchive(err) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a complete image archive (%v): write it with docker save, skopeo copy or ctr images export", err))
 	}
 	if err != nil {
@@ -165,6 +167,12 @@ func (s *Stock) Import(ctx context.Context, archive io.Reader) ([]string, error)
 	}
 	s.Changed()
 	return names, nil
+}
+
+// notArchive reports whether the import failed because of what was sent.
+func notArchive(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) || status.Code(err) == codes.InvalidArgument ||
+		err != nil && strings.Contains(err.Error(), "unrecognized image format") // a tar of something else, to containerd
 }
 
 // owner is whose backoff pulls of users have.
@@ -204,5 +212,9 @@ func (s *Stock) Save(ctx context.Context, names []string, to io.Writer) error {
 			return apierrors.NewBadRequest(fmt.Sprintf("image %s has no name", name))
 		}
 	}
-	return s.Runtime.ExportImages(ctx, full, to)
+	err := s.Runtime.ExportImages(ctx, full, to)
+	if status.Code(err) == codes.Unimplemented {
+		return apierrors.NewBadRequest(status.Convert(err).Message())
+	}
+	return err
 }

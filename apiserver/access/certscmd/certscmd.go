@@ -72,6 +72,9 @@ func (c *command) rotate(cmd *cobra.Command, _ []string) error {
 	case running:
 		return show(cmd.OutOrStdout(), all)
 	}
+	if _, err := c.read(); err != nil { // not a data folder
+		return err
+	}
 	if c.authority {
 		if err := auth.NewAuthority(c.pki()); err != nil {
 			return err

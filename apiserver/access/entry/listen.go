@@ -32,7 +32,7 @@ func listen(flag, address string) (net.Listener, error) {
 	case errors.Is(err, unix.EACCES):
 		return nil, fmt.Errorf("--%s: %w; ports below 1024 need root: use sudo, or choose another port", flag, err)
 	}
-	return nil, fmt.Errorf("--%s: %w", flag, err)
+	return nil, fmt.Errorf("--%s: %w; give it as HOST:PORT, for example --%s=127.0.0.1:0", flag, err, flag)
 }
 
 // listener returns the process that listens on an address or on its port of all addresses, as far as proc tells: users see only their own

@@ -137,7 +137,7 @@ func importFile(cmd *cobra.Command, server *local.Server, file string) error {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return errors.Unwrap(err) // the caller adds the file
+			return fmt.Errorf("%w; name an archive, as docker save writes it, or - for standard input", errors.Unwrap(err)) // the caller adds the file
 		}
 		defer f.Close()
 		info, err := f.Stat()
@@ -199,6 +199,9 @@ func save(c *command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if c.file == "" {
 				return errors.New("--file is required: name the archive to write, or - for standard output")
+			}
+			if info, err := os.Stat(c.file); err == nil && info.IsDir() {
+				return fmt.Errorf("%s is a folder: name the archive to write with --file", c.file)
 			}
 			server, err := c.Open()
 			if err != nil {

@@ -84,6 +84,11 @@ func (p *Place) Open() (*Server, error) {
 	if file == "" {
 		return At(p.DataDir), nil
 	}
+	for _, one := range filepath.SplitList(file) {
+		if _, err := os.Stat(one); err != nil && (p.Kubeconfig != "" || len(filepath.SplitList(file)) == 1) {
+			return nil, fmt.Errorf("cannot read the kubeconfig %s: %w; name another one with --kubeconfig, or use --data-dir", one, errors.Unwrap(err))
+		}
+	}
 	rules := clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(file)}
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&rules, nil)
 	cfg, err := loaded.ClientConfig()

@@ -163,6 +163,9 @@ func (i *instance) lastLines() string {
 	if len(data) == 0 {
 		return ""
 	}
+	if line, ok := strings.CutPrefix(string(data), "monopod: "); ok && strings.Count(line, "\n") == 1 {
+		return ": " + strings.TrimSpace(line) // an error of serve, which ends before it logs anything
+	}
 	return ", the end of its log:\n" + strings.TrimSpace(string(data))
 }
 

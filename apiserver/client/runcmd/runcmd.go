@@ -172,7 +172,7 @@ func notRun(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = 127
 	}
-	return &commandline.Exit{Code: code, Err: err}
+	return &commandline.Exit{Code: code, Err: fmt.Errorf("%w; name a program that is in PATH, or its path", err)}
 }
 
 // cleanUp stops the instance and removes its folder, unless it is to be kept after a failure.

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +101,26 @@ func TestUsageOfMisusedCommands(t *testing.T) {
 		var out bytes.Buffer
 		if code := Fail(&out, cmd, err); code != 1 || out.String() != want {
 			t.Errorf("%s: %d %q, want %q", args, code, &out, want)
+		}
+	}
+}
+
+// An error of the machine says what to do, unless it does already, and is one line.
+func TestErrorsOfTheMachine(t *testing.T) {
+	t.Parallel()
+	open := func(err error) error { return &os.PathError{Op: "open", Path: "/x", Err: err} }
+	for want, err := range map[string]error{
+		"open /x: no space left on device; free space there, or choose another disk": errors.Join(open(syscall.ENOSPC), open(syscall.ENOSPC)),
+		"open /x: permission denied; run it as root, or as the owner of the file":    open(syscall.EACCES),
+		"open /x: permission denied: choose a folder":                                fmt.Errorf("%w: choose a folder", open(syscall.EACCES)),
+		"open /x: no such file or directory; check the path":                         open(syscall.ENOENT),
+		`number "x": invalid syntax`:                                                 errors.New(`number "x": strconv.ParseInt: parsing "x": invalid syntax`),
+		"it lacks:\n  a\n  b":                                                        errors.New("it lacks:\n  a\n  b"),
+	} {
+		var out bytes.Buffer
+		Fail(&out, program(&part{}, nil, nil), err)
+		if out.String() != "monopod: "+want+"\n" {
+			t.Errorf("got %q, want %q", &out, want)
 		}
 	}
 }

@@ -4,7 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -33,8 +37,57 @@ func Fail(stderr io.Writer, cmd *cobra.Command, err error) int {
 			return code
 		}
 	}
-	fmt.Fprintln(stderr, strings.TrimSpace("monopod: "+Explain(cmd, err).Error()+usage(cmd, err)))
+	fmt.Fprintln(stderr, "monopod: "+readable(Explain(cmd, err).Error())+usage(cmd, err)+next(err))
 	return code
+}
+
+var (
+	// suggested is how cobra shows commands with similar names, on lines of their own.
+	suggested = regexp.MustCompile(`\n+Did you mean this\?\n((?:\t.*\n?)+)`)
+	// parser is the beginning of strconv's errors, in which only the end says something to a user.
+	parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
+)
+
+// readable is a text on one line, unless that announces a list, without repetitions and without what only a programmer knows.
+func readable(text string) string {
+	text = suggested.ReplaceAllStringFunc(text, func(s string) string {
+		return "; did you mean " + strings.Join(strings.Fields(suggested.FindStringSubmatch(s)[1]), " or ") + "?"
+	})
+	var lines []string
+	for line := range strings.Lines(parser.ReplaceAllString(text, "")) {
+		if line = strings.TrimRight(line, " \n"); line != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) > 0 && strings.HasSuffix(lines[0], ":") {
+		return strings.Join(lines, "\n")
+	}
+	return strings.Join(lines, "; ")
+}
+
+// remedies are the errors of the machine that every command may meet, and what to do about them. words are those of
+// an error that says it already.
+var remedies = []struct {
+	err         error
+	words, next string
+}{
+	{syscall.ENOSPC, "free space|another", "free space there, or choose another disk"},
+	{syscall.EDQUOT, "free space|another", "free space there, or choose another disk"},
+	{syscall.EROFS, "choose|another", "the file system is mounted read-only: choose another folder, or mount it for writing"},
+	{fs.ErrPermission, "root|owner|choose|another", "run it as root, or as the owner of the file"},
+	{fs.ErrNotExist, "choose|another|name |check |lists|start |shows|install", "check the path"},
+	{syscall.ENOTDIR, "choose|another|name |check ", "check the path"},
+	{syscall.EISDIR, "choose|another|name |check ", "name a file"},
+}
+
+// next is what to do about an error of the machine that does not say it.
+func next(err error) string {
+	for _, r := range remedies {
+		if errors.Is(err, r.err) && !regexp.MustCompile(r.words).MatchString(err.Error()) {
+			return "; " + r.next
+		}
+	}
+	return ""
 }
 
 // misused are the beginnings of cobra's and pflag's errors about a command line.
@@ -57,7 +110,19 @@ func usage(cmd *cobra.Command, err error) string {
 // RefuseUnknown makes the commands below root that only group others fail for a word that is no command, which cobra
 // does for root alone: elsewhere it prints the help and succeeds.
 func RefuseUnknown(root *cobra.Command) {
+	if !root.HasParent() {
+		root.InitDefaultCompletionCmd()
+		root.InitDefaultHelpCmd()
+	}
 	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+				if _, _, err := root.Find(args); err != nil {
+					return err
+				}
+				return nil
+			}
+		}
 		if cmd.HasSubCommands() && !cmd.Runnable() {
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
 				if len(args) == 0 {

@@ -31,7 +31,10 @@ func (g *Groups) FromFile(path string) error {
 		return nil
 	}
 	if err := g.fromFile(path); err != nil {
-		return fmt.Errorf("--%s: %s: %w", FileFlag, path, err)
+		if strings.Contains(err.Error(), "monopod config") {
+			return fmt.Errorf("--%s: %s: %w", FileFlag, path, err)
+		}
+		return fmt.Errorf("--%s: %s: %w; monopod config prints a whole file", FileFlag, path, err)
 	}
 	return nil
 }

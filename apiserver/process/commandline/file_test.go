@@ -106,7 +106,7 @@ func TestBadFiles(t *testing.T) {
 			}
 		})
 	}
-	if err := (&settings{}).groups().FromFile("/no/such/file"); err == nil || err.Error() != "--config: /no/such/file: no such file or directory" {
+	if err := (&settings{}).groups().FromFile("/no/such/file"); err == nil || err.Error() != "--config: /no/such/file: no such file or directory; monopod config prints a whole file" {
 		t.Errorf("got %v", err)
 	}
 }

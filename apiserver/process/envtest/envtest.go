@@ -82,7 +82,7 @@ func AssetsCommand() *cobra.Command {
 // link makes dir contain links to program under all names. It replaces links, but no other file.
 func link(dir, program string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return fmt.Errorf("%w; choose a folder that you can write to", err)
 	}
 	for _, name := range programs() {
 		path := filepath.Join(dir, name)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -69,7 +70,18 @@ func (c *command) place() (*bolt.Place, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("--data-dir: %w; name the folder that serve uses", err)
 	}
+	if !used(dir) {
+		return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod; name the folder that serve uses", dir)
+	}
 	return bolt.At(filepath.Join(dir, "state.db"), bolt.Config{Config: c.Store(), Keep: c.keep}), nil
+}
+
+// used reports whether serve has ever used a folder. One that has lost its state has snapshots.
+func used(dir string) bool {
+	return slices.ContainsFunc([]string{"state.db", "snapshots", "admin.kubeconfig"}, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return !errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 func (c *command) save(cmd *cobra.Command, _ []string) error {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -92,6 +93,9 @@ func (c *command) ask(ctx context.Context, method string, body []byte) (p shutdo
 		return p, err
 	}
 	resp, err := local.Transport(c.dataDir).RoundTrip(req)
+	if errors.Is(err, os.ErrPermission) {
+		return p, err
+	}
 	if err != nil {
 		return p, fmt.Errorf("no monopod runs on %s: %w; its pods, if there are any, end with monopod reset, or name another folder with --data-dir", c.dataDir, err)
 	}

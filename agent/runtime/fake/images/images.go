@@ -146,7 +146,7 @@ func (s *Service) ImportImages(ctx context.Context, file string) ([]string, erro
 
 // ExportImages implements runtime.Runtime.
 func (s *Service) ExportImages(context.Context, []string, io.Writer) error {
-	return status.Error(codes.Unimplemented, "the fake runtime does not keep the layers of images")
+	return status.Error(codes.Unimplemented, "the fake runtime does not keep the layers of images; run with --runtime=containerd to save them")
 }
 
 // ImportArchive implements runtime.Runtime.
