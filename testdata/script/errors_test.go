@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -369,9 +369,12 @@ func (w *mistaken) fails(t *testing.T, m mistake, as *syscall.Credential) {
 	}
 }
 
+// groups are the commands that only group others.
+var groups = []string{"certs", "completion", "images", "snapshot", "store"}
+
 // name returns the command that the arguments call: the words before the first that is none.
 func name(args []string) string {
-	if len(args) > 1 && strings.Contains(" certs completion images snapshot store ", " "+args[0]+" ") {
+	if len(args) > 1 && slices.Contains(groups, args[0]) {
 		return args[0] + " " + args[1]
 	}
 	return args[0]
@@ -391,7 +394,7 @@ func (w *mistaken) commands(t *testing.T, of []string) (all []string) {
 			continue
 		}
 		full := append(append([]string{}, of...), word)
-		if len(of) == 0 && strings.Contains(" certs completion images snapshot store ", fmt.Sprintf(" %s ", word)) {
+		if len(of) == 0 && slices.Contains(groups, word) {
 			all = append(all, w.commands(t, full)...)
 			continue
 		}
