@@ -35,8 +35,8 @@ func (n *Node) configz() any {
 		"seccompDefault": c.Security.SeccompDefault, "allowedUnsafeSysctls": c.Security.UnsafeSysctls,
 		"shutdownGracePeriod": c.Shutdown.Total.String(), "shutdownGracePeriodCriticalPods": c.Shutdown.Critical.String(),
 	}
-	if c.Runtime == "containerd" && c.Containerd != "" {
-		out["containerRuntimeEndpoint"] = c.Containerd
+	if c.Runtime == "containerd" && c.Containerd.Socket != "" {
+		out["containerRuntimeEndpoint"] = c.Containerd.Socket
 	}
 	addEvictions(out, c.evictions)
 	return out

@@ -196,7 +196,7 @@ func (n *Node) runPods(ctx context.Context) error {
 		n.fake.Store(rt)
 		return n.runOn(ctx, rt, runsOn{})
 	}
-	socket, managed := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd)
+	socket, managed := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd.Socket)
 	if managed {
 		return n.runOnChild(ctx)
 	}
@@ -233,7 +233,7 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs Monopod's own containerd for the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, MaxPods: n.cfg.Settings.MaxPods, Pods: n.cfg.Settings.Network.ranges, Services: n.cfg.Services, Admit: n.admitPod, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
+	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, OCIRuntime: n.cfg.Settings.Containerd.OCIRuntime, MaxPods: n.cfg.Settings.MaxPods, Pods: n.cfg.Settings.Network.ranges, Services: n.cfg.Services, Admit: n.admitPod, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
 	if err != nil {
 		return err
 	}

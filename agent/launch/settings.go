@@ -31,7 +31,7 @@ import (
 type Settings struct {
 	NodeName   string // empty: the hostname
 	Runtime    string // "containerd", "fake" or NoRuntime
-	Containerd string // its socket, containerd.Auto or containerd.Own
+	Containerd containerd.Options
 	Cgroups    cgroup.Options
 	Pulls      image.Limits
 	Garbage    garbage.Policy
@@ -69,7 +69,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	runtime := group("container runtime")
 	runtime.StringVar(&s.Runtime, "runtime", "containerd", "Container runtime: containerd; fake, which runs pods in memory; or none, for an API server without a node.")
-	runtime.StringVar(&s.Containerd, "containerd", containerd.Auto, "Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own. own: always its own.")
+	s.Containerd.Flags(runtime)
 	s.Cgroups.Flags(runtime)
 	images := group("image and container")
 	s.Pulls.Flags(images)
@@ -120,7 +120,7 @@ func (s *Settings) Possible() error {
 	if s.Runtime != "containerd" {
 		return nil
 	}
-	return containerd.Possible(s.Containerd)
+	return s.Containerd.Possible()
 }
 
 // Kubelet configures the kubelet's API.

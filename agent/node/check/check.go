@@ -4,7 +4,9 @@ package check
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +55,7 @@ type Facts struct {
 	Ports       []Port
 	Containerd  Program
 	Runc        Program
+	CrunErr     error  // why crun does not start the containers; nil: it does
 	HostSocket  string // of the machine's containerd; empty: none
 	SocketError error  // of HostSocket
 }
@@ -96,7 +99,11 @@ func Of(f Facts) []Result {
 	if f.Privileged { // otherwise nothing else can be tried
 		results = append(results, f.Cgroups.judge(), f.overlay(), f.bridge(), f.nftables(), f.seccomp())
 	}
-	return append(results, f.containerd(), f.runc())
+	results = append(results, f.containerd(), f.runc())
+	if f.Child && f.Privileged {
+		results = append(results, f.crun())
+	}
+	return results
 }
 
 // Worst returns the worst verdict.
@@ -268,4 +275,15 @@ func (f Facts) runc() Result {
 		return bad(Warning, "runc", f.Runc.Err.Error()+": containerd may have another runtime", install)
 	}
 	return good("runc", "%s", f.Runc.Version)
+}
+
+// crun is preferred to runc, which is enough.
+func (f Facts) crun() Result {
+	switch {
+	case errors.Is(f.CrunErr, exec.ErrNotFound):
+		return good("crun", "not installed; with it, pods start and end with less CPU and memory than with runc")
+	case f.CrunErr != nil:
+		return good("crun", "not used: %v", f.CrunErr)
+	}
+	return good("crun", "it starts the containers, unless --oci-runtime names another program")
 }

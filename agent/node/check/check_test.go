@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -34,7 +35,7 @@ func TestAFitMachine(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if len(results) != 13 || Worst(results) != OK {
+	if len(results) != 14 || Worst(results) != OK {
 		t.Errorf("%d results, the worst is %s", len(results), Worst(results))
 	}
 }
@@ -49,26 +50,28 @@ func TestWhatIsMissing(t *testing.T) {
 		found   string // a part of it
 		remedy  string
 	}{
-		"an old kernel":          {func(f *Facts) { f.Kernel = "4.18.0" }, "kernel", Warning, "Linux 4.18.0", "upgrade"},
-		"no kernel":              {func(f *Facts) { f.Kernel = "" }, "kernel", Warning, "4.19", "upgrade"},
-		"little memory":          {func(f *Facts) { f.Memory.Free = 90 << 20 }, "memory", Warning, "90 MiB of 1.0 GiB available", "--eviction-hard"},
-		"unknown memory":         {func(f *Facts) { f.MemoryErr = errors.New("no /proc") }, "memory", Warning, "no /proc", "mount"},
-		"a full disk":            {func(f *Facts) { f.Disk.Free = 50 << 20 }, "disk", Missing, "50 MiB of 10 GiB free on /data", "--data-dir"},
-		"an almost full disk":    {func(f *Facts) { f.Disk.Free = 900 << 20 }, "disk", Warning, "below 10 %", "--eviction-hard"},
-		"no inodes":              {func(f *Facts) { f.Inodes.Free = 9 }, "disk", Warning, "9 of 1000 inodes", "remove files"},
-		"no disk":                {func(f *Facts) { f.DiskErr = unix.EIO }, "disk", Missing, "input/output error", "--data-dir"},
-		"a clock in the past":    {func(f *Facts) { f.Clock.Now = time.Unix(0, 0) }, "clock", Warning, "1970-01-01 00:00 UTC, which is before", "set the clock"},
-		"a clock on its own":     {func(f *Facts) { f.Clock.Synchronized = false }, "clock", Warning, "not synchronized", "timedatectl"},
-		"a port in use":          {func(f *Facts) { f.Ports[0].Err = unix.EADDRINUSE }, "port", Missing, "cannot listen on 127.0.0.1:6443: address already in use", "--listen"},
-		"no cgroups":             {func(f *Facts) { f.Cgroups = Cgroups{} }, "cgroups", Missing, "none", "mount -t cgroup2"},
-		"a Raspberry Pi":         {func(f *Facts) { f.Cgroups = Cgroups{2, []string{"cpu", "pids"}} }, "cgroups", Warning, "version 2 without memory", "cgroup_enable=memory"},
-		"no pids":                {func(f *Facts) { f.Cgroups = Cgroups{1, []string{"cpu", "memory"}} }, "cgroups", Warning, "version 1 without pids", "kernel"},
-		"no overlay":             {func(f *Facts) { f.Overlay = unix.ENODEV }, "overlay", Warning, "/data (no such device)", "modprobe overlay"},
-		"no bridge":              {func(f *Facts) { f.Bridge = unix.EOPNOTSUPP }, "network", Missing, "operation not supported", "modprobe bridge veth"},
-		"no nftables":            {func(f *Facts) { f.Nftables = unix.EPROTONOSUPPORT }, "nftables", Warning, "protocol not supported", "modprobe nf_tables"},
-		"no seccomp":             {func(f *Facts) { f.Seccomp = false }, "seccomp", Warning, "none", "CONFIG_SECCOMP_FILTER"},
-		"no containerd":          {func(f *Facts) { f.Containerd = Program{Err: errors.New("containerd is not installed")} }, "containerd", Missing, "not installed", "apt-get install"},
-		"no runc":                {func(f *Facts) { f.Runc = Program{Err: errors.New("runc is not installed")} }, "runc", Missing, "not installed", "apt-get install"},
+		"an old kernel":       {func(f *Facts) { f.Kernel = "4.18.0" }, "kernel", Warning, "Linux 4.18.0", "upgrade"},
+		"no kernel":           {func(f *Facts) { f.Kernel = "" }, "kernel", Warning, "4.19", "upgrade"},
+		"little memory":       {func(f *Facts) { f.Memory.Free = 90 << 20 }, "memory", Warning, "90 MiB of 1.0 GiB available", "--eviction-hard"},
+		"unknown memory":      {func(f *Facts) { f.MemoryErr = errors.New("no /proc") }, "memory", Warning, "no /proc", "mount"},
+		"a full disk":         {func(f *Facts) { f.Disk.Free = 50 << 20 }, "disk", Missing, "50 MiB of 10 GiB free on /data", "--data-dir"},
+		"an almost full disk": {func(f *Facts) { f.Disk.Free = 900 << 20 }, "disk", Warning, "below 10 %", "--eviction-hard"},
+		"no inodes":           {func(f *Facts) { f.Inodes.Free = 9 }, "disk", Warning, "9 of 1000 inodes", "remove files"},
+		"no disk":             {func(f *Facts) { f.DiskErr = unix.EIO }, "disk", Missing, "input/output error", "--data-dir"},
+		"a clock in the past": {func(f *Facts) { f.Clock.Now = time.Unix(0, 0) }, "clock", Warning, "1970-01-01 00:00 UTC, which is before", "set the clock"},
+		"a clock on its own":  {func(f *Facts) { f.Clock.Synchronized = false }, "clock", Warning, "not synchronized", "timedatectl"},
+		"a port in use":       {func(f *Facts) { f.Ports[0].Err = unix.EADDRINUSE }, "port", Missing, "cannot listen on 127.0.0.1:6443: address already in use", "--listen"},
+		"no cgroups":          {func(f *Facts) { f.Cgroups = Cgroups{} }, "cgroups", Missing, "none", "mount -t cgroup2"},
+		"a Raspberry Pi":      {func(f *Facts) { f.Cgroups = Cgroups{2, []string{"cpu", "pids"}} }, "cgroups", Warning, "version 2 without memory", "cgroup_enable=memory"},
+		"no pids":             {func(f *Facts) { f.Cgroups = Cgroups{1, []string{"cpu", "memory"}} }, "cgroups", Warning, "version 1 without pids", "kernel"},
+		"no overlay":          {func(f *Facts) { f.Overlay = unix.ENODEV }, "overlay", Warning, "/data (no such device)", "modprobe overlay"},
+		"no bridge":           {func(f *Facts) { f.Bridge = unix.EOPNOTSUPP }, "network", Missing, "operation not supported", "modprobe bridge veth"},
+		"no nftables":         {func(f *Facts) { f.Nftables = unix.EPROTONOSUPPORT }, "nftables", Warning, "protocol not supported", "modprobe nf_tables"},
+		"no seccomp":          {func(f *Facts) { f.Seccomp = false }, "seccomp", Warning, "none", "CONFIG_SECCOMP_FILTER"},
+		"no containerd":       {func(f *Facts) { f.Containerd = Program{Err: errors.New("containerd is not installed")} }, "containerd", Missing, "not installed", "apt-get install"},
+		"no runc": {func(f *Facts) {
+			f.Runc, f.CrunErr = Program{Err: errors.New("runc is not installed")}, exec.ErrNotFound
+		}, "runc", Missing, "not installed", "apt-get install"},
 		"a containerd that died": {func(f *Facts) { f.Child, f.HostSocket, f.SocketError = false, "/run/c.sock", unix.ECONNREFUSED }, "containerd", Missing, "/run/c.sock: connection refused", "systemctl start"},
 	} {
 		f := fit()

@@ -46,10 +46,11 @@ const (
 type Config struct {
 	DataDir    string          // monopod's
 	Program    string          // containerd; empty: the one in PATH
+	OCIRuntime string          // name or path of the program that starts containers; empty or auto: crun or runc, see choose
 	Executable string          // monopod itself, as CNI plugin; empty: the running one
 	MaxPods    int             // of the node, for the size of the pod network; 0: 110
 	Admit      admission.Admit // asked before a pod has its addresses; nil: no check
-	Systemd    bool            // makes containers' cgroups, as slices' scopes; else runc does
+	Systemd    bool            // makes containers' cgroups, as slices' scopes; else the OCI runtime does
 	Pods       []netip.Prefix  // the ranges of pods' addresses; empty: chosen
 	Services   []netip.Prefix  // the ranges of Services' addresses
 	Log        *zap.Logger
@@ -207,7 +208,7 @@ func (c *Child) supervise(ctx context.Context) {
 // prepare prepares the first start: it stops an earlier containerd of this data
 // folder and writes network and config.
 func (c *Child) prepare(ctx context.Context) error {
-	major := c.askMajor(ctx)
+	found := c.findPrograms(ctx)
 	if err := c.stopLeftover(ctx); err != nil {
 		return err
 	}
@@ -225,27 +226,36 @@ func (c *Child) prepare(ctx context.Context) error {
 	}
 	c.network = network
 	c.once.Do(func() { close(c.prepared) })
-	version, err := major()
+	programs, err := found()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.layout.config, []byte(c.configFile(version, network).render()), 0o600)
+	return os.WriteFile(c.layout.config, []byte(c.configFile(programs, network).render()), 0o600)
 }
 
-// askMajor asks the program for its major version, while other things are prepared.
-func (c *Child) askMajor(ctx context.Context) (answer func() (int, error)) {
-	var major int
+// programs are what containers run with.
+type programs struct {
+	major    int          // of containerd's version
+	runtimes []ociRuntime // the default one first
+}
+
+// findPrograms asks programs for their versions, while other things are prepared.
+func (c *Child) findPrograms(ctx context.Context) (answer func() (programs, error)) {
+	var found programs
 	asked := guard.Spawn(func() error {
 		out, err := exec.CommandContext(ctx, c.program, "--version").Output()
 		if err != nil {
 			return fmt.Errorf("%s --version: %w", c.program, err)
 		}
-		major, _, err = parseVersion(string(out))
+		if found.major, _, err = parseVersion(string(out)); err != nil {
+			return err
+		}
+		found.runtimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime)
 		return err
 	})
-	return func() (int, error) {
-		err := <-asked // before major is read
-		return major, err
+	return func() (programs, error) {
+		err := <-asked // before found is read
+		return found, err
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,8 +28,9 @@ type configFile struct {
 	CDI             string // of the node's own specs
 	RestrictOOM     bool   // no CAP_SYS_RESOURCE: oom_score_adj cannot be lowered
 	DisableAppArmor bool
-	Shim, Runc      string // absolute
-	Systemd         bool   // makes containers' cgroups
+	Shim            string       // absolute
+	Runtimes        []ociRuntime // the default one first
+	Systemd         bool         // makes containers' cgroups
 }
 
 // Version 2 is for containerd 1.6 and 1.7, version 3 for 2.x, which would otherwise
@@ -50,7 +50,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = ${snapshotter}${runc2}
+    snapshotter = ${snapshotter}${runtimes}
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = ${hosts}
   [plugins."io.containerd.grpc.v1.cri".cni]
@@ -78,10 +78,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.bt
   netns_mounts_under_state_dir = true
   cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", ${cdi}]
   stats_collect_period = "1h"
-  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"${shim}
-    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-      SystemdCgroup = ${systemd}${runc}
+  [plugins."io.containerd.cri.v1.runtime".containerd]${runtimes}
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [${binDir}]
     conf_dir = ${confDir}
@@ -98,71 +95,56 @@ const commonConfig = `temp = ${temp}
 [plugins."io.containerd.internal.v1.opt"]
   path = ${opt}`
 
-// Parts of a config that only some hosts have.
-const (
-	systemdConfig = `
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-    SystemdCgroup = true`
-	shimConfig = `
-    runtime_path = `
-	runcConfig = `
-      BinaryName = `
-)
-
 // render returns the config file for a child. text/template would do more than this, but its
 // calls of methods by name keep the linker from dropping any exported method of the program.
 func (s configFile) render() string {
 	// TOML's basic strings are quoted as Go's, as far as paths go.
 	quote := strconv.Quote
-	optional := func(is bool, text string) string {
-		if is {
-			return text
-		}
-		return ""
-	}
 	values := map[string]string{
 		"root": quote(s.Root), "state": quote(s.State), "socket": quote(s.Socket), "snapshotter": quote(s.Snapshotter),
 		"sandboxImage": quote(s.SandboxImage), "binDir": quote(s.BinDir), "confDir": quote(s.ConfDir), "hosts": quote(s.Hosts), "cdi": quote(s.CDI),
 		"temp": quote(s.Root + "/tmpmounts"), "opt": quote(s.Root + "/opt"),
-		"restrictOOM": strconv.FormatBool(s.RestrictOOM), "disableAppArmor": strconv.FormatBool(s.DisableAppArmor), "systemd": strconv.FormatBool(s.Systemd),
-		"runc2": optional(s.Systemd, systemdConfig),
-		"shim":  optional(s.Shim != "", shimConfig+quote(s.Shim)),
-		"runc":  optional(s.Runc != "", runcConfig+quote(s.Runc)),
+		"restrictOOM": strconv.FormatBool(s.RestrictOOM), "disableAppArmor": strconv.FormatBool(s.DisableAppArmor), "runtimes": s.runtimes(),
 	}
 	return os.Expand(configs[s.Major >= 2], func(name string) string { return values[name] })
 }
 
+// runtimes returns the tables of the OCI runtimes.
+func (s configFile) runtimes() string {
+	if len(s.Runtimes) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n    default_runtime_name = %q", s.Runtimes[0].name)
+	table := "io.containerd.grpc.v1.cri"
+	if s.Major >= 2 {
+		table = "io.containerd.cri.v1.runtime"
+	}
+	for _, r := range s.Runtimes {
+		fmt.Fprintf(&b, "\n    [plugins.%q.containerd.runtimes.%q]\n      runtime_type = \"io.containerd.runc.v2\"", table, r.name)
+		if s.Major >= 2 && s.Shim != "" {
+			fmt.Fprintf(&b, "\n      runtime_path = %q", s.Shim)
+		}
+		fmt.Fprintf(&b, "\n      [plugins.%q.containerd.runtimes.%q.options]\n        BinaryName = %q\n        SystemdCgroup = %t", table, r.name, r.path, s.Systemd)
+	}
+	return b.String()
+}
+
 // configFile derives the parameters from the host and the program.
-func (c *Child) configFile(major int, network cni.Network) configFile {
+func (c *Child) configFile(found programs, network cni.Network) configFile {
 	s := configFile{
-		Major: major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
+		Major: found.major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: image.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
-		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Systemd: c.config.Systemd,
+		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Runtimes: found.runtimes, Systemd: c.config.Systemd,
 	}
-	// Programs next to containerd belong to it.
-	s.Shim = nextTo(c.program, "containerd-shim-runc-v2")
-	s.Runc = nextTo(c.program, "runc")
+	s.Shim, _ = nextTo(c.program, "containerd-shim-runc-v2") // otherwise containerd looks for it
 	return s
 }
 
-func nextTo(program, name string) string {
-	path := filepath.Join(filepath.Dir(program), name)
-	if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
-		return path
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return ""
-	}
-	return path
-}
+var versionPattern = pattern.New(`\sv?(\d+)\.(\d+)\b`)
 
-var versionPattern = pattern.New(`\sv?(\d+)\.(\d+)\.`)
-
-// parseVersion reads what `containerd --version` prints:
+// parseVersion reads what `containerd --version` and others print:
 //
 //	containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3
 //	containerd github.com/containerd/containerd/v2 v2.4.2 ...

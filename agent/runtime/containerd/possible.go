@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -24,7 +25,7 @@ const remedy = "or run with --runtime=fake, which keeps pods in memory"
 // install is the remedy for missing programs.
 const install = "install containerd and runc (with apt, dnf or apk), " + remedy
 
-// machine is the input of Possible.
+// machine is the input of Options.Possible.
 type machine struct {
 	user   int
 	may    func(capability int) bool
@@ -32,31 +33,49 @@ type machine struct {
 	exists func(path string) bool
 }
 
+// Options choose what runs containers.
+type Options struct {
+	Socket     string // of containerd; Auto: the machine's or our own; Own: our own
+	OCIRuntime string // of our own containerd: the name or path of a program; Auto: crun or runc
+}
+
+// Flags adds the flags.
+func (o *Options) Flags(f *pflag.FlagSet) {
+	f.StringVar(&o.Socket, "containerd", Auto, "Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own. own: always its own.")
+	f.StringVar(&o.OCIRuntime, "oci-runtime", Auto, "Program that starts the containers of monopod's own containerd: the name or path of one that is used like runc. auto: crun if it is installed and works on this machine, otherwise runc.")
+}
+
 // Possible returns why this machine cannot run containers, as far as that can be
-// checked before anything is started; want is --containerd.
-func Possible(want string) error {
+// checked before anything is started.
+func (o Options) Possible() error {
 	return machine{
 		user:   os.Geteuid(),
 		may:    mayUse,
 		find:   func(program string) error { _, err := exec.LookPath(program); return err },
 		exists: func(path string) bool { _, err := os.Stat(path); return err == nil },
-	}.possible(want)
+	}.possible(o)
 }
 
-func (m machine) possible(want string) error {
+func (m machine) possible(o Options) error {
 	if m.user != 0 {
 		return fmt.Errorf("cannot run containers as user %d: root is required; use sudo, %s", m.user, remedy)
 	}
 	if !m.may(unix.CAP_SYS_ADMIN) || !m.may(unix.CAP_NET_ADMIN) {
 		return fmt.Errorf("cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; in a container, run it with --privileged, %s", remedy)
 	}
-	if want != Own && (want != "" && want != Auto || m.exists(hostSocket)) {
+	if o.Socket != Own && (o.Socket != "" && o.Socket != Auto || m.exists(hostSocket)) {
 		return nil
 	}
 	if err := m.find("containerd"); err != nil {
 		return fmt.Errorf("cannot start containerd: %w; %s", err, install)
 	}
-	if err := m.find("runc"); err != nil {
+	if o.OCIRuntime != "" && o.OCIRuntime != Auto {
+		if err := m.find(o.OCIRuntime); err != nil {
+			return fmt.Errorf("--oci-runtime: cannot start containers: %w; install it, leave the flag out, %s", err, remedy)
+		}
+		return nil
+	}
+	if err := m.find(runc); err != nil && m.find(crun) != nil {
 		return fmt.Errorf("cannot start containers: %w; %s", err, install)
 	}
 	return nil

@@ -1,10 +1,12 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,25 +28,27 @@ func TestPossible(t *testing.T) {
 		user         int
 		capability   int // 0 is CAP_CHOWN, which is not checked
 		program, has string
+		oci          string // --oci-runtime
 	}
 	for said, l := range map[string]lacks{
 		"":                         {has: hostSocket, program: "containerd"}, // the machine's own serves
 		"use sudo":                 {user: 1000},
 		"run it with --privileged": {capability: unix.CAP_NET_ADMIN},
-		"cannot start containerd: not in PATH; install": {program: "containerd"},
-		"cannot start containers: not in PATH; install": {program: "runc"},
+		"cannot start containerd: not in PATH; install":                   {program: "containerd"},
+		"cannot start containers: not in PATH; install":                   {program: "runc crun"},
+		"--oci-runtime: cannot start containers: not in PATH; install it": {program: "youki", oci: "youki"},
 	} {
 		err := machine{
 			user:   l.user,
 			may:    func(c int) bool { return c != l.capability },
 			exists: func(path string) bool { return path == l.has },
 			find: func(p string) error {
-				if p == l.program {
+				if slices.Contains(strings.Fields(l.program), p) {
 					return errors.New("not in PATH")
 				}
 				return nil
 			},
-		}.possible(Auto)
+		}.possible(Options{Auto, cmp.Or(l.oci, Auto)})
 		switch {
 		case said == "" && err != nil:
 			t.Errorf("refused: %v", err)
@@ -58,7 +62,7 @@ func TestPossible(t *testing.T) {
 func TestPossibleWithASocket(t *testing.T) {
 	t.Parallel()
 	m := machine{may: func(int) bool { return true }, find: func(string) error { return errors.New("none") }, exists: func(string) bool { return false }}
-	if err := m.possible("/a.sock"); err != nil {
+	if err := m.possible(Options{Socket: "/a.sock"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -20,7 +20,8 @@ func TestParseVersion(t *testing.T) {
 		"containerd github.com/containerd/containerd/v2 v2.4.2 abc":                   "2.4",
 		"containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da":    "1.7",
 		"containerd github.com/containerd/containerd/v2 2.0.5-unknown":                "2.0",
-		"containerd": "",
+		"crun version 1.9\ncommit: 1":                                                 "1.9",
+		"containerd":                                                                  "",
 	} {
 		major, minor, err := parseVersion(out)
 		if got := fmt.Sprintf("%d.%d", major, minor); got != want && (want != "" || err == nil) {
@@ -32,13 +33,16 @@ func TestParseVersion(t *testing.T) {
 func TestRender(t *testing.T) {
 	t.Parallel()
 	s := configFile{Root: `/a "b"/root`, Socket: "/s", CDI: "/d/cdi", BinDir: "/bin", ConfDir: "/net.d", SandboxImage: "p:1",
-		Snapshotter: "native", RestrictOOM: true, Runc: "/x/runc"}
+		Snapshotter: "native", RestrictOOM: true, Runtimes: []ociRuntime{{"crun", "/x/crun"}, {"runc", "/x/runc"}}}
 	for _, tt := range []struct {
 		major      int
 		with, lack string
 	}{
 		{1, `sandbox_image = "p:1"`, "pinned_images"},
-		{1, `bin_dir = "/bin"`, "runc.options"},
+		{1, `bin_dir = "/bin"`, "runtime_path"},
+		{1, `default_runtime_name = "crun"`, "cri.v1"},
+		{1, `[plugins."io.containerd.grpc.v1.cri".containerd.runtimes."crun".options]`, "SystemdCgroup = true"},
+		{2, `default_runtime_name = "crun"`, `grpc.v1.cri".containerd`},
 		{2, `bin_dirs = ["/bin"]`, "sandbox_image"},
 		{2, `BinaryName = "/x/runc"`, "runtime_path"},
 		{2, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi", "/d/cdi"]`, "enable_cdi"},

@@ -68,7 +68,7 @@ func startNode(t testing.TB) *node {
 func (n *node) start() {
 	n.t.Helper()
 	log := zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel))
-	child, err := containerd.New(containerd.Config{DataDir: n.dataDir, Log: log, Executable: plugin(n.t)})
+	child, err := containerd.New(containerd.Config{DataDir: n.dataDir, OCIRuntime: os.Getenv(ociRuntime), Log: log, Executable: plugin(n.t)})
 	if err != nil {
 		n.t.Fatal(err)
 	}

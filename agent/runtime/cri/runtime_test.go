@@ -1,6 +1,9 @@
 package cri_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -20,4 +23,30 @@ func TestRuntime(t *testing.T) {
 			Adjust: func(c *api.PodSandboxConfig) { c.Linux.CgroupParent = parent },
 		}
 	})
+}
+
+// ociRuntime is the environment variable with the OCI runtime of all nodes, as --oci-runtime.
+const ociRuntime = "TEST_OCI_RUNTIME"
+
+// The same with crun, in a mount namespace of its own in which cgroup v2 has no controllers: with some of them next to cgroup v1,
+// crun does not start containers.
+func TestRuntimeWithCrun(t *testing.T) {
+	t.Parallel()
+	needContainerd(t)
+	if _, err := exec.LookPath("crun"); err != nil {
+		t.Skip("needs crun in PATH: the contract is left out for it")
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	if err := os.WriteFile(none, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const script = `controllers=/sys/fs/cgroup/unified/cgroup.controllers
+		[ ! -e $controllers ] || mount --bind "$1" $controllers || exit
+		! runc=$(command -v runc) || mount --bind /bin/false "$runc" || exit # only the handlers of the case left out need it
+		exec "$2" -test.run "^TestRuntime$" -test.skip "^TestRuntime$/^SandboxHandlers$" -test.timeout 60m`
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", script, "sh", none, os.Args[0])
+	cmd.Env = append(os.Environ(), ociRuntime+"=crun")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
