@@ -74,6 +74,7 @@ command_args="%s"
 error_log=/var/log/monopod.log
 respawn_delay=2
 respawn_max=0
+retry="TERM/30/KILL/5"
 rc_ulimit="-n 1048576"
 
 depend() {

@@ -1,0 +1,57 @@
+package machine_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/testdata/harness"
+)
+
+// cannot is the exit code of testdata/openrc.sh where OpenRC cannot run.
+const cannot = 77
+
+// TestOpenRC installs, restarts, upgrades and removes monopod with a real OpenRC.
+func TestOpenRC(t *testing.T) {
+	for _, program := range []string{"apt-get", "dpkg-deb", "unshare", "ip", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("skipped: there is no %s", program)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: namespaces and mounts need root")
+	}
+	programs := harness.Build(t)
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "mprc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size=1g"); err != nil { // another overlay may not lie on the machine's own
+		t.Skip("skipped: no file system can be mounted: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	program := programs.Monopod(harness.Plain)
+	content, err := os.ReadFile(program)
+	newer, broken := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	err = errors.Join(err, os.WriteFile(newer, append(content, '\n'), 0o755),
+		os.WriteFile(broken, []byte("#!/bin/sh\nif [ \"$1\" = serve ]; then echo it is broken >&2; exit 1; fi\nexec /opt/test/program \"$@\"\n"), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", programs.Source("testdata/openrc.sh"), "run", dir, program, newer, broken)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == cannot {
+		t.Skipf("skipped: OpenRC cannot run here: %s", out)
+	}
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
