@@ -1,12 +1,14 @@
 package machine_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,7 +47,9 @@ func TestOpenRC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", programs.Source("testdata/openrc.sh"), "run", dir, program, newer, broken)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Scaled(5*time.Minute)) // the script waits for what never comes
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", programs.Source("testdata/openrc.sh"), "run", dir, program, newer, broken)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == cannot {
