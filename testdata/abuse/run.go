@@ -98,7 +98,7 @@ func (t *tally) add(what string, code int, text string) {
 // of the object.
 func others(text string) bool {
 	text = strings.Join(strings.Fields(text), " ") // YAML wraps lines
-	for _, cause := range []string{"failed calling webhook", "conversion webhook for", "json: cannot unmarshal array"} {
+	for _, cause := range []string{"failed calling webhook", "conversion webhook for", "json: cannot unmarshal array", "attempted to modify the object, which is not supported for this operation"} {
 		if strings.Contains(text, cause) {
 			return true
 		}
