@@ -40,7 +40,7 @@
 //   - pressure: eviction and its evictor, oom
 //   - logs: rotation, and the log folders
 //   - node: the Node and its lease (registrar), its shutdown, its servers: server (the
-//     kubelet's API), stream (logs, exec and the like), stats, socket; host reads the machine
+//     kubelet's API), stream (logs, exec and similar), stats, socket; host reads the machine
 //
 // Above all: launch, which runs the agent on one of the two runtimes.
 package agent

@@ -49,7 +49,7 @@ func newPods(clk clock.Clock, g *guard.Guard) *pods {
 }
 
 // add creates a pod and starts its worker. The worker waits until the pod is admitted, for an earlier pod of the
-// same name, unless it only has to end what is left of a pod that is gone, and for preempted pods.
+// same name, unless it only has to end what is left of a pod that no longer exists, and for preempted pods.
 func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
 	p := pod.New(ctx, s.node, object, o)
 	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}

@@ -54,7 +54,7 @@ func newChanges() changes {
 	return changes{pods: map[follow.Key]*corev1.Pod{}, spaces: map[string]*corev1.Namespace{}, policies: map[follow.Key]*networkingv1.NetworkPolicy{}}
 }
 
-// connected is what the network plugin gave a pod. It is known before the pod's status, and newer if there is a new sandbox.
+// connected contains the addresses that the network plugin gave a pod. They are known before the pod's status, and newer if there is a new sandbox.
 type connected struct {
 	uid   types.UID
 	addrs []netip.Addr

@@ -37,7 +37,7 @@ type request = certificatesv1.CertificateSigningRequest
 type Controller struct {
 	deps follow.Deps
 	name string
-	// work does the task for one request, and returns when it has to be looked at again; 0: when it changes.
+	// work does the task for one request, and returns when it has to be checked again; 0: when it changes.
 	work func(ctx context.Context, r *request) (again time.Duration, err error)
 }
 

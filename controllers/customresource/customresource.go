@@ -27,7 +27,7 @@ const (
 	parallel = 20 // concurrent deletions
 	// installing is the time after which the controller looks again whether a kind is served.
 	installing = 5 * time.Millisecond
-	// Objects with finalizers are looked at again after half the time since the deletion of their definition,
+	// Objects with finalizers are checked again after half the time since the deletion of their definition,
 	// within these bounds (upstream: every 5 s).
 	minRecheck, maxRecheck = 20 * time.Millisecond, 5 * time.Second
 )
@@ -85,7 +85,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 	return c.establish(ctx, def, all)
 }
 
-// freed looks again at the other definitions of a group, which may want the names of one that is gone.
+// freed looks again at the other definitions of a group, which may want the names of one that no longer exists.
 func (c *Controller) freed(ctx context.Context, name string) error {
 	_, group, _ := strings.Cut(name, ".")
 	all, err := client.List[*definition](ctx, c.deps.Client, client.Selector{})
@@ -147,7 +147,7 @@ func (c *Controller) served(ctx context.Context, def *definition) bool {
 // report writes the status of def.
 func (c *Controller) report(ctx context.Context, def *definition) error {
 	_, err := client.Update(ctx, c.deps.Client, def, "status", func(cur *definition) error {
-		cur.UID, cur.ResourceVersion = def.UID, def.ResourceVersion // a newer state is looked at again
+		cur.UID, cur.ResourceVersion = def.UID, def.ResourceVersion // a newer state is checked again
 		cur.Status = def.Status
 		return nil
 	})

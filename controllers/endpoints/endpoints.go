@@ -132,7 +132,7 @@ func (r *run) desired(s *corev1.Service) desired {
 	return d
 }
 
-// remove deletes the Endpoints of a Service that is gone.
+// remove deletes the Endpoints of a Service that no longer exists.
 func (r *run) remove(ctx context.Context, key follow.Key) error {
 	ref := client.Ref{Resource: client.Endpoints, Namespace: key.Namespace, Name: key.Name}
 	_, err := r.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{})

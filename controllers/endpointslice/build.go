@@ -13,7 +13,7 @@ import (
 )
 
 // build returns the endpoints of a Service, by address type and ports. A family without endpoints has one group
-// that is empty. zones are those of nodes; pods on missing nodes are left out.
+// that is empty. zones are those of nodes; pods on missing nodes are omitted.
 func build(s *corev1.Service, pods []*corev1.Pod, zones map[string]string, missing map[string]bool) []sliceset.Group {
 	var groups []sliceset.Group
 	fixed, everywhere := samePorts(s)

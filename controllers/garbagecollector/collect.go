@@ -102,7 +102,7 @@ func (r *run) delete(ctx context.Context, i item, obj client.Object, policy meta
 // errOther stops an update of an object that was replaced.
 var errOther = errors.New("another object of the same name")
 
-// update updates the object of i; one that is gone needs no update.
+// update updates the object of i; one that no longer exists needs no update.
 func (r *run) update(ctx context.Context, i item, change func(client.Object)) error {
 	_, err := r.deps.Client.Update(ctx, i.ref(), func(cur client.Object) (client.Object, error) {
 		if cur.GetUID() != i.uid {

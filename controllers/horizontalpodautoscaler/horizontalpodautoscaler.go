@@ -112,7 +112,7 @@ func (r *run) onAutoscaler(old, new client.Object) []follow.Key {
 	return follow.OnAny(old, new)
 }
 
-// forget removes what is known of an autoscaler that is gone.
+// forget removes what is known of an autoscaler that no longer exists.
 func (r *run) forget(key follow.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

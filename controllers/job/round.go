@@ -23,7 +23,7 @@ type round struct {
 
 	resumed bool // from being suspended, since the last sync
 
-	pods        []*corev1.Pod // without those that the sync has deleted for good
+	pods        []*corev1.Pod // without those that the sync has deleted permanently
 	active      []*corev1.Pod // neither finished nor terminating
 	created     int           // by this sync
 	removed     int           // by this sync

@@ -56,7 +56,7 @@ func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) 
 	return keys, err
 }
 
-// uncountable reports whether the pod waits to be counted by a Job that is gone or has finished.
+// uncountable reports whether the pod waits to be counted by a Job that no longer exists or has finished.
 func (r *run) uncountable(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if !tracked(pod) {
 		return false, nil

@@ -21,7 +21,7 @@ const Name = "namespace"
 const (
 	parallel = 20 // concurrent deletions
 	// A namespace with contents is checked again after half the time since its last change, within these bounds;
-	// a pod that is gone wakes it earlier. 15 s is upstream's estimate for objects with finalizers.
+	// a pod that no longer exists wakes it earlier. 15 s is upstream's estimate for objects with finalizers.
 	minRecheck, maxRecheck = time.Second, 15 * time.Second
 )
 

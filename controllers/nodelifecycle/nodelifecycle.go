@@ -170,7 +170,7 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	return 0, errors.Join(r.taint(ctx, node), r.podsNotReady(ctx, name))
 }
 
-// removed forgets a node that is gone.
+// removed forgets a node that no longer exists.
 func (r *run) removed(name string) {
 	r.mu.Lock()
 	last, known := r.heard[name]

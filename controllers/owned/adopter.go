@@ -52,7 +52,7 @@ func (a Adopter[T]) Judge(owner client.Object, selector labels.Selector, obj T) 
 }
 
 // Of adopts and releases objects where necessary, and returns those of objs that owner then controls. Objects that
-// could not be adopted are left out, and the error describes why.
+// could not be adopted are omitted, and the error describes why.
 func (a Adopter[T]) Of(ctx context.Context, owner client.Object, selector labels.Selector, objs []T) ([]T, error) {
 	var mine []T
 	var errs []error

@@ -106,7 +106,7 @@ func onClaim(old, new client.Object) []key {
 
 func (r *run) onClass(ctx context.Context, _, _ client.Object) ([]key, error) { return r.waiting(ctx) }
 
-// waiting returns the claims without their volume; those that name a volume that is gone are lost.
+// waiting returns the claims without their volume; those that name a volume that no longer exists are lost.
 func (r *run) waiting(ctx context.Context) ([]key, error) {
 	claims, err := client.List[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, client.Selector{})
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	reasonNotRecycled = "VolumeFailedRecycle"
 )
 
-// syncVolume sets a volume's phase, and releases it from a claim that is gone, or that is bound to another
+// syncVolume sets a volume's phase, and releases it from a claim that no longer exists, or that is bound to another
 // volume.
 func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error {
 	ref := v.Spec.ClaimRef

@@ -1,5 +1,5 @@
 // Package podgc deletes pods that no other component deletes: finished ones beyond a
-// threshold, those of nodes that are gone or out of service, and terminating ones
+// threshold, those of nodes that no longer exist or are out of service, and terminating ones
 // that never got a node.
 package podgc
 
@@ -117,7 +117,7 @@ func (c *Controller) pass(ctx context.Context, s *state) error {
 	return nil
 }
 
-// forget removes the state of pods that are gone.
+// forget removes the state of pods that no longer exist.
 func (s *state) forget(pods []*corev1.Pod) {
 	if len(s.complained) == 0 {
 		return

@@ -142,7 +142,7 @@ func deleting(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// letGo wakes the claims of a pod that is gone or has ended.
+// letGo wakes the claims of a pod that no longer exists or has ended.
 func letGo(old, new client.Object) []follow.Key {
 	pod, _ := new.(*corev1.Pod)
 	if pod != nil && !shutDown(pod) {

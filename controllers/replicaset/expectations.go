@@ -85,7 +85,7 @@ func (x *expectations) tidy(rs types.UID, e *expectation) {
 	}
 }
 
-// forget removes the expectations of a ReplicaSet that is gone.
+// forget removes the expectations of a ReplicaSet that no longer exists.
 func (x *expectations) forget(rs types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/follow"
 )
 
-// onSet wakes the set. It removes the expectations of a set that is gone or was replaced.
+// onSet wakes the set. It removes the expectations of a set that no longer exists or was replaced.
 func (r *run) onSet(old, new client.Object) []follow.Key {
 	if new == nil {
 		r.expected.forget(old.GetUID())

@@ -172,7 +172,7 @@ func (r *run) template(ctx context.Context, k follow.Key) error {
 	return err
 }
 
-// claim removes the reservations of pods that are gone or have ended. A claim that nobody reserves any more loses its
+// claim removes the reservations of pods that no longer exist or have ended. A claim that nobody reserves any more loses its
 // devices and the finalizer, and is deleted if it was created for a pod that has ended.
 func (r *run) claim(ctx context.Context, k follow.Key) error {
 	claim, err := client.Get[*resourcev1.ResourceClaim](ctx, r.deps.Client, k.Namespace, k.Name)
@@ -258,7 +258,7 @@ func (r *run) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceCla
 	return notFound(err)
 }
 
-// notFound returns nil for an object that is gone.
+// notFound returns nil for an object that no longer exists.
 func notFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

@@ -44,7 +44,7 @@ func (r *run) bind(ctx context.Context, e *queue.Entry, p *cluster.Pod, node str
 	return nil
 }
 
-// failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that is gone or was
+// failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that no longer exists or was
 // bound meanwhile leaves the queue with its event.
 func (r *run) failed(ctx context.Context, e *queue.Entry, pod *cluster.Pod, err error) {
 	if ctx.Err() != nil {

@@ -95,7 +95,7 @@ func (r *run) remove(ctx context.Context, d *decision, victim *corev1.Pod) error
 	return ignore(err)
 }
 
-// ignore returns nil for an object that is gone, or needs no change.
+// ignore returns nil for an object that no longer exists, or needs no change.
 func ignore(err error) error {
 	if errors.Is(err, errUnchanged) || apierrors.IsNotFound(err) {
 		return nil

@@ -1,5 +1,5 @@
 // Package serviceaccounttoken adds a token of the named service account to Secrets of type
-// kubernetes.io/service-account-token, removes those whose account is gone, and removes Secrets that are gone from the
+// kubernetes.io/service-account-token, removes those whose account no longer exists, and removes deleted Secrets from the
 // lists of their accounts.
 package serviceaccounttoken
 
@@ -106,7 +106,7 @@ func (c *Controller) reconcile(ctx context.Context, of account) (time.Duration, 
 	return 0, nil
 }
 
-// unlist removes a Secret that is gone from the account's list.
+// unlist removes a deleted Secret from the account's list.
 func (c *Controller) unlist(ctx context.Context, of account) error {
 	is := func(ref corev1.ObjectReference) bool { return ref.Name == of.secret }
 	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, of.Namespace, of.Name)

@@ -60,7 +60,7 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 		was := l.open.Swap(next)
 		l.watched.look(next)
 		l.retry = retry{}
-		_ = was.close() // an error would be about a file that is gone
+		_ = was.close() // an error would be about a file that no longer exists
 	} else {
 		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", notWritten(loss.Err))
 		l.retry.fail(loss.Err, now)

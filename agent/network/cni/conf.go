@@ -72,7 +72,7 @@ func (n Network) Gateways() []netip.Addr {
 // pool allocates the addresses of the network's pods.
 func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets} }
 
-// ConnectedPods returns the pods whose sandboxes run, also those whose statuses are not written yet.
+// ConnectedPods returns the pods whose sandboxes exist, including those whose statuses are not written yet.
 func (n Network) ConnectedPods() ([]ipam.Connected, error) { return n.pool().ConnectedPods() }
 
 // Reclaim releases every leaked address and removes its host ports.

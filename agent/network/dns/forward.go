@@ -142,7 +142,7 @@ func (f *Forwarder) exchange(ctx context.Context, q dns.Question, dnssec bool) (
 	return nil, errNoResolver
 }
 
-// send asks one resolver, and caches its answer, also if no query waits for it any more. The channel
+// send asks one resolver, and caches its answer, even if no query waits for it any longer. The channel
 // receives the answer; nil: there is none.
 func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan *dns.Msg, error) {
 	select {

@@ -18,7 +18,7 @@ const (
 	lookAfter = 8 * time.Millisecond
 	// least is the shortest time that a query waits for a resolver without a sign of life: offline, it fails within 50 ms.
 	least = 35 * time.Millisecond
-	// lateness is the multiple of its usual reply time after which a resolver without a sign of life counts as silent.
+	// lateness is the multiple of its usual reply time after which a resolver that has not replied is silent.
 	lateness = 3
 	// firstSign is the assumed reply time of an unknown resolver: longer than over a satellite link.
 	firstSign = 250 * time.Millisecond

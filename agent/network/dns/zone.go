@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// ttl is for how many seconds clients may cache answers about the cluster, also that a name does not exist; CoreDNS'
+	// ttl is for how many seconds clients may cache answers about the cluster, including that a name does not exist; CoreDNS'
 	// default. Services are created while clients wait for them.
 	ttl = 5
 	// specification is the version of the names' specification.

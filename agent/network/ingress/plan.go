@@ -23,7 +23,7 @@ const (
 	classAnnotation = "kubernetes.io/ingress.class"
 )
 
-// problem is what is wrong with an Ingress, in the words of its Event.
+// problem is the error in an Ingress, in the words of its Event.
 type problem struct{ reason, message string }
 
 // certificate is an entry of an Ingress's spec.tls: hosts, and the Secret with their certificate.

@@ -18,7 +18,7 @@ type Part struct {
 
 // change is the difference between two states of a table.
 type change struct {
-	fresh       bool // there is no table yet, or one that is replaced
+	fresh       bool // the table does not exist yet, or is replaced
 	create      map[string]Part
 	remove      map[string]struct{} // parts
 	add, delete map[Element]struct{}
@@ -28,10 +28,10 @@ func newChange() *change {
 	return &change{create: map[string]Part{}, remove: map[string]struct{}{}, add: map[Element]struct{}{}, delete: map[Element]struct{}{}}
 }
 
-// insert adds an element, or takes back that it is deleted.
+// insert adds an element, or cancels its deletion.
 func (c *change) insert(e Element) { toggle(e, c.delete, c.add) }
 
-// drop deletes an element, or takes back that it is added.
+// drop deletes an element, or cancels its addition.
 func (c *change) drop(e Element) { toggle(e, c.add, c.delete) }
 
 func toggle(e Element, from, to map[Element]struct{}) {

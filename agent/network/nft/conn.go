@@ -53,11 +53,11 @@ func (c *Conn) Close() {
 // Shared is a Conn for several users in one network namespace. Its methods are safe for concurrent use; the nil Shared opens
 // a connection for each call, as a program that makes one call does.
 type Shared struct {
-	mu   sync.Mutex // guards conn, also while the kernel answers: it does one transaction after the other anyway
+	mu   sync.Mutex // guards conn, also while the kernel answers, which runs one transaction at a time anyway
 	conn Conn
 }
 
-// Do is that of Conn.
+// Do implements Conn.Do for several users.
 func (s *Shared) Do(f func(*nftables.Conn) error) error {
 	if s == nil {
 		s = new(Shared)
@@ -68,7 +68,7 @@ func (s *Shared) Do(f func(*nftables.Conn) error) error {
 	return s.conn.Do(f)
 }
 
-// Close is that of Conn.
+// Close closes the connection, like Conn.Close.
 func (s *Shared) Close() {
 	if s != nil {
 		s.mu.Lock()

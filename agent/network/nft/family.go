@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Family is what differs between the IP families, and how rules load the parts of a packet.
+// Family contains the differences between the IP families, and builds the expressions that load the parts of a packet.
 //
-// Registers are words. From the first on they hold: source . destination . protocol . port, so that each key is a
+// Registers are words. From the first one on they contain: source . destination . protocol . port, so that each key is a
 // sequence of them.
 type Family struct {
 	corev1.IPFamily

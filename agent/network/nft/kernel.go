@@ -13,7 +13,7 @@ import (
 // Chunk is how many elements one message contains; the kernel's limit is the 64 KB of an attribute.
 const Chunk = 500
 
-// write applies the change in one transaction: all of it or nothing.
+// write applies the change in one transaction: the kernel applies all of it or nothing.
 func (t *Table) write(conn *nftables.Conn, c *change) error {
 	if c.fresh {
 		Remove(conn, t.layout.Table())

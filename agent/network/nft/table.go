@@ -25,12 +25,12 @@ type Layout interface {
 	Foreign(set *nftables.Set, e nftables.SetElement) Element
 }
 
-// Table is a table as it is to be, and what of it is not yet in the kernel. Its methods are not safe for concurrent use.
+// Table is the desired state of a table, with the changes that the kernel does not have yet. Its methods are not safe for concurrent use.
 type Table struct {
 	Conn
 	layout Layout
-	shared map[Element]int // how many need an element
-	parts  map[string]int  // how many need a part
+	shared map[Element]int // number of users of an element
+	parts  map[string]int  // number of users of a part
 	change *change
 	known  bool // the kernel has everything but change
 }
@@ -49,7 +49,7 @@ func (t *Table) Alter(e Element, by int) {
 	}
 }
 
-// Share is Alter for an element that several need: it exists while the numbers of all calls add up to more than 0.
+// Share is Alter for an element with several users: it exists while the numbers of all calls add up to more than 0.
 func (t *Table) Share(e Element, by int) {
 	was := t.shared[e]
 	t.shared[e] = was + by
@@ -88,7 +88,7 @@ func (t *Table) Pending() bool { return !t.known || !t.change.empty() }
 // Empty reports whether nothing was added that was not removed again.
 func (t *Table) Empty() bool { return t.change.empty() && len(t.shared)+len(t.parts) == 0 }
 
-// All calls the functions for every element and every part that a table is to have; it may name one more than once.
+// All calls the functions for every desired element and part of a table; it may name one more than once.
 type All func(element func(Element), part func(Part))
 
 // Sync brings the kernel to the desired state in one transaction. After a failure, and the first time, it compares

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/process/kernel"
 )
 
-// Watch sends after another program removed rules, sets, chains or tables in the network namespace of the caller, as `nft flush
+// Watch sends whenever another program has removed rules, sets, chains or tables in the network namespace of the caller, as `nft flush
 // ruleset` does; see kernel.Watch. The kernel filters all other changes.
 func Watch(ctx context.Context) <-chan struct{} {
 	return kernel.Netlink(ctx, unix.NETLINK_NETFILTER, func(fd int) error {
@@ -47,7 +47,7 @@ func removals() ([]unix.SockFilter, error) {
 	return out, err
 }
 
-// Verify checks that the kernel still has the table. If it has not, the next Sync writes all of it.
+// Verify checks that the kernel still has the table. If not, the next Sync writes all of it.
 func (t *Table) Verify() error {
 	if !t.known {
 		return nil

@@ -21,7 +21,7 @@ type Config struct {
 	Log      *zap.Logger // nil: nothing is logged
 }
 
-// Enforcer holds what is known of Pods, Namespaces and NetworkPolicies, and applies the policies in the kernel. Its
+// Enforcer stores the state of Pods, Namespaces and NetworkPolicies, and applies the policies in the kernel. Its
 // methods are not safe for concurrent use.
 type Enforcer struct {
 	*state
@@ -40,7 +40,7 @@ func New(cfg Config) *Enforcer {
 	return &Enforcer{newState(layouts...), cfg.Log}
 }
 
-// SetNamespace replaces what is known of a namespace; nil: it is gone.
+// SetNamespace sets the state of a namespace; nil: it no longer exists.
 func (e *Enforcer) SetNamespace(name string, ns *corev1.Namespace) {
 	if ns == nil {
 		e.setSpace(name, nil, false)
@@ -49,11 +49,11 @@ func (e *Enforcer) SetNamespace(name string, ns *corev1.Namespace) {
 	}
 }
 
-// SetPod replaces what is known of a pod of this node; nil: it is gone. Policies neither select nor name pods on the
+// SetPod sets the state of a pod of this node; nil: it no longer exists. Policies neither select nor name pods on the
 // host's network and pods that have ended.
 func (e *Enforcer) SetPod(key types.NamespacedName, p *Pod) { e.setPod(key, p) }
 
-// SetPolicy replaces a policy; nil: it is gone. Of a policy that cannot be understood, which the API server refuses,
+// SetPolicy replaces a policy; nil: it no longer exists. Of a policy that cannot be understood, which the API server refuses,
 // only the part that isolates applies.
 func (e *Enforcer) SetPolicy(key types.NamespacedName, p *networkingv1.NetworkPolicy) {
 	if p == nil {

@@ -32,7 +32,7 @@ func blockRanges(block *networkingv1.IPBlock) (ranges, error) {
 	return left, nil
 }
 
-// rangeOf returns the addresses of a CIDR, also of one that only older versions accepted.
+// rangeOf returns the addresses of a CIDR. It accepts the notations of older versions.
 func rangeOf(cidr string) (addrRange, error) {
 	_, block, err := netutils.ParseCIDRSloppy(cidr)
 	if err != nil {

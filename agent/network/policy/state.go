@@ -11,7 +11,7 @@ import (
 	"monopod/agent/network/nft"
 )
 
-// Pod is what policies need to know of a pod.
+// Pod contains the facts about a pod that policies need.
 type Pod struct {
 	Labels labels.Set
 	Addrs  []netip.Addr
@@ -24,7 +24,7 @@ type Port struct {
 	number uint16
 }
 
-// state holds what the tables are made of. It does not depend on the order of changes, except that of pods with the same
+// state contains the sources of the tables. It does not depend on the order of changes, except that of pods with the same
 // address.
 type state struct {
 	tables   []*table
@@ -35,7 +35,7 @@ type state struct {
 	policies int
 }
 
-// space is a namespace, as far as it is known.
+// space is a namespace, with the labels if they are known.
 type space struct {
 	labels   labels.Set
 	exists   bool
@@ -51,7 +51,7 @@ type group struct {
 	members map[*pod]struct{}
 }
 
-// pod is a Pod and what it has in the tables.
+// pod is a Pod with its entries in the tables.
 type pod struct {
 	Pod
 	types.NamespacedName
@@ -59,7 +59,7 @@ type pod struct {
 	bonds  []bond
 }
 
-// bond is what isolates a pod in one table and direction.
+// bond isolates a pod in one table and direction.
 type bond struct {
 	*table
 	chain    nft.Part
@@ -72,7 +72,7 @@ type policy struct {
 	chains []chain
 }
 
-// chain is the chain of a policy and the sets whose elements it brings with it.
+// chain is the chain of a policy, with the elements that it adds to sets.
 type chain struct {
 	*table
 	set      string // of its direction
@@ -111,7 +111,7 @@ func (s *state) forget(name string) {
 	}
 }
 
-// setSpace sets the labels of a namespace; exists is false if it is gone.
+// setSpace sets the labels of a namespace; exists is false if it no longer exists.
 func (s *state) setSpace(name string, set labels.Set, exists bool) {
 	sp := s.space(name)
 	defer s.forget(name)
@@ -125,7 +125,7 @@ func (s *state) setSpace(name string, set labels.Set, exists bool) {
 	}
 }
 
-// setPod replaces a pod; nil: it is gone. Of two pods with the same address, the later one has it.
+// setPod replaces a pod; nil: it no longer exists. Of two pods with the same address, the later one keeps it.
 func (s *state) setPod(key types.NamespacedName, next *Pod) {
 	sp := s.space(key.Namespace)
 	defer s.forget(key.Namespace)
@@ -226,7 +226,7 @@ func (p Port) element(address string) nft.Element {
 	return nft.Element{Set: p.set(), Key: address + nft.PortKey(p.protocol, p.number)}
 }
 
-// isolate adds what isolates a pod, and release removes it.
+// isolate isolates a pod, and release ends its isolation.
 func (s *state) isolate(p *pod) {
 	for _, t := range s.tables {
 		egress, ingress := t.directions()
@@ -278,7 +278,7 @@ func (b bond) count(by int) {
 	}
 }
 
-// setPolicy replaces a policy; nil: it is gone.
+// setPolicy replaces a policy; nil: it no longer exists.
 func (s *state) setPolicy(key types.NamespacedName, c *compiled) {
 	sp := s.space(key.Namespace)
 	defer s.forget(key.Namespace)

@@ -40,7 +40,7 @@ const dropped = "drop"
 // empty.
 type element = nft.Element
 
-// elements calls add for each element of the routes, except for those that only name hosts.
+// elements calls add for each element of the routes, except for hosts.
 func (r Routes) elements(add func(element)) {
 	for _, entry := range r {
 		front, route := entry.Frontend, entry.Route
@@ -70,7 +70,7 @@ func (r Routes) elements(add func(element)) {
 	}
 }
 
-// host is an address that elements name by itself: of an endpoint, or one that only load balancers have. Several routes
+// host is an address that is the whole key of an element: that of an endpoint, or one that only load balancers have. Several routes
 // may need the same.
 type host struct {
 	ip     [16]byte
@@ -80,7 +80,7 @@ type host struct {
 
 func (h host) addr() netip.Addr { return netip.AddrFrom16(h.ip).Unmap() }
 
-// element is the one that names the host.
+// element returns the element with the host as its key.
 func (h host) element() element {
 	at := string(h.addr().AsSlice())
 	switch {
@@ -189,7 +189,7 @@ const standing = 16
 // chain is the name of the picker's chain.
 func (p picker) chain() string {
 	if p.n == 0 {
-		address := strings.ReplaceAll(p.to.Addr().String(), ":", "_") // as nft wants it
+		address := strings.ReplaceAll(p.to.Addr().String(), ":", "_") // nft accepts no colon in a name
 		return assignPrefix + address + "-" + strconv.Itoa(int(p.to.Port())) + "-" + strconv.Itoa(int(p.affinity/time.Second)) + "s"
 	}
 	name := pickPrefix

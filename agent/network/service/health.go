@@ -32,7 +32,7 @@ const (
 // Health answers load balancers at the healthCheckNodePorts of Services: 200 if this node has endpoints that are ready,
 // otherwise 503.
 type Health struct {
-	ctx   context.Context // ends the servers
+	ctx   context.Context // whose end stops the servers
 	guard *guard.Guard
 	log   *zap.Logger
 	group sync.WaitGroup
@@ -100,7 +100,7 @@ func (h *Health) serve(key types.NamespacedName, port int32) (stop func(), err e
 	return func() { end(); server.Close() }, nil
 }
 
-// answer has the format of kube-proxy's.
+// answer sends kube-proxy's format.
 func (h *Health) answer(w http.ResponseWriter, key types.NamespacedName) {
 	h.mu.Lock()
 	local := 0
@@ -129,8 +129,8 @@ func checkPort(svc *corev1.Service) int32 {
 	return svc.Spec.HealthCheckNodePort
 }
 
-// localReady counts the endpoints of one family on this node that are ready, each once. Those that terminate still get
-// traffic while there are no others, but load balancers are to use other nodes.
+// localReady counts the distinct endpoints of one family on this node that are ready. Terminating ones still get traffic
+// while there are no others, but load balancers should use other nodes.
 func localReady(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node string) int {
 	seen := map[netip.Addr]struct{}{}
 	for _, port := range svc.Spec.Ports {

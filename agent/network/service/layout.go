@@ -88,9 +88,9 @@ func (l *layout) add(name string, key []nftables.SetDatatype, value nftables.Set
 	return set
 }
 
-// Registers are words. From the first on they hold: client . address . protocol . port . endpoint . port, so that
-// each key is a sequence of them: of loops from the client, of services from the address, of the maps for the node
-// from the protocol. The index of an endpoint is where its address comes.
+// Registers are words. From the first one on they contain: client . address . protocol . port . endpoint . port, so that
+// each key is a sequence of them: the key of loops begins with the client, that of services with the address, and those of
+// the maps for the node with the protocol. The index of an endpoint uses the register of its address.
 const firstWord = uint32(unix.NFT_REG32_00)
 
 func (l *layout) client() uint32   { return firstWord }
@@ -123,8 +123,8 @@ func (l *layout) Create(conn *nftables.Conn) error {
 // Stamp implements nft.Layout.
 func (l *layout) Stamp() string { return version + "-" + l.bridge }
 
-// translate looks up the destination of new connections, and if that is the node itself, its port. For those of the pods and
-// of the node, it first looks for endpoints that only they reach.
+// translate looks up the destination of new connections, and if it is the node itself, the port. For connections of pods
+// and of the node, it first looks for endpoints that only they reach.
 func (l *layout) translate(conn *nftables.Conn) {
 	prerouting := l.base(conn, hook{"prerouting", nftables.ChainHookPrerouting}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
 	output := l.base(conn, hook{"output", nftables.ChainHookOutput}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
@@ -138,7 +138,8 @@ func (l *layout) translate(conn *nftables.Conn) {
 	lookup(output, nil)
 }
 
-// destinations makes the chains that do what a set says of the destination: all of them, and only the ports of the node.
+// destinations creates the chains that apply the verdicts of a set to the destination: one for all destinations, and one for
+// the ports of the node only.
 func (l *layout) destinations(conn *nftables.Conn, services, ports, set string) (all, ofNode *nftables.Chain) {
 	ofNode = l.chain(conn, ports)
 	l.rule(conn, ofNode, l.notLoopback6(), toLocal(), l.number(), l.verdict(nodePrefix+set))
@@ -148,9 +149,9 @@ func (l *layout) destinations(conn *nftables.Conn, services, ports, set string) 
 	return all, ofNode
 }
 
-// lookup makes the chains that do what a set says of the destination, and the function that adds a jump to them to a
-// base chain, for the packets that match. Pods of another instance on the machine have Services of their own, perhaps
-// at the same addresses: for them only the ports of the node are looked up.
+// lookup creates the chains that apply the verdicts of a set to the destination, and returns the function that adds a jump to
+// them to a base chain, for the packets that match. Pods of another instance on the machine have other Services, perhaps
+// at the same addresses: for them, the chains look up only the ports of the node.
 func (l *layout) lookup(conn *nftables.Conn, services, ports, set string) func(base *nftables.Chain, match []expr.Any) {
 	all, ofNode := l.destinations(conn, services, ports, set)
 	return func(base *nftables.Chain, match []expr.Any) {

@@ -26,7 +26,7 @@ type Config struct {
 type Proxy struct {
 	cfg    Config
 	tables []*table
-	// waiting are the Services that lack a frontend because another one has it.
+	// waiting are the Services that lack a frontend because another Service has it.
 	waiting map[types.NamespacedName]struct{}
 	local   bool // routeLocalnet has run
 	bound   bool // the link of the pods has the addresses of load balancers
@@ -44,8 +44,8 @@ func New(cfg Config) *Proxy {
 // SetZone sets the zone of the node. All Services with endpoints must be set again after it.
 func (p *Proxy) SetZone(zone string) { p.cfg.Node.Zone = zone }
 
-// Set replaces what is known of a Service; nil: it is gone. It returns the Services to set again, because this one
-// gave up an address that they want, too. Sync writes the difference.
+// Set sets the state of a Service; nil: it no longer exists. It returns the Services that the caller must set again, because
+// this one has released an address that they need, too. Sync writes the difference.
 func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) (again []types.NamespacedName) {
 	delete(p.waiting, key)
 	check, local := checkPort(svc), 0
@@ -57,7 +57,7 @@ func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discov
 		taken, freed := t.set(key, routes)
 		for _, front := range taken {
 			p.waiting[key] = struct{}{}
-			p.cfg.Log.Warn("another Service already has the address, it is not translated for this one", zap.Stringer("service", key),
+			p.cfg.Log.Warn("another Service already has the address, which is not translated for this Service", zap.Stringer("service", key),
 				zap.Stringer("owner", t.owner[front].key), zap.Stringer("address", front.Addr), zap.Uint16("port", front.Port))
 		}
 		if freed {
@@ -134,7 +134,7 @@ func (p *Proxy) write() error {
 			continue
 		}
 		if err := errors.Join(t.forgetClients(), t.forgetFlows()); err != nil {
-			p.cfg.Log.Warn("some clients still use endpoints that are gone", zap.Error(err))
+			p.cfg.Log.Warn("failed to end the flows of endpoints that no longer exist", zap.Error(err))
 		}
 	}
 	return errors.Join(errs...)

@@ -14,7 +14,7 @@ import (
 // labelProxyName marks a Service that another proxy serves.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// Frontend is what clients connect to.
+// Frontend is an address and port to which clients connect.
 type Frontend struct {
 	Addr     netip.Addr // unspecified: all addresses of the node
 	Port     uint16
@@ -34,7 +34,7 @@ func (f Frontend) compare(other Frontend) int {
 	return cmp.Or(f.Addr.Compare(other.Addr), cmp.Compare(f.Protocol, other.Protocol), cmp.Compare(f.Port, other.Port), inside(f)-inside(other))
 }
 
-// Node is what the routes of Services depend on of the node that translates them.
+// Node contains the properties of the node that decide its routes.
 type Node struct {
 	Name string
 	Zone string         // its label topology.kubernetes.io/zone; empty: none
@@ -182,7 +182,7 @@ func balanced(r Route, svc *corev1.Service, address string, node Node) Route {
 }
 
 // sources returns whether the clients of a load balancer are limited, and to which ranges of a family. If there are
-// only ranges of the other family, no client of this one is let through. Ranges within others are left out.
+// only ranges of the other family, no client of this one is let through. Ranges within others are omitted.
 func sources(svc *corev1.Service, is4 bool) (guarded bool, ranges []netip.Prefix) {
 	all := svc.Spec.LoadBalancerSourceRanges
 	if text := strings.TrimSpace(svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]); len(all) == 0 && text != "" {

@@ -39,7 +39,7 @@ func newTable(l *layout) *table {
 }
 
 // set replaces the routes of a Service; empty: it has none. It returns the frontends that another Service already
-// has, which are left out, and whether this Service gave one up.
+// has, which are omitted, and whether this Service gave one up.
 func (t *table) set(key types.NamespacedName, routes Routes) (taken []Frontend, freed bool) {
 	service := t.services[key]
 	if service == nil {
@@ -115,7 +115,8 @@ func (t *table) part(p picker) nft.Part {
 	return nft.Part{Name: p.chain(), Fill: func(conn *nftables.Conn) { t.pick(conn, p) }}
 }
 
-// note notes the UDP frontends whose flows may have to move: new ones, and those without or with fewer endpoints; and whether clients of others are to be forgotten.
+// note records the UDP frontends whose flows may have to move (new ones, and those without or with fewer endpoints), and whether
+// clients of other frontends lose their affinity.
 func (t *table) note(old, next Routes) {
 	for _, was := range old {
 		now, _ := next.find(was.Frontend)

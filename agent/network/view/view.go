@@ -74,7 +74,7 @@ func (v *View) slice(old, next client.Object) []follow.Key {
 	return v.note(slices.Compact(keys)...)
 }
 
-// self notes the zone of the node. With another one, hints choose other endpoints of all Services.
+// self records the zone of the node. In another zone, hints select other endpoints for all Services.
 func (v *View) self(_, next client.Object) []follow.Key {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 )
 
 // IPs returns an address of this machine of each family, in their order, that pods and other machines can reach: that
-// of the default route's interface, otherwise any global one. A family without such an address is left out. If there is
+// of the default route's interface, otherwise any global one. A family without such an address is omitted. If there is
 // none at all, it returns loopback: the node does not need a network. No families: IPv4.
 func IPs(families []corev1.IPFamily) []netip.Addr { return next(nil, families) }
 
 // next is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it had, also
-// if that is gone and there is no other: a cable that is out for a minute changes nothing.
+// if that route is gone and there is no other: a cable that is out for a minute changes nothing.
 func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	if len(families) == 0 {
 		families = []corev1.IPFamily{corev1.IPv4Protocol}

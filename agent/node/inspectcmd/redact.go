@@ -13,7 +13,7 @@ var leftOut = []string{
 }
 
 var (
-	// secretName matches names whose values are left out.
+	// secretName matches names whose values are omitted.
 	secretName = pattern.New(`(?i)(passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth[-_]?key|bearer|cookie|dsn$|connection[-_]?string|^pwd$|_pwd$)`)
 	// openName matches those of secretName that are names of objects, files or settings, and not secret.
 	openName = pattern.New(`(?i)(secrets?(name|namespace|ref|keyref)$|^secrets?$|(secret|token)s?[-_]?(file|path|dir|ttl|expiration\w*|seconds|length|type)$|^automountserviceaccounttoken$|^serviceaccounttoken$|^imagepullsecrets$|cleanup|clean-up)`)
@@ -26,7 +26,7 @@ var (
 	pairNames = pattern.New(`(?i)^[A-Za-z0-9_.-]*`)
 )
 
-// gone stands for what is left out.
+// gone stands for what is omitted.
 const gone = "REDACTED"
 
 // redactText removes what looks like a secret from any text.
@@ -73,7 +73,7 @@ func redact(v any, name string) any {
 	return v
 }
 
-// sounds reports whether the value of a field with this name is left out.
+// sounds reports whether the value of a field with this name is omitted.
 func sounds(name string) bool { return secretName().MatchString(name) && !openName().MatchString(name) }
 
 func redactObject(obj map[string]any) any {

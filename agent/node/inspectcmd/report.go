@@ -86,7 +86,7 @@ func (r *report) status(name, what string, now time.Time) {
 // maxListed is the maximum number of files in the list of the data folder.
 const maxListed = 2000
 
-// folder adds a list of files. The folders of pods and of containerd are left out: they have too many.
+// folder adds a list of files. The folders of pods and of containerd are omitted: they have too many.
 func (r *report) folder(name, what, dir string) {
 	var out bytes.Buffer
 	n := 0

@@ -38,7 +38,7 @@ func (o *Observer) ContainerMade(c status.Container) {
 	o.seen.Containers = append(o.seen.Containers, c)
 }
 
-// Refresh reads one container again. One that is gone is forgotten; one that ended stays as its event reported.
+// Refresh reads one container again. One that no longer exists is forgotten; one that ended stays as its event reported.
 func (o *Observer) Refresh(ctx context.Context, id string) error {
 	old := o.seen.ByID(id)
 	c, err := o.runtime().Container(ctx, id, old.SandboxID)

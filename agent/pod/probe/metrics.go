@@ -42,7 +42,7 @@ func (m *Metrics) observe(pod *corev1.Pod, container string, kind Kind, took tim
 	m.duration.WithLabelValues(kind.String(), container, pod.Name, pod.Namespace).Observe(took.Seconds())
 }
 
-// Forget removes the series of a pod that is gone.
+// Forget removes the series of a pod that no longer exists.
 func (m *Metrics) Forget(pod *corev1.Pod) {
 	if m == nil {
 		return

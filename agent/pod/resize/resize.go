@@ -112,7 +112,7 @@ func Pending(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.R
 	return nil
 }
 
-// Infeasible returns a refusal for good, with the reason.
+// Infeasible returns a permanent refusal, with the reason.
 func Infeasible(why string) *status.Resize { return pending(corev1.PodReasonInfeasible, why) }
 
 func pending(reason, message string) *status.Resize {

@@ -188,7 +188,7 @@ func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, 
 	return out
 }
 
-// runState sets the fields that depend on whether the container runs, ended for good, or waits to restart.
+// runState sets the fields that depend on whether the container runs, ended permanently, or waits to restart.
 func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev1.Container, regular bool) {
 	switch c.State {
 	case Running:

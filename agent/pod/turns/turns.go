@@ -1,5 +1,5 @@
 // Package turns limits how many callers do something demanding at a time, without letting those that hang block
-// others for good.
+// others permanently.
 package turns
 
 import (

@@ -101,7 +101,7 @@ func (p *Pinner) Pass(ctx context.Context) (ok bool) {
 // moves is the number of concurrent updates: each takes the runtime some 20 ms.
 const moves = 4
 
-// forget drops containers that are gone. At worst, a container that was created and
+// forget drops containers that no longer exist. At worst, a container that was created and
 // has not started is updated once more.
 func (p *Pinner) forget(list []Container) {
 	runs := make(map[string]bool, len(list))

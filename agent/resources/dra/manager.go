@@ -6,7 +6,7 @@
 //   - prepare.go: calls to drivers before a pod's first container starts, and after its last one has ended.
 //   - health.go: the health of devices, which drivers report, for the status of pods.
 //   - ledger.go: the claims that are prepared, in a checkpoint, so that each is unprepared although the process was killed.
-//   - slices.go: removal of the ResourceSlices of drivers that are gone.
+//   - slices.go: removal of the ResourceSlices of drivers that no longer exist.
 package dra
 
 import (
@@ -65,7 +65,7 @@ type Manager struct {
 	busy    bool            // run runs
 	drivers map[string][]*driver
 	claims  map[types.UID]*claim
-	due     map[string]time.Time // when the slices of a driver that is gone are removed; "": of every driver that is not registered
+	due     map[string]time.Time // when the slices of a driver that no longer exists are removed; "": of every driver that is not registered
 
 	saving sync.Mutex // one write of the checkpoint at a time, always the newest state
 }
@@ -73,7 +73,7 @@ type Manager struct {
 var _ topology.Provider = (*Manager)(nil)
 
 // New restores the checkpoint. A damaged one is set aside, as Lost reports: then claims are prepared again when a container needs them,
-// but those of pods that are gone meanwhile stay prepared.
+// but those of pods that have been deleted meanwhile stay prepared.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{}, claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
 	m.restore()
@@ -90,7 +90,7 @@ const (
 	retryPause = 30 * time.Second
 )
 
-// Start makes the manager read the health that drivers report, remove the slices of drivers that are gone, and unprepare the claims of pods
+// Start makes the manager read the health that drivers report, remove the slices of drivers that no longer exist, and unprepare the claims of pods
 // that were removed while no agent ran, until ctx ends. Goroutines run only while there is something to do; wait waits for them, once ctx has
 // ended and no driver registers any more.
 func (m *Manager) Start(ctx context.Context) (wait func()) {

@@ -129,7 +129,7 @@ func (m *Manager) Unprepare(ctx context.Context, pod types.UID) (err error) {
 	return nil
 }
 
-// unprepare releases a claim for a pod; "": for one that is gone.
+// unprepare releases a claim for a pod; "": for one that no longer exists.
 func (m *Manager) unprepare(ctx context.Context, c *claim, pod types.UID) error {
 	done, err := c.take(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// departed returns how long each driver that is gone may still be away.
+// departed returns how long each driver that has disappeared may stay away.
 func (m *Manager) departed() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // flusher writes the layers of new images to the disk. containerd unpacks them without fsync, but records them durably:
-// after a power cut within the kernel's next 30 s or so, an image could consist of empty files for good, since its
+// after a power cut within the kernel's next 30 s or so, an image could consist of empty files permanently, since its
 // layers are not unpacked again. containerd 2 has an option for that (image_pull_with_sync_fs), 1.6 has none.
 type flusher struct {
 	dir   string // on the file system to write; empty: another containerd's is none of our business

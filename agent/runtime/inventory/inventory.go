@@ -56,7 +56,7 @@ func (r Reader) Pod(ctx context.Context, uid types.UID) (status.Observed, error)
 	return r.read(ctx, sandboxes, containers)
 }
 
-// read gets the status of each sandbox and container, except those that are gone by
+// read gets the status of each sandbox and container, except those that have been removed by
 // then.
 func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox, containers []*cri.Container) (status.Observed, error) {
 	var out status.Observed

@@ -52,7 +52,7 @@ type record struct {
 
 	key     []byte // of the request
 	request string // name of the request that waits for an answer; empty: none
-	refused error  // the signer refuses for good
+	refused error  // the signer refuses permanently
 	refusal string // how: denied or failed
 }
 
@@ -165,7 +165,7 @@ func (k *Keeper) report(pod *corev1.Pod, r *record) {
 	}
 }
 
-// next returns when the certificate has to be looked at again.
+// next returns when the certificate has to be checked again.
 func (k *Keeper) next(r *record) time.Time {
 	switch now := k.clock.Now(); {
 	case r.refused != nil:

@@ -81,7 +81,7 @@ func (r *remover) remove(dir int, name string, depth int) error {
 	return &os.PathError{Op: "remove", Path: name, Err: err}
 }
 
-// errAgain: the name must be looked at again.
+// errAgain: the name must be checked again.
 var errAgain = errors.New("it is still mounted or in use")
 
 // folder empties a folder and removes it.

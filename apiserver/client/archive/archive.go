@@ -82,7 +82,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// AddFolder adds the regular files below dir under the name. Files that disappear meanwhile are left out, and it is no
+// AddFolder adds the regular files below dir under the name. Files that disappear meanwhile are omitted, and it is no
 // error if dir does not exist. It returns how many files it added.
 func (a *Archive) AddFolder(name, dir string) (added int, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -100,7 +100,7 @@ func (a *Aggregator) Local(resources []kind.Resource) []kind.Resource {
 	return slices.DeleteFunc(slices.Clone(resources), func(r kind.Resource) bool { return now[r.GVR.GroupVersion()] != nil })
 }
 
-// set makes an APIService take effect; nil: it is gone.
+// set makes an APIService take effect; nil: it no longer exists.
 func (a *Aggregator) set(gv schema.GroupVersion, s *apiservice.Service) *backend {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,7 +9,7 @@ type writeKey struct{}
 type write struct{ ended []func() }
 
 // During returns the context of one write. done must be called when the write has succeeded
-// or failed for good; it runs the functions of OnEnd.
+// or failed permanently; it runs the functions of OnEnd.
 func During(ctx context.Context) (_ context.Context, done func()) {
 	w := &write{}
 	return context.WithValue(ctx, writeKey{}, w), func() {

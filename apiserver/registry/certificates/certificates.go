@@ -133,7 +133,7 @@ func decision(t certificatesv1.RequestConditionType) bool {
 	return t == certificatesv1.CertificateApproved || t == certificatesv1.CertificateDenied
 }
 
-// stamped sets the times that the client left out.
+// stamped sets the times that the client omitted.
 func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old *request, now metav1.Time) []certificatesv1.CertificateSigningRequestCondition {
 	for i := range conditions {
 		c := &conditions[i]

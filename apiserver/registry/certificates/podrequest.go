@@ -101,7 +101,7 @@ func preparePodRequest(next, cur kind.Object, subresource string) {
 	}
 }
 
-// mergePodStatus keeps the conditions that exist and sets the times that the client left out. What depends on the time
+// mergePodStatus keeps the conditions that exist and sets the times that the client omitted. What depends on the time
 // of the write is checked here, and the rest with the object.
 func mergePodStatus(next, cur kind.Object, now metav1.Time) error {
 	r, old := next.(*podRequest), cur.(*podRequest)

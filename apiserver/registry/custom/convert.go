@@ -75,7 +75,7 @@ func (k *Kinds) drop(definition string) {
 	}
 }
 
-// Forget releases what belongs to a definition that is gone.
+// Forget releases what belongs to a definition that no longer exists.
 func (k *Kinds) Forget(definition string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

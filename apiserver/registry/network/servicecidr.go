@@ -111,7 +111,7 @@ func ipAddressPrepare(next, cur kind.Object, _ string) {
 	}
 }
 
-// parent returns "resource.group/namespace/name"; parts that are empty are left out.
+// parent returns "resource.group/namespace/name"; parts that are empty are omitted.
 func parent(ref *networkingv1.ParentReference) string {
 	if ref == nil {
 		return table.None

@@ -122,7 +122,7 @@ func podGrace(cur kind.Object, asked *int64) int64 {
 	return grace
 }
 
-// podDone reports whether all containers have ended for good.
+// podDone reports whether all containers have ended permanently.
 func podDone(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -220,7 +220,7 @@ func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 }
 
 // allMayRestart reports whether a rule of a container can restart all containers, including those
-// that have ended for good.
+// that have ended permanently.
 func allMayRestart(spec *corev1.PodSpec) bool {
 	for c := range podspec.Containers(spec) {
 		for i := range c.RestartPolicyRules {
@@ -232,7 +232,7 @@ func allMayRestart(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// statesUpdate returns an error if a container that has ended for good runs again.
+// statesUpdate returns an error if a container that has ended permanently runs again.
 func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, restart corev1.RestartPolicy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, was := range old {

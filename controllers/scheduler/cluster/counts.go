@@ -110,7 +110,7 @@ func (c *Cluster) ByDomain(topology string, byNode map[string]int) map[string]in
 	return sums
 }
 
-// SetNamespace records a namespace's labels; nil: it is gone.
+// SetNamespace records a namespace's labels; nil: it no longer exists.
 func (c *Cluster) SetNamespace(name string, set labels.Set) (changed bool) {
 	old, had := c.namespaces[name]
 	if had == (set != nil) && labels.Equals(old, set) {

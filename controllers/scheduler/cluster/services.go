@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// SetService records a Service's selector; is nil: it is gone.
+// SetService records a Service's selector; is nil: it no longer exists.
 func (c *Cluster) SetService(was, is *corev1.Service) {
 	if was != nil {
 		delete(c.services[was.Namespace], was.Name)

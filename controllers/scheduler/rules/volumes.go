@@ -35,7 +35,7 @@ type OpenClaim struct {
 // volumeState is what a pod's claims need.
 type volumeState struct {
 	all   Refusal                    // of every node
-	bound []*corev1.PersistentVolume // without those that are gone
+	bound []*corev1.PersistentVolume // without those that no longer exist
 	gone  bool                       // a volume of a bound claim does not exist
 	open  []OpenClaim
 	alone []string // keys of ReadWriteOncePod claims

@@ -22,7 +22,7 @@ type Connected struct {
 	Addrs []netip.Addr
 }
 
-// ConnectedPods returns the pods whose sandboxes live, also those whose statuses are not written yet. Of several sandboxes
+// ConnectedPods returns the pods whose sandboxes exist, including those whose statuses are not written yet. Of several sandboxes
 // of a pod, the newest counts.
 func (p Pool) ConnectedPods() ([]Connected, error) {
 	boot, err := BootID()

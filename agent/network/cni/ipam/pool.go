@@ -1,4 +1,4 @@
-// Package ipam allocates the addresses of pods. Its state is in files, so that the plugin allocates also while monopod does not run.
+// Package ipam allocates the addresses of pods. Its state is in files, so that the plugin can allocate while monopod does not run.
 package ipam
 
 import (
@@ -31,7 +31,7 @@ type Holder struct {
 	HostPorts []rules.Port `json:"hostPorts,omitempty"`
 	Pod       PodRef       `json:"pod,omitzero"`
 
-	unread bool // the file cannot be read now, so the address counts as used
+	unread bool // reading the file failed, so the address counts as used
 }
 
 // Is reports whether the address belongs to an interface of a container.
@@ -110,7 +110,7 @@ func (p Pool) Allocate(h Holder) ([]netip.Addr, error) {
 }
 
 // hold writes the file of ip. No fsync: after a power failure the pod is gone too,
-// and an empty file counts as leaked.
+// and an empty file is a leaked address.
 func (p Pool) hold(ip netip.Addr, h Holder) error {
 	data, err := json.Marshal(h)
 	if err != nil {

@@ -170,7 +170,7 @@ type Backend struct {
 	turn atomic.Uint32
 }
 
-// current is what a backend knows; it does not change, except for the failures of its endpoints.
+// current is the state of a backend; it does not change, except for the failures of its endpoints.
 type current struct {
 	Servers
 	endpoints []*endpoint

@@ -100,7 +100,7 @@ func requestID(r *http.Request) string {
 	return hex.EncodeToString(id[:])
 }
 
-// secureURL returns the address of a request at the HTTPS server; the port is left out if it is 443.
+// secureURL returns the address of a request at the HTTPS server; the port is omitted if it is 443.
 func secureURL(r *http.Request, host, port string) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"

@@ -159,7 +159,7 @@ func (c *collector) details(p *corev1.Pod) {
 		log, err := c.r.Log(c.ctx, p, s.Name, previous)
 		if apierrors.IsForbidden(err) {
 			c.hide(err)
-		} else if err == nil { // a log that is gone is no error
+		} else if err == nil { // a log that no longer exists is no error
 			c.Logs[LogKey(p, s.Name)] = log
 			if NoAnswer().MatchString(log) {
 				c.others(client.NetworkPolicies, p.Namespace, nil)
