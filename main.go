@@ -225,7 +225,7 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	for _, change := range closed {
-		log.Warn("the data folder was open to others", zap.String("changed", change))
+		log.Warn("the permissions of the data folder were too wide", zap.String("changed", change))
 	}
 	metrics := prometheus.NewRegistry()
 	served, err := api.Open(ctx, cfg.apiConfig(log), metrics)

@@ -146,7 +146,7 @@ func (a *Agent) provideVolumes(ctx context.Context) {
 	d, cfg := &a.deps, &a.cfg
 	metrics, err := follow.NewMetrics(d.Metrics)
 	if err != nil {
-		d.Log.Error("no volumes are made or removed on this node", zap.Error(err))
+		d.Log.Error("this node creates and removes no volumes", zap.Error(err))
 		return
 	}
 	guard.Raise(provision.New(provision.Deps{

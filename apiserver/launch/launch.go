@@ -203,7 +203,7 @@ func (a *API) openAccess() (err error) {
 		return err
 	}
 	for _, err := range a.Access.Problems {
-		a.cfg.Log.Error("a file was left as it is", zap.Error(err))
+		a.cfg.Log.Error("failed to replace a credential file", zap.Error(err))
 	}
 	return nil
 }

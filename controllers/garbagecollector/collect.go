@@ -93,7 +93,7 @@ func (r *run) delete(ctx context.Context, i item, obj client.Object, policy meta
 	case apierrors.IsNotFound(err):
 		return nil
 	case err == nil:
-		r.deps.Log.Debug("owners are gone, object deleted", zap.String("resource", i.resource.Resource),
+		r.deps.Log.Debug("owners no longer exist, object deleted", zap.String("resource", i.resource.Resource),
 			zap.String("namespace", i.namespace), zap.String("name", i.name), zap.String("uid", string(i.uid)))
 	}
 	return err

@@ -1,4 +1,4 @@
-// Package garbagecollector deletes objects whose owners are gone, and carries out the foreground and orphan
+// Package garbagecollector deletes objects whose owners no longer exist, and carries out the foreground and orphan
 // deletion of owners.
 //
 //   - index: from an owner's UID to its dependents; everything else is read from the API
@@ -207,7 +207,7 @@ func (r *run) get(ctx context.Context, i item) (client.Object, error) {
 	return obj, err
 }
 
-// reconcile carries out an owner's deletion, or deletes a dependent whose owners are gone.
+// reconcile carries out an owner's deletion, or deletes a dependent whose owners no longer exist.
 func (r *run) reconcile(ctx context.Context, i item) (time.Duration, error) {
 	if i == circles {
 		return 0, r.untie(ctx)

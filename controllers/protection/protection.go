@@ -216,7 +216,7 @@ func (c *Controller) attributes(ctx context.Context, key follow.Key) error {
 	return release(ctx, c.deps.Client, class, class.UID, claim.AttributesProtection)
 }
 
-var errReplaced = errors.New("another has its name")
+var errReplaced = errors.New("another object has its name")
 
 func release[T client.Object](ctx context.Context, c client.Client, obj T, uid types.UID, finalizer string) error {
 	_, err := client.Update(ctx, c, obj, "", func(cur T) error {

@@ -10,7 +10,7 @@ import (
 	"monopod/agent/pod/status"
 )
 
-var errWindows = errors.New("windowsOptions are for Windows nodes, and this one is not")
+var errWindows = errors.New("windowsOptions require a Windows node")
 
 // Abilities are the features that the runtime reports; the zero value: it reports none.
 type Abilities struct {

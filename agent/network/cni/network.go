@@ -72,7 +72,7 @@ func Prepare(cfg Config) (Network, error) {
 		return Network{}, fmt.Errorf("reclaim addresses: %w", err)
 	}
 	if foreign := n.Foreign(); foreign != "" {
-		cfg.Log.Info("pods use the network of a CNI configuration of yours", zap.String("file", filepath.Join(n.ConfDir(), foreign)))
+		cfg.Log.Info("pods use the network of a CNI configuration that an administrator added", zap.String("file", filepath.Join(n.ConfDir(), foreign)))
 	}
 	if err := n.setUp(cfg.Log); err != nil {
 		return n, err

@@ -27,8 +27,8 @@ const (
 // The errors of queries that are not answered.
 var (
 	errNoResolver = errors.New("no resolver of the node answers")
-	errBusy       = errors.New("too many questions wait for the resolvers of the node")
-	errSilent     = errors.New("the resolver shows no sign of life")
+	errBusy       = errors.New("too many queries wait for the resolvers of the node")
+	errSilent     = errors.New("the resolver does not respond")
 )
 
 // Forwarder forwards queries to the resolvers of the node. If a query is not answered promptly, the Forwarder also probes

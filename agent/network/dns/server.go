@@ -217,7 +217,7 @@ func (s *Server) pass(reply *dns.Msg, q dns.Question, dnssec bool) {
 	defer cancel()
 	m, err := s.forward.Ask(ctx, q, dnssec)
 	if err != nil {
-		s.log.Debug("question not answered", zap.String("name", q.Name), zap.Error(err))
+		s.log.Debug("query not answered", zap.String("name", q.Name), zap.Error(err))
 		reply.Rcode = dns.RcodeServerFailure
 		return
 	}

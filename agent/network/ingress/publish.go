@@ -114,7 +114,7 @@ func (r *running) report(ing *networkingv1.Ingress, places []*proxy.Place) time.
 		}
 		reported[p] = time.Time{}
 		r.events.Eventf(ing, corev1.EventTypeWarning, p.reason, "%s", p.message)
-		r.deps.Log.Warn("an Ingress is not served as it asks", zap.Stringer("ingress", name), zap.String("reason", p.reason), zap.String("problem", p.message))
+		r.deps.Log.Warn("an Ingress is not served completely", zap.Stringer("ingress", name), zap.String("reason", p.reason), zap.String("problem", p.message))
 	}
 	r.reported[name] = reported
 	return again

@@ -62,7 +62,7 @@ func (e *Enforcer) SetPolicy(key types.NamespacedName, p *networkingv1.NetworkPo
 	}
 	c, err := compile(p)
 	if err != nil {
-		e.log.Warn("a NetworkPolicy cannot be understood: the pods of its namespace are isolated", zap.Stringer("networkPolicy", key), zap.Error(err))
+		e.log.Warn("a NetworkPolicy is invalid: the pods of its namespace are isolated", zap.Stringer("networkPolicy", key), zap.Error(err))
 		c = &compiled{subject: labels.Everything(), ingress: new([]rule), egress: new([]rule)}
 	}
 	e.setPolicy(key, c)

@@ -305,7 +305,7 @@ func TestUninstall(t *testing.T) {
 func TestUpgradeAndRollback(t *testing.T) {
 	t.Parallel()
 	b := newBox(t).installed("v1")
-	if err := b.rollback(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no former program") {
+	if err := b.rollback(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no previous program") {
 		t.Errorf("rollback before an upgrade: %v", err)
 	}
 	if err := b.upgrade(t.Context(), b.make("v2", "ok")); err != nil {

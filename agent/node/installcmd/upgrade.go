@@ -66,7 +66,7 @@ func (i *installer) rollback(ctx context.Context) error {
 		return err
 	}
 	if _, err := os.Stat(i.previous()); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no former program: %s is what upgrade keeps", i.previous())
+		return fmt.Errorf("there is no previous program: %s, where upgrade keeps it, does not exist", i.previous())
 	}
 	return i.upgrade(ctx, i.previous())
 }
@@ -99,7 +99,7 @@ func (i *installer) swap(ctx context.Context, content, old []byte, to string) er
 		return errors.Join(failed, err)
 	}
 	if err := i.comeBack(ctx, snapshot); err != nil {
-		return fmt.Errorf("the new program failed (%w), and the former one does not run either: %w; look at its log: %s", failed, err, i.log)
+		return fmt.Errorf("the new program failed (%w), and the previous one does not run either: %w; look at its log: %s", failed, err, i.log)
 	}
 	return fmt.Errorf("%s does not work here, and %s runs again: %w; look at the log: %s", to, from, failed, i.log)
 }
@@ -151,7 +151,7 @@ func (i *installer) save(ctx context.Context) (version, snapshot string, err err
 		return version, "", nil
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("no snapshot, no upgrade: %w", err)
+		return "", "", fmt.Errorf("cannot upgrade without a snapshot: %w", err)
 	}
 	i.say("saved the snapshot %s", snapshot)
 	return version, snapshot, nil

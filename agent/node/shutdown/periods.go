@@ -79,12 +79,12 @@ func (p Periods) checkShares() error {
 		case s.Time < 0:
 			return fmt.Errorf("--%s: %v of priority %d is below 0", PriorityFlag, s.Time, s.Priority)
 		case seen[s.Priority]:
-			return fmt.Errorf("--%s: priority %d is there twice", PriorityFlag, s.Priority)
+			return fmt.Errorf("--%s: priority %d is given twice", PriorityFlag, s.Priority)
 		}
 		seen[s.Priority] = true
 	}
 	if p.Bound() < time.Second {
-		return fmt.Errorf("--%s: %v in all is less than a second", PriorityFlag, p.Bound())
+		return fmt.Errorf("--%s: %v in total is less than a second", PriorityFlag, p.Bound())
 	}
 	return nil
 }

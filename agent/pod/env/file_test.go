@@ -75,7 +75,7 @@ func FuzzParseFile(f *testing.F) {
 
 func TestVariablesOfFiles(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("it leads out of the volume")
+	broken := errors.New("it points outside the volume")
 	files := map[string]string{"ok.env": "A='1'\nB='$(A)'", "bad.env": "A=1"}
 	facts := env.Facts{Pod: &corev1.Pod{}, File: func(volume, path string) ([]byte, error) {
 		text, ok := files[path]
@@ -108,7 +108,7 @@ func TestVariablesOfFiles(t *testing.T) {
 		{"v", "ok.env", "C", false, `couldn't find key C in file "ok.env" of volume "v"`},
 		{"v", "gone.env", "A", false, `file "gone.env" not found in volume "v"`},
 		{"v", "bad.env", "A", true, `file "bad.env" of volume "v": line 1: the value must be in single quotes`},
-		{"v", "out.env", "A", true, `cannot read file "out.env" of volume "v": it leads out of the volume`},
+		{"v", "out.env", "A", true, `cannot read file "out.env" of volume "v": it points outside the volume`},
 	} {
 		got, err := from(c.volume, c.path, c.key, c.optional)
 		if err != nil {

@@ -215,7 +215,7 @@ func (e *Evictor) Await(ctx context.Context, pods []Pod, limit time.Duration) {
 			continue
 		}
 		if ctx.Err() == nil {
-			e.Log.Warn("an evicted pod takes long to end", zap.String("uid", string(pod.Object().UID)))
+			e.Log.Warn("an evicted pod is slow to end", zap.String("uid", string(pod.Object().UID)))
 		}
 		return
 	}

@@ -84,7 +84,7 @@ func (m *Manager) follow(e *endpoint) {
 	if back == nil || m.life.Err() != nil {
 		return // another plugin serves the resource, or the manager stops
 	}
-	m.log.Warn("device plugin went away", zap.String("resource", e.resource), zap.Error(err))
+	m.log.Warn("device plugin disconnected", zap.String("resource", e.resource), zap.Error(err))
 	m.expire(m.life, e.resource, back)
 }
 

@@ -73,7 +73,7 @@ func (m *Manager) left(d *driver) {
 		m.due[d.name] = m.cfg.Clock.Now().Add(goneGrace)
 	}
 	m.mu.Unlock()
-	m.cfg.Log.Info("DRA driver went away", zap.String("driver", d.name), zap.String("socket", d.socket))
+	m.cfg.Log.Info("DRA driver disconnected", zap.String("driver", d.name), zap.String("socket", d.socket))
 	m.poke()
 }
 

@@ -63,7 +63,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		err := f.follow(ctx)
 		f.wait()
 		if ctx.Err() == nil {
-			w.Log.Error("plugins are not looked for", zap.String("folder", w.Dir), zap.Error(err))
+			w.Log.Error("failed to watch for plugins", zap.String("folder", w.Dir), zap.Error(err))
 		}
 	})
 }
@@ -118,7 +118,7 @@ func (f *found) follow(ctx context.Context) error {
 func (f *found) look(ctx context.Context) {
 	entries, err := os.ReadDir(f.Dir)
 	if err != nil {
-		f.Log.Warn("plugins are not looked for", zap.Error(err))
+		f.Log.Warn("failed to watch for plugins", zap.Error(err))
 	}
 	for _, e := range entries {
 		if path := filepath.Join(f.Dir, e.Name()); f.stops[path] == nil {

@@ -68,7 +68,7 @@ func (s *Source) Run(ctx context.Context) {
 	}
 	changed, stop, err := s.Notify(s.dir.Path)
 	if err != nil {
-		s.Log.Warn("changes of static pods are noticed late", zap.String("dir", s.dir.Path), zap.Error(err))
+		s.Log.Warn("changes of static pods are detected late", zap.String("dir", s.dir.Path), zap.Error(err))
 	} else {
 		defer stop()
 	}
@@ -133,7 +133,7 @@ func (s *Source) read() ([]*corev1.Pod, bool) {
 	}
 	for _, p := range problems {
 		if p.Ignored {
-			s.Log.Warn("part of a static pod has no meaning", zap.String("file", p.File), zap.Error(p.Err))
+			s.Log.Warn("part of a static pod is ignored", zap.String("file", p.File), zap.Error(p.Err))
 			continue
 		}
 		s.Log.Error("file of a static pod ignored", zap.String("file", p.File), zap.Error(p.Err))

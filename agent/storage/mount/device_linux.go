@@ -42,7 +42,7 @@ func (Kernel) Device(dir string, d Device) error {
 		return fmt.Errorf("blkid of %s: %w", path, err)
 	}
 	if has == "" && d.ReadOnly {
-		return fmt.Errorf("%s has no file system, and none is made for who only reads", path)
+		return fmt.Errorf("%s has no file system, and read-only mounts create none", path)
 	}
 	used, err := inUse(f)
 	if err != nil {

@@ -76,7 +76,7 @@ const (
 // Run works until ctx ends.
 func (p *Provisioner) Run(ctx context.Context) error {
 	if err := p.open(); err != nil {
-		p.Log.Error("no volumes are made on this node", zap.Error(err))
+		p.Log.Error("this node creates no volumes", zap.Error(err))
 	}
 	return follow.New(follow.Deps{Client: p.Client, Clock: p.Clock, Log: p.Log, Metrics: p.Metrics}, follow.Config[task]{
 		Name: "provisioner", Start: []task{{}}, MinRetry: retryFirst, MaxRetry: retryMax, Reconcile: p.reconcile,
@@ -132,7 +132,7 @@ func (p *Provisioner) open() error {
 }
 
 // errAnother: another object has the name now.
-var errAnother = errors.New("another has its name")
+var errAnother = errors.New("another object has its name")
 
 func (p *Provisioner) reconcile(ctx context.Context, t task) (time.Duration, error) {
 	err := p.do(ctx, t)

@@ -83,7 +83,7 @@ func (p *Provisioner) inPlace(name string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s is not a folder: it is left alone", p.path(name))
+	return fmt.Errorf("%s is not a folder, so it is not removed", p.path(name))
 }
 
 // letGo removes the object of a volume without content.

@@ -95,7 +95,7 @@ func (k *Keeper) fetch(ctx context.Context, pod *corev1.Pod, at key) (token kept
 		return kept{}, due, fmt.Errorf("failed to fetch token: %w", err)
 	}
 	if request.Status.Token == "" {
-		return kept{}, due, fmt.Errorf("failed to fetch token: the answer for %s holds none", pod.Spec.ServiceAccountName)
+		return kept{}, due, fmt.Errorf("failed to fetch token: the response for %s contains none", pod.Spec.ServiceAccountName)
 	}
 	token, due = lifeOf(request, asked)
 	return token, due, nil

@@ -27,7 +27,7 @@ func Open(root, sub string) (int, error) {
 		fd, err = makeInside(top, filepath.Clean(sub))
 	}
 	if errors.Is(err, unix.EXDEV) {
-		err = errors.New("it leads out of the volume")
+		err = errors.New("it points outside the volume")
 	}
 	if err != nil {
 		return -1, fmt.Errorf("subPath %q: %w", sub, err)

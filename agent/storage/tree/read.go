@@ -22,7 +22,7 @@ func Read(root, path string, limit int64) ([]byte, error) {
 	defer unix.Close(top)
 	fd, err := openBeneath(top, path)
 	if errors.Is(err, unix.EXDEV) {
-		err = errors.New("it leads out of the volume")
+		err = errors.New("it points outside the volume")
 	}
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func Read(root, path string, limit int64) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		return nil, fmt.Errorf("it holds more than %d bytes", limit)
+		return nil, fmt.Errorf("it contains more than %d bytes", limit)
 	}
 	return data, err
 }

@@ -74,7 +74,7 @@ func (s *Set) tokenFile(ctx context.Context, p *corev1.ServiceAccountTokenProjec
 		return nil, err
 	}
 	if s.Token == nil {
-		return nil, errors.New("no service account tokens are given out here")
+		return nil, errors.New("this node issues no service account tokens")
 	}
 	token, err := s.Token(ctx, p)
 	if err != nil {

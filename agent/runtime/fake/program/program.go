@@ -129,7 +129,7 @@ func lookUp(words []string) (command, error) {
 // words are the command's name and arguments.
 func (r *run) words() ([]string, error) {
 	if len(r.Args) == 0 {
-		return nil, errors.New("no name to run by")
+		return nil, errors.New("the name of the program is missing")
 	}
 	if name := path.Base(r.Args[0]); name != "web" {
 		return append([]string{name}, r.Args[1:]...), nil
