@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/burst"
 )
 
 // Retries of all keys of a queue together, after the first ones; client-go's.
@@ -39,12 +41,9 @@ type queue[K comparable] struct {
 	later   later[K]
 	timer   clock.Timer // of the first of later
 	crew    crew
-	grown   int // the most keys that were dirty since release
+	grown   burst.Most // of dirty
 	down    bool
 }
-
-// few is the number of waiting keys whose memory is kept for the next ones.
-const few = 100
 
 // crew are the workers of a queue.
 type crew struct {
@@ -130,23 +129,22 @@ func (q *queue[K]) next() (key K, ok bool) {
 	return first.key, true
 }
 
-// release gives back the memory of maps after a burst: a map keeps the size that it had with the most keys.
+// release gives back the memory of maps after a burst of keys.
 func (q *queue[K]) release() {
-	if q.grown <= few || len(q.dirty)+len(q.running) > 0 {
+	if len(q.dirty)+len(q.running) > 0 {
 		return
 	}
-	q.grown, q.dirty, q.running = 0, map[K]struct{}{}, map[K]struct{}{}
+	most := q.grown
+	if q.dirty = burst.Fit(q.dirty, &q.grown); q.grown == most {
+		return
+	}
+	q.running, q.waiting = burst.Fit(q.running, new(most)), burst.Fit(q.waiting, new(most))
+	q.retries.failed, q.later.at = burst.Fit(q.retries.failed, new(most)), burst.Fit(q.later.at, new(most))
+	if len(q.later.keys) == 0 {
+		q.later.keys = nil
+	}
 	if !q.down {
 		q.afterFunc(2*echo, q.pace.rest) // no key that has just run is at rest yet
-	}
-	if len(q.waiting) == 0 {
-		q.waiting = map[K]struct{}{}
-	}
-	if len(q.retries.failed) == 0 {
-		q.retries.failed = map[K]int{}
-	}
-	if len(q.later.keys) == 0 {
-		q.later = later[K]{at: map[K]*laterKey[K]{}}
 	}
 }
 
@@ -208,7 +206,7 @@ func (q *queue[K]) add(key K) {
 		return
 	}
 	q.dirty[key] = struct{}{}
-	q.grown = max(q.grown, len(q.dirty))
+	q.grown.Grown(len(q.dirty))
 	if _, runs := q.running[key]; !runs {
 		q.push(key)
 	}

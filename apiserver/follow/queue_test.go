@@ -73,11 +73,14 @@ func TestQueue(t *testing.T) {
 
 func sorted(keys []int) []int { return slices.Sorted(slices.Values(keys)) }
 
+// many keys are enough to be a burst.
+const many = 200
+
 // accounted returns the number of keys for which the maps still have room.
 func (l *line) accounted() int {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
-	return l.grown
+	return int(l.grown)
 }
 
 // paced returns for how many keys the pace has records, and memory.
@@ -91,14 +94,14 @@ func (l *line) paced() (records, memory int) {
 func TestQueueIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, 4, time.Second)
-		for key := range 10 * few {
+		for key := range 10 * many {
 			l.Add(key)
 		}
 		synctest.Wait()
 		before := l.accounted()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if before < 9*few || l.accounted() != 0 || len(l.order) != 10*few {
+		if before < 9*many || l.accounted() != 0 || len(l.order) != 10*many {
 			t.Errorf("%d keys waited, %d ran, %d are still accounted for", before, len(l.order), l.accounted())
 		}
 	})
@@ -108,14 +111,14 @@ func TestQueueIsReleased(t *testing.T) {
 func TestPaceIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, 4, 0)
-		for key := range 10 * few {
+		for key := range 10 * many {
 			l.Add(key)
 		}
 		synctest.Wait()
 		before, _ := l.paced()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if records, memory := l.paced(); before < 9*few || records != 0 || memory != 0 {
+		if records, memory := l.paced(); before < 9*many || records != 0 || memory != 0 {
 			t.Errorf("the pace has records of %d keys, %d a minute later, and memory for %d", before, records, memory)
 		}
 	})

@@ -113,7 +113,7 @@ func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, c
 	if w.tracked || !managed.Tracked(next, cur) {
 		return
 	}
-	defaults(res, next)
+	r.complete(res, next, cur)
 	if err := r.fields.Update(r.Target(res, sub), next, cur, w.manager); err != nil {
 		r.log.Warn("the fields of a write cannot be tracked", zap.String("resource", res.GVR.Resource),
 			zap.String("namespace", next.GetNamespace()), zap.String("name", next.GetName()), zap.Error(err))

@@ -16,7 +16,7 @@ func (r *Registry) Complete(obj Object) error {
 	if res == nil {
 		return apierror.BadRequest(fmt.Sprintf("objects of type %T are not served", obj))
 	}
-	defaults(res, obj)
+	r.complete(res, obj, nil)
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))
 	if res.Validate != nil {
 		errs = append(errs, res.Validate(obj, nil, "")...)

@@ -78,21 +78,25 @@ func (r *Registry) readyForCreate(ctx context.Context, res *Resource, obj Object
 	obj.SetSelfLink("")
 	obj.GetObjectKind().SetGroupVersionKind(res.GVK())
 	r.track(ctx, res, "", obj, nil)
-	defaults(res, obj)
+	r.complete(res, obj, nil)
 	if err := r.admission.Mutate(ctx, admitted); err != nil {
 		return err
 	}
 	if res.Prepare != nil {
 		res.Prepare(obj, nil, "")
 	}
-	defaults(res, obj) // also for fields that admission set, and for the status
+	r.complete(res, obj, nil) // also for fields that admission set, and for the status
 	kind.CutTimes(obj)
 	return nil
 }
 
-func defaults(res *Resource, obj Object) {
+// complete sets the defaults and times of next, which replaces cur; nil: it is new.
+func (r *Registry) complete(res *Resource, next, cur Object) {
 	if res.Default != nil {
-		res.Default(obj)
+		res.Default(next)
+	}
+	if res.Stamp != nil {
+		res.Stamp(next, cur, r.now())
 	}
 }
 

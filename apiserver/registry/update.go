@@ -90,7 +90,7 @@ func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object,
 		return nil, err
 	}
 	res.PrepareUpdate(next, cur, sub)
-	defaults(res, next)
+	r.complete(res, next, cur)
 	kind.CutTimes(next)
 	if err := r.reserve(ctx, next, cur, sub, reserved); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@
 package cronjob
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -51,9 +52,7 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller and registers its metric.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
-	if cfg.Workers == 0 {
-		cfg.Workers = 5
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	skew, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "cronjob_controller_job_creation_skew_duration_seconds", Help: "Time between the start that the schedule says and the creation of the Job.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 10),

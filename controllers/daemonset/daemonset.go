@@ -8,6 +8,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -52,9 +53,7 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
-	if cfg.Workers == 0 {
-		cfg.Workers = 2
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 2)
 	return &Controller{deps: deps, events: events, cfg: cfg}
 }
 

@@ -11,6 +11,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -51,9 +52,7 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
-	if cfg.Workers == 0 {
-		cfg.Workers = 5
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	return &Controller{deps: deps, events: events, cfg: cfg}
 }
 

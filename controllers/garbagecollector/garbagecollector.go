@@ -10,6 +10,7 @@
 package garbagecollector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,9 +59,7 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
-	if cfg.Workers == 0 {
-		cfg.Workers = 20
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 20)
 	return &Controller{deps: deps, events: events, cfg: cfg}
 }
 

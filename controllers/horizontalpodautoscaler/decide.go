@@ -206,7 +206,7 @@ func (v *verdict) scaled(in *input) {
 		v.set(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
 	}
 	v.history.scaled(in.hpa.Spec.Behavior, in.current, v.replicas, in.now)
-	v.status.LastScaleTime = new(metav1.NewTime(in.now).Rfc3339Copy())
+	v.status.LastScaleTime = new(metav1.NewTime(in.now))
 }
 
 // unscaled completes the verdict after an update of the target's scale failed.

@@ -2,6 +2,7 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -41,9 +42,7 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New returns the controller.
 func New(deps follow.Deps, cfg Config) *Controller {
-	if cfg.Workers == 0 {
-		cfg.Workers = 10
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 10)
 	return &Controller{deps: deps, cfg: cfg}
 }
 

@@ -8,6 +8,7 @@
 package replicaset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -68,9 +69,7 @@ func NewReplicationControllers(deps follow.Deps, events record.Eventer, cfg Conf
 }
 
 func newController(deps follow.Deps, events record.Eventer, cfg Config, k kind) (*Controller, error) {
-	if cfg.Workers == 0 {
-		cfg.Workers = 5
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	c := &Controller{deps: deps, events: events, cfg: cfg, kind: k,
 		sortings: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "replicaset_controller_sorting_deletion_age_ratio",

@@ -8,6 +8,7 @@
 package statefulset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -50,9 +51,7 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
-	if cfg.Workers == 0 {
-		cfg.Workers = 5
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	return &Controller{deps: deps, events: events, cfg: cfg}
 }
 

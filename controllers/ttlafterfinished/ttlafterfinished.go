@@ -2,6 +2,7 @@
 package ttlafterfinished
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -34,9 +35,7 @@ var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller and registers its metric.
 func New(deps follow.Deps, cfg Config) (*Controller, error) {
-	if cfg.Workers == 0 {
-		cfg.Workers = 5
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	late, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "ttl_after_finished_controller_job_deletion_duration_seconds", Help: "Time between the end of the TTL of a Job and its deletion.",
 		Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),

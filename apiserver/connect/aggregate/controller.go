@@ -117,7 +117,7 @@ func (c *Controller) report(ctx context.Context, s *apiservice.Service, is apire
 		return nil
 	}
 	c.deps.Log.Info("availability of an API server changed", zap.String("name", s.Name), zap.String("available", string(is.Status)), zap.String("reason", is.Reason), zap.String("message", is.Message))
-	is.LastTransitionTime = metav1.NewTime(c.deps.Clock.Now()).Rfc3339Copy()
+	is.LastTransitionTime = metav1.NewTime(c.deps.Clock.Now())
 	if was != nil && was.Status == is.Status {
 		is.LastTransitionTime = was.LastTransitionTime
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/apiserver/client"
@@ -51,7 +52,7 @@ func Resources() []kind.Resource {
 		}, {
 			GVR: client.ResourceSlices, Kind: "ResourceSlice",
 			New:      func() kind.Object { return new(slice) },
-			Default:  defaultSlice,
+			Stamp:    stampSlice,
 			Prepare:  generations(func(obj kind.Object) any { return obj.(*slice).Spec }),
 			Validate: validateSlice,
 			Fields: func(obj kind.Object) fields.Set {
@@ -169,12 +170,12 @@ func defaultRequest(mode *resourcev1.DeviceAllocationMode, count *int64, tolerat
 	}
 }
 
-// defaultSlice sets the times of taints.
-func defaultSlice(obj kind.Object) {
-	s := obj.(*slice)
+// stampSlice sets the times of taints.
+func stampSlice(next, _ kind.Object, now metav1.Time) {
+	s := next.(*slice)
 	for i := range s.Spec.Devices {
 		for j := range s.Spec.Devices[i].Taints {
-			defaultTaint(&s.Spec.Devices[i].Taints[j])
+			stampTaint(&s.Spec.Devices[i].Taints[j], now)
 		}
 	}
 }

@@ -26,6 +26,9 @@ func resourceOf(t *testing.T, name string) kind.Resource {
 	return all[i]
 }
 
+// since is the time of the writes of tests.
+var since = metav1.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
 // object returns a new object of a kind with defaults.
 func object(t *testing.T, res kind.Resource, text string) kind.Object {
 	t.Helper()
@@ -36,6 +39,9 @@ func object(t *testing.T, res kind.Resource, text string) kind.Object {
 	obj.SetName("a")
 	if res.Default != nil {
 		res.Default(obj)
+	}
+	if res.Stamp != nil {
+		res.Stamp(obj, nil, since)
 	}
 	return obj
 }
@@ -276,13 +282,15 @@ func TestTimeOfRules(t *testing.T) {
 	next := cur.DeepCopy()
 	next.Spec.Taint.Value = "v"
 	res.Prepare(next, cur, "")
+	res.Stamp(next, cur, since)
 	if next.Generation != 2 || !next.Spec.Taint.TimeAdded.Equal(cur.Spec.Taint.TimeAdded) {
 		t.Errorf("another value: %+v", next)
 	}
 	next = cur.DeepCopy()
 	next.Spec.Taint.Effect = "NoExecute"
 	res.Prepare(next, cur, "")
-	if next.Spec.Taint.TimeAdded.Equal(cur.Spec.Taint.TimeAdded) {
+	res.Stamp(next, cur, since)
+	if !next.Spec.Taint.TimeAdded.Equal(&since) {
 		t.Errorf("another effect: %+v", next)
 	}
 	next = cur.DeepCopy()

@@ -22,8 +22,8 @@ func taintRules() kind.Resource {
 		GVR: client.DeviceTaintRules, Kind: "DeviceTaintRule",
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(taintRule) },
-		Default:      func(obj kind.Object) { defaultTaint(&obj.(*taintRule).Spec.Taint) },
 		Prepare:      prepareRule,
+		Stamp:        stampRule,
 		Validate:     validateRule,
 		Columns: []table.Column{
 			table.Name(),
@@ -41,16 +41,26 @@ func taintRules() kind.Resource {
 	}
 }
 
-// defaultTaint sets the time of a taint.
-func defaultTaint(taint *resourcev1.DeviceTaint) {
+// stampTaint sets the time of a taint.
+func stampTaint(taint *resourcev1.DeviceTaint, now metav1.Time) {
 	if taint.TimeAdded == nil {
-		now := metav1.Now().Rfc3339Copy()
 		taint.TimeAdded = &now
 	}
 }
 
-// prepareRule keeps the status from writes of the spec, and the spec from those of the status. The time of the taint is that of its
-// effect: a change of the effect sets it, unless the client does.
+// stampRule sets the time of the taint, which is that of its effect: a change of the effect sets it, unless the client does.
+func stampRule(next, cur kind.Object, now metav1.Time) {
+	taint := &next.(*taintRule).Spec.Taint
+	if cur != nil {
+		old := &cur.(*taintRule).Spec.Taint
+		if taint.Effect != old.Effect && taint.TimeAdded.Equal(old.TimeAdded) {
+			taint.TimeAdded = nil
+		}
+	}
+	stampTaint(taint, now)
+}
+
+// prepareRule keeps the status from writes of the spec, and the spec from those of the status.
 func prepareRule(next, cur kind.Object, subresource string) {
 	is := next.(*taintRule)
 	if cur == nil {
@@ -64,11 +74,6 @@ func prepareRule(next, cur kind.Object, subresource string) {
 		is.Spec = was.Spec
 	default:
 		is.Status = was.Status
-		taint, old := &is.Spec.Taint, &was.Spec.Taint
-		if taint.Effect != old.Effect && (taint.TimeAdded == nil || taint.TimeAdded.Equal(old.TimeAdded)) {
-			taint.TimeAdded = nil
-			defaultTaint(taint)
-		}
 		if !same(is.Spec, was.Spec) {
 			is.Generation = was.Generation + 1
 		}

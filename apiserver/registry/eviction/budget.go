@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -108,7 +107,7 @@ func (e *evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
 	if s.DisruptedPods == nil {
 		s.DisruptedPods = map[string]metav1.Time{}
 	}
-	s.DisruptedPods[victim] = metav1.NewTime(e.Now().Truncate(time.Second))
+	s.DisruptedPods[victim] = e.Now()
 	return nil
 }
 

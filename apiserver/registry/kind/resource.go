@@ -10,6 +10,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -83,6 +84,10 @@ type Resource struct {
 
 	// Default sets the defaults. It must be idempotent.
 	Default func(obj Object)
+
+	// Stamp sets the times at which the server notices a change, unless the client does; nil: the kind has none. It runs
+	// after Default. cur is nil for a creation.
+	Stamp func(next, cur Object, now metav1.Time)
 
 	// Prepare runs after the client's change and before Default and Validate, with
 	// correct generic metadata. It resets what this write must not change: cur is nil

@@ -30,6 +30,7 @@ func persistentVolumeResource() kind.Resource {
 		New:          func() kind.Object { return new(corev1.PersistentVolume) },
 		Default:      volumeDefault,
 		Prepare:      volumePrepare,
+		Stamp:        volumeStamp,
 		Validate:     volumeValidate,
 		Warnings:     volumeWarnings,
 		Columns:      volumeColumns(),
@@ -87,18 +88,20 @@ func volumePrepare(next, cur kind.Object, subresource string) {
 		v.Status = *old.Status.DeepCopy()
 	case "status":
 		v.Spec = *old.Spec.DeepCopy()
-		volumeTransition(&v.Status, &old.Status)
+		if v.Status.Phase == old.Status.Phase {
+			kind.SetIfZero(&v.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime)
+		}
 	}
 }
 
-// volumeTransition sets lastPhaseTransitionTime when the phase changes, unless the
-// client set it.
-func volumeTransition(next, old *corev1.PersistentVolumeStatus) {
-	switch {
-	case next.Phase == old.Phase:
-		kind.SetIfZero(&next.LastPhaseTransitionTime, old.LastPhaseTransitionTime)
-	case next.LastPhaseTransitionTime == nil || next.LastPhaseTransitionTime.Equal(old.LastPhaseTransitionTime):
-		next.LastPhaseTransitionTime = new(metav1.Now())
+// volumeStamp sets lastPhaseTransitionTime when the phase changes, unless the client does.
+func volumeStamp(next, cur kind.Object, now metav1.Time) {
+	if cur == nil {
+		return
+	}
+	is, was := &next.(*corev1.PersistentVolume).Status, &cur.(*corev1.PersistentVolume).Status
+	if is.Phase != was.Phase && (is.LastPhaseTransitionTime == nil || is.LastPhaseTransitionTime.Equal(was.LastPhaseTransitionTime)) {
+		is.LastPhaseTransitionTime = &now
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
@@ -38,6 +39,9 @@ func Create(t *testing.T, r kind.Resource, text string) kind.Object {
 			t.Errorf("%s: defaults are not stable", text)
 		}
 	}
+	if r.Stamp != nil {
+		r.Stamp(obj, nil, metav1.NewTime(Now()))
+	}
 	return obj
 }
 
@@ -52,6 +56,9 @@ func Update(t *testing.T, r kind.Resource, cur kind.Object, text, subresource st
 	r.PrepareUpdate(next, cur, subresource)
 	if r.Default != nil {
 		r.Default(next)
+	}
+	if r.Stamp != nil {
+		r.Stamp(next, cur, metav1.NewTime(Now()))
 	}
 	return next
 }
