@@ -225,7 +225,7 @@ var ofServices = []mistake{
 	{command: "upgrade TMP/none --root=TMP/installed", want: []string{"cannot read the new program", "TMP/none", "check the path"}},
 	{command: "upgrade TMP/junk --root=TMP/installed", want: []string{"TMP/junk is no monopod for this machine", "is it executable"}},
 	{command: "upgrade /bin/true --root=TMP/installed", want: []string{"/bin/true is no monopod for this machine"}},
-	{command: "rollback --root=TMP/installed", want: []string{"there is no former program"}},
+	{command: "rollback --root=TMP/installed", want: []string{"there is no previous program"}},
 	{command: "uninstall --root=TMP/foreign", want: []string{"/etc/init.d/monopod does not run monopod serve"}},
 	{command: "install --root=TMP/machine --force -- --bogus", want: []string{"the flags of serve are not valid", "unknown flag: --bogus"}},
 	{command: "install --root=TMP/machine -- --node-name=a$b", want: []string{"cannot contain spaces, quotes, $", "--config=FILE"}},

@@ -58,7 +58,7 @@ func pretend(version, mode string, args []string) error {
 		if text, err := os.ReadFile(state); err == nil && string(text) != version {
 			return fmt.Errorf("the state is of %s", text)
 		}
-		if mode == "changes" { // the state, so that no former one can read it
+		if mode == "changes" { // the state, so that no previous one can read it
 			if err := os.WriteFile(state, []byte(version), 0o600); err != nil {
 				return err
 			}
@@ -330,7 +330,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 	b.runs("v2")
 }
 
-// Whatever is wrong with the new program, the former one runs afterwards, and the error says why.
+// Whatever is wrong with the new program, the previous one runs afterwards, and the error says why.
 func TestBadUpgrades(t *testing.T) {
 	t.Parallel()
 	for mode, c := range map[string]struct {

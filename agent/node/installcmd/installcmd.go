@@ -16,7 +16,7 @@ import (
 	"monopod/agent/node/check"
 )
 
-// patience is the default of --timeout. A former program that returns has at least as long.
+// patience is the default of --timeout. A previous program that returns has at least as long.
 const patience = 2 * time.Minute
 
 // settle is how long a new program must stay healthy.
@@ -140,10 +140,10 @@ func uninstall(c *command) *cobra.Command {
 func upgrade(c *command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade FILE",
-		Short: "Replace the installed program by the one in FILE, and return to the former one if that fails",
+		Short: "Replace the installed program by the one in FILE, and return to the previous one if that fails",
 		Long: "upgrade asks the new program for its version and whether it accepts the flags of the service, saves a snapshot of the\n" +
 			"state, replaces the program, restarts the service, and waits until API and node are ready, and stay so. Otherwise\n" +
-			"the former program returns, with the snapshot if it cannot read the state any more. Pods keep running meanwhile.",
+			"the previous program returns, with the snapshot if it cannot read the state any more. Pods keep running meanwhile.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := c.begin(cmd); err != nil {

@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/process/commandline"
 )
 
-// upgrade replaces the installed program by the one in a file. If that does not become healthy, the former one
+// upgrade replaces the installed program by the one in a file. If that does not become healthy, the previous one
 // returns, and the error says why.
 func (i *installer) upgrade(ctx context.Context, file string) error {
 	flags, err := i.installed()
@@ -113,7 +113,7 @@ func (i *installer) keep(former []byte) error {
 	return err
 }
 
-// comeBack starts the former program. If that does not run, the new one may have changed the state: it starts with the
+// comeBack starts the previous program. If that does not run, the new one may have changed the state: it starts with the
 // snapshot then.
 func (i *installer) comeBack(ctx context.Context, snapshot string) error {
 	i.timeout = max(i.timeout, patience)
