@@ -21,15 +21,15 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 	if err != nil {
 		return err
 	}
-	opts, err := applyOptions(r)
+	asked, err := request.PatchOptions(r, types.ApplyYAMLPatchType)
 	if err != nil {
 		return err
 	}
-	opts.MayCreate = func() error {
+	opts := registry.ApplyOptions{Manager: asked.FieldManager, Force: asked.Force != nil && *asked.Force, MayCreate: func() error {
 		a := request.Attributes(r, t.ref)
 		a.Verb = "create"
 		return s.guard.Authorize(r.Context(), a)
-	}
+	}}
 	patch, err := decodeApply(w, r, t, s.current(r, t))
 	if err != nil {
 		return err
@@ -46,14 +46,6 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 		code = http.StatusCreated
 	}
 	return s.answer(w, r, f, t, code, obj)
-}
-
-func applyOptions(r *http.Request) (registry.ApplyOptions, error) {
-	opts, err := request.PatchOptions(r, types.ApplyYAMLPatchType)
-	if err != nil {
-		return registry.ApplyOptions{}, err
-	}
-	return registry.ApplyOptions{Manager: opts.FieldManager, Force: opts.Force != nil && *opts.Force}, nil
 }
 
 // decodeApply decodes the body of an apply, YAML or JSON, to an object stored as current, and checks that it

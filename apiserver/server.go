@@ -197,7 +197,10 @@ func (s *Server) public(r chi.Router) {
 // paths routes non-resource paths.
 func (s *Server) paths(r chi.Router) {
 	r.Use(s.guard.AuditedPath, s.gate.seated, s.guard.AuthorizePath)
-	s.openID(r)
+	if tokens := s.cfg.Tokens; tokens != nil { // OpenID configuration for service account tokens
+		r.Get(token.ConfigurationPath, tokens.Configuration)
+		r.Get(token.KeysPath, tokens.Keys)
+	}
 	r.Get("/configz", s.configz)
 	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
 	r.Method(http.MethodGet, "/metrics/slis", promhttp.HandlerFor(s.health.SLIs(), promhttp.HandlerOpts{}))
@@ -232,11 +235,14 @@ func (s *Server) paths(r chi.Router) {
 func (s *Server) resources(r chi.Router) {
 	r.With(s.gate.seated, s.guard.AuthorizePath).Get("/", s.remotes.or(s.docs.DiscoverResources))
 	s.object(r.With(ofNamespaces), "/namespaces/{name}/{subresource:status|finalize}")
+	const proxied = "/{resource}/{name}/{subresource:proxy}" // to pods, services and nodes
+	reach := s.targets.on(func(w http.ResponseWriter, r *http.Request, t target) error { return s.streams.Reach(w, r, t.ref) })
 	for _, scope := range []string{"", "/namespaces/{namespace}"} {
 		r.Get(scope+"/{resource}", s.targets.on(s.listOrWatch))
 		r.Post(scope+"/{resource}", s.targets.on(s.create))
 		r.Delete(scope+"/{resource}", s.targets.on(s.deleteCollection))
-		s.proxies(r, scope)
+		r.HandleFunc(scope+proxied, reach) // for all methods
+		r.HandleFunc(scope+proxied+"/*", reach)
 		s.object(r, scope+"/{resource}/{name}")
 		s.object(r, scope+"/{resource}/{name}/{subresource}")
 	}
@@ -256,21 +262,4 @@ func (s *Server) object(r chi.Router, path string) {
 	r.Patch(path, s.targets.on(s.patch))
 	r.Post(path, s.targets.on(s.createSub))
 	r.Delete(path, s.targets.on(s.delete))
-}
-
-// proxies routes requests that are proxied to pods, services and nodes, for all methods.
-func (s *Server) proxies(r chi.Router, scope string) {
-	at := scope + "/{resource}/{name}/{subresource:proxy}"
-	h := s.targets.on(func(w http.ResponseWriter, r *http.Request, t target) error { return s.streams.Reach(w, r, t.ref) })
-	r.HandleFunc(at, h)
-	r.HandleFunc(at+"/*", h)
-}
-
-// openID routes the OpenID configuration for service account tokens.
-func (s *Server) openID(r chi.Router) {
-	if s.cfg.Tokens == nil {
-		return
-	}
-	r.Method(http.MethodGet, token.ConfigurationPath, http.HandlerFunc(s.cfg.Tokens.Configuration))
-	r.Method(http.MethodGet, token.KeysPath, http.HandlerFunc(s.cfg.Tokens.Keys))
 }
