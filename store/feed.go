@@ -56,10 +56,10 @@ func (f *Feed) Follow(closed <-chan struct{}, sel Selector, rev int64) (*Changes
 	if rev < floor {
 		return nil, fmt.Errorf("%s: revision %d is before %d: %w", sel.Resource, rev, floor, ErrExpired)
 	}
-	return &Changes{from: f, closed: closed, sel: sel, rev: rev}, nil
+	return &Changes{feed: f, closed: closed, sel: sel, rev: rev}, nil
 }
 
-// read implements source.
+// read copies the next events after rev into buf; see Changes.next.
 func (f *Feed) read(rev int64, buf []*Event) (int, int64, <-chan struct{}, bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

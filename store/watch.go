@@ -27,7 +27,7 @@ func (m *Memory) Watch(_ context.Context, sel Selector, rev int64) (*Changes, er
 	case rev < floor:
 		return nil, fmt.Errorf("%s: revision %d is before %d: %w", sel.Resource, rev, floor, ErrExpired)
 	}
-	return &Changes{from: tableOf{m, t}, closed: m.stopped.Done(), sel: sel, rev: rev}, nil
+	return &Changes{memory: m, table: t, closed: m.stopped.Done(), sel: sel, rev: rev}, nil
 }
 
 // Forget drops the history up to rev and returns the newest revision, for the next
@@ -45,32 +45,12 @@ func (m *Memory) Forget(rev int64) (newest int64) {
 	return m.rev
 }
 
-// source is a history that grows.
-type source interface {
-	// read copies the next events after rev into buf. wake is closed when there are
-	// more; every event up to seen is known. inReach is false if some have left the
-	// history.
-	read(rev int64, buf []*Event) (n int, seen int64, wake <-chan struct{}, inReach bool)
-}
-
-// tableOf is the history of a table of m.
-type tableOf struct {
-	m *Memory
-	t *table
-}
-
-// read implements source.
-func (s tableOf) read(rev int64, buf []*Event) (int, int64, <-chan struct{}, bool) {
-	s.m.mu.RLock()
-	defer s.m.mu.RUnlock()
-	events, inReach := s.t.history.after(rev)
-	return copy(buf, events), 0, s.t.wake, inReach
-}
-
 // Changes are the changes of a watch, which its reader takes when it is ready for them: no goroutine waits in between.
 // They are for one reader at a time.
 type Changes struct {
-	from   source
+	memory *Memory // its history is read if feed is nil
+	table  *table
+	feed   *Feed
 	closed <-chan struct{} // of the store
 	sel    Selector
 	rev    int64 // everything up to here was read or skipped
@@ -88,7 +68,7 @@ func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, ope
 		}
 	}()
 	var batch [watchBatch]*Event
-	n, seen, wake, inReach := c.from.read(c.rev, batch[:])
+	n, seen, wake, inReach := c.next(batch[:])
 	if !inReach {
 		return append(events, &Event{}), nil, false
 	}
@@ -110,6 +90,18 @@ func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, ope
 		events = append(events, &Event{Rev: c.rev})
 	}
 	return events, wake, true
+}
+
+// next copies the next events into buf. wake is closed when there are more; every event up to seen is known. inReach is
+// false if some have left the history. It calls no interface, so that buf can be on the stack.
+func (c *Changes) next(buf []*Event) (n int, seen int64, wake <-chan struct{}, inReach bool) {
+	if c.feed != nil {
+		return c.feed.read(c.rev, buf)
+	}
+	c.memory.mu.RLock()
+	defer c.memory.mu.RUnlock()
+	events, inReach := c.table.history.after(c.rev)
+	return copy(buf, events), 0, c.table.wake, inReach
 }
 
 // Closed returns a channel that is closed when the store closes.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/net/http2"
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
@@ -71,14 +70,11 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 	return group.Wait()
 }
 
-// secureServer serves TLS. net/http's own choice of the next frame looks at every stream of a connection, of which
-// most are quiet watches: with 1,000 of them that takes a fifth of the CPU. The random choice knows those with frames.
+// secureServer serves TLS.
 func (a *Entry) secureServer(h http.Handler, log *zap.Logger) (*http.Server, error) {
 	srv := newServer(h, log)
 	srv.TLSConfig = a.tlsConfig()
-	//nolint:staticcheck // deprecated for Go 1.27, where net/http has another choice
-	err := http2.ConfigureServer(srv, &http2.Server{NewWriteScheduler: http2.NewRandomWriteScheduler})
-	return srv, err
+	return srv, serveHTTP2(srv)
 }
 
 func newServer(h http.Handler, log *zap.Logger) *http.Server {

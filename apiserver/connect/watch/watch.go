@@ -126,6 +126,8 @@ const (
 	// other watches use again, in bytes.
 	pending   = 32 << 10
 	maxBuffer = 4 * pending
+	// together is how much is copied to be written at once, in bytes: a frame of HTTP/2 has at most 16 KB.
+	together = 16 << 10
 )
 
 // watchStream writes the events of one watch.
@@ -169,6 +171,8 @@ func (st *watchStream) follow(ctx context.Context, changes *store.Changes, sel s
 		defer t.Stop()
 		tick = t.C()
 	}
+	group, leave := s.pace.enter(sel.Resource)
+	defer leave()
 	for st.err == nil {
 		wake, open := st.read(ctx, changes, sel)
 		if wake == nil && open && ctx.Err() == nil {
@@ -178,7 +182,7 @@ func (st *watchStream) follow(ctx context.Context, changes *store.Changes, sel s
 			return
 		}
 		select {
-		case <-wake:
+		case <-s.pace.after(group, wake):
 		case <-tick:
 			st.bookmark(nil)
 		case <-changes.Closed():
@@ -269,8 +273,11 @@ func (st *watchStream) spill() {
 	st.buf, st.held = append(st.buf, st.held...), nil
 }
 
-// drain writes the frames.
+// drain writes the frames, few of them together: each write is a frame of HTTP/2, for which the watch waits.
 func (st *watchStream) drain() {
+	if len(st.buf) > 0 && len(st.buf)+len(st.held) < together {
+		st.spill()
+	}
 	for _, frames := range [][]byte{st.buf, st.held} {
 		if len(frames) > 0 && st.err == nil {
 			st.err = st.out.write(frames)
