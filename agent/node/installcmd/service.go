@@ -116,7 +116,7 @@ func detect(root string) (*service, error) {
 	if _, err := os.Stat(filepath.Join(root, "sbin/openrc-run")); err == nil {
 		return openrc(), nil
 	}
-	return nil, errors.New("the machine runs neither systemd nor OpenRC: run monopod serve with the service manager of the machine")
+	return nil, errors.New("the machine runs neither systemd nor OpenRC: start monopod serve with the service manager of the machine")
 }
 
 // run runs a command of the init system.
