@@ -197,6 +197,10 @@ func (b bounded) ImportArchive(ctx context.Context, archive io.Reader) ([]string
 	return within(ctx, b, "ImportImages", importTimeout, func(ctx context.Context) ([]string, error) { return b.Runtime.ImportArchive(ctx, archive) })
 }
 
+func (b bounded) Downloads(ctx context.Context) ([]Download, error) {
+	return within(ctx, b, "Downloads", RequestTimeout, b.Runtime.Downloads)
+}
+
 func (b bounded) ImportImages(ctx context.Context, path string) ([]string, error) {
 	return within(ctx, b, "ImportImages", importTimeout, func(ctx context.Context) ([]string, error) { return b.Runtime.ImportImages(ctx, path) })
 }

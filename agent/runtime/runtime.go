@@ -11,6 +11,12 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// Download is a part of an image that is being pulled.
+type Download struct {
+	Ref         string // names the part while it is pulled
+	Done, Total int64  // in bytes; Total may be 0: not known
+}
+
 // Runtime is the part of CRI's RuntimeService and ImageService that the agent uses,
 // in CRI's own words and types, and the stream of changes that CRI lacks. Errors
 // carry gRPC status codes: NotFound for a missing object; stopping or removing one is
@@ -66,6 +72,8 @@ type Runtime interface {
 	ImportImages(ctx context.Context, path string) ([]string, error)
 	// ImportArchive is ImportImages of an archive that is still arriving.
 	ImportArchive(ctx context.Context, archive io.Reader) ([]string, error)
+	// Downloads returns the parts of images that are being pulled; none if the runtime does not know.
+	Downloads(ctx context.Context) ([]Download, error)
 	// ExportImages writes images as one OCI archive (tar), which ImportImages accepts;
 	// Unimplemented if the runtime does not keep their layers.
 	ExportImages(ctx context.Context, names []string, to io.Writer) error

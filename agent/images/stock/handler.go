@@ -39,6 +39,8 @@ func Handler(of func() *Stock) http.Handler {
 func (s *Stock) answer(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	switch {
+	case r.Method == http.MethodGet && q.Has("downloads"):
+		return s.downloads(r.Context())
 	case r.Method == http.MethodGet:
 		list, err := s.List(r.Context())
 		return images.List{Images: list}, err

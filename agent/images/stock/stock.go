@@ -23,6 +23,7 @@ import (
 
 	"monopod/agent/images/image"
 	"monopod/agent/pod/spec"
+	"monopod/agent/runtime"
 	"monopod/apiserver/client/images"
 )
 
@@ -33,6 +34,7 @@ type Runtime interface {
 	RemoveImage(ctx context.Context, image string) error
 	ImportArchive(ctx context.Context, archive io.Reader) ([]string, error)
 	ExportImages(ctx context.Context, names []string, to io.Writer) error
+	Downloads(ctx context.Context) ([]runtime.Download, error)
 	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
 }
 
@@ -49,6 +51,16 @@ type Stock struct {
 	Changed func() // is called after images came or went
 	// InUse returns the names of images that volumes show; nil: there are none.
 	InUse func() []string
+}
+
+// downloads returns what is being pulled.
+func (s *Stock) downloads(ctx context.Context) (images.Downloads, error) {
+	var all images.Downloads
+	parts, err := s.Runtime.Downloads(ctx)
+	for _, part := range parts {
+		all.Downloads = append(all.Downloads, images.Download(part))
+	}
+	return all, err
 }
 
 // List returns the images, sorted by name.

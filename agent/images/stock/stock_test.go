@@ -19,6 +19,7 @@ import (
 
 	"monopod/agent/images/image"
 	"monopod/agent/images/stock"
+	"monopod/agent/runtime"
 	"monopod/apiserver/client/images"
 )
 
@@ -59,6 +60,10 @@ func (s *shelf) ImportArchive(_ context.Context, archive io.Reader) ([]string, e
 		_, err = tar.NewReader(bytes.NewReader(name)).Next()
 	}
 	return []string{string(name)}, err
+}
+
+func (s *shelf) Downloads(context.Context) ([]runtime.Download, error) {
+	return []runtime.Download{{Ref: "layer", Done: 3, Total: 9}}, nil
 }
 
 func (s *shelf) ExportImages(_ context.Context, names []string, to io.Writer) error {

@@ -19,6 +19,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/images/image"
+	"monopod/agent/runtime"
 )
 
 const (
@@ -123,6 +124,18 @@ func (i *imageService) ExportImages(ctx context.Context, names []string, to io.W
 		options = append(options, archive.WithImage(store, name))
 	}
 	return errgrpc.ToGRPC(i.client.Export(InNamespace(ctx), to, options...))
+}
+
+// Downloads returns what containerd's content store receives.
+func (i *imageService) Downloads(ctx context.Context) (all []runtime.Download, err error) {
+	active, err := i.client.ContentStore().ListStatuses(InNamespace(ctx))
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	for _, part := range active {
+		all = append(all, runtime.Download{Ref: part.Ref, Done: part.Offset, Total: part.Total})
+	}
+	return all, nil
 }
 
 // ImportArchive implements runtime.Runtime.

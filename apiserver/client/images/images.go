@@ -4,6 +4,7 @@ package images
 // Path is where a running monopod shows its node's images to admins and changes them:
 //
 //	GET                       a List
+//	GET ?downloads            Downloads: what is being pulled
 //	GET ?save=NAME&save=…     these images as an OCI archive
 //	POST ?pull=NAME           pulls; answers with the Image
 //	POST                      imports the archive in the body; answers with Imported
@@ -21,6 +22,18 @@ type Image struct {
 	Pinned  bool     `json:"pinned"`  // no garbage collection removes it
 	Users   []string `json:"users"`   // pods with containers of the image, as namespace/name
 	Running bool     `json:"running"` // one of the containers is running
+}
+
+// Download is a part of an image that is being pulled.
+type Download struct {
+	Ref   string `json:"ref"` // names the part while it is pulled
+	Done  int64  `json:"done"`
+	Total int64  `json:"total"` // in bytes; 0: not known
+}
+
+// Downloads is the answer to GET ?downloads.
+type Downloads struct {
+	Downloads []Download `json:"downloads"`
 }
 
 // List is the answer to GET.

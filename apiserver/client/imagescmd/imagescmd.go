@@ -2,6 +2,7 @@
 package imagescmd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"monopod/apiserver/client/local"
 	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/commandline"
+	"monopod/apiserver/process/guard"
 )
 
 type command struct {
@@ -266,6 +268,14 @@ func pull(c *command) *cobra.Command {
 func pullOne(cmd *cobra.Command, server *local.Server, name string) error {
 	progress := commandline.NewProgress(cmd.ErrOrStderr(), "pulling "+name, 0, words.Bytes)
 	defer progress.End()
+	if progress.Shown() {
+		ctx, cancel := context.WithCancel(cmd.Context())
+		over := guard.Spawn(func() error { follow(ctx, server, progress.Set); return nil })
+		defer func() {
+			cancel()
+			<-over //nolint:errcheck // a panic, which the guard has reported
+		}()
+	}
 	resp, err := server.Do(cmd.Context(), http.MethodPost, images.Path+"?"+url.Values{"pull": {name}}.Encode(), nil)
 	if err != nil {
 		return err

@@ -17,9 +17,9 @@ type Progress struct {
 	out  io.Writer // nil: shows nothing
 	what string
 	size func(int64) string
-	most int64 // the whole, in bytes; 0: not known
 
 	mu   sync.Mutex // guards the fields below
+	most int64      // the whole, in bytes; 0: not known
 	done int64
 	last int // length of the line
 	stop chan struct{}
@@ -56,6 +56,16 @@ func (p *Progress) Write(b []byte) (int, error) {
 	p.done += int64(len(b))
 	return len(b), nil
 }
+
+// Set sets how far the step is, and the whole, in bytes.
+func (p *Progress) Set(done, most int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done, p.most = done, max(most, 0)
+}
+
+// Shown reports whether anybody sees it.
+func (p *Progress) Shown() bool { return p.out != nil }
 
 // run draws until End.
 func (p *Progress) run(began time.Time) {

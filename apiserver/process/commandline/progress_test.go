@@ -37,6 +37,10 @@ func TestProgressOnATerminal(t *testing.T) {
 		time.Sleep(150 * time.Millisecond)
 		p.Write(make([]byte, 500))
 		time.Sleep(100 * time.Millisecond)
+		p.Set(20, 80)
+		if !p.Shown() || p.done != 20 || p.most != 80 {
+			t.Errorf("%d of %d", p.done, p.most)
+		}
 		p.End()
 		p.End() // again changes nothing
 		lines := strings.Split(out.String(), "\r")

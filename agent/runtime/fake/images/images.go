@@ -20,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
+	"monopod/agent/runtime"
 	"monopod/agent/runtime/fake/archive"
 	"monopod/agent/runtime/fake/files"
 	"monopod/agent/runtime/fake/gate"
@@ -148,6 +149,9 @@ func (s *Service) ImportImages(ctx context.Context, file string) ([]string, erro
 func (s *Service) ExportImages(context.Context, []string, io.Writer) error {
 	return status.Error(codes.Unimplemented, "the fake runtime does not keep the layers of images; run with --runtime=containerd to save them")
 }
+
+// Downloads implements runtime.Runtime: layers are not kept.
+func (s *Service) Downloads(context.Context) ([]runtime.Download, error) { return nil, nil }
 
 // ImportArchive implements runtime.Runtime.
 func (s *Service) ImportArchive(_ context.Context, from io.Reader) ([]string, error) {

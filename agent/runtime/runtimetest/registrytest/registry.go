@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -33,7 +34,8 @@ type Registry struct {
 	mu       sync.Mutex // guards what follows
 	user     string
 	password string
-	after    int // bytes of a blob to break off; 0: never
+	after    int           // bytes of a blob to break off; 0: never
+	on       chan struct{} // a blob goes on instead when it is closed; nil: never
 	delay    time.Duration
 	asked    []string
 }
@@ -65,7 +67,16 @@ func (r *Registry) Require(user, password string) {
 func (r *Registry) Break(after int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.after = after
+	r.after, r.on = after, nil
+}
+
+// Pause stops the next blob that is longer than this many bytes after them, until resume is called.
+func (r *Registry) Pause(after int) (resume func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	on := make(chan struct{})
+	r.after, r.on = after, on
+	return sync.OnceFunc(func() { close(on) })
 }
 
 func (r *Registry) mend() { r.Break(0) }
@@ -88,10 +99,10 @@ func (r *Registry) Asked() []string {
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	user, password, delay := r.user, r.password, r.delay
-	limit := 0
+	limit, on := 0, (<-chan struct{})(nil)
 	if req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/blobs/") {
 		r.asked = append(r.asked, strings.TrimSpace(req.Method+" "+req.URL.Path+" "+req.Header.Get("Range")))
-		limit = r.after
+		limit, on = r.after, (<-chan struct{})(r.on)
 	}
 	r.mu.Unlock()
 	time.Sleep(delay)
@@ -101,7 +112,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if limit > 0 {
-		w = &cut{ResponseWriter: w, left: limit, mend: r.mend}
+		w = &cut{ResponseWriter: w, left: limit, mend: r.mend, on: on}
 	}
 	r.answer(w, req)
 }
@@ -123,6 +134,7 @@ type cut struct {
 	http.ResponseWriter
 	left int
 	mend func()
+	on   <-chan struct{} // nil: the connection breaks
 }
 
 func (c *cut) Write(p []byte) (int, error) {
@@ -133,6 +145,13 @@ func (c *cut) Write(p []byte) (int, error) {
 	c.mend()
 	_, _ = c.ResponseWriter.Write(p[:c.left]) // the client may have left
 	_ = http.NewResponseController(c.ResponseWriter).Flush()
+	if c.on != nil {
+		<-c.on
+		rest := p[c.left:]
+		c.left = math.MaxInt
+		n, err := c.ResponseWriter.Write(rest)
+		return len(p) - len(rest) + n, err
+	}
 	panic(http.ErrAbortHandler)
 }
 
