@@ -269,6 +269,8 @@ func (f Facts) containerd() Result {
 
 func (f Facts) runc() Result {
 	switch {
+	case f.Runc.Err != nil && f.Child && f.CrunErr == nil:
+		return good("runc", "not installed: crun starts the containers")
 	case f.Runc.Err != nil && f.Child:
 		return bad(Missing, "runc", f.Runc.Err.Error(), install)
 	case f.Runc.Err != nil:

@@ -40,6 +40,16 @@ func TestAFitMachine(t *testing.T) {
 	}
 }
 
+// crun alone is enough for monopod's own containerd.
+func TestCrunAlone(t *testing.T) {
+	t.Parallel()
+	f := fit()
+	f.Runc = Program{Err: errors.New("runc is not installed")}
+	if results := Of(f); Worst(results) != OK {
+		t.Errorf("%+v", results)
+	}
+}
+
 // Each row changes one fact; only the named check fails, and it says what to do.
 func TestWhatIsMissing(t *testing.T) {
 	t.Parallel()
