@@ -21,6 +21,7 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
+	"monopod/store/bolt/content"
 	"monopod/store/bolt/flock"
 	"monopod/store/storetest"
 )
@@ -328,12 +329,38 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
 	formatOne(t, path, 99)
+	setHeader(t, path, content.Header{Format: 99})
 	before := read(t, path)
 	if _, err := p.Open(); !errors.Is(err, bolt.ErrNewer) || errors.Is(err, bolt.ErrDamaged) {
 		t.Errorf("got %v", err)
 	}
 	if string(read(t, path)) != string(before) {
 		t.Error("the file was changed")
+	}
+}
+
+func setHeader(t *testing.T, path string, h content.Header) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { return h.Put(tx.Bucket(content.Meta)) })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A damaged number of the format is neither that of a newer version nor of an older one.
+func TestDamagedFormat(t *testing.T) {
+	t.Parallel()
+	for _, format := range []uint64{0, 1, 2, 99, 1 << 62} {
+		p, path := place(t, 0)
+		formatOne(t, path, format)
+		setHeader(t, path, content.Header{Format: content.Format})
+		if _, err := p.Open(); !errors.Is(err, bolt.ErrDamaged) || errors.Is(err, bolt.ErrNewer) {
+			t.Errorf("format %d: got %v", format, err)
+		}
 	}
 }
 

@@ -168,11 +168,14 @@ func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan 
 	return answer, nil
 }
 
-// await returns the answer, for which it waits while the resolver, one of all that are asked, shows signs of life.
+// await returns the answer, for which it waits while the resolver, one of all that are asked, shows signs of life. Time in
+// which this process did not run counts neither for nor against a resolver: its reply may be there, unread.
 func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []netip.AddrPort, at netip.AddrPort, began time.Time) (*dns.Msg, error) {
-	timer := time.NewTimer(lookAfter)
+	wait, lost := lookAfter, time.Duration(0)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for looked := false; ; {
+		set := f.clock.Now()
 		select {
 		case m := <-answer:
 			if m == nil {
@@ -183,6 +186,9 @@ func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []net
 			return nil, ctx.Err()
 		case <-timer.C:
 		}
+		if took := f.clock.Since(set); took > wait+stall {
+			lost += took
+		}
 		if !looked {
 			looked = true
 			f.greet(all)
@@ -190,10 +196,11 @@ func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []net
 		left, unsure := f.peers.left(at, began)
 		switch {
 		case !unsure: // until query gives up
-		case left <= 0:
+		case left+lost <= 0:
 			return nil, errSilent
 		default:
-			timer.Reset(left)
+			wait = left + lost
+			timer.Reset(wait)
 		}
 	}
 }

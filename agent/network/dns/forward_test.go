@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,6 +225,40 @@ func TestLateSign(t *testing.T) {
 			if m, err := timed(t, f, fmt.Sprintf("name%d.example.", i), 70*time.Millisecond); err != nil || len(m.Answer) != 1 {
 				t.Errorf("question %d afterwards: %v, %v", i, m, err)
 			}
+		}
+		time.Sleep(patience)
+	})
+}
+
+// stalled is the clock of a process that did not run for a while.
+type stalled struct {
+	clock.RealClock
+	lost atomic.Int64 // nanoseconds
+}
+
+func (c *stalled) Now() time.Time { return c.RealClock.Now().Add(time.Duration(c.lost.Load())) }
+
+func (c *stalled) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// TestStalledProcess: a resolver whose answer could not be read in time is not silent.
+func TestStalledProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, c := &line{sign: 2 * time.Millisecond}, &stalled{}
+		f := behind(l, first)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		f.clock, f.peers.clock = c, c
+		l.set(func() { l.sign = 25 * time.Millisecond })
+		time.AfterFunc(5*time.Millisecond, func() { c.lost.Add(int64(100 * time.Millisecond)) })
+		time.AfterFunc(15*time.Millisecond, func() { c.lost.Add(int64(100 * time.Millisecond)) })
+		if m, err := f.Ask(t.Context(), a("name.example."), false); err != nil || len(m.Answer) != 1 {
+			t.Errorf("%v, %v", m, err)
+		}
+		time.Sleep(time.Second)
+		l.set(func() { l.silent = map[netip.AddrPort]bool{first: true} })
+		if _, err := timed(t, f, "other.example.", lateness*firstSign); !errors.Is(err, errNoResolver) {
+			t.Errorf("a resolver that is silent afterwards: %v", err)
 		}
 		time.Sleep(patience)
 	})

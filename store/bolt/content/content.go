@@ -25,6 +25,9 @@ import (
 //	1: objects are their JSON; meta has format and reserved
 //	2: objects are their JSON and a checksum; meta has format and header
 //	3: keys are store.Path's; before, they were those of Key.String
+//
+// Every format from 2 on seals its header with the format's number, so that a damaged number is not
+// taken for a newer format.
 const Format = 3
 
 var (
@@ -99,16 +102,18 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 	if m == nil || tx.Bucket(objects) == nil {
 		return Header{}, fmt.Errorf("%w: its content is not monopod's, it may be another program's file", ErrDamaged)
 	}
-	h := Header{Format: parseNumber(m.Get(formatKey))}
-	switch {
-	case h.Format > Format:
-		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, Format)
-	case h.Format == 1:
+	h, sealed := Header{Format: parseNumber(m.Get(formatKey))}, m.Get(headerKey)
+	if h.Format == 1 && sealed == nil {
 		h.Reserved = parseNumber(m.Get(reservedKey))
 		return h, nil
 	}
-	b, ok := unseal(number(h.Format), m.Get(headerKey))
-	if !ok || len(b) != 32 {
+	b, ok := unseal(number(h.Format), sealed)
+	switch {
+	case !ok:
+		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
+	case h.Format > Format:
+		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, Format)
+	case len(b) != 32:
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
 	}
 	h.Reserved, h.Revision = parseNumber(b[:8]), parseNumber(b[8:16])
