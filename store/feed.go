@@ -17,7 +17,7 @@ type Feed struct {
 // NewFeed returns a feed that knows every event after rev, with a history bounded by
 // cfg (see NewMemory).
 func NewFeed(cfg Config, rev int64) *Feed {
-	return &Feed{history: newHistory(rev, cfg.History, cfg.HistoryBytes), seen: rev, wake: make(chan struct{})}
+	return &Feed{history: newHistory(rev, cfg, new(int)), seen: rev, wake: make(chan struct{})}
 }
 
 // Add appends events, in order; every event up to seen is then known. Followers
@@ -37,7 +37,7 @@ func (f *Feed) Add(seen int64, events ...*Event) {
 func (f *Feed) Reset(rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.history = newHistory(rev, f.history.maxCount, f.history.maxBytes)
+	f.history = newHistory(rev, Config{History: f.history.maxCount, HistoryBytes: f.history.maxBytes}, new(int))
 	f.seen = max(f.seen, rev)
 	f.awake()
 }

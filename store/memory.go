@@ -13,9 +13,10 @@ import (
 type Config struct {
 	// Kind describes a resource; false for one that is not served. Required.
 	Kind func(resource string) (Kind, bool)
-	// History kept per resource for watches: at most this many events and this
-	// many bytes of JSON, whichever is less. Zero: 4096 events, 4 MiB.
-	History, HistoryBytes int
+	// History kept per resource for watches: at most this many events, which hold about this many
+	// bytes of memory, whichever is less; and HistoryTotal bytes for all resources
+	// together. Zero: 4096 events, 16 MiB, 32 MiB.
+	History, HistoryBytes, HistoryTotal int
 	// MaxBytes is the maximum length of the JSON of all objects: beyond it no object is created, and beyond a tenth more none grows;
 	// such an update fails with ErrNoSpace. Zero: no limit.
 	MaxBytes int64
@@ -84,6 +85,7 @@ type Memory struct {
 	rev       int64
 	forgotten int64 // Forget's
 	tables    map[string]*table
+	held      int // bytes of memory that the histories hold
 }
 
 var _ Store = (*Memory)(nil)
@@ -170,7 +172,7 @@ func path(k Key) string { return k.Namespace + "/" + k.Name }
 func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {
-		t = &table{wake: make(chan struct{}), history: newHistory(m.rev, m.cfg.History, m.cfg.HistoryBytes)}
+		t = &table{wake: make(chan struct{}), history: newHistory(m.rev, m.cfg, &m.held)}
 		t.history.leaves = t.leaves
 		m.tables[resource] = t
 	}

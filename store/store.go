@@ -79,7 +79,8 @@ type Event struct {
 	Rev      int64
 	Old, New *Entry
 
-	gone lazyEntry
+	weight int // bytes of memory, as the history counts them
+	gone   lazyEntry
 }
 
 // Selector selects the objects of a List or Watch. The zero value of each field

@@ -248,6 +248,7 @@ func (m *Memory) publish(fresh []*write) {
 			grown = append(grown, t)
 		}
 	}
+	m.shrinkHistory()
 	for _, t := range grown {
 		close(t.wake)
 		t.wake = make(chan struct{})

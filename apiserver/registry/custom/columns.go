@@ -19,20 +19,31 @@ import (
 
 // columnsOf returns the columns of a version: the name, then those of its definition, or else the age.
 func columnsOf(spec *apiextensionsv1.CustomResourceDefinitionVersion) []table.Column {
+	return columnsWith(spec, &lastRow{})
+}
+
+func columnsWith(spec *apiextensionsv1.CustomResourceDefinitionVersion, rows *lastRow) []table.Column {
 	more := spec.AdditionalPrinterColumns
 	if len(more) == 0 {
 		more = []apiextensionsv1.CustomResourceColumnDefinition{
 			{Name: "Age", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"}}
 	}
 	columns := []table.Column{table.Name()}
-	rows := &lastRow{}
-	for _, def := range more[:min(len(more), bounds.MaxColumns)] { // an earlier build may have stored more
-		columns = append(columns, columnOf(def, rows))
+	for i, def := range more[:min(len(more), bounds.MaxColumns)] { // an earlier build may have stored more
+		if !isAge(def) {
+			rows.last = i
+		}
+		columns = append(columns, columnOf(def, i, rows))
 	}
 	return columns
 }
 
-func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, rows *lastRow) table.Column {
+// isAge reports whether a column is the age of the object, which needs none of its members.
+func isAge(def apiextensionsv1.CustomResourceColumnDefinition) bool {
+	return def.JSONPath == ".metadata.creationTimestamp" && def.Type == "date"
+}
+
+func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *lastRow) table.Column {
 	about := def.Description
 	if about == "" {
 		about = "Custom resource definition column (in JSONPath format): " + def.JSONPath
@@ -42,8 +53,11 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, rows *lastRow)
 	return table.Column{
 		TableColumnDefinition: metav1.TableColumnDefinition{Name: def.Name, Type: def.Type, Format: def.Format, Description: about, Priority: def.Priority},
 		Cell: func(obj store.Object, now time.Time) any {
-			if def.JSONPath == ".metadata.creationTimestamp" && def.Type == "date" {
+			if isAge(def) {
 				return table.Since(obj.GetCreationTimestamp().Time, now)
+			}
+			if i == rows.last {
+				defer rows.end()
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -54,13 +68,19 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, rows *lastRow)
 					return nil // validation refuses it
 				}
 			}
-			return cell(path, rows.content(obj.(*Object)), def.Type, now)
+			o := obj.(*Object)
+			if bounds.Descends(def.JSONPath) && o.size() > bounds.MaxDescent {
+				return nil
+			}
+			return cell(path, rows.content(o), def.Type, now)
 		},
 	}
 }
 
 // lastRow is the last printed object decoded, for the next column of the same row.
 type lastRow struct {
+	last int // the column after which the row is complete
+
 	mu  sync.Mutex // guards what follows
 	obj *Object
 	all map[string]any
@@ -77,6 +97,13 @@ func (r *lastRow) content(o *Object) map[string]any {
 		r.obj, r.all = o, all
 	}
 	return r.all
+}
+
+// end forgets the object: decoded, it takes several times as much as it is stored in, until the kind is printed again.
+func (r *lastRow) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.obj, r.all = nil, nil
 }
 
 // cell returns the value at path as a cell of a column of the type; nil: the object has none.

@@ -196,6 +196,7 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 		return nil, err
 	}
 	if !sound {
+		v.kinds.patterns.Use(c.work)
 		if err := c.exceeds(is, subresource); err != nil && (cur == nil || !next.Same(cur)) {
 			return field.ErrorList{err}, nil
 		} else if err != nil { // what has not changed need not match the schema

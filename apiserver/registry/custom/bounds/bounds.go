@@ -5,6 +5,7 @@ package bounds
 import (
 	"fmt"
 	"regexp/syntax"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -23,13 +24,15 @@ const (
 	maxLookups = 20_000_000
 	// valueSize is the memory for a value that is added, apart from its text.
 	valueSize = 100
-	// maxPatterns is the maximum size of the compiled patterns of a definition, in instructions of some 40 bytes. They
-	// stay in memory.
+	// maxPatterns is the maximum size of the compiled patterns of a definition, in instructions of some 40 bytes.
 	maxPatterns = 500_000
 	// perPattern is the size of a pattern in addition to its instructions: each costs a copy of the list of all.
 	perPattern = 200
 	// maxResults is how many values the JSONPath of a column may find for each value of the object.
 	maxResults = 64
+	// MaxDescent is the maximum size of an object in which a column looks at all levels, in bytes of JSON: the values found on the way take
+	// a hundred times as much.
+	MaxDescent = 64 << 10
 	// MaxColumns is the maximum number of columns of a version. Each list that kubectl prints has them for each object.
 	MaxColumns = 100
 	// MaxCell is the maximum size of the text of a cell, in bytes; more is cut off.
@@ -207,6 +210,9 @@ func Cheap(path string) bool {
 	parsed, err := jsonpath.Parse("path", "{"+path+"}")
 	return err != nil || results(parsed.Root) <= maxResults // validation or the column reports an error
 }
+
+// Descends reports whether a JSONPath looks for values at all levels of an object.
+func Descends(path string) bool { return strings.Contains(path, "..") }
 
 // results returns how many values a path may find for each value of the object.
 func results(list *jsonpath.ListNode) int {
