@@ -70,7 +70,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent/images/garbage":          {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/images/collector":        {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/web":                           {},
-	"monopod/apiserver/client/record":       {"monopod/apiserver/client", "monopod/store"},
+	"monopod/apiserver/client/record":       {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/why":          {"monopod/apiserver/client", "monopod/apiserver/process/pattern", "monopod/store"},
 	"monopod/apiserver/client/spelling":     {},
 	"monopod/apiserver/client/local":        {"monopod/apiserver/client/spelling"}, // what the commands reach a server with

@@ -34,6 +34,7 @@ import (
 	"monopod/apiserver/flow"
 	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
@@ -79,6 +80,7 @@ type Config struct {
 	MaxWholeList int
 	Audit        *audit.Log                          // nil: no audit log
 	Clock        clock.WithTickerAndDelayedExecution // nil: the real one
+	Guard        *guard.Guard                        // nil: panics of the goroutines of watches are only recovered
 	Log          *zap.Logger                         // nil: silent
 }
 
@@ -125,7 +127,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
 		streams: connect.New(connect.Config{
 			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
-		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
+		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock, Guard: cfg.Guard}),
 		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
 		computed: computed{virtual.New(virtual.Config{
 			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},

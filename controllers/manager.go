@@ -150,7 +150,7 @@ func (m *Manager) DebuggingHandlers() map[string]http.Handler { return m.debuggi
 // their events are written. It may run again.
 func (m *Manager) Run(ctx context.Context) error {
 	for component, r := range m.recorders {
-		r.start(record.New(m.deps.Client, component, "", m.deps.Clock, m.events))
+		r.start(record.New(record.Config{Client: m.deps.Client, Component: component, Clock: m.deps.Clock, Metrics: m.events, Guard: m.deps.Guard}))
 		defer r.close()
 	}
 	var wg sync.WaitGroup

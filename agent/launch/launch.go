@@ -289,7 +289,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	if err != nil {
 		return errors.Join(err, rt.Close())
 	}
-	events := record.New(n.Client, "kubelet", n.cfg.Settings.NodeName, clock.RealClock{}, dropped)
+	events := record.New(record.Config{Client: n.Client, Component: "kubelet", Host: n.cfg.Settings.NodeName, Clock: clock.RealClock{}, Metrics: dropped, Guard: n.guard})
 	cluster := n.cluster(on.ours)
 	server := n.cfg.Server
 	if on.ours {

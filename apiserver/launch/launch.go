@@ -228,7 +228,7 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	cfg.Authenticator = auth.Any(a.Access.Authenticator(), a.tokens.Authenticator(a.Registry), token.Bootstrap(a.Registry, clock.RealClock{}))
 	cfg.Authorizer = nodeauth.Authorizer{Authorizer: a.roles, Client: a.Registry}
 	cfg.Aggregator = a.aggregator
-	cfg.Tokens = a.tokens
+	cfg.Tokens, cfg.Guard = a.tokens, a.guard
 	cfg.Admin.Access, cfg.Admin.Snapshot, cfg.Admin.SignIn = a.Access, a.State.Save, a.Access.Token
 	cfg.Profiling, cfg.Limits = a.cfg.Profiling, a.cfg.Limits
 	cfg.Audit, cfg.Log = log, a.cfg.Log.Named("apiserver")
@@ -290,7 +290,7 @@ func (a *API) KeepState(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	events := record.New(a.Registry, "monopod", a.cfg.Node, clock.RealClock{}, dropped)
+	events := record.New(record.Config{Client: a.Registry, Component: "monopod", Host: a.cfg.Node, Clock: clock.RealClock{}, Metrics: dropped, Guard: a.guard})
 	defer events.Close()
 	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.cfg.Node, UID: types.UID(a.cfg.Node)}
 	return a.State.Run(ctx, func(message string) {

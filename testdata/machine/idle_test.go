@@ -115,7 +115,7 @@ func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Reg
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := record.New(api, "kubelet", "node1", clock.RealClock{}, dropped)
+	events := record.New(record.Config{Client: api, Component: "kubelet", Host: "node1", Clock: clock.RealClock{}, Metrics: dropped})
 	node, err := agent.New(
 		agent.Deps{Client: api, Runtime: runtime, Recorder: events, Dial: runtime.Dial},
 		agent.Config{NodeName: "node1", DataDir: dir, NodeIP: "192.0.2.1"})

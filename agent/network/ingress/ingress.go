@@ -59,7 +59,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	events := record.New(c.deps.Client, "ingress-controller", c.cfg.Node, c.deps.Clock, dropped)
+	events := record.New(record.Config{Client: c.deps.Client, Component: "ingress-controller", Host: c.cfg.Node, Clock: c.deps.Clock, Metrics: dropped, Guard: c.deps.Guard})
 	defer events.Close()
 	via := proxy.NewTransport(c.cfg.Dial, metrics)
 	defer via.CloseIdle()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 // frame alone, which costs a record of TLS and a system call: what the streams of a connection write at the same time is sent together.
 //
 //nolint:staticcheck // deprecated for Go 1.27, where net/http has another choice
-func serveHTTP2(srv *http.Server) error {
+func serveHTTP2(srv *http.Server, panics *guard.Guard) error {
 	h2 := &http2.Server{NewWriteScheduler: http2.NewRandomWriteScheduler}
 	if err := http2.ConfigureServer(srv, h2); err != nil {
 		return err
@@ -36,7 +38,7 @@ func serveHTTP2(srv *http.Server) error {
 		if base, ok := h.(interface{ BaseContext() context.Context }); ok { // as the function that this one replaces
 			opts.Context = base.BaseContext()
 		}
-		h2.ServeConn(gather(c), opts)
+		h2.ServeConn(gather(c, panics), opts)
 	}
 	return nil
 }
@@ -50,6 +52,7 @@ type secureConn interface {
 // gathered is a connection that sends its writes in the background. An error fails the writes after it.
 type gathered struct {
 	secureConn
+	guard   *guard.Guard
 	mu      sync.Mutex // guards what follows
 	changed sync.Cond
 	waiting []byte // is not sent yet
@@ -57,8 +60,8 @@ type gathered struct {
 	err     error
 }
 
-func gather(c secureConn) *gathered {
-	g := &gathered{secureConn: c}
+func gather(c secureConn, panics *guard.Guard) *gathered {
+	g := &gathered{secureConn: c, guard: panics}
 	g.changed.L = &g.mu
 	return g
 }
@@ -82,7 +85,7 @@ func (g *gathered) Write(p []byte) (int, error) {
 	g.waiting = append(g.waiting, p...)
 	if !g.sending {
 		g.sending = true
-		go g.send()
+		g.guard.Spawn("connection", g.send)
 	}
 	return len(p), nil
 }
@@ -97,7 +100,7 @@ func (g *gathered) send() {
 		g.waiting = nil
 		g.changed.Broadcast()
 		g.mu.Unlock()
-		_, err := g.secureConn.Write(out)
+		err := g.guard.Call("connection", func() error { _, err := g.secureConn.Write(out); return err })
 		if out = out[:0]; cap(out) <= 2*gatheredSize {
 			buffers.Put(&out)
 		}

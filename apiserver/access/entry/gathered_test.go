@@ -32,7 +32,7 @@ func (w *wire) Write(p []byte) (int, error) {
 func pipe() (*gathered, *wire, net.Conn) {
 	here, there := net.Pipe()
 	w := &wire{Conn: here}
-	return gather(w), w, there
+	return gather(w, nil), w, there
 }
 
 // What is written while the client reads is sent together, in order, and no more than a limit waits.
@@ -110,3 +110,26 @@ func TestGatheredWritesFail(t *testing.T) {
 		t.Error("writes to a client that is gone succeed")
 	}
 }
+
+// A connection that panics fails the writes that follow, and can be closed.
+func TestGatheredWritesPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g, w, _ := pipe()
+		w.Conn = panicking{w.Conn}
+		if _, err := g.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, err := g.Write([]byte("x")); err == nil || err.Error() != "panic: boom" {
+			t.Errorf("the write after a panic returned %v", err)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type panicking struct{ net.Conn }
+
+func (panicking) Write([]byte) (int, error) { panic("boom") }

@@ -74,7 +74,7 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 func (a *Entry) secureServer(h http.Handler, log *zap.Logger) (*http.Server, error) {
 	srv := newServer(h, log)
 	srv.TLSConfig = a.tlsConfig()
-	return srv, serveHTTP2(srv)
+	return srv, serveHTTP2(srv, a.cfg.Guard)
 }
 
 func newServer(h http.Handler, log *zap.Logger) *http.Server {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -30,17 +31,24 @@ type Eventer interface {
 	Eventf(obj client.Object, eventtype, reason, format string, args ...any)
 }
 
+// Config of a Recorder. Host and Guard may be empty.
+type Config struct {
+	Client          client.Client
+	Component, Host string // the source of the events
+	Clock           clock.PassiveClock
+	Metrics         *Metrics
+	Guard           *guard.Guard
+}
+
 // Recorder writes events of one source.
 type Recorder struct {
-	client client.Client
+	cfg    Config
 	source corev1.EventSource
-	clock  clock.PassiveClock
 
-	metrics *Metrics
-	last    atomic.Int64    // last number in an event's name
-	ctx     context.Context // of writes
-	cancel  context.CancelFunc
-	done    sync.WaitGroup // of run
+	last   atomic.Int64    // last number in an event's name
+	ctx    context.Context // of writes
+	cancel context.CancelFunc
+	done   sync.WaitGroup // of run
 
 	mu      sync.Mutex // guards what follows
 	queue   []*corev1.Event
@@ -52,17 +60,10 @@ type Recorder struct {
 
 var _ Eventer = (*Recorder)(nil)
 
-// New returns a recorder; host may be empty. Close ends it.
-func New(c client.Client, component, host string, clk clock.PassiveClock, m *Metrics) *Recorder {
+// New returns a recorder. Close ends it.
+func New(cfg Config) *Recorder {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Recorder{
-		client: c, cancel: cancel, metrics: m,
-		source: corev1.EventSource{Component: component, Host: host},
-		clock:  clk,
-		ctx:    ctx,
-		seen:   newCorrelator(clk),
-	}
-	return r
+	return &Recorder{cfg: cfg, source: corev1.EventSource{Component: cfg.Component, Host: cfg.Host}, ctx: ctx, cancel: cancel, seen: newCorrelator(cfg.Clock)}
 }
 
 // Eventf records an event about obj: eventtype is Normal or Warning, reason is CamelCase, and the message a
@@ -87,13 +88,13 @@ func (r *Recorder) Reference(ref corev1.ObjectReference, eventtype, reason, form
 	r.queue = append(r.queue, e)
 	if !r.running {
 		r.running = true
-		r.done.Go(r.run)
+		r.cfg.Guard.Go(&r.done, "events", r.run)
 	}
 }
 
 // drop counts an event that is not written.
 func (r *Recorder) drop(why string) {
-	r.metrics.dropped.WithLabelValues(r.source.Component, why).Inc()
+	r.cfg.Metrics.dropped.WithLabelValues(r.source.Component, why).Inc()
 }
 
 // Close writes waiting events, for at most two seconds, and ends the recorder. Later events are dropped.
@@ -117,7 +118,7 @@ func ReferenceTo(obj client.Object) corev1.ObjectReference {
 }
 
 func (r *Recorder) event(ref corev1.ObjectReference, eventtype, reason, message string) *corev1.Event {
-	now := metav1.NewTime(r.clock.Now())
+	now := metav1.NewTime(r.cfg.Clock.Now())
 	namespace := ref.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
@@ -145,10 +146,12 @@ func (r *Recorder) unique(now int64) int64 {
 	}
 }
 
-// run writes events until none waits.
+// run writes events until none waits. One whose write panics is dropped.
 func (r *Recorder) run() {
 	for e := r.next(); e != nil; e = r.next() {
-		if why := r.write(r.ctx, r.seen, e); why != "" {
+		why := panicked
+		r.cfg.Guard.Run("events", func() { why = r.write(r.ctx, r.seen, e) })
+		if why != "" {
 			r.drop(why)
 		}
 	}
@@ -188,7 +191,7 @@ func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event)
 		}
 	}
 	key, name := storedKey(e), e.Name
-	if _, err := r.client.Create(ctx, e); err != nil {
+	if _, err := r.cfg.Client.Create(ctx, e); err != nil {
 		return refused
 	}
 	seen.stored(key, name)
@@ -197,7 +200,7 @@ func (r *Recorder) write(ctx context.Context, seen *correlator, e *corev1.Event)
 
 // repeat updates count and last time of the event that e repeats.
 func (r *Recorder) repeat(ctx context.Context, e *corev1.Event) error {
-	_, err := client.Update(ctx, r.client, e, "", func(cur *corev1.Event) error {
+	_, err := client.Update(ctx, r.cfg.Client, e, "", func(cur *corev1.Event) error {
 		cur.Count++
 		cur.LastTimestamp = e.LastTimestamp
 		cur.Message = e.Message

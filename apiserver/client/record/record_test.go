@@ -29,11 +29,14 @@ type shelf struct {
 	all  map[string]*corev1.Event
 	slow time.Duration
 
-	refuses bool
+	refuses, panics bool
 }
 
 func (s *shelf) Create(_ context.Context, obj client.Object) (client.Object, error) {
 	time.Sleep(s.slow)
+	if s.panics {
+		panic("boom")
+	}
 	if s.refuses {
 		return nil, apierrors.NewForbidden(client.Events.GroupResource(), obj.GetName(), nil)
 	}
@@ -83,7 +86,7 @@ func within(t *testing.T, test func(t *testing.T, s *shelf, r *Recorder)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := New(s, "tester", "host", clock.RealClock{}, m)
+		r := New(Config{Client: s, Component: "tester", Host: "host", Clock: clock.RealClock{}, Metrics: m})
 		test(t, s, r)
 		r.Close()
 	})
@@ -184,10 +187,25 @@ func TestNeverBlocksAndCloseWaits(t *testing.T) {
 // dropped is the metric.
 func dropped(r *Recorder, why string) float64 {
 	var m dto.Metric
-	if err := r.metrics.dropped.WithLabelValues("tester", why).Write(&m); err != nil {
+	if err := r.cfg.Metrics.dropped.WithLabelValues("tester", why).Write(&m); err != nil {
 		panic(err)
 	}
 	return m.Counter.GetValue()
+}
+
+// A panic costs the event that caused it, and no other.
+func TestPanicDropsOneEvent(t *testing.T) {
+	within(t, func(t *testing.T, s *shelf, r *Recorder) {
+		s.panics = true
+		r.Eventf(testPod("1"), corev1.EventTypeNormal, "First", "x")
+		synctest.Wait()
+		s.panics = false
+		r.Eventf(testPod("1"), corev1.EventTypeNormal, "Second", "x")
+		synctest.Wait()
+		if got := s.counts(); dropped(r, panicked) != 1 || len(got) != 1 || got["Second x"] != 1 {
+			t.Errorf("stored %v, %v dropped", got, dropped(r, panicked))
+		}
+	})
 }
 
 func TestRefusedEventsAreCounted(t *testing.T) {

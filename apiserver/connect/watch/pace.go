@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"monopod/apiserver/process/guard"
 )
 
 const (
@@ -23,6 +25,7 @@ const (
 type pace struct {
 	clock clock.WithTicker
 	stop  context.Context
+	guard *guard.Guard
 	start time.Time
 	mu    sync.Mutex // guards what follows, and groups
 	of    map[string]*crowd
@@ -44,8 +47,8 @@ type group struct {
 	last  time.Time       // when they were woken
 }
 
-func newPace(clk clock.WithTicker, stop context.Context) *pace {
-	return &pace{clock: clk, stop: stop, start: clk.Now(), of: map[string]*crowd{}}
+func newPace(cfg Config) *pace {
+	return &pace{clock: cfg.Clock, stop: cfg.Stop, guard: cfg.Guard, start: cfg.Clock.Now(), of: map[string]*crowd{}}
 }
 
 // enter adds a watch of a resource, until leave.
@@ -90,8 +93,9 @@ func (p *pace) after(g *group, wake <-chan struct{}) <-chan struct{} {
 		return wake
 	}
 	if g.woke == nil {
-		g.wake, g.woke = wake, make(chan struct{})
-		go p.relay(g, wake, g.woke)
+		woke := make(chan struct{})
+		g.wake, g.woke = wake, woke
+		p.guard.Spawn("watches", func() { p.relay(g, wake, woke) })
 	} else if g.wake != wake && closed(wake) { // the others have read what this one has not, and may wait for long
 		return wake
 	}
@@ -109,7 +113,13 @@ func closed(c <-chan struct{}) bool {
 
 // relay closes woke after wake is closed, and the pause is over.
 func (p *pace) relay(g *group, wake <-chan struct{}, woke chan<- struct{}) {
-	defer close(woke)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		g.last = p.clock.Now()
+		g.wake, g.woke = nil, nil
+		close(woke)
+	}()
 	select {
 	case <-wake:
 	case <-p.stop.Done():
@@ -123,10 +133,6 @@ func (p *pace) relay(g *group, wake <-chan struct{}, woke chan<- struct{}) {
 		case <-p.stop.Done():
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	g.last = p.clock.Now()
-	g.wake, g.woke = nil, nil
 }
 
 // pause returns how long g pauses. The groups of a resource take turns.

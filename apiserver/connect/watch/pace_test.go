@@ -74,7 +74,7 @@ func paced(t *testing.T, n int, check func(c *crowded)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p := newPace(clock.RealClock{}, ctx)
+		p := newPace(Config{Clock: clock.RealClock{}, Stop: ctx})
 		time.Sleep(time.Hour)
 		check(watched(ctx, p, n))
 		cancel()
@@ -166,7 +166,7 @@ func TestWatchThatIsBehindIsNotPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		p := newPace(clock.RealClock{}, ctx)
+		p := newPace(Config{Clock: clock.RealClock{}, Stop: ctx})
 		var groups []*group
 		for range few + 1 {
 			g, leave := p.enter("pods")

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/process/guard"
 	"monopod/store"
 )
 
@@ -22,12 +23,13 @@ type API interface {
 	Revision() int64
 }
 
-// Config of a Watcher. All fields are required.
+// Config of a Watcher. All fields but Guard are required.
 type Config struct {
 	API     API
 	MinTime time.Duration   // minimum duration of a watch without a timeout; it ends within twice that
 	Stop    context.Context // watches end with it
 	Clock   clock.WithTicker
+	Guard   *guard.Guard // nil: panics are only recovered
 }
 
 // Watcher serves watches. Watches of the same objects share encoded events.
@@ -39,7 +41,7 @@ type Watcher struct {
 }
 
 // New returns a Watcher.
-func New(cfg Config) *Watcher { return &Watcher{Config: cfg, pace: newPace(cfg.Clock, cfg.Stop)} }
+func New(cfg Config) *Watcher { return &Watcher{Config: cfg, pace: newPace(cfg)} }
 
 func (s *Watcher) buffer() []byte {
 	if b, ok := s.buffers.Get().(*[]byte); ok {

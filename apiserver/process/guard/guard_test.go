@@ -112,12 +112,9 @@ func TestHandler(t *testing.T) {
 
 // unguarded lists the files that start goroutines without this package, and why.
 var unguarded = map[string]string{
-	"apiserver/follow/loop.go":           "a panic ends the loop, which the supervisor restarts",
-	"apiserver/registry/registry.go":     "a panic is the last event of a watch",
-	"apiserver/access/entry/gathered.go": "sends bytes, as the goroutines of the HTTP/2 server do",
-	"apiserver/connect/watch/pace.go":    "waits for a channel and a timer",
-	"apiserver/client/remote.go":         "the client imports only the store; it is not used in process",
-	"apiserver/client/record/record.go":  "the client imports only the store; a panic would be in the client's Create or Update",
+	"apiserver/follow/loop.go":       "a panic ends the loop, which the supervisor restarts",
+	"apiserver/registry/registry.go": "a panic is the last event of a watch",
+	"apiserver/client/remote.go":     "the client imports only the store; it is not used in process",
 	// The sample image contains the program alone.
 	"agent/runtime/fake/program/commands.go": "copies stdin",
 	"agent/runtime/fake/program/system.go":   "keeps a core busy",
