@@ -1,9 +1,7 @@
-// Command monopod is a whole Kubernetes in one small process: API server,
-// controllers and a node agent over containerd.
+// Command monopod is a whole Kubernetes in one small process: API server, controllers and a node agent over containerd.
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,55 +11,30 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/images/stock"
-	"monopod/agent/launch"
+	node "monopod/agent/launch"
 	"monopod/agent/network/cni"
-	"monopod/agent/network/ingress"
-	"monopod/agent/node/check/checkcmd"
 	"monopod/agent/node/host"
-	"monopod/agent/node/inspectcmd"
-	"monopod/agent/node/installcmd"
-	"monopod/agent/node/shutdown"
-	"monopod/agent/node/shutdown/draincmd"
-	"monopod/agent/runtime/containerd/resetcmd"
+	"monopod/agent/node/nodecmd"
 	"monopod/apiserver"
 	"monopod/apiserver/access/admin"
-	"monopod/apiserver/access/certscmd"
-	"monopod/apiserver/client/dashboardcmd"
-	"monopod/apiserver/client/imagescmd"
-	"monopod/apiserver/client/kubectlcmd"
-	"monopod/apiserver/client/logscmd"
-	"monopod/apiserver/client/runcmd"
+	"monopod/apiserver/client/clientcmd"
 	"monopod/apiserver/client/status"
-	"monopod/apiserver/client/statuscmd"
-	"monopod/apiserver/client/whycmd"
-	"monopod/apiserver/flow/configure"
-	"monopod/apiserver/follow"
 	api "monopod/apiserver/launch"
-	"monopod/apiserver/process/clockset"
+	"monopod/apiserver/launch/statecmd"
 	"monopod/apiserver/process/commandline"
 	"monopod/apiserver/process/envtest"
 	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
-	"monopod/apiserver/process/health"
-	"monopod/apiserver/process/netchange"
 	"monopod/apiserver/process/notify"
-	"monopod/apiserver/registry"
 	"monopod/controllers"
-	"monopod/controllers/customresource"
-	"monopod/controllers/election"
-	"monopod/controllers/kubernetesservice"
-	"monopod/store/bolt/snapshotcmd"
+	control "monopod/controllers/launch"
 	"monopod/store/folder"
-	"monopod/store/storecmd"
 	"monopod/web"
 )
 
@@ -101,88 +74,33 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
-	root.AddCommand(runcmd.New(), statuscmd.New(defaultDataDir), whycmd.New(defaultDataDir), checkcmd.New(defaultDataDir, versions.Built()), imagescmd.New(defaultDataDir), logscmd.New(defaultDataDir), inspectcmd.New(defaultDataDir, versions))
-	root.AddCommand(installcmd.New(defaultDataDir)...)
-	root.AddCommand(dashboardcmd.New(defaultDataDir))
-	kubectlcmd.AddTo(root, defaultDataDir)
 	serve, config := serveCommands()
-	root.AddCommand(serve, config, commandline.VersionCommand(versions), resetcmd.New(defaultDataDir), storecmd.New(stateConfig), certscmd.New(defaultDataDir), draincmd.New(defaultDataDir), envtest.AssetsCommand(), snapshotcmd.New(snapshotcmd.Config{DataDir: defaultDataDir, Store: api.Stores}))
+	root.AddCommand(serve, config, commandline.VersionCommand(versions), envtest.AssetsCommand())
+	clientcmd.AddTo(root, defaultDataDir)
+	nodecmd.AddTo(root, defaultDataDir, versions)
+	statecmd.AddTo(root, defaultDataDir, controllers.Default().EventTTL.Duration)
 	commandline.RefuseUnknown(root)
 	return root
-}
-
-// stateConfig is for the commands that look at a state, which may lie in etcd.
-func stateConfig() storecmd.Config {
-	return api.SharedStores(controllers.Default().EventTTL.Duration)
 }
 
 const defaultDataDir = "/var/lib/monopod"
 
 // Config is the configuration of `monopod serve`. Each part reads its own section.
 type Config struct {
-	File            string
-	DataDir         string
-	Log             commandline.Log
-	API             api.Settings
-	Controllers     controllers.Config
-	launch.Settings // of the node
+	File          string
+	DataDir       string
+	Log           commandline.Log
+	API           api.Settings
+	Controllers   controllers.Config
+	node.Settings // of the node
 }
 
-// serveCommands returns serve and config. They share their flags, of which there are some 300: at most one of them runs.
 func serveCommands() (serve, config *cobra.Command) {
 	cfg := Config{Controllers: controllers.Default()}
-	flags := cfg.flags()
-	return serveCommand(&cfg, flags), configCommand(&cfg, flags)
-}
-
-func serveCommand(cfg *Config, flags *commandline.Groups) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "Run the API server, the controllers and the node agent",
-		Long:  "Run the API server, the controllers and the node agent.\n\nEvery flag has an environment variable: MONOPOD_DATA_DIR is --data-dir. The flag takes precedence.\nA file named by --config can set every flag, too; monopod config prints one.",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.FromFile(cfg.File); err != nil {
-				return err
-			}
-			if err := cfg.complete(); err != nil {
-				return err
-			}
-			log, err := cfg.Log.Open(os.Stderr)
-			if err != nil {
-				return err
-			}
-			commandline.Libraries(log)
-			for _, name := range commandline.Unknown(cmd, os.Environ()) {
-				log.Warn("environment variable ignored: it matches no flag", zap.String("variable", name))
-			}
-			return run(cmd.Context(), *cfg, log)
-		},
-	}
-	flags.AddTo(cmd)
-	return cmd
-}
-
-func configCommand(cfg *Config, flags *commandline.Groups) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Print a configuration file for serve, with all settings and their descriptions",
-		Long:  "Print a configuration file for serve: every setting with its description and its value from the flags,\nthe environment variables and --config. An invalid setting is an error, as for serve.",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.FromFile(cfg.File); err != nil {
-				return err
-			}
-			var out bytes.Buffer
-			if err := errors.Join(flags.Print(&out), cfg.complete()); err != nil {
-				return err
-			}
-			_, err := cmd.OutOrStdout().Write(out.Bytes())
-			return err
-		},
-	}
-	flags.AddTo(cmd)
-	return cmd
+	return commandline.Server{
+		Flags: cfg.flags(), File: &cfg.File, Log: &cfg.Log, Complete: cfg.complete,
+		Run: func(ctx context.Context, log *zap.Logger) error { return run(ctx, cfg, log) },
+	}.Commands()
 }
 
 // flags returns all flags of serve, by subject.
@@ -228,108 +146,92 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 		log.Warn("the permissions of the data folder were too wide", zap.String("changed", change))
 	}
 	metrics := prometheus.NewRegistry()
-	served, err := api.Open(ctx, cfg.apiConfig(log), metrics)
+	a, err := api.Open(ctx, cfg.api(log), metrics)
 	if err != nil {
 		return err
 	}
-	return errors.Join(serve(ctx, cfg, log, served, metrics), served.Close())
+	return errors.Join(serve(ctx, cfg, log, a, metrics), a.Close())
 }
 
-func (c Config) apiConfig(log *zap.Logger) api.Config {
-	var names []string
-	if c.Kubelet.Listen != "" {
-		for _, ip := range host.IPs([]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
-			names = append(names, ip.String())
-		}
+// serve runs what needs the API.
+func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics *prometheus.Registry) (err error) {
+	p := parts{cfg: cfg, log: log, api: a}
+	p.node = node.New(node.Deps{Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods, Log: log.Named("agent")}, p.nodeConfig())
+	p.controllers, err = control.New(controllers.Deps{Client: a.Measured(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics}, p.controllersConfig())
+	if err != nil {
+		return err
 	}
+	server, closed, err := a.New(ctx, p.serverConfig())
+	if err != nil {
+		return err
+	}
+	p.controllers.Add(control.Entry{Name: "flowcontrol", New: server.FlowControl})
+	return errors.Join(p.run(ctx, server), closed())
+}
+
+// parts are the parts that run together, and what they know of each other.
+type parts struct {
+	cfg         Config
+	log         *zap.Logger
+	api         *api.API
+	node        *node.Node
+	controllers *control.Controllers
+}
+
+func (c Config) api(log *zap.Logger) api.Config {
 	return api.Config{
-		Settings: c.API, DataDir: c.DataDir, Node: c.NodeName, Kubelet: c.Kubelet.Listen, Names: names,
+		Settings: c.API, DataDir: c.DataDir, Node: c.NodeName, Kubelet: c.Kubelet.Listen, Names: c.ServingNames(),
 		EventTTL: c.Controllers.EventTTL.Duration, Off: c.off, LoopbackPods: c.LoopbackPods(), Log: log,
 	}
 }
 
 // off reports whether nothing acts on the kinds of a controller.
 func (c Config) off(controller string) bool {
-	if controller == ingress.Name {
-		return !c.Ingress.On()
+	if off, ours := c.Settings.Off(controller); ours {
+		return off
 	}
 	return c.Controllers.Off(controller)
 }
 
-// serve runs what stands on the API.
-func serve(ctx context.Context, cfg Config, log *zap.Logger, served *api.API, metrics *prometheus.Registry) error {
-	p := parts{API: served, cfg: cfg, log: log}
-	p.agent = launch.New(launch.Deps{Client: p.Registry, Metrics: metrics, Complete: p.Registry.Complete, Listen: p.Access.ListenForPods, Log: log.Named("agent")}, launch.Config{
-		Settings: cfg.Settings, DataDir: cfg.DataDir, Server: p.Access.Listens(), Port: p.Access.KubeletPort(),
-		Services: cfg.API.ServiceRange().Complete().Addresses, LoadBalancers: cfg.Controllers.Services.Pool(), Restored: p.Restored,
-	})
-	if err := p.addControllers(metrics); err != nil {
-		return err
+func (p *parts) nodeConfig() node.Config {
+	return node.Config{
+		Settings: p.cfg.Settings, DataDir: p.cfg.DataDir, Server: p.api.Access.Listens(), Port: p.api.Access.KubeletPort(),
+		Services: p.cfg.API.ServiceRange().Complete().Addresses, LoadBalancers: p.cfg.Controllers.Services.Pool(), Restored: p.api.Restored,
 	}
-	server, closed, err := p.New(ctx, p.serverConfig())
-	if err != nil {
-		return err
-	}
-	p.always = append(p.always, p.manager.Supervise(configure.Name, server.FlowControl))
-	return errors.Join(p.run(ctx, server), closed())
 }
 
-// parts are the parts that run together.
-type parts struct {
-	*api.API
-	cfg     Config
-	log     *zap.Logger
-	manager *controllers.Manager
-	always  []*follow.Supervisor // controllers that run on every server
-	elector *election.Elector    // decides which of several processes runs the controllers
-	agent   *launch.Node
-}
-
-func (p *parts) addControllers(metrics *prometheus.Registry) (err error) {
-	cfg := p.cfg.Controllers
-	cfg.RootCA, cfg.Kinds, cfg.ClockSet = p.Access.CA, registry.ServedBy(p.Registry), clockset.Watch
+func (p *parts) controllersConfig() control.Config {
+	cfg, a := p.cfg.Controllers, p.api
+	cfg.RootCA, cfg.Kinds, cfg.Sign, cfg.Allowed = a.Access.CA, a.Kinds(), a.Access.Sign, a.MayRequest
 	cfg.Services.Ranges = p.cfg.API.ServiceRange().Complete().Addresses
-	cfg.Sign, cfg.Allowed = p.Access.Sign, p.MayRequest
-	p.manager, err = controllers.New(controllers.Deps{
-		Client: p.Measured(p.agent.Usage), Clock: clock.RealClock{}, Log: p.log.Named("controllers"), Metrics: metrics}, cfg)
-	if err != nil {
-		return err
+	return control.Config{
+		Config: cfg, Node: p.cfg.NodeName, Shared: a.State.Shared(),
+		Server: a.Access.Advertised, Moved: a.Access.Moved, ClusterIP: p.cfg.API.ServiceRange().First(),
+		Always: []control.Entry{
+			{Name: "rbac", New: a.Roles},
+			{Name: "definitions", New: a.Definitions},
+			{Name: "webhooks", New: a.Webhooks},
+			{Name: "aggregation", New: a.Aggregation},
+		},
 	}
-	p.always = []*follow.Supervisor{
-		p.manager.Supervise(kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
-			return kubernetesservice.New(deps, kubernetesservice.Config{
-				Server: p.Access.Advertised, ClusterIP: p.cfg.API.ServiceRange().First(), Moved: []func(context.Context) <-chan struct{}{netchange.Watch, p.Access.Moved},
-			})
-		}),
-		p.manager.Supervise("rbac", func(follow.Deps) follow.Controller { return p.Roles() }),
-		p.manager.Supervise("definitions", func(follow.Deps) follow.Controller { return p.Definitions() }),
-		p.manager.Supervise("webhooks", func(follow.Deps) follow.Controller { return p.Webhooks() }),
-		p.manager.Supervise("aggregation", p.Aggregation),
-		p.manager.Supervise(customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }),
-	}
-	p.elector, err = election.New(election.Config{
-		Client: p.Registry, Identity: p.cfg.NodeName + "_" + uuid.NewString(), Log: p.log.Named("election")})
-	return err
 }
 
-// serverConfig is what the server knows of the other parts.
 func (p *parts) serverConfig() apiserver.Config {
 	return apiserver.Config{
-		Node:   p.agent.Find,
-		Pods:   p.agent,
-		Checks: append(p.checks(), health.Check{Name: "pleg", Live: true, Ask: p.agent.PLEG}, health.Check{Name: "agent", Ask: p.agent.Health}, health.Check{Name: "network", Degrades: true, Ask: p.agent.Network}, health.Check{Name: "ingress", Ask: p.agent.Ingress}),
-		Usage:  p.agent.Usage,
-		Admin: admin.Config{
-			About: p.about, Recent: p.cfg.Log.Recent.Bytes, Shutdown: shutdown.Handler(p.agent.Shutdown), Images: stock.Handler(p.agent.Images)},
+		Node:    p.node.Find,
+		Pods:    p.node,
+		Checks:  append(append(p.api.Checks(), p.controllers.Checks()...), p.node.Checks()...),
+		Usage:   p.node.Usage,
+		Admin:   admin.Config{About: p.about, Recent: p.cfg.Log.Recent.Bytes, Shutdown: p.node.Shutdown(), Images: p.node.Images()},
 		Web:     web.Handler(),
-		Configz: map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.manager.Configz()},
-		Debug:   func(name string) http.Handler { return p.manager.DebuggingHandlers()[name] },
+		Configz: map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.controllers.Manager.Configz()},
+		Debug:   func(name string) http.Handler { return p.controllers.Manager.DebuggingHandlers()[name] },
 	}
 }
 
 // about describes the process.
 func (p *parts) about(ctx context.Context) status.Process {
-	about := p.API.About(ctx)
+	about := p.api.About(ctx)
 	about.Version, about.Runtime = commandline.NewVersions(apiserver.Version).Monopod.GitVersion, p.cfg.Runtime
 	about.Started = clock.RealClock{}.Now().Add(-host.SinceExec())
 	return about
@@ -341,64 +243,34 @@ func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
 	last, stopLast := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLast()
 	group, groupCtx := guard.With(ctx)
-	group.Do(func() error { return server.Serve(last, p.Access) })
-	group.Do(tellManager(groupCtx, server, p.log))
-	for _, s := range p.always {
-		group.Do(func() error { return s.Run(last) })
-	}
-	group.Do(func() error { return p.Access.Run(last, p.log.Named("certificates")) })
+	group.Do(func() error { return server.Serve(last, p.api.Access) })
+	socket := notify.Take() // before any child process is started
+	group.Do(func() error { p.notify(groupCtx, socket, server); return nil })
+	group.Do(func() error { return p.controllers.RunAlways(last) })
+	group.Do(func() error { return p.api.Access.Run(last, p.log.Named("certificates")) })
 	group.Do(func() error {
 		defer stopLast()
 		return p.work(groupCtx)
 	})
-	p.log.Info("ready", zap.String("address", p.Access.Address), zap.String("kubeconfig", filepath.Join(p.cfg.DataDir, "admin.kubeconfig")),
+	p.log.Info("ready", zap.String("address", p.api.Access.Address), zap.String("kubeconfig", filepath.Join(p.cfg.DataDir, "admin.kubeconfig")),
 		zap.Int64("milliseconds", host.SinceExec().Milliseconds()))
-	p.cfg.Log.Greet(os.Stderr, p.Access.Reachable(), p.cfg.DataDir)
+	p.cfg.Log.Greet(os.Stderr, p.api.Access.Reachable(), p.cfg.DataDir)
 	return group.Wait()
 }
 
 // work runs the parts that use the API.
 func (p *parts) work(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
-	group.Do(func() error {
-		if p.State.Shared() { // by several processes, of which one runs them
-			return p.elector.Run(ctx, p.manager.Run)
-		}
-		return p.manager.Run(ctx)
-	})
-	group.Do(func() error { return p.agent.Run(ctx) })
-	group.Do(func() error { return p.KeepState(ctx) })
+	group.Do(func() error { return p.controllers.Run(ctx) })
+	group.Do(func() error { return p.node.Run(ctx) })
+	group.Do(func() error { return p.api.KeepState(ctx) })
 	group.Do(func() error { return frugal.Run(ctx, clock.RealClock{}) })
 	return group.Wait()
 }
 
-// tellManager tells systemd, until ctx ends, how far the server is.
-func tellManager(ctx context.Context, server *apiserver.Server, log *zap.Logger) func() error {
-	socket := notify.Take() // now, before any child process is started
-	return func() error {
-		if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
-			log.Warn("failed to notify systemd", zap.Error(err))
-		}
-		return nil
+// notify tells systemd, until ctx ends, how far the server is.
+func (p *parts) notify(ctx context.Context, socket *notify.Socket, server *apiserver.Server) {
+	if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
+		p.log.Warn("failed to notify systemd", zap.Error(err))
 	}
-}
-
-// checks are the health of the API itself, of the state below it, and of each
-// controller, where this process runs them.
-func (p *parts) checks() []health.Check {
-	all := []health.Check{{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }}}
-	all = append(all, health.Check{Name: p.State.Name(), Ready: true, Live: p.State.Shared(), Ask: p.State.Healthy})
-	all = append(all, health.Check{Name: "registry", Ask: p.API.Health})
-	for _, c := range p.manager.Checks() {
-		all = append(all, health.Check{Name: c.Name, Live: true, Ask: func(ctx context.Context) error {
-			if p.State.Shared() && !p.elector.Leading() {
-				return nil
-			}
-			return c.Check(ctx)
-		}})
-	}
-	for _, s := range p.always {
-		all = append(all, health.Check{Name: s.Name(), Ask: s.Check})
-	}
-	return all
 }

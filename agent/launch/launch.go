@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"sync"
@@ -43,6 +44,7 @@ import (
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/health"
 )
 
 // Config of a Node. DataDir and Settings that Complete has accepted are required.
@@ -108,6 +110,16 @@ func (n *Node) Find(name string) (client.Node, error) {
 	return nil, apierrors.NewServiceUnavailable("the node is still starting")
 }
 
+// Checks are the health of the node and of its network.
+func (n *Node) Checks() []health.Check {
+	return []health.Check{
+		{Name: "pleg", Live: true, Ask: n.PLEG},
+		{Name: "agent", Ask: n.Health},
+		{Name: "network", Degrades: true, Ask: n.Network},
+		{Name: "ingress", Ask: n.Ingress},
+	}
+}
+
 // PLEG returns nil while relists succeed, or before the start.
 func (n *Node) PLEG(context.Context) error {
 	if a := n.agent.Load(); a != nil {
@@ -133,20 +145,24 @@ func (n *Node) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsap
 	return nil, nil, nil
 }
 
-// Shutdown returns the handler that stops the node's pods; nil while the node starts.
-func (n *Node) Shutdown() shutdown.Node {
-	if a := n.agent.Load(); a != nil {
-		return a
-	}
-	return nil
+// Shutdown returns the handler that stops the node's pods. It refuses while the node starts.
+func (n *Node) Shutdown() http.Handler {
+	return shutdown.Handler(func() shutdown.Node {
+		if a := n.agent.Load(); a != nil {
+			return a
+		}
+		return nil
+	})
 }
 
-// Images returns the images of the node; nil while the node starts.
-func (n *Node) Images() *stock.Stock {
-	if a := n.agent.Load(); a != nil {
-		return a.Stock()
-	}
-	return nil
+// Images returns the handler that shows and changes the node's images. It refuses while the node starts.
+func (n *Node) Images() http.Handler {
+	return stock.Handler(func() *stock.Stock {
+		if a := n.agent.Load(); a != nil {
+			return a.Stock()
+		}
+		return nil
+	})
 }
 
 // Holds reports whether a pod of the fake runtime has the address; real pods are reached over the machine's

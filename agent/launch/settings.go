@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"monopod/agent/admission/security"
@@ -16,6 +17,7 @@ import (
 	"monopod/agent/images/image"
 	"monopod/agent/logs"
 	"monopod/agent/network/ingress"
+	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/pod/spec"
 	"monopod/agent/pressure/eviction"
@@ -64,6 +66,22 @@ func (s *Settings) LoopbackPods() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 88}), 16)
 }
 
+// ServingNames returns the machine's addresses for the server's certificate, if the kubelet's API has a port of its own.
+func (s *Settings) ServingNames() (names []string) {
+	if s.Kubelet.Listen == "" {
+		return nil
+	}
+	for _, ip := range host.IPs([]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
+		names = append(names, ip.String())
+	}
+	return names
+}
+
+// Off reports whether the settings disable a controller that runs with the node; ours is false for any other.
+func (s *Settings) Off(controller string) (off, ours bool) {
+	return !s.Ingress.On(), controller == ingress.Name
+}
+
 // Flags adds the flags to the groups of their subjects.
 func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
@@ -94,11 +112,11 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 // Complete validates the flags and sets defaults.
 func (s *Settings) Complete() error {
 	if s.NodeName == "" {
-		host, err := os.Hostname()
+		hostname, err := os.Hostname()
 		if err != nil {
 			return fmt.Errorf("--node-name: cannot read the hostname: %w", err)
 		}
-		s.NodeName = strings.ToLower(host)
+		s.NodeName = strings.ToLower(hostname)
 	}
 	if problems := validation.IsDNS1123Subdomain(s.NodeName); len(problems) > 0 {
 		return fmt.Errorf("--node-name: %q: %s", s.NodeName, strings.Join(problems, "; "))

@@ -34,6 +34,7 @@ import (
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/custom"
@@ -211,6 +212,15 @@ func (a *API) openAccess() (err error) {
 // Health returns an error that names the parts of the registry that panicked recently.
 func (a *API) Health(context.Context) error { return a.guard.Check() }
 
+// Checks are the health of the API itself, of the state below it, and of the goroutines of the registry.
+func (a *API) Checks() []health.Check {
+	return []health.Check{
+		{Name: "ping", Ready: true, Live: true, Ask: func(context.Context) error { return nil }},
+		{Name: a.State.Name(), Ready: true, Live: a.State.Shared(), Ask: a.State.Healthy},
+		{Name: "registry", Ask: a.Health},
+	}
+}
+
 // Close closes the state.
 func (a *API) Close() error { return a.State.Close() }
 
@@ -256,18 +266,21 @@ func (a *API) MayRequest(ctx context.Context, by *certificatesv1.CertificateSign
 	return allowed, err
 }
 
+// Kinds returns the kinds that are served, for controllers that work on all of them.
+func (a *API) Kinds() client.Kinds { return registry.ServedBy(a.Registry) }
+
 // Roles returns the task that follows roles and bindings.
-func (a *API) Roles() follow.Controller {
+func (a *API) Roles(follow.Deps) follow.Controller {
 	return follow.Task("rbac", func(ctx context.Context) error { return a.roles.Run(ctx, a.Registry) })
 }
 
 // Definitions returns the task that serves the custom kinds.
-func (a *API) Definitions() follow.Controller {
+func (a *API) Definitions(follow.Deps) follow.Controller {
 	return follow.Task("definitions", registry.NewDefinitions(a.Registry).Run)
 }
 
 // Webhooks returns the task that follows the configurations of admission webhooks and policies.
-func (a *API) Webhooks() follow.Controller {
+func (a *API) Webhooks(follow.Deps) follow.Controller {
 	return follow.Task("webhooks", registry.ConfiguredAdmission(a.Registry).Run)
 }
 

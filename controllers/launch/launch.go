@@ -1,0 +1,105 @@
+// Package launch runs the controllers of a process: some on every server, the others on one of the servers that share a state.
+package launch
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/google/uuid"
+
+	"monopod/apiserver/follow"
+	"monopod/apiserver/process/clockset"
+	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/health"
+	"monopod/apiserver/process/netchange"
+	"monopod/controllers"
+	"monopod/controllers/customresource"
+	"monopod/controllers/election"
+	"monopod/controllers/kubernetesservice"
+)
+
+// Config of Controllers.
+type Config struct {
+	controllers.Config
+	Node   string  // name of this process's node
+	Shared bool    // other processes have the same state: they elect the one that runs the controllers
+	Always []Entry // further controllers that run on every server
+
+	// Of the Service kubernetes: the address of the API now, what tells that it may be another, and the Service's address.
+	Server    func() (netip.AddrPort, error)
+	Moved     func(ctx context.Context) <-chan struct{}
+	ClusterIP netip.Addr
+}
+
+// Entry is a controller that runs on every server.
+type Entry struct {
+	Name string
+	New  func(deps follow.Deps) follow.Controller
+}
+
+// Controllers are the controllers of a process.
+type Controllers struct {
+	Manager *controllers.Manager
+	always  []*follow.Supervisor
+	elector *election.Elector // nil: no other process has the state
+}
+
+// New creates the controllers without starting them. All deps are required.
+func New(deps controllers.Deps, cfg Config) (*Controllers, error) {
+	cfg.ClockSet = clockset.Watch
+	manager, err := controllers.New(controllers.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log.Named("controllers"), Metrics: deps.Metrics}, cfg.Config)
+	if err != nil {
+		return nil, err
+	}
+	c := &Controllers{Manager: manager}
+	c.Add(Entry{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
+		return kubernetesservice.New(deps, kubernetesservice.Config{
+			Server: cfg.Server, ClusterIP: cfg.ClusterIP, Moved: []func(context.Context) <-chan struct{}{netchange.Watch, cfg.Moved}})
+	}})
+	c.Add(Entry{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})
+	for _, e := range cfg.Always {
+		c.Add(e)
+	}
+	if cfg.Shared {
+		c.elector, err = election.New(election.Config{
+			Client: deps.Client, Identity: cfg.Node + "_" + uuid.NewString(), Clock: deps.Clock, Log: deps.Log.Named("election")})
+	}
+	return c, err
+}
+
+// Add adds a controller that runs on every server. It must be called before RunAlways.
+func (c *Controllers) Add(e Entry) { c.always = append(c.always, c.Manager.Supervise(e.Name, e.New)) }
+
+// RunAlways runs the controllers of every server until ctx ends.
+func (c *Controllers) RunAlways(ctx context.Context) error {
+	group, ctx := guard.With(ctx)
+	for _, s := range c.always {
+		group.Do(func() error { return s.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+// Run runs the other controllers until ctx ends; on a shared state while this process is elected.
+func (c *Controllers) Run(ctx context.Context) error {
+	if c.elector != nil {
+		return c.elector.Run(ctx, c.Manager.Run)
+	}
+	return c.Manager.Run(ctx)
+}
+
+// Checks returns the health of each controller. One that another process runs is healthy.
+func (c *Controllers) Checks() []health.Check {
+	var all []health.Check
+	for _, m := range c.Manager.Checks() {
+		all = append(all, health.Check{Name: m.Name, Live: true, Ask: func(ctx context.Context) error {
+			if c.elector != nil && !c.elector.Leading() {
+				return nil
+			}
+			return m.Check(ctx)
+		}})
+	}
+	for _, s := range c.always {
+		all = append(all, health.Check{Name: s.Name(), Ask: s.Check})
+	}
+	return all
+}
