@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5/middleware"
@@ -10,33 +9,19 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/flow"
+	"monopod/apiserver/flow/latency"
 	"monopod/apiserver/process/guard"
 )
 
 // counters are the server's metrics, with upstream's names and labels.
 type counters struct {
-	requests *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	sli      *prometheus.HistogramVec
+	requests *latency.Requests
 	panics   prometheus.Counter // of requests
 }
 
 func newCounters(reg prometheus.Registerer) counters {
-	component := prometheus.Labels{"component": "apiserver"}
-	c := counters{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total", Help: "Number of requests by verb, resource, subresource, scope and HTTP code.", ConstLabels: component,
-		}, append(requestLabels(), "dry_run", "code")),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds", Help: "Response latency in seconds, without watches and streams.",
-			Buckets: []float64{0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 15, 60}, ConstLabels: component,
-		}, append(requestLabels(), "dry_run")),
-		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_sli_duration_seconds", Help: "Response latency in seconds, for service level indicators.",
-			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}, ConstLabels: component,
-		}, requestLabels()),
-	}
-	reg.MustRegister(c.requests, c.duration, c.sli)
+	c := counters{requests: latency.New()}
+	reg.MustRegister(c.requests)
 	panics, err := guard.Panics(reg)
 	if err != nil {
 		panic(err) // as MustRegister
@@ -52,22 +37,18 @@ func (s *Server) count(next http.Handler) http.Handler {
 		defer func() {
 			t, _ := s.targets.find(r) // the zero one if it is not served
 			ref := t.ref
-			is := []string{flow.MetricVerb(r, ref), ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource, scope(r, ref)}
-			dry := dryRun(r)
-			s.counters.requests.WithLabelValues(append(is, dry, strconv.Itoa(ww.Status()))...).Inc()
-			if !t.long(r) {
-				took := time.Since(from).Seconds()
-				s.counters.duration.WithLabelValues(append(is, dry)...).Observe(took)
-				s.counters.sli.WithLabelValues(is...).Observe(took)
+			is := latency.Request{
+				Verb: flow.MetricVerb(r, ref), Group: ref.Resource.Group, Version: ref.Resource.Version, Resource: ref.Resource.Resource,
+				Subresource: ref.Subresource, Scope: scope(r, ref), DryRun: dryRun(r), Code: ww.Status(),
+			}
+			if t.long(r) {
+				s.counters.requests.Count(is)
+			} else {
+				s.counters.requests.Observe(is, time.Since(from))
 			}
 		}()
 		next.ServeHTTP(ww, r)
 	})
-}
-
-// requestLabels are the labels of all request metrics.
-func requestLabels() []string {
-	return []string{"verb", "group", "version", "resource", "subresource", "scope"}
 }
 
 // scope is upstream's label for what a request is about: resource, namespace or cluster.
@@ -85,7 +66,7 @@ func scope(r *http.Request, ref client.Ref) string {
 
 // dryRun is upstream's label: All or empty.
 func dryRun(r *http.Request) string {
-	if r.URL.Query().Get("dryRun") == "All" {
+	if r.URL.RawQuery != "" && r.URL.Query().Get("dryRun") == "All" {
 		return "All"
 	}
 	return ""
