@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 
@@ -13,50 +14,51 @@ import (
 var errFolder = fmt.Errorf("%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one", store.ErrUnavailable)
 
 // watched is the state of the open file after the last write. A difference means that
-// another process has removed, replaced or written it.
+// another process has removed, replaced or written it. Each commit compares it, so it
+// takes few system calls.
 type watched struct {
 	place  *Place
 	folder *os.File // locked as long as the file is open
 	file   *os.File
+	is     os.FileInfo // of file
 	heads  heads
-	size   int64
+	now    heads // of check
 }
 
-// heads are the first bytes of the two meta pages: each commit changes one.
-type heads [2][128]byte
+// heads are the first bytes of the two meta pages, of which each commit changes one,
+// and what is between them.
+type heads [pages.Size + headSize]byte
+
+const headSize = 128
 
 func (h *heads) read(f *os.File) error {
-	for i := range h {
-		if _, err := f.ReadAt(h[i][:], int64(i)*pages.Size); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := f.ReadAt(h[:], 0)
+	return err
+}
+
+func (h *heads) same(other *heads) bool {
+	return bytes.Equal(h[:headSize], other[:headSize]) && bytes.Equal(h[pages.Size:], other[pages.Size:])
 }
 
 // look records the current state of the file for later checks.
 func (w *watched) look(s *state) {
 	w.file = s.file
 	if info, err := s.file.Stat(); err == nil {
-		w.size = info.Size()
+		w.is = info
 	}
 	_ = w.heads.read(s.file) // an unreadable head will not be equal later
 }
 
 // check fails with store.ErrLost if the file has changed since look.
 func (w *watched) check() error {
-	if !same(w.folder, w.place.dir()) {
-		return errFolder
-	}
-	if !same(w.file, w.place.path) {
+	is, err := os.Stat(w.place.path)
+	if err != nil || !os.SameFile(is, w.is) {
+		if !same(w.folder, w.place.dir()) {
+			return errFolder
+		}
 		return fmt.Errorf("%w: %s", store.ErrLost, w.place.path)
 	}
-	var now heads
-	info, err := w.file.Stat()
-	if err == nil {
-		err = now.read(w.file)
-	}
-	if err != nil || info.Size() < w.size || now != w.heads {
+	if w.now.read(w.file) != nil || is.Size() < w.is.Size() || !w.now.same(&w.heads) {
 		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, w.place.path)
 	}
 	return nil
