@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,6 +38,11 @@ import (
 	"monopod/store/folder"
 	"monopod/web"
 )
+
+// documents are what the page's help searches.
+//
+//go:embed README.md docs/*.md
+var documents embed.FS
 
 func main() {
 	frugal.Profile()
@@ -223,7 +229,7 @@ func (p *parts) serverConfig() apiserver.Config {
 		Checks:  append(append(p.api.Checks(), p.controllers.Checks()...), p.node.Checks()...),
 		Usage:   p.node.Usage,
 		Admin:   admin.Config{About: p.about, Recent: p.cfg.Log.Recent.Bytes, Shutdown: p.node.Shutdown(), Images: p.node.Images()},
-		Web:     web.Handler(),
+		Web:     web.Handler(documents),
 		Configz: map[string]any{"monopod": p.cfg, "kubecontrollermanager.config.k8s.io": p.controllers.Manager.Configz()},
 		Debug:   func(name string) http.Handler { return p.controllers.Manager.DebuggingHandlers()[name] },
 	}

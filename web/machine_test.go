@@ -120,6 +120,7 @@ func TestPageOfMachine(t *testing.T) {
 		{"drain", page.drain},
 		{"CronJob", page.cronJob},
 		{"certificates", page.certificates},
+		{"newcomer", page.newcomer},
 		{"slow network", page.slowNetwork},
 		{"screens", page.screens},
 		{"restart", page.restart},

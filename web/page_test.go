@@ -25,6 +25,7 @@ func TestPage(t *testing.T) {
 	}{
 		{"sign in", page.signIn},
 		{"first visit", page.firstVisit},
+		{"broken load", page.brokenLoad},
 		{"WebSocket", page.socket},
 		{"pods live", page.pods},
 		{"object", page.object},
@@ -80,6 +81,16 @@ func (p page) firstVisit(a *api) {
 	}
 	if n, _ := size.(float64); n < 10_000 || n > 120_000 {
 		p.t.Errorf("%v bytes, want at most 120,000", size)
+	}
+}
+
+// A page whose scripts did not arrive loads again by itself.
+func (p page) brokenLoad(a *api) {
+	a.breaks.Store(true)
+	p.load(a.url)
+	p.sees(`document.body.dataset.view === "in" && %s === "Live"`, text("#link-text"))
+	if a.breaks.Load() {
+		p.t.Error("nothing broke")
 	}
 }
 
@@ -295,6 +306,12 @@ func (p page) keyboard(a *api) {
 	p.sees(`%s.includes("Exit codes")`, text("dialog"))
 	p.put("dialog [name=text]", "sigkill")
 	p.sees(`document.querySelectorAll("dialog dt").length === 1`)
+	p.put("dialog [name=text]", "cgroup_enable") // is in the documents only
+	p.sees(`%s?.includes("raspberry-pi.md") && document.querySelectorAll("dialog dt").length === 0`, text(".documents"))
+	p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
+	p.sees(`[...document.querySelectorAll(".documents details[open] code")].some((c) => c.innerText === "cgroup_enable=memory cgroup_memory=1")`)
+	p.put("dialog [name=text]", "nobody wrote this")
+	p.sees(`%s.includes("Nothing found.") && !document.querySelector(".documents details")`, text("dialog"))
 	p.press("dialog", "Close")
 	p.visit("#/pods")
 	p.sees(rows + ` === 2`)
@@ -374,6 +391,8 @@ func (p page) secrets(*api) {
 	p.sees(`%s.includes("hunter2")`, text("[data-section=Data]"))
 	p.press(".tabs", "YAML")
 	p.sees(`!document.querySelector(".editor") && %s.includes("Show it with its values")`, text(".body"))
+	p.visit("#/secrets")
+	p.sees(`%s === "Opaque" && !document.querySelector("[data-mood]")`, cell("door", ".c-type")) // a type is no state
 	p.visit("#/pods")
 	p.sees(rows + ` === 2`)
 }

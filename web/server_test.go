@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +42,7 @@ type api struct {
 	server  *httptest.Server
 	refuses atomic.Bool // no token is valid
 	down    atomic.Bool // every response is 503
+	breaks  atomic.Bool // the connection breaks when the next script of the page is requested
 }
 
 func serve(t *testing.T) *api {
@@ -60,7 +62,7 @@ func serve(t *testing.T) *api {
 	a := &api{reg: reg}
 	known := auth.Any(auth.Token(token, auth.Admin), auth.Token(viewToken, auth.Viewer), auth.Token(robotToken, auth.User{Name: robot, Groups: []string{auth.Authenticated}}))
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
-		Registry: reg, Web: web.Handler(), Authorizer: roles,
+		Registry: reg, Web: web.Handler(os.DirFS("../docs")), Authorizer: roles,
 		Admin: admin.Config{SignIn: func(view bool) (string, error) {
 			if view {
 				return viewToken, nil
@@ -80,6 +82,9 @@ func serve(t *testing.T) *api {
 		if a.down.Load() {
 			http.Error(w, "out for lunch", http.StatusServiceUnavailable)
 			return
+		}
+		if r.URL.Path == "/ui/core.js" && a.breaks.CompareAndSwap(true, false) {
+			panic(http.ErrAbortHandler)
 		}
 		h.ServeHTTP(w, r)
 	}))

@@ -3,7 +3,7 @@
 // The page uses only the API of the server that it was loaded from. app.js starts it and shows what the address
 // names; core.js has what all modules use; live.js follows a resource by list and watch into a Feed, which
 // list.js shows as a table. The other modules are loaded when they are opened: object.js with pod.js and node.js, logs.js,
-// terminal.js, yaml.js, revisions.js, actions.js and help.js. Files whose name ends in .gz are libraries,
+// terminal.js, yaml.js, revisions.js, actions.js, and help.js with documents.js. Files whose name ends in .gz are libraries,
 // served without that ending. The package imports nothing of Monopod.
 package web
 
@@ -12,11 +12,13 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/hex"
 	"io"
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -30,19 +32,22 @@ const index = "index.html"
 
 // asset is one embedded file with its HTTP headers.
 type asset struct {
-	contentType, etag string
-	plain, gzip       func() ([]byte, error) // its content
+	contentType string
+	etag        func() (string, error)
+	plain, gzip func() ([]byte, error) // its content
 }
 
 // handler serves assets by name.
 type handler struct {
 	assets map[string]asset
+	policy string // the Content-Security-Policy
 }
 
 // Handler serves the page: "/" is index.html, every other file has its name as path, anything else is 404.
+// documents are Markdown files that the page's help searches.
 // Browsers revalidate files by ETag on each load, so a new binary shows its own page at once. It answers GET and
 // HEAD.
-func Handler() http.Handler {
+func Handler(documents fs.FS) http.Handler {
 	files, err := fs.Sub(embedded, "page")
 	if err != nil {
 		panic(err) // "page" is a valid path
@@ -51,7 +56,30 @@ func Handler() http.Handler {
 	if err != nil {
 		panic(err) // reading memory does not fail
 	}
+	h.assets["documents.txt"] = textOf(documents)
 	return h
+}
+
+// textOf is all documents as one file, each after a form feed and its name. It is read and compressed when it is
+// requested first.
+func textOf(documents fs.FS) asset {
+	read := func() ([]byte, error) {
+		var out bytes.Buffer
+		err := fs.WalkDir(documents, ".", func(name string, e fs.DirEntry, err error) error {
+			if err != nil || path.Ext(name) != ".md" {
+				return err
+			}
+			data, err := fs.ReadFile(documents, name)
+			out.WriteString("\f" + name + "\n")
+			out.Write(data)
+			return err
+		})
+		return out.Bytes(), err
+	}
+	return asset{contentType: "text/plain; charset=utf-8", etag: sync.OnceValues(func() (string, error) {
+		data, err := read()
+		return tagOf(data), err
+	}), plain: read, gzip: sync.OnceValues(func() ([]byte, error) { return pack(read) })}
 }
 
 func newHandler(files fs.FS) (*handler, error) {
@@ -61,13 +89,12 @@ func newHandler(files fs.FS) (*handler, error) {
 	}
 	h := &handler{assets: make(map[string]asset, len(entries))}
 	for _, e := range entries {
-		tag, err := etag(files, e.Name())
-		if err != nil {
-			return nil, err
-		}
 		read := func() ([]byte, error) { return fs.ReadFile(files, e.Name()) }
 		name, packed := strings.CutSuffix(e.Name(), ".gz")
-		a := asset{contentType: contentType(name), etag: tag, plain: read, gzip: read}
+		a := asset{contentType: contentType(name), plain: read, gzip: read, etag: sync.OnceValues(func() (string, error) {
+			data, err := read()
+			return tagOf(data), err
+		})}
 		if packed {
 			a.plain = func() ([]byte, error) { return unpack(read) }
 		} else {
@@ -75,7 +102,27 @@ func newHandler(files fs.FS) (*handler, error) {
 		}
 		h.assets[name] = a
 	}
-	return h, nil
+	h.policy, err = policy(files)
+	return h, err
+}
+
+// inline is the only script in the page's HTML. It loads the page again if one of the files that everything needs does
+// not arrive, as happens when the network of the machine changes while the page is loaded.
+var inline = regexp.MustCompile(`<script>(.*?)</script>`)
+
+// policy is the page's Content-Security-Policy: it loads its own files and asks its own server, nothing else, and runs the
+// inline script that has this hash.
+func policy(files fs.FS) (string, error) {
+	page, err := fs.ReadFile(files, index)
+	if err != nil {
+		return "", err
+	}
+	scripts := "'self'"
+	if m := inline.FindSubmatch(page); m != nil {
+		sum := sha256.Sum256(m[1])
+		scripts += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	return "default-src 'none'; script-src " + scripts + "; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'", nil
 }
 
 // pack compresses what read returns.
@@ -111,6 +158,7 @@ func unpack(read func() ([]byte, error)) ([]byte, error) {
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Security-Policy", h.policy)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
@@ -129,14 +177,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, name string, a asset) {
-	read, tag := a.plain, a.etag
+	read := a.plain
+	tag, failed := a.etag()
 	w.Header().Set("Vary", "Accept-Encoding")
 	if acceptsGzip(r) {
 		w.Header().Set("Content-Encoding", "gzip")
 		read, tag = a.gzip, strings.TrimSuffix(tag, `"`)+`-gzip"`
 	}
 	data, err := read()
-	if err != nil {
+	if err != nil || failed != nil {
 		w.Header().Del("Content-Encoding")
 		http.NotFound(w, r)
 		return
@@ -161,18 +210,10 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// etag identifies a file's content.
-func etag(files fs.FS, name string) (string, error) {
-	f, err := files.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return `"` + hex.EncodeToString(sum.Sum(nil)[:12]) + `"`, nil
+// tagOf is the ETag of a content.
+func tagOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return `"` + hex.EncodeToString(sum[:12]) + `"`
 }
 
 // contentType depends on the extension and not on the host's tables, which may contain a type that a browser

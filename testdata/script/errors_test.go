@@ -134,6 +134,8 @@ var noServer = []mistake{
 	{command: "dashboard --data-dir=STOPPED", want: started},
 	{command: "drain --shutdown --data-dir=STOPPED", want: []string{"no monopod runs on STOPPED", "monopod reset", "--data-dir"}},
 	{command: "status --kubeconfig=STOPPED/admin.kubeconfig", want: started[1:]},
+	{command: "get pods --data-dir=STOPPED", want: []string{"no monopod runs on STOPPED", "start it with monopod serve", "--data-dir or KUBECONFIG"}},
+	{command: "kubectl logs x --data-dir=TMP/none", want: []string{"no monopod runs on TMP/none", "start it with monopod serve", "--data-dir or KUBECONFIG"}},
 }
 
 var started = []string{"no monopod runs on STOPPED", "start it with monopod serve", "--data-dir or --kubeconfig"}

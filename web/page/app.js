@@ -302,7 +302,9 @@ function markNav() {
     const is = kind && a.dataset.kind === `${kind.name}.${kind.group}`;
     if (is) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
-    if (is) a.closest("details").open = true;
+    if (!is) continue;
+    a.closest("details").open = true;
+    if (!document.body.hasAttribute("data-menu")) a.scrollIntoView({ block: "nearest" });
   }
 }
 

@@ -45,7 +45,9 @@ export async function send(method, path, { body, type = "application/json", acce
 }
 
 export const getJSON = async (path, options) => (await send("GET", path, options)).json();
-export const patch = (path, body, type = "application/merge-patch+json") => send("PATCH", path, { body, type });
+/** The field manager of what the page changes. */
+export const MANAGER = "monopod-page";
+export const patch = (path, body, type = "application/merge-patch+json") => send("PATCH", `${path}?fieldManager=${MANAGER}`, { body, type });
 
 /**
  * reach repeats a request without a response, as after the connection broke while the
@@ -241,6 +243,18 @@ export const kindFor = (apiVersion, kind) => {
   return kinds.find((k) => k.kind === kind && k.group === group && k.verbs.length > 0);
 };
 
+/**
+ * What makes an object from its template, as { kind, name }, or null: its controller, or the Deployment of a ReplicaSet that
+ * is its controller, whose name ends in the hash of the template.
+ */
+export function maker({ metadata: { ownerReferences = [], labels = {} } }) {
+  const ref = ownerReferences.find((r) => r.controller), hash = `-${labels["pod-template-hash"]}`, deployments = inGroup("apps", "deployments");
+  if (!ref || ref.kind === "Node") return null;
+  if (ref.kind === "ReplicaSet" && deployments && ref.name.endsWith(hash)) return { kind: deployments, name: ref.name.slice(0, -hash.length) };
+  const kind = kindFor(ref.apiVersion, ref.kind);
+  return kind ? { kind, name: ref.name } : null;
+}
+
 export const core = (name) => kinds.find((k) => k.name === name && k.group === "");
 export const inGroup = (group, name) => kinds.find((k) => k.name === name && k.group === group);
 
@@ -417,6 +431,9 @@ export function grace(meta) {
 const OK = /^(Running|Ready|Active|Bound|Complete|Available|True|Approved,Issued|Established|Deployed|Succeeded)$/;
 const WAIT = /^(Pending|ContainerCreating|PodInitializing|NotReady,SchedulingDisabled|Ready,SchedulingDisabled|SchedulingGated|Init:\d+\/\d+|Warning|Suspended|Released|Progressing|Unknown|Approved)$/;
 const DONE = /^(Completed|Succeeded|Complete|Normal|<none>|<unset>|-|)$/;
+
+/** Whether a column of the kind says how an object is. The type of an Event does, that of a Secret or a Service does not. */
+export const isMoody = (kind, column) => /^(Status|Phase|Condition|State)$/.test(column) || (column === "Type" && kind.name === "events");
 
 /** moodOfReady is the mood of "2/3", where nothing but the number of ready replicas says how an object is; "" for other texts. */
 export function moodOfReady(text) {

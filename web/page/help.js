@@ -1,6 +1,6 @@
-// The help, with a search over it, and the command line for kinds. Both work offline.
+// The help, with a search over it and the documents, and the command line for kinds. Both work offline.
 
-import { address, findKind, h, kinds } from "./core.js";
+import { address, findKind, h, kinds, load } from "./core.js";
 import { dialog } from "./dialogs.js";
 
 /** Everything that the help says: [title, text, keys]. */
@@ -16,7 +16,7 @@ const PAGES = [
   ["Terminal", "Opens a shell in a running container, or a debug container beside it if the image has no shell. Ctrl-Shift-C copies, Shift-Tab leaves the terminal.", "s"],
   ["Edit YAML", "Shows the object as YAML. Review changes asks the server for a dry run and shows the difference; Apply uses server-side apply as monopod-page. If another manager owns a field, the page lists the fields and you decide.", "e y"],
   ["Delete", "Opens the dialog for the row with the focus, or for the object that is shown. A pod's grace period is shown while it runs.", "Ctrl-d"],
-  ["Help", "Opens this help.", "?"],
+  ["Help", "Opens this help. Its search also finds what the documents of this version say.", "?"],
   ["Create", "Button Create in a list: YAML or JSON of one or more objects, also by dropping files. They are checked with a dry run first."],
   ["Columns and order", "A click on a column's head sorts by it, a second one reverses. All columns shows those that kubectl get -o wide shows."],
   ["Addresses", "The address of a list, an object or a part of it can be sent to somebody: it contains the kind, namespace, filter and order, never the token."],
@@ -36,22 +36,46 @@ const PAGES = [
   ["Token", "It is kept in this tab's sessionStorage and sent as a header, never as a cookie. Sign out forgets it."],
 ];
 
-/** Opens the help. */
+/** Opens the help: its topics, and below them what the documents say about the words that are searched for. */
 export function help() {
-  const list = h("dl", { class: "help" }), none = h("p", { class: "hint", role: "status" });
-  const draw = (text) => {
+  const list = h("dl", { class: "help" }), found = h("div", { class: "documents" }), none = h("p", { class: "hint", role: "status" });
+  let asked = "";
+  const draw = async (text) => {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = PAGES.filter((page) => words.every((w) => page.join(" ").toLowerCase().includes(w)));
-    list.replaceChildren(...found.map(([title, words2, keys]) => h("div", {}, h("dt", {}, title, " ", (keys ?? "").split(" ").filter(Boolean).map((k) => h("kbd", {}, k))), h("dd", {}, words2))));
-    none.textContent = found.length ? "" : "Nothing found.";
+    asked = text;
+    const topics = PAGES.filter((page) => words.every((w) => page.join(" ").toLowerCase().includes(w)));
+    list.replaceChildren(...topics.map(([title, words2, keys]) => h("div", {}, h("dt", {}, title, " ", (keys ?? "").split(" ").filter(Boolean).map((k) => h("kbd", {}, k))), h("dd", {}, words2))));
+    if (text.trim().length < SHORTEST) {
+      found.replaceChildren();
+      none.textContent = topics.length ? "" : "Nothing found.";
+      return;
+    }
+    try {
+      const { body, documents, search, snippet } = await load("documents.js"), all = search(await documents(), words);
+      if (asked !== text) return; // another one was typed meanwhile
+      found.replaceChildren(...(all.length ? [h("h3", {}, "From the documents")] : []), ...all.map((s) => section(s, words, snippet, body)));
+      none.textContent = topics.length || all.length ? "" : "Nothing found.";
+    } catch (err) {
+      none.textContent = `The documents cannot be read: ${err.message}`;
+    }
   };
   draw("");
   dialog({
     title: "Help", cancel: "Close",
-    body: [h("label", {}, "Search ", h("input", { type: "search", name: "text", autocomplete: "off", oninput: (ev) => draw(ev.target.value) })), none, h("div", { class: "help-box", tabindex: "0", role: "group", "aria-label": "Topics" }, list)],
+    body: [h("label", {}, "Search ", h("input", { type: "search", name: "text", autocomplete: "off", placeholder: "this page, and the documents", oninput: (ev) => draw(ev.target.value) })), none,
+      h("div", { class: "help-box", tabindex: "0", role: "group", "aria-label": "Topics" }, list, found)],
     ready: (form) => form.elements.text.focus(),
     act: async () => true,
   });
+}
+
+const SHORTEST = 2; // characters of what the documents are searched for
+
+/** section is one of a document, which opens where it was found. */
+function section(s, words, snippet, body) {
+  const box = h("details", { ontoggle: () => box.open && box.children.length === 1 && box.append(...body(s, words)) },
+    h("summary", {}, h("strong", {}, s.title), " ", h("span", { class: "muted" }, s.file), h("p", {}, snippet(s, words))));
+  return box;
 }
 
 /** Opens the command line: a kind, and a namespace after it. */

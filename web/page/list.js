@@ -2,7 +2,7 @@
 // server where the filter names labels or fields. Of many rows only those near the
 // visible area are in the document, with gaps instead of the others.
 
-import { address, ago, compare, findKind, grace, h, moodOf, moodOfReady, moodly, plural, quantity, tickAges, undoDuration, write } from "./core.js";
+import { address, ago, compare, findKind, grace, h, isMoody, moodOf, moodOfReady, moodly, plural, quantity, tickAges, undoDuration, write } from "./core.js";
 import { Feed } from "./live.js";
 
 // More rows than this are not all in the document.
@@ -25,7 +25,6 @@ export function parseFilter(text) {
 
 /** What a column is called in classes: a status has a mood, a message may be long. */
 const slug = (name) => `c-${name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`;
-const MOODY = /^(Status|Phase|Type|Condition|State)$/;
 
 export class List {
   #kind;
@@ -270,8 +269,8 @@ export class List {
       return h("th", { ...props, scope: "row", role: "rowheader" }, h("a", { href: address(this.#kind, metadata.namespace, metadata.name) }, name));
     }
     if (row.since[c.i] !== undefined) return h("td", props, ago(row.since[c.i]));
-    if (c.name === "Ready" && !this.#columns.some((x) => MOODY.test(x.name)) && moodOfReady(value)) return h("td", props, moodly(moodOfReady(value), value));
-    if (MOODY.test(c.name)) return h("td", props, ...this.#status(c, row, value));
+    if (c.name === "Ready" && !this.#columns.some((x) => isMoody(this.#kind, x.name)) && moodOfReady(value)) return h("td", props, moodly(moodOfReady(value), value));
+    if (isMoody(this.#kind, c.name)) return h("td", props, ...this.#status(c, row, value));
     return h("td", { ...props, title: value.length > 24 ? value : null }, this.#linked(c, value, metadata));
   }
 

@@ -28,7 +28,7 @@ export class Part {
     this.#obj = obj;
     this.#namespace = obj.metadata.namespace;
     this.#many = kind !== this.#pods;
-    this.#build(body, query.get("c") ?? "");
+    this.#build(body, query.get("c") ?? "", query.has("previous"));
     if (this.#many) this.#feed = new Feed({ kind: this.#pods, namespace: this.#namespace, labels: selector(obj), full: true }, () => this.#reopen());
     else this.#reopen();
   }
@@ -45,7 +45,7 @@ export class Part {
     if (!this.#many) this.#reopen();
   }
 
-  #build(body, wanted) {
+  #build(body, wanted, previous) {
     const check = (name, text, on, act) => h("label", { class: "check" }, h("input", { type: "checkbox", name, checked: on, onchange: act }), ` ${text}`);
     const container = h("select", { "aria-label": "Container", onchange: () => this.#restart() }, h("option", { value: "" }, "All containers"));
     for (const name of this.#containers(this.#obj)) container.append(h("option", { value: name, selected: name === wanted }, name));
@@ -53,7 +53,7 @@ export class Part {
     const hold = h("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => this.#hold() }, "Pause");
     const note = h("p", { class: "hint", role: "status" }), box = h("div", { class: "log wrap", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" });
     const form = h("form", { class: "tools", onsubmit: (ev) => ev.preventDefault() }, container, h("label", { class: "grow" }, search),
-      check("previous", "Previous run", false, () => this.#restart()), check("times", "Times", false, () => this.#redraw()),
+      check("previous", "Previous run", previous, () => this.#restart()), check("times", "Times", false, () => this.#redraw()),
       check("wrap", "Wrap", true, (ev) => box.classList.toggle("wrap", ev.target.checked)), hold,
       h("button", { type: "button", class: "quiet", onclick: () => this.#download() }, "Download"));
     this.#ui = { form, container, search, hold, note, box };

@@ -2,7 +2,7 @@
 // YAML, revisions), each with an address of its own.
 
 import { actions, buttons } from "./actions.js";
-import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, load, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
+import { address, ago, apiPath, compare, core, getJSON, grace, h, inGroup, kindFor, kinds, load, maker, may, millis, moodOf, moodOfReady, moodly, plural, say, send, tickAges, write } from "./core.js";
 import { Feed } from "./live.js";
 import { Sections, facts, miniTable } from "./sections.js";
 import { why } from "./why.js";
@@ -191,6 +191,8 @@ export class ObjectPage {
       const k = kindFor(ref.apiVersion, ref.kind), text = `${ref.kind} ${ref.name}`;
       return k ? h("a", { href: address(k, m.namespace, ref.name) }, text) : text;
     });
+    const by = maker(obj);
+    if (by && !m.ownerReferences.some((ref) => ref.name === by.name)) owners.push(h("a", { href: address(by.kind, m.namespace, by.name) }, `${by.kind.kind} ${by.name}`));
     const node = kind.name === "pods" && obj.spec.nodeName && core("nodes");
     return [
       ...printed.map(([name, v]) => [name, name === "Node" && node ? h("a", { href: address(node, "", v) }, v) : String(v)]),

@@ -1,6 +1,6 @@
 // The sections of an object's page: each is drawn again only when what it shows changed.
 
-import { address, ago, compare, grace, h, moodOf, moodly } from "./core.js";
+import { address, ago, compare, grace, h, isMoody, moodOf, moodly } from "./core.js";
 
 export class Sections {
   #body;
@@ -86,7 +86,7 @@ export function miniTable(kind, feed, { only, newest, skip = [], wide, more } = 
     const props = { "data-label": c.name, class: `c-${c.name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}` };
     if (c.format === "name" || c.name === "Name") return h("th", { ...props, scope: "row" }, h("a", { href: address(kind, namespace, name) }, name));
     if (row.since[c.i] !== undefined) return h("td", props, ago(row.since[c.i]));
-    if (/^(Status|Phase|Type)$/.test(c.name)) return h("td", props, grace(row.obj.metadata) && deletionTimestamp ? moodly("ending", "Terminating") : moodly(moodOf(value), value));
+    if (isMoody(kind, c.name)) return h("td", props, grace(row.obj.metadata) && deletionTimestamp ? moodly("ending", "Terminating") : moodly(moodOf(value), value));
     return h("td", props, value);
   };
   return h("div", {}, h("table", { class: "rows static" },

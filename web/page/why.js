@@ -1,6 +1,6 @@
 // Why an object is as it is: the server's answer, the same as that of `monopod why`.
 
-import { getJSON, h } from "./core.js";
+import { address, findKind, getJSON, h } from "./core.js";
 
 /** why adds the section with the answer for the object of a page; kinds without a status have none. */
 export function why(sections, kind) {
@@ -12,7 +12,7 @@ function answer(kind, { namespace = "", name }) {
   const query = new URLSearchParams({ kind: `${kind.name}${kind.group ? `.${kind.group}` : ""}`, namespace, name });
   getJSON(`/monopod/why?${query}`).then((a) => {
     const parts = [h("p", { class: "sentence" }, a.sentence)];
-    if (a.do) parts.push(h("p", { class: "todo" }, h("strong", {}, "What to do: "), commands(a.do)));
+    if (a.do) parts.push(h("p", { class: "todo" }, h("strong", {}, "What to do: "), commands(a.do, namespace)));
     if (a.evidence.length) parts.push(h("details", {}, h("summary", {}, "Evidence"), h("ul", {}, a.evidence.map((line) => h("li", {}, line)))));
     box.replaceChildren(...parts);
   }).catch(() => {
@@ -21,9 +21,35 @@ function answer(kind, { namespace = "", name }) {
   return box;
 }
 
-/** commands sets the command at the end of a text off from the words before it, and breaks it only between its arguments. */
-function commands(text) {
-  const [, before, command] = /^(.*: )((?:kubectl|monopod) [^:]+)$/s.exec(text) ?? [];
-  if (!command) return text;
-  return [before, h("code", {}, command.split(" ").flatMap((word, i) => [i ? " " : "", h("span", { class: "word" }, word)]))];
+const COMMAND = /(?<=^|: )(?:kubectl|monopod) .+?(?=\.?$|[.,;] )/g;
+
+/** commands sets the commands of a text off from its words, as links to where the page does the same. */
+function commands(text, namespace) {
+  const parts = [];
+  let at = 0;
+  for (const { 0: command, index } of text.matchAll(COMMAND)) {
+    const code = h("code", {}, command.split(" ").flatMap((word, i) => [i ? " " : "", h("span", { class: "word" }, word)])), href = here(command.split(" "), namespace);
+    parts.push(text.slice(at, index), href && href !== location.hash.split("?")[0] ? h("a", { href, title: "Opens the part of the page that does this" }, code) : code);
+    at = index + command.length;
+  }
+  return [...parts, text.slice(at)];
+}
+
+/** here is the page's address for what a command does; "" for one that the page does not know. */
+function here([program, verb, ...args], namespace) {
+  const to = (word, name, part, query) => {
+    const kind = name && findKind(word);
+    return kind ? address(kind, kind.namespaced ? namespace : "", name, part, query) : "";
+  };
+  const slashed = (text = "", part) => to(...text.split("/"), part);
+  if (program === "monopod") return verb === "why" ? slashed(args[0]) : "";
+  switch (verb) {
+    case "logs": return to("pods", args[0], "logs", { c: args.includes("-c") ? args[args.indexOf("-c") + 1] : "", previous: args.includes("--previous") ? 1 : "" });
+    case "rollout": return slashed(args[1], args[0] === "undo" ? "revisions" : "");
+    case "scale": return slashed(args[0]);
+    case "delete": case "patch": return to(args[0], args[1]);
+    case "uncordon": return to("nodes", args[0]);
+    case "get": return args.length === 1 && findKind(args[0]) ? address(findKind(args[0]), "", "", "", { ns: findKind(args[0]).namespaced ? namespace : "" }) : "";
+  }
+  return "";
 }

@@ -1,24 +1,27 @@
 // Objects as YAML, which the server writes and reads: shown, changed by server-side
 // apply after a dry run, and created.
 
-import { address, apiPath, dropsOn, h, kindFor, may, say, send, write } from "./core.js";
+import { MANAGER, address, apiPath, dropsOn, h, kindFor, maker, may, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
 
-const MANAGER = "monopod-page";
 const YAML = "application/yaml", APPLY = "application/apply-patch+yaml";
 const LARGEST = 3 << 20;
 
-/** The text without what only the server sets: fields of metadata, and the status. */
+// Annotations that a controller writes; with them in an edit, its next write would be a conflict.
+const CONTROLLERS = /^ {4}deployment\.kubernetes\.io\/(revision|revision-history|desired-replicas|max-replicas): /;
+
+/** The text without what only the server sets: fields of metadata, annotations of controllers, and the status. */
 export function editable(text) {
   const out = [];
   let top = "", skip = false;
   for (const line of text.split("\n")) {
     const [, name] = /^([A-Za-z]\w*):/.exec(line) ?? [], [, field] = /^ {2}([A-Za-z]\w*):/.exec(line) ?? [];
     if (name) [top, skip] = [name, name === "status"];
+    else if (top === "metadata" && CONTROLLERS.test(line)) continue;
     else if (top === "metadata" && field) skip = /^(managedFields|creationTimestamp|resourceVersion|uid|generation|selfLink)$/.test(field);
     if (!skip) out.push(line);
   }
-  return out.join("\n");
+  return out.join("\n").replace(/^ {2}annotations:\n(?! {4})/m, "");
 }
 
 /** Without the fields' managers, which nobody reads. */
@@ -34,7 +37,16 @@ function editor(text, label, readonly = false, placeholder = "") {
 function conflicts(err) {
   const causes = err.status?.details?.causes ?? [];
   if (err.code !== 409 || !causes.some((c) => c.reason === "FieldManagerConflict")) return null;
-  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, h("code", {}, c.field), ` ${c.message}`)));
+  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, h("code", {}, c.field), ` ${owner(c.message)}`)));
+}
+
+/** isOwn reports whether all fields in conflict are what the page itself has set, with a button for instance. */
+const isOwn = (err) => err.code === 409 && err.status?.details?.causes?.length > 0 && err.status.details.causes.every((c) => c.message.startsWith(`conflict with "${MANAGER}" `));
+
+/** owner puts a conflict's message, conflict with "kubectl" using v1, in words. */
+function owner(message) {
+  const [, name] = /^conflict with "(.+)"/.exec(message) ?? [];
+  return name === "before-first-apply" ? "was set when the object was created or edited" : name ? `belongs to "${name}"` : message;
 }
 
 export class Part {
@@ -48,6 +60,7 @@ export class Part {
   #stale = h("p", { class: "hint", role: "status" });
   #area;
   #may;
+  #hint = "";
 
   constructor(body, kind, obj) {
     const { namespace, name } = obj.metadata;
@@ -56,6 +69,8 @@ export class Part {
     this.#name = name;
     this.#path = (query) => apiPath(kind, namespace, name, "", query);
     this.#may = may("patch", kind, { namespace, name });
+    const by = maker(obj);
+    if (by) this.#hint = h("p", { class: "hint" }, h("a", { href: address(by.kind, namespace, by.name, "yaml") }, `${by.kind.kind} ${by.name}`), ` makes this ${kind.kind}. To change it for good, change that.`);
     if (kind.name !== "secrets") this.#load();
     else body.replaceChildren(h("button", { type: "button", class: "quiet", onclick: () => this.#load() }, "Show it with its values"));
   }
@@ -86,7 +101,7 @@ export class Part {
     const button = (label, act, main) => h("button", { type: "button", class: main ? "main" : "quiet", onclick: act }, label);
     this.#body.replaceChildren(h("div", { class: "tools" },
       edits ? button("Review changes", () => this.#review(), true) : null, button("Read again", () => this.#load(full)),
-      h("label", { class: "check" }, h("input", { type: "checkbox", checked: full, onchange: (ev) => this.#load(ev.target.checked) }), " With status"), this.#stale), this.#out, this.#area);
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: full, onchange: (ev) => this.#load(ev.target.checked) }), " With status"), this.#stale), edits ? this.#hint : "", this.#out, this.#area);
   }
 
   /** apply returns the object as YAML; errors come as a Status in JSON, for their fields. */
@@ -111,16 +126,20 @@ export class Part {
   }
 
   /** review asks the server what would change, and shows it with a button that does it. */
-  async #review(force = false, replace = false) {
+  async #review(force = false, replace = false, own = false) {
     this.#out.replaceChildren(h("p", { class: "hint" }, "Asking the server…"));
     let after;
     try {
       this.#text = editable(await (await send("GET", this.#path(), { accept: YAML })).text()); // it may have changed
       after = editable(await (await this.#apply(true, force, replace)).text());
     } catch (err) {
+      if (!force && isOwn(err)) {
+        this.#review(true, false, true);
+        return;
+      }
       const fields = conflicts(err);
       this.#out.replaceChildren(fields
-        ? h("div", { class: "warning" }, h("p", {}, "Others own these fields. Taking them over means that they may set them again."), fields,
+        ? h("div", { class: "warning" }, h("p", {}, "Somebody else has set these fields. If that is a program, it may set them again."), fields,
           h("div", {}, h("button", { type: "button", class: "danger", onclick: () => this.#review(true) }, "Take over these fields")))
         : h("p", { class: "error", role: "alert" }, err.message));
       return;
@@ -128,9 +147,9 @@ export class Part {
     const list = changes(this.#text, after), kept = replace ? [] : stays(this.#text, this.#area.value, after);
     this.#out.replaceChildren(
       list ?? h("p", { class: "hint" }, "The server would change nothing."),
-      kept.length ? h("div", { class: "warning" }, h("p", {}, "These lines stay, because others own them:"), h("pre", { tabindex: "0" }, kept.slice(0, 20).join("\n")),
+      kept.length ? h("div", { class: "warning" }, h("p", {}, "These lines stay, because somebody else has set them:"), h("pre", { tabindex: "0" }, kept.slice(0, 20).join("\n")),
         h("div", {}, h("button", { type: "button", class: "quiet", onclick: () => this.#review(false, true) }, "Replace the whole object instead"))) : "",
-      list ? h("div", { class: "tools" }, h("button", { type: "button", class: force || replace ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, force, replace) }, replace ? "Replace" : force ? "Apply and take over" : "Apply")) : "");
+      list ? h("div", { class: "tools" }, h("button", { type: "button", class: (force && !own) || replace ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, force, replace) }, replace ? "Replace" : force && !own ? "Apply and take over" : "Apply")) : "");
     this.#out.querySelector("[data-action=apply]")?.focus();
   }
 

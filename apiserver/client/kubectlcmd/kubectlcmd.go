@@ -4,6 +4,10 @@ package kubectlcmd
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"monopod/apiserver/client/local"
 )
 
 // shortcuts are the commands of kubectl that are commands of monopod, too. logs is one of monopod's own.
@@ -33,10 +39,14 @@ func command(dataDir, name, short string, first []string) *cobra.Command {
 		Use:                name + " [ARGS...]",
 		Short:              short,
 		GroupID:            group,
-		DisableFlagParsing: true, // they are kubectl's; --data-dir comes first, or from the environment
+		DisableFlagParsing: true, // they are kubectl's, but for --data-dir, which may also come from the environment
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, args := folder(dataDir, args)
-			return run(dir, append(slices.Clone(first), args...))
+			dir, given, args := folder(dataDir, args)
+			env := os.Environ()
+			if given {
+				env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") })
+			}
+			return run(cmd.Context(), env, dir, append(slices.Clone(first), args...))
 		},
 	}
 	return cmd
@@ -45,33 +55,89 @@ func command(dataDir, name, short string, first []string) *cobra.Command {
 // variable is --data-dir in the environment.
 const variable = "MONOPOD_DATA_DIR"
 
-// folder returns the data folder, and the arguments without a --data-dir before all others.
-func folder(dir string, args []string) (string, []string) {
+// folder returns the data folder, whether the arguments name it, and the arguments without --data-dir. What follows -- is
+// left alone.
+func folder(dir string, args []string) (string, bool, []string) {
 	dir = cmp.Or(os.Getenv(variable), dir)
-	if len(args) > 0 {
-		if value, ok := strings.CutPrefix(args[0], "--data-dir="); ok {
-			return value, args[1:]
+	own := len(args)
+	if end := slices.Index(args, "--"); end >= 0 {
+		own = end
+	}
+	for i, arg := range args[:own] {
+		if value, ok := strings.CutPrefix(arg, "--data-dir="); ok {
+			return value, true, slices.Delete(slices.Clone(args), i, i+1)
+		}
+		if arg == "--data-dir" && i+1 < own {
+			return args[i+1], true, slices.Delete(slices.Clone(args), i, i+2)
 		}
 	}
-	if len(args) > 1 && args[0] == "--data-dir" {
-		return args[1], args[2:]
-	}
-	return dir, args
+	return dir, false, args
 }
 
 // run becomes kubectl.
-func run(dir string, args []string) error {
+func run(ctx context.Context, env []string, dir string, args []string) error {
+	if !named(env, args) && asks(args) {
+		if err := reachable(ctx, dir); err != nil {
+			return err
+		}
+	}
 	path, err := program()
 	if err != nil {
 		return err
 	}
-	return unix.Exec(path, append([]string{"kubectl"}, args...), environment(os.Environ(), dir))
+	return unix.Exec(path, append([]string{"kubectl"}, args...), environment(env, dir))
 }
+
+// asking are the commands of kubectl that need a server and are worth a clear error without one.
+var asking = append([]string{
+	"logs", "attach", "port-forward", "cp", "debug", "edit", "scale", "cordon", "uncordon", "drain", "taint", "auth", "api-resources", "api-versions", "cluster-info",
+}, shortcuts...)
+
+// asks reports whether a command of kubectl needs a server.
+func asks(args []string) bool {
+	return len(args) > 0 && slices.Contains(asking, args[0]) && !slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "--help" })
+}
+
+// named reports whether the environment or the arguments say where the server is.
+func named(env, args []string) bool {
+	variable := func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		return value != "" && (name == "KUBECONFIG" || name == "KUBERNETES_SERVICE_HOST") // or kubectl runs in a pod
+	}
+	flag := func(a string) bool {
+		name, _, _ := strings.Cut(a, "=")
+		return name == "--kubeconfig" || name == "--server" || name == "-s"
+	}
+	return slices.ContainsFunc(env, variable) || slices.ContainsFunc(args, flag)
+}
+
+// reachable says what to do if no server can be reached through a data folder; kubectl would print six lines about
+// localhost:8080 instead.
+func reachable(ctx context.Context, dir string) error {
+	file := kubeconfig(dir)
+	f, err := os.Open(file)
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("cannot read %s: permission denied; run the command as the owner of %s, or set KUBECONFIG", file, dir)
+	}
+	if err == nil {
+		f.Close()
+		var conn net.Conn
+		if conn, err = (&net.Dialer{}).DialContext(ctx, "unix", local.Socket(dir)); err == nil {
+			return conn.Close()
+		}
+		if !local.Stopped(err) {
+			return nil // kubectl uses the address in the file
+		}
+	}
+	return fmt.Errorf("no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or KUBECONFIG", dir)
+}
+
+func kubeconfig(dir string) string { return filepath.Join(dir, "admin.kubeconfig") }
 
 // environment returns env with the kubeconfig of the data folder, unless it names one.
 func environment(env []string, dir string) []string {
 	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") && v != "KUBECONFIG=" }) {
 		return env
 	}
-	return append(slices.Clone(env), "KUBECONFIG="+filepath.Join(dir, "admin.kubeconfig"))
+	return append(slices.Clone(env), "KUBECONFIG="+kubeconfig(dir))
 }

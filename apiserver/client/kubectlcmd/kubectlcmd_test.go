@@ -1,11 +1,15 @@
 package kubectlcmd
 
 import (
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"monopod/apiserver/client/local"
 )
 
 func TestFolder(t *testing.T) {
@@ -13,17 +17,19 @@ func TestFolder(t *testing.T) {
 		"get pods":                        "/default: get pods",
 		"--data-dir /d get pods":          "/d: get pods",
 		"--data-dir=/d get --data-dir=/e": "/d: get --data-dir=/e",
-		"get --data-dir=/d":               "/default: get --data-dir=/d", // kubectl refuses it
+		"get pods --data-dir=/d":          "/d: get pods",
+		"get --data-dir /d pods":          "/d: get pods",
+		"exec web -- ls --data-dir=/d":    "/default: exec web -- ls --data-dir=/d",
 		"--data-dir":                      "/default: --data-dir",
 		"":                                "/default: ",
 	} {
-		dir, rest := folder("/default", strings.Fields(args))
+		dir, _, rest := folder("/default", strings.Fields(args))
 		if got := dir + ": " + strings.Join(rest, " "); got != want {
 			t.Errorf("%s: %q, want %q", args, got, want)
 		}
 	}
 	t.Setenv(variable, "/env")
-	if dir, _ := folder("/default", nil); dir != "/env" {
+	if dir, given, _ := folder("/default", nil); dir != "/env" || given {
 		t.Errorf("%s", dir)
 	}
 }
@@ -38,6 +44,58 @@ func TestEnvironmentHasAKubeconfig(t *testing.T) {
 	} {
 		if got := strings.Join(environment(strings.Fields(env), "/d"), " "); got != want {
 			t.Errorf("%s: %s, want %s", env, got, want)
+		}
+	}
+}
+
+func TestReachable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	stopped := "no monopod runs on " + dir + ": start it with monopod serve, or name another one with --data-dir or KUBECONFIG"
+	check := func(want string) {
+		t.Helper()
+		got := ""
+		if err := reachable(t.Context(), dir); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	check(stopped) // nothing there
+	if err := os.WriteFile(kubeconfig(dir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(stopped) // no socket
+	l, err := net.Listen("unix", local.Socket(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("")
+	l.Close()
+	check(stopped)
+	if os.Getuid() != 0 {
+		if err := os.Chmod(kubeconfig(dir), 0); err != nil {
+			t.Fatal(err)
+		}
+		check("cannot read " + kubeconfig(dir) + ": permission denied; run the command as the owner of " + dir + ", or set KUBECONFIG")
+	}
+}
+
+func TestNeedsTheServer(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		"get pods": true, "logs web": true, "": false, "get --help": false, "version": false, "create configmap x --dry-run=client": false,
+		"get pods --kubeconfig=/x": false, "get pods -s https://x": false, "get pods --server https://x": false,
+	} {
+		args := strings.Fields(line)
+		if got := asks(args) && !named(nil, args); got != want {
+			t.Errorf("%s: %t", line, got)
+		}
+	}
+	for env, want := range map[string]bool{"KUBECONFIG=/x": true, "KUBECONFIG=": false, "KUBERNETES_SERVICE_HOST=10.0.0.1": true, "A=KUBECONFIG=x": false} {
+		if got := named([]string{env}, nil); got != want {
+			t.Errorf("%s: %t", env, got)
 		}
 	}
 }

@@ -92,28 +92,31 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	}
 	if newest != nil && newest.Status.Replicas < ptr.Deref(newest.Spec.Replicas, 1) {
 		if a := f.notCreated(state, newest, f.refusedEvent(newest)); a != nil {
-			a.Do += f.undo(d, newest)
+			a.Do = f.undo(a.Do, d, newest)
 			return *a
 		}
 	}
 	for _, pods := range [][]*corev1.Pod{facts.OwnedBy(f.Pods, newest), f.Pods} {
 		if a := f.because(state, pods); a != nil {
 			a.Evidence = append(a.Evidence, evidence...)
-			a.Do += f.undo(d, newest)
+			a.Do = f.undo(a.Do, d, newest)
 			return *a
 		}
 	}
 	return answer("Wait; the rollout goes on by itself.", evidence, "%s; its rollout is in progress.", state)
 }
 
-// undo says how to return to the template before, if pods of it are ready.
-func (f workloads) undo(d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
+// undo appends to do how to return to the template before, if pods of it are ready.
+func (f workloads) undo(do string, d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
 	for _, rs := range facts.Every[*appsv1.ReplicaSet](f.Facts) {
 		if metav1.IsControlledBy(rs, d) && newest != nil && rs.Name != newest.Name && rs.Status.ReadyReplicas > 0 {
-			return " The template before still runs; to return to it: kubectl rollout undo deployment/" + d.Name
+			if do != "" && !strings.ContainsAny(do[len(do)-1:], ".?!") { // it ends with a command
+				do += "."
+			}
+			return strings.TrimSpace(do + " The template before still runs; to return to it: kubectl rollout undo deployment/" + d.Name)
 		}
 	}
-	return ""
+	return do
 }
 
 func (f workloads) replicaSet(rs *appsv1.ReplicaSet) Answer {
