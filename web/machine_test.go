@@ -343,6 +343,7 @@ func (p page) certificates(*box) {
 	for name, answer := range map[string]string{"joe": "Approve", "eve": "Deny"} {
 		p.apply("apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: "+name+"}\nspec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: "+text64+"}\n",
 			"CertificateSigningRequest "+name)
+		p.sees(`%s?.includes("waits until somebody approves or denies it")`, text("[data-section=Why]"))
 		p.press(".bar", answer)
 		p.sees(`%s.includes("kubernetes-admin asks for a certificate")`, text("dialog"))
 		p.press("dialog", answer)
@@ -373,7 +374,7 @@ func (p page) slowNetwork(b *box) {
 	p.sees(`%s?.includes("Pod created")`, text("[data-section=Timeline]"))
 	limit(&network.Conditions{Offline: true, DownloadThroughput: -1, UploadThroughput: -1})
 	p.visit("#/services")
-	p.sees(`%s === "Monopod does not answer. Is it running?"`, text("#link-text"))
+	p.sees(`%s === "Monopod does not answer. Is it running?" && %s === "Monopod does not answer. Is it running?"`, text("#link-text"), text(".empty"))
 	limit(nil)
 	p.sees(`%s === "Live" && %s`, text("#link-text"), row("kubernetes"))
 }

@@ -317,7 +317,7 @@ export class List {
     this.#parts.empty.hidden = found > 0;
     const name = this.#kind.name;
     const words = {
-      loading: "Loading…", denied: `You are not allowed to list ${name}.`, gone: `The server has no ${name} any more.`, bad: error,
+      loading: error || "Loading…", denied: `You are not allowed to list ${name}.`, gone: `The server has no ${name} any more.`, bad: error,
       live: total > 0 ? "Nothing matches the filter." : `No ${name}${where}.`,
     };
     if (found === 0) write(this.#parts.empty, words[state]);

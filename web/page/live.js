@@ -44,7 +44,7 @@ export const home = { namespace: "default" };
  *
  *   rows    by UID: { uid, obj, cells, born }, born: when the row arrived
  *   columns as the server defines them
- *   state   "loading", "live", "denied", "gone" (no such kind) or "bad" (see error)
+ *   state   "loading" (error says what went wrong meanwhile), "live", "denied", "gone" (no such kind) or "bad" (see error)
  */
 export class Feed {
   rows = new Map();
@@ -119,6 +119,10 @@ export class Feed {
     // A watch that breaks once is followed again at once, and only a second failure is shown: a browser aborts
     // requests when the machine's network changes, which it does with each pod that starts.
     if (!this.#version || this.#wait > FIRST_WAIT) links.tell(this, err.message);
+    if (this.state === "loading") {
+      this.error = err.message;
+      this.#changed();
+    }
     await pause(this.#wait * (0.75 + Math.random() / 2), signal);
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
   }
@@ -140,7 +144,7 @@ export class Feed {
       for (const row of body.rows ?? []) seen.add(this.#put(row));
       this.#version = body.metadata.continue ? "" : body.metadata.resourceVersion;
       more = body.metadata.continue && { limit: NEXT_PAGE, continue: body.metadata.continue };
-      this.state = "live";
+      [this.state, this.error] = ["live", ""];
       this.complete = !more;
       this.#changed();
     }

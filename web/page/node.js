@@ -23,7 +23,7 @@ export function sections(s, node) {
   if (may("list", pods)) s.live("Capacity", { kind: pods, fields: `spec.nodeName=${node.metadata.name}`, full: true }, amounts);
   else s.add("Capacity", (n) => table(n, null), (n) => n.status?.capacity);
   if (metrics && may("get", metrics)) s.poll("Use", POLL, () => use(metrics, latest));
-  if (isAdmin()) s.poll("Server", 60, () => server(node));
+  if (isAdmin()) s.poll("Server", SLOW, () => server(node));
   s.add("Images", (n) => pictures.draw(n), (n) => n.status?.images);
   s.add("System", system, (n) => [n.status?.nodeInfo, n.status?.addresses]);
   s.add("", (n) => {
@@ -62,7 +62,8 @@ function request(pod, name) {
   return Math.max(sum, ...initContainers.map(of)) + (quantity(overhead?.[name] ?? "0") || 0);
 }
 
-let disks = { at: 0, node: "", summary: null }; // asked for at most once a minute
+const SLOW = 300; // seconds, for what changes slowly: each answer brings more of the server's program into memory
+let disks = { at: 0, node: "", summary: null }; // asked for at most every SLOW seconds
 
 async function use(kind, node) {
   const { uid, name } = node.metadata, nodes = core("nodes"), proxies = may("get", nodes, { name, subresource: "proxy" });
@@ -71,7 +72,7 @@ async function use(kind, node) {
     seed(uid, hour.map((p) => ({ at: millis(p.time), cpu: p.cpu, memory: p.memory, disk: p.disk })));
   }
   const { usage = {} } = await getJSON(apiPath(kind, "", name)).catch(() => ({})), { allocatable = {} } = node.status ?? {}; // not every runtime has statistics
-  if (proxies && (disks.node !== uid || now() - disks.at > 55_000)) {
+  if (proxies && (disks.node !== uid || now() - disks.at > (SLOW - POLL) * 1000)) {
     disks = { at: now(), node: uid, summary: await getJSON(apiPath(nodes, "", name, "proxy/stats/summary", { only_cpu_and_memory: "false" })).catch(() => null) };
   }
   const fs = proxies ? disks.summary?.node?.fs : null, image = fs && disks.summary.node.runtime?.imageFs;

@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -79,6 +80,8 @@ func (f explanation) explain() Answer {
 		return f.autoscaler(o)
 	case *policyv1.PodDisruptionBudget:
 		return f.budget(o)
+	case *certificatesv1.CertificateSigningRequest:
+		return f.request(o)
 	}
 	return f.generic()
 }

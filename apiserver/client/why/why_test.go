@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -255,6 +256,11 @@ func situations() map[string]situation {
 		"budget of nothing":   {objects: "kind: PodDisruptionBudget", want: "it selects no pods", do: "spec.selector"},
 		"condition of a kind": {objects: "kind: Namespace\nstatus: {conditions: [{type: Ready, status: 'False', reason: Why, message: because}]}", want: "is not Ready: because (Why)", do: "message"},
 		"namespace":           {objects: "kind: Namespace\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', finalizers: [f]}\nstatus: {conditions: [{type: NamespaceContentRemaining, status: 'True', message: 'pods has 1'}]}", want: "waits for its finalizer f", shows: "pods has 1", do: "finalizer"},
+		"request waits":       {objects: "kind: CertificateSigningRequest\nspec: {signerName: acme.com/s, username: joe}", want: "waits until somebody approves or denies it", shows: "username: joe", do: "kubectl certificate approve p"},
+		"request denied":      {objects: "kind: CertificateSigningRequest\nstatus: {conditions: [{type: Denied, status: 'True', message: never}]}", want: "was denied: never", do: "create it again"},
+		"request unsigned":    {objects: "kind: CertificateSigningRequest\nspec: {signerName: acme.com/s}\nstatus: {conditions: [{type: Approved, status: 'True'}]}", want: "the signer acme.com/s has not issued", do: "Start the program"},
+		"request failed":      {objects: "kind: CertificateSigningRequest\nstatus: {conditions: [{type: Approved, status: 'True'}, {type: Failed, status: 'True', reason: Bad, message: no key}]}", want: "has failed: no key", do: "Correct"},
+		"request issued":      {objects: "kind: CertificateSigningRequest\nstatus: {conditions: [{type: Approved, status: 'True'}], certificate: eA==}", want: "its certificate is issued"},
 		"nothing wrong":       {objects: "kind: ConfigMap", want: "Nothing is known to be wrong with ConfigMap p"},
 	}
 }
@@ -332,6 +338,7 @@ func decode(t *testing.T, text string) client.Object {
 		"Deployment": &appsv1.Deployment{}, "ReplicaSet": &appsv1.ReplicaSet{}, "StatefulSet": &appsv1.StatefulSet{}, "DaemonSet": &appsv1.DaemonSet{},
 		"Job": &batchv1.Job{}, "CronJob": &batchv1.CronJob{}, "EndpointSlice": &discoveryv1.EndpointSlice{}, "Ingress": &networkingv1.Ingress{}, "IngressClass": &networkingv1.IngressClass{},
 		"NetworkPolicy": &networkingv1.NetworkPolicy{}, "HorizontalPodAutoscaler": &autoscalingv2.HorizontalPodAutoscaler{}, "PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
+		"CertificateSigningRequest": &certificatesv1.CertificateSigningRequest{},
 	}
 	obj := types[kind.Kind]
 	if obj == nil {

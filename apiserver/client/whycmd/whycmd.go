@@ -30,7 +30,7 @@ func New(dataDir string) *cobra.Command {
 		Long: "why reads an object, its events, its pods, what it refers to, and the ends of the logs of containers that\n" +
 			"failed, with the rights of the user. It prints one sentence with the cause, then the evidence, then what to do.\n" +
 			"It explains pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, Services, Ingresses,\n" +
-			"claims, nodes, HorizontalPodAutoscalers and PodDisruptionBudgets, and the conditions of all other kinds.",
+			"claims, nodes, autoscalers, disruption budgets and requests for certificates, and the conditions of all other kinds.",
 		Example: "  monopod why pod/web-0\n  monopod why deploy/web -n shop\n  monopod why node/box -o json",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
