@@ -82,7 +82,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/client/status":       {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process/pattern", "monopod/store"},
 	"monopod/apiserver/client/statuscmd":    {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/logscmd":      {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
-	"monopod/apiserver/client/kubectlcmd":   {"monopod/apiserver/client/local"},
+	"monopod/apiserver/client/kubectlcmd":   {"monopod/apiserver/client/local", "monopod/apiserver/client/spelling"},
 	"monopod/apiserver/client/dashboardcmd": {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/client/completion":   {"monopod/apiserver/client", "monopod/apiserver/process"},
 	"monopod/apiserver/client/images":       {},
