@@ -58,9 +58,12 @@ func screens() []struct {
 		{"secret", "#/secrets/default/door", text("[data-section=Data]") + `?.includes("password")`, nil},
 		{"create", "#/create", `document.querySelector(".drop")`, nil},
 		{"missing", "#/nosuchkind", `document.querySelector(".empty")`, nil},
-		{"help", "", `document.querySelector("dialog dl dt")`, func(p page) {
+		{"help", "", `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`, func(p page) {
 			p.visit("#/pods")
 			p.click("#help")
+			p.put("dialog [name=text]", "imagepullbackoff")
+			p.sees(`document.querySelector(".documents details")`)
+			p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
 		}},
 		{"delete", "", `document.querySelector("dialog [data-go]")`, func(p page) {
 			p.visit("#/pods/default/sick")

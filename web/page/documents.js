@@ -38,9 +38,10 @@ function sections(text) {
 
 const MOST_FOUND = 25;
 
-/** search returns the sections that have every word, those with the most of them in their titles first. */
+/** search returns the sections that have every word: first those with the most of them in their titles, then those where words begin so. */
 export function search(all, words) {
-  const score = ({ title }) => words.filter((w) => title.toLowerCase().includes(w)).length;
+  const begins = (text, w) => text.startsWith(w) || /[^a-z0-9]/.test(text[text.indexOf(w) - 1] ?? "");
+  const score = ({ title, text }) => words.reduce((sum, w) => sum + (title.toLowerCase().includes(w) ? words.length + 1 : begins(text.toLowerCase(), w) ? 1 : 0), 0);
   return all.filter((s) => words.every((w) => `${s.title} ${s.file} ${s.text}`.toLowerCase().includes(w)))
     .map((s) => [score(s), s]).sort((a, b) => b[0] - a[0]).slice(0, MOST_FOUND).map(([, s]) => s);
 }
