@@ -23,7 +23,7 @@ const (
 	// maxComparisons is the maximum number of comparisons in one call: less than a second.
 	maxComparisons = 10_000_000
 	// maxRange is the maximum length of a list of numbers.
-	maxRange = 1_000_000
+	maxRange = 100_000
 	// costOfByte is upstream's cost of a byte of text, read and written.
 	costOfByte = 0.2
 )
