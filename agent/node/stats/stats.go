@@ -29,6 +29,7 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/storage/volume"
+	api "monopod/apiserver/registry/volume"
 )
 
 // Runtime is the part of the agent's runtime that has statistics.
@@ -249,8 +250,8 @@ func (p Pod) volumes() map[string]string {
 	out := map[string]string{}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if _, counts := volume.All().Usage(v); counts {
-			out[v.Name] = volume.All().Dir(p.Dir, v)
+		if _, counts := api.All().Usage(v); counts {
+			out[v.Name] = volume.Dir(p.Dir, v)
 		}
 	}
 	return out

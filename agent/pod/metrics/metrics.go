@@ -11,7 +11,7 @@ import (
 
 	"monopod/agent/pod"
 	"monopod/agent/pod/status"
-	"monopod/agent/storage/volume"
+	"monopod/apiserver/registry/volume"
 )
 
 // Metrics are the metrics of a node.

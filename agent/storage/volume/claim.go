@@ -11,46 +11,47 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/tree"
+	api "monopod/apiserver/registry/volume"
 )
 
-// claim returns the path of the volume behind a claim. The volume is on this machine, so only a
+// Claim returns the path of the volume behind a claim. The volume is on this machine, so only a
 // device is mounted. The pod's group is applied once, not at each refresh.
-func claim(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts, plugin *string) (string, error) {
-	if s.Claim == nil {
+func (s *setup) Claim(ctx context.Context, v *corev1.Volume) (string, error) {
+	if s.Set.Claim == nil {
 		return "", errors.New("claims are not supported here")
 	}
-	pv, err := s.Claim(ctx, v)
+	pv, err := s.Set.Claim(ctx, v)
 	if err != nil {
 		return "", err
 	}
-	name := typeOf(&pv.Spec.PersistentVolumeSource)
-	t, block := persistent[name], pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
-	*plugin = t.Plugin
-	if c := usedAs(facts.Pod, v.Name, mounts); c != "" && block {
+	name, of := api.AllPersistent().Of(&pv.Spec.PersistentVolumeSource)
+	block := pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	s.plugin = of.Plugin
+	if c := usedAs(s.facts.Pod, v.Name, mounts); c != "" && block {
 		return "", fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts of container %s", v.Name, c)
 	}
-	if c := usedAs(facts.Pod, v.Name, devices); c != "" && !block {
+	if c := usedAs(s.facts.Pod, v.Name, devices); c != "" && !block {
 		return "", fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices of container %s", v.Name, c)
 	}
 	switch {
-	case t.SetUp == nil:
+	case of.SetUp == nil:
 		return "", unsupported("PersistentVolumes", name)
 	case block:
-		return blockDevice(t.Path(&pv.Spec.PersistentVolumeSource))
+		return blockDevice(of.Path(&pv.Spec.PersistentVolumeSource))
 	}
-	return t.SetUp(s, pv, v, facts.Pod)
+	return of.SetUp(s, pv, v)
 }
 
-// hostPathBehind returns the path; hostPath volumes keep their group.
-func hostPathBehind(_ *Set, pv *corev1.PersistentVolume, _ *corev1.Volume, _ *corev1.Pod) (string, error) {
+// ClaimedHostPath returns the path; hostPath volumes keep their group.
+func (s *setup) ClaimedHostPath(pv *corev1.PersistentVolume, _ *corev1.Volume) (string, error) {
 	return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
 }
 
-// local returns the path of a folder, or mounts a device with a file system.
-func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.Pod) (dir string, err error) {
+// ClaimedLocal returns the path of a folder, or mounts a device with a file system.
+func (s *setup) ClaimedLocal(pv *corev1.PersistentVolume, v *corev1.Volume) (dir string, err error) {
+	pod := s.facts.Pod
 	readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 	path := pv.Spec.Local.Path
 	info, err := os.Stat(path)
@@ -60,7 +61,7 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 	case err != nil:
 		return "", err
 	case isKind(info.Mode(), corev1.HostPathBlockDev):
-		dir, err = s.device(pv, v.Name, readOnly)
+		dir, err = s.device(pv, v, readOnly)
 	case !info.IsDir():
 		return "", fmt.Errorf("%q is neither a folder nor a block device", path)
 	default:
@@ -74,8 +75,8 @@ func (s *Set) local(pv *corev1.PersistentVolume, v *corev1.Volume, pod *corev1.P
 
 // device mounts a local volume that is a device below the pod's folder. Each pod has a mount of
 // its own, which is writable: containers mount it read-only where necessary.
-func (s *Set) device(pv *corev1.PersistentVolume, name string, readOnly bool) (string, error) {
-	dir := folder(s.Dir, localPlugin, name)
+func (s *setup) device(pv *corev1.PersistentVolume, v *corev1.Volume, readOnly bool) (string, error) {
+	dir := s.dir(v)
 	d := mount.Device{Path: pv.Spec.Local.Path, Options: pv.Spec.MountOptions, ReadOnly: readOnly}
 	if pv.Spec.Local.FSType != nil {
 		d.FSType = *pv.Spec.Local.FSType
@@ -121,7 +122,7 @@ func Devices(pod *corev1.Pod, c *corev1.Container, paths map[string]string) []*c
 	var out []*cri.Device
 	for _, d := range c.VolumeDevices {
 		permissions := "mrw"
-		if all.readOnly(pod, d.Name) {
+		if api.All().ReadOnly(pod, d.Name) {
 			permissions = "r"
 		}
 		out = append(out, &cri.Device{ContainerPath: d.DevicePath, HostPath: paths[d.Name], Permissions: permissions})

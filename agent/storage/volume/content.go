@@ -23,8 +23,13 @@ func mode(m *int32) os.FileMode {
 	return os.FileMode(*m)
 }
 
-func configMap(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (tree.Files, error) {
-	return configMapFiles(v.ConfigMap, s.Source)
+// ConfigMap writes the data of a ConfigMap.
+func (s *setup) ConfigMap(_ context.Context, v *corev1.Volume) (string, error) {
+	files, err := configMapFiles(v.ConfigMap, s.Source)
+	if err != nil {
+		return "", err
+	}
+	return s.write(v, files, diskFolder)
 }
 
 func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (tree.Files, error) {
@@ -49,8 +54,13 @@ func configMapData(cm *corev1.ConfigMap) map[string][]byte {
 	return out
 }
 
-func secret(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts) (tree.Files, error) {
-	return secretFiles(v.Secret, s.Source)
+// Secret writes the data of a Secret, not to the disk.
+func (s *setup) Secret(_ context.Context, v *corev1.Volume) (string, error) {
+	files, err := secretFiles(v.Secret, s.Source)
+	if err != nil {
+		return "", err
+	}
+	return s.write(v, files, s.tmpfs)
 }
 
 func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (tree.Files, error) {
@@ -122,9 +132,14 @@ func checkPath(p string) error {
 	return nil
 }
 
-func downwardAPI(_ context.Context, _ *Set, v *corev1.Volume, facts env.Facts) (tree.Files, error) {
+// DownwardAPI writes fields of the pod.
+func (s *setup) DownwardAPI(_ context.Context, v *corev1.Volume) (string, error) {
 	d := v.DownwardAPI
-	return downwardFiles(d.Items, tree.File{Mode: mode(d.DefaultMode), User: d.DefaultUser}, facts)
+	files, err := downwardFiles(d.Items, tree.File{Mode: mode(d.DefaultMode), User: d.DefaultUser}, s.facts)
+	if err != nil {
+		return "", err
+	}
+	return s.write(v, files, diskFolder)
 }
 
 func downwardFiles(items []corev1.DownwardAPIVolumeFile, def tree.File, facts env.Facts) (tree.Files, error) {

@@ -21,25 +21,14 @@ import (
 // emptyDirMode is the mode of a new emptyDir.
 const emptyDirMode os.FileMode = 0o777
 
-// emptyDir creates the volume once; changes by its containers stay, also of its mode.
-func emptyDir(_ context.Context, s *Set, v *corev1.Volume, facts env.Facts, _ *string) (string, error) {
-	dir := folder(s.Dir, emptyDirPlugin, v.Name)
-	err := s.emptyDirAt(dir, v.EmptyDir, facts)
-	if err == nil && propagated(facts.Pod, v.Name) {
+// EmptyDir creates the volume once; changes by its containers stay, also of its mode.
+func (s *setup) EmptyDir(_ context.Context, v *corev1.Volume) (string, error) {
+	dir := s.dir(v)
+	err := s.emptyDirAt(dir, v.EmptyDir, s.facts)
+	if err == nil && propagated(s.facts.Pod, v.Name) {
 		err = s.Mounter.Share(dir)
 	}
 	return dir, err
-}
-
-// emptyDirUsage returns the usage of one on disk; the file system limits one in memory.
-func emptyDirUsage(v *corev1.VolumeSource) (limit *resource.Quantity, counts bool) {
-	if v.EmptyDir.Medium != corev1.StorageMediumDefault {
-		return nil, false
-	}
-	if v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
-		return nil, true
-	}
-	return v.EmptyDir.SizeLimit, true
 }
 
 func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.Facts) error {

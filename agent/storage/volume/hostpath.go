@@ -8,11 +8,10 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"monopod/agent/pod/env"
 )
 
-func hostPath(_ context.Context, s *Set, v *corev1.Volume, _ env.Facts, _ *string) (string, error) {
+// HostPath checks or creates the path.
+func (s *setup) HostPath(_ context.Context, v *corev1.Volume) (string, error) {
 	if s.Have[v.Name] != "" { // it is checked once
 		return v.HostPath.Path, nil
 	}

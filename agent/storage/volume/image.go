@@ -10,8 +10,8 @@ import (
 	"monopod/agent/pod/env"
 )
 
-// image does nothing: the runtime mounts the image into each container, see Set.Images.
-func image(context.Context, *Set, *corev1.Volume, env.Facts, *string) (string, error) { return "", nil }
+// Image does nothing: the runtime mounts the image into each container, see Set.Images.
+func (s *setup) Image(context.Context, *corev1.Volume) (string, error) { return "", nil }
 
 // imageMount returns the mount of an image, or of its folder sub. It is always read-only and not
 // propagated.

@@ -55,7 +55,7 @@ func (s *Set) mount(pod *corev1.Pod, c *corev1.Container, i int, host, sub strin
 		}
 		host = shown
 	}
-	return mountOf(m, host, s.types().readOnly(pod, m.Name), can)
+	return mountOf(m, host, s.types().ReadOnly(pod, m.Name), can)
 }
 
 // expand returns the subPath of a volumeMount; empty: none.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,13 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
 	api "monopod/apiserver/registry/volume"
 )
 
-// iscsi is a type of volumes that only this file knows: the API's half.
+// iscsi is a type of volumes that only this file knows.
 func iscsi() api.Type {
 	return api.Type{
 		Default: func(v *corev1.VolumeSource) { v.ISCSI.FSType = "ext4" },
@@ -35,17 +33,14 @@ func iscsi() api.Type {
 		References: func(_ *corev1.Pod, v *corev1.Volume, add func(resource, name string)) {
 			add("secrets", v.ISCSI.SecretRef.Name)
 		},
-		Block: true,
-	}
-}
-
-// mountISCSI is the node's half.
-func mountISCSI() volume.Type {
-	return volume.Type{
+		Block:  true,
 		Plugin: "kubernetes.io/iscsi",
-		SetUp: func(_ context.Context, s *volume.Set, v *corev1.Volume, facts env.Facts, _ *string) (string, error) {
-			dir := volume.Types{"iscsi": {Plugin: "kubernetes.io/iscsi"}}.Dir(s.Dir, v)
-			return dir, os.MkdirAll(filepath.Join(dir, facts.Pod.Name), 0o755)
+		SetUp: func(n api.Node, _ context.Context, v *corev1.Volume) (string, error) {
+			dir, err := n.Folder(v)
+			if err != nil {
+				return "", err
+			}
+			return dir, os.Mkdir(filepath.Join(dir, n.Pod().Name), 0o755)
 		},
 		ReadOnly: func(v *corev1.VolumeSource) bool { return v.ISCSI.ReadOnly },
 		Usage: func(*corev1.VolumeSource) (*resource.Quantity, bool) {
@@ -54,35 +49,35 @@ func mountISCSI() volume.Type {
 	}
 }
 
-// A type of volumes is one entry for the API and one for the node.
-func TestNewTypeIsOneEntryInEachHalf(t *testing.T) {
+// A type of volumes is one entry, for the API and the node.
+func TestNewTypeIsOneEntry(t *testing.T) {
 	t.Parallel()
-	served, mounted := maps.Clone(api.All()), maps.Clone(volume.All())
-	served["iscsi"], mounted["iscsi"] = iscsi(), mountISCSI()
+	types := maps.Clone(api.All())
+	types["iscsi"] = iscsi()
 
 	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
 		ISCSI: &corev1.ISCSIVolumeSource{IQN: "disk", ReadOnly: true, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}})
 	v, at := &facts.Pod.Spec.Volumes[0], field.NewPath("volumes")
-	if served.Default(&v.VolumeSource); v.ISCSI.FSType != "ext4" {
+	if types.Default(&v.VolumeSource); v.ISCSI.FSType != "ext4" {
 		t.Error("it has no defaults")
 	}
-	if errs := served.Validate(facts.Pod.Spec.Volumes, at); len(errs) != 1 || errs[0].Field != "volumes[0].iscsi.iqn" {
+	if errs := types.Validate(facts.Pod.Spec.Volumes, at); len(errs) != 1 || errs[0].Field != "volumes[0].iscsi.iqn" {
 		t.Errorf("validation: %v", errs)
 	}
-	if v.ISCSI.IQN = "iqn.2020-01.org"; len(served.Validate(facts.Pod.Spec.Volumes, at)) != 0 {
+	if v.ISCSI.IQN = "iqn.2020-01.org"; len(types.Validate(facts.Pod.Spec.Volumes, at)) != 0 {
 		t.Error("a valid one is refused")
 	}
-	if got := served.Warnings(facts.Pod.Spec.Volumes, at); len(got) != 1 || got[0] != "volumes[0].iscsi: the disk is slow" {
+	if got := types.Warnings(facts.Pod.Spec.Volumes, at); len(got) != 1 || got[0] != "volumes[0].iscsi: the disk is slow" {
 		t.Errorf("warnings: %v", got)
 	}
 	var refers []string
-	served.References(facts.Pod, func(resource, name string) { refers = append(refers, resource+"/"+name) })
-	if len(refers) != 1 || refers[0] != "secrets/chap" || !served.Block(v) {
-		t.Errorf("refers to %v, block %v", refers, served.Block(v))
+	types.References(facts.Pod, func(resource, name string) { refers = append(refers, resource+"/"+name) })
+	if len(refers) != 1 || refers[0] != "secrets/chap" || !types.Block(v) {
+		t.Errorf("refers to %v, block %v", refers, types.Block(v))
 	}
 
 	var plugin string
-	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Types: mounted}
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Types: types}
 	set.Saw = func(_, p string, _ time.Duration, _ error) { plugin = p }
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil || plugin != "kubernetes.io/iscsi" {
@@ -96,7 +91,7 @@ func TestNewTypeIsOneEntryInEachHalf(t *testing.T) {
 	if err != nil || len(mounts) != 1 || mounts[0].HostPath != paths["v"] || !mounts[0].Readonly {
 		t.Errorf("%v, %v", mounts, err)
 	}
-	if limit, counts := mounted.Usage(v); !counts || limit.String() != "1Gi" {
+	if limit, counts := types.Usage(v); !counts || limit.String() != "1Gi" {
 		t.Errorf("usage: %v %v", limit, counts)
 	}
 	if err := set.Unmount(); err != nil {
@@ -111,42 +106,29 @@ func TestNewTypeIsOneEntryInEachHalf(t *testing.T) {
 	}
 }
 
-// Both halves call a type as the API's objects do.
+// Types have the names of the fields of the API's objects.
 func TestTypesAreFields(t *testing.T) {
 	t.Parallel()
-	fields := map[string]bool{}
-	for f := range reflect.TypeFor[corev1.VolumeSource]().Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		fields[name] = true
-	}
 	for name := range api.All() {
-		if !fields[name] {
+		if !hasField(reflect.TypeFor[corev1.VolumeSource](), name) {
 			t.Errorf("a volume has no field %s", name)
 		}
 	}
-	for name := range volume.All() {
-		if _, ok := api.All()[name]; !ok {
-			t.Errorf("the node mounts %s, of which the API knows nothing", name)
+	for name, of := range api.AllPersistent() {
+		if !hasField(reflect.TypeFor[corev1.PersistentVolumeSource](), name) {
+			t.Errorf("a PersistentVolume has no field %s", name)
+		}
+		if mounted := of.SetUp != nil; mounted != (of.Plugin != "") || mounted != (of.Path != nil) {
+			t.Errorf("%s has only some of SetUp, Plugin and Path", name)
 		}
 	}
 }
 
-// The API warns about exactly those PersistentVolumes that the node does not mount.
-func TestPersistentTypesAreTheSameInBothHalves(t *testing.T) {
-	t.Parallel()
-	source := reflect.TypeFor[corev1.PersistentVolumeSource]()
-	fields := map[string]bool{}
+func hasField(source reflect.Type, want string) bool {
 	for f := range source.Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		fields[name] = true
-	}
-	for name := range api.AllPersistent() {
-		if !fields[name] {
-			t.Errorf("a PersistentVolume has no field %s", name)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == want {
+			return true
 		}
 	}
-	mounted := slices.Sorted(maps.Keys(volume.AllPersistent()))
-	if warned := api.AllPersistent().Mounted(); !slices.Equal(warned, mounted) {
-		t.Errorf("the API expects the node to mount %v, it mounts %v", warned, mounted)
-	}
+	return false
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // holdsSecrets reports whether a projected volume must not be on the disk.
-func holdsSecrets(v *corev1.VolumeSource) bool {
-	return slices.ContainsFunc(v.Projected.Sources, func(p corev1.VolumeProjection) bool {
+func holdsSecrets(v *corev1.ProjectedVolumeSource) bool {
+	return slices.ContainsFunc(v.Sources, func(p corev1.VolumeProjection) bool {
 		return p.Secret != nil || p.ServiceAccountToken != nil || p.PodCertificate != nil
 	})
 }
@@ -29,19 +29,22 @@ type Source struct {
 // Bundle is a private key in PKCS#8 and the chain of its certificate, both PEM.
 type Bundle struct{ Key, Chain []byte }
 
-// projected returns the files of all sources; of two with the same path the later one wins, as
-// upstream.
-func projected(ctx context.Context, s *Set, v *corev1.Volume, facts env.Facts) (tree.Files, error) {
+// Projected writes the files of all sources, not to the disk if one is secret; of two with the same path the later one
+// wins, as upstream.
+func (s *setup) Projected(ctx context.Context, v *corev1.Volume) (string, error) {
 	out := tree.Files{}
 	def := tree.File{Mode: mode(v.Projected.DefaultMode), User: v.Projected.DefaultUser}
 	for i := range v.Projected.Sources {
-		files, err := s.projection(ctx, Source{Volume: v.Name, Index: i}, &v.Projected.Sources[i], def, facts)
+		files, err := s.projection(ctx, Source{Volume: v.Name, Index: i}, &v.Projected.Sources[i], def, s.facts)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		maps.Copy(out, files)
 	}
-	return out, nil
+	if holdsSecrets(v.Projected) {
+		return s.write(v, out, s.tmpfs)
+	}
+	return s.write(v, out, diskFolder)
 }
 
 func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProjection, def tree.File, facts env.Facts) (tree.Files, error) {

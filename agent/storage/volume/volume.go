@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 
 	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
-	"monopod/agent/storage/tree"
+	api "monopod/apiserver/registry/volume"
 )
 
 // Mounter mounts and unmounts on this machine.
@@ -64,8 +63,8 @@ type Set struct {
 	Certificate func(ctx context.Context, at Source, p *corev1.PodCertificateProjection) (Bundle, error)
 	// Bundles returns the ClusterTrustBundle with a name, if it exists, or else all of a signer; nil: they are not supported.
 	Bundles func(ctx context.Context, name, signer string) ([]*certificatesv1.ClusterTrustBundle, error)
-	// Types are the types that can be mounted; nil: All.
-	Types Types
+	// Types are the types of volumes; nil: api.All.
+	Types api.Types
 }
 
 // Observer gets the volume, the name of its plugin, the duration of the setup and its error.
@@ -80,10 +79,10 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 			return nil, err
 		}
 		v := &facts.Pod.Spec.Volumes[i]
-		began, plugin := time.Now(), s.types().Plugin(v)
-		path, err := s.one(ctx, v, facts, &plugin)
-		if s.Saw != nil && plugin != "" {
-			s.Saw(v.Name, plugin, time.Since(began), err)
+		began, one := time.Now(), setup{Set: s, facts: facts}
+		path, err := one.volume(ctx, v)
+		if s.Saw != nil && one.plugin != "" {
+			s.Saw(v.Name, one.plugin, time.Since(began), err)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err))
@@ -94,45 +93,11 @@ func (s *Set) Prepare(ctx context.Context, facts env.Facts) (map[string]string, 
 	return paths, errors.Join(errs...)
 }
 
-// one sets up a volume; plugin becomes that of the PersistentVolume behind a claim.
-func (s *Set) one(ctx context.Context, v *corev1.Volume, facts env.Facts, plugin *string) (string, error) {
-	t := s.types().of(v)
-	switch {
-	case t.SetUp != nil:
-		return t.SetUp(ctx, s, v, facts, plugin)
-	case t.Files == nil:
-		return "", unsupported("volumes", typeOf(&v.VolumeSource))
-	}
-	files, err := t.Files(ctx, s, v, facts)
-	if err != nil {
-		return "", err
-	}
-	dir := folder(s.Dir, t.Plugin, v.Name)
-	if t.Secret != nil && t.Secret(&v.VolumeSource) {
-		err = s.offDisk(dir)
-	} else {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err != nil {
-		return "", err
-	}
-	return dir, tree.WriteAtomic(dir, files, fsGroup(facts.Pod))
-}
-
-func (s *Set) types() Types {
+func (s *Set) types() api.Types {
 	if s.Types == nil {
-		return all
+		return api.All()
 	}
 	return s.Types
-}
-
-// offDisk mounts a tmpfs for a folder where mounting is permitted.
-func (s *Set) offDisk(dir string) error {
-	err := s.mountOnce(dir, func() error { return s.Mounter.Tmpfs(dir, mount.Tmpfs{Mode: 0o755, Plain: true}) })
-	if errors.Is(err, os.ErrPermission) {
-		return os.MkdirAll(dir, 0o755)
-	}
-	return err
 }
 
 func fsGroup(pod *corev1.Pod) *int64 {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
@@ -66,4 +67,15 @@ func PullPolicy(image string) corev1.PullPolicy {
 		return corev1.PullAlways
 	}
 	return corev1.PullIfNotPresent
+}
+
+// emptyDirUsage returns the usage of one on disk; the file system limits one in memory.
+func emptyDirUsage(v *corev1.VolumeSource) (limit *resource.Quantity, counts bool) {
+	if v.EmptyDir.Medium != corev1.StorageMediumDefault {
+		return nil, false
+	}
+	if v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
+		return nil, true
+	}
+	return v.EmptyDir.SizeLimit, true
 }

@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/registry/check"
 )
 
-// PersistentType is all that the API says about one type of PersistentVolume. Its functions
+// PersistentType is all that is known about one type of PersistentVolume. Its functions
 // are called only with a source of the type; they may be nil.
 type PersistentType struct {
 	// Default sets the defaults of the source.
@@ -20,9 +20,14 @@ type PersistentType struct {
 	// Validate returns the errors of the source; at is the path of the source, without its
 	// type, because upstream's paths do not always have the type's name.
 	Validate func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList
-	// Mounted: the node mounts the type. It has an entry of the same name in
-	// agent/storage/volume, and a creation of any other type returns a warning.
-	Mounted bool
+
+	// SetUp sets up the volume on a node, for the pod's volume v; nil: nodes do not mount the type, and a creation returns a
+	// warning. Plugin and Path are required with it.
+	SetUp func(n Node, pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
+	// Plugin is upstream's name of the volume plugin.
+	Plugin string
+	// Path returns the path of a block volume's device on the machine.
+	Path func(s *corev1.PersistentVolumeSource) string
 }
 
 // PersistentTypes are types of PersistentVolumes by the JSON names of the fields of
@@ -33,16 +38,23 @@ type PersistentTypes map[string]PersistentType
 func AllPersistent() PersistentTypes { return persistent }
 
 var persistent = PersistentTypes{
-	"hostPath": {Mounted: true,
+	"hostPath": {
+		Plugin: hostPathPlugin, SetUp: Node.ClaimedHostPath, Path: func(s *corev1.PersistentVolumeSource) string { return s.HostPath.Path },
 		Default: func(s *corev1.PersistentVolumeSource) {
 			s.HostPath.Type = cmp.Or(s.HostPath.Type, new(corev1.HostPathUnset))
 		},
 		Validate: func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 			return HostPathErrors(s.HostPath, at.Child("hostPath"))
-		}},
-	"local": {Mounted: true, Validate: func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
-		return HostPathErrors(&corev1.HostPathVolumeSource{Path: s.Local.Path}, at.Child("local"))
-	}},
+		},
+	},
+	"local": {
+		Plugin: plugins + "local-volume", SetUp: Node.ClaimedLocal, Path: func(s *corev1.PersistentVolumeSource) string { return s.Local.Path },
+		Validate: func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
+			return HostPathErrors(&corev1.HostPathVolumeSource{Path: s.Local.Path}, at.Child("local"))
+		},
+	},
+
+	// No node mounts these.
 
 	"csi":   {Validate: persistentCSIErrors},
 	"fc":    {Validate: fcErrors},
@@ -105,9 +117,9 @@ func first(all []string) string {
 	return all[0]
 }
 
-// Mounted returns the names of the types that the node mounts, sorted.
+// Mounted returns the names of the types that nodes mount, sorted.
 func (t PersistentTypes) Mounted() []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(t)), func(name string) bool { return !t[name].Mounted })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t)), func(name string) bool { return t[name].SetUp == nil })
 }
 
 // Default sets the defaults of a source.
@@ -129,9 +141,18 @@ func (t PersistentTypes) Validate(s *corev1.PersistentVolumeSource, at *field.Pa
 	return errs
 }
 
-// Mounts reports whether the node mounts the source.
+// Of returns the type of a source and its name; of several the first.
+func (t PersistentTypes) Of(s *corev1.PersistentVolumeSource) (string, PersistentType) {
+	set := check.UnionMembers(*s)
+	if len(set) == 0 {
+		return "", PersistentType{}
+	}
+	return set[0], t[set[0]]
+}
+
+// Mounts reports whether nodes mount the source.
 func (t PersistentTypes) Mounts(s *corev1.PersistentVolumeSource) bool {
-	return slices.ContainsFunc(check.UnionMembers(*s), func(name string) bool { return t[name].Mounted })
+	return slices.ContainsFunc(check.UnionMembers(*s), func(name string) bool { return t[name].SetUp != nil })
 }
 
 func iscsiDefault(s *corev1.PersistentVolumeSource) {

@@ -13,7 +13,7 @@ func (t Types) References(pod *corev1.Pod, add func(resource, name string)) {
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if _, of := t.of(v); of.References != nil {
+		if _, of := t.Of(v); of.References != nil {
 			of.References(pod, v, add)
 		}
 	}

@@ -1,19 +1,21 @@
-// Package volume describes the types of pod volumes for the API: an entry of All has the defaults,
-// validation, warnings and references of one type. The entry of the same name in
-// agent/storage/volume mounts the type.
+// Package volume describes the types of volumes: an entry of All is all that the API and the node know about a type of pod
+// volumes, an entry of AllPersistent about a type of PersistentVolumes. Node is what the entries need of a node.
 package volume
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/check"
 )
 
-// Type is all that the API says about one type of volume. Its functions are called only with a
+// Type is all that is known about one type of volume. Its functions are called only with a
 // source of the type; they may be nil.
 type Type struct {
 	// Default sets the defaults of the source.
@@ -29,6 +31,18 @@ type Type struct {
 	Block bool
 	// Deprecated is a warning to users of the type.
 	Deprecated string
+
+	// SetUp sets up the volume on a node; nil: nodes do not mount the type. Unmounting needs nothing of a type: the node uses
+	// what is on the disk.
+	SetUp func(n Node, ctx context.Context, v *corev1.Volume) (path string, err error)
+	// Plugin is upstream's name of the volume plugin, for metrics and the volume's folder; empty: the PersistentVolume
+	// decides, or the volume has no folder.
+	Plugin string
+	// ReadOnly reports whether containers may only read the volume; nil: they may write.
+	ReadOnly func(v *corev1.VolumeSource) bool
+	// Usage reports whether the volume counts as ephemeral storage of the pod, and its size limit; a nil limit: none;
+	// nil: it does not count.
+	Usage func(v *corev1.VolumeSource) (limit *resource.Quantity, counts bool)
 }
 
 // Types are types of volumes by the JSON names of the fields of corev1.VolumeSource. A type
@@ -39,19 +53,46 @@ type Types map[string]Type
 func All() Types { return all }
 
 var all = Types{
-	"configMap": {Default: configMapDefault, Validate: configMapErrors, Warnings: configMapWarnings, References: configMapReferences},
-	"csi":       {Validate: csiErrors, References: csiReferences},
-	"emptyDir":  {Validate: emptyDirErrors},
-	"ephemeral": {Default: ephemeralDefault, Validate: ephemeralErrors, Warnings: ephemeralWarnings, References: claimReferences, Block: true},
-	"hostPath":  {Default: hostPathDefault, Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList { return HostPathErrors(v.HostPath, at) }},
-	"image":     {Default: imageDefault, Validate: imageErrors},
-	"nfs":       {Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList { return NFSErrors(v.NFS, at) }},
-	"projected": {Default: projectedDefault, Validate: projectedErrors, Warnings: projectedWarnings, References: projectedReferences},
-	"secret":    {Default: secretDefault, Validate: secretErrors, Warnings: secretWarnings, References: secretReferences},
+	"configMap": {
+		Default: configMapDefault, Validate: configMapErrors, Warnings: configMapWarnings, References: configMapReferences,
+		Plugin: plugins + "configmap", SetUp: Node.ConfigMap, ReadOnly: always,
+	},
 	"downwardAPI": {
 		Default: downwardAPIDefault, Validate: downwardAPIErrors, Warnings: downwardAPIWarnings,
+		Plugin: plugins + "downward-api", SetUp: Node.DownwardAPI, ReadOnly: always,
 	},
-	"persistentVolumeClaim": {Validate: claimErrors, References: claimReferences, Block: true},
+	"emptyDir": {
+		Validate: emptyDirErrors,
+		Plugin:   plugins + "empty-dir", SetUp: Node.EmptyDir, Usage: emptyDirUsage,
+	},
+	"ephemeral": {
+		Default: ephemeralDefault, Validate: ephemeralErrors, Warnings: ephemeralWarnings, References: claimReferences, Block: true,
+		SetUp: Node.Claim,
+	},
+	"hostPath": {
+		Default: hostPathDefault, Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList { return HostPathErrors(v.HostPath, at) },
+		Plugin: hostPathPlugin, SetUp: Node.HostPath,
+	},
+	"image": {
+		Default: imageDefault, Validate: imageErrors,
+		SetUp: Node.Image,
+	},
+	"persistentVolumeClaim": {
+		Validate: claimErrors, References: claimReferences, Block: true,
+		SetUp: Node.Claim, ReadOnly: func(v *corev1.VolumeSource) bool { return v.PersistentVolumeClaim.ReadOnly },
+	},
+	"projected": {
+		Default: projectedDefault, Validate: projectedErrors, Warnings: projectedWarnings, References: projectedReferences,
+		Plugin: plugins + "projected", SetUp: Node.Projected, ReadOnly: always,
+	},
+	"secret": {
+		Default: secretDefault, Validate: secretErrors, Warnings: secretWarnings, References: secretReferences,
+		Plugin: plugins + "secret", SetUp: Node.Secret, ReadOnly: always,
+	},
+
+	// No node mounts these.
+	"csi": {Validate: csiErrors, References: csiReferences},
+	"nfs": {Validate: func(v *corev1.VolumeSource, at *field.Path) field.ErrorList { return NFSErrors(v.NFS, at) }},
 
 	"cephfs":               {Deprecated: goneSince(28, 31)},
 	"flocker":              {Deprecated: goneSince(22, 25)},
@@ -95,7 +136,7 @@ func (t Types) Validate(volumes []corev1.Volume, path *field.Path) field.ErrorLi
 		}
 		seen[v.Name] = true
 		errs = append(errs, check.Union(at, v.VolumeSource, "volume type")...)
-		if name, of := t.of(v); of.Validate != nil {
+		if name, of := t.Of(v); of.Validate != nil {
 			errs = append(errs, of.Validate(&v.VolumeSource, at.Child(name))...)
 		}
 	}
@@ -107,7 +148,7 @@ func (t Types) Warnings(volumes []corev1.Volume, path *field.Path) []string {
 	var lines []string
 	for i := range volumes {
 		v := &volumes[i]
-		name, of := t.of(v)
+		name, of := t.Of(v)
 		at := path.Index(i).Child(name)
 		if of.Deprecated != "" {
 			lines = append(lines, at.String()+": "+of.Deprecated)
@@ -121,12 +162,37 @@ func (t Types) Warnings(volumes []corev1.Volume, path *field.Path) []string {
 
 // Block reports whether containers may use the volume as a raw device.
 func (t Types) Block(v *corev1.Volume) bool {
-	_, of := t.of(v)
+	_, of := t.Of(v)
 	return of.Block
 }
 
-// of returns the type of a volume and its name; of several the first.
-func (t Types) of(v *corev1.Volume) (string, Type) {
+// Plugin returns upstream's name of the volume plugin; empty for a claim, whose PersistentVolume decides, and for types that
+// nodes do not mount.
+func (t Types) Plugin(v *corev1.Volume) string {
+	_, of := t.Of(v)
+	return of.Plugin
+}
+
+// Usage reports whether a volume counts as ephemeral storage of the pod, and its size limit; nil: none.
+func (t Types) Usage(v *corev1.Volume) (limit *resource.Quantity, counts bool) {
+	if _, of := t.Of(v); of.Usage != nil {
+		return of.Usage(&v.VolumeSource)
+	}
+	return nil, false
+}
+
+// ReadOnly reports whether containers may only read the pod's volume of that name.
+func (t Types) ReadOnly(pod *corev1.Pod, name string) bool {
+	i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+	if i < 0 {
+		return false
+	}
+	_, of := t.Of(&pod.Spec.Volumes[i])
+	return of.ReadOnly != nil && of.ReadOnly(&pod.Spec.Volumes[i].VolumeSource)
+}
+
+// Of returns the type of a volume and its name; of several the first.
+func (t Types) Of(v *corev1.Volume) (string, Type) {
 	set := check.UnionMembers(v.VolumeSource)
 	if len(set) == 0 {
 		return "", Type{}
