@@ -25,6 +25,7 @@ import (
 	"monopod/agent/network/nft"
 	"monopod/agent/network/policy"
 	"monopod/agent/network/service"
+	"monopod/agent/network/service/healthcheck"
 	"monopod/agent/network/view"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
@@ -98,7 +99,7 @@ const dnsPort = 53
 // Run implements follow.Controller. Its tables stay in the kernel when it ends, so that pods' connections continue.
 func (n *Network) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
-	health := service.NewHealth(ctx, n.deps.Guard, n.deps.Log)
+	health := healthcheck.New(ctx, n.deps.Guard, n.deps.Log)
 	defer health.Wait()
 	r := n.begin(health)
 	defer r.proxy.Close()
@@ -147,7 +148,7 @@ type running struct {
 	disturbed atomic.Bool // another program removed rules from the kernel
 }
 
-func (n *Network) begin(health *service.Health) *running {
+func (n *Network) begin(health *healthcheck.Servers) *running {
 	return &running{
 		Network: n, seen: view.New(n.cfg.Node),
 		proxy: service.New(service.Config{

@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"golang.org/x/net/websocket"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"monopod/apiserver/connect/socket"
 	"monopod/apiserver/process/guard"
 )
 
@@ -34,12 +34,12 @@ func forwardProtocols() []string {
 // each port has two channels, for data and for errors; the first message of each is the port in two bytes,
 // little-endian. After an error nothing has been written to w.
 func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32) error {
-	protocol, err := choose(r, forwardProtocols())
+	protocol, err := socket.Choose(r, forwardProtocols())
 	if err != nil {
 		return err
 	}
 	if n := len(ports); protocol != tunnelled && (n == 0 || n > maxPorts) {
-		return &RequestError{fmt.Sprintf("ports: the query must contain 1 to %d ports, got %d", maxPorts, n)}
+		return &socket.RequestError{Text: fmt.Sprintf("ports: the query must contain 1 to %d ports, got %d", maxPorts, n)}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -49,7 +49,7 @@ func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32)
 	}
 	defer raw.Close()
 	if protocol == tunnelled {
-		upgrade(w, r, protocol, func(ws *websocket.Conn) { tunnel(ws, raw) })
+		socket.Upgrade(w, r, protocol, func(ws *websocket.Conn) { tunnel(ws, raw) })
 		return nil
 	}
 	conn, err := spdy.NewClientConnection(raw)
@@ -61,8 +61,8 @@ func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32)
 	if err != nil {
 		return err
 	}
-	upgrade(w, r, protocol, func(ws *websocket.Conn) {
-		s := &socket{ws: ws, base64: strings.Contains(protocol, "base64.")}
+	socket.Upgrade(w, r, protocol, func(ws *websocket.Conn) {
+		s := socket.NewChannels(ws, protocol)
 		var received guard.Group
 		received.Do(func() error {
 			defer cancel()
@@ -70,7 +70,7 @@ func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32)
 			for i, p := range pairs {
 				in[byte(2*i)] = p.data
 			}
-			return s.receive(in)
+			return s.Receive(in)
 		})
 		err := forward(s, pairs)
 		ws.Close()
@@ -84,7 +84,7 @@ func tunnel(ws *websocket.Conn, raw io.ReadWriteCloser) {
 	var sent guard.Group
 	sent.Do(func() error {
 		defer ws.Close()
-		_, err := io.Copy(&whole{ws}, raw)
+		_, err := io.Copy(socket.Messages(ws), raw)
 		return err
 	})
 	for {
@@ -127,16 +127,16 @@ func openPairs(conn httpstream.Connection, ports []int32) ([]pair, error) {
 
 // forward sends what comes from the ports until all have ended, and returns the first error: the end of one
 // side.
-func forward(s *socket, pairs []pair) error {
+func forward(s *socket.Channels, pairs []pair) error {
 	var all guard.Group
 	for i, p := range pairs {
 		number := binary.LittleEndian.AppendUint16(nil, uint16(p.port))
 		for channel, from := range map[byte]io.Reader{byte(2 * i): p.data, byte(2*i + 1): p.failed} {
-			if s.send(channel, number) != nil {
+			if s.Send(channel, number) != nil {
 				break
 			}
 			all.Do(func() error {
-				_, err := io.Copy(s.to(channel), from)
+				_, err := io.Copy(s.To(channel), from)
 				return err
 			})
 		}

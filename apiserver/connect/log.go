@@ -14,6 +14,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/connect/socket"
 )
 
 // log writes a container's log as plain text.
@@ -44,7 +45,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	defer cancel()
 	defer context.AfterFunc(c.Stop, cancel)()
 	if auth.IsWebSocket(r) {
-		return badRequest(Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
+		return badRequest(socket.Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
 			if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(out, err) // the header is sent, so only the body can contain the error
 			}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"monopod/apiserver/connect/socket"
 	"monopod/apiserver/process/guard"
 )
 
@@ -51,7 +52,7 @@ type Process struct {
 // Serve connects the WebSocket that r asks for to the process that the runtime serves at to, until one of them
 // ends. After an error nothing has been written to w.
 func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) error {
-	protocol, err := choose(r, processProtocols())
+	protocol, err := socket.Choose(r, processProtocols())
 	if err != nil {
 		return err
 	}
@@ -62,22 +63,22 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 		return err
 	}
 	defer streams.conn.Close()
-	upgrade(w, r, protocol, func(ws *websocket.Conn) {
-		s := &socket{ws: ws, base64: strings.Contains(protocol, "base64."), closes: strings.HasPrefix(protocol, "v5.")}
+	socket.Upgrade(w, r, protocol, func(ws *websocket.Conn) {
+		s := socket.NewChannels(ws, protocol)
 		var received guard.Group
 		received.Do(func() error {
 			defer cancel()
-			return s.receive(streams.inputs())
+			return s.Receive(streams.inputs())
 		})
-		if s.send(p.lowest(), nil) != nil { // tells the client that the streams are open
+		if s.Send(p.lowest(), nil) != nil { // tells the client that the streams are open
 			cancel()
 		}
-		raw, status := p.copy(ctx, cancel, streams, s.to(stdoutChannel), s.to(stderrChannel))
-		if !s.closes && !strings.HasPrefix(protocol, "v4.") {
+		raw, status := p.copy(ctx, cancel, streams, s.To(stdoutChannel), s.To(stderrChannel))
+		if !strings.HasPrefix(protocol, "v5.") && !strings.HasPrefix(protocol, "v4.") {
 			raw = []byte(status.Message)
 		}
 		if len(raw) > 0 {
-			_ = s.send(statusChannel, raw) // the client may have left
+			_ = s.Send(statusChannel, raw) // the client may have left
 		}
 		ws.Close()
 		guard.Raise(received.Wait())

@@ -22,6 +22,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/query"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/connect/socket"
 	"monopod/apiserver/request"
 )
 
@@ -94,9 +95,9 @@ func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.O
 	return badRequest(err)
 }
 
-// badRequest converts a RequestError to 400 and returns other errors unchanged.
+// badRequest converts a socket.RequestError to 400 and returns other errors unchanged.
 func badRequest(err error) error {
-	if wrong := (*RequestError)(nil); errors.As(err, &wrong) {
+	if wrong := (*socket.RequestError)(nil); errors.As(err, &wrong) {
 		return apierrors.NewBadRequest(wrong.Error())
 	}
 	return err

@@ -362,3 +362,25 @@ func anyAddress(family corev1.IPFamily) netip.Addr {
 	}
 	return netip.IPv6Unspecified()
 }
+
+// checkPort returns the port of a Service's health checks; 0: it has none.
+func checkPort(svc *corev1.Service) int32 {
+	if !served(svc) || svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return 0
+	}
+	return svc.Spec.HealthCheckNodePort
+}
+
+// localReady counts the distinct endpoints of one family on this node that are ready. Terminating ones still get traffic
+// while there are no others, but load balancers should use other nodes.
+func localReady(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node string) int {
+	seen := map[netip.Addr]struct{}{}
+	for _, port := range svc.Spec.Ports {
+		for _, c := range endpoints(eps, port, family, node) {
+			if c.ready && c.Local {
+				seen[c.Addr()] = struct{}{}
+			}
+		}
+	}
+	return len(seen)
+}

@@ -1,4 +1,6 @@
-package connect
+// Package socket serves WebSockets to Kubernetes' clients: it chooses the subprotocol, numbers messages by channel, and sends what is
+// read, as a log.
+package socket
 
 import (
 	"encoding/base64"
@@ -19,19 +21,19 @@ const (
 	stallTime = time.Minute
 	// maxMessage is the maximum size of a client's message, in bytes.
 	maxMessage = 1 << 20
-	// closing is the channel on which a v5 client closes another one.
-	closing = 255
+	// Closing is the channel on which a v5 client closes another one.
+	Closing = 255
 )
 
 // RequestError is an error of the client's request.
-type RequestError struct{ text string }
+type RequestError struct{ Text string }
 
 // Error implements error.
-func (e *RequestError) Error() string { return e.text }
+func (e *RequestError) Error() string { return e.Text }
 
-// choose returns the first subprotocol that the client offers and the server supports; "" if the client offers
+// Choose returns the first subprotocol that the client offers and the server supports; "" if the client offers
 // none.
-func choose(r *http.Request, served []string) (string, error) {
+func Choose(r *http.Request, served []string) (string, error) {
 	var asked []string
 	for _, header := range r.Header.Values("Sec-Websocket-Protocol") {
 		for name := range strings.SplitSeq(header, ",") {
@@ -49,8 +51,8 @@ func choose(r *http.Request, served []string) (string, error) {
 	return "", &RequestError{fmt.Sprintf("none of the WebSocket subprotocols %q is supported: request one of %q, or none", asked, served)}
 }
 
-// upgrade upgrades the request to a WebSocket with the subprotocol, and closes it when serve returns.
-func upgrade(w http.ResponseWriter, r *http.Request, protocol string, serve func(*websocket.Conn)) {
+// Upgrade upgrades the request to a WebSocket with the subprotocol, and closes it when serve returns.
+func Upgrade(w http.ResponseWriter, r *http.Request, protocol string, serve func(*websocket.Conn)) {
 	websocket.Server{
 		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
 			if cfg.Protocol = nil; protocol != "" {
@@ -65,8 +67,8 @@ func upgrade(w http.ResponseWriter, r *http.Request, protocol string, serve func
 	}.ServeHTTP(w, r)
 }
 
-// socket is a WebSocket whose messages begin with the number of their channel.
-type socket struct {
+// Channels is a WebSocket whose messages begin with the number of their channel.
+type Channels struct {
 	ws     *websocket.Conn
 	base64 bool // messages are text: a digit, and base64
 	closes bool // the client can close single channels
@@ -74,8 +76,13 @@ type socket struct {
 	mu sync.Mutex // guards sending: one message at a time
 }
 
-// send sends data, which may be empty, on a channel.
-func (s *socket) send(channel byte, data []byte) error {
+// NewChannels returns the channels of ws in the format of the subprotocol.
+func NewChannels(ws *websocket.Conn, protocol string) *Channels {
+	return &Channels{ws: ws, base64: strings.Contains(protocol, "base64."), closes: strings.HasPrefix(protocol, "v5.")}
+}
+
+// Send sends data, which may be empty, on a channel.
+func (s *Channels) Send(channel byte, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.ws.SetWriteDeadline(time.Now().Add(stallTime)); err != nil {
@@ -87,25 +94,25 @@ func (s *socket) send(channel byte, data []byte) error {
 	return websocket.Message.Send(s.ws, append([]byte{channel}, data...))
 }
 
-// to returns a writer for a channel.
-func (s *socket) to(channel byte) io.Writer { return channelWriter{s, channel} }
+// To returns a writer for a channel.
+func (s *Channels) To(channel byte) io.Writer { return channelWriter{s, channel} }
 
 type channelWriter struct {
-	s       *socket
+	s       *Channels
 	channel byte
 }
 
 // Write implements io.Writer.
 func (c channelWriter) Write(p []byte) (int, error) {
-	if err := c.s.send(c.channel, p); err != nil {
+	if err := c.s.Send(c.channel, p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// receive writes the client's messages to their channels until the client leaves. Messages for unknown channels
+// Receive writes the client's messages to their channels until the client leaves. Messages for unknown channels
 // are dropped, as are those for a channel after a failed write.
-func (s *socket) receive(channels map[byte]io.WriteCloser) error {
+func (s *Channels) Receive(channels map[byte]io.WriteCloser) error {
 	for {
 		var data []byte
 		if err := websocket.Message.Receive(s.ws, &data); err != nil {
@@ -115,7 +122,7 @@ func (s *socket) receive(channels map[byte]io.WriteCloser) error {
 			continue
 		}
 		channel, data := data[0], data[1:]
-		if s.closes && channel == closing && len(data) == 1 {
+		if s.closes && channel == Closing && len(data) == 1 {
 			if to := channels[data[0]]; to != nil {
 				to.Close()
 				delete(channels, data[0])

@@ -1,4 +1,4 @@
-package connect
+package socket
 
 import (
 	"context"
@@ -17,11 +17,11 @@ func readerProtocols() []string { return []string{"binary.k8s.io", "base64.binar
 // Reader sends what read writes over the WebSocket that r asks for, each write as a message. read's context ends
 // with r's, and when the client leaves. After an error nothing has been written to w.
 func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Context, out io.Writer)) error {
-	protocol, err := choose(r, readerProtocols())
+	protocol, err := Choose(r, readerProtocols())
 	if err != nil {
 		return err
 	}
-	upgrade(w, r, protocol, func(ws *websocket.Conn) {
+	Upgrade(w, r, protocol, func(ws *websocket.Conn) {
 		ctx, cancel := context.WithCancel(r.Context())
 		var reader guard.Group
 		reader.Do(func() error {
@@ -29,7 +29,7 @@ func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Contex
 			_, err := io.Copy(io.Discard, ws) // ends when the client leaves, or ws is closed
 			return err
 		})
-		var out io.Writer = &whole{ws}
+		out := Messages(ws)
 		if protocol == "base64.binary.k8s.io" {
 			out = &encoded{ws}
 		}
@@ -43,7 +43,9 @@ func Reader(w http.ResponseWriter, r *http.Request, read func(ctx context.Contex
 	return nil
 }
 
-// whole sends every write as a binary message.
+// Messages returns a writer that sends every write as a binary message.
+func Messages(ws *websocket.Conn) io.Writer { return &whole{ws} }
+
 type whole struct{ ws *websocket.Conn }
 
 // Write implements io.Writer.

@@ -1,4 +1,4 @@
-package service
+package healthcheck
 
 import (
 	"context"
@@ -10,11 +10,7 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"monopod/apiserver/follow"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // freePort is a port that nothing listens on.
@@ -31,8 +27,8 @@ func freePort(t *testing.T) int32 {
 func TestHealthChecks(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	h := NewHealth(ctx, nil, zap.NewNop())
-	key := follow.Key{Namespace: "default", Name: "web"}
+	h := New(ctx, nil, zap.NewNop())
+	key := types.NamespacedName{Namespace: "default", Name: "web"}
 	port := freePort(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	ask := func() string {
@@ -69,28 +65,5 @@ func TestHealthChecks(t *testing.T) {
 	h.Wait()
 	if got := ask(); got != "closed" {
 		t.Errorf("after the end: %q", got)
-	}
-}
-
-// TestTerminatingEndpointsAreNotHealthy: load balancers leave a node whose endpoints all terminate, while what still comes
-// reaches them.
-func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
-	t.Parallel()
-	svc := service(func(s *corev1.Service) {
-		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, 31000
-	})
-	slice := endpointSlices([]string{"10.0.0.1"})[0]
-	slice.Endpoints = append(slice.Endpoints, on("there", "10.0.0.2"), at("10.0.0.3", new(false), new(true), new(true)))
-	node := Node{Name: "here"}
-	for _, want := range []int{1, 0} {
-		eps := []*discoveryv1.EndpointSlice{slice}
-		if got := localReady(svc, eps, corev1.IPv4Protocol, node.Name); got != want {
-			t.Errorf("%d endpoints, want %d", got, want)
-		}
-		front := Frontend{Addr: anyAddress(corev1.IPv4Protocol), Protocol: unix.IPPROTO_TCP, Port: 30080}
-		if to, _ := Of(svc, eps, corev1.IPv4Protocol, node).find(front); len(to.Endpoints) != 1 || !to.Endpoints[0].Local {
-			t.Errorf("traffic goes to %v", to.Endpoints)
-		}
-		slice.Endpoints = slice.Endpoints[1:] // only the one that terminates is left on this node
 	}
 }
