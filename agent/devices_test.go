@@ -1,12 +1,10 @@
 package agent_test
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,13 +19,15 @@ import (
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/client"
 	"monopod/testdata/deviceplugin/plugin"
+	"monopod/testdata/deviceplugin/sockets"
+	"monopod/testdata/deviceplugin/sockets/socketstest"
 )
 
 const gadgets = "example.com/gadget"
 
 // withPlugins restarts the agent with device plugins.
-func (w *world) withPlugins() *plugin.Sockets {
-	p := new(plugin.Sockets)
+func (w *world) withPlugins() *sockets.Memory {
+	p := new(sockets.Memory)
 	w.stop()
 	before := w.adjust
 	w.adjust = func(c *agent.Config) {
@@ -42,21 +42,10 @@ func (w *world) withPlugins() *plugin.Sockets {
 }
 
 // plug starts a plugin with the devices.
-func (w *world) plug(p *plugin.Sockets, cfg plugin.Config, ids ...string) (pull func()) {
+func (w *world) plug(p *sockets.Memory, cfg plugin.Config, ids ...string) (pull func()) {
 	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets, p.Listen, p.Dial
 	cfg.Devices = append(cfg.Devices, plugin.Devices(ids...)...)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- plugin.New(cfg).Serve(ctx) }()
-	synctest.Wait()
-	pull = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.Error(err)
-		}
-		synctest.Wait()
-	})
-	w.Cleanup(pull)
+	pull = socketstest.Plug(w, plugin.New(cfg).Serve)
 	w.after(10 * time.Millisecond)
 	return pull
 }

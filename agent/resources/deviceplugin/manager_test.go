@@ -31,6 +31,8 @@ import (
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/process/guard"
 	"monopod/testdata/deviceplugin/plugin"
+	"monopod/testdata/deviceplugin/sockets"
+	"monopod/testdata/deviceplugin/sockets/socketstest"
 	"monopod/testdata/harness"
 )
 
@@ -43,7 +45,7 @@ type bench struct {
 	*testing.T
 	*Manager
 	dir     string
-	sockets *plugin.Sockets
+	sockets *sockets.Memory
 	stop    func()
 
 	mu      sync.Mutex // guards changed
@@ -54,7 +56,7 @@ func inBubble(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, dir: t.TempDir(), sockets: new(plugin.Sockets)}
+		b := &bench{T: t, dir: t.TempDir(), sockets: new(sockets.Memory)}
 		b.start()
 		t.Cleanup(func() { b.stop() })
 		test(b)
@@ -111,19 +113,7 @@ func (b *bench) plug(cfg plugin.Config) (p *plugin.Plugin, pull func()) {
 		cfg.Resource = res
 	}
 	p = plugin.New(cfg)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- p.Serve(ctx) }()
-	synctest.Wait()
-	pull = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-		synctest.Wait()
-	})
-	b.Cleanup(pull)
-	return p, pull
+	return p, socketstest.Plug(b, p.Serve)
 }
 
 // has checks the node's capacity and allocatable devices.

@@ -23,7 +23,8 @@ import (
 	"monopod/agent/resources/checkpoint"
 	"monopod/agent/resources/pluginwatcher"
 	"monopod/apiserver/process/guard"
-	"monopod/testdata/deviceplugin/plugin"
+	"monopod/testdata/deviceplugin/sockets"
+	"monopod/testdata/deviceplugin/sockets/socketstest"
 	sample "monopod/testdata/dradriver/driver"
 )
 
@@ -35,7 +36,7 @@ const gpus = "gpu.example.com"
 type world struct {
 	*testing.T
 	dir     string
-	sockets plugin.Sockets
+	sockets sockets.Memory
 
 	mu     sync.Mutex
 	claims map[string]*resourcev1.ResourceClaim
@@ -104,19 +105,11 @@ func (w *world) plug(m *Manager, cfg sample.Config) (d *sample.Driver, pull func
 	}
 	d = sample.New(cfg)
 	life, end := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- d.Serve(life) }()
-	synctest.Wait()
+	unplug := socketstest.Plug(w, d.Serve)
 	if err := m.Welcome(life, life, pluginwatcher.Plugin{Name: cfg.Name, Socket: d.Socket(), Versions: d.Versions()}); err != nil {
 		w.Fatal(err)
 	}
-	pull = sync.OnceFunc(func() {
-		end()
-		if err := <-done; err != nil {
-			w.Error(err)
-		}
-		synctest.Wait()
-	})
+	pull = func() { end(); unplug() }
 	w.Cleanup(pull)
 	return d, pull
 }

@@ -285,19 +285,14 @@ func (s *containerService) ListContainers(ctx context.Context, filter *cri.Conta
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []*cri.Container
-	for _, c := range s.containers {
-		if c.matches(filter) {
-			config := proto.CloneOf(c.config)
-			list = append(list, &cri.Container{
-				Id: c.id, PodSandboxId: c.sandbox.id, Metadata: config.Metadata, Image: config.Image,
-				ImageRef: c.image.ID, ImageId: c.image.ID, State: c.state, CreatedAt: c.createdAt.UnixNano(),
-				Labels: config.Labels, Annotations: config.Annotations,
-			})
+	return oldestFirst(s.containers, func(c *container) bool { return c.matches(filter) }, func(c *container) *cri.Container {
+		config := proto.CloneOf(c.config)
+		return &cri.Container{
+			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: config.Metadata, Image: config.Image,
+			ImageRef: c.image.ID, ImageId: c.image.ID, State: c.state, CreatedAt: c.createdAt.UnixNano(),
+			Labels: config.Labels, Annotations: config.Annotations,
 		}
-	}
-	slices.SortFunc(list, func(a, b *cri.Container) int { return byAge(a.CreatedAt, b.CreatedAt, a.Id, b.Id) })
-	return list, nil
+	}), nil
 }
 
 // ContainerStatus returns NotFound for a missing container.

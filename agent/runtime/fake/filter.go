@@ -2,6 +2,7 @@ package fake
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -32,7 +33,19 @@ func hasLabels(labels, selector map[string]string) bool {
 	return true
 }
 
-// byAge sorts the older first, and those of the same age by ID.
-func byAge(a, b int64, idA, idB string) int {
-	return cmp.Or(cmp.Compare(a, b), cmp.Compare(idA, idB))
+// oldestFirst returns the infos of those that match; of the same age by ID.
+func oldestFirst[V any, I interface {
+	GetId() string
+	GetCreatedAt() int64
+}](all map[string]V, matches func(V) bool, info func(V) I) []I {
+	var list []I
+	for _, one := range all {
+		if matches(one) {
+			list = append(list, info(one))
+		}
+	}
+	slices.SortFunc(list, func(a, b I) int {
+		return cmp.Or(cmp.Compare(a.GetCreatedAt(), b.GetCreatedAt()), cmp.Compare(a.GetId(), b.GetId()))
+	})
+	return list
 }

@@ -156,16 +156,11 @@ func (s *sandboxService) ListPodSandbox(ctx context.Context, filter *cri.PodSand
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []*cri.PodSandbox
-	for _, one := range s.sandboxes {
-		if one.matches(filter) {
-			config := proto.CloneOf(one.config)
-			list = append(list, &cri.PodSandbox{
-				Id: one.id, Metadata: config.Metadata, State: one.state, CreatedAt: one.createdAt.UnixNano(),
-				Labels: config.Labels, Annotations: config.Annotations,
-			})
+	return oldestFirst(s.sandboxes, func(one *sandbox) bool { return one.matches(filter) }, func(one *sandbox) *cri.PodSandbox {
+		config := proto.CloneOf(one.config)
+		return &cri.PodSandbox{
+			Id: one.id, Metadata: config.Metadata, State: one.state, CreatedAt: one.createdAt.UnixNano(),
+			Labels: config.Labels, Annotations: config.Annotations,
 		}
-	}
-	slices.SortFunc(list, func(a, b *cri.PodSandbox) int { return byAge(a.CreatedAt, b.CreatedAt, a.Id, b.Id) })
-	return list, nil
+	}), nil
 }

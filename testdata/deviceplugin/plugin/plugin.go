@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"monopod/testdata/deviceplugin/sockets"
 )
 
 // Config of a Plugin. Dir, Name, Resource and Devices are required.
@@ -57,9 +57,6 @@ type Plugin struct {
 
 // New returns a plugin; Serve runs it.
 func New(cfg Config) *Plugin {
-	if cfg.Listen == nil {
-		cfg.Listen = func(path string) (net.Listener, error) { return net.Listen("unix", path) }
-	}
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, path string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -94,10 +91,7 @@ func (p *Plugin) Socket() string { return filepath.Join(p.cfg.Dir, p.cfg.Name) }
 
 // Serve listens and registers, and serves until ctx ends.
 func (p *Plugin) Serve(ctx context.Context) error {
-	if err := os.Remove(p.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	l, err := p.cfg.Listen(p.Socket())
+	l, err := sockets.Replace(p.Socket(), p.cfg.Listen)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +18,8 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"monopod/testdata/deviceplugin/sockets"
 )
 
 // Config of a Driver. Dir and Name are required.
@@ -55,9 +56,6 @@ type Driver struct {
 
 // New returns a driver; Serve runs it.
 func New(cfg Config) *Driver {
-	if cfg.Listen == nil {
-		cfg.Listen = func(path string) (net.Listener, error) { return net.Listen("unix", path) }
-	}
 	return &Driver{cfg: cfg}
 }
 
@@ -69,10 +67,7 @@ func (d *Driver) Serve(ctx context.Context) error {
 	if err := os.MkdirAll(d.cfg.Dir, 0o750); err != nil { // the node may not have started yet
 		return err
 	}
-	if err := os.Remove(d.Socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	l, err := d.cfg.Listen(d.Socket())
+	l, err := sockets.Replace(d.Socket(), d.cfg.Listen)
 	if err != nil {
 		return err
 	}
