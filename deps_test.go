@@ -66,7 +66,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent/resources/placement":     {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/runtime/inventory":       {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/admission":               {"monopod/agent", "monopod/apiserver/process"},
-	"monopod/agent/pressure/eviction":       {"monopod/agent", "monopod/apiserver/process"},
+	"monopod/agent/pressure/eviction":       {"monopod/agent", "monopod/apiserver/client/claim", "monopod/apiserver/registry/check", "monopod/apiserver/registry/volume", "monopod/apiserver/process"},
 	"monopod/agent/images/garbage":          {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/agent/images/collector":        {"monopod/agent", "monopod/apiserver/process"},
 	"monopod/web":                           {},
