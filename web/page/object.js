@@ -161,14 +161,18 @@ export class ObjectPage {
   async #overview(body) {
     const kind = this.#kind, special = kind === core("pods") ? await load("pod.js") : kind === core("nodes") ? await load("node.js") : null;
     if (this.#closed) return;
+    let asks = () => {};
     const follow = (query, changed) => {
-      const feed = new Feed(query, changed);
+      const feed = new Feed(query, (f) => {
+        changed(f);
+        asks();
+      });
       this.#feeds.push(feed);
       return feed;
     };
     this.#sections = new Sections(body, follow);
     const s = this.#sections;
-    why(s, kind);
+    asks = why(s, kind);
     special?.sections(s, this.#obj);
     if (!special) this.#workload(s);
     s.add("Details", (obj, row) => facts(this.#details(obj, row)), (obj, row) => [obj.metadata, row.cells]);

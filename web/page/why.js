@@ -2,15 +2,35 @@
 
 import { address, findKind, getJSON, h } from "./core.js";
 
-/** why adds the section with the answer for the object of a page; kinds without a status have none. */
+const PAUSE = 1000; // milliseconds between two questions
+
+/**
+ * why adds the section with the answer for the object of a page; kinds without a status have none. It returns a function that
+ * asks again, for changes of what belongs to the object: they may change the answer, and not the object.
+ */
 export function why(sections, kind) {
-  sections.add("Why", (obj) => (obj.status ? answer(kind, obj.metadata) : null), (obj) => [obj.status, obj.metadata.deletionTimestamp]);
+  let box = null, timer = 0;
+  sections.add("Why", (obj) => {
+    box = obj.status ? h("div", { class: "why" }) : null;
+    if (box) answer(box, kind, obj.metadata);
+    box?.addEventListener("again", () => answer(box, kind, obj.metadata));
+    return box;
+  }, (obj) => [obj.status, obj.metadata.deletionTimestamp]);
+  return () => {
+    timer ||= setTimeout(() => {
+      timer = 0;
+      if (box?.isConnected) box.dispatchEvent(new Event("again"));
+    }, PAUSE);
+  };
 }
 
-function answer(kind, { namespace = "", name }) {
-  const box = h("div", { class: "why" });
+function answer(box, kind, { namespace = "", name }) {
   const query = new URLSearchParams({ kind: `${kind.name}${kind.group ? `.${kind.group}` : ""}`, namespace, name });
   getJSON(`/monopod/why?${query}`).then((a) => {
+    const text = JSON.stringify(a);
+    if (box.parentElement) box.parentElement.hidden = false;
+    if (box.dataset.answer === text) return; // and what is open stays open
+    box.dataset.answer = text;
     const parts = [h("p", { class: "sentence" }, a.sentence)];
     if (a.do) parts.push(h("p", { class: "todo" }, h("strong", {}, "What to do: "), commands(a.do, namespace)));
     if (a.evidence.length) parts.push(h("details", {}, h("summary", {}, "Evidence"), h("ul", {}, a.evidence.map((line) => h("li", {}, line)))));
@@ -18,7 +38,6 @@ function answer(kind, { namespace = "", name }) {
   }).catch(() => {
     if (box.parentElement) box.parentElement.hidden = true; // the user may not read it, or it is gone
   });
-  return box;
 }
 
 const COMMAND = /(?<=^|: )(?:kubectl|monopod) .+?(?=\.?$|[.,;] )/g;
