@@ -5,7 +5,6 @@
 package latency
 
 import (
-	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -41,7 +40,7 @@ const buckets = 27
 type series struct {
 	count   atomic.Uint64
 	timed   atomic.Uint64          // those whose time is known
-	sum     atomic.Uint64          // of their seconds, as bits of a float64
+	sum     atomic.Int64           // of their times, in nanoseconds: whole numbers add up to the same in any order
 	buckets [buckets]atomic.Uint64 // of their seconds
 }
 
@@ -74,16 +73,11 @@ func (q *Requests) Count(r Request) { q.of(r).count.Add(1) }
 
 // Observe counts a request that took a time.
 func (q *Requests) Observe(r Request, took time.Duration) {
-	s, seconds := q.of(r), took.Seconds()
+	s := q.of(r)
 	s.count.Add(1)
 	s.timed.Add(1)
-	s.buckets[sort.SearchFloat64s(bounds, seconds)].Add(1)
-	for {
-		was := s.sum.Load()
-		if s.sum.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+seconds)) {
-			return
-		}
-	}
+	s.buckets[sort.SearchFloat64s(bounds, took.Seconds())].Add(1)
+	s.sum.Add(int64(took))
 }
 
 func (q *Requests) of(r Request) *series {
@@ -138,7 +132,7 @@ func (r Request) labels() []string {
 
 // histogram is the sum of several series.
 type histogram struct {
-	sum     float64
+	sum     int64 // nanoseconds
 	buckets [buckets]uint64
 }
 
@@ -148,7 +142,7 @@ func add(all map[Request]*histogram, r Request, s *series) {
 		h = &histogram{}
 		all[r] = h
 	}
-	h.sum += math.Float64frombits(s.sum.Load())
+	h.sum += s.sum.Load()
 	for i := range s.buckets {
 		h.buckets[i] += s.buckets[i].Load()
 	}
@@ -162,5 +156,5 @@ func (h *histogram) metric(desc *prometheus.Desc, of []float64, labels ...string
 			cumulative[bounds[i]] = total
 		}
 	}
-	return prometheus.MustNewConstHistogram(desc, total, h.sum, cumulative, labels...)
+	return prometheus.MustNewConstHistogram(desc, total, time.Duration(h.sum).Seconds(), cumulative, labels...)
 }
