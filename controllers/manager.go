@@ -17,6 +17,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
+	"monopod/apiserver/follow/order"
 	"monopod/apiserver/process/guard"
 )
 
@@ -90,7 +91,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		deps: follow.Deps{Client: follow.Tracking(deps.Client), Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
+		deps: follow.Deps{Client: order.Tracking(deps.Client), Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
 		cfg:  cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},

@@ -21,11 +21,11 @@ import (
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/follow/order"
 	"monopod/apiserver/process/guard"
 )
 
@@ -74,22 +74,8 @@ type Deps struct {
 // the Deadline of the Config.
 //
 // If the Client is client.Ordered, every source has seen all changes of all kinds up to the start of the
-// Reconcile: what a Source's Keys keeps is at least as new as the change that woke the key.
+// Reconcile: what a Source's Keys keeps is at least as new as the change that woke the key (see package order).
 type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
-
-// Current reports whether every source has seen all changes of all kinds up to the start of the Reconcile that ctx
-// is of. It is false if the Client is not client.Ordered, and if a source is late: what the sources keep may then
-// lack what an earlier Reconcile of the same key created.
-func Current(ctx context.Context) bool { return ctx.Value(currentKey{}) != nil }
-
-type currentKey struct{}
-
-// SeesOwnWrites reports whether the sources have seen everything that earlier Reconciles of the same key wrote, as they
-// have if Current. Otherwise that is known only of a Client of Tracking.
-func SeesOwnWrites(ctx context.Context) bool {
-	rec, ok := ctx.Value(recorderKey{}).(*recorder)
-	return Current(ctx) || ok && rec.seen
-}
 
 // Config configures a Loop.
 type Config[K comparable] struct {
@@ -124,9 +110,8 @@ type Loop[K comparable] struct {
 	cfg  Config[K]
 	busy busy
 
-	queue   *queue[K]
-	barrier *barrier
-	written *written[K] // nil: not known
+	queue *queue[K]
+	order *order.Order[K]
 }
 
 // New returns a Loop for one Run.
@@ -136,12 +121,11 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	cfg.MinRetry, cfg.MaxRetry = cmp.Or(cfg.MinRetry, minRetry), cmp.Or(cfg.MaxRetry, maxRetry)
 	l := &Loop[K]{deps: deps, cfg: cfg}
 	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, cfg.MinRetry, cfg.MaxRetry, l.slowed)
-	kinds := make([]schema.GroupVersionResource, len(cfg.Sources))
+	selectors := make([]client.Selector, len(cfg.Sources))
 	for i, src := range cfg.Sources {
-		kinds[i] = src.Selector.Resource
+		selectors[i] = src.Selector
 	}
-	l.barrier = newBarrier(deps.Client, deps.Clock, kinds)
-	l.written = newWritten(l.barrier, cfg.Sources)
+	l.order = order.New[K](deps.Client, deps.Clock, selectors)
 	return l
 }
 
@@ -191,7 +175,7 @@ func (l *Loop[K]) Run(parent context.Context) error {
 		spawn(func() {
 			defer listed()
 			v := &view[K]{src: l.cfg.Sources[i], deps: l.deps, queue: l.queue, name: l.cfg.Name}
-			v.follow(ctx, listed, l.barrier.reached(i))
+			v.follow(ctx, listed, l.order.Reached(i))
 		})
 	}
 	var lazy []int
@@ -206,7 +190,7 @@ func (l *Loop[K]) Run(parent context.Context) error {
 	}
 	spawn(func() { l.work(ctx, &synced, spawn) })
 	for i := Await(ctx, appear); i >= 0; i = Await(ctx, appear) {
-		follow(lazy[i], func() {}) // the barrier waits for it
+		follow(lazy[i], func() {}) // the order waits for it
 		lazy, appear = slices.Delete(lazy, i, i+1), slices.Delete(appear, i, i+1)
 	}
 	l.queue.shutDown()
@@ -238,22 +222,14 @@ func (l *Loop[K]) next(ctx context.Context, key K) {
 		l.busy.end(id)
 		l.deps.Metrics.worked(l.cfg.Name, l.deps.Clock.Since(began))
 	}()
-	behind, current := l.barrier.pass(ctx)
-	if l.written != nil {
-		var rec *recorder
-		rec, behind = l.written.pass(ctx, key)
-		ctx = context.WithValue(ctx, recorderKey{}, rec)
-		defer l.written.note(key, rec)
-	}
+	ctx, behind, end := l.order.Begin(ctx, key)
+	defer end()
 	if behind != nil {
 		l.deps.Log.Warn("watch events are late, reconciling without them",
 			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))
 	}
 	if ctx.Err() != nil {
 		return
-	}
-	if current {
-		ctx = context.WithValue(ctx, currentKey{}, true)
 	}
 	again, err := l.reconcile(ctx, key)
 	l.settle(ctx, key, again, err)

@@ -1,4 +1,4 @@
-package follow_test
+package order_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/follow/order"
 )
 
 // unordered is an API that does not know the order of changes, as over etcd. Its watches of pods are late, and creations
@@ -45,9 +45,9 @@ func (u *unordered) Create(ctx context.Context, obj client.Object) (client.Objec
 // writing is a loop over ReplicaSets, each Reconcile of which calls write and sends to seen how many pods it knew before,
 // or late if it may lack some.
 func writing(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64, write func(ctx context.Context, c client.Client) error) {
-	c = follow.Tracking(c)
+	c = order.Tracking(c)
 	reconciling(t, c, pods, func(ctx context.Context, known int64) {
-		if !follow.SeesOwnWrites(ctx) {
+		if !order.SeesOwnWrites(ctx) {
 			known = late
 		}
 		seen <- known

@@ -1,4 +1,4 @@
-package follow
+package order
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // (upstream ExpectationsTimeout).
 const unknownFor = 5 * time.Minute
 
-// Tracking returns a Client for controllers: before a Loop calls Reconcile, its sources have seen what earlier
+// Tracking returns a Client for controllers: before a loop calls Reconcile, its sources have seen what earlier
 // Reconciles of the same key wrote with it (SeesOwnWrites). It returns c itself if c knows the order of all changes,
 // which includes that. Resource versions of c must be revisions that grow with every write, as etcd's.
 func Tracking(c client.Client) client.Client {
@@ -112,12 +112,12 @@ const minSweep = 1000
 
 // newWritten returns nil if the Client is not a tracking one, or a source does not show every object of its kind: it
 // may never show a write.
-func newWritten[K comparable](b *barrier, sources []Source[K]) *written[K] {
+func newWritten[K comparable](b *barrier, sources []client.Selector) *written[K] {
 	if !b.tracks {
 		return nil
 	}
-	for _, src := range sources {
-		if s := src.Selector; s.Namespace != "" || s.Labels != nil && !s.Labels.Empty() || s.Fields != nil && !s.Fields.Empty() {
+	for _, s := range sources {
+		if s.Namespace != "" || s.Labels != nil && !s.Labels.Empty() || s.Fields != nil && !s.Fields.Empty() {
 			return nil
 		}
 	}

@@ -1,4 +1,4 @@
-package follow
+package order
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func newBarrier(c client.Client, clk clock.WithTicker, kinds []schema.GroupVersi
 	return &barrier{clock: clk, ordered: ordered, tracks: tracks, kinds: kinds, seen: make([]int64, len(kinds)), lost: make([]bool, len(kinds))}
 }
 
-// reached returns the Reached of the source at i; nil if nothing waits for it.
+// reached is Order.Reached.
 func (b *barrier) reached(i int) func(revision string) {
 	if b.ordered == nil && !b.tracks {
 		return nil
