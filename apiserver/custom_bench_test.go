@@ -75,8 +75,8 @@ func benchConfigMap(name string) string {
 	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{` + b.String()[1:] + `}}`
 }
 
-// withDefinitions is a server with these definitions, as their controller accepts them.
-func withDefinitions(b *testing.B, names ...string) (http.Handler, *registry.Registry) {
+// withDefinitions is a server with these definitions, each with that number of versions, as their controller accepts them.
+func withDefinitions(b *testing.B, versions int, names ...string) (http.Handler, *registry.Registry) {
 	b.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -87,6 +87,11 @@ func withDefinitions(b *testing.B, names ...string) (http.Handler, *registry.Reg
 	}
 	for _, name := range names {
 		def := benchDefinition(name)
+		for n := 2; n <= versions; n++ {
+			more := def.Spec.Versions[0]
+			more.Name, more.Storage = fmt.Sprintf("v%d", n), false
+			def.Spec.Versions = append(def.Spec.Versions, more)
+		}
 		if _, err := reg.Create(b.Context(), def); err != nil {
 			b.Fatal(err)
 		}
@@ -133,7 +138,7 @@ var benchKinds = map[string]struct {
 func BenchmarkCustomObject(b *testing.B) {
 	for name, kind := range benchKinds {
 		b.Run("create/"+name, func(b *testing.B) {
-			h, _ := withDefinitions(b, "widgets")
+			h, _ := withDefinitions(b, 1, "widgets")
 			n, before := 0, cpu()
 			for b.Loop() {
 				n++
@@ -142,7 +147,7 @@ func BenchmarkCustomObject(b *testing.B) {
 			b.ReportMetric(float64((cpu()-before).Nanoseconds())/float64(n), "cpu-ns/op")
 		})
 		b.Run("get/"+name, func(b *testing.B) {
-			h, _ := withDefinitions(b, "widgets")
+			h, _ := withDefinitions(b, 1, "widgets")
 			send(b, h, "POST", kind.at, kind.object("a"))
 			for b.Loop() {
 				send(b, h, "GET", kind.at+"/a", "")
@@ -176,7 +181,7 @@ func BenchmarkCustomMemory(b *testing.B) {
 	for name, kind := range benchKinds {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				h, reg := withDefinitions(b, "widgets")
+				h, reg := withDefinitions(b, 1, "widgets")
 				send(b, h, "POST", kind.at, kind.object("first")) // compiles the schema
 				before := heap()
 				for n := range objects {
@@ -194,9 +199,9 @@ func BenchmarkCustomMemory(b *testing.B) {
 			names = append(names, fmt.Sprintf("kind%03ds", n))
 		}
 		for b.Loop() {
-			none, _ := withDefinitions(b)
+			none, _ := withDefinitions(b, 1)
 			before := heap()
-			h, reg := withDefinitions(b, names...)
+			h, reg := withDefinitions(b, 1, names...)
 			b.ReportMetric((heap()-before)/definitions, "bytes/definition")
 			runtime.KeepAlive(reg)
 			runtime.KeepAlive(none)
@@ -211,7 +216,7 @@ func BenchmarkCustomDiscovery(b *testing.B) {
 	for n := range 300 {
 		names = append(names, fmt.Sprintf("kind%03ds", n))
 	}
-	h, _ := withDefinitions(b, names...)
+	h, _ := withDefinitions(b, 1, names...)
 	for name, path := range map[string]string{"group": "/apis/bench.example.com/v1", "all": "/apis"} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -220,5 +225,23 @@ func BenchmarkCustomDiscovery(b *testing.B) {
 				h.ServeHTTP(&discard{http.Header{}}, r)
 			}
 		})
+	}
+}
+
+// BenchmarkCustomOpenAPI measures the OpenAPI documents of 3,000 versions of custom kinds: 100 of each of 30 definitions.
+func BenchmarkCustomOpenAPI(b *testing.B) {
+	for _, versions := range []int{10, 100} {
+		var names []string
+		for n := range 30 {
+			names = append(names, fmt.Sprintf("kind%03ds", n))
+		}
+		h, _ := withDefinitions(b, versions, names...)
+		for name, path := range map[string]string{"v2": "/openapi/v2", "index": "/openapi/v3"} {
+			b.Run(fmt.Sprintf("%s/%d", name, 30*versions), func(b *testing.B) {
+				for b.Loop() {
+					send(b, h, "GET", path, "")
+				}
+			})
+		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"weak"
 
 	"github.com/klauspost/compress/s2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -32,6 +34,9 @@ type Definition struct {
 type schemas struct {
 	data []byte // compressed
 	ends []int  // where each ends, uncompressed
+
+	mu   sync.Mutex         // guards last
+	last weak.Pointer[raws] // what unpack returned, until it is collected: readers of all versions ask once for each
 }
 
 var (
@@ -107,10 +112,11 @@ func (d *Definition) SharesSchemas(other *Definition) bool {
 
 // Pack implements store.Compact: it encodes the schemas and puts placeholders in their places.
 func (d *Definition) Pack() error {
-	all, err := d.packed.unpack()
+	unpacked, err := d.packed.unpack()
 	if err != nil {
 		return err
 	}
+	all := *unpacked
 	versions := slices.Clone(d.Spec.Versions)
 	var next raws
 	changed := false
@@ -225,10 +231,15 @@ func placed(s *apiextensionsv1.JSONSchemaProps, n int) int {
 	return at
 }
 
-// unpack returns the schemas encoded.
-func (p *schemas) unpack() (raws, error) {
+// unpack returns the schemas encoded. They are shared and must not be modified.
+func (p *schemas) unpack() (*raws, error) {
 	if p == nil {
-		return nil, nil
+		return &raws{}, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if all := p.last.Value(); all != nil {
+		return all, nil
 	}
 	data, err := s2.Decode(nil, p.data)
 	if err != nil {
@@ -240,5 +251,6 @@ func (p *schemas) unpack() (raws, error) {
 		all[i] = data[start:end:end]
 		start = end
 	}
-	return all, nil
+	p.last = weak.Make(&all)
+	return &all, nil
 }

@@ -7,6 +7,7 @@ package openapi
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -67,9 +68,9 @@ func (d *Documents) Index() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := object{}
-	for _, name := range d.names() {
-		hash, err := d.hash(data, name)
+	paths, all := object{}, servedBy(&d.cfg)
+	for _, name := range all.names() {
+		hash, err := d.hash(data, all, name)
 		if err != nil {
 			return nil, err
 		}
@@ -81,11 +82,22 @@ func (d *Documents) Index() ([]byte, error) {
 // URL returns the path of the v3 document of that name and hash.
 func URL(name, hash string) string { return "/openapi/v3/" + name + "?hash=" + hash }
 
-// names returns the names of all v3 documents.
-func (d *Documents) names() []string {
-	names := []string{"api", "apis", "version"}
-	for _, res := range d.cfg.Resources() {
+// served are the served resources by group and version, looked up once for a whole document or index: there may be thousands.
+type served map[schema.GroupVersion][]kind.Resource
+
+func servedBy(cfg *Config) served {
+	out := served{}
+	for _, res := range cfg.Resources() {
 		gv := res.GVR.GroupVersion()
+		out[gv] = append(out[gv], res)
+	}
+	return out
+}
+
+// names returns the names of all v3 documents.
+func (s served) names() []string {
+	names := []string{"api", "apis", "version"}
+	for gv := range s {
 		names = append(names, pathOf(gv))
 		if gv.Group != "" {
 			names = append(names, "apis/"+gv.Group)
@@ -96,8 +108,8 @@ func (d *Documents) names() []string {
 }
 
 // hash returns the hash of the v3 document of this name.
-func (d *Documents) hash(data *data, name string) (string, error) {
-	if hash := d.customHash(name); hash != "" {
+func (d *Documents) hash(data *data, all served, name string) (string, error) {
+	if hash := d.customHash(all, name); hash != "" {
 		return hash, nil
 	}
 	data.mu.Lock()
@@ -118,47 +130,55 @@ func (d *Documents) hash(data *data, name string) (string, error) {
 
 // V3 returns /openapi/v3/<name>; nil for an unknown name.
 func (d *Documents) V3(name string) (*Document, error) {
-	if !slices.Contains(d.names(), name) {
+	all := servedBy(&d.cfg)
+	if !slices.Contains(all.names(), name) {
 		return nil, nil
 	}
 	data, err := d.data.Get()
 	if err != nil {
 		return nil, err
 	}
-	c := &composer{data.set, &d.cfg}
-	if c.set, err = d.extended(data.set, func(gv schema.GroupVersion) bool { return pathOf(gv) == name }); err != nil {
+	gv, _ := versionOf(name)
+	set, err := extended(data.set, all[gv])
+	if err != nil {
 		return nil, err
 	}
-	gv, paths := c.named(name)
-	doc, err := c.compose(paths, &version3{gv: gv})
-	if hash := d.customHash(name); err == nil && hash != "" {
+	c := newComposer(set, &d.cfg, all)
+	doc, err := c.compose(c.named(name), &version3{gv: gv})
+	if hash := d.customHash(all, name); err == nil && hash != "" {
 		doc.Hash = hash
 	}
 	return doc, err
 }
 
-// extended returns the set with the definitions of the custom kinds of the groups and versions.
-func (d *Documents) extended(set *definitions.Set, of func(schema.GroupVersion) bool) (*definitions.Set, error) {
+// extended returns the set with the definitions of those of the resources that are custom kinds.
+func extended(set *definitions.Set, resources ...[]kind.Resource) (*definitions.Set, error) {
 	var more []*definitions.Definition
-	for _, res := range d.cfg.Resources() {
-		if res.Schema == nil || !of(res.GVR.GroupVersion()) {
-			continue
+	for _, list := range resources {
+		for _, res := range list {
+			if res.Schema == nil {
+				continue
+			}
+			defs, err := res.Schema.Definitions()
+			if err != nil {
+				return nil, err
+			}
+			more = append(more, defs...)
 		}
-		defs, err := res.Schema.Definitions()
-		if err != nil {
-			return nil, err
-		}
-		more = append(more, defs...)
 	}
 	return set.With(more...), nil
 }
 
 // customHash returns the hash of a document with custom kinds, by the revisions of their definitions: composing
 // all documents for the index would take too long. Empty: the document has none.
-func (d *Documents) customHash(name string) string {
+func (d *Documents) customHash(all served, name string) string {
+	gv, ok := versionOf(name)
+	if !ok {
+		return ""
+	}
 	var revisions []string
-	for _, res := range d.cfg.Resources() {
-		if res.Schema != nil && pathOf(res.GVR.GroupVersion()) == name {
+	for _, res := range all[gv] {
+		if res.Schema != nil {
 			revisions = append(revisions, res.Schema.Revision())
 		}
 	}
@@ -174,14 +194,15 @@ func (d *Documents) V2() (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &composer{data.set, &d.cfg}
-	if c.set, err = d.extended(data.set, func(schema.GroupVersion) bool { return true }); err != nil {
+	all := servedBy(&d.cfg)
+	set, err := extended(data.set, slices.Collect(maps.Values(all))...)
+	if err != nil {
 		return nil, err
 	}
+	c := newComposer(set, &d.cfg, all)
 	var paths []path
-	for _, name := range d.names() {
-		_, more := c.named(name)
-		paths = append(paths, more...)
+	for _, name := range all.names() {
+		paths = append(paths, c.named(name)...)
 	}
 	var parts []*foreign.Part
 	if d.cfg.Foreign != nil {
@@ -190,22 +211,30 @@ func (d *Documents) V2() (*Document, error) {
 	return c.compose(paths, &version2{parameters: map[string]object{}}, parts...)
 }
 
-// named returns the paths of a v3 document, and its group and version if it has one.
-func (c *composer) named(name string) (schema.GroupVersion, []path) {
+// versionOf returns the group and version that the v3 document of this name describes; false: it describes none.
+func versionOf(name string) (schema.GroupVersion, bool) {
 	switch parts := strings.Split(name, "/"); {
-	case name == "version":
-		return schema.GroupVersion{}, []path{discovery("/version/", "getCodeVersion", "version", "io.k8s.apimachinery.pkg.version.Info")}
-	case name == "api":
-		return schema.GroupVersion{}, []path{discovery("/api/", "getCoreAPIVersions", "core", metaV1+"APIVersions")}
-	case name == "apis":
-		return schema.GroupVersion{}, []path{discovery("/apis/", "getAPIVersions", "apis", metaV1+"APIGroupList")}
-	case len(parts) == 2 && parts[0] == "apis":
-		return schema.GroupVersion{}, []path{discovery("/"+name+"/", "get"+camel(parts[1])+"APIGroup", lowerCamel(parts[1]), metaV1+"APIGroup")}
-	case parts[0] == "apis":
-		gv := schema.GroupVersion{Group: parts[1], Version: parts[2]}
-		return gv, c.pathsOf(gv)
-	default:
-		gv := schema.GroupVersion{Version: parts[1]}
-		return gv, c.pathsOf(gv)
+	case len(parts) == 3 && parts[0] == "apis":
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, true
+	case len(parts) == 2 && parts[0] == "api":
+		return schema.GroupVersion{Version: parts[1]}, true
 	}
+	return schema.GroupVersion{}, false
+}
+
+// named returns the paths of a v3 document.
+func (c *composer) named(name string) []path {
+	if gv, ok := versionOf(name); ok {
+		return c.pathsOf(gv)
+	}
+	switch name {
+	case "version":
+		return []path{discovery("/version/", "getCodeVersion", "version", "io.k8s.apimachinery.pkg.version.Info")}
+	case "api":
+		return []path{discovery("/api/", "getCoreAPIVersions", "core", metaV1+"APIVersions")}
+	case "apis":
+		return []path{discovery("/apis/", "getAPIVersions", "apis", metaV1+"APIGroupList")}
+	}
+	group := strings.TrimPrefix(name, "apis/")
+	return []path{discovery("/"+name+"/", "get"+camel(group)+"APIGroup", lowerCamel(group), metaV1+"APIGroup")}
 }

@@ -2,6 +2,7 @@ package openapi_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"runtime"
 	"slices"
@@ -18,7 +19,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/discovery/openapi"
+	"monopod/apiserver/discovery/openapi/definitions"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
 )
 
 // documents describes all kinds.
@@ -300,6 +303,44 @@ func BenchmarkV2(b *testing.B) {
 	for b.Loop() {
 		if _, err := d.V2(); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// custom is the schema of a custom kind that counts how often it was asked.
+type custom struct {
+	kind.Schema
+	name  string
+	asked *int
+}
+
+func (c custom) Revision() string { *c.asked++; return c.name }
+
+func (c custom) Definitions() ([]*definitions.Definition, error) {
+	*c.asked++
+	return []*definitions.Definition{{Name: c.name, V2: json.RawMessage(`{"type":"object"}`), V3: json.RawMessage(`{"type":"object"}`)}}, nil
+}
+
+// However many versions there are, a document and the index ask once for what is served, and once for each version's schema.
+func TestEachVersionOnce(t *testing.T) {
+	t.Parallel()
+	var listed, asked int
+	resources := registry.Resources()
+	for i := range 200 {
+		gv := schema.GroupVersion{Group: "example.com", Version: fmt.Sprintf("v%d", i+1)}
+		resources = append(resources, kind.Resource{GVR: gv.WithResource("widgets"), Kind: "Widget", Schema: custom{name: "com.example." + gv.Version, asked: &asked}})
+	}
+	d := openapi.New(openapi.Config{Version: "v1.37.2", Clock: clock.RealClock{}, Resources: func() []kind.Resource { listed++; return resources }})
+	if _, err := d.Index(); err != nil { // which also reads the hashes of the built-in kinds
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func() error{
+		"index": func() error { _, err := d.Index(); return err },
+		"v2":    func() error { _, err := d.V2(); return err },
+	} {
+		listed, asked = 0, 0
+		if err := ask(); err != nil || listed != 1 || asked != 200 {
+			t.Errorf("%s: listed %d times, asked %d schemas of 200 (%v)", name, listed, asked, err)
 		}
 	}
 }

@@ -121,7 +121,16 @@ func optionsOf(verb string) string {
 	return ""
 }
 
-// queryOf returns the query parameters of a definition of options.
+// queryOf returns the query parameters of a definition of options. The caller must not modify them.
+func (c *composer) queryOf(name string) []parameter {
+	query, ok := c.queries[name]
+	if !ok {
+		query = queryOf(c.set, name)
+		c.queries[name] = query
+	}
+	return query
+}
+
 func queryOf(set *definitions.Set, name string) []parameter {
 	d := set.Get(name)
 	if d == nil {

@@ -10,10 +10,16 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// composer contains the inputs of a document.
+// composer composes one document.
 type composer struct {
-	set *definitions.Set
-	cfg *Config
+	set     *definitions.Set
+	cfg     *Config
+	all     served
+	queries map[string][]parameter // by the definition of their options, read once
+}
+
+func newComposer(set *definitions.Set, cfg *Config, all served) *composer {
+	return &composer{set: set, cfg: cfg, all: all, queries: map[string][]parameter{}}
 }
 
 // pathOf returns the path of a group and version, without the leading slash.
@@ -55,10 +61,8 @@ func tagOf(gv schema.GroupVersion) string { return lowerCamel(gv.Group) + "_" + 
 // pathsOf returns the paths of a group and version: its discovery, and its resources.
 func (c *composer) pathsOf(gv schema.GroupVersion) []path {
 	paths := []path{discovery("/"+pathOf(gv)+"/", "get"+camel(gv.Group)+title(gv.Version)+"APIResources", tagOf(gv), metaV1+"APIResourceList")}
-	for _, res := range c.cfg.Resources() {
-		if res.GVR.GroupVersion() == gv {
-			paths = append(paths, c.resource(res)...)
-		}
+	for _, res := range c.all[gv] {
+		paths = append(paths, c.resource(res)...)
 	}
 	return paths
 }
@@ -158,14 +162,14 @@ func (c *composer) nameOf(gvk schema.GroupVersionKind) string {
 func (c *composer) query(verb, sub string) []parameter {
 	switch {
 	case verb == "deletecollection":
-		list := slices.DeleteFunc(queryOf(c.set, optionsOf("list")), func(p parameter) bool {
+		list := slices.DeleteFunc(slices.Clone(c.queryOf(optionsOf("list"))), func(p parameter) bool {
 			return p.name == "watch" || p.name == "allowWatchBookmarks"
 		})
-		return sorted(append(list, queryOf(c.set, optionsOf("delete"))...))
+		return sorted(append(list, c.queryOf(optionsOf("delete"))...))
 	case sub == "log":
-		return queryOf(c.set, "io.k8s.api.core.v1.PodLogOptions")
+		return c.queryOf("io.k8s.api.core.v1.PodLogOptions")
 	}
-	return queryOf(c.set, optionsOf(verb))
+	return c.queryOf(optionsOf(verb))
 }
 
 // subresource returns the path of a subresource. One whose kind is a set of options is what upstream calls a
@@ -180,7 +184,7 @@ func (c *composer) subresource(res kind.Resource, url string, common []parameter
 			continue
 		case strings.HasSuffix(gvk.Kind, "Options"):
 			op = connection(op, res, method, sub.Name)
-			op.query = queryOf(c.set, c.nameOf(gvk))
+			op.query = c.queryOf(c.nameOf(gvk))
 		case sub.Name == "log":
 			op.produces, op.answers = append(plainTypes(), "text/plain"), answersOf("get", "")
 		}
