@@ -51,7 +51,7 @@ func (s computed) create(w http.ResponseWriter, r *http.Request, t target, a vir
 		return err
 	}
 	if obj, ok := out.(registry.Object); ok && f.As != "" {
-		out = codec.Partial(obj)
+		out = codec.Partial(obj, f.Shape)
 	}
 	s.out.Send(w, r, f, http.StatusCreated, out)
 	return nil

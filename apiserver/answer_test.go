@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,6 +130,42 @@ func TestComputedResources(t *testing.T) {
 			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`, asJSON, "Accept: "+accept)
 		if got := fmt.Sprint(code, " ", out["kind"]); got != want {
 			t.Errorf("%s: %s, want %s", accept, got, want)
+		}
+	}
+}
+
+// Tables and metadata are in the version of meta.k8s.io that the client asks for, with all that is inside.
+func TestVersionsOfShapes(t *testing.T) {
+	t.Parallel()
+	a := serve(t)
+	a.read("POST", confs, `{"metadata":{"name":"a"}}`, asJSON)
+	versions := regexp.MustCompile(`meta\.k8s\.io/\w+`)
+	for _, c := range []struct{ path, media, as string }{
+		{confs, "application/json", "Table"},
+		{confs + "/a", "application/json", "Table"},
+		{confs + "?watch=1&timeoutSeconds=1", "application/json", "Table"},
+		{confs, "application/json", "PartialObjectMetadataList"},
+		{confs, "application/vnd.kubernetes.protobuf", "PartialObjectMetadataList"},
+		{confs + "/a", "application/json", "PartialObjectMetadata"},
+		{confs + "/a", "application/vnd.kubernetes.protobuf", "PartialObjectMetadata"},
+		{confs + "?watch=1&timeoutSeconds=1", "application/json", "PartialObjectMetadata"},
+		{confs + "?watch=1&timeoutSeconds=1", "application/vnd.kubernetes.protobuf", "PartialObjectMetadata"},
+	} {
+		for _, version := range []string{"v1", "v1beta1"} {
+			t.Run(strings.Join([]string{c.as, c.media, c.path, version}, " "), func(t *testing.T) {
+				t.Parallel() // a watch waits for a second
+				resp := a.do("GET", c.path, "", "Accept: "+c.media+";as="+c.as+";g=meta.k8s.io;v="+version)
+				got := versions.FindAllString(readBody(t, resp), -1)
+				slices.Sort(got)
+				if fmt.Sprint(slices.Compact(got)) != "[meta.k8s.io/"+version+"]" || resp.StatusCode != 200 {
+					t.Errorf("%d %s", resp.StatusCode, got)
+				}
+			})
+		}
+	}
+	for accept, want := range map[string]string{"": "v1", "g=meta.k8s.io": "v1", "v=v1beta1": "v1beta1"} {
+		if _, got := a.read("GET", confs, "", "Accept: application/json;as=Table;"+accept); got["apiVersion"] != "meta.k8s.io/"+want {
+			t.Errorf("%q: %v", accept, got["apiVersion"])
 		}
 	}
 }

@@ -29,11 +29,11 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 	switch f.As {
 	case "Table":
 		return a.listTable(w, r, res, f, entries, meta)
-	case "PartialObjectMetadataList":
+	case partialListKind:
 		if f.Media != TypeProtobuf {
 			return a.listMetadata(w, r, res, f, entries, meta)
 		}
-		list, err := partialList(r, res, entries, meta)
+		list, err := partialList(r, res, f, entries, meta)
 		if err == nil {
 			a.Send(w, r, f, http.StatusOK, list)
 		}
@@ -42,9 +42,9 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 	return a.SendList(w, r, f, res, entries, meta)
 }
 
-func partialList(r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) (*metav1.PartialObjectMetadataList, error) {
+func partialList(r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, 0, len(entries))}
-	list.Kind, list.APIVersion = partialListGVK.Kind, partialListGVK.GroupVersion().String()
+	list.Kind, list.APIVersion = partialListKind, f.Shape.String()
 	for e, err := range view.Each(r.Context(), res, entries) {
 		if err != nil {
 			return nil, err
@@ -54,10 +54,10 @@ func partialList(r *http.Request, res *kind.Resource, entries []*store.Entry, me
 	return list, nil
 }
 
-var partialListGVK = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
+const partialListKind = "PartialObjectMetadataList"
 
 func (a *Responder) listMetadata(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) error {
-	head, err := listHead(partialListGVK, meta)
+	head, err := listHead(f.Shape.WithKind(partialListKind), meta)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 	if err != nil {
 		return err
 	}
-	t := NewTable(res, include)
+	t := NewTable(res, include, f.Shape)
 	t.ListMeta = meta
 	head, err := t.head()
 	if err != nil {
@@ -175,11 +175,11 @@ func (a *Responder) Shape(r *http.Request, res *kind.Resource, f Format, e *stor
 		if err != nil {
 			return nil, err
 		}
-		t := NewTable(res, include)
+		t := NewTable(res, include, f.Shape)
 		t.ResourceVersion = e.Object.GetResourceVersion()
 		return t, t.Add(e, a.Clock.Now())
 	case "PartialObjectMetadata":
-		return Partial(e.Object), nil
+		return Partial(e.Object, f.Shape), nil
 	}
 	if f.Media == TypeProtobuf {
 		return e.Object, nil

@@ -36,17 +36,19 @@ type Format struct {
 	// ContentType overrides the response's Content-Type; empty: Media
 	ContentType string
 	As          string // "", "Table", "PartialObjectMetadata", "PartialObjectMetadataList", "APIGroupDiscoveryList"
+	// Shape is the version of As; empty: none was asked for.
+	Shape schema.GroupVersion
 }
 
 // Header is the response's Content-Type.
 func (f Format) Header() string { return cmp.Or(f.ContentType, f.Media, TypeJSON) }
 
-// shapeVersion returns the version of a shape that has one.
-func shapeVersion(as string) schema.GroupVersion {
+// shapeVersions returns the versions in which a shape is served, the preferred one first.
+func shapeVersions(as string) []schema.GroupVersion {
 	if as == Aggregated {
-		return apidiscovery.SchemeGroupVersion
+		return []schema.GroupVersion{apidiscovery.SchemeGroupVersion}
 	}
-	return metav1.SchemeGroupVersion
+	return []schema.GroupVersion{metav1.SchemeGroupVersion, {Group: metav1.GroupName, Version: "v1beta1"}}
 }
 
 // Negotiate returns the supported media type of the Accept header with the highest quality; JSON without a
@@ -122,10 +124,14 @@ func clauses(accept string) []clause {
 func (c clause) format(as []string) (Format, bool) {
 	f := Format{As: c.params["as"]}
 	if f.As != "" {
-		want := shapeVersion(f.As)
-		if !slices.Contains(as, f.As) || cmp.Or(c.params["v"], want.Version) != want.Version || cmp.Or(c.params["g"], want.Group) != want.Group {
+		versions := shapeVersions(f.As)
+		at := slices.IndexFunc(versions, func(gv schema.GroupVersion) bool {
+			return cmp.Or(c.params["v"], gv.Version) == gv.Version && cmp.Or(c.params["g"], gv.Group) == gv.Group
+		})
+		if at < 0 || !slices.Contains(as, f.As) {
 			return f, false
 		}
+		f.Shape = versions[at]
 	}
 	if stream := c.params["stream"]; stream != "" && stream != "watch" {
 		return f, false

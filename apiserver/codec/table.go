@@ -7,16 +7,17 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/store"
 )
 
-// Partial returns the object's metadata.
-func Partial(obj kind.Object) *metav1.PartialObjectMetadata {
+// Partial returns the object's metadata in a version of meta.k8s.io.
+func Partial(obj kind.Object, version schema.GroupVersion) *metav1.PartialObjectMetadata {
 	p := metaOf(obj)
-	p.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: metav1.SchemeGroupVersion.String()}
+	p.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: version.String()}
 	return p
 }
 
@@ -36,12 +37,13 @@ type Printed struct {
 	metav1.Table
 	columns []table.Column
 	include metav1.IncludeObjectPolicy
+	version schema.GroupVersion
 }
 
-// NewTable is an empty table with the columns of the kind.
-func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy) *Printed {
-	p := &Printed{columns: res.Columns, include: include}
-	p.Kind, p.APIVersion = "Table", metav1.SchemeGroupVersion.String()
+// NewTable is an empty table with the columns of the kind, in a version of meta.k8s.io.
+func NewTable(res *kind.Resource, include metav1.IncludeObjectPolicy, version schema.GroupVersion) *Printed {
+	p := &Printed{columns: res.Columns, include: include, version: version}
+	p.Kind, p.APIVersion = "Table", version.String()
 	p.ColumnDefinitions = table.Definitions(res.Columns)
 	p.Rows = []metav1.TableRow{}
 	return p
@@ -80,7 +82,7 @@ func (p *Printed) row(e *store.Entry, now time.Time) (row metav1.TableRow, err e
 	case metav1.IncludeObject:
 		object.Raw = e.JSON()
 	case metav1.IncludeMetadata:
-		data, err := json.Marshal(Partial(e.Object))
+		data, err := json.Marshal(Partial(e.Object, p.version))
 		if err != nil {
 			return row, err
 		}

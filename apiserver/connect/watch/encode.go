@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/codec"
@@ -26,6 +27,7 @@ type encoder struct {
 	res     *kind.Resource
 	media   string // codec.TypeProtobuf or TypeCBOR; empty: JSON
 	as      string
+	version schema.GroupVersion // of as
 	include metav1.IncludeObjectPolicy
 	bare    bool // the connection delimits messages
 	headed  bool // a Table's columns are sent
@@ -38,7 +40,7 @@ func newEncoder(r *http.Request, res *kind.Resource, f codec.Format, s *Watcher)
 	if as == "PartialObjectMetadataList" {
 		as = "PartialObjectMetadata" // of each object
 	}
-	return &encoder{res: res, media: f.Media, as: as, include: include, s: s}, err
+	return &encoder{res: res, media: f.Media, as: as, version: f.Shape, include: include, s: s}, err
 }
 
 func (e *encoder) contentType() string {
@@ -74,7 +76,7 @@ func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 
 // shared returns the frame of an event, encoded once for all watches with the same format.
 func (e *encoder) shared(ctx context.Context, typ watch.EventType, entry *store.Entry) ([]byte, error) {
-	key := frameKey{entry: entry, typ: typ, res: e.res, media: e.media, as: e.as, bare: e.bare}
+	key := frameKey{entry: entry, typ: typ, res: e.res, media: e.media, as: e.as, version: e.version, bare: e.bare}
 	if e.as != "Table" {
 		if frame := e.s.frames.find(key); frame != nil {
 			return frame, nil
@@ -104,7 +106,7 @@ func (e *encoder) object(entry *store.Entry) ([]byte, error) {
 	case "Table":
 		return e.table(entry)
 	case "PartialObjectMetadata":
-		return e.encode(codec.Partial(entry.Object))
+		return e.encode(codec.Partial(entry.Object, e.version))
 	}
 	if e.media == codec.TypeProtobuf {
 		return protobuf.Body(entry.Object)
@@ -122,7 +124,7 @@ func (e *encoder) encode(v any) ([]byte, error) {
 func (e *encoder) status(status *metav1.Status) ([]byte, error) { return e.encode(status) }
 
 func (e *encoder) table(entry *store.Entry) ([]byte, error) {
-	t := codec.NewTable(e.res, e.include)
+	t := codec.NewTable(e.res, e.include, e.version)
 	if e.headed {
 		t.ColumnDefinitions = nil
 	}
@@ -144,7 +146,7 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 	case e.as == "Table":
 		return e.tableBookmark(obj)
 	case e.as != "":
-		return e.encode(codec.Partial(obj))
+		return e.encode(codec.Partial(obj, e.version))
 	case e.media == codec.TypeProtobuf:
 		return protobuf.Body(obj)
 	}
@@ -163,7 +165,7 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 // tableBookmark returns a Table with one row, whose object contains the bookmark. At the end of the initial
 // events it does so even for a client that requests no objects.
 func (e *encoder) tableBookmark(obj kind.Object) ([]byte, error) {
-	t := codec.NewTable(e.res, e.include)
+	t := codec.NewTable(e.res, e.include, e.version)
 	if e.headed {
 		t.ColumnDefinitions = nil
 	}
@@ -171,7 +173,7 @@ func (e *encoder) tableBookmark(obj kind.Object) ([]byte, error) {
 	t.ResourceVersion = obj.GetResourceVersion()
 	var object runtime.RawExtension
 	if e.include != metav1.IncludeNone || len(obj.GetAnnotations()) > 0 {
-		object.Object = codec.Partial(obj)
+		object.Object = codec.Partial(obj, e.version)
 	}
 	t.Rows = append(t.Rows, table.Row(e.res.Columns, obj, e.s.Clock.Now(), object))
 	return json.Marshal(t)
@@ -190,6 +192,7 @@ type frameKey struct {
 	typ       watch.EventType
 	res       *kind.Resource
 	media, as string
+	version   schema.GroupVersion
 	bare      bool
 }
 
