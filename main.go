@@ -163,7 +163,7 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics *prometheus.Registry) (err error) {
 	p := parts{cfg: cfg, log: log, api: a}
 	p.node = node.New(node.Deps{Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods, Log: log.Named("agent")}, p.nodeConfig())
-	p.controllers, err = control.New(controllers.Deps{Client: a.Measured(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics}, p.controllersConfig())
+	p.controllers, err = control.New(controllers.Deps{Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics}, p.controllersConfig())
 	if err != nil {
 		return err
 	}
@@ -209,6 +209,7 @@ func (p *parts) nodeConfig() node.Config {
 func (p *parts) controllersConfig() control.Config {
 	cfg, a := p.cfg.Controllers, p.api
 	cfg.RootCA, cfg.Kinds, cfg.Sign, cfg.Allowed = a.Access.CA, a.Kinds(), a.Access.Sign, a.MayRequest
+	cfg.Silent = a.Silent
 	cfg.Services.Ranges = p.cfg.API.ServiceRange().Complete().Addresses
 	return control.Config{
 		Config: cfg, Node: p.cfg.NodeName, Shared: a.State.Shared(),

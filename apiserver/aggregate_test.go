@@ -6,11 +6,13 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver"
@@ -39,6 +43,7 @@ type other struct {
 	*httptest.Server
 	down atomic.Bool
 	seen atomic.Value // the headers of the last request of a user
+	made atomic.Value // the last write of the server itself, as text
 }
 
 func newOther(t *testing.T) *other {
@@ -50,7 +55,7 @@ func newOther(t *testing.T) *other {
 			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/%s","resources":[%s]}`, group, version, list)
 		})
 	}
-	resources("wardle.example.com", "v1", `{"name":"flunders","singularName":"flunder","namespaced":true,"kind":"Flunder","verbs":["get","list","watch"],"shortNames":["fl"]},
+	resources("wardle.example.com", "v1", `{"name":"flunders","singularName":"flunder","namespaced":true,"kind":"Flunder","verbs":["delete","get","list","patch","watch"],"shortNames":["fl"]},
 		{"name":"flunders/status","namespaced":true,"kind":"Flunder","verbs":["get"]}`)
 	resources("metrics.k8s.io", "v1beta1", `{"name":"nodes","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]}`)
 	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/nodes", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"kind":"OtherMetrics"}`) })
@@ -77,6 +82,25 @@ func newOther(t *testing.T) *other {
 		}
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, `{"kind":"Flunder","method":%q,"query":%q,"body":%q}`, r.Method, r.URL.RawQuery, body)
+	})
+	const one = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"x","namespace":"default","uid":"u","resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"o"}]}}`
+	mux.HandleFunc("GET /apis/wardle.example.com/v1/flunders", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") != "" {
+			fmt.Fprintln(w, `{"type":"MODIFIED","object":`+one+`}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":[`+one+`]}`)
+	})
+	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x", func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method != "GET" {
+			o.made.Store(fmt.Sprint(r.Method, " ", r.Header.Get("Content-Type"), " by ", r.Header.Get("X-Remote-User"), " ", string(body)))
+		}
+		if r.Method == "DELETE" {
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+			return
+		}
+		fmt.Fprint(w, one)
 	})
 	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x/dance/now", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "dance" {
@@ -110,13 +134,19 @@ func newOther(t *testing.T) *other {
 // aggregated is a server with an Aggregator, whose connections all lead to other.
 func aggregated(t *testing.T, o *other) API {
 	t.Helper()
+	a, _ := aggregating(t, o)
+	return a
+}
+
+func aggregating(t *testing.T, o *other) (API, *aggregate.Aggregator) {
+	t.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources), History: 200}, nil, nil, 0)
 	reg := registry.New(s, resources, registry.Config{})
 	if err := reg.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	agg := aggregate.New(aggregate.Config{API: reg, Log: zap.NewNop(),
+	agg := aggregate.New(aggregate.Config{API: reg, Log: zap.NewNop(), Announce: reg.Announce,
 		Served: func() ([]kind.Resource, <-chan struct{}) {
 			changed := reg.Changed()
 			return reg.Resources(), changed
@@ -144,7 +174,7 @@ func aggregated(t *testing.T, o *other) API {
 		h.Close()
 		s.Close()
 	})
-	return API{t, h.URL, h.Client(), reg}
+	return API{t, h.URL, h.Client(), reg}, agg
 }
 
 // await waits until a request has an answer that contains a text.
@@ -179,7 +209,7 @@ const services = "/apis/apiregistration.k8s.io/v1/apiservices/"
 func TestAggregation(t *testing.T) {
 	t.Parallel()
 	o := newOther(t)
-	a := aggregated(t, o)
+	a, agg := aggregating(t, o)
 	a.await(services+"v1.apps", `"reason":"Local","message":"Local APIServices are always available"`)
 	a.await(services+"v1.", `"status":"True","type":"Available"`[:15])
 	a.remote(o, "v1.wardle.example.com", "wardle.example.com", "v1")
@@ -221,6 +251,7 @@ func TestAggregation(t *testing.T) {
 	a.await(services+"v1.wardle.example.com", `"reason":"Passed","message":"all checks passed"`)
 	a.reached(o, flunders)
 	a.discovered()
+	a.cleaned(o, agg)
 
 	a.remote(o, "v1beta1.metrics.k8s.io", "metrics.k8s.io", "v1beta1")
 	a.await("/apis/metrics.k8s.io/v1beta1/nodes", `{"kind":"OtherMetrics"}`)
@@ -229,6 +260,11 @@ func TestAggregation(t *testing.T) {
 	o.down.Store(true)
 	a.read("PATCH", services+"v1.wardle.example.com", `{"metadata":{"labels":{"try":"once-more"}}}`, "Content-Type: application/merge-patch+json")
 	a.await(services+"v1.wardle.example.com", `"reason":"FailedDiscoveryCheck"`)
+	for end := time.Now().Add(20 * time.Second); fmt.Sprint(agg.Silent()) != "[wardle.example.com/v1]"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("servers that do not answer: %v", agg.Silent())
+		}
+	}
 	if doc := readBody(t, a.do("GET", "/openapi/v2", "")); !strings.Contains(doc, `"com.example.wardle.v1.Flunder"`) || strings.Contains(doc, "forged") || !strings.Contains(doc, `"io.k8s.api.core.v1.Pod"`) {
 		t.Error("OpenAPI v2 while the other server is down lacks its kinds or ours, or has paths that are not its own")
 	}
@@ -262,6 +298,57 @@ func (a API) reached(o *other, flunders string) {
 	resp := a.do("GET", flunders+"/x/dance/now", "", "Connection: Upgrade", "Upgrade: dance")
 	if data, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusSwitchingProtocols || string(data) != "hello" {
 		t.Errorf("an upgrade: %d %s", resp.StatusCode, data)
+	}
+}
+
+// cleaned checks that controllers of all kinds see the other server's objects, can release and delete them, and learn of its kinds.
+func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
+	t, resource := a.t, schema.GroupVersionResource{Group: "wardle.example.com", Version: "v1", Resource: "flunders"}
+	t.Helper()
+	kinds := agg.Kinds(registry.ServedBy(a.reg))
+	for {
+		all, changed := kinds()
+		if slices.Contains(all, client.Kind{Resource: resource, Kind: "Flunder", Namespaced: true}) {
+			break
+		}
+		select {
+		case <-changed:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("kinds %v", all)
+		}
+	}
+	c, ctx := agg.Client(a.reg), t.Context()
+	objs, rev, err := c.List(ctx, client.Selector{Resource: resource})
+	if err != nil || rev != "8" || len(objs) != 1 || objs[0].GetName() != "x" || objs[0].GetObjectKind().GroupVersionKind().Kind != "Flunder" {
+		t.Errorf("list: %v %s %v", objs, rev, err)
+	}
+	events, err := c.Watch(ctx, client.Selector{Resource: resource}, rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-events; e.Type != watch.Modified || e.Object.(client.Object).GetUID() != "u" {
+		t.Errorf("watch: %v", e)
+	}
+	ref := client.Ref{Resource: resource, Namespace: "default", Name: "x"}
+	if _, err := c.Update(ctx, ref, func(cur client.Object) (client.Object, error) {
+		next := cur.DeepCopyObject().(client.Object)
+		next.SetOwnerReferences(nil)
+		return next, nil
+	}); err != nil || o.made.Load() != `PATCH application/merge-patch+json by system:kube-controller-manager {"metadata":{"finalizers":null,"ownerReferences":null,"resourceVersion":"7","uid":"u"}}` {
+		t.Errorf("update: %v %v", o.made.Load(), err)
+	}
+	if _, err := c.Delete(ctx, ref, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("u")}); err != nil ||
+		o.made.Load() != `DELETE application/json by system:kube-controller-manager {"preconditions":{"uid":"u"}}` {
+		t.Errorf("delete: %v %v", o.made.Load(), err)
+	}
+	if err := c.(client.Direct).Follow(ctx, client.Selector{Resource: resource}, client.Reader{}); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("follow: %v", err)
+	}
+	if _, err := c.Get(ctx, client.Ref{Resource: client.Namespaces, Name: "default"}); err != nil {
+		t.Errorf("an object of this server: %v", err)
+	}
+	if silent := agg.Silent(); len(silent) > 0 {
+		t.Errorf("servers that do not answer: %v", silent)
 	}
 }
 

@@ -114,6 +114,8 @@ type Config struct {
 	ClockSet func(ctx context.Context) <-chan struct{} `json:"-"`
 	// Kinds are the served kinds.
 	Kinds client.Kinds `json:"-"`
+	// Silent returns the groups and versions whose servers do not answer; nil: there are no other servers.
+	Silent func() []string `json:"-"`
 }
 
 // Default returns upstream's defaults.
@@ -245,7 +247,7 @@ func controllers() []Entry {
 				return []Setting{number(&c.ConcurrentNamespaceSyncs, "concurrent-namespace-syncs", 10, 1, "Number of terminating namespaces that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
-				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Workers: c.ConcurrentNamespaceSyncs}), nil
+				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Silent: c.Silent, Workers: c.ConcurrentNamespaceSyncs}), nil
 			}},
 		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"}, Component: garbagecollector.Component,
 			Settings: func(c *Config) []Setting {

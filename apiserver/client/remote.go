@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -25,6 +26,8 @@ type Remote struct {
 	HTTP *http.Client
 	// New returns an empty object of a resource or subresource; nil if it is not known.
 	New func(resource schema.GroupVersionResource, subresource string) Object
+	// Metadata: objects are only the metadata of what the server has, and an update patches only that.
+	Metadata bool
 }
 
 var _ Client = (*Remote)(nil)
@@ -79,7 +82,10 @@ func (c *Remote) do(ctx context.Context, method, path string, body any) (io.Read
 		return nil, err
 	}
 	req.Header.Set("Accept", "application/json")
-	if body != nil {
+	switch {
+	case method == http.MethodPatch:
+		req.Header.Set("Content-Type", string(types.MergePatchType))
+	case body != nil:
 		req.Header.Set("Content-Type", "application/json")
 	}
 	hc := c.HTTP
@@ -238,11 +244,22 @@ func (c *Remote) Update(ctx context.Context, ref Ref, change Change) (Object, er
 		}
 		ours := next.GetResourceVersion() == "" || next.GetResourceVersion() == cur.GetResourceVersion()
 		next.SetResourceVersion(cmp.Or(next.GetResourceVersion(), cur.GetResourceVersion()))
-		stored, err := c.call(ctx, http.MethodPut, ref, c.pathOf(ref), next)
+		method, body := http.MethodPut, any(next)
+		if c.Metadata {
+			method, body = http.MethodPatch, metadataOf(next)
+		}
+		stored, err := c.call(ctx, method, ref, c.pathOf(ref), body)
 		if !apierrors.IsConflict(err) || !ours || try == updateTries {
 			return stored, err
 		}
 	}
+}
+
+// metadataOf returns a merge patch that sets the metadata that clients may change.
+func metadataOf(obj Object) any {
+	return map[string]any{"metadata": map[string]any{
+		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), "ownerReferences": obj.GetOwnerReferences(), "finalizers": obj.GetFinalizers(),
+	}}
 }
 
 // Delete implements Client.

@@ -157,7 +157,7 @@ func (a *API) open(ctx context.Context) error {
 		return err
 	}
 	a.aggregator = aggregate.New(aggregate.Config{
-		API: a.Registry, Dial: a.dial, Identity: sync.OnceValues(a.Access.FrontProxy), Log: log,
+		API: a.Registry, Dial: a.dial, Identity: sync.OnceValues(a.Access.FrontProxy), Log: log, Announce: a.Registry.Announce,
 		Served: func() ([]kind.Resource, <-chan struct{}) {
 			changed := a.Registry.Changed()
 			return a.Registry.Resources(), changed
@@ -249,10 +249,16 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	return server, file.Close, nil
 }
 
-// Measured returns the API with metrics.k8s.io, which usage computes, for parts of this process.
-func (a *API) Measured(usage virtual.Usage) client.Ordered {
-	return virtual.Measured(a.Registry, usage)
+// Whole returns the API for parts of this process: with metrics.k8s.io, which usage computes, and with the kinds of other servers.
+func (a *API) Whole(usage virtual.Usage) client.Ordered {
+	return virtual.Measured(a.aggregator.Client(a.Registry), usage)
 }
+
+// Kinds returns the kinds whose objects controllers clean up, also those of other servers.
+func (a *API) Kinds() client.Kinds { return a.aggregator.Kinds(registry.ServedBy(a.Registry)) }
+
+// Silent returns the groups and versions whose servers do not answer.
+func (a *API) Silent() []string { return a.aggregator.Silent() }
 
 // MayRequest reports whether the user who created a CertificateSigningRequest may create a subresource of them, by
 // which requests are approved.
@@ -265,9 +271,6 @@ func (a *API) MayRequest(ctx context.Context, by *certificatesv1.CertificateSign
 		User: user, Verb: "create", Group: certificatesv1.GroupName, Version: "*", Resource: client.CertificateSigningRequests.Resource, Subresource: subresource})
 	return allowed, err
 }
-
-// Kinds returns the kinds that are served, for controllers that work on all of them.
-func (a *API) Kinds() client.Kinds { return registry.ServedBy(a.Registry) }
 
 // Roles returns the task that follows roles and bindings.
 func (a *API) Roles(follow.Deps) follow.Controller {

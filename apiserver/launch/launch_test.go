@@ -91,7 +91,7 @@ func opened(t *testing.T) (*API, *prometheus.Registry) {
 func TestControllersKnowTheOrder(t *testing.T) {
 	t.Parallel()
 	a, _ := opened(t)
-	api := a.Measured(nil)
+	api := a.Whole(nil)
 	if _, known := api.Newest(client.Pods); !known {
 		t.Error("the newest change of pods is not known")
 	}

@@ -38,7 +38,7 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []le
 	updated, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
 		n.UID = ns.UID
 		n.Status.Phase = corev1.NamespaceTerminating
-		for _, cond := range conditions(left, deleteErr) {
+		for _, cond := range conditions(c.silent(), left, deleteErr) {
 			cond.LastTransitionTime = now
 			n.Status.Conditions = setCondition(n.Status.Conditions, cond)
 		}
@@ -50,9 +50,11 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []le
 	return updated, err
 }
 
-func conditions(left []leftover, deleteErr error) []corev1.NamespaceCondition {
-	// The served kinds are known in this process, so these two never fail.
-	discovery := condition(corev1.NamespaceDeletionDiscoveryFailure, false, "", "ResourcesDiscovered", "All resources successfully discovered")
+func conditions(silent []string, left []leftover, deleteErr error) []corev1.NamespaceCondition {
+	discovery := condition(corev1.NamespaceDeletionDiscoveryFailure, len(silent) > 0, "DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered")
+	if len(silent) > 0 {
+		discovery.Message = fmt.Sprintf("Discovery failed for some groups, %d failing: their API servers do not answer: %s", len(silent), strings.Join(silent, ", "))
+	}
 	parsing := condition(corev1.NamespaceDeletionGVParsingFailure, false, "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
 	failure := condition(corev1.NamespaceDeletionContentFailure, deleteErr != nil,
 		"ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")

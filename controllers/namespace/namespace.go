@@ -28,8 +28,10 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Kinds   client.Kinds // the served kinds
-	Workers int          // --concurrent-namespace-syncs, 0 means upstream's 10
+	Kinds client.Kinds // the served kinds
+	// Silent returns the groups and versions whose servers do not answer: they may have objects in any namespace. nil: there are none.
+	Silent  func() []string
+	Workers int // --concurrent-namespace-syncs, 0 means upstream's 10
 }
 
 // Controller deletes the contents of terminating namespaces.
@@ -127,7 +129,20 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 		}
 		return c.recheck(ns), deleteErr
 	}
-	return 0, c.finalize(ctx, ns)
+	if len(c.silent()) == 0 {
+		return 0, c.finalize(ctx, ns)
+	}
+	if ns, err = c.report(ctx, ns, nil, nil); err != nil {
+		return 0, err
+	}
+	return c.recheck(ns), nil
+}
+
+func (c *Controller) silent() []string {
+	if c.cfg.Silent == nil {
+		return nil
+	}
+	return c.cfg.Silent()
 }
 
 // recheck returns the time until the next check, which grows while nothing changes.

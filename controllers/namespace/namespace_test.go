@@ -1,6 +1,9 @@
 package namespace
 
 import (
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +69,40 @@ func TestNamespaceIsEmptiedThenDeleted(t *testing.T) {
 		}
 		if len(apitest.List[*corev1.Secret](api, "y")) != 1 {
 			t.Error("another namespace lost its secret")
+		}
+	})
+}
+
+// A namespace exists until every API server that may have objects in it has answered; its conditions say which has not.
+func TestWaitsForSilentServers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		var silent atomic.Bool
+		silent.Store(true)
+		api.Run(New(api.Deps(), Config{Kinds: apitest.Kinds(), Silent: func() []string {
+			if silent.Load() {
+				return []string{"wardle.example.com/v1"}
+			}
+			return nil
+		}}))
+		api.Create(namespace("x"), secret("x", "s"))
+		api.Delete(namespace("x"), "")
+		apitest.Settle(time.Minute)
+		ns, ok := apitest.Get[*corev1.Namespace](api, "", "x")
+		if !ok || len(apitest.List[*corev1.Secret](api, "x")) > 0 {
+			t.Fatal("the namespace is gone, or what is known to be in it is not")
+		}
+		failed := slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
+			return c.Type == corev1.NamespaceDeletionDiscoveryFailure && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, "wardle.example.com/v1")
+		})
+		if !failed {
+			t.Errorf("conditions %v", ns.Status.Conditions)
+		}
+		silent.Store(false)
+		apitest.Settle(time.Minute)
+		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
+			t.Error("the namespace remains after the server has answered")
 		}
 	})
 }

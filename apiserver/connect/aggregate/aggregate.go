@@ -34,6 +34,8 @@ type Config struct {
 	// Identity is the client certificate by which other servers recognize this one; nil: none.
 	Identity func() (*tls.Certificate, error)
 	Dial     call.Dial // nil: the system's
+	// Announce is called when Kinds returns something else; nil: nobody asks for Kinds.
+	Announce func()
 	Log      *zap.Logger
 }
 
@@ -109,6 +111,7 @@ func (a *Aggregator) set(gv schema.GroupVersion, s *apiservice.Service) *backend
 	if s == nil || s.Spec.Service == nil || a.ours(gv) {
 		if was != nil {
 			a.replace(gv, nil)
+			was.know(about{}) // nothing more, if somebody still has it
 			was.transport.CloseIdleConnections()
 		}
 		return nil

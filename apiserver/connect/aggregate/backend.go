@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/transport"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -46,6 +48,7 @@ type backend struct {
 	url       string
 	transport *http.Transport
 	err       error // of a server that cannot be called
+	announce  func()
 	about     atomic.Pointer[about]
 }
 
@@ -65,7 +68,7 @@ type document struct {
 
 func newBackend(cfg *Config, s *apiservice.Service) *backend {
 	to := call.Target{Namespace: s.Spec.Service.Namespace, Service: s.Spec.Service.Name, Port: *s.Spec.Service.Port}
-	b := &backend{service: s}
+	b := &backend{service: s, announce: cfg.Announce}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify}
 	b.url, secure.ServerName = to.Address()
 	if len(s.Spec.CABundle) > 0 {
@@ -99,7 +102,16 @@ func (b *backend) learn(s *apiservice.Service) {
 	next := *b.about.Load()
 	c := apiservice.Available(s)
 	next.available = c != nil && c.Status == apiregistrationv1.ConditionTrue
-	b.about.Store(&next)
+	b.know(next)
+}
+
+// know sets what is known, and announces other kinds.
+func (b *backend) know(next about) {
+	was := b.about.Swap(&next)
+	var of schema.GroupVersion
+	if b.announce != nil && !slices.Equal(was.kinds(of), next.kinds(of)) {
+		b.announce()
+	}
 }
 
 // pass passes a request on, in the name of its user.

@@ -224,6 +224,6 @@ func (b *backend) discover(ctx context.Context, log *zap.Logger) error {
 	if next.openAPI2, err = b.read(ctx, next.openAPI2, "/"+name+"/"); err != nil {
 		log.Debug("failed to read the OpenAPI v2 document of an API server", zap.String("name", b.service.Name), zap.Error(err))
 	}
-	b.about.Store(&next)
+	b.know(next)
 	return nil
 }

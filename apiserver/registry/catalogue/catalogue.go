@@ -89,6 +89,17 @@ func (c *Catalogue) Install(definition string, resources []*kind.Resource) {
 	close(old.changed)
 }
 
+// Announce makes those who wait for Changed look again: something else that they depend on has changed.
+func (c *Catalogue) Announce() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.now.Load()
+	next := *old
+	next.changed = make(chan struct{})
+	c.now.Store(&next)
+	close(old.changed)
+}
+
 // Defined returns the names of the definitions that make resources.
 func (c *Catalogue) Defined() []string {
 	c.mu.Lock()
@@ -130,7 +141,7 @@ func (c *Catalogue) FindKind(gvk schema.GroupVersionKind) *kind.Resource {
 // Resources returns the served resources, for discovery.
 func (c *Catalogue) Resources() []kind.Resource { return c.now.Load().resources }
 
-// Changed returns a channel that is closed when Resources returns something else.
+// Changed returns a channel that is closed when Resources returns something else, and by Announce.
 func (c *Catalogue) Changed() <-chan struct{} { return c.now.Load().changed }
 
 // Stored returns the names of the resources whose objects are stored.
