@@ -84,15 +84,23 @@ func newOther(t *testing.T) *other {
 		fmt.Fprintf(w, `{"kind":"Flunder","method":%q,"query":%q,"body":%q}`, r.Method, r.URL.RawQuery, body)
 	})
 	const one = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"x","namespace":"default","uid":"u","resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"o"}]}}`
+	shaped := func(r *http.Request, as string) {
+		if want := "application/json;as=" + as + ";g=meta.k8s.io;v=v1,application/json"; r.Header.Get("Accept") != want { // other shapes are refused
+			t.Errorf("%s %s accepts %s", r.Method, r.URL, r.Header.Get("Accept"))
+		}
+	}
 	mux.HandleFunc("GET /apis/wardle.example.com/v1/flunders", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") != "" {
+			shaped(r, "PartialObjectMetadata")
 			fmt.Fprintln(w, `{"type":"MODIFIED","object":`+one+`}`)
 			return
 		}
+		shaped(r, "PartialObjectMetadataList")
 		fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":[`+one+`]}`)
 	})
 	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		shaped(r, "PartialObjectMetadata")
 		if r.Method != "GET" {
 			o.made.Store(fmt.Sprint(r.Method, " ", r.Header.Get("Content-Type"), " by ", r.Header.Get("X-Remote-User"), " ", string(body)))
 		}

@@ -69,6 +69,19 @@ func (c *Remote) query(sel Selector) (string, url.Values) {
 // do sends a request and returns the body of a successful response; another response is returned as the Status
 // that it contains.
 func (c *Remote) do(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	return c.ask(ctx, method, path, c.accepts("PartialObjectMetadata"), body)
+}
+
+// accepts returns the Accept header of a request; as is the shape in which metadata is sent, by servers that know it.
+func (c *Remote) accepts(as string) string {
+	const plain = "application/json"
+	if !c.Metadata {
+		return plain
+	}
+	return plain + ";as=" + as + ";g=meta.k8s.io;v=v1," + plain
+}
+
+func (c *Remote) ask(ctx context.Context, method, path, accept string, body any) (io.ReadCloser, error) {
 	var in io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -81,7 +94,7 @@ func (c *Remote) do(ctx context.Context, method, path string, body any) (io.Read
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", accept)
 	switch {
 	case method == http.MethodPatch:
 		req.Header.Set("Content-Type", string(types.MergePatchType))
@@ -140,7 +153,7 @@ func (c *Remote) Get(ctx context.Context, ref Ref) (Object, error) {
 // List implements Client.
 func (c *Remote) List(ctx context.Context, sel Selector) ([]Object, string, error) {
 	path, q := c.query(sel)
-	answer, err := c.do(ctx, http.MethodGet, path+"?"+q.Encode(), nil)
+	answer, err := c.ask(ctx, http.MethodGet, path+"?"+q.Encode(), c.accepts("PartialObjectMetadataList"), nil)
 	if err != nil {
 		return nil, "", err
 	}

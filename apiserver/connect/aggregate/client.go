@@ -158,8 +158,6 @@ func (o ours) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	r = r.Clone(r.Context())
 	identify(r, "system:kube-controller-manager", "", []string{auth.Masters}, nil)
-	const as, version = "application/json;as=PartialObjectMetadata", ";g=meta.k8s.io;v=v1"
-	r.Header.Set("Accept", as+"List"+version+","+as+version+",application/json")
 	return o.transport.RoundTrip(r)
 }
 

@@ -1,0 +1,201 @@
+#!/bin/sh
+# Builds programs of others, unmodified, from their Go modules, and runs them against bin/monopod with the manifests that the modules
+# contain: each as a process with the kubeconfig of its service account, behind a Service without a selector. Their versions are in
+# go.mod here and, of kube-state-metrics, which needs older libraries, in state/go.mod.
+#
+#   testdata/programs/run.sh [sample|metrics|state]...
+#
+# It needs root (a network namespace), kubectl, curl and etcd. WORK is the folder for what is built, and for the logs; RUNTIME is
+# Monopod's, by default fake.
+set -eu
+cd "$(dirname "$0")/../.."
+work=${WORK:-/var/tmp/monopod-programs}
+runtime=${RUNTIME:-fake}
+space=monopod-programs
+address=10.78.0.2
+here=testdata/programs
+folder() { go list -C "$here${2:+/$2}" -m -f '{{.Dir}}' "$1"; }
+
+[ "$(id -u)" = 0 ] || { echo "network namespaces need root" >&2; exit 1; }
+for program in kubectl curl etcd ip; do
+	command -v $program >/dev/null || { echo "$program is missing" >&2; exit 1; }
+done
+mkdir -p "$work/bin"
+go build -C $here -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" k8s.io/sample-apiserver sigs.k8s.io/metrics-server/cmd/metrics-server
+go build -C $here/state -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" k8s.io/kube-state-metrics/v2
+
+pids=
+server=
+stop() {
+	trap - EXIT INT TERM
+	for pid in $pids $server; do
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" || true
+	done
+	ip link delete programs0 || true
+	ip netns delete "$space" || true
+	rm -rf "$data" "$work/etcd"
+}
+data=$(mktemp -d)
+ip netns add "$space"
+trap stop EXIT
+trap 'exit 1' INT TERM
+ip link add programs0 type veth peer name eth0 netns "$space"
+ip address add 10.78.0.1/24 dev programs0
+ip link set programs0 up
+ip -n "$space" link set lo up
+ip -n "$space" address add "$address/24" dev eth0
+ip -n "$space" link set eth0 up
+ip -n "$space" route add default via 10.78.0.1
+net=/run/netns/$space
+inside() { nsenter --net="$net" "$@"; }
+
+nsenter --net="$net" "${MONOPOD:-bin/monopod}" serve --runtime="$runtime" --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" \
+	--pod-cidr 10.90.0.0/16 --service-cluster-ip-range 10.97.0.0/16 >"$work/monopod.log" 2>&1 &
+server=$!
+until curl -sf -o /dev/null --unix-socket "$data/monopod.sock" http://x/readyz; do
+	kill -0 "$server" || { tail -n 20 "$work/monopod.log" >&2; exit 1; }
+	sleep 0.2
+done
+export KUBECONFIG="$data/admin.kubeconfig"
+k() { inside kubectl "$@"; }
+
+failed=0
+# expect PATTERN COMMAND...: its output must contain the extended regular expression; it is asked again for a minute and a half.
+expect() {
+	pattern=$1
+	shift
+	for _ in $(seq 90); do
+		if output=$("$@" 2>&1) && printf '%s\n' "$output" | grep -qE -- "$pattern"; then
+			echo "ok    $* ($pattern)"
+			return
+		fi
+		sleep 1
+	done
+	echo "FAIL  $*: no $pattern in"
+	printf '%s\n' "$output" | head -n 20
+	failed=1
+}
+# account NAMESPACE NAME: a kubeconfig of a service account, whose file it prints.
+account() {
+	file=$work/$2.kubeconfig
+	cp "$KUBECONFIG" "$file"
+	k --kubeconfig "$file" config set-credentials program --token="$(k create token -n "$1" "$2")" >/dev/null
+	k --kubeconfig "$file" config set-context --current --user=program >/dev/null
+	echo "$file"
+}
+# service NAMESPACE NAME PORT: a Service whose port https leads to the port of this machine.
+service() {
+	k apply -f - <<-END
+		apiVersion: v1
+		kind: Service
+		metadata: {name: $2, namespace: $1}
+		spec: {ports: [{name: https, port: 443, targetPort: $3}]}
+		---
+		apiVersion: discovery.k8s.io/v1
+		kind: EndpointSlice
+		metadata: {name: $2, namespace: $1, labels: {kubernetes.io/service-name: $2}}
+		addressType: IPv4
+		ports: [{name: https, port: $3}]
+		endpoints: [{addresses: ["$address"], conditions: {ready: true}}]
+	END
+}
+# start NAME COMMAND...: in the background; its log is NAME.log.
+start() {
+	log=$work/$1.log
+	shift
+	nsenter --net="$net" "$@" >"$log" 2>&1 &
+	started=$!
+	pids="$started $pids"
+}
+
+sample() {
+	module=$(folder k8s.io/sample-apiserver)/artifacts
+	start etcd etcd --data-dir "$work/etcd" --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:0
+	for part in ns sa rbac rbac-bind auth-delegator auth-reader apiservice; do
+		k apply -f "$module/example/$part.yaml"
+	done
+	expect 'MissingEndpoints|ServiceNotFound' k get apiservice v1alpha1.wardle.example.com
+	# Their role lacks what they follow since Kubernetes 1.36.
+	k create clusterrole wardle-policies --verb=get,list,watch --resource=mutatingadmissionpolicies.admissionregistration.k8s.io,mutatingadmissionpolicybindings.admissionregistration.k8s.io
+	k create clusterrolebinding wardle-policies --clusterrole=wardle-policies --serviceaccount=wardle:apiserver
+	service wardle api 10360
+	file=$(account wardle apiserver)
+	start sample-apiserver "$work/bin/sample-apiserver" --etcd-servers=http://127.0.0.1:2379 --secure-port=10360 --cert-dir="$work/sample" \
+		--kubeconfig="$file" --authentication-kubeconfig="$file" --authorization-kubeconfig="$file"
+	program=$started
+	k wait --for=condition=Available --timeout=90s apiservice/v1alpha1.wardle.example.com
+	expect 'flunders +.*true +Flunder' k api-resources --api-group=wardle.example.com
+	expect '"wardle.example.com"' k get --raw /apis
+	start watch kubectl get -w flunders -o name
+	expect 'created' k create -f "$module/flunders/01-flunder.yaml"
+	k apply --server-side --force-conflicts -f "$module/flunders/01-flunder.yaml"
+	expect 'my-first-flunder' k get flunders
+	expect 'my-first-flunder' cat "$work/watch.log"
+	expect 'sample-label=true' k get flunders --show-labels
+	expect 'reference' k explain flunder.spec
+	expect 'wardle.*Flunder"' k get --raw /openapi/v2
+	expect 'wardle.example.com/v1alpha1' k get --raw /openapi/v3
+	k create configmap owner
+	uid=$(k get configmap owner -o 'jsonpath={.metadata.uid}')
+	k patch flunder my-first-flunder --type=merge -p "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"name\":\"owner\",\"uid\":\"$uid\"}]}}"
+	k delete configmap owner
+	expect 'No resources found' k get flunders
+	k create namespace flunders
+	k apply -n flunders -f "$module/flunders/01-flunder.yaml"
+	k delete namespace flunders --timeout=90s
+	k create quota flunders --hard=count/flunders.wardle.example.com=1
+	k apply -f "$module/flunders/01-flunder.yaml"
+	expect 'count/flunders.wardle.example.com: 1/1' k get quota flunders
+	k delete quota flunders
+	kill "$program"
+	expect 'False \(' k get apiservice v1alpha1.wardle.example.com
+	expect 'default' k get namespaces
+	k delete -f "$module/example/apiservice.yaml"
+	expect "the server doesn't have a resource type|could not find the requested resource" sh -c 'nsenter --net="$1" kubectl get flunders 2>&1 || true' - "$net"
+}
+
+metrics() {
+	module=$(folder sigs.k8s.io/metrics-server)/manifests/base
+	k create deployment web --image=web --replicas=2
+	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
+	k apply -f "$module/rbac.yaml"
+	service kube-system metrics-server 10370
+	file=$(account kube-system metrics-server)
+	start metrics-server "$work/bin/metrics-server" --secure-port=10370 --cert-dir="$work/metrics" --kubelet-use-node-status-port --metric-resolution=15s \
+		--kubelet-preferred-address-types=InternalIP --kubeconfig="$file" --authentication-kubeconfig="$file" --authorization-kubeconfig="$file"
+	k apply -f "$module/apiservice.yaml"
+	k wait --for=condition=Available --timeout=90s apiservice/v1beta1.metrics.k8s.io
+	token=$(cat "$data/pki/admin.token")
+	expect '^node1 +[0-9]+m' k top nodes
+	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
+	expect 'apiserver_request_total.*resource="pods".*[1-9]' inside curl -sk -H "Authorization: Bearer $token" "https://$address:10370/metrics"
+	expect 'PodMetrics' k explain podmetrics
+	kill "$started"
+	expect 'False \(' k get apiservice v1beta1.metrics.k8s.io
+	k delete -f "$module/apiservice.yaml"
+	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
+	k delete deployment web
+}
+
+state() {
+	module=$(folder k8s.io/kube-state-metrics/v2 state)/examples/standard
+	k create deployment shop --image=web --replicas=2
+	for part in service-account cluster-role cluster-role-binding; do
+		k apply -f "$module/$part.yaml"
+	done
+	file=$(account kube-system kube-state-metrics)
+	start kube-state-metrics "$work/bin/kube-state-metrics" --kubeconfig="$file" --host="$address" --port=10380 --telemetry-port=10381
+	expect 'kube_deployment_status_replicas_available\{namespace="default",deployment="shop"\} 2' inside curl -s "http://$address:10380/metrics"
+	expect 'kube_pod_status_phase\{namespace="default",pod="shop-.*phase="Running"\} 1' inside curl -s "http://$address:10380/metrics"
+	expect 'kube_node_status_capacity' inside curl -s "http://$address:10380/metrics"
+	expect '^0$' sh -c 'grep -cE "^[EWF][0-9]{4} " "$1" || true' - "$work/kube-state-metrics.log"
+	k delete deployment shop
+}
+
+for part in ${*:-sample metrics state}; do
+	echo "== $part"
+	"$part"
+done
+[ "$failed" = 0 ] && echo "all good"
+exit "$failed"
