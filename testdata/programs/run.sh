@@ -5,12 +5,11 @@
 #
 #   testdata/programs/run.sh [sample|metrics|state]...
 #
-# It needs root (a network namespace), kubectl, curl and etcd. WORK is the folder for what is built, and for the logs; RUNTIME is
-# Monopod's, by default fake.
+# It needs root (a network namespace), containerd and runc (pods that use memory), kubectl, curl, etcd, and bin/monopod and bin/web.tar
+# (make build web). WORK is the folder for what is built, and for the logs.
 set -eu
 cd "$(dirname "$0")/../.."
 work=${WORK:-/var/tmp/monopod-programs}
-runtime=${RUNTIME:-fake}
 space=monopod-programs
 address=10.78.0.2
 here=testdata/programs
@@ -32,11 +31,14 @@ stop() {
 		kill "$pid" 2>/dev/null || true
 		wait "$pid" || true
 	done
+	nsenter --net="$net" "${MONOPOD:-bin/monopod}" reset --data-dir "$data" || true
 	ip link delete programs0 || true
 	ip netns delete "$space" || true
 	rm -rf "$data" "$work/etcd"
 }
 data=$(mktemp -d)
+mkdir "$data/images"
+cp "${WEB:-bin/web.tar}" "$data/images/"
 ip netns add "$space"
 trap stop EXIT
 trap 'exit 1' INT TERM
@@ -50,8 +52,8 @@ ip -n "$space" route add default via 10.78.0.1
 net=/run/netns/$space
 inside() { nsenter --net="$net" "$@"; }
 
-nsenter --net="$net" "${MONOPOD:-bin/monopod}" serve --runtime="$runtime" --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" \
-	--pod-cidr 10.90.0.0/16 --service-cluster-ip-range 10.97.0.0/16 >"$work/monopod.log" 2>&1 &
+nsenter --net="$net" "${MONOPOD:-bin/monopod}" serve --data-dir "$data" --listen "$address:6443" --node-name node1 --kubelet-listen "$address:10250" \
+	--pod-cidr 10.90.0.0/16 --eviction-hard='nodefs.available<1%,imagefs.available<1%' --service-cluster-ip-range 10.97.0.0/16 >"$work/monopod.log" 2>&1 &
 server=$!
 until curl -sf -o /dev/null --unix-socket "$data/monopod.sock" http://x/readyz; do
 	kill -0 "$server" || { tail -n 20 "$work/monopod.log" >&2; exit 1; }
@@ -157,7 +159,7 @@ sample() {
 
 metrics() {
 	module=$(folder sigs.k8s.io/metrics-server)/manifests/base
-	k create deployment web --image=web --replicas=2
+	k create deployment web --image=monopod.local/web:1 --replicas=2 -- /web serve
 	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
 	k apply -f "$module/rbac.yaml"
 	service kube-system metrics-server 10370
@@ -180,7 +182,7 @@ metrics() {
 
 state() {
 	module=$(folder k8s.io/kube-state-metrics/v2 state)/examples/standard
-	k create deployment shop --image=web --replicas=2
+	k create deployment shop --image=monopod.local/web:1 --replicas=2 -- /web serve
 	for part in service-account cluster-role cluster-role-binding; do
 		k apply -f "$module/$part.yaml"
 	done
