@@ -14,6 +14,7 @@ import (
 // item only.
 type Layout int
 
+// The layouts.
 const (
 	Compact Layout = iota
 	Indented
