@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,7 @@ import (
 	"monopod/apiserver/access/admin"
 	"monopod/apiserver/client/clientcmd"
 	"monopod/apiserver/client/status"
+	"monopod/apiserver/follow"
 	api "monopod/apiserver/launch"
 	"monopod/apiserver/launch/statecmd"
 	"monopod/apiserver/process/commandline"
@@ -171,8 +173,8 @@ func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics
 	if err != nil {
 		return err
 	}
-	p.controllers.Add(control.Entry{Name: "flowcontrol", New: server.FlowControl})
-	return errors.Join(p.run(ctx, server), closed())
+	p.server = server
+	return errors.Join(p.run(ctx), closed())
 }
 
 // parts are the parts that run together, and what they know of each other.
@@ -182,6 +184,7 @@ type parts struct {
 	api         *api.API
 	node        *node.Node
 	controllers *control.Controllers
+	server      *apiserver.Server
 }
 
 func (c Config) api(log *zap.Logger) api.Config {
@@ -219,8 +222,15 @@ func (p *parts) controllersConfig() control.Config {
 			{Name: "definitions", New: a.Definitions},
 			{Name: "webhooks", New: a.Webhooks},
 			{Name: "aggregation", New: a.Aggregation},
+			{Name: "flowcontrol", New: p.flowControl},
 		},
 	}
+}
+
+// flowControl returns the controller of the server's limits. The server is there when it runs: it shows the health of all controllers.
+func (p *parts) flowControl(deps follow.Deps) follow.Controller {
+	controller := sync.OnceValue(func() follow.Controller { return p.server.FlowControl(deps) })
+	return follow.Task("flowcontrol", func(ctx context.Context) error { return controller().Run(ctx) })
 }
 
 func (p *parts) serverConfig() apiserver.Config {
@@ -246,13 +256,13 @@ func (p *parts) about(ctx context.Context) status.Process {
 
 // run runs them until ctx ends or one of them fails. The server stops last: the parts write their last changes
 // through the registry, and clients see them until the end.
-func (p *parts) run(ctx context.Context, server *apiserver.Server) error {
+func (p *parts) run(ctx context.Context) error {
 	last, stopLast := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLast()
 	group, groupCtx := guard.With(ctx)
-	group.Do(func() error { return server.Serve(last, p.api.Access) })
+	group.Do(func() error { return p.server.Serve(last, p.api.Access) })
 	socket := notify.Take() // before any child process is started
-	group.Do(func() error { p.notify(groupCtx, socket, server); return nil })
+	group.Do(func() error { p.notify(groupCtx, socket); return nil })
 	group.Do(func() error { return p.controllers.RunAlways(last) })
 	group.Do(func() error { return p.api.Access.Run(last, p.log.Named("certificates")) })
 	group.Do(func() error {
@@ -276,8 +286,8 @@ func (p *parts) work(ctx context.Context) error {
 }
 
 // notify tells systemd, until ctx ends, how far the server is.
-func (p *parts) notify(ctx context.Context, socket *notify.Socket, server *apiserver.Server) {
-	if err := socket.Run(ctx, clock.RealClock{}, server.Ready); err != nil {
+func (p *parts) notify(ctx context.Context, socket *notify.Socket) {
+	if err := socket.Run(ctx, clock.RealClock{}, p.server.Ready); err != nil {
 		p.log.Warn("failed to notify systemd", zap.Error(err))
 	}
 }

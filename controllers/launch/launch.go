@@ -52,13 +52,13 @@ func New(deps controllers.Deps, cfg Config) (*Controllers, error) {
 		return nil, err
 	}
 	c := &Controllers{Manager: manager}
-	c.Add(Entry{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
+	c.add(Entry{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
 		return kubernetesservice.New(deps, kubernetesservice.Config{
 			Server: cfg.Server, ClusterIP: cfg.ClusterIP, Moved: []func(context.Context) <-chan struct{}{netchange.Watch, cfg.Moved}})
 	}})
-	c.Add(Entry{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})
+	c.add(Entry{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})
 	for _, e := range cfg.Always {
-		c.Add(e)
+		c.add(e)
 	}
 	if cfg.Shared {
 		c.elector, err = election.New(election.Config{
@@ -67,8 +67,8 @@ func New(deps controllers.Deps, cfg Config) (*Controllers, error) {
 	return c, err
 }
 
-// Add adds a controller that runs on every server. It must be called before RunAlways.
-func (c *Controllers) Add(e Entry) { c.always = append(c.always, c.Manager.Supervise(e.Name, e.New)) }
+// add adds a controller that runs on every server.
+func (c *Controllers) add(e Entry) { c.always = append(c.always, c.Manager.Supervise(e.Name, e.New)) }
 
 // RunAlways runs the controllers of every server until ctx ends.
 func (c *Controllers) RunAlways(ctx context.Context) error {
