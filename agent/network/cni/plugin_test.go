@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,8 +58,11 @@ type pod struct {
 	bandwidth shape.Bandwidth
 }
 
+// pods counts the namespaces: pods of several tests may have the same ID.
+var pods atomic.Int64
+
 func newPod(t testing.TB, n Network, id string) *pod {
-	name := fmt.Sprintf("mptest-%d-%s", os.Getpid(), id)
+	name := fmt.Sprintf("mptest-%d-%d", os.Getpid(), pods.Add(1))
 	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
 		t.Errorf("ip netns add: %v %s", err, out)
 	}
