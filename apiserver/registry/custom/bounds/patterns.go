@@ -38,6 +38,7 @@ type Patterns struct {
 	mu   sync.Mutex // guards what follows
 	used map[*Work]bool
 	size int
+	due  bool // they are forgotten after keptFor
 }
 
 // NewPatterns returns a Patterns.
@@ -63,10 +64,12 @@ func (p *Patterns) Use(w *Work) {
 		p.forget()
 		p.size = size
 	}
-	if len(p.used) == 0 {
+	if !p.due {
+		p.due = true
 		p.clock.AfterFunc(keptFor, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
+			p.due = false
 			p.forget()
 		})
 	}

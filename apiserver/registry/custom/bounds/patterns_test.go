@@ -10,6 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // cached returns how many patterns upstream's validator keeps.
@@ -55,4 +56,17 @@ func TestPatternsAreForgotten(t *testing.T) {
 		}
 		time.Sleep(keptFor)
 	})
+}
+
+// Large schemas that take turns wait for one timer, however often they make each other forgotten.
+func TestLargePatternsShareATimer(t *testing.T) {
+	t.Parallel()
+	c := clocktesting.NewFakeClock(time.Now())
+	p := NewPatterns(c)
+	for range 100 {
+		p.Use(&Work{patterns: map[string]int{"large": maxCompiled}})
+	}
+	if n := c.Waiters(); n != 1 {
+		t.Errorf("%d timers, want 1", n)
+	}
 }
