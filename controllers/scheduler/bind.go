@@ -61,8 +61,8 @@ func (r *run) failed(ctx context.Context, e *queue.Entry, pod *cluster.Pod, err 
 	}
 	if p := r.cluster.Pod(pod.UID); p != nil && p.Assumed {
 		r.cluster.Remove(pod.UID)
-		p.Assumed = false
-		r.loop.Add(r.changed(cluster.Change{What: cluster.PodGone, Node: r.cluster.Node(p.Node), Pod: p})...)
+		r.loop.Add(r.changed(cluster.Change{What: p.Gone(), Node: r.cluster.Node(p.Node), Pod: p})...)
+		p.Assumed, p.Volumes = false, nil
 	}
 	r.queue.Failed(e, r.deps.Clock.Now())
 }
@@ -118,6 +118,9 @@ func (r *run) settle(ctx context.Context, place *reservation) error {
 	if fits {
 		assigned, fits = c.Assign(n)
 	}
+	if fits {
+		r.cluster.Choose(place.pod, chosen(place.pod, assigned))
+	}
 	ready, failed := !place.devices, error(nil)
 	if place.devices {
 		ready, failed = r.ready(place)
@@ -143,6 +146,15 @@ func (r *run) settle(ctx context.Context, place *reservation) error {
 	}
 	r.prepared(place, "success")
 	return r.bind(ctx, place.entry, place.pod, place.node, r.deps.Clock.Now())
+}
+
+// chosen turns volumes by the names of a pod's claims into keys of claims by the names of the volumes.
+func chosen(p *cluster.Pod, assigned map[string]*corev1.PersistentVolume) map[string]string {
+	volumes := map[string]string{}
+	for name, v := range assigned {
+		volumes[v.Name] = p.Namespace + "/" + name
+	}
+	return volumes
 }
 
 func (r *run) settleOne(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {

@@ -134,7 +134,7 @@ func (r *run) gone(p *corev1.Pod) []follow.Key {
 	if old == nil {
 		return nil
 	}
-	return r.changed(cluster.Change{What: cluster.PodGone, Node: r.cluster.Node(old.Node), Pod: old})
+	return r.changed(cluster.Change{What: old.Gone(), Node: r.cluster.Node(old.Node), Pod: old})
 }
 
 // placed records a pod that the API shows on a node.
@@ -152,7 +152,7 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 	if old == nil || old.Assumed {
 		keys := r.changed(cluster.Change{What: cluster.PodPlaced, Node: n, Pod: now})
 		if old != nil && old.Node != now.Node {
-			keys = append(keys, r.changed(cluster.Change{What: cluster.PodGone, Node: r.cluster.Node(old.Node), Pod: old})...)
+			keys = append(keys, r.changed(cluster.Change{What: old.Gone(), Node: r.cluster.Node(old.Node), Pod: old})...)
 		}
 		return keys
 	}

@@ -208,6 +208,8 @@ func (r *run) decide(key follow.Key) *decision {
 	if claims, waits := c.Conditional(d.devices); len(c.Open()) > 0 || waits {
 		d.place = &reservation{entry: e, pod: d.pod, node: d.node, since: now, devices: waits, claims: claims}
 		r.reserved[e.Key] = d.place
+		assigned, _ := c.Assign(out.Node)
+		r.cluster.Choose(d.pod, chosen(d.pod, assigned))
 	}
 	return d
 }

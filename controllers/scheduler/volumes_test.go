@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -183,6 +184,54 @@ func TestWaitingClaimGetsExistingVolume(t *testing.T) {
 		// both of one pod or the one of the other
 		if both := claims["c"] && claims["d"]; claims["c"] != claims["d"] || claims["e"] == both {
 			t.Errorf("volumes are for %v", claims)
+		}
+	})
+}
+
+// TestChosenVolumes: whichever pods are first, none of them has a part of its volumes while another has the rest.
+func TestChosenVolumes(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		addNodes(api, "a", "b")
+		api.Create(newClass("hand", claim.NoProvisioner, storagev1.VolumeBindingWaitForFirstConsumer))
+		const pods, each, volumes = 12, 3, 20
+		add := func(i int) {
+			name := fmt.Sprint("v", i)
+			api.Create(localVolume(name, "hand", "b"))
+			apitest.Change(api, localVolume(name, "", ""), "status", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeAvailable })
+		}
+		for i := range volumes {
+			add(i)
+		}
+		for i := range pods {
+			var names []string
+			for j := range each {
+				names = append(names, fmt.Sprint("c", i, "-", j))
+				api.Create(newClaim(names[j], "hand"))
+			}
+			api.Create(apitest.Pod("default", fmt.Sprint("p", i), using(names...)))
+		}
+		complete := func() (n int) {
+			synctest.Wait()
+			of := map[string]int{}
+			for _, v := range apitest.List[*corev1.PersistentVolume](api, "") {
+				if v.Spec.ClaimRef != nil {
+					pod, _, _ := strings.Cut(v.Spec.ClaimRef.Name, "-")
+					of[pod]++
+				}
+			}
+			for pod, has := range of {
+				if has != each {
+					t.Errorf("the claims of %s have %d of %d volumes", pod, has, each)
+				}
+			}
+			return len(of)
+		}
+		if n := complete(); n != volumes/each {
+			t.Errorf("volumes for %d pods, want %d", n, volumes/each)
+		}
+		add(volumes)
+		if n := complete(); n != (volumes+1)/each {
+			t.Errorf("volumes for %d pods, want %d", n, (volumes+1)/each)
 		}
 	})
 }

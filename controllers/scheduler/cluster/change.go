@@ -58,6 +58,14 @@ func NodeDifference(was, is *corev1.Node) What {
 	return what
 }
 
+// Gone is what changes when a placed pod is removed.
+func (p *Pod) Gone() What {
+	if len(p.Volumes) > 0 {
+		return PodGone | Volumes
+	}
+	return PodGone
+}
+
 // PodDifference returns how a placed pod's change can help others.
 func PodDifference(was, is *Pod) What {
 	var what What

@@ -197,6 +197,7 @@ func (c *Cluster) Add(p *Pod, node string) {
 	for _, key := range p.Claims {
 		c.claims[key]++
 	}
+	c.Storage.choose(p, 1)
 	c.tally(p, 1)
 }
 
@@ -218,6 +219,7 @@ func (c *Cluster) Remove(uid types.UID) *Pod {
 	for _, key := range p.Claims {
 		bump(c.claims, key, -1)
 	}
+	c.Storage.choose(p, -1)
 	c.tally(p, -1)
 	c.tidy(n)
 	return p

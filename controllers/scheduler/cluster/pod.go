@@ -21,8 +21,9 @@ type Pod struct {
 	Requests Amounts
 	Usual    Amounts // CPU and memory with assumed requests, for scores
 	Ports    []HostPort
-	Claims   []string // keys of its PersistentVolumeClaims: namespace/name
-	Terms    []*Term  // of its affinity to other pods
+	Claims   []string          // keys of its PersistentVolumeClaims: namespace/name
+	Volumes  map[string]string // the keys of its claims by the name of the volume that was chosen for them, until the pod is bound
+	Terms    []*Term           // of its affinity to other pods
 	Owner    types.UID
 
 	disks []disk
@@ -47,7 +48,7 @@ func (p *Pod) Bound(is *corev1.Pod) *Pod {
 		return NewPod(is)
 	}
 	bound := *p
-	bound.Pod, bound.Node, bound.Assumed = is, "", false
+	bound.Pod, bound.Node, bound.Assumed, bound.Volumes = is, "", false, nil
 	return &bound
 }
 

@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/claim"
 	"monopod/apiserver/follow"
 )
 
@@ -14,11 +17,47 @@ type Storage struct {
 	Volumes map[string]*corev1.PersistentVolume
 	Classes map[string]*storagev1.StorageClass
 	Nodes   map[string]*storagev1.CSINode
+
+	chosen map[string]choice // by the volume's name
+}
+
+// choice is a volume that was chosen for a claim of placed pods.
+type choice struct {
+	claim string // its key
+	pods  int
 }
 
 func newStorage() Storage {
 	return Storage{Claims: map[string]*corev1.PersistentVolumeClaim{}, Volumes: map[string]*corev1.PersistentVolume{},
-		Classes: map[string]*storagev1.StorageClass{}, Nodes: map[string]*storagev1.CSINode{}}
+		Classes: map[string]*storagev1.StorageClass{}, Nodes: map[string]*storagev1.CSINode{}, chosen: map[string]choice{}}
+}
+
+// Free reports whether no other claim than this one has the volume, or gets it because its pod has a place.
+func (s *Storage) Free(v *corev1.PersistentVolume, pvc *corev1.PersistentVolumeClaim) bool {
+	if v.Spec.ClaimRef != nil {
+		return claim.IsFor(v, pvc)
+	}
+	c, chosen := s.chosen[v.Name]
+	return !chosen || c.claim == follow.KeyOf(pvc).String()
+}
+
+// Choose records the volumes that the open claims of a placed pod are bound to, instead of those that were chosen before. No other
+// claim gets them while the pod is placed.
+func (c *Cluster) Choose(p *Pod, volumes map[string]string) {
+	if c.pods[p.UID] != p || maps.Equal(p.Volumes, volumes) {
+		return
+	}
+	c.Generation++
+	c.Storage.choose(p, -1)
+	p.Volumes = volumes
+	c.Storage.choose(p, 1)
+}
+
+func (s *Storage) choose(p *Pod, pods int) {
+	for name, key := range p.Volumes {
+		now := choice{claim: key, pods: s.chosen[name].pods + pods}
+		set(s.chosen, name, now, now.pods > 0)
+	}
 }
 
 // Set records a change of one of the kinds of Storage; is nil: the object is gone. It returns the kind of the change

@@ -29,7 +29,7 @@ const (
 type OpenClaim struct {
 	*corev1.PersistentVolumeClaim
 	class  *storagev1.StorageClass
-	usable []*corev1.PersistentVolume // not reserved for others, on any node
+	usable []*corev1.PersistentVolume // free for the claim, on any node
 }
 
 // volumeState is what a pod's claims need.
@@ -97,7 +97,7 @@ func (s *volumeState) add(c *Cycle, v *corev1.Volume, name string) (why string) 
 	}
 	open := OpenClaim{PersistentVolumeClaim: pvc, class: class}
 	for _, v := range c.Storage.Volumes {
-		if v.Spec.ClaimRef == nil || claim.IsFor(v, pvc) {
+		if c.Storage.Free(v, pvc) {
 			open.usable = append(open.usable, v)
 		}
 	}
