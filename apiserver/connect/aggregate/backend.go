@@ -34,8 +34,10 @@ import (
 )
 
 const (
-	// checkTime bounds a question of this server's own, and maxDocument its answer.
+	// checkTime bounds a question of this server's own, maxIndex an answer that lists resources or documents, and maxDocument one of
+	// OpenAPI.
 	checkTime   = 5 * time.Second
+	maxIndex    = 1 << 20
 	maxDocument = 4 << 20
 	// idleConnections to a server are kept for idleTime.
 	idleConnections = 25
@@ -155,7 +157,7 @@ func (fail unreachable) Error(w http.ResponseWriter, r *http.Request, err error)
 
 // get reads a document for this server itself. code is that of the answer.
 func (b *backend) get(ctx context.Context, path string, into any) (code int, err error) {
-	got, err := b.fetch(ctx, path, "")
+	got, err := b.fetch(ctx, path, "", maxIndex)
 	if err != nil || got.code != http.StatusOK {
 		return got.code, err
 	}
@@ -169,8 +171,8 @@ type answer struct {
 	data []byte
 }
 
-// fetch asks for a document. etag is that of the state that is known, empty for none.
-func (b *backend) fetch(ctx context.Context, path, etag string) (answer, error) {
+// fetch asks for a document of at most most bytes. etag is that of the state that is known, empty for none.
+func (b *backend) fetch(ctx context.Context, path, etag string, most int64) (answer, error) {
 	if b.err != nil {
 		return answer{}, b.err
 	}
@@ -190,9 +192,9 @@ func (b *backend) fetch(ctx context.Context, path, etag string) (answer, error) 
 		return answer{}, err
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxDocument+1))
-	if err == nil && len(data) > maxDocument {
-		err = fmt.Errorf("the response is larger than %d bytes", maxDocument)
+	data, err := io.ReadAll(io.LimitReader(response.Body, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("the response is larger than %d bytes", most)
 	}
 	return answer{response.StatusCode, response.Header.Get("Etag"), data}, err
 }
@@ -200,7 +202,7 @@ func (b *backend) fetch(ctx context.Context, path, etag string) (answer, error) 
 // read returns the part of the server's document of OpenAPI v2 about the paths with the prefix. A server that does not answer keeps
 // the part that is known.
 func (b *backend) read(ctx context.Context, known document, prefix string) (document, error) {
-	got, err := b.fetch(ctx, "/openapi/v2", known.etag)
+	got, err := b.fetch(ctx, "/openapi/v2", known.etag, maxDocument)
 	switch {
 	case err != nil || got.code == http.StatusNotModified:
 		return known, err

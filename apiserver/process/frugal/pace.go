@@ -17,10 +17,11 @@ const (
 )
 
 // Under load the heap may grow by busyBytes, however little of it is live: with 40 MB live, Go's default costs a third
-// of the CPU of a server that is busy with writes, and with 200 MB live it takes as much again. On small machines the
-// growth is at most a memoryShare of the memory, but never less than calmPercent of what is live.
+// of the CPU of a server that is busy with writes, and with 200 MB live it takes as much again. With more live the growth ends at
+// busyHeap. On small machines the growth is at most a memoryShare of the memory. It is never less than calmPercent of what is live.
 const (
 	busyBytes   = 96 << 20
+	busyHeap    = 176 << 20
 	memoryShare = 16
 )
 
@@ -53,7 +54,8 @@ func (p *pacer) collected() {
 
 // set runs after a collection that found live bytes, and when all of them together took spent CPU seconds.
 func (p *pacer) set(now time.Time, live uint64, spent float64) {
-	most := max(calmPercent, int(p.growth*100/max(live, 1<<20)))
+	growth := min(p.growth, busyHeap-min(live, busyHeap))
+	most := max(calmPercent, int(growth*100/max(live, 1<<20)))
 	share := (spent - p.spent) / max(now.Sub(p.last).Seconds(), 1e-6)
 	if next := percent(p.percent, most, share); next != p.percent {
 		p.percent = next

@@ -49,6 +49,15 @@ func TestSet(t *testing.T) {
 			t.Errorf("%d%% %v later with %d bytes live, want %d%%", got, step.after, step.live, step.want)
 		}
 	}
+	p.percent, p.growth = 1000, busyBytes
+	for live, want := range map[uint64]uint64{busyHeap - busyBytes: 120, 100 << 20: 76, 128 << 20: 37, 176 << 20: calmPercent} {
+		p.percent = 1000
+		p.set(now.Add(time.Second), live, spent+0.03)
+		if got := growth(); got != want {
+			t.Errorf("%d%% with %d bytes live under load, want %d%%", got, live, want)
+		}
+		now, spent = p.last, p.spent
+	}
 }
 
 func growth() uint64 {
