@@ -49,13 +49,17 @@ func (c *crowded) counts() ([]int, []time.Time) {
 	return c.woken, slices.Clone(c.first)
 }
 
-// watched starts n watches, until ctx ends.
+// watched starts n watches, until ctx ends. All enter before the first one waits: one that waits while there are few does so for the
+// change itself, and for its group afterwards.
 func watched(ctx context.Context, p *pace, n int) *crowded {
 	c := &crowded{wake: make(chan struct{}), woken: make([]int, n), first: make([]time.Time, n)}
+	groups, leaves := make([]*group, n), make([]func(), n)
 	for i := range n {
-		g, leave := p.enter("pods")
+		groups[i], leaves[i] = p.enter("pods")
+	}
+	for i, g := range groups {
 		go func() {
-			defer leave()
+			defer leaves[i]()
 			for {
 				select {
 				case <-p.after(g, c.seen()):
