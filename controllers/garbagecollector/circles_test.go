@@ -94,8 +94,8 @@ func TestOwnerCycleWaitsForOthers(t *testing.T) {
 		held.Finalizers = []string{"example.com/hold"}
 		api.Create(held)
 		synctest.Wait()
+		api.Delete(member(0), metav1.DeletePropagationForeground) // first: m0 would lose its owner above while m3 is none that waits
 		api.Delete(configMap(api, "above"), metav1.DeletePropagationForeground)
-		api.Delete(member(0), metav1.DeletePropagationForeground)
 		apitest.Settle(time.Minute)
 		if got := left(api); got != "above held m0 m1 m3 m2 " {
 			t.Errorf("left %q while one of them is held", got)
