@@ -9,7 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
+	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
@@ -97,18 +99,34 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 	return s.out.SendList(w, r, f, t.res, entries, metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)})
 }
 
+// together is how many objects of a collection are deleted at the same time, so that they share commits. Upstream's default of
+// --delete-collection-workers is 1.
+const together = 16
+
 func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, opts metav1.DeleteOptions) error {
 	var errs []error
+	var batch []client.Ref
+	deleteBatch := func() {
+		errs = append(errs, follow.Each(together, batch, func(ref client.Ref) error {
+			if _, err := s.registry.Delete(r.Context(), ref, opts); !apierrors.IsNotFound(err) {
+				return err
+			}
+			return nil
+		})...)
+		batch = batch[:0]
+	}
 	for e, err := range view.Each(r.Context(), t.res, entries) { // converted, so that each deletion need not call the webhook
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			break
 		}
 		ref := t.ref
 		ref.Namespace, ref.Name = e.Key.Namespace, e.Key.Name
-		if _, err := s.registry.Delete(r.Context(), ref, opts); err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, err)
+		if batch = append(batch, ref); len(batch) == together {
+			deleteBatch()
 		}
 	}
+	deleteBatch()
 	if len(errs) == 1 {
 		return errs[0]
 	}

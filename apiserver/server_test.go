@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -370,14 +371,27 @@ func TestWatchTooOldIsGone(t *testing.T) {
 func TestDeleteCollection(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	for _, name := range []string{"a", "b"} {
-		a.read("POST", pods, strings.Replace(podA, `"a"`, `"`+name+`"`, 1))
+	const maps = "/api/v1/namespaces/default/configmaps"
+	const n, together = 49, 16
+	for i := range n {
+		kept := ""
+		if i%together == 0 {
+			kept = `,"finalizers":["example.com/kept"]`
+		}
+		a.read("POST", maps, fmt.Sprintf(`{"metadata":{"name":"m%d","labels":{"x":"y"}%s}}`, i, kept))
 	}
-	if code, out := a.read("DELETE", pods, ""); code != 200 || len(out["items"].([]any)) != 2 {
+	a.read("POST", maps, `{"metadata":{"name":"other"}}`)
+	if code, out := a.read("DELETE", maps+"?labelSelector=x%3Dy", ""); code != 200 || len(out["items"].([]any)) != n {
 		t.Errorf("%d %v", code, out)
 	}
-	if _, out := a.read("GET", pods, ""); len(out["items"].([]any)) != 0 {
-		t.Errorf("left: %v", out)
+	_, out := a.read("GET", maps, "")
+	var left []string
+	for _, item := range out["items"].([]any) {
+		meta := item.(map[string]any)["metadata"].(map[string]any)
+		left = append(left, fmt.Sprint(meta["name"], " ", meta["deletionTimestamp"] != nil))
+	}
+	if want := []string{"m0 true", "m16 true", "m32 true", "m48 true", "other false"}; !slices.Equal(left, want) {
+		t.Errorf("left: %q, want %q", left, want)
 	}
 }
 
