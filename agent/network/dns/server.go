@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"monopod/apiserver/process/guard"
 )
@@ -87,23 +88,33 @@ func closeAll(sockets []io.Closer) error {
 	return errors.Join(errs...)
 }
 
-// listen opens both sockets at the same port.
-func listen(at netip.AddrPort) (net.PacketConn, net.Listener, error) {
-	udp, err := net.ListenPacket("udp", at.String())
-	if err != nil && at.Port() != 0 {
+// portTries is how many free UDP ports are tried until one is free for TCP, too.
+const portTries = 16
+
+// listen opens both sockets at the same port: any other if the one that is asked for is taken.
+func listen(at netip.AddrPort) (udp net.PacketConn, tcp net.Listener, err error) {
+	if at.Port() != 0 {
+		if udp, tcp, err = listenAt(at); err == nil {
+			return udp, tcp, nil
+		}
 		at = netip.AddrPortFrom(at.Addr(), 0)
-		udp, err = net.ListenPacket("udp", at.String())
 	}
+	for range portTries {
+		if udp, tcp, err = listenAt(at); !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return udp, tcp, err
+}
+
+func listenAt(at netip.AddrPort) (net.PacketConn, net.Listener, error) {
+	udp, err := net.ListenPacket("udp", at.String())
 	if err != nil {
 		return nil, nil, err
 	}
 	tcp, err := net.Listen("tcp", udp.LocalAddr().String())
 	if err != nil {
-		udp.Close()
-		if at.Port() != 0 {
-			return listen(netip.AddrPortFrom(at.Addr(), 0))
-		}
-		return nil, nil, err
+		return nil, nil, errors.Join(err, udp.Close())
 	}
 	return udp, tcp, nil
 }

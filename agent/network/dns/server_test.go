@@ -2,6 +2,7 @@ package dns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,11 +15,14 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"monopod/agent/network/networktest"
 	"monopod/apiserver/process/guard"
 )
 
@@ -37,7 +41,49 @@ func start(t testing.TB, z *Zone, resolvers ...netip.AddrPort) (at string) {
 			t.Error(err)
 		}
 	})
-	return (<-listens)[0].String()
+	select {
+	case at := <-listens:
+		return at[0].String()
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+		return ""
+	}
+}
+
+// A port that is free for UDP may be taken for TCP; then another one is tried.
+func TestListenTriesOtherPorts(t *testing.T) {
+	t.Parallel()
+	networktest.Isolated(t, func(netns.NsHandle) {
+		lo, err := netlink.LinkByName("lo")
+		err = errors.Join(err, netlink.LinkSetUp(lo), os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40009"), 0o600))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, at := range []string{"127.0.0.1:40002", "127.0.0.1:40007"} {
+			taken, err := net.Listen("tcp", at)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer taken.Close()
+		}
+		for _, at := range []string{"127.0.0.1:0", "127.0.0.1:40002"} {
+			for range 30 {
+				udp, tcp, err := listen(netip.MustParseAddrPort(at))
+				if err != nil {
+					t.Errorf("listen at %s: %v", at, err)
+					return
+				}
+				if udp.LocalAddr().String() != tcp.Addr().String() {
+					t.Errorf("UDP at %v, TCP at %v", udp.LocalAddr(), tcp.Addr())
+				}
+				udp.Close()
+				tcp.Close()
+			}
+		}
+	})
 }
 
 // A question whose answer panics fails; the server continues and shows it.
