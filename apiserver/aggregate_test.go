@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
@@ -31,6 +32,7 @@ import (
 	"monopod/apiserver"
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/metrics"
 	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/registry"
@@ -56,9 +58,15 @@ func newOther(t *testing.T) *other {
 		})
 	}
 	resources("wardle.example.com", "v1", `{"name":"flunders","singularName":"flunder","namespaced":true,"kind":"Flunder","verbs":["delete","get","list","patch","watch"],"shortNames":["fl"]},
+		{"name":"fossils","singularName":"fossil","namespaced":true,"kind":"Fossil","verbs":["delete","get","list"]},
 		{"name":"flunders/status","namespaced":true,"kind":"Flunder","verbs":["get"]}`)
 	resources("metrics.k8s.io", "v1beta1", `{"name":"nodes","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]}`)
 	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/nodes", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"kind":"OtherMetrics"}`) })
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/namespaces/default/pods", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("labelSelector") == "app=x" && r.Header.Get("Accept") == "application/json" {
+			fmt.Fprint(w, `{"kind":"PodMetricsList","items":[{"metadata":{"name":"x-1"},"timestamp":"2026-01-02T03:04:05Z","window":"15s","containers":[{"name":"c","usage":{"cpu":"250m","memory":"8Mi"}}]}]}`)
+		}
+	})
 	mux.HandleFunc("GET /openapi/v3", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"paths":{"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}}}`)
 	})
@@ -96,15 +104,18 @@ func newOther(t *testing.T) *other {
 			return
 		}
 		shaped(r, "PartialObjectMetadataList")
+		if r.URL.Query().Get("limit") != "500" {
+			t.Errorf("a list of %s objects at a time", r.URL.Query().Get("limit"))
+		}
 		fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":[`+one+`]}`)
 	})
 	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		shaped(r, "PartialObjectMetadata")
-		if r.Method != "GET" {
+		if r.Method != http.MethodGet {
 			o.made.Store(fmt.Sprint(r.Method, " ", r.Header.Get("Content-Type"), " by ", r.Header.Get("X-Remote-User"), " ", string(body)))
 		}
-		if r.Method == "DELETE" {
+		if r.Method == http.MethodDelete {
 			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 			return
 		}
@@ -263,6 +274,13 @@ func TestAggregation(t *testing.T) {
 
 	a.remote(o, "v1beta1.metrics.k8s.io", "metrics.k8s.io", "v1beta1")
 	a.await("/apis/metrics.k8s.io/v1beta1/nodes", `{"kind":"OtherMetrics"}`)
+	measured, _, err := agg.Client(a.reg).List(t.Context(), client.Selector{Resource: metrics.Pods(), Namespace: "default", Labels: labels.SelectorFromSet(labels.Set{"app": "x"})})
+	if err != nil || len(measured) != 1 {
+		t.Fatalf("metrics of pods for controllers: %v, %v", measured, err)
+	}
+	if m := measured[0].(*metrics.PodMetrics); m.Name != "x-1" || m.Containers[0].Usage.Cpu().MilliValue() != 250 || m.Window.Duration != 15*time.Second || m.Timestamp.Year() != 2026 {
+		t.Errorf("metrics %+v", m)
+	}
 	a.read("DELETE", services+"v1beta1.metrics.k8s.io", "")
 	a.await("/apis/metrics.k8s.io/v1beta1", `"kind":"PodMetrics"`)
 	o.down.Store(true)
@@ -317,6 +335,10 @@ func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
 	for {
 		all, changed := kinds()
 		if slices.Contains(all, client.Kind{Resource: resource, Kind: "Flunder", Namespaced: true}) {
+			fossils := client.Kind{Resource: resource.GroupVersion().WithResource("fossils"), Kind: "Fossil", Namespaced: true, Unwatched: true}
+			if !slices.Contains(all, fossils) || slices.Contains(kinds.Watched().Now(), fossils) {
+				t.Errorf("a kind without watch: %v", all)
+			}
 			break
 		}
 		select {

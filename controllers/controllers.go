@@ -307,7 +307,7 @@ func controllers() []Entry {
 			}},
 		{Name: resourcequota.Name, Aliases: []string{"resourcequota-controller"},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
-				return resourcequota.New(d, resourcequota.Config{Kinds: c.Kinds}), nil
+				return resourcequota.New(d, resourcequota.Config{Kinds: c.Kinds.Watched()}), nil
 			}},
 		{Name: persistentvolume.Name, Aliases: []string{"persistentvolume-binder-controller"}, Component: persistentvolume.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
@@ -323,7 +323,7 @@ func controllers() []Entry {
 			}},
 		{Name: storageversionmigrator.Name, Aliases: []string{"storageversionmigrator"},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
-				return storageversionmigrator.New(d, storageversionmigrator.Config{Kinds: c.Kinds}), nil
+				return storageversionmigrator.New(d, storageversionmigrator.Config{Kinds: c.Kinds.Watched()}), nil
 			}},
 		{Name: protection.Volumes, Aliases: []string{"persistentvolume-protection-controller"},
 			New: func(d follow.Deps, _ record.Eventer, _ Config) (follow.Controller, error) {

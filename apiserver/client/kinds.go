@@ -2,6 +2,7 @@ package client
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,11 +16,20 @@ type Kind struct {
 	Kind       string
 	Namespaced bool
 	Scale      bool // it has the subresource scale
+	Unwatched  bool // it can be listed and its objects deleted, but not watched
 }
 
 // Kinds returns the served kinds, and a channel that is closed when they change: custom kinds come and go. nil: it
 // never is.
 type Kinds func() (kinds []Kind, changed <-chan struct{})
+
+// Watched returns the kinds without those that cannot be watched.
+func (k Kinds) Watched() Kinds {
+	return func() ([]Kind, <-chan struct{}) {
+		kinds, changed := k()
+		return slices.DeleteFunc(slices.Clone(kinds), func(kind Kind) bool { return kind.Unwatched }), changed
+	}
+}
 
 // Now returns the served kinds.
 func (k Kinds) Now() []Kind {

@@ -28,6 +28,10 @@ type Remote struct {
 	New func(resource schema.GroupVersionResource, subresource string) Object
 	// Metadata: objects are only the metadata of what the server has, and an update patches only that.
 	Metadata bool
+	// Page is the number of objects that List asks for at a time; 0: all at once.
+	Page int
+	// MaxList is the maximum size of the responses to a List, and MaxObject that of another response or an event, in bytes; 0: no limit.
+	MaxList, MaxObject int64
 }
 
 var _ Client = (*Remote)(nil)
@@ -142,37 +146,12 @@ func (c *Remote) call(ctx context.Context, method string, ref Ref, path string, 
 		return nil, err
 	}
 	defer answer.Close()
-	return obj, json.NewDecoder(answer).Decode(obj)
+	return obj, json.NewDecoder(c.bounded(answer, c.MaxObject, path)).Decode(obj)
 }
 
 // Get implements Client.
 func (c *Remote) Get(ctx context.Context, ref Ref) (Object, error) {
 	return c.call(ctx, http.MethodGet, ref, c.pathOf(ref), nil)
-}
-
-// List implements Client.
-func (c *Remote) List(ctx context.Context, sel Selector) ([]Object, string, error) {
-	path, q := c.query(sel)
-	answer, err := c.ask(ctx, http.MethodGet, path+"?"+q.Encode(), c.accepts("PartialObjectMetadataList"), nil)
-	if err != nil {
-		return nil, "", err
-	}
-	defer answer.Close()
-	var list struct {
-		Metadata metav1.ListMeta
-		Items    []json.RawMessage
-	}
-	if err := json.NewDecoder(answer).Decode(&list); err != nil {
-		return nil, "", err
-	}
-	objs := make([]Object, len(list.Items))
-	for i, item := range list.Items {
-		objs[i] = c.New(sel.Resource, "")
-		if err := json.Unmarshal(item, objs[i]); err != nil {
-			return nil, "", err
-		}
-	}
-	return objs, list.Metadata.ResourceVersion, nil
 }
 
 // Watch implements Client.
@@ -191,7 +170,8 @@ func (c *Remote) Watch(ctx context.Context, sel Selector, resourceVersion string
 	go func() {
 		defer close(out)
 		defer answer.Close()
-		for dec := json.NewDecoder(answer); ; {
+		from := c.bounded(answer, c.MaxObject, path)
+		for dec := json.NewDecoder(from); ; from.left = c.MaxObject {
 			ev, err := c.next(dec, sel.Resource)
 			if err != nil {
 				return // the closed channel shows that the server or ctx ended the watch
@@ -286,7 +266,7 @@ func (c *Remote) Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions)
 		return nil, err
 	}
 	defer answer.Close()
-	data, err := io.ReadAll(answer)
+	data, err := io.ReadAll(c.bounded(answer, c.MaxObject, c.pathOf(ref)))
 	if err != nil {
 		return nil, err
 	}

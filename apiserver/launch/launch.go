@@ -249,9 +249,10 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	return server, file.Close, nil
 }
 
-// Whole returns the API for parts of this process: with metrics.k8s.io, which usage computes, and with the kinds of other servers.
+// Whole returns the API for parts of this process: with metrics.k8s.io, which usage computes unless another server serves it, and with
+// the kinds of other servers.
 func (a *API) Whole(usage virtual.Usage) client.Ordered {
-	return virtual.Measured(a.aggregator.Client(a.Registry), usage)
+	return a.aggregator.Client(virtual.Measured(a.Registry, usage))
 }
 
 // Kinds returns the kinds whose objects controllers clean up, also those of other servers.

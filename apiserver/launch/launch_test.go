@@ -3,23 +3,31 @@ package launch
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/follow"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/registry/apiservice"
 	"monopod/testdata/harness"
 )
 
@@ -98,6 +106,57 @@ func TestControllersKnowTheOrder(t *testing.T) {
 	if _, ok := api.(client.Direct); !ok {
 		t.Errorf("%T is not direct", api)
 	}
+}
+
+// TestMetricsOfAnotherServer: controllers read metrics.k8s.io from the server that is installed for it, as clients do, and otherwise from
+// this process.
+func TestMetricsOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	a, registry := opened(t)
+	api := a.Whole(func(context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
+		return &metrics.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, nil, nil
+	})
+	ask := func(want string) {
+		t.Helper()
+		var got string
+		for end := time.Now().Add(harness.Bound); got != want && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			objs, _, err := api.List(t.Context(), client.Selector{Resource: metrics.Nodes()})
+			if got = fmt.Sprint(len(objs), " nodes"); err != nil {
+				got = string(apierrors.ReasonForError(err))
+			}
+		}
+		if got != want {
+			t.Fatalf("metrics: %s, want %s", got, want)
+		}
+	}
+	ask("1 nodes")
+	m, err := follow.NewMetrics(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- a.Aggregation(follow.Deps{Client: a.Registry, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: m}).Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	service := &apiservice.Service{TypeMeta: metav1.TypeMeta{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService"}, ObjectMeta: metav1.ObjectMeta{Name: "v1beta1.metrics.k8s.io"}}
+	service.Spec.Group, service.Spec.Version, service.Spec.GroupPriorityMinimum, service.Spec.VersionPriority = "metrics.k8s.io", "v1beta1", 100, 100
+	service.Spec.InsecureSkipTLSVerify, service.Spec.Service = true, &apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server"}
+	if _, err := a.Registry.Create(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	ask("ServiceUnavailable") // there is no such Service
+	ref := client.Ref{Resource: client.APIServices, Name: "v1beta1.metrics.k8s.io"}
+	if _, err := a.Registry.Delete(t.Context(), ref, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ask("1 nodes")
 }
 
 // TestHealthReportsPanicsOfTheRegistry checks that the guard that Health asks is the one that the registry uses.

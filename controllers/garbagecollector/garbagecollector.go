@@ -90,11 +90,15 @@ func (c *Controller) run(parent context.Context, kinds []client.Kind, changed <-
 		case <-ctx.Done():
 		}
 	})
-	r := &run{Controller: c, kinds: kinds, byKind: map[schema.GroupKind]client.Kind{}, index: newIndex()}
+	r := &run{Controller: c, byKind: map[schema.GroupKind]client.Kind{}, index: newIndex()}
 	c.current.Store(r.index)
 	cfg := follow.Config[item]{Name: Name, Workers: c.cfg.Workers, Reconcile: r.reconcile}
 	for _, kind := range kinds {
 		r.byKind[kind.GroupKind()] = kind
+		if kind.Unwatched {
+			continue // its objects can be owners (upstream: the same)
+		}
+		r.kinds = append(r.kinds, kind)
 		if kind.Resource == client.Events {
 			continue // many, short-lived, and without owners; their registration says Childless
 		}
@@ -132,7 +136,7 @@ func (i item) ref() client.Ref {
 // run is one Run of the controller, with its state.
 type run struct {
 	*Controller
-	kinds  []client.Kind
+	kinds  []client.Kind // whose objects can have owners: those that can be watched
 	byKind map[schema.GroupKind]client.Kind
 	loop   *follow.Loop[item]
 	index  *index

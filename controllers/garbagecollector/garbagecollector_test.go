@@ -88,6 +88,34 @@ func TestForegroundWaitsForDependents(t *testing.T) {
 	})
 }
 
+// Objects of a kind that cannot be watched are owners, and are not collected themselves.
+func TestUnwatchedKind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(New(api.Deps(), &api.Events, Config{Kinds: apitest.Unwatched(client.ConfigMaps)}))
+		add(api, "owner")
+		add(api, "dependent", "owner")
+		owner := func(name string) []metav1.OwnerReference {
+			cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "owner")
+			return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: cm.UID}}
+		}
+		meta := func(name, of string) metav1.ObjectMeta {
+			return metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: owner(of)}
+		}
+		api.Create(&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta("kept", "owner")},
+			&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta("garbage", "absent")})
+		synctest.Wait()
+		if secrets := apitest.List[*corev1.Secret](api, "default"); len(secrets) != 1 || secrets[0].Name != "kept" {
+			t.Errorf("secrets %v", secrets)
+		}
+		api.Delete(configMap(api, "owner"), metav1.DeletePropagationBackground)
+		if got := there(api); got != "dependent " {
+			t.Errorf("left %q", got)
+		}
+	})
+}
+
 // Only a dependent with blockOwnerDeletion blocks; one with a further owner loses its reference and stays.
 func TestForegroundAndOthers(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/client"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -103,6 +104,28 @@ func TestWaitsForSilentServers(t *testing.T) {
 		apitest.Settle(time.Minute)
 		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
 			t.Error("the namespace remains after the server has answered")
+		}
+	})
+}
+
+// Objects of a kind that cannot be watched are deleted, and waited for.
+func TestUnwatchedKind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(New(api.Deps(), Config{Kinds: apitest.Unwatched(client.Secrets)}))
+		held := secret("x", "s")
+		held.Finalizers = []string{"example.com/keep"}
+		api.Create(namespace("x"), namespace("y"), held, secret("x", "free"), secret("y", "other"))
+		api.Delete(namespace("x"), "")
+		apitest.Settle(time.Minute)
+		if left := apitest.List[*corev1.Secret](api, ""); len(left) != 2 || left[0].DeletionTimestamp == nil {
+			t.Errorf("secrets %v", left)
+		}
+		apitest.Change(api, held, "", func(s *corev1.Secret) { s.Finalizers = nil })
+		apitest.Settle(maxRecheck)
+		if _, ok := apitest.Get[*corev1.Namespace](api, "", "x"); ok {
+			t.Error("the empty namespace is left")
 		}
 	})
 }

@@ -25,6 +25,17 @@ func Nodes() schema.GroupVersionResource { return GroupVersion().WithResource("n
 // Pods is the resource of PodMetrics.
 func Pods() schema.GroupVersionResource { return GroupVersion().WithResource("pods") }
 
+// New returns an empty object of a resource; nil: it is not one of this package.
+func New(resource schema.GroupVersionResource) client.Object {
+	switch resource {
+	case Nodes():
+		return &NodeMetrics{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion().String(), Kind: "NodeMetrics"}}
+	case Pods():
+		return &PodMetrics{TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion().String(), Kind: "PodMetrics"}}
+	}
+	return nil
+}
+
 // NodeMetrics is a node's usage in the time Window before Timestamp.
 type NodeMetrics struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +18,17 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/metrics"
+)
+
+const (
+	// page is the number of objects in each page of a list (upstream: the same).
+	page = 500
+	// maxList is the maximum size of the responses to a list, in bytes, and maxObject that of another response or an event: more than
+	// etcd takes of an object. They are read object by object, and only metadata is kept.
+	maxList, maxObject = 256 << 20, 16 << 20
+	// answerTime is how long another server can take for an answer (upstream: --request-timeout).
+	answerTime = time.Minute
 )
 
 // Kinds returns the served kinds and those of other servers that answer, for controllers that work on objects of all kinds. They
@@ -29,14 +43,14 @@ func (a *Aggregator) Kinds(served client.Kinds) client.Kinds {
 	}
 }
 
-// kinds returns what controllers can list, watch and delete; nothing while the server does not answer.
+// kinds returns what controllers can list and delete; nothing while the server does not answer.
 func (is *about) kinds(gv schema.GroupVersion) (kinds []client.Kind) {
 	if !is.available {
 		return nil
 	}
 	for _, r := range is.resources {
-		if collectable(r) && slices.Contains(r.Verbs, "watch") {
-			kinds = append(kinds, client.Kind{Resource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced})
+		if collectable(r) {
+			kinds = append(kinds, client.Kind{Resource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced, Unwatched: !slices.Contains(r.Verbs, "watch")})
 		}
 	}
 	return kinds
@@ -60,7 +74,8 @@ func (a *Aggregator) Silent() (out []string) {
 	return out
 }
 
-// Client returns api with the kinds of other servers, as metadata. An update of such an object changes only its metadata.
+// Client returns api with the kinds of other servers: those of metrics.k8s.io as they are, others as metadata. An update of such an
+// object changes only its metadata.
 func (a *Aggregator) Client(api client.Ordered) client.Ordered { return &routed{Ordered: api, to: a} }
 
 // routed passes on what concerns other servers' kinds.
@@ -138,30 +153,61 @@ func (c *routed) Follow(ctx context.Context, sel client.Selector, to client.Read
 
 // client returns the server's API for this process.
 func (b *backend) client() client.Client {
-	return &client.Remote{URL: b.url, HTTP: &http.Client{Transport: ours{b}}, Metadata: true,
-		New: func(resource schema.GroupVersionResource, _ string) client.Object {
-			at := slices.IndexFunc(b.about.Load().resources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
-			if at < 0 {
-				return nil
-			}
-			return &metadata{kind: resource.GroupVersion().WithKind(b.about.Load().resources[at].Kind)}
-		}}
+	to := &client.Remote{URL: b.url, HTTP: &http.Client{Transport: ours{b}}, Page: page, MaxList: maxList, MaxObject: maxObject}
+	if b.service.Spec.Group == metrics.GroupVersion().Group {
+		to.New = func(resource schema.GroupVersionResource, _ string) client.Object { return metrics.New(resource) }
+		return to
+	}
+	to.Metadata, to.New = true, func(resource schema.GroupVersionResource, _ string) client.Object {
+		at := slices.IndexFunc(b.about.Load().resources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
+		if at < 0 {
+			return nil
+		}
+		return &metadata{kind: resource.GroupVersion().WithKind(b.about.Load().resources[at].Kind)}
+	}
+	return to
 }
 
-// ours sends requests of this process itself.
+// ours sends requests of this process itself. All but watches end after answerTime.
 type ours struct{ *backend }
 
 // RoundTrip implements http.RoundTripper.
 func (o ours) RoundTrip(r *http.Request) (*http.Response, error) {
-	if o.err != nil {
+	switch {
+	case o.err != nil:
 		return nil, o.err
+	case !o.about.Load().available:
+		return nil, apierrors.NewServiceUnavailable("the server is currently unable to handle the request")
 	}
-	r = r.Clone(r.Context())
+	ctx, cancel := r.Context(), func() {}
+	if !r.URL.Query().Has("watch") {
+		ctx, cancel = context.WithTimeout(ctx, answerTime)
+	}
+	r = r.Clone(ctx)
 	identify(r, "system:kube-controller-manager", "", []string{auth.Masters}, nil)
-	return o.transport.RoundTrip(r)
+	answer, err := o.transport.RoundTrip(r)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	answer.Body = &ending{answer.Body, cancel}
+	return answer, nil
 }
 
-// metadata is the metadata of another server's object, with the object's kind.
+// ending is a body whose request ends when it is closed.
+type ending struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (e *ending) Close() error {
+	defer e.end()
+	return e.ReadCloser.Close()
+}
+
+// metadata is the metadata of another server's object, with the object's kind. It lacks managedFields and annotations, which no
+// controller of objects of all kinds reads and which can be as large as the object.
 type metadata struct {
 	metav1.PartialObjectMetadata
 	kind schema.GroupVersionKind
@@ -171,6 +217,7 @@ type metadata struct {
 func (m *metadata) UnmarshalJSON(data []byte) error {
 	err := json.Unmarshal(data, &m.PartialObjectMetadata)
 	m.SetGroupVersionKind(m.kind)
+	m.ManagedFields, m.Annotations = nil, nil
 	return err
 }
 

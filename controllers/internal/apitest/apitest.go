@@ -64,6 +64,13 @@ func Kinds() client.Kinds {
 	return func() ([]client.Kind, <-chan struct{}) { return kinds, nil }
 }
 
+// Unwatched returns the served kinds, of which one cannot be watched, as a kind of an aggregated API server.
+func Unwatched(resource schema.GroupVersionResource) client.Kinds {
+	kinds := Kinds().Now()
+	kinds[slices.IndexFunc(kinds, func(k client.Kind) bool { return k.Resource == resource })].Unwatched = true
+	return func() ([]client.Kind, <-chan struct{}) { return kinds, nil }
+}
+
 // Deps returns the dependencies of a controller under test.
 func (a *API) Deps() follow.Deps {
 	m, err := follow.NewMetrics(a.Registry)
