@@ -165,12 +165,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var asleep []sleeper
 	for i, s := range m.running {
-		if until := s.Sleeps(); until != nil {
+		asking, stop := context.WithCancel(ctx)
+		if until := s.Sleeps(asking, func(ask func()) { m.deps.Guard.Go(&wg, "controller", ask) }); until != nil {
 			s.Sleep()
 			defer s.Wake()
-			asleep = append(asleep, sleeper{s, until})
+			asleep = append(asleep, sleeper{s, until, stop})
 			continue
 		}
+		stop()
 		if i > 0 {
 			m.pause(ctx)
 		}
@@ -184,6 +186,7 @@ func (m *Manager) Run(ctx context.Context) error {
 type sleeper struct {
 	*follow.Supervisor
 	until []<-chan struct{}
+	stop  context.CancelFunc // of what looks for something to do
 }
 
 // wake starts controllers that get something to do, until ctx ends.
@@ -198,8 +201,9 @@ func wake(ctx context.Context, asleep []sleeper, start func(*follow.Supervisor))
 		}
 		i := follow.Await(ctx, all)
 		if i < 0 {
-			return
+			return // ctx stops the rest
 		}
+		asleep[whose[i]].stop()
 		start(asleep[whose[i]].Supervisor)
 		asleep = slices.Delete(asleep, whose[i], whose[i]+1)
 	}

@@ -16,8 +16,16 @@ type Dormant interface {
 	Until() []schema.GroupVersionResource
 }
 
-// Sleeps returns channels of which one is closed when the controller has something to do; nil: it has, or that is not known.
-func (s *Supervisor) Sleeps() []<-chan struct{} {
+// Asked is a Dormant that an object of a resource which others use, too, can need.
+type Asked interface {
+	Dormant
+	// Asks selects objects, and reports whether one of them needs the controller.
+	Asks() (sel client.Selector, asks func(obj client.Object) bool)
+}
+
+// Sleeps returns channels of which one is closed when the controller has something to do; nil: it has, or that is not known. It spawns
+// what looks for objects that need the controller, until ctx ends.
+func (s *Supervisor) Sleeps(ctx context.Context, spawn func(func())) []<-chan struct{} {
 	d, ok := s.ctrl.(Dormant)
 	if !ok {
 		return nil
@@ -30,7 +38,40 @@ func (s *Supervisor) Sleeps() []<-chan struct{} {
 		}
 		all = append(all, appeared)
 	}
+	if a, ok := d.(Asked); ok {
+		direct, ok := s.deps.Client.(client.Direct)
+		if !ok {
+			return nil
+		}
+		asked := make(chan struct{})
+		spawn(func() { ask(ctx, direct, a, asked) })
+		all = append(all, asked)
+	}
 	return all
+}
+
+// ask closes asked when an object needs the controller, or if that cannot be known.
+func ask(parent context.Context, from client.Direct, a Asked, asked chan<- struct{}) {
+	ctx, stop := context.WithCancel(parent)
+	defer stop()
+	sel, asks := a.Asks()
+	see := func(obj client.Object) {
+		if obj != nil && asks(obj) {
+			stop()
+		}
+	}
+	_ = from.Follow(ctx, sel, client.Reader{ // an error: unsupported
+		List: func(objs []client.Object, _ string) {
+			for _, obj := range objs {
+				see(obj)
+			}
+		},
+		Change:  func(_, obj client.Object) { see(obj) },
+		Reached: func(string) {},
+	})
+	if parent.Err() == nil {
+		close(asked)
+	}
 }
 
 // Sleep makes Check pass although the controller does not run, until Run or Wake.

@@ -1,6 +1,7 @@
 package persistentvolume
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -167,6 +168,48 @@ func TestByName(t *testing.T) {
 		}
 		if c, n := claimOf(t, api, "second"), api.Events.Count(); c.Status.Phase != corev1.ClaimPending || n[reasonFailed] != 1 {
 			t.Errorf("%s with events %v for a volume that is another's", c.Status.Phase, n)
+		}
+	})
+}
+
+// A claim binds only to a volume of its VolumeAttributesClass, also by name, and shows it. Another class that it asks for later is the
+// driver's to set: until then the claim stays bound, with the class of the volume as the current one.
+func TestVolumeAttributesClass(t *testing.T) {
+	within(t, func(t *testing.T, api *apitest.API) {
+		with := func(class string) func(*corev1.PersistentVolume) {
+			return func(v *corev1.PersistentVolume) {
+				v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: v.Name}}
+				v.Spec.VolumeAttributesClassName = &class
+			}
+		}
+		wants := func(class, volume string) func(*corev1.PersistentVolumeClaim) {
+			return func(c *corev1.PersistentVolumeClaim) {
+				c.Spec.VolumeAttributesClassName, c.Spec.VolumeName = &class, volume
+			}
+		}
+		current := func(name string) string {
+			c := claimOf(t, api, name)
+			is := "none"
+			if class := c.Status.CurrentVolumeAttributesClassName; class != nil {
+				is = *class
+			}
+			return fmt.Sprint(c.Status.Phase, " to ", c.Spec.VolumeName, ", ", is)
+		}
+		api.Create(newVolume("plain", "", "2Gi"), newVolume("silver", "", "2Gi", with("silver")), newVolume("gold", "", "5Gi", with("gold")))
+		api.Create(newClaim("mismatch", "", "1Gi", wants("gold", "plain")), newClaim("c", "", "1Gi", wants("gold", "")))
+		if got := current("mismatch"); got != "Pending to plain, none" || api.Events.Count()[reasonMismatch] != 1 {
+			t.Errorf("a claim that names a volume without its class: %s, events %v", got, api.Events.Count())
+		}
+		if got := current("c"); got != "Bound to gold, gold" {
+			t.Errorf("got %s", got)
+		}
+		apitest.Change(api, claimOf(t, api, "c"), "", wants("silver", "gold"))
+		if got := current("c"); got != "Bound to gold, gold" {
+			t.Errorf("after a change of the class: %s", got)
+		}
+		apitest.Change(api, volumeOf(t, api, "gold"), "", func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = new("silver") })
+		if got := current("c"); got != "Bound to gold, silver" {
+			t.Errorf("after the driver has changed the volume: %s", got)
 		}
 	})
 }

@@ -37,7 +37,7 @@ type Controller struct {
 	made   owned.ClaimCreations
 }
 
-var _ follow.Dormant = (*Controller)(nil)
+var _ follow.Asked = (*Controller)(nil)
 
 // New returns the controller. It fails if its metrics are taken.
 func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
@@ -54,6 +54,14 @@ func (c *Controller) Name() string { return Name }
 // Until implements follow.Dormant.
 func (c *Controller) Until() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{client.ResourceClaims, client.ResourceClaimTemplates, client.ResourceSlices, client.DeviceClasses}
+}
+
+// Asks implements follow.Asked: a pod can need a claim before there is a template.
+func (c *Controller) Asks() (client.Selector, func(obj client.Object) bool) {
+	return client.Selector{Resource: client.Pods}, func(obj client.Object) bool {
+		pod, ok := obj.(*corev1.Pod)
+		return ok && len(pod.Spec.ResourceClaims) > 0
+	}
 }
 
 // key is an object of one of the kinds.

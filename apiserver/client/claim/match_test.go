@@ -65,6 +65,10 @@ func phase(p corev1.PersistentVolumePhase) func(*corev1.PersistentVolume) {
 	return func(v *corev1.PersistentVolume) { v.Status.Phase = p }
 }
 
+func attributes(name string) func(*corev1.PersistentVolume) {
+	return func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = &name }
+}
+
 func leaving(v *corev1.PersistentVolume) { v.DeletionTimestamp = new(metav1.Now()) }
 
 func TestBest(t *testing.T) {
@@ -73,6 +77,8 @@ func TestBest(t *testing.T) {
 	selector := func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "ssd"}}
 	}
+	gold := func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = new("gold") }
+	unset := func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = new("") }
 	for name, c := range map[string]struct {
 		claim     func(*corev1.PersistentVolumeClaim)
 		volumes   []*corev1.PersistentVolume
@@ -106,6 +112,10 @@ func TestBest(t *testing.T) {
 		"here":             {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m")), volume("b", "9Gi", on("n"))}, node: node, want: "b"},
 		"meant elsewhere":  {volumes: []*corev1.PersistentVolume{volume("m", "2Gi", on("m"), meantFor("c", "")), volume("b", "2Gi")}, node: node, want: ""},
 		"any node":         {volumes: []*corev1.PersistentVolume{volume("a", "2Gi", on("m"))}, want: "a"},
+		"attributes":       {claim: gold, volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("s", "2Gi", attributes("silver")), volume("z", "9Gi", attributes("gold"))}, want: "z"},
+		"its attributes":   {volumes: []*corev1.PersistentVolume{volume("g", "2Gi", attributes("gold"))}, want: ""},
+		"empty attributes": {claim: unset, volumes: []*corev1.PersistentVolume{volume("g", "2Gi", attributes("gold")), volume("n", "9Gi")}, want: "n"},
+		"meant, attribute": {claim: gold, volumes: []*corev1.PersistentVolume{volume("m", "2Gi", meantFor("c", "")), volume("g", "9Gi", attributes("gold"))}, want: "g"},
 		"taken":            {volumes: []*corev1.PersistentVolume{volume("a", "2Gi"), volume("b", "9Gi")}, taken: map[string]bool{"a": true}, want: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
