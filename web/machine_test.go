@@ -27,7 +27,7 @@ import (
 // box is a monopod with pods, on the fake runtime.
 type box struct {
 	*harness.Server
-	address, token string
+	address, token, view string
 }
 
 func newBox(t *testing.T) *box {
@@ -46,17 +46,19 @@ func newBox(t *testing.T) *box {
 	if err := b.Ready(); err != nil {
 		t.Fatal(err)
 	}
-	secret, err := os.ReadFile(filepath.Join(dir, "pki", "admin.token"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	config, err := os.ReadFile(filepath.Join(dir, "admin.kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, address, _ := strings.Cut(string(config), "server: ")
 	b.address, _, _ = strings.Cut(address, "\n")
-	b.token = strings.TrimSpace(strings.Split(string(secret), ",")[0])
+	for name, token := range map[string]*string{"admin": &b.token, "view": &b.view} {
+		secret, err := os.ReadFile(filepath.Join(dir, "pki", name+".token"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		*token = strings.TrimSpace(strings.Split(string(secret), ",")[0])
+	}
 	return b
 }
 
@@ -245,7 +247,7 @@ func (p page) node(*box) {
 	p.press("[data-section=Server]", "Take a snapshot")
 	p.sees(`/\.db, .*now/.test(%s)`, text("[data-section=Server]"))
 	p.press(".bar", "Cordon")
-	p.sees(`%s.includes("Cordoned")`, text("[data-section=Conditions]"))
+	p.sees(`%s.includes("Cordoned") && %s?.includes("is ready and cordoned")`, text("[data-section=Conditions]"), text("[data-section=Why]"))
 	p.press(".bar", "Uncordon")
 	p.sees(`!%s.includes("Cordoned")`, text("[data-section=Conditions]"))
 }
@@ -331,18 +333,8 @@ func (p page) cronJob(*box) {
 }
 
 func (p page) certificates(*box) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "joe"}}, key)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	text64 := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
 	for name, answer := range map[string]string{"joe": "Approve", "eve": "Deny"} {
-		p.apply("apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: "+name+"}\nspec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: "+text64+"}\n",
-			"CertificateSigningRequest "+name)
+		p.request(name)
 		p.sees(`%s?.includes("waits until somebody approves or denies it")`, text("[data-section=Why]"))
 		p.press(".bar", answer)
 		p.sees(`%s.includes("kubernetes-admin asks for a certificate")`, text("dialog"))
@@ -351,32 +343,50 @@ func (p page) certificates(*box) {
 	}
 }
 
+// request creates a CertificateSigningRequest.
+func (p page) request(name string) {
+	p.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	text64 := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
+	p.apply("apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: "+name+"}\nspec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: "+text64+"}\n",
+		"CertificateSigningRequest "+name)
+}
+
 // slowNetwork is one with 400 ms of latency and 40 KB a second, which then ends and returns.
 func (p page) slowNetwork(b *box) {
-	limit := func(c *network.Conditions) {
-		p.t.Helper()
-		params := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{}}
-		if c != nil {
-			params.MatchedNetworkConditions = append(params.MatchedNetworkConditions, c)
-		}
-		if _, err := chromedp.Call(p.ctx, network.EmulateNetworkConditionsByRule, params); err != nil {
-			p.t.Fatal(err)
-		}
-	}
 	if _, err := chromedp.Call(p.ctx, cdp.Command[cdp.Empty, cdp.Empty]{Method: network.CommandEnable}, cdp.Empty{}); err != nil {
 		p.t.Fatal(err)
 	}
 	p.visit("#/pods")
-	limit(&network.Conditions{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 40_000})
+	p.limit(&network.Conditions{Latency: 400, DownloadThroughput: 40_000, UploadThroughput: 40_000})
 	p.load(b.address)
 	p.sees(`document.body.dataset.view === "in" && %s === "Live" && `+rows+` === 3`, text("#link-text"))
 	p.value(`location.hash = document.querySelector("tbody th a").getAttribute("href") || true`)
 	p.sees(`%s?.includes("Pod created")`, text("[data-section=Timeline]"))
-	limit(&network.Conditions{Offline: true, DownloadThroughput: -1, UploadThroughput: -1})
+	p.limit(&network.Conditions{Offline: true, DownloadThroughput: -1, UploadThroughput: -1})
 	p.visit("#/services")
 	p.sees(`%s === "Monopod does not answer. Is it running?" && %s === "Monopod does not answer. Is it running?"`, text("#link-text"), text(".empty"))
-	limit(nil)
+	p.limit(nil)
 	p.sees(`%s === "Live" && %s`, text("#link-text"), row("kubernetes"))
+}
+
+// limit makes the network slow, or ends it; nil: it is as it was.
+func (p page) limit(c *network.Conditions) {
+	p.t.Helper()
+	params := network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{}}
+	if c != nil {
+		params.MatchedNetworkConditions = append(params.MatchedNetworkConditions, c)
+	}
+	if _, err := chromedp.Call(p.ctx, network.EmulateNetworkConditionsByRule, params); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // restart: the page follows the server to another process at the same address.

@@ -37,6 +37,7 @@ func TestPage(t *testing.T) {
 		{"filters", page.filters},
 		{"keyboard", page.keyboard},
 		{"YAML", page.yaml},
+		{"edits", page.edits},
 		{"create", page.create},
 		{"secrets", page.secrets},
 		{"reconnects", page.reconnects},
@@ -310,6 +311,13 @@ func (p page) keyboard(a *api) {
 	p.sees(`%s?.includes("raspberry-pi.md") && document.querySelectorAll("dialog dt").length === 0`, text(".documents"))
 	p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
 	p.sees(`[...document.querySelectorAll(".documents details[open] code")].some((c) => c.innerText === "cgroup_enable=memory cgroup_memory=1")`)
+	p.put("dialog [name=text]", "StateRestored event") // a link leads to the section that it names, and back
+	p.sees(`%s?.includes("troubleshooting.md")`, text(".documents"))
+	p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
+	p.press(".documents", "When the disk fails")
+	p.sees(`[...document.querySelectorAll(".documents details")].map((d) => d.open + d.querySelector("strong").innerText).join() === "trueThe state › When the disk fails"`)
+	p.press(".documents", "Back to what was found")
+	p.sees(`%s?.includes("troubleshooting.md")`, text(".documents"))
 	p.put("dialog [name=text]", "nobody wrote this")
 	p.sees(`%s.includes("Nothing found.") && !document.querySelector(".documents details")`, text("dialog"))
 	p.press("dialog", "Close")
@@ -362,11 +370,14 @@ func (p page) yaml(a *api) {
 	p.value(`fetch("/api/v1/namespaces/default/configmaps/colors?fieldManager=other&force=true", {method: "PATCH", headers: {Authorization: "Bearer " + sessionStorage.getItem("monopod-token"), "Content-Type": "application/apply-patch+yaml"}, body: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: colors\ndata:\n  sky: red\n"}).then((r) => window.applied = r.status) && true`)
 	p.sees(`window.applied === 200 && %s.includes("changed since")`, text(".tools"))
 	p.press(".body", "Review changes")
+	p.sees(`%s === "The server would change nothing."`, text(".review"))
+	p.changes("sky: grey", "sky: black")
+	p.press(".body", "Review changes")
 	p.sees(`%s.includes(".data.sky") && %[1]s.includes('"other"')`, text(".conflicts"))
 	p.press(".review", "Take over these fields")
 	p.press(".review", "Apply and take over")
 	p.sees(`%s === "Applied."`, text(".review"))
-	if got()["sky"] != "grey" {
+	if got()["sky"] != "black" {
 		p.t.Errorf("got %v", got())
 	}
 }

@@ -12,64 +12,70 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 )
 
-// screens are all there are; open is done before one is looked at.
-func screens() []struct {
+// look is a screen: where it is, and what is true when it is there. open is done before it is looked at, leave afterwards.
+type look struct {
 	name, hash, ready string
-	open              func(page)
-} {
-	return []struct {
-		name, hash, ready string
-		open              func(page)
-	}{
-		{"pods", "#/pods", rows + ` >= 2`, nil},
-		{"events", "#/events", rows + ` > 5`, nil},
-		{"secrets", "#/secrets", row("door"), nil},
-		{"pod", "#/pods/default/sick", text("[data-section=Why]") + `?.includes("exit code 3")`, nil},
-		{"logs", "#/deployments.apps/default/web/logs", text(".log") + `?.includes("listens on")`, nil},
-		{"terminal", "", text(".body .hint") + `?.startsWith("Connected to web")`, func(p page) {
+	open, leave       func(page)
+	rare              bool // without -pictures it is only looked at on a phone in the dark
+}
+
+// screens are all there are.
+func screens(b *box) []look {
+	return append(common(), append(dialogs(b), states(b)...)...)
+}
+
+func common() []look {
+	return []look{
+		{name: "pods", hash: "#/pods", ready: rows + ` >= 2`},
+		{name: "events", hash: "#/events", ready: rows + ` > 5`},
+		{name: "secrets", hash: "#/secrets", ready: row("door")},
+		{name: "pod", hash: "#/pods/default/sick", ready: text("[data-section=Why]") + `?.includes("exit code 3")`},
+		{name: "logs", hash: "#/deployments.apps/default/web/logs", ready: text(".log") + `?.includes("listens on")`},
+		{name: "terminal", ready: text(".body .hint") + `?.startsWith("Connected to web")`, open: func(p page) {
 			p.visit("#/pods?q=web-")
 			p.sees(rows + ` === 2`)
 			p.value(`location.hash = document.querySelector("tbody th a").getAttribute("href") + "/shell"`)
 			p.put("[aria-label=Command]", "cat")
 			p.press("main", "Connect")
 		}},
-		{"yaml", "#/deployments.apps/default/web/yaml", `document.querySelector(".editor")?.value.includes("replicas")`, nil},
-		{"review", "", `document.querySelector(".diff")`, func(p page) {
+		{name: "yaml", hash: "#/deployments.apps/default/web/yaml", ready: `document.querySelector(".editor")?.value.includes("replicas")`},
+		{name: "review", ready: `document.querySelector(".diff")`, open: func(p page) {
 			p.visit("#/deployments.apps/default/web/yaml")
 			p.sees(`document.querySelector(".editor")?.value.includes("terminationGracePeriodSeconds: 30")`)
 			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("terminationGracePeriodSeconds: 30", "terminationGracePeriodSeconds: 20"); true}`)
 			p.press(".body", "Review changes")
 		}},
-		{"conflict", "", `document.querySelector(".conflicts")`, func(p page) {
+		{name: "conflict", ready: `document.querySelector(".conflicts")`, open: func(p page) {
 			p.visit("#/deployments.apps/default/owned/yaml")
 			p.sees(`document.querySelector(".editor")?.value.includes("name: owned")`)
 			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("replicas: 2", "replicas: 3"); true}`)
 			p.press(".body", "Review changes")
 		}},
-		{"crash loop", "#/deployments.apps/default/owned", `document.querySelector(".state [data-mood=wait]") && document.querySelector(".why code")`, nil},
-		{"deployments", "#/deployments.apps", row("owned") + `?.querySelector(".c-ready [data-mood=wait]")`, nil},
-		{"nobody", "#/pods/default/nobody", text(".empty") + ` === "There is no Pod nobody."`, nil},
-		{"deployment", "#/deployments.apps/default/web", text(".state") + `?.includes("ready")`, nil},
-		{"revisions", "#/deployments.apps/default/web/revisions", `document.querySelector(".beside")`, nil},
-		{"node", "#/nodes/-/greenhouse-01", `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images table") && ` + text("[data-section=Server]"), nil},
-		{"secret", "#/secrets/default/door", text("[data-section=Data]") + `?.includes("password")`, nil},
-		{"create", "#/create", `document.querySelector(".drop")`, nil},
-		{"missing", "#/nosuchkind", `document.querySelector(".empty")`, nil},
-		{"help", "", `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`, func(p page) {
+		{name: "crash loop", hash: "#/deployments.apps/default/owned", ready: `document.querySelector(".state [data-mood=wait]") && document.querySelector(".why code")`},
+		{name: "deployments", hash: "#/deployments.apps", ready: row("owned") + `?.querySelector(".c-ready [data-mood=wait]")`},
+		{name: "nobody", hash: "#/pods/default/nobody", ready: text(".empty") + ` === "There is no Pod nobody."`},
+		{name: "deployment", hash: "#/deployments.apps/default/web", ready: text(".state") + `?.includes("ready")`},
+		{name: "revisions", hash: "#/deployments.apps/default/web/revisions", ready: `document.querySelector(".beside")`},
+		{name: "node", hash: "#/nodes/-/greenhouse-01", ready: `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images table") && ` + text("[data-section=Server]")},
+		{name: "secret", hash: "#/secrets/default/door", ready: text("[data-section=Data]") + `?.includes("password")`},
+		{name: "create", hash: "#/create", ready: `document.querySelector(".drop")`},
+		{name: "missing", hash: "#/nosuchkind", ready: `document.querySelector(".empty")`},
+		{name: "help", ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`, open: func(p page) {
 			p.visit("#/pods")
 			p.click("#help")
 			p.put("dialog [name=text]", "imagepullbackoff")
 			p.sees(`document.querySelector(".documents details")`)
 			p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
 		}},
-		{"delete", "", `document.querySelector("dialog [data-go]")`, func(p page) {
+		{name: "delete", ready: `document.querySelector("dialog [data-go]")`, open: func(p page) {
 			p.visit("#/pods/default/sick")
 			p.press(".bar", "Delete")
 		}},
-		{"menu", "", `document.querySelector("#nav a[data-kind='nodes.']")?.checkVisibility() && document.elementFromPoint(40, 20)?.closest(".top")`, func(p page) { // the menu does not cover its button
+		{name: "menu", ready: `document.querySelector("#nav a[data-kind='nodes.']")?.checkVisibility() && document.elementFromPoint(40, 20)?.closest(".top")`, open: func(p page) { // the menu does not cover its button
 			p.visit("#/pods")
 			p.sees(rows + ` >= 2`)
 			p.value(`{const m = document.querySelector("#menu"); if (m.checkVisibility()) m.click(); true}`)
@@ -77,14 +83,107 @@ func screens() []struct {
 	}
 }
 
+// dialogs are those of actions.
+func dialogs(b *box) []look {
+	ask := func(name, hash, button, ready string) look {
+		return look{name: name, ready: `document.querySelector("dialog [data-go]") && ` + ready, rare: true, open: func(p page) {
+			p.visit(hash)
+			p.press(".bar", button)
+		}}
+	}
+	return []look{
+		ask("scale", "#/deployments.apps/default/web", "Scale", `document.querySelector("dialog [name=replicas]")`),
+		ask("restart", "#/deployments.apps/default/web", "Restart", `true`),
+		ask("drain", "#/nodes/-/greenhouse-01", "Drain", `document.querySelector("dialog .warning")`),
+		ask("approve", "#/certificatesigningrequests.certificates.k8s.io/-/ann", "Approve", `true`),
+		ask("deny", "#/certificatesigningrequests.certificates.k8s.io/-/ann", "Deny", `true`),
+		ask("delete deployment", "#/deployments.apps/default/web", "Delete", `document.querySelector("dialog fieldset")`),
+		{name: "go to", ready: `document.querySelector("dialog [list=kinds]")`, rare: true, open: func(p page) {
+			p.visit("#/pods")
+			p.sees(rows + ` >= 2`)
+			p.key(":")
+		}},
+	}
+}
+
+// long is an object whose names are as long as they may be, and a text without a space.
+var long = strings.ReplaceAll(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "NAME", "namespace": "default", "labels": {"LABEL/LABEL": "LABEL"}, "annotations": {"note": "NAMENAMENAMENAME"}}, "data": {"NAME": "NAMENAMENAME"}}`, "LABEL", strings.Repeat("l", 63))
+
+// states are screens that somebody sees in a state of the page, the node or an object.
+func states(b *box) []look {
+	in := func(token string) func(page) {
+		return func(p page) {
+			p.click("#sign-out")
+			p.enter(token)
+		}
+	}
+	link := func(limit *network.Conditions) func(page) {
+		return func(p page) {
+			p.limit(limit)
+			p.visit("#/services")
+		}
+	}
+	name := strings.Repeat("n", 253)
+	return []look{
+		{name: "refused", ready: text("#sign-in-error") + `?.startsWith("Monopod does not know")`, rare: true, leave: func(p page) { p.enter(b.token) }, open: func(p page) {
+			p.click("#sign-out")
+			p.fill("#token", "wrong")
+			p.click("#sign-in button")
+		}},
+		{name: "view", ready: text(".empty") + `?.includes("not allowed")`, rare: true, leave: in(b.token), open: func(p page) {
+			in(b.view)(p)
+			p.visit("#/secrets")
+		}},
+		{name: "viewed pod", ready: text("[data-section=Why]"), rare: true, leave: in(b.token), open: func(p page) {
+			in(b.view)(p)
+			p.visit("#/pods/default/sick")
+		}},
+		{name: "gone", ready: text("#link-text") + `?.includes("does not answer")`, rare: true, open: link(&network.Conditions{Offline: true, DownloadThroughput: -1, UploadThroughput: -1}), leave: func(p page) {
+			link(nil)(p)
+			p.sees(`%s === "Live"`, text("#link-text"))
+		}},
+		{name: "none", hash: "#/ingresses.networking.k8s.io", ready: `document.querySelector(".empty")`, rare: true},
+		{name: "no match", hash: "#/pods?q=nothing-is-called-so", ready: `document.querySelector(".empty")`, rare: true},
+		{name: "long list", hash: "#/configmaps", ready: row(name), rare: true},
+		{name: "long", hash: "#/configmaps/default/" + name, ready: text("[data-section=Data]"), rare: true},
+		{name: "cronjob", hash: "#/cronjobs.batch/default/nightly", ready: text("[data-section=Details]"), rare: true},
+		{name: "job", ready: text(".state") + `?.includes("Complete")`, rare: true, open: func(p page) {
+			p.visit("#/jobs.batch")
+			p.sees(rows + ` > 0`)
+			p.value(`location.hash = document.querySelector("tbody th a").getAttribute("href")`)
+		}},
+		{name: "service", hash: "#/services/default/kubernetes", ready: text("[data-section=Ports]"), rare: true},
+		{name: "ports", ready: text("[data-section=Ports] .answer"), rare: true, open: func(p page) {
+			p.visit("#/pods?q=web-")
+			p.sees(rows + ` === 2`)
+			p.value(`location.hash = document.querySelector("tbody th a").getAttribute("href")`)
+			p.press("[data-section=Ports]", "Send GET")
+		}},
+		{name: "cordoned", ready: text("[data-section=Conditions]") + `?.includes("Cordoned")`, rare: true, open: func(p page) {
+			p.visit("#/nodes/-/greenhouse-01")
+			p.press(".bar", "Cordon")
+		}, leave: func(p page) { p.press(".bar", "Uncordon") }},
+		{name: "checked", ready: `document.querySelector(".review .error")`, rare: true, open: func(p page) {
+			p.visit("#/create")
+			p.put(".editor", kiosk+"---\napiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: empty}\nspec: {containers: []}\n")
+			p.press("main", "Check")
+		}},
+	}
+}
+
 const sick = "apiVersion: v1\nkind: Pod\nmetadata: {name: sick, namespace: default, labels: {app: sick, team: greenhouse}}\nspec:\n  containers:\n  - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"], env: [{name: COLOR, value: blue}], ports: [{containerPort: 8080}], volumeMounts: [{name: data, mountPath: /data}]}\n  volumes: [{name: data, emptyDir: {}}]\n"
 
-// owned is a Deployment that crashes, and whose fields another manager than the page owns.
+// owned is a Deployment that crashes, and that another manager than the page applies.
 const owned = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: owned, namespace: default}\nspec:\n  replicas: 2\n  selector: {matchLabels: {app: owned}}\n  template:\n    metadata: {labels: {app: owned}}\n    spec:\n      containers:\n      - {name: app, image: \"monopod.local/web:1\", args: [exit, \"3\"]}\n"
 
 func (b *box) own(t *testing.T) {
 	t.Helper()
-	resp, err := b.HTTP().Post("http://x/apis/apps/v1/namespaces/default/deployments?fieldManager=another-program-with-a-name-that-is-longer-than-a-phone-is-wide", "application/yaml", strings.NewReader(owned))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://x/apis/apps/v1/namespaces/default/deployments/owned?fieldManager=another-program-with-a-name-that-is-longer-than-a-phone-is-wide", strings.NewReader(owned))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	resp, err := b.HTTP().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +199,8 @@ func (p page) screens(b *box) {
 	axe := axeCore(p.t)
 	b.own(p.t)
 	p.apply(sick, "Pod sick")
+	p.request("ann")
+	p.apply(strings.ReplaceAll(long, "NAME", strings.Repeat("n", 253)), "ConfigMap "+strings.Repeat("n", 253))
 	p.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: door, namespace: default}\nstringData: {password: hunter2}\n", "Secret door")
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
@@ -107,10 +208,17 @@ func (p page) screens(b *box) {
 			if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, params); err != nil {
 				p.t.Fatal(err)
 			}
-			p.do(chromedp.EmulateViewport(width, 860))
-			for _, s := range screens() {
+			height := int64(860)
+			if *pictures {
+				height = 1500 // for more to look at
+			}
+			p.do(chromedp.EmulateViewport(width, height))
+			for _, s := range screens(b) {
+				if s.rare && !*pictures && (theme != "dark" || width != 390) {
+					continue
+				}
 				p.t.Run(fmt.Sprintf("%s %s %d", s.name, theme, width), func(t *testing.T) {
-					p.on(t).screen(axe, s.hash, s.ready, s.open, fmt.Sprintf("%s-%s-%d.png", s.name, theme, width))
+					p.on(t).screen(axe, s, fmt.Sprintf("%s-%s-%d.png", s.name, theme, width))
 				})
 			}
 		}
@@ -118,14 +226,14 @@ func (p page) screens(b *box) {
 	p.do(chromedp.EmulateViewport(1360, 1000))
 }
 
-func (p page) screen(axe, hash, ready string, open func(page), file string) {
+func (p page) screen(axe string, s look, file string) {
 	p.t.Helper()
-	if open != nil {
-		open(p)
+	if s.open != nil {
+		s.open(p)
 	} else {
-		p.visit(hash)
+		p.visit(s.hash)
 	}
-	p.sees("%s", ready)
+	p.sees("%s", s.ready)
 	if dir := os.Getenv("MONOPOD_SCREENS"); dir != "" && *pictures {
 		data, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 		if err != nil {
@@ -151,6 +259,9 @@ func (p page) screen(axe, hash, ready string, open func(page), file string) {
 		p.t.Error(v)
 	}
 	p.value(`{document.querySelector("dialog")?.close(); const m = document.querySelector("#menu[aria-expanded=true]"); if (m) m.click(); true}`)
+	if s.leave != nil {
+		s.leave(p)
+	}
 }
 
 // axeCore is the text of axe-core, which checks accessibility.

@@ -10,7 +10,7 @@ const LONG_TABLE = 10;
 
 let loaded = null;
 
-/** The sections of all documents: a promise of { title, file, text }. */
+/** The sections of all documents: a promise of { title, file, anchors, text }. */
 export function documents() {
   loaded ??= send("GET", "/ui/documents.txt", { accept: "text/plain" }).then((response) => response.text()).then((text) => text.split(NEXT).filter(Boolean).flatMap(sections)).catch((err) => {
     loaded = null;
@@ -31,9 +31,18 @@ function sections(text) {
       continue;
     }
     above.splice(marks.length - 1, Infinity, title.replaceAll("`", ""));
-    all.push({ title: above.filter(Boolean).join(" › "), file, lines: [] });
+    all.push({ title: above.filter(Boolean).join(" › "), file, anchors: above.filter(Boolean).map(slug), lines: [] });
   }
-  return all.map(({ title, file: name, lines: body }) => ({ title, file: name, text: body.join("\n").trim() })).filter((s) => s.text);
+  return all.map(({ lines: body, ...s }) => ({ ...s, text: body.join("\n").trim() })).filter((s) => s.text);
+}
+
+/** slug is the part of an address that leads to a heading. */
+const slug = (title) => title.toLowerCase().replace(/[^\p{L}\p{N}\- _]/gu, "").replaceAll(" ", "-");
+
+/** linked returns the sections that a link in a document leads to, with those below them; none if it leads elsewhere. */
+export function linked(all, from, target) {
+  const { pathname, hash } = new URL(target, new URL(`/${from}`, location.origin)), anchor = decodeURIComponent(hash.slice(1));
+  return all.filter((s) => `/${s.file}` === decodeURIComponent(pathname) && (!anchor || s.anchors.includes(anchor)));
 }
 
 const MOST_FOUND = 25;
@@ -56,21 +65,26 @@ export function snippet({ text }, words) {
 /** plain is a line without the marks of links and emphasis. */
 const plain = (line) => line.replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1").replace(/\*\*|^>\s?|`/g, "");
 
-/** spoken is a text with its marks as elements: code and bold; a link is its words. */
-function spoken(text) {
-  return text.replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1").split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) =>
-    part.startsWith("`") && part.length > 2 ? h("code", {}, part.slice(1, -1)) : part.startsWith("**") ? h("strong", {}, part.slice(2, -2)) : part);
+const MARKS = /(`[^`]+`|\*\*[^*]+\*\*|!?\[[^\]]*\]\([^)\s]*\))/;
+
+/** spoken is a text with its marks as elements: code, bold, and what link makes of links; a picture is its words. */
+function spoken(text, link) {
+  return text.split(MARKS).map((part) => {
+    const [, picture, words, target] = /^(!?)\[([^\]]*)\]\(([^)]*)\)$/.exec(part) ?? [];
+    if (target !== undefined) return picture ? words : link(spoken(words, link), target);
+    return part.startsWith("`") && part.length > 2 ? h("code", {}, part.slice(1, -1)) : part.startsWith("**") ? h("strong", {}, spoken(part.slice(2, -2), link)) : part;
+  });
 }
 
-/** body is a section as elements. */
-export function body({ text }, words) {
+/** body is a section as elements. link(words, target) makes an element of a link, or returns the words. */
+export function body({ text }, words, link) {
   const out = [];
   for (const block of blocks(text)) {
     const [first] = block;
     if (first.startsWith("```")) out.push(h("pre", { tabindex: "0" }, block.slice(1).join("\n")));
-    else if (first.startsWith("|")) out.push(table(block, words));
-    else if (/^\s*(?:[-*]|\d+\.) /.test(first)) out.push(h("ul", {}, items(block).map((item) => h("li", {}, spoken(item)))));
-    else if (!first.startsWith("<")) out.push(h("p", {}, spoken(block.join(" "))));
+    else if (first.startsWith("|")) out.push(table(block, words, link));
+    else if (/^\s*(?:[-*]|\d+\.) /.test(first)) out.push(h("ul", {}, items(block).map((item) => h("li", {}, spoken(item, link)))));
+    else if (!first.startsWith("<")) out.push(h("p", {}, spoken(block.join(" "), link)));
   }
   return out;
 }
@@ -104,10 +118,10 @@ function items(lines) {
   return out;
 }
 
-function table([head, , ...rows], words) {
+function table([head, , ...rows], words, link) {
   const cells = (line) => line.replace(/^\||\|\s*$/g, "").split(/(?<!\\)\|/).map((c) => c.trim().replaceAll("\\|", "|"));
   const found = rows.length > LONG_TABLE ? rows.filter((r) => words.some((w) => r.toLowerCase().includes(w))) : rows;
   const names = cells(head);
-  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((c) => h("th", { scope: "col" }, spoken(c))))),
-    h("tbody", {}, (found.length ? found : rows).map((r) => h("tr", {}, cells(r).map((c) => h("td", {}, spoken(c))))))));
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((c) => h("th", { scope: "col" }, spoken(c, link))))),
+    h("tbody", {}, (found.length ? found : rows).map((r) => h("tr", {}, cells(r).map((c) => h("td", {}, spoken(c, link))))))));
 }

@@ -14,7 +14,7 @@ const PAGES = [
   ["Describe", "Opens the object of the row: what it is, what it owns, its events.", "d Enter"],
   ["Logs", "Opens the logs of a pod, or of all pods of a workload: followed, searched, paused, of the previous run, with times; at most 5,000 lines are kept here, a download has the whole log of a container.", "l"],
   ["Terminal", "Opens a shell in a running container, or a debug container beside it if the image has no shell. Ctrl-Shift-C copies, Shift-Tab leaves the terminal.", "s"],
-  ["Edit YAML", "Shows the object as YAML. Review changes asks the server for a dry run and shows the difference; Apply uses server-side apply as monopod-page. If another manager owns a field, the page lists the fields and you decide.", "e y"],
+  ["Edit YAML", "Shows the object as YAML. Review changes asks the server for a dry run and shows the difference; Apply writes the fields that you edited, by server-side apply as monopod-page. Fields that somebody has changed meanwhile, or that a GitOps tool applies, are listed one by one and you decide.", "e y"],
   ["Delete", "Opens the dialog for the row with the focus, or for the object that is shown. A pod's grace period is shown while it runs.", "Ctrl-d"],
   ["Help", "Opens this help. Its search also finds what the documents of this version say.", "?"],
   ["Create", "Button Create in a list: YAML or JSON of one or more objects, also by dropping files. They are checked with a dry run first."],
@@ -40,6 +40,14 @@ const PAGES = [
 export function help() {
   const list = h("dl", { class: "help" }), found = h("div", { class: "documents" }), none = h("p", { class: "hint", role: "status" });
   let asked = "";
+  const open = (parts, all, from, target) => { // where a link of a document leads
+    const found2 = parts.linked(all, from, target);
+    list.replaceChildren();
+    found.replaceChildren(h("p", {}, h("button", { type: "button", class: "quiet", onclick: () => draw(asked) }, "Back to what was found")), ...found2.map((s) => section(s, [], parts, all, open)));
+    for (const box of found.querySelectorAll(found2.length > MOST_OPEN ? "details:first-of-type" : "details")) box.open = true;
+    found.parentElement.scrollTop = 0;
+    found.querySelector("summary").focus();
+  };
   const draw = async (text) => {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     asked = text;
@@ -51,10 +59,10 @@ export function help() {
       return;
     }
     try {
-      const { body, documents, search, snippet } = await load("documents.js"), all = search(await documents(), words);
+      const parts = await load("documents.js"), all = await parts.documents(), hits = parts.search(all, words);
       if (asked !== text) return; // another one was typed meanwhile
-      found.replaceChildren(...(all.length ? [h("h3", {}, "From the documents")] : []), ...all.map((s) => section(s, words, snippet, body)));
-      none.textContent = topics.length || all.length ? "" : "Nothing found.";
+      found.replaceChildren(...(hits.length ? [h("h3", {}, "From the documents")] : []), ...hits.map((s) => section(s, words, parts, all, open)));
+      none.textContent = topics.length || hits.length ? "" : "Nothing found.";
     } catch (err) {
       none.textContent = `The documents cannot be read: ${err.message}`;
     }
@@ -70,11 +78,20 @@ export function help() {
 }
 
 const SHORTEST = 2; // characters of what the documents are searched for
+const MOST_OPEN = 4; // sections that a link leads to; of more the first one is open
 
-/** section is one of a document, which opens where it was found. */
-function section(s, words, snippet, body) {
-  const box = h("details", { ontoggle: () => box.open && box.children.length === 1 && box.append(...body(s, words)) },
-    h("summary", {}, h("strong", {}, s.title), " ", h("span", { class: "muted" }, s.file), h("p", {}, snippet(s, words))));
+/** section is one of a document, which opens where it was found. Its links lead to other sections, by open, or to other sites. */
+function section(s, words, parts, all, open) {
+  const link = (text, target) => {
+    if (/^https?:/.test(target)) return h("a", { href: target, target: "_blank", rel: "noopener noreferrer" }, text);
+    if (!parts.linked(all, s.file, target).length) return text;
+    return h("a", { href: location.hash || "#/", onclick: (ev) => {
+      ev.preventDefault();
+      open(parts, all, s.file, target);
+    } }, text);
+  };
+  const box = h("details", { ontoggle: () => box.open && box.children.length === 1 && box.append(...parts.body(s, words, link)) },
+    h("summary", {}, h("strong", {}, s.title), " ", h("span", { class: "muted" }, s.file), h("p", {}, parts.snippet(s, words))));
   return box;
 }
 

@@ -252,10 +252,12 @@ export class ObjectPage {
 }
 
 /** Labels or annotations; labels lead to the objects that have them. */
+const SCROLLS = 150; // characters of a value that may be too high for its box, and can then be scrolled with the keyboard
+
 function chips(map, kind, namespace) {
   const all = Object.entries(map ?? {}).filter(([k]) => k !== "kubectl.kubernetes.io/last-applied-configuration").sort((a, b) => compare(a[0], b[0]));
   if (!all.length) return "";
-  return h("ul", { class: "chips" }, all.map(([k, v]) => h("li", {}, kind
+  return h("ul", { class: "chips" }, all.map(([k, v]) => h("li", { tabindex: !kind && v.length > SCROLLS ? 0 : null }, kind
     ? h("a", { href: address(kind, "", "", "", { ns: namespace, q: `label:${k}=${v}` }) }, `${k}=${v}`) : [h("span", { class: "muted" }, k), h("span", { class: "value" }, v)])));
 }
 

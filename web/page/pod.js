@@ -86,12 +86,13 @@ function probe(p) {
 
 // --- timeline ---
 
-const LIFE = ["Pod created", "Scheduled", "Pulling", "Pulled", "Created", "Container started", "Started", "Ready"];
+const LIFE = ["Pod created", "FailedScheduling", "Scheduled", "Pulling", "Pulled", "Created", "Container started", "Started", "Ready"];
 const rank = ({ what }) => (LIFE.includes(what) ? LIFE.indexOf(what) : LIFE.length);
 
 /** timeline is what happened to the pod, newest first: from its events, and from its status for what has none. */
 function timeline(pod, feed) {
-  const items = [], add = (at, what, text, mood = "done", times = 1) => Number.isNaN(at) || items.push({ at, what, text, mood, times });
+  const items = []; // most times have whole seconds: all are shown so, and their order is that of a life
+  const add = (at, what, text, mood = "done", times = 1) => Number.isNaN(at) || items.push({ at: at - at % 1000, what, text, mood, times });
   const told = new Set();
   for (const { obj: ev } of feed?.items ?? []) {
     told.add(ev.reason);
@@ -112,7 +113,7 @@ function timeline(pod, feed) {
   }
   const ends = grace(pod.metadata);
   if (ends) add(millis(pod.metadata.deletionTimestamp) - ends.total * 1000, "Deletion asked", `${ends.total} s of grace; then its containers are killed, and the object goes when they are dead`, "ending");
-  items.sort((a, b) => compare(b.at, a.at) || rank(b) - rank(a)); // times have whole seconds
+  items.sort((a, b) => compare(b.at, a.at) || rank(b) - rank(a));
   return h("ol", { class: "timeline" }, items.slice(0, 100).map((it) => h("li", { "data-mood": it.mood }, h("span", { class: "dot", "aria-hidden": "true" }),
     h("span", { class: "when" }, ago(it.at)), h("div", {}, h("strong", {}, it.what), it.times > 1 ? h("span", { class: "muted" }, ` ${it.times} times`) : null, it.text ? h("p", {}, it.text.trim()) : null))));
 }

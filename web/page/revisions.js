@@ -2,7 +2,7 @@
 
 import { revisions, undo } from "./actions.js";
 import { ago, h, may } from "./core.js";
-import { beside } from "./diff.js";
+import { beside, changes } from "./diff.js";
 import { dialog, named } from "./dialogs.js";
 
 export class Part {
@@ -42,18 +42,20 @@ export class Part {
     }
     const options = (chosen) => all.map((r, i) => h("option", { value: i, selected: i === chosen }, `Revision ${r.number}${i === 0 ? " (now)" : ""}${r.cause ? `: ${r.cause}` : ""}`));
     const left = h("select", { "aria-label": "Older revision" }, options(Math.min(1, all.length - 1))), right = h("select", { "aria-label": "Newer revision" }, options(0));
-    const out = h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Comparison" });
+    const out = h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Comparison" }), narrow = h("div", { class: "narrow" }); // one of them is shown
     const back = h("button", { type: "button", class: "quiet", "data-action": "undo", onclick: () => this.#undo(all[left.value]) }, "");
     const show = () => {
       const [a, b] = [all[left.value], all[right.value]];
-      out.replaceChildren(beside(text(a.template), text(b.template), [`Revision ${a.number}`, `Revision ${b.number}`]));
+      const [was, is] = [text(a.template), text(b.template)];
+      out.replaceChildren(beside(was, is, [`Revision ${a.number}`, `Revision ${b.number}`]));
+      narrow.replaceChildren(changes(was, is) ?? h("p", { class: "hint" }, "They are the same."));
       back.textContent = `Return to revision ${a.number}`;
       back.hidden = left.value === "0" || !may("patch", this.#kind, { namespace: this.#obj.metadata.namespace });
     };
     left.addEventListener("change", show);
     right.addEventListener("change", show);
     this.#body.replaceChildren(h("div", { class: "tools" }, left, " with ", right, back),
-      h("ol", { class: "plainly" }, all.map((r) => h("li", {}, h("strong", {}, `Revision ${r.number}`), " ", h("span", { class: "muted" }, ago(r.at, " ago")), " ", h("span", { class: "name" }, r.name)))), out);
+      h("ol", { class: "plainly" }, all.map((r) => h("li", {}, h("strong", {}, `Revision ${r.number}`), " ", h("span", { class: "muted" }, ago(r.at, " ago")), " ", h("span", { class: "name" }, r.name)))), out, narrow);
     show();
   }
 

@@ -15,7 +15,7 @@ export function why(sections, kind) {
     if (box) answer(box, kind, obj.metadata);
     box?.addEventListener("again", () => answer(box, kind, obj.metadata));
     return box;
-  }, (obj) => [obj.status, obj.metadata.deletionTimestamp]);
+  }, (obj) => [obj.status, obj.spec, obj.metadata.deletionTimestamp]);
   return () => {
     timer ||= setTimeout(() => {
       timer = 0;

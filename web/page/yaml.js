@@ -1,14 +1,23 @@
 // Objects as YAML, which the server writes and reads: shown, changed by server-side
 // apply after a dry run, and created.
+//
+// Only the fields that the user has edited are sent, on top of what the server has by then, as kubectl edit does.
 
-import { MANAGER, address, apiPath, dropsOn, h, kindFor, maker, may, say, send, write } from "./core.js";
+import { MANAGER, address, apiPath, dropsOn, getJSON, h, kindFor, maker, may, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
+import { configuration, conflicts, edits, left, merged, spell, tree } from "./merge.js";
 
 const YAML = "application/yaml", APPLY = "application/apply-patch+yaml";
 const LARGEST = 3 << 20;
 
-// Annotations that a controller writes; with them in an edit, its next write would be a conflict.
-const CONTROLLERS = /^ {4}deployment\.kubernetes\.io\/(revision|revision-history|desired-replicas|max-replicas): /;
+/** A manager that owns nothing: when it applies nothing, the answer has the owners of all fields, also of an object that nobody has applied before. */
+const READER = "monopod-page-reads";
+const TURNS = 5; // of reading and writing an object that others write as well
+
+/** Fields of metadata that only the server sets. */
+const SERVERS = ["managedFields", "creationTimestamp", "resourceVersion", "uid", "generation", "selfLink"];
+/** Annotations that a controller writes. */
+const CONTROLLERS = /^deployment\.kubernetes\.io\/(revision|revision-history|desired-replicas|max-replicas)$/;
 
 /** The text without what only the server sets: fields of metadata, annotations of controllers, and the status. */
 export function editable(text) {
@@ -17,11 +26,19 @@ export function editable(text) {
   for (const line of text.split("\n")) {
     const [, name] = /^([A-Za-z]\w*):/.exec(line) ?? [], [, field] = /^ {2}([A-Za-z]\w*):/.exec(line) ?? [];
     if (name) [top, skip] = [name, name === "status"];
-    else if (top === "metadata" && CONTROLLERS.test(line)) continue;
-    else if (top === "metadata" && field) skip = /^(managedFields|creationTimestamp|resourceVersion|uid|generation|selfLink)$/.test(field);
+    else if (top === "metadata" && CONTROLLERS.test(/^ {4}([\w./-]+): /.exec(line)?.[1] ?? "")) continue;
+    else if (top === "metadata" && field) skip = SERVERS.includes(field);
     if (!skip) out.push(line);
   }
   return out.join("\n").replace(/^ {2}annotations:\n(?! {4})/m, "");
+}
+
+/** The same of an object. */
+function plain({ status: _, ...obj }) {
+  const metadata = Object.fromEntries(Object.entries(obj.metadata).filter(([k]) => !SERVERS.includes(k)));
+  const annotations = Object.entries(metadata.annotations ?? {}).filter(([k]) => !CONTROLLERS.test(k));
+  delete metadata.annotations;
+  return { ...obj, metadata: annotations.length ? { ...metadata, annotations: Object.fromEntries(annotations) } : metadata };
 }
 
 /** Without the fields' managers, which nobody reads. */
@@ -33,29 +50,34 @@ function editor(text, label, readonly = false, placeholder = "") {
   return h("textarea", { class: "editor", spellcheck: "false", autocomplete: "off", autocapitalize: "none", "aria-label": label, wrap: "off", readonly, placeholder, rows: Math.min(40, Math.max(12, (text || placeholder).split("\n").length + 1)) }, text);
 }
 
-/** The fields that other managers own, one by one. */
-function conflicts(err) {
+/** The fields that other managers own, one by one: of an error of the server. */
+function refused(err) {
   const causes = err.status?.details?.causes ?? [];
   if (err.code !== 409 || !causes.some((c) => c.reason === "FieldManagerConflict")) return null;
-  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, h("code", {}, c.field), ` ${owner(c.message)}`)));
+  return h("ul", { class: "conflicts plainly" }, causes.map((c) => h("li", {}, h("code", {}, c.field), ` belongs to ${/^conflict with (".+?")/.exec(c.message)?.[1] ?? c.message}`)));
 }
 
-/** isOwn reports whether all fields in conflict are what the page itself has set, with a button for instance. */
-const isOwn = (err) => err.code === 409 && err.status?.details?.causes?.length > 0 && err.status.details.causes.every((c) => c.message.startsWith(`conflict with "${MANAGER}" `));
+/** Whether the fields in conflict were only set, and no manager applies them. The server names the version of those. */
+const onlySet = (err) => err.code === 409 && err.status?.details?.causes?.length > 0 && err.status.details.causes.every((c) => / using \S+/.test(c.message));
 
-/** owner puts a conflict's message, conflict with "kubectl" using v1, in words. */
-function owner(message) {
-  const [, name] = /^conflict with "(.+)"/.exec(message) ?? [];
-  return name === "before-first-apply" ? "was set when the object was created or edited" : name ? `belongs to "${name}"` : message;
+const LONGEST = 60; // characters of a value
+
+function brief(value) {
+  const text = value === undefined ? "nothing" : JSON.stringify(value);
+  return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
 }
+
+/** A conflict in words. */
+const told = ({ edit, by, now, applied }) => h("li", {}, h("code", {}, spell(edit.path)),
+  applied ? ` belongs to "${by}", which applies it and may set it again` : ` has changed since you opened it${by ? `, by "${by}"` : ""}: it was ${brief(edit.was)}, and is ${brief(now)} now`);
 
 export class Part {
   #body;
   #kind;
   #path;
   #name;
-  #text = ""; // as the server has it
   #version = "";
+  #opened = null; // the object as it was read
   #out = h("div", { class: "review", "aria-live": "polite" });
   #stale = h("p", { class: "hint", role: "status" });
   #area;
@@ -68,7 +90,7 @@ export class Part {
     this.#kind = kind;
     this.#name = name;
     this.#path = (query) => apiPath(kind, namespace, name, "", query);
-    this.#may = may("patch", kind, { namespace, name });
+    this.#may = ["patch", "update"].every((verb) => may(verb, kind, { namespace, name }));
     const by = maker(obj);
     if (by) this.#hint = h("p", { class: "hint" }, h("a", { href: address(by.kind, namespace, by.name, "yaml") }, `${by.kind.kind} ${by.name}`), ` makes this ${kind.kind}. To change it for good, change that.`);
     if (kind.name !== "secrets") this.#load();
@@ -78,17 +100,25 @@ export class Part {
   close() {}
 
   update(obj) {
-    if (this.#version && obj.metadata.resourceVersion !== this.#version) write(this.#stale, "It has changed since it was read here.");
+    if (this.#version && obj.metadata.resourceVersion !== this.#version) write(this.#stale, `It has changed since it was read here.${this.#may ? " What you do not edit stays as it is now." : ""}`);
   }
 
   async #load(full = false) {
     try {
-      const text = await (await send("GET", this.#path(), { accept: YAML })).text();
-      this.#version = /^ {2}resourceVersion: "?(\d+)"?$/m.exec(text)?.[1] ?? "";
-      this.#text = editable(text);
-      this.#show(full ? readable(text) : this.#text, full);
+      const { text, version, obj } = await this.#read();
+      [this.#version, this.#opened] = [version, obj];
+      this.#show(full ? readable(text) : editable(text), full);
     } catch (err) {
       this.#body.replaceChildren(h("p", { class: "error" }, err.message));
+    }
+  }
+
+  /** read returns the object as text, and as it is for the edits to come: both of the same version, unless it never rests. */
+  async #read() {
+    for (let turn = 1; ; turn++) {
+      const [response, obj] = await Promise.all([send("GET", this.#path(), { accept: YAML }), this.#may ? getJSON(this.#path()) : null]);
+      const text = await response.text(), version = /^ {2}resourceVersion: "?(\d+)"?$/m.exec(text)?.[1] ?? "";
+      if (!obj || obj.metadata.resourceVersion === version || turn === TURNS) return { text, version, obj: obj && plain(obj) };
     }
   }
 
@@ -104,73 +134,82 @@ export class Part {
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: full, onchange: (ev) => this.#load(ev.target.checked) }), " With status"), this.#stale), edits ? this.#hint : "", this.#out, this.#area);
   }
 
-  /** apply returns the object as YAML; errors come as a Status in JSON, for their fields. */
-  async #apply(dry, force, replace) {
+  /** live is the object as the server has it now, with the owners of all fields. */
+  async #live() {
+    const { apiVersion, kind, metadata: { name, namespace } } = this.#opened;
+    const response = await send("PATCH", this.#path({ fieldManager: READER, dryRun: "All" }), { body: JSON.stringify({ apiVersion, kind, metadata: { name, namespace } }), type: APPLY });
+    return response.json();
+  }
+
+  /** parsed is what the user has written, as the server reads it. */
+  async #parsed({ metadata: { resourceVersion } }) {
+    const body = this.#area.value.replace(/^metadata:[ ]*$/m, `metadata:\n  resourceVersion: "${resourceVersion}"`);
+    return plain(await (await send("PUT", this.#path({ fieldManager: MANAGER, dryRun: "All" }), { body, type: YAML })).json());
+  }
+
+  /** write sends the edits for this version of the object: what cannot be applied, such as a removed field of another manager, replaces it. */
+  async #write(list, live, dry) {
+    const query = { fieldManager: MANAGER, ...(dry ? { dryRun: "All" } : {}) }, applies = list.every((e) => e.applies);
+    const body = applies ? configuration(list, live, MANAGER) : merged(list, live);
+    if (!applies) delete body.metadata.managedFields;
+    const go = (accept) => applies
+      ? send("PATCH", this.#path({ ...query, force: "true" }), { body: JSON.stringify(body), type: APPLY, accept })
+      : send("PUT", this.#path(query), { body, accept });
     try {
-      return await this.#send(dry, force, replace, YAML);
+      return await go(dry ? YAML : "application/json");
     } catch (err) {
-      if (err.code < 400) throw err;
-      return this.#send(dry, force, replace, "application/json");
+      if (!dry || err.code < 400) throw err;
+      return go("application/json"); // for an error that is a Status in JSON
     }
   }
 
-  #send(dry, force, replace, accept) {
-    const query = { fieldManager: MANAGER };
-    if (dry) query.dryRun = "All";
-    if (replace) {
-      const body = this.#area.value.replace(/^metadata:[ ]*$/m, `metadata:\n  resourceVersion: "${this.#version}"`);
-      return send("PUT", this.#path(query), { body, type: YAML, accept });
-    }
-    if (force) query.force = "true";
-    return send("PATCH", this.#path(query), { body: this.#area.value, type: APPLY, accept });
-  }
-
-  /** review asks the server what would change, and shows it with a button that does it. */
-  async #review(force = false, replace = false, own = false) {
-    this.#out.replaceChildren(h("p", { class: "hint" }, "Asking the server…"));
-    let after;
-    try {
-      this.#text = editable(await (await send("GET", this.#path(), { accept: YAML })).text()); // it may have changed
-      after = editable(await (await this.#apply(true, force, replace)).text());
-    } catch (err) {
-      if (!force && isOwn(err)) {
-        this.#review(true, false, true);
+  /**
+   * run does the edits, or asks the server what they would change, and reports whether nothing was in the way: conflicts
+   * that the user has not accepted are shown. accepted: their words. Somebody else may write at the same time.
+   */
+  async #run(list, dry, accepted, done) {
+    for (let turn = 1; ; turn++) {
+      try {
+        const live = await this.#live();
+        list ??= edits(this.#opened, await this.#parsed(live), tree(live.metadata.managedFields ?? []));
+        const todo = left(list, live), found = conflicts(todo, live, MANAGER).map(told);
+        if (found.some((c) => !accepted.includes(c.textContent))) return this.#ask(list, found);
+        const before = dry ? editable(await (await send("GET", this.#path(), { accept: YAML })).text()) : "";
+        const after = todo.length ? await (await this.#write(todo, live, dry)).text() : before;
+        return await done(list, before, editable(after));
+      } catch (err) {
+        if (err.code === 409 && turn < TURNS) continue;
+        this.#out.replaceChildren(h("p", { class: "error", role: "alert" }, err.message));
         return;
       }
-      const fields = conflicts(err);
-      this.#out.replaceChildren(fields
-        ? h("div", { class: "warning" }, h("p", {}, "Somebody else has set these fields. If that is a program, it may set them again."), fields,
-          h("div", {}, h("button", { type: "button", class: "danger", onclick: () => this.#review(true) }, "Take over these fields")))
-        : h("p", { class: "error", role: "alert" }, err.message));
-      return;
     }
-    const list = changes(this.#text, after), kept = replace ? [] : stays(this.#text, this.#area.value, after);
-    this.#out.replaceChildren(
-      list ?? h("p", { class: "hint" }, "The server would change nothing."),
-      kept.length ? h("div", { class: "warning" }, h("p", {}, "These lines stay, because somebody else has set them:"), h("pre", { tabindex: "0" }, kept.slice(0, 20).join("\n")),
-        h("div", {}, h("button", { type: "button", class: "quiet", onclick: () => this.#review(false, true) }, "Replace the whole object instead"))) : "",
-      list ? h("div", { class: "tools" }, h("button", { type: "button", class: (force && !own) || replace ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, force, replace) }, replace ? "Replace" : force && !own ? "Apply and take over" : "Apply")) : "");
-    this.#out.querySelector("[data-action=apply]")?.focus();
   }
 
-  async #commit(button, force, replace) {
+  #ask(list, found) {
+    const words = found.map((c) => c.textContent);
+    this.#out.replaceChildren(h("div", { class: "warning" }, h("p", {}, "Somebody else has set these fields:"), h("ul", { class: "conflicts plainly" }, found),
+      h("div", {}, h("button", { type: "button", class: "danger", onclick: () => this.#review(list, words) }, "Take over these fields"))));
+  }
+
+  /** review shows what would change, with a button that does it. */
+  #review(list = null, accepted = []) {
+    this.#out.replaceChildren(h("p", { class: "hint" }, "Asking the server…"));
+    return this.#run(list, true, accepted, (known, before, after) => {
+      const shown = changes(before, after);
+      this.#out.replaceChildren(shown ?? h("p", { class: "hint" }, "The server would change nothing."),
+        shown ? h("div", { class: "tools" }, h("button", { type: "button", class: accepted.length ? "danger" : "main", "data-action": "apply", onclick: (ev) => this.#commit(ev.target, known, accepted) }, accepted.length ? "Apply and take over" : "Apply")) : "");
+      this.#out.querySelector("[data-action=apply]")?.focus();
+    });
+  }
+
+  async #commit(button, list, accepted) {
     button.disabled = true;
-    try {
-      await this.#apply(false, force, replace);
+    await this.#run(list, false, accepted, async () => {
       await this.#load();
       this.#out.replaceChildren(h("p", { class: "hint" }, "Applied."));
       say(`${this.#name} is applied`);
-    } catch (err) {
-      this.#out.replaceChildren(h("p", { class: "error", role: "alert" }, err.message));
-    }
+    });
   }
-}
-
-/** The lines that the user removed and the server keeps. */
-function stays(before, edited, after) {
-  const set = (text) => new Set(text.split("\n").map((l) => l.trim()));
-  const [e, a] = [set(edited), set(after)];
-  return before.split("\n").filter((l) => l.trim() && !e.has(l.trim()) && a.has(l.trim()));
 }
 
 // --- create ---
@@ -186,6 +225,16 @@ export function identity(doc) {
   const indent = /\n([ ]+)\S/.exec(block)?.[1] ?? "  ";
   const field = (name) => new RegExp(`(?:^${indent}|[{,]\\s*)["']?${name}["']?:\\s*["']?([^\\s"',}#]+)`, "m").exec(block)?.[1] ?? "";
   return { apiVersion: top("apiVersion"), kind: top("kind"), name: field("name"), namespace: field("namespace"), generates: Boolean(field("generateName")) };
+}
+
+/** apply takes over fields that were only set, as with kubectl create. */
+async function apply(path, body) {
+  try {
+    return await send("PATCH", path, { body, type: APPLY });
+  } catch (err) {
+    if (!onlySet(err)) throw err;
+    return send("PATCH", `${path}&force=true`, { body, type: APPLY });
+  }
 }
 
 export class Create {
@@ -226,7 +275,7 @@ export class Create {
     for (const doc of docs) results.push(await this.#one(doc, dry));
     const failed = results.filter((r) => r.error).length;
     this.#out.replaceChildren(h("ul", { class: "plainly" }, results.map((r) => h("li", { class: r.error ? "error" : null },
-      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? conflicts(r.error) : null))),
+      r.link && !dry ? h("a", { href: r.link, class: "name" }, r.title) : h("span", { class: "name" }, r.title), ` ${r.error ? r.error.message : r.done}`, r.error ? refused(r.error) : null))),
     !docs.length ? h("p", { class: "hint" }, "There is no document.") : failed ? h("p", { class: "hint" }, `${failed} of ${docs.length} are refused.`) : dry
       ? h("div", { class: "tools" }, h("button", { type: "button", class: "main", "data-action": "create", onclick: () => this.#run(false) }, docs.length === 1 ? "Create it" : `Create all ${docs.length}`)) : "");
     this.#out.querySelector("[data-action=create]")?.focus();
@@ -242,7 +291,7 @@ export class Create {
       const namespace = kind.namespaced ? it.namespace || this.#namespace : "", query = { fieldManager: MANAGER, ...(dry ? { dryRun: "All" } : {}) };
       const response = it.generates && !it.name
         ? await send("POST", apiPath(kind, namespace, "", "", query), { body: doc, type: YAML })
-        : await send("PATCH", apiPath(kind, namespace, it.name, "", query), { body: doc, type: APPLY });
+        : await apply(apiPath(kind, namespace, it.name, "", query), doc);
       const { metadata } = await response.json(), made = response.status === 201;
       const warning = response.headers.get("Warning");
       return { title, link: address(kind, metadata.namespace, metadata.name), done: `${dry ? `would be ${made ? "created" : "changed"}` : made ? "created" : "changed"}${warning ? ` (${warning.replace(/^299 - "|"$/g, "")})` : ""}` };

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,6 +64,7 @@ type Puller struct {
 	mu      sync.Mutex // guards the fields below
 	backoff backoff.Backoff
 	failed  map[string]failure
+	pulls   map[string]int // that go on, by image
 	slots   chan struct{}
 	ready   bool // slots is initialized
 }
@@ -127,6 +130,8 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 		return nil, err
 	}
 	defer release()
+	p.count(r.Image, 1)
+	defer p.count(r.Image, -1)
 	began := p.Clock.Now()
 	img, err := p.pull(ctx, r)
 	switch {
@@ -142,6 +147,25 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	p.Metrics.pulled(img.Size, whole)
 	r.Note(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", r.Image, took, whole, img.Size))
 	return img, nil
+}
+
+// Pulls returns the images that are being pulled, sorted.
+func (p *Puller) Pulls() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.pulls))
+}
+
+// count adds to the pulls of an image that go on.
+func (p *Puller) count(image string, by int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pulls == nil {
+		p.pulls = map[string]int{}
+	}
+	if p.pulls[image] += by; p.pulls[image] == 0 {
+		delete(p.pulls, image)
+	}
 }
 
 func (p *Puller) places() chan struct{} {

@@ -207,6 +207,31 @@ func (s *slow) PullImage(_ context.Context, name string, _ *cri.AuthConfig, _ *c
 	return name, nil
 }
 
+// Pulls are what goes on, each image once.
+func TestPulls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &slow{registry: registry{here: map[string]bool{"web:1": true, "db:1": true}}}
+		p := &image.Puller{Runtime: r, Clock: clock.RealClock{}, Limits: image.Limits{Parallel: true}}
+		var all sync.WaitGroup
+		for i, name := range []string{"web:1", "db:1", "web:1"} {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second / 4)
+				if _, err := p.Pull(t.Context(), image.Request{Image: name, Note: func(_, _, _ string) {}}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for _, want := range []string{"[web:1]", "[db:1 web:1]", "[db:1 web:1]", "[db:1 web:1]", "[db:1 web:1]", "[web:1]", "[]"} {
+			time.Sleep(240 * time.Millisecond)
+			if got := fmt.Sprint(p.Pulls()); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		}
+		all.Wait()
+	})
+}
+
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for flags, c := range map[string]struct {

@@ -41,6 +41,7 @@ type Runtime interface {
 // Puller pulls with the credentials of the node.
 type Puller interface {
 	Pull(ctx context.Context, r image.Request) (*cri.Image, error)
+	Pulls() []string
 	Forget(owner string)
 }
 
@@ -55,7 +56,7 @@ type Stock struct {
 
 // downloads returns what is being pulled.
 func (s *Stock) downloads(ctx context.Context) (images.Downloads, error) {
-	var all images.Downloads
+	all := images.Downloads{Pulls: s.Puller.Pulls()}
 	parts, err := s.Runtime.Downloads(ctx)
 	for _, part := range parts {
 		all.Downloads = append(all.Downloads, images.Download(part))

@@ -33,7 +33,8 @@ type Download struct {
 
 // Downloads is the answer to GET ?downloads.
 type Downloads struct {
-	Downloads []Download `json:"downloads"`
+	Downloads []Download `json:"downloads"` // of all pulls: the runtime does not say which belongs to which
+	Pulls     []string   `json:"pulls"`     // the images, sorted
 }
 
 // List is the answer to GET.

@@ -2,22 +2,26 @@ package imagescmd
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"monopod/apiserver/client/images"
 	"monopod/apiserver/client/local"
+	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/process/commandline"
 )
 
 // followPeriod is the interval of questions how far a pull is.
 const followPeriod = 200 * time.Millisecond
 
-// follow tells set how far the pull is that has just been asked for, until ctx ends. Errors are not shown: the pull has its own.
-func follow(ctx context.Context, server *local.Server, set func(done, most int64)) {
+// follow shows how far the pull is that has just been asked for, until ctx ends. Errors are not shown: the pull has its own.
+func follow(ctx context.Context, server *local.Server, name string, progress *commandline.Progress) {
 	var s sum
 	for {
 		var now images.Downloads
 		if server.JSON(ctx, images.Path+"?downloads", &now) == nil {
-			set(s.add(now.Downloads))
+			progress.Call(called(name, now.Pulls))
+			progress.Set(s.add(now.Downloads))
 		}
 		select {
 		case <-ctx.Done():
@@ -25,6 +29,14 @@ func follow(ctx context.Context, server *local.Server, set func(done, most int64
 		case <-time.After(followPeriod):
 		}
 	}
+}
+
+// called says what the bytes are of: the runtime counts those of all pulls that go on at the same time.
+func called(name string, pulls []string) string {
+	if others := len(pulls) - 1; others > 0 {
+		return fmt.Sprintf("pulling %s, together with %s,", name, words.Count(others, "other image"))
+	}
+	return "pulling " + name
 }
 
 // sum adds up the parts of an image, of which those that are complete are not listed any more.

@@ -6,6 +6,21 @@ import (
 	"monopod/apiserver/client/images"
 )
 
+func TestCalled(t *testing.T) {
+	t.Parallel()
+	for want, pulls := range map[string][]string{
+		"pulling a:1": {"a:1"},
+		"pulling a:1, together with 2 other images,": {"a:1", "b:1", "c:1"},
+	} {
+		if got := called("a:1", pulls); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := called("a:1", nil); got != "pulling a:1" { // it waits for a slot
+		t.Errorf("%q", got)
+	}
+}
+
 // A part that is not listed any more is complete, and one whose size is not known counts as much as has come.
 func TestSum(t *testing.T) {
 	t.Parallel()

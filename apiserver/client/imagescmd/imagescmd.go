@@ -270,7 +270,7 @@ func pullOne(cmd *cobra.Command, server *local.Server, name string) error {
 	defer progress.End()
 	if progress.Shown() {
 		ctx, cancel := context.WithCancel(cmd.Context())
-		over := guard.Spawn(func() error { follow(ctx, server, progress.Set); return nil })
+		over := guard.Spawn(func() error { follow(ctx, server, name, progress); return nil })
 		defer func() {
 			cancel()
 			<-over //nolint:errcheck // a panic, which the guard has reported

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -28,6 +29,9 @@ func (f traffic) service(s *corev1.Service) Answer {
 	events := f.EventLines(f.Warnings(s))
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return answer("", events, "Service %s is only a name for %s.", s.Name, s.Spec.ExternalName)
+	}
+	if s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes" && ready == 0 {
+		return answer("Start monopod serve with an address that pods can reach: --listen=0.0.0.0:6443, or one address of the machine.", events, "Service kubernetes has no endpoints: the API server listens on a loopback address only, which pods cannot reach.")
 	}
 	if len(s.Spec.Selector) == 0 && ready == 0 {
 		return answer("Add a selector, or write an EndpointSlice with the label kubernetes.io/service-name="+s.Name+".", events, "Service %s has no endpoints: it has no selector, and nobody has written an EndpointSlice for it.", s.Name)

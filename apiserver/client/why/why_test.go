@@ -222,6 +222,7 @@ func situations() map[string]situation {
 		"target port":           {objects: service + webPod("www", running), want: `no container has a port with the name "http"`, shows: `the port "www" (8080)`, do: "targetPort"},
 		"pods not ready":        {objects: service + webPod("http", "status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ErrImageNeverPull}}}]}"), want: "Service p has no endpoints that are ready: container c", do: "Copy the image"},
 		"no selector":           {objects: "kind: Service\nspec: {ports: [{port: 80}]}", want: "it has no selector", do: "EndpointSlice"},
+		"API on loopback":       {objects: "kind: Service\nmetadata: {name: kubernetes}\nspec: {ports: [{port: 443}]}", want: "listens on a loopback address only", do: "--listen="},
 		"load balancer":         {objects: "kind: Service\nspec: {type: LoadBalancer, ports: [{port: 80}]}" + slice, want: "no address of a load balancer", do: "--load-balancer-pool"},
 		"closed":                {objects: service + webPod("http", running) + slice + netpol("policyTypes: [Ingress]"), want: "has 1 endpoint ready, but no pod may reach them: NetworkPolicy shut", shows: "NetworkPolicy shut: no pod may reach them", do: "Add an ingress rule"},
 		"partly open":           {objects: service + webPod("http", running) + slice + netpol("policyTypes: [Ingress], ingress: [{from: [{podSelector: {matchLabels: {a: b}}}], ports: [{port: 80}]}]"), want: "has 1 endpoint ready.", shows: "only these may reach them: connections from pods with a=b of the namespace at TCP port 80"},

@@ -15,11 +15,11 @@ import (
 // It counts what is written to it.
 type Progress struct {
 	out  io.Writer // nil: shows nothing
-	what string
 	size func(int64) string
 
 	mu   sync.Mutex // guards the fields below
-	most int64      // the whole, in bytes; 0: not known
+	what string
+	most int64 // the whole, in bytes; 0: not known
 	done int64
 	last int // length of the line
 	stop chan struct{}
@@ -62,6 +62,13 @@ func (p *Progress) Set(done, most int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done, p.most = done, max(most, 0)
+}
+
+// Call sets what goes on.
+func (p *Progress) Call(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.what = what
 }
 
 // Shown reports whether anybody sees it.

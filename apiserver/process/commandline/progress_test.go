@@ -35,6 +35,7 @@ func TestProgressOnATerminal(t *testing.T) {
 		p := newProgress(&out, "copy", 1000, inBytes)
 		p.Write(make([]byte, 500))
 		time.Sleep(150 * time.Millisecond)
+		p.Call("copy all")
 		p.Write(make([]byte, 500))
 		time.Sleep(100 * time.Millisecond)
 		p.Set(20, 80)
@@ -44,7 +45,7 @@ func TestProgressOnATerminal(t *testing.T) {
 		p.End()
 		p.End() // again changes nothing
 		lines := strings.Split(out.String(), "\r")
-		if len(lines) != 5 || !strings.Contains(lines[1], "50 %") || !strings.Contains(lines[2], "finishing") || strings.TrimSpace(lines[3]) != "" || lines[4] != "" {
+		if len(lines) != 5 || !strings.Contains(lines[1], "50 %") || !strings.Contains(lines[2], "finishing") || !strings.HasPrefix(lines[2], "copy all [") || strings.TrimSpace(lines[3]) != "" || lines[4] != "" {
 			t.Fatalf("%q", lines)
 		}
 		if len(lines[2]) < len(lines[1]) || len(lines[3]) < len(strings.TrimRight(lines[2], " ")) {
