@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net/http"
@@ -152,6 +153,50 @@ func BenchmarkCustomObject(b *testing.B) {
 			for b.Loop() {
 				send(b, h, "GET", kind.at+"/a", "")
 			}
+		})
+	}
+}
+
+// BenchmarkCustomWatch measures a change that a hundred watches over HTTP receive, clients included.
+func BenchmarkCustomWatch(b *testing.B) {
+	const watchers = 100
+	for name, kind := range benchKinds {
+		b.Run(name, func(b *testing.B) {
+			h, _ := withDefinitions(b, 1, "widgets")
+			srv := httptest.NewServer(h)
+			defer srv.Close()
+			defer srv.CloseClientConnections()
+			send(b, h, "POST", kind.at, kind.object("a"))
+			heard := make(chan struct{}, watchers)
+			for range watchers {
+				req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, srv.URL+kind.at+"?watch=1&resourceVersion=", nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				resp, err := srv.Client().Do(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer resp.Body.Close()
+				go func() {
+					for in := bufio.NewScanner(resp.Body); in.Scan(); {
+						heard <- struct{}{}
+					}
+				}()
+			}
+			wait := func() {
+				for range watchers {
+					<-heard
+				}
+			}
+			wait() // for the object that is there
+			n, before := 0, cpu()
+			for b.Loop() {
+				n++
+				send(b, h, "PUT", kind.at+"/a", strings.Replace(kind.object("a"), `{"name":"a"}`, fmt.Sprintf(`{"name":"a","labels":{"n":"%d"}}`, n), 1))
+				wait()
+			}
+			b.ReportMetric(float64((cpu()-before).Nanoseconds())/float64(n*watchers), "cpu-ns/event")
 		})
 	}
 }

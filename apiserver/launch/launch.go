@@ -138,7 +138,7 @@ func (a *API) open(ctx context.Context) error {
 	a.roles = rbac.New(rbac.Config{Log: a.cfg.Log.Named("rbac")})
 	a.tokens = token.New(token.Config{KeyFile: a.cfg.path("pki", "sa.key")})
 	a.Registry = registry.New(a.State.Store, service.Reaching(registry.Resources(), a.cfg.LoopbackPods), registry.Config{
-		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off, DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial,
+		Roles: a.roles, Tokens: a.tokens.Issue, Log: log, Guard: a.guard, Services: a.cfg.services, Off: a.cfg.Off, DisabledPlugins: a.cfg.DisabledPlugins, Dial: a.dial, Establish: establish,
 		Tolerations: plugins.TolerationSeconds{NotReady: &a.cfg.NotReadySeconds, Unreachable: &a.cfg.UnreachableSeconds}})
 	if _, err := registry.NewDefinitions(a.Registry).Load(ctx); err != nil {
 		return fmt.Errorf("load the definitions of custom kinds: %w", err)
@@ -248,6 +248,9 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	}
 	return server, file.Close, nil
 }
+
+// establish is how long the creation of a definition waits for its kinds: envtest and others look for them at once, and then every 100 ms.
+const establish = 50 * time.Millisecond
 
 // Whole returns the API for parts of this process: with metrics.k8s.io, which usage computes unless another server serves it, and with
 // the kinds of other servers.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/apierror"
@@ -144,6 +145,9 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 		return nil, err
 	}
 	r.tellInert(ctx, res, stored)
+	if r.establish > 0 && res.GVR == client.CustomResourceDefinitions && !isDryRun(ctx) {
+		r.established(ctx, stored.GetName())
+	}
 	return stored, nil
 }
 

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"slices"
 
 	"monopod/apiserver/registry/custom"
 	"monopod/apiserver/registry/following"
@@ -52,6 +53,21 @@ func (d Definitions) Run(ctx context.Context) error {
 			d.forget(ev.Key.Name)
 		}
 	})
+}
+
+// established waits until a new definition makes kinds: not for long, because its names may be in use.
+func (r *Registry) established(ctx context.Context, name string) {
+	limit := r.clock.NewTimer(r.establish)
+	defer limit.Stop()
+	for changed := r.Changed(); !slices.Contains(r.Defined(), name); changed = r.Changed() {
+		select {
+		case <-changed:
+		case <-limit.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // forget ends what a definition made.

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +68,10 @@ type Config struct {
 
 	Services allocate.Config // ranges of Services' addresses and ports
 
+	// Establish is how long the creation of a definition of custom kinds waits at most until they are served, so that its author finds
+	// them; 0: nothing establishes definitions.
+	Establish time.Duration
+
 	// Off reports whether the controller with the name in --controllers is off; nil: all run.
 	Off func(controller string) bool
 	// DisabledPlugins are the names of admission plugins that do not run.
@@ -92,6 +97,7 @@ type Registry struct {
 	services  *allocate.Services
 	kinds     *custom.Kinds
 	off       func(controller string) bool
+	establish time.Duration
 }
 
 var (
@@ -121,7 +127,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New returns a Registry that serves resources from s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, Catalogue: catalogue.New(resources),
+		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, establish: cfg.Establish, Catalogue: catalogue.New(resources),
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,6 +101,34 @@ func TestNames(t *testing.T) {
 			if got := condition(a, name, apiextensionsv1.Established); got != "True InitialNamesAccepted the initial names have been accepted" {
 				t.Errorf("%s after the names are free: %s", name, got)
 			}
+		}
+	})
+}
+
+// With a limit, a definition's creation returns when its kind is served, or after the limit if its names are in use.
+func TestCreationWaitsForTheKind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit = time.Minute
+		resources := registry.Resources()
+		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
+		t.Cleanup(func() { s.Close() })
+		r := registry.New(s, resources, registry.Config{Establish: limit})
+		a := &apitest.API{Client: r, Store: s, Registry: prometheus.NewRegistry(), T: t}
+		create := func(def *custom.Definition) time.Duration {
+			began := time.Now()
+			a.Create(def)
+			return time.Since(began)
+		}
+		if took := create(definition("early", "Early")); took != limit {
+			t.Errorf("without the controller it took %v", took)
+		}
+		start(a)
+		if took := create(definition("widgets", "Widget")); took >= limit || r.Find(widgets) == nil {
+			t.Errorf("it took %v, and the kind is served: %v", took, r.Find(widgets) != nil)
+		}
+		if took := create(definition("things", "Widget")); took != limit {
+			t.Errorf("with a name that is in use it took %v", took)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -57,7 +58,7 @@ func AssetsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "envtest-assets DIR",
 		Short: "Create the programs with which controller-runtime's envtest starts monopod",
-		Long: "Create kube-apiserver, etcd and kubectl in DIR as links to this program, and print the path of DIR.\n" +
+		Long: "Create kube-apiserver, etcd and kubectl in DIR, which start this program, and print the path of DIR.\n" +
 			"Tests that use controller-runtime's envtest package then run on monopod:\n\n" +
 			"  export KUBEBUILDER_ASSETS=$(monopod envtest-assets bin/envtest)\n  go test ./...",
 		Args: cobra.ExactArgs(1),
@@ -79,22 +80,60 @@ func AssetsCommand() *cobra.Command {
 	}
 }
 
-// link makes dir contain links to program under all names. It replaces links, but no other file.
+// started is the folder of the links to this program, below that of the scripts which start them.
+const started = "monopod"
+
+// written is the second line of a script.
+const written = "# Written by monopod envtest-assets."
+
+// link makes dir contain the programs: kubectl as a link to program, the others as scripts, because envtest asks each for its help first
+// and a script answers faster. It replaces links and scripts, but no other file.
 func link(dir, program string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, started), 0o755); err != nil {
 		return fmt.Errorf("%w; choose a folder that you can write to", err)
 	}
 	for _, name := range programs() {
 		path := filepath.Join(dir, name)
-		if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSymlink == 0 {
-			return fmt.Errorf("%s exists and is not a link: remove it, or choose another folder", path)
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := clear(path); err != nil {
 			return err
 		}
-		if err := os.Symlink(program, path); err != nil {
+		if name == kubectl {
+			if err := os.Symlink(program, path); err != nil {
+				return err
+			}
+			continue
+		}
+		behind := filepath.Join(dir, started, name)
+		if err := clear(behind); err != nil {
+			return err
+		}
+		if err := errors.Join(os.Symlink(program, behind), os.WriteFile(path, []byte(script(name)), 0o755)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// script returns a script that prints the help of a program, or starts it.
+func script(name string) string {
+	return "#!/bin/sh\n" + written + "\nif [ \"$1\" = --help ]; then\n\tcat <<'END'\n" + help(name) + "END\n\texit\nfi\n" +
+		"exec \"${0%/*}/" + started + "/" + name + "\" \"$@\"\n"
+}
+
+// clear removes a link or a script of ours.
+func clear(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSymlink == 0 {
+		text, err := os.ReadFile(path)
+		if lines := strings.SplitN(string(text), "\n", 3); err != nil || len(lines) < 3 || lines[1] != written {
+			return fmt.Errorf("%s exists and was not written by this command: remove it, or choose another folder", path)
+		}
+	}
+	return os.Remove(path)
 }

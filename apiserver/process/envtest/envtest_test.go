@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -142,24 +143,38 @@ func TestEtcdAnswersItsHealthCheck(t *testing.T) {
 	}
 }
 
-func TestAssetsAreLinks(t *testing.T) {
+// The assets start the program under their names, which they give to it as argv[0]; those that envtest asks for their flags answer
+// themselves.
+func TestAssets(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "assets")
-	for _, program := range []string{"/old", "/new"} {
-		if err := link(dir, program); err != nil {
+	top := t.TempDir()
+	dir, program := filepath.Join(top, "a b'c"), filepath.Join(top, "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"${0##*/} $# $2\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"/old", program} {
+		if err := link(dir, to); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range programs() {
-			if to, err := os.Readlink(filepath.Join(dir, name)); err != nil || to != program {
-				t.Errorf("%s is a link to %q, %v", name, to, err)
-			}
+	}
+	for _, name := range programs() {
+		out, err := exec.Command(filepath.Join(dir, name), "serve", "an argument").CombinedOutput()
+		if want := name + " 2 an argument\n"; err != nil || string(out) != want || !Invoked(filepath.Join(dir, started, name)) {
+			t.Errorf("%s: %q, %v, want %q", name, out, err, want)
+		}
+	}
+	for _, name := range []string{apiServer, etcd} {
+		if out, err := exec.Command(filepath.Join(dir, name), "--help").CombinedOutput(); err != nil || string(out) != help(name) {
+			t.Errorf("%s --help: %q, %v", name, out, err)
 		}
 	}
 	path := filepath.Join(dir, "etcd")
-	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("real"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if err := link(dir, "/newer"); err == nil || !strings.Contains(err.Error(), path+" exists and is not a link") {
-		t.Errorf("over a file: %v", err)
+	for _, real := range []string{"", "real", "#!/bin/sh\nreal\n"} {
+		if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(real), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if err := link(dir, program); err == nil || !strings.Contains(err.Error(), path+" exists and was not written by this command") {
+			t.Errorf("over %q: %v", real, err)
+		}
 	}
 }
