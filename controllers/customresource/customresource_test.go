@@ -105,6 +105,31 @@ func TestNames(t *testing.T) {
 	})
 }
 
+// Each name of a definition can be in use as one of another's.
+func TestNamesInUse(t *testing.T) {
+	t.Parallel()
+	for want, def := range map[string]*custom.Definition{
+		`False PluralConflict "wd" is already in use`:         definition("wd", "Other"),
+		`False SingularConflict "wd" is already in use`:       definition("others", "Wd"),
+		`False ShortNamesConflict "widget" is already in use`: definition("others", "Other", "widget"),
+		`False KindConflict "WidgetList" is already in use`:   definition("others", "WidgetList"),
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := run(t)
+				a.Create(definition("widgets", "Widget", "wd"))
+				apitest.Settle(time.Second)
+				a.Create(def)
+				apitest.Settle(time.Second)
+				if got := condition(a, def.Name, apiextensionsv1.NamesAccepted); got != want {
+					t.Errorf("%s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
 // With a limit, a definition's creation returns when its kind is served, or after the limit if its names are in use.
 func TestCreationWaitsForTheKind(t *testing.T) {
 	t.Parallel()
