@@ -157,7 +157,7 @@ func TestVersionsOfShapes(t *testing.T) {
 				resp := a.do("GET", c.path, "", "Accept: "+c.media+";as="+c.as+";g=meta.k8s.io;v="+version)
 				got := versions.FindAllString(readBody(t, resp), -1)
 				slices.Sort(got)
-				if fmt.Sprint(slices.Compact(got)) != "[meta.k8s.io/"+version+"]" || resp.StatusCode != 200 {
+				if fmt.Sprint(slices.Compact(got)) != "[meta.k8s.io/"+version+"]" || resp.StatusCode != http.StatusOK {
 					t.Errorf("%d %s", resp.StatusCode, got)
 				}
 			})
