@@ -173,11 +173,26 @@ metrics() {
 	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
 	expect 'apiserver_request_total.*resource="pods".*[1-9]' inside curl -sk -H "Authorization: Bearer $token" "https://$address:10370/metrics"
 	expect 'PodMetrics' k explain podmetrics
+	# Autoscalers read what it measures.
+	k set resources deployment web --requests=cpu=10m,memory=8Mi
+	k apply -f - <<-END
+		apiVersion: autoscaling/v2
+		kind: HorizontalPodAutoscaler
+		metadata: {name: web}
+		spec:
+		  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+		  maxReplicas: 2
+		  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 90}}}]
+	END
+	expect '^[0-9]+$' k get hpa web -o 'jsonpath={.status.currentMetrics[0].resource.current.averageUtilization}'
 	kill "$started"
 	expect 'False \(' k get apiservice v1beta1.metrics.k8s.io
+	expect 'FailedGetResourceMetric' k get hpa web -o 'jsonpath={.status.conditions[?(@.type=="ScalingActive")].reason}'
 	k delete -f "$module/apiservice.yaml"
 	expect '^web-.* [0-9]+m +[0-9]+Mi' k top pods
+	expect 'ValidMetricFound' k get hpa web -o 'jsonpath={.status.conditions[?(@.type=="ScalingActive")].reason}'
 	k delete deployment web
+	k delete hpa web
 }
 
 state() {
