@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -82,13 +83,34 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
+	for _, s := range subjects {
+		root.AddGroup(&cobra.Group{ID: s.title, Title: s.title + ":"})
+	}
 	serve, config := serveCommands()
 	root.AddCommand(serve, config, commandline.VersionCommand(versions), envtest.AssetsCommand())
 	clientcmd.AddTo(root, defaultDataDir)
 	nodecmd.AddTo(root, defaultDataDir, versions)
 	statecmd.AddTo(root, defaultDataDir, controllers.Default().EventTTL.Duration)
+	for _, s := range subjects {
+		for _, cmd := range root.Commands() {
+			if slices.Contains(s.commands, cmd.Name()) {
+				cmd.GroupID = s.title
+			}
+		}
+	}
 	commandline.RefuseUnknown(root)
 	return root
+}
+
+// subjects order the commands in the help; kubectl's and the rest follow.
+var subjects = []struct {
+	title    string
+	commands []string
+}{
+	{"Start", []string{"check", "config", "run", "serve"}},
+	{"Look", []string{"dashboard", "images", "inspect", "logs", "status", "why"}},
+	{"As a service", []string{"install", "rollback", "uninstall", "upgrade"}},
+	{"Maintain", []string{"certs", "drain", "reset", "snapshot", "store"}},
 }
 
 const defaultDataDir = "/var/lib/monopod"

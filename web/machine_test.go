@@ -337,7 +337,7 @@ func (p page) certificates(*box) {
 		p.request(name)
 		p.sees(`%s?.includes("waits until somebody approves or denies it")`, text("[data-section=Why]"))
 		p.press(".bar", answer)
-		p.sees(`%s.includes("kubernetes-admin asks for a certificate")`, text("dialog"))
+		p.sees(`%s.includes("kubernetes-admin asks for a certificate") && %[1]s.includes("subject: CN=" + %q)`, text("dialog"), name)
 		p.press("dialog", answer)
 		p.sees(`%s.startsWith(%q)`, text(".state"), map[string]string{"Approve": "Approved", "Deny": "Denied"}[answer])
 	}

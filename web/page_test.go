@@ -458,8 +458,12 @@ func (p page) sessionEnds(a *api) {
 		p.t.Errorf("%v rows are still in the document", n)
 	}
 	a.refuses.Store(false)
+	a.cuts.Store(true) // signing in asks again
 	p.fill("#token", token+kb.Enter)
 	p.sees(`document.body.dataset.view === "in" && Number(%s) > 400`, text(".count"))
+	if a.cuts.Load() {
+		p.t.Error("the connection did not break")
+	}
 }
 
 func (p page) signOut(a *api) {

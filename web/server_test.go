@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ type api struct {
 	server  *httptest.Server
 	refuses atomic.Bool // no token is valid
 	down    atomic.Bool // every response is 503
+	cuts    atomic.Bool // the connection breaks within the next answer who the user is
 	breaks  atomic.Bool // the connection breaks when the next script of the page is requested
 }
 
@@ -84,6 +86,14 @@ func serve(t *testing.T) *api {
 			return
 		}
 		if r.URL.Path == "/ui/core.js" && a.breaks.CompareAndSwap(true, false) {
+			panic(http.ErrAbortHandler)
+		}
+		if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") && a.cuts.CompareAndSwap(true, false) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", "1000")
+			w.WriteHeader(http.StatusCreated)
+			w.Write([]byte(`{"kind":`))
+			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}
 		h.ServeHTTP(w, r)

@@ -237,9 +237,16 @@ async function drain(kind, node) {
   });
 }
 
-const judge = (kind, csr, type) => dialog({
+/** judge approves or denies a request, whose subject and names the server knows to read. */
+async function judge(kind, csr, type) {
+  const query = new URLSearchParams({ kind: "certificatesigningrequests.certificates.k8s.io", name: csr.metadata.name });
+  const { evidence } = await getJSON(`/monopod/why?${query}`).catch(() => ({ evidence: [] }));
+  return decide(kind, csr, type, evidence.filter((line) => /^(subject|names): /.test(line)));
+}
+
+const decide = (kind, csr, type, asked) => dialog({
   title: type === "Approved" ? "Approve request" : "Deny request", what: named(kind, csr.metadata), submit: type === "Approved" ? "Approve" : "Deny", danger: type === "Denied",
-  body: [h("p", {}, `${csr.spec.username ?? "Somebody"} asks for a certificate of ${csr.spec.signerName} for ${(csr.spec.usages ?? []).join(", ")}.`)],
+  body: [h("p", {}, `${csr.spec.username ?? "Somebody"} asks for a certificate of ${csr.spec.signerName} for ${(csr.spec.usages ?? []).join(", ")}.`), asked.length ? h("ul", { class: "plainly" }, asked.map((line) => h("li", { class: "name" }, line))) : null],
   act: async () => {
     const fresh = await getJSON(at(kind, csr));
     fresh.status ??= {};

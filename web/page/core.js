@@ -44,7 +44,21 @@ export async function send(method, path, { body, type = "application/json", acce
   throw await problem(response, method);
 }
 
-export const getJSON = async (path, options) => (await send("GET", path, options)).json();
+export const getJSON = (path, options) => readJSON("GET", path, options);
+
+/** readJSON is send for an object; it repeats a request also if the connection breaks within the response. */
+export async function readJSON(method, path, options = {}) {
+  for (let turn = 1; ; turn++) {
+    const response = await send(method, path, options);
+    try {
+      return await response.json();
+    } catch (err) {
+      if (options.signal?.aborted || !(err instanceof TypeError)) throw err;
+      if (turn === SENDS) throw new ApiError("The connection to Monopod broke off.");
+    }
+  }
+}
+
 /** The field manager of what the page changes. */
 export const MANAGER = "monopod-page";
 export const patch = (path, body, type = "application/merge-patch+json") => send("PATCH", `${path}?fieldManager=${MANAGER}`, { body, type });
@@ -113,8 +127,7 @@ export function socket(path, protocol) {
 
 const review = async (group, kind, spec = {}) => {
   const path = `/apis/${group}/v1/${kind.toLowerCase()}s`;
-  const response = await send("POST", path, { body: { apiVersion: `${group}/v1`, kind, spec }, again: true });
-  return (await response.json()).status;
+  return (await readJSON("POST", path, { body: { apiVersion: `${group}/v1`, kind, spec }, again: true })).status;
 };
 
 let groups = []; // of the user

@@ -80,7 +80,7 @@ export function miniTable(kind, feed, { only, newest, skip = [], wide, more } = 
   if (feed.state !== "live" || !rows.length) return null;
   const columns = feed.columns.map((c, i) => ({ ...c, i })).filter((c) => (wide || !c.priority) && !skip.includes(c.name));
   const since = (row) => Math.max(...row.since.filter((t) => t !== undefined), 0);
-  rows.sort((a, b) => (newest ? compare(since(b), since(a)) : 0) || compare(a.obj.metadata.name, b.obj.metadata.name));
+  rows.sort((a, b) => (newest ? compare(since(b), since(a)) || compare(Number(b.obj.metadata.resourceVersion), Number(a.obj.metadata.resourceVersion)) : 0) || compare(a.obj.metadata.name, b.obj.metadata.name));
   const cell = (c, row) => {
     const { namespace, name, deletionTimestamp } = row.obj.metadata, value = String(row.cells[c.i] ?? "");
     const props = { "data-label": c.name, class: `c-${c.name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}` };

@@ -3,7 +3,7 @@
 //
 // Only the fields that the user has edited are sent, on top of what the server has by then, as kubectl edit does.
 
-import { MANAGER, address, apiPath, dropsOn, getJSON, h, kindFor, maker, may, say, send, write } from "./core.js";
+import { MANAGER, address, apiPath, dropsOn, getJSON, h, kindFor, maker, may, readJSON, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
 import { configuration, conflicts, edits, left, merged, spell, tree } from "./merge.js";
 
@@ -137,14 +137,13 @@ export class Part {
   /** live is the object as the server has it now, with the owners of all fields. */
   async #live() {
     const { apiVersion, kind, metadata: { name, namespace } } = this.#opened;
-    const response = await send("PATCH", this.#path({ fieldManager: READER, dryRun: "All" }), { body: JSON.stringify({ apiVersion, kind, metadata: { name, namespace } }), type: APPLY });
-    return response.json();
+    return readJSON("PATCH", this.#path({ fieldManager: READER, dryRun: "All" }), { body: JSON.stringify({ apiVersion, kind, metadata: { name, namespace } }), type: APPLY });
   }
 
   /** parsed is what the user has written, as the server reads it. */
   async #parsed({ metadata: { resourceVersion } }) {
     const body = this.#area.value.replace(/^metadata:[ ]*$/m, `metadata:\n  resourceVersion: "${resourceVersion}"`);
-    return plain(await (await send("PUT", this.#path({ fieldManager: MANAGER, dryRun: "All" }), { body, type: YAML })).json());
+    return plain(await readJSON("PUT", this.#path({ fieldManager: MANAGER, dryRun: "All" }), { body, type: YAML }));
   }
 
   /** write sends the edits for this version of the object: what cannot be applied, such as a removed field of another manager, replaces it. */

@@ -1,12 +1,47 @@
 package why
 
 import (
+	"crypto/x509"
+	"encoding/pem"
+	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"monopod/apiserver/client/why/words"
 )
+
+// asked is what a request asks for: the subject and the names of the certificate, and what it may be used for.
+func asked(r *certificatesv1.CertificateSigningRequest) (all []string) {
+	add := func(name string, values ...string) {
+		if len(values) > 0 {
+			all = append(all, name+": "+words.Clip(strings.Join(values, ", ")))
+		}
+	}
+	block, _ := pem.Decode(r.Spec.Request)
+	if block == nil {
+		return nil
+	}
+	req, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	add("subject", req.Subject.String())
+	names := slices.Concat(req.DNSNames, req.EmailAddresses)
+	for _, ip := range req.IPAddresses {
+		names = append(names, ip.String())
+	}
+	for _, uri := range req.URIs {
+		names = append(names, uri.String())
+	}
+	add("names", names...)
+	var usages []string
+	for _, u := range r.Spec.Usages {
+		usages = append(usages, string(u))
+	}
+	add("usages", usages...)
+	return all
+}
 
 // request explains how far a CertificateSigningRequest is: asked, decided, issued.
 func (f explanation) request(r *certificatesv1.CertificateSigningRequest) Answer {
@@ -17,6 +52,7 @@ func (f explanation) request(r *certificatesv1.CertificateSigningRequest) Answer
 		evidence = append(evidence, "condition "+string(c.Type)+": "+words.Reason(c.Reason, c.Message))
 	}
 	evidence = append(evidence, "signerName: "+r.Spec.SignerName, "username: "+r.Spec.Username)
+	evidence = append(evidence, asked(r)...)
 	name := words.Name(r)
 	switch denied, failed := decided[certificatesv1.CertificateDenied], decided[certificatesv1.CertificateFailed]; {
 	case denied != nil:

@@ -258,6 +258,8 @@ func situations() map[string]situation {
 		"condition of a kind": {objects: "kind: Namespace\nstatus: {conditions: [{type: Ready, status: 'False', reason: Why, message: because}]}", want: "is not Ready: because (Why)", do: "message"},
 		"namespace":           {objects: "kind: Namespace\nmetadata: {deletionTimestamp: '2026-01-01T00:09:00Z', finalizers: [f]}\nstatus: {conditions: [{type: NamespaceContentRemaining, status: 'True', message: 'pods has 1'}]}", want: "waits for its finalizer f", shows: "pods has 1", do: "finalizer"},
 		"request waits":       {objects: "kind: CertificateSigningRequest\nspec: {signerName: acme.com/s, username: joe}", want: "waits until somebody approves or denies it", shows: "username: joe", do: "kubectl certificate approve p"},
+		"request's subject":   {objects: "kind: CertificateSigningRequest\nspec: {signerName: acme.com/s, request: " + signingRequest + "}", want: "waits", shows: "subject: CN=joe,O=dev", do: "approve"},
+		"request's names":     {objects: "kind: CertificateSigningRequest\nspec: {signerName: acme.com/s, usages: [client auth], request: " + signingRequest + "}", want: "waits", shows: "names: box.example, 192.0.2.7", do: "approve"},
 		"request denied":      {objects: "kind: CertificateSigningRequest\nstatus: {conditions: [{type: Denied, status: 'True', message: never}]}", want: "was denied: never", do: "create it again"},
 		"request unsigned":    {objects: "kind: CertificateSigningRequest\nspec: {signerName: acme.com/s}\nstatus: {conditions: [{type: Approved, status: 'True'}]}", want: "the signer acme.com/s has not issued", do: "Start the program"},
 		"request failed":      {objects: "kind: CertificateSigningRequest\nstatus: {conditions: [{type: Approved, status: 'True'}, {type: Failed, status: 'True', reason: Bad, message: no key}]}", want: "has failed: no key", do: "Correct"},
@@ -265,6 +267,9 @@ func situations() map[string]situation {
 		"nothing wrong":       {objects: "kind: ConfigMap", want: "Nothing is known to be wrong with ConfigMap p"},
 	}
 }
+
+// signingRequest asks for a certificate of CN=joe, O=dev, with a name and an address.
+const signingRequest = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlJQkJUQ0JyUUlCQURBY01Rd3dDZ1lEVlFRS0RBTmtaWFl4RERBS0JnTlZCQU1NQTJwdlpUQlpNQk1HQnlxRwpTTTQ5QWdFR0NDcUdTTTQ5QXdFSEEwSUFCQ0ZnUENiNy9pa0tXWUhURGJBSEVlU0FuT2NlYS9mUjNCMVpWR1ZxCjd1MHI1bFhrREduRXFpQ2tHS2JFSHlxSzVkZjNLb3piR0xqVUppN1RjM1lpQkxLZ0x6QXRCZ2txaGtpRzl3MEIKQ1E0eElEQWVNQndHQTFVZEVRUVZNQk9DQzJKdmVDNWxlR0Z0Y0d4bGh3VEFBQUlITUFvR0NDcUdTTTQ5QkFNQwpBMGNBTUVRQ0lBM3A5bTAvWkkvb2FvRWhuUEwzN0dkaDdVdG13VWpXVmRoWXJTRG9rUTg3QWlBa1doQjJFWDd6ClEvakNwa3dCQUs1Q1hDcFdjS2dNSjV3QjdIendKQXRyQVE9PQotLS0tLUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K"
 
 func TestSituations(t *testing.T) {
 	t.Parallel()
