@@ -6,6 +6,7 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/request"
+	"monopod/apiserver/request/outlive"
 )
 
 // gate applies the limits of requests to handlers.
@@ -26,7 +27,13 @@ func (g gate) bounded(do verb) verb {
 			if err != nil {
 				return err
 			}
-			defer done()
+			defer func() {
+				if q := outlive.Of(r); q != nil {
+					q.End(func(failure any) any { done(); return failure })
+				} else {
+					done()
+				}
+			}()
 			return do(w, r, t)
 		}
 		ctx, in, err := g.Enter(w.Header(), r, t.ref)

@@ -11,6 +11,7 @@ import (
 	"monopod/apiserver/flow"
 	"monopod/apiserver/flow/latency"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/request/outlive"
 )
 
 // counters are the server's metrics, with upstream's names and labels.
@@ -41,7 +42,10 @@ func (s *Server) count(next http.Handler) http.Handler {
 				Verb: flow.MetricVerb(r, ref), Group: ref.Resource.Group, Version: ref.Resource.Version, Resource: ref.Resource.Resource,
 				Subresource: ref.Subresource, Scope: scope(r, ref), DryRun: dryRun(r), Code: ww.Status(),
 			}
-			if t.long(r) {
+			if q := outlive.Of(r); q != nil {
+				count := s.counters.requests.Counter(is)
+				q.End(func(failure any) any { count(); return failure })
+			} else if t.long(r) {
 				s.counters.requests.Count(is)
 			} else {
 				s.counters.requests.Observe(is, time.Since(from))

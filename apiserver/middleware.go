@@ -15,6 +15,7 @@ import (
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
+	"monopod/apiserver/request/outlive"
 )
 
 // recoverPanic turns a panic in a handler into a 500 response; a response that has begun is cut off.
@@ -23,18 +24,13 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 		defer func() {
 			p := recover()
 			if p == nil {
+				s.panicsLater(r)
 				return
 			}
-			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+			if aborts(p) {
 				panic(p)
 			}
-			s.counters.panics.Inc()
-			value, stack := p, debug.Stack()
-			if raised, ok := p.(*guard.Panic); ok { // from another goroutine of the request
-				value, stack = raised.Value, raised.Stack
-			}
-			s.cfg.Log.Error("request panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
-				zap.Any("panic", value), zap.ByteString("stack", stack))
+			s.panicked(r.Method, r.URL.Path, p)
 			if ww, ok := w.(middleware.WrapResponseWriter); ok && ww.Status() != 0 {
 				panic(http.ErrAbortHandler)
 			}
@@ -42,6 +38,39 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// panicsLater does the same for a request that outlives its handlers.
+func (s *Server) panicsLater(r *http.Request) {
+	q := outlive.Of(r)
+	if q == nil {
+		return
+	}
+	method, path := r.Method, strings.Clone(r.URL.Path)
+	q.End(func(failure any) any {
+		if failure == nil || aborts(failure) {
+			return failure
+		}
+		s.panicked(method, path, failure)
+		return http.ErrAbortHandler
+	})
+}
+
+// aborts reports whether a handler cuts off its response.
+func aborts(failure any) bool {
+	err, ok := failure.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
+}
+
+// panicked counts and logs a panic; a deferred function calls it.
+func (s *Server) panicked(method, path string, failure any) {
+	s.counters.panics.Inc()
+	value, stack := failure, debug.Stack()
+	if raised, ok := failure.(*guard.Panic); ok { // from another goroutine of the request
+		value, stack = raised.Value, raised.Stack
+	}
+	s.cfg.Log.Error("request panicked", zap.String("method", method), zap.String("path", path),
+		zap.Any("panic", value), zap.ByteString("stack", stack))
 }
 
 // trimSlash routes an API path with a trailing slash like the one without, as upstream's router does. Proxied

@@ -38,6 +38,7 @@ import (
 	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
+	"monopod/apiserver/request/outlive"
 	"monopod/apiserver/virtual"
 	"monopod/apiserver/virtual/explain"
 )
@@ -161,7 +162,7 @@ func (s *Server) Handler() http.Handler {
 			r.Route(prefix, s.resources)
 		}
 	})
-	return r
+	return outlive.Handler(r)
 }
 
 // Kubelet returns the handler of the node's own port.

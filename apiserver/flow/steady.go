@@ -10,6 +10,7 @@ import (
 
 	"monopod/apiserver/codec"
 	"monopod/apiserver/request"
+	"monopod/apiserver/request/outlive"
 )
 
 const (
@@ -33,8 +34,11 @@ func (g *Gate) Steady(next http.Handler) http.Handler {
 		// The end of the response is written after the handler returns. Writers without deadlines have no
 		// clients that stall.
 		defer func() {
-			sw.end()
-			sw.control.SetWriteDeadline(time.Now().Add(StallTime))
+			if q := outlive.Of(r); q != nil {
+				q.End(func(failure any) any { sw.end(); return failure })
+			} else {
+				sw.end()
+			}
 		}()
 		if request.HasBody(r) && !request.IsUnbounded(r) {
 			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: g.limits.RequestTimeout}
@@ -106,7 +110,8 @@ func (s *steadyWriter) stop() {
 func (s *steadyWriter) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.armed = !s.since.IsZero(); !s.armed {
+	if s.since.IsZero() { // a quiet watch keeps no timer
+		s.armed, s.timer = false, nil
 		return
 	}
 	if left := StallTime - time.Since(s.since); left > 0 {
@@ -116,7 +121,7 @@ func (s *steadyWriter) check() {
 	s.control.SetWriteDeadline(past())
 }
 
-// end is called when the handler returns.
+// end is called when the response is written but for its end.
 func (s *steadyWriter) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,6 +129,7 @@ func (s *steadyWriter) end() {
 		s.timer.Stop()
 	}
 	s.since = time.Time{}
+	s.control.SetWriteDeadline(time.Now().Add(StallTime))
 }
 
 // steadyBody fails a body that has not arrived in time, counted from the first read.

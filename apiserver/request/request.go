@@ -99,7 +99,9 @@ func IsUpgrade(r *http.Request) bool {
 }
 
 // HasBody reports whether the request comes with a body, which may be empty.
-func HasBody(r *http.Request) bool { return r.Body != nil && r.Body != http.NoBody }
+func HasBody(r *http.Request) bool {
+	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 // HTTP/2 always makes a body
+}
 
 // AsWrite returns r as the cross-origin check must see it: as a write. A browser lets any page open a WebSocket
 // with a GET, and a stream can do more than read.

@@ -34,13 +34,26 @@ func serveHTTP2(srv *http.Server, panics *guard.Guard) error {
 		return err
 	}
 	srv.TLSNextProto[http2.NextProtoTLS] = func(srv *http.Server, c *tls.Conn, h http.Handler) {
-		opts := &http2.ServeConnOpts{Handler: h, BaseConfig: srv}
+		opts := &http2.ServeConnOpts{Handler: direct{srv.Handler, h}, BaseConfig: srv}
 		if base, ok := h.(interface{ BaseContext() context.Context }); ok { // as the function that this one replaces
 			opts.Context = base.BaseContext()
 		}
 		h2.ServeConn(gather(c, panics), opts)
 	}
 	return nil
+}
+
+// direct calls a server's handler at once, unless net/http has something to add to the request, which general does: each frame counts on the
+// stack of an idle watch.
+type direct struct{ handler, general http.Handler }
+
+// ServeHTTP implements http.Handler.
+func (d direct) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.TLS == nil || r.RequestURI == "*" {
+		d.general.ServeHTTP(w, r)
+	} else {
+		d.handler.ServeHTTP(w, r)
+	}
 }
 
 // secureConn is what the HTTP/2 server uses of a *tls.Conn.

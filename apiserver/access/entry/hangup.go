@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/apiserver/request"
+	"monopod/apiserver/request/outlive"
 )
 
 // hangupTime is the interval at which a running request is checked for a closed connection.
@@ -34,7 +35,6 @@ func endsWithClient(h http.Handler) http.Handler {
 			return
 		}
 		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
 		var check *time.Timer
 		set := make(chan struct{}) // the check runs
 		check = time.AfterFunc(hangupTime, func() {
@@ -46,7 +46,18 @@ func endsWithClient(h http.Handler) http.Handler {
 			}
 		})
 		close(set)
-		defer check.Stop()
+		over := func(failure any) any {
+			check.Stop()
+			cancel()
+			return failure
+		}
+		defer func() {
+			if q := outlive.Of(r); q != nil {
+				q.End(over)
+			} else {
+				over(nil)
+			}
+		}()
 		h.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

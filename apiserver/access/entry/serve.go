@@ -12,6 +12,7 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/request/outlive"
 )
 
 const (
@@ -79,7 +80,7 @@ func (a *Entry) secureServer(h http.Handler, log *zap.Logger) (*http.Server, err
 
 func newServer(h http.Handler, log *zap.Logger) *http.Server {
 	return &http.Server{
-		Handler: grown(endsWithClient(h)), ConnContext: withConn,
+		Handler: outlive.Handler(grown(endsWithClient(h))), ConnContext: withConn,
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},

@@ -20,11 +20,15 @@ import (
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
+	"monopod/apiserver/request/outlive"
 	"monopod/store"
 )
 
 // bookmarkEvery is the interval of bookmarks on a quiet watch.
 const bookmarkEvery = time.Minute
+
+// beginTime limits how long the store may take until a watch begins.
+const beginTime = time.Minute
 
 // Serve streams changes until the client leaves, the watch times out, or it falls behind.
 func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resource, opts request.ListOptions) error {
@@ -36,20 +40,31 @@ func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resour
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.watchTime(opts))
+	takes := s.watchTime(opts)
+	ends := s.Clock.Now().Add(takes)
+	ctx, limit := r.Context(), takes
+	if !view.Converts(res) {
+		// The request keeps the room for a context that ends with it, and Go keeps a context until its timer would fire.
+		ctx, limit = context.WithoutCancel(ctx), min(limit, beginTime)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(s.Stop, cancel)()
 	start, err := s.watchStart(ctx, opts)
 	if err != nil {
 		return err
 	}
+	st := &watchStream{enc: enc, ends: ends, gone: r.Context().Done(), bookmarks: opts.AllowWatchBookmarks}
 	if auth.IsWebSocket(r) {
-		return s.watchSocket(ctx, w, r, enc, start, opts)
+		return s.watchSocket(ctx, w, r, st, start, opts)
 	}
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
-	st := &watchStream{out: overHTTP{w, http.NewResponseController(w)}, enc: enc}
-	st.run(ctx, start, opts, s)
+	st.out = overHTTP{w, http.NewResponseController(w)}
+	// A webhook that converts objects is called with the request's context.
+	if st.begin(ctx, start, opts); view.Converts(res) || !outlive.Later(r, func() { st.follow(context.Background()) }) {
+		st.follow(ctx)
+	}
 	return nil
 }
 
@@ -135,19 +150,31 @@ type watchStream struct {
 	out pipe
 	enc *encoder
 	rev int64 // everything up to this revision is sent
+
+	changes   *store.Changes
+	sel       store.Selector
+	bookmarks bool
+	gone      <-chan struct{} // closed when the client has left
+	ends      time.Time
+	// bookmarkAt is when the next bookmark is due, unless the watch has none.
+	bookmarkAt time.Time
 	// Frames that are not written yet: those in buf, then held, which other watches share. An event alone is written
 	// without a copy.
 	buf  []byte
 	held []byte
-	err  error // the client has left
+	err  error // the client has left, or the watch was refused
 }
 
-func (st *watchStream) run(ctx context.Context, start watchStart, opts request.ListOptions, s *Watcher) {
+// errRefused is the err of a watch that has ended with an ERROR event.
+var errRefused = errors.New("refused")
+
+// begin sends the objects with which the watch begins.
+func (st *watchStream) begin(ctx context.Context, start watchStart, opts request.ListOptions) {
 	if start.refused != nil {
 		st.refuse(start.refused)
 		return
 	}
-	st.rev = start.rev
+	st.rev, st.changes, st.sel = start.rev, start.changes, start.sel
 	for e, err := range view.Each(ctx, st.enc.res, start.initial) {
 		if err != nil {
 			st.refuse(codec.StatusOf(err))
@@ -159,66 +186,108 @@ func (st *watchStream) run(ctx context.Context, start watchStart, opts request.L
 	if opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks {
 		st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	start.initial = nil // so that it can be freed
-	st.follow(ctx, start.changes, start.sel, opts.AllowWatchBookmarks, s)
 }
 
-// follow sends changes until ctx ends or there are no more.
-func (st *watchStream) follow(ctx context.Context, changes *store.Changes, sel store.Selector, bookmarks bool, s *Watcher) {
-	var tick <-chan time.Time
-	if bookmarks {
-		t := s.Clock.NewTicker(bookmarkEvery)
-		defer t.Stop()
-		tick = t.C()
+// follow sends changes until the watch ends. ctx is for webhooks that convert objects. An idle watch waits below it for hours: what is on its
+// stack counts, and what it waits for.
+func (st *watchStream) follow(ctx context.Context) {
+	if st.err != nil {
+		return
 	}
-	group, leave := s.pace.enter(sel.Resource)
+	s := st.enc.s
+	st.bookmarkAt = s.Clock.Now().Add(bookmarkEvery)
+	timer := s.Clock.NewTimer(st.pause())
+	defer timer.Stop()
+	group, leave := s.pace.enter(st.sel.Resource)
 	defer leave()
-	for st.err == nil {
-		wake, open := st.read(ctx, changes, sel)
-		if wake == nil && open && ctx.Err() == nil {
+	for {
+		wake, open := st.read(ctx)
+		more := wake == nil && open
+		if more && !st.over() {
 			continue
 		}
 		if st.flush(); st.err != nil || !open {
 			return
 		}
+		if !more {
+			wake = s.pace.after(group, wake)
+		}
 		select {
-		case <-s.pace.after(group, wake):
-		case <-tick:
-			st.bookmark(nil)
-		case <-changes.Closed():
+		case <-wake:
+		case <-timer.C():
+			if !st.due() {
+				return
+			}
+			timer.Reset(st.pause())
+		case <-st.changes.Closed():
 			return
-		case <-ctx.Done():
-			st.last(ctx, bookmarks)
+		case <-st.gone:
+			return
+		case <-s.Stop.Done():
 			return
 		}
 	}
 }
 
+// pause is the time until a bookmark or the end of the watch is due.
+func (st *watchStream) pause() time.Duration {
+	next := st.ends
+	if st.bookmarks && st.bookmarkAt.Before(next) {
+		next = st.bookmarkAt
+	}
+	return next.Sub(st.enc.s.Clock.Now())
+}
+
+// due sends what is due. It returns false at the end of the watch.
+func (st *watchStream) due() bool {
+	now := st.enc.s.Clock.Now()
+	if !now.Before(st.ends) {
+		st.last()
+		return false
+	}
+	if st.bookmarks && !now.Before(st.bookmarkAt) {
+		st.bookmark(nil)
+		st.bookmarkAt = st.bookmarkAt.Add(max(bookmarkEvery, now.Sub(st.bookmarkAt).Truncate(bookmarkEvery)+bookmarkEvery))
+	}
+	return true
+}
+
+// over reports whether the watch must end although there are more changes.
+func (st *watchStream) over() bool {
+	select {
+	case <-st.gone:
+	case <-st.enc.s.Stop.Done():
+	default:
+		return st.err != nil || !st.enc.s.Clock.Now().Before(st.ends)
+	}
+	return true
+}
+
 // read takes the changes that are there. Its buffer is on the stack, so that a quiet watch keeps none.
-func (st *watchStream) read(ctx context.Context, changes *store.Changes, sel store.Selector) (wake <-chan struct{}, open bool) {
+func (st *watchStream) read(ctx context.Context) (wake <-chan struct{}, open bool) {
 	var buf [32]*store.Event
-	events, wake, open := changes.Read(buf[:0])
+	events, wake, open := st.changes.Read(buf[:0])
 	for _, ev := range events {
-		st.event(ctx, ev, sel)
+		st.event(ctx, ev)
 	}
 	return wake, open
 }
 
 // last sends a final bookmark before a timeout, so that the client's next watch continues from there.
-func (st *watchStream) last(ctx context.Context, bookmarks bool) {
-	if bookmarks && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+func (st *watchStream) last() {
+	if st.bookmarks {
 		st.bookmark(nil)
 		st.flush()
 	}
 }
 
-func (st *watchStream) event(ctx context.Context, ev *store.Event, sel store.Selector) {
+func (st *watchStream) event(ctx context.Context, ev *store.Event) {
 	switch {
 	case ev.Lagged():
 		st.refuse(codec.StatusOf(apierror.Expired("too old resource version: the watch fell behind")))
 		return
 	case !ev.Progress():
-		typ, e := registry.Seen(sel, ev)
+		typ, e := registry.Seen(st.sel, ev)
 		frame, err := st.enc.shared(ctx, typ, e)
 		if err != nil && st.err == nil { // an object that cannot be converted ends the watch, as upstream
 			st.refuse(codec.StatusOf(err))
@@ -233,6 +302,7 @@ func (st *watchStream) refuse(status *metav1.Status) {
 	object, err := st.enc.status(status)
 	st.add(watch.Error, object, err)
 	st.flush()
+	st.err = errors.Join(st.err, errRefused)
 }
 
 // bookmark sends the current revision as a bookmark.

@@ -71,6 +71,12 @@ func New() *Requests {
 // Count counts a request that has no latency: a watch or a stream.
 func (q *Requests) Count(r Request) { q.of(r).count.Add(1) }
 
+// Counter returns what counts such a request when it ends, and keeps nothing of it.
+func (q *Requests) Counter(r Request) func() {
+	s := q.of(r)
+	return func() { s.count.Add(1) }
+}
+
 // Observe counts a request that took a time.
 func (q *Requests) Observe(r Request, took time.Duration) {
 	s := q.of(r)
@@ -109,6 +115,9 @@ func (q *Requests) Collect(out chan<- prometheus.Metric) {
 	defer q.mu.RUnlock()
 	durations, slis := map[Request]*histogram{}, map[Request]*histogram{}
 	for r, s := range q.all {
+		if s.count.Load() == 0 { // they have not ended
+			continue
+		}
 		out <- prometheus.MustNewConstMetric(q.total, prometheus.CounterValue, float64(s.count.Load()), append(r.labels(), r.DryRun, strconv.Itoa(r.Code))...)
 		if s.timed.Load() == 0 {
 			continue
