@@ -371,7 +371,7 @@ func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
 		o.made.Load() != `DELETE application/json by system:kube-controller-manager {"preconditions":{"uid":"u"}}` {
 		t.Errorf("delete: %v %v", o.made.Load(), err)
 	}
-	if err := c.(client.Direct).Follow(ctx, client.Selector{Resource: resource}, client.Reader{}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := c.(client.Direct).Follow(ctx, client.Selector{Resource: resource}, client.Reader{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("follow: %v", err)
 	}
 	if _, err := c.Get(ctx, client.Ref{Resource: client.Namespaces, Name: "default"}); err != nil {

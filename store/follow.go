@@ -26,19 +26,12 @@ func (m *Memory) Follow(ctx context.Context, sel Selector, list func(entries []*
 	f, entries := m.follow(sel)
 	defer m.unfollow(f)
 	list(slices.DeleteFunc(entries, func(e *Entry) bool { return !sel.Matches(e) }), f.rev)
-	var batch [watchBatch]*Event
-	reached := Event{Rev: f.rev}
+	reached := &Event{Rev: f.rev}
 	for ctx.Err() == nil {
-		events, wake := m.unread(f, batch[:0])
-		for _, ev := range events {
-			if sel.touches(ev) {
-				each(ev)
-			}
-		}
-		clear(events) // a quiet follower keeps no events
+		wake := m.pass(f, &sel, each)
 		if f.rev > reached.Rev {
 			reached.Rev = f.rev
-			each(&reached)
+			each(reached)
 		}
 		if wake == nil {
 			continue
@@ -51,6 +44,18 @@ func (m *Memory) Follow(ctx context.Context, sel Selector, list func(entries []*
 		}
 	}
 	return nil
+}
+
+// pass calls each with the next events. A quiet follower keeps neither them nor their room on its stack.
+func (m *Memory) pass(f *follower, sel *Selector, each func(*Event)) (wake <-chan struct{}) {
+	var batch [watchBatch]*Event
+	events, wake := m.unread(f, batch[:0])
+	for _, ev := range events {
+		if sel.touches(ev) {
+			each(ev)
+		}
+	}
+	return wake
 }
 
 // follow adds a follower, and returns the entries from which it starts.

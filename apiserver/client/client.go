@@ -97,11 +97,12 @@ type Sparse interface {
 type Direct interface {
 	Client
 
-	// Follow calls to.List with the selected objects and to with every later change, in order and on the caller's
+	// Follow returns a function that calls to.List with the selected objects and to with every later change, in order and on the caller's
 	// goroutine, until ctx ends. It needs no channel and does not fall behind: a reader that is too slow sees the sum of
-	// the changes that it missed. It fails, before any call, with errors.ErrUnsupported if the server does not know
-	// earlier states.
-	Follow(ctx context.Context, sel Selector, to Reader) error
+	// the changes that it missed. Follow fails with errors.ErrUnsupported if the server does not know earlier states.
+	//
+	// The function waits for hours on the stack of its caller, which is why Follow does not.
+	Follow(ctx context.Context, sel Selector, to Reader) (run func() error, err error)
 }
 
 // Reader receives what Follow sees. Objects are shared.

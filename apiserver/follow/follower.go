@@ -109,7 +109,7 @@ func (f Follower) direct(ctx context.Context, sel client.Selector, h Handler, li
 		return errors.ErrUnsupported
 	}
 	*listed = false
-	err := c.Follow(ctx, sel, client.Reader{
+	run, err := c.Follow(ctx, sel, client.Reader{
 		List: func(objs []client.Object, revision string) {
 			*listed = true
 			h.List(ctx, objs)
@@ -127,6 +127,9 @@ func (f Follower) direct(ctx context.Context, sel client.Selector, h Handler, li
 		},
 		Reached: h.reached,
 	})
+	if err == nil {
+		err = run()
+	}
 	return cmp.Or(err, errEnded)
 }
 

@@ -175,7 +175,10 @@ func (l *Loop[K]) Run(parent context.Context) error {
 		spawn(func() {
 			defer listed()
 			v := &view[K]{src: l.cfg.Sources[i], deps: l.deps, queue: l.queue, name: l.cfg.Name}
-			v.follow(ctx, listed, l.order.Reached(i))
+			reached := l.order.Reached(i)
+			if run := v.follow(ctx, listed, reached); run() != nil {
+				v.watch(ctx, listed, reached) // the store has closed
+			}
 		})
 	}
 	var lazy []int

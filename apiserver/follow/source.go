@@ -39,20 +39,26 @@ type view[K comparable] struct {
 	known map[Key]client.Object // the last known state of the objects, for a Client that does not know it
 }
 
-// follow follows the source until ctx ends: synced is called after each full list, reached with the revision up to
+// follow returns a function that follows the source until ctx ends: synced is called after each full list, reached with the revision up to
 // which all keys have been woken.
-func (v *view[K]) follow(ctx context.Context, synced func(), reached func(revision string)) {
-	if direct, ok := v.deps.Client.(client.Direct); ok && v.direct(ctx, direct, synced, reached) == nil {
-		return
+func (v *view[K]) follow(ctx context.Context, synced func(), reached func(revision string)) (run func() error) {
+	if direct, ok := v.deps.Client.(client.Direct); ok {
+		if run, err := v.direct(ctx, direct, synced, reached); err == nil {
+			return run
+		}
 	}
+	return func() error { v.watch(ctx, synced, reached); return nil }
+}
+
+// watch is follow for a Client that does not know the objects before a change.
+func (v *view[K]) watch(ctx context.Context, synced func(), reached func(revision string)) {
 	v.known = map[Key]client.Object{}
 	f := Follower{Client: v.deps.Client, Clock: v.deps.Clock, Log: v.deps.Log, Name: v.name}
 	f.Follow(ctx, v.src.Selector, v.handler(synced, reached))
 }
 
-// direct is follow for a Client in process, which knows the objects before each change. It fails before it calls
-// anything.
-func (v *view[K]) direct(ctx context.Context, c client.Direct, synced func(), reached func(revision string)) error {
+// direct is follow for a Client in process, which knows the objects before each change.
+func (v *view[K]) direct(ctx context.Context, c client.Direct, synced func(), reached func(revision string)) (run func() error, err error) {
 	if reached == nil {
 		reached = func(string) {}
 	}

@@ -12,23 +12,23 @@ import (
 
 // Follow implements client.Direct if the store is in memory. Converted custom objects are those that parts of the process
 // see (view.Own).
-func (r *Registry) Follow(ctx context.Context, sel client.Selector, to client.Reader) error {
+func (r *Registry) Follow(ctx context.Context, sel client.Selector, to client.Reader) (run func() error, err error) {
 	s, ok := r.store.(interface {
 		Follow(ctx context.Context, sel store.Selector, list func([]*store.Entry, int64), each func(*store.Event)) error
 	})
 	if !ok {
-		return errors.ErrUnsupported
+		return nil, errors.ErrUnsupported
 	}
 	res, err := r.FindStored(sel.Resource)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if view.Converts(res) && !view.Internal(ctx, res) {
-		return errors.ErrUnsupported // users' objects are converted by webhooks, which may fail
+		return nil, errors.ErrUnsupported // users' objects are converted by webhooks, which may fail
 	}
 	selector, err := selectorOf(res, r.Base(res), sel)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	shown := func(e *store.Entry) Object {
 		if res.View == nil {
@@ -43,7 +43,7 @@ func (r *Registry) Follow(ctx context.Context, sel client.Selector, to client.Re
 		}
 		to.List(objs, formatRevision(rev))
 	}
-	return apierror.Of(s.Follow(ctx, selector, list, func(ev *store.Event) {
+	each := func(ev *store.Event) {
 		if ev.Progress() {
 			to.Reached(formatRevision(ev.Rev))
 			return
@@ -59,5 +59,6 @@ func (r *Registry) Follow(ctx context.Context, sel client.Selector, to client.Re
 		if is {
 			to.Change(nil, shown(ev.New))
 		}
-	}), res, "")
+	}
+	return func() error { return apierror.Of(s.Follow(ctx, selector, list, each), res, "") }, nil
 }

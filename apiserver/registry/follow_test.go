@@ -73,7 +73,7 @@ func TestFollow(t *testing.T) {
 		steps = steps[1:]
 		step()
 	}
-	err := r.Follow(ctx, client.Selector{Resource: client.ConfigMaps, Labels: labels.SelectorFromSet(labels.Set{"color": "red"})}, client.Reader{
+	run, err := r.Follow(ctx, client.Selector{Resource: client.ConfigMaps, Labels: labels.SelectorFromSet(labels.Set{"color": "red"})}, client.Reader{
 		List: func(objs []client.Object, revision string) {
 			for _, obj := range objs {
 				got = append(got, "listed "+obj.GetName())
@@ -89,6 +89,9 @@ func TestFollow(t *testing.T) {
 		},
 		Reached: next,
 	})
+	if err == nil {
+		err = run()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +107,7 @@ func TestFollowNeedsEarlierStates(t *testing.T) {
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	t.Cleanup(func() { s.Close() })
 	r := registry.New(struct{ store.Store }{s}, resources, registry.Config{})
-	if err := r.Follow(t.Context(), client.Selector{Resource: client.Pods}, client.Reader{}); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := r.Follow(t.Context(), client.Selector{Resource: client.Pods}, client.Reader{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("got %v", err)
 	}
 }

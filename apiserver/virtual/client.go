@@ -52,9 +52,9 @@ func (m *measuring) First(resource schema.GroupVersionResource) (<-chan struct{}
 }
 
 // Follow implements client.Direct.
-func (m *measuring) Follow(ctx context.Context, sel client.Selector, to client.Reader) error {
+func (m *measuring) Follow(ctx context.Context, sel client.Selector, to client.Reader) (run func() error, err error) {
 	if direct, ok := m.Ordered.(client.Direct); ok {
 		return direct.Follow(ctx, sel, to)
 	}
-	return errors.ErrUnsupported
+	return nil, errors.ErrUnsupported
 }

@@ -59,10 +59,13 @@ func TestMeasured(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	listed := 0
-	err := c.(client.Direct).Follow(ctx, client.Selector{Resource: client.Namespaces}, client.Reader{List: func(objs []client.Object, _ string) {
+	run, err := c.(client.Direct).Follow(ctx, client.Selector{Resource: client.Namespaces}, client.Reader{List: func(objs []client.Object, _ string) {
 		listed = len(objs)
 		cancel()
 	}})
+	if err == nil {
+		err = run()
+	}
 	if err != nil || listed == 0 {
 		t.Errorf("following namespaces: %d, %v", listed, err)
 	}

@@ -144,11 +144,11 @@ func (c *routed) First(resource schema.GroupVersionResource) (<-chan struct{}, b
 }
 
 // Follow implements client.Direct.
-func (c *routed) Follow(ctx context.Context, sel client.Selector, to client.Reader) error {
+func (c *routed) Follow(ctx context.Context, sel client.Selector, to client.Reader) (run func() error, err error) {
 	if direct, ok := c.Ordered.(client.Direct); ok && !c.remote(sel.Resource) {
 		return direct.Follow(ctx, sel, to)
 	}
-	return errors.ErrUnsupported
+	return nil, errors.ErrUnsupported
 }
 
 // client returns the server's API for this process.
