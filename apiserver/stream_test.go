@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,8 +102,11 @@ func attaching(t *testing.T) API {
 	}
 	handler := srv.Handler()
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("torn") {
-			w = torn{w}
+		switch torn := r.URL.Query()["torn"]; {
+		case slices.Contains(torn, "flush"):
+			w = tornFlush{w}
+		case torn != nil:
+			w = tornRead{w}
 		}
 		handler.ServeHTTP(w, r)
 	}))
@@ -110,12 +114,17 @@ func attaching(t *testing.T) API {
 	return API{t, h.URL, h.Client(), reg}
 }
 
-// torn returns a connection that panics when its client is read.
-type torn struct{ http.ResponseWriter }
+// tornFlush panics when a response is flushed.
+type tornFlush struct{ http.ResponseWriter }
 
-func (w torn) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (tornFlush) Flush() { panic("torn") }
 
-func (w torn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// tornRead returns a connection that panics when its client is read.
+type tornRead struct{ http.ResponseWriter }
+
+func (w tornRead) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+func (w tornRead) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, _, err := w.ResponseWriter.(http.Hijacker).Hijack()
 	bad := tornConn{conn}
 	return bad, bufio.NewReadWriter(bufio.NewReader(bad), bufio.NewWriter(bad)), err
@@ -135,6 +144,32 @@ func TestPanicOfAStreamIsContained(t *testing.T) {
 		want := fmt.Sprintf("monopod_panics_total{part=\"request\"} %d\n", i+1)
 		if !harness.Eventually(harness.Bound, func() bool { return strings.Contains(readBody(t, a.do("GET", "/metrics", "")), want) }) {
 			t.Errorf("%s: no %q", path, want)
+		}
+	}
+}
+
+// A panic in a watch, which runs after the handlers of its request have returned, counts as one of its request, and ends it and its place
+// in the limits.
+func TestPanicOfAWatchIsContained(t *testing.T) {
+	t.Parallel()
+	a := attaching(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"/api/v1/pods?watch=true&torn=flush", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := a.hc.Do(req)
+	if err == nil { // its header was sent
+		_, err = io.ReadAll(resp.Body)
+		resp.Body.Close()
+	}
+	if err == nil {
+		t.Error("the response was not cut off")
+	}
+	metrics := readBody(t, a.do("GET", "/metrics", ""))
+	for _, want := range []string{`monopod_panics_total{part="request"} 1`, `apiserver_longrunning_requests{resource="pods",subresource="",verb="WATCH"} 0`} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("no %s", want)
 		}
 	}
 }

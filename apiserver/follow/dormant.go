@@ -60,7 +60,7 @@ func ask(parent context.Context, from client.Direct, a Asked, asked chan<- struc
 			stop()
 		}
 	}
-	_ = from.Follow(ctx, sel, client.Reader{ // an error: unsupported
+	run, err := from.Follow(ctx, sel, client.Reader{
 		List: func(objs []client.Object, _ string) {
 			for _, obj := range objs {
 				see(obj)
@@ -69,6 +69,9 @@ func ask(parent context.Context, from client.Direct, a Asked, asked chan<- struc
 		Change:  func(_, obj client.Object) { see(obj) },
 		Reached: func(string) {},
 	})
+	if err == nil { // otherwise it is unsupported
+		_ = run()
+	}
 	if parent.Err() == nil {
 		close(asked)
 	}

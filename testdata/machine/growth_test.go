@@ -8,12 +8,15 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // growing are things of which a server may have many: what one costs must not depend on how many there are.
@@ -23,6 +26,7 @@ var growing = []struct {
 	flags []string
 	path  string
 	body  string // %d: its number; empty: path is watched
+	conns int    // connections of HTTP/2 over TLS that are shared; 0: a connection each, through the socket
 }{
 	{name: "object", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/configmaps",
 		body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{"a":"` + strings.Repeat("x", 1000) + `"}}`},
@@ -32,8 +36,12 @@ var growing = []struct {
 		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"web"}]}}`},
 	{name: "service", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/services",
 		body: `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s%d"},"spec":{"selector":{"app":"s%[1]d"},"ports":[{"port":80}]}}`},
-	{name: "watch", sizes: []int{100, 1_000}, path: "/api/v1/namespaces/default/configmaps?watch=true"},
+	{name: "watch", sizes: []int{100, 1_000}, path: watched},
+	{name: "watch-http2", sizes: []int{1_000, 5_000}, flags: []string{"--max-longrunning-requests-per-user=10000"}, path: watched, conns: 10},
 }
+
+// watched is what client-go's informers ask for.
+const watched = "/api/v1/namespaces/default/configmaps?allowWatchBookmarks=true&resourceVersion=0&timeoutSeconds=3600&watch=true"
 
 // BenchmarkGrowth measures what one more object, pod, Service and watch costs a server: live memory with stacks, and CPU until it is at rest
 // again. MONOPOD_GROWTH=100000 adds a size for objects. It runs each size once, whatever -benchtime is.
@@ -49,7 +57,11 @@ func BenchmarkGrowth(b *testing.B) {
 					memory, cpu := s.cost(b)
 					ctx, cancel := context.WithCancel(b.Context())
 					defer cancel()
-					if err := s.grow(ctx, g.path, g.body, n); err != nil {
+					clients, base := []*http.Client{s.HTTP()}, "http://x"
+					if g.conns > 0 {
+						clients, base = s.clients(b, g.conns)
+					}
+					if err := grow(ctx, clients, base+g.path, g.body, n); err != nil {
 						b.Fatal(err)
 					}
 					moreMemory, moreCPU := s.cost(b)
@@ -62,9 +74,32 @@ func BenchmarkGrowth(b *testing.B) {
 	}
 }
 
+// clients returns n clients of HTTPS as client-go makes them, which have a connection each, and the server's URL.
+func (s *server) clients(b *testing.B, n int) (all []*http.Client, base string) {
+	b.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.Dir, "admin.kubeconfig"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range n {
+		secure, err := rest.TLSConfigFor(cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		one := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
+		b.Cleanup(one.CloseIdleConnections)
+		wrapped, err := rest.HTTPWrappersForConfig(cfg, one)
+		if err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, &http.Client{Transport: wrapped})
+	}
+	return all, cfg.Host
+}
+
 // grow creates objects, or opens watches, eight at a time.
-func (s *server) grow(ctx context.Context, path, body string, n int) error {
-	client, method := s.HTTP(), http.MethodPost
+func grow(ctx context.Context, clients []*http.Client, url, body string, n int) error {
+	method := http.MethodPost
 	if body == "" {
 		method = http.MethodGet
 	}
@@ -76,12 +111,12 @@ func (s *server) grow(ctx context.Context, path, body string, n int) error {
 			if body != "" {
 				in = fmt.Sprintf(body, i)
 			}
-			req, err := http.NewRequestWithContext(ctx, method, "http://x"+path, strings.NewReader(in))
+			req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(in))
 			if err != nil {
 				return err
 			}
 			req.Header.Set("Content-Type", "application/json")
-			resp, err := client.Do(req)
+			resp, err := clients[i%len(clients)].Do(req)
 			if err != nil {
 				return err
 			}
@@ -112,7 +147,7 @@ func (s *server) cost(b *testing.B) (memory, cpu float64) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for range 2 { // what is in a sync.Pool survives one collection
+	for range 5 { // each returns half of an unused stack; what is in a sync.Pool survives one
 		s.Get("/debug/pprof/heap?gc=1")
 	}
 	_, text := s.Get("/metrics")
