@@ -1,7 +1,6 @@
 package outlive_test
 
 import (
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -36,9 +35,9 @@ func TestOrder(t *testing.T) {
 		method, url string
 		want        []string
 	}{
-		{"GET", "/pods?watch=1", []string{"handled", "rest", "inner", "outer"}},
-		{"GET", "/pods?limit=1", []string{"rest", "inner", "outer", "handled"}},
-		{"POST", "/pods?watch=1", []string{"rest", "inner", "outer", "handled"}},
+		{http.MethodGet, "/pods?watch=1", []string{"handled", "rest", "inner", "outer"}},
+		{http.MethodGet, "/pods?limit=1", []string{"rest", "inner", "outer", "handled"}},
+		{http.MethodPost, "/pods?watch=1", []string{"rest", "inner", "outer", "handled"}},
 	} {
 		var events []string
 		watch := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +60,7 @@ func TestOrder(t *testing.T) {
 // A panic of what is left runs through the ends like that of a handler, and one of a handler runs the ends that there are.
 func TestPanics(t *testing.T) {
 	t.Parallel()
-	first, second := errors.New("first"), errors.New("second")
+	const first, second = "first", "second"
 	for _, early := range []bool{false, true} {
 		var seen []any
 		h := outlive.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +74,7 @@ func TestPanics(t *testing.T) {
 		}))
 		got := func() (p any) {
 			defer func() { p = recover() }()
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/pods?watch=1", nil))
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/pods?watch=1", nil))
 			return nil
 		}()
 		if got != second || !slices.Equal(seen, []any{first, second}) {
