@@ -27,13 +27,7 @@ func (g gate) bounded(do verb) verb {
 			if err != nil {
 				return err
 			}
-			defer func() {
-				if q := outlive.Of(r); q != nil {
-					q.End(func(failure any) any { done(); return failure })
-				} else {
-					done()
-				}
-			}()
+			defer outlive.Finally(r, done)
 			return do(w, r, t)
 		}
 		ctx, in, err := g.Enter(w.Header(), r, t.ref)

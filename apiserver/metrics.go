@@ -42,11 +42,8 @@ func (s *Server) count(next http.Handler) http.Handler {
 				Verb: flow.MetricVerb(r, ref), Group: ref.Resource.Group, Version: ref.Resource.Version, Resource: ref.Resource.Resource,
 				Subresource: ref.Subresource, Scope: scope(r, ref), DryRun: dryRun(r), Code: ww.Status(),
 			}
-			if q := outlive.Of(r); q != nil {
-				count := s.counters.requests.Counter(is)
-				q.End(func(failure any) any { count(); return failure })
-			} else if t.long(r) {
-				s.counters.requests.Count(is)
+			if t.long(r) {
+				outlive.Finally(r, s.counters.requests.Counter(is))
 			} else {
 				s.counters.requests.Observe(is, time.Since(from))
 			}

@@ -33,13 +33,7 @@ func (g *Gate) Steady(next http.Handler) http.Handler {
 		}
 		// The end of the response is written after the handler returns. Writers without deadlines have no
 		// clients that stall.
-		defer func() {
-			if q := outlive.Of(r); q != nil {
-				q.End(func(failure any) any { sw.end(); return failure })
-			} else {
-				sw.end()
-			}
-		}()
+		defer outlive.Finally(r, sw.end)
 		if request.HasBody(r) && !request.IsUnbounded(r) {
 			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: g.limits.RequestTimeout}
 			r.Body = body

@@ -46,18 +46,10 @@ func endsWithClient(h http.Handler) http.Handler {
 			}
 		})
 		close(set)
-		over := func(failure any) any {
+		defer outlive.Finally(r, func() {
 			check.Stop()
 			cancel()
-			return failure
-		}
-		defer func() {
-			if q := outlive.Of(r); q != nil {
-				q.End(over)
-			} else {
-				over(nil)
-			}
-		}()
+		})
 		h.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -68,10 +68,7 @@ func New() *Requests {
 	}
 }
 
-// Count counts a request that has no latency: a watch or a stream.
-func (q *Requests) Count(r Request) { q.of(r).count.Add(1) }
-
-// Counter returns what counts such a request when it ends, and keeps nothing of it.
+// Counter returns what counts a request that has no latency, a watch or a stream, when it ends. It keeps nothing of the request.
 func (q *Requests) Counter(r Request) func() {
 	s := q.of(r)
 	return func() { s.count.Add(1) }

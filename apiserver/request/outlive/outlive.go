@@ -62,8 +62,16 @@ func may(r *http.Request) bool {
 	return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "watch")
 }
 
-// Of returns the request that r belongs to if it outlives its handlers, otherwise nil. A handler with something to do at the end of a
-// request calls it when the handler inside has returned; if there is one, what it has to do is for End.
+// Finally calls f when the request is over, after what the handlers inside of the caller do then. A handler defers it.
+func Finally(r *http.Request, f func()) {
+	if q := Of(r); q != nil {
+		q.End(func(failure any) any { f(); return failure })
+	} else {
+		f()
+	}
+}
+
+// Of returns the request that r belongs to if it outlives its handlers, otherwise nil: for handlers whose end depends on a panic.
 func Of(r *http.Request) *Request {
 	if !may(r) {
 		return nil

@@ -12,17 +12,7 @@ import (
 // layer calls next, and notes its end.
 func layer(name string, events *[]string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			over := func(failure any) any {
-				*events = append(*events, name)
-				return failure
-			}
-			if q := outlive.Of(r); q != nil {
-				q.End(over)
-			} else {
-				over(nil)
-			}
-		}()
+		defer outlive.Finally(r, func() { *events = append(*events, name) })
 		next.ServeHTTP(w, r)
 	})
 }
