@@ -92,17 +92,14 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkWatchers measures one write that a hundred watches over one HTTP/2 connection receive, including the
-// clients.
-func BenchmarkWatchers(b *testing.B) {
-	const watchers = 100
-	srv := httptest.NewUnstartedServer(fuzzed(b))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	defer srv.Close()
+// watchers is the number of watches that watched begins.
+const watchers = 100
+
+// watched begins watches of the objects at a path. The function that it returns waits until each has got one event more.
+func watched(b *testing.B, srv *httptest.Server, path string) (wait func()) {
 	heard := make(chan struct{}, watchers)
 	for range watchers {
-		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, srv.URL+"/api/v1/namespaces/default/pods?watch=1&resourceVersion=", nil)
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, srv.URL+path+"?watch=1&resourceVersion=", nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -110,18 +107,28 @@ func BenchmarkWatchers(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer resp.Body.Close()
+		b.Cleanup(func() { resp.Body.Close() })
 		go func() {
 			for in := bufio.NewScanner(resp.Body); in.Scan(); {
 				heard <- struct{}{}
 			}
 		}()
 	}
-	wait := func() {
+	return func() {
 		for range watchers {
 			<-heard
 		}
 	}
+}
+
+// BenchmarkWatchers measures one write that a hundred watches over one HTTP/2 connection receive, including the
+// clients.
+func BenchmarkWatchers(b *testing.B) {
+	srv := httptest.NewUnstartedServer(fuzzed(b))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	b.Cleanup(srv.Close)
+	wait := watched(b, srv, "/api/v1/namespaces/default/pods")
 	wait() // for the existing pod
 	b.ResetTimer()
 	for n := range b.N {

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
@@ -159,36 +158,13 @@ func BenchmarkCustomObject(b *testing.B) {
 
 // BenchmarkCustomWatch measures a change that a hundred watches over HTTP receive, clients included.
 func BenchmarkCustomWatch(b *testing.B) {
-	const watchers = 100
 	for name, kind := range benchKinds {
 		b.Run(name, func(b *testing.B) {
 			h, _ := withDefinitions(b, 1, "widgets")
 			srv := httptest.NewServer(h)
-			defer srv.Close()
-			defer srv.CloseClientConnections()
+			b.Cleanup(srv.Close)
 			send(b, h, "POST", kind.at, kind.object("a"))
-			heard := make(chan struct{}, watchers)
-			for range watchers {
-				req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, srv.URL+kind.at+"?watch=1&resourceVersion=", nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				resp, err := srv.Client().Do(req)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer resp.Body.Close()
-				go func() {
-					for in := bufio.NewScanner(resp.Body); in.Scan(); {
-						heard <- struct{}{}
-					}
-				}()
-			}
-			wait := func() {
-				for range watchers {
-					<-heard
-				}
-			}
+			wait := watched(b, srv, kind.at)
 			wait() // for the object that is there
 			n, before := 0, cpu()
 			for b.Loop() {
