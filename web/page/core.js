@@ -46,12 +46,14 @@ export async function send(method, path, { body, type = "application/json", acce
 
 export const getJSON = (path, options) => readJSON("GET", path, options);
 
-/** readJSON is send for an object; it repeats a request also if the connection breaks within the response. */
-export async function readJSON(method, path, options = {}) {
+/** readJSON is send for an object, read for a text; they repeat a request also if the connection breaks within the response. */
+export const readJSON = (method, path, options) => read(method, path, options, "json");
+
+export async function read(method, path, options = {}, as = "text") {
   for (let turn = 1; ; turn++) {
     const response = await send(method, path, options);
     try {
-      return await response.json();
+      return await response[as]();
     } catch (err) {
       if (options.signal?.aborted || !(err instanceof TypeError)) throw err;
       if (turn === SENDS) throw new ApiError("The connection to Monopod broke off.");

@@ -3,7 +3,7 @@
 //
 // Only the fields that the user has edited are sent, on top of what the server has by then, as kubectl edit does.
 
-import { MANAGER, address, apiPath, dropsOn, getJSON, h, kindFor, maker, may, readJSON, say, send, write } from "./core.js";
+import { MANAGER, address, apiPath, dropsOn, getJSON, h, kindFor, maker, may, read, readJSON, say, send, write } from "./core.js";
 import { changes } from "./diff.js";
 import { configuration, conflicts, edits, left, merged, spell, tree } from "./merge.js";
 
@@ -116,8 +116,8 @@ export class Part {
   /** read returns the object as text, and as it is for the edits to come: both of the same version, unless it never rests. */
   async #read() {
     for (let turn = 1; ; turn++) {
-      const [response, obj] = await Promise.all([send("GET", this.#path(), { accept: YAML }), this.#may ? getJSON(this.#path()) : null]);
-      const text = await response.text(), version = /^ {2}resourceVersion: "?(\d+)"?$/m.exec(text)?.[1] ?? "";
+      const [text, obj] = await Promise.all([read("GET", this.#path(), { accept: YAML }), this.#may ? getJSON(this.#path()) : null]);
+      const version = /^ {2}resourceVersion: "?(\d+)"?$/m.exec(text)?.[1] ?? "";
       if (!obj || obj.metadata.resourceVersion === version || turn === TURNS) return { text, version, obj: obj && plain(obj) };
     }
   }
@@ -151,13 +151,16 @@ export class Part {
     const query = { fieldManager: MANAGER, ...(dry ? { dryRun: "All" } : {}) }, applies = list.every((e) => e.applies);
     const body = applies ? configuration(list, live, MANAGER) : merged(list, live);
     if (!applies) delete body.metadata.managedFields;
-    const go = (accept) => applies
-      ? send("PATCH", this.#path({ ...query, force: "true" }), { body: JSON.stringify(body), type: APPLY, accept })
-      : send("PUT", this.#path(query), { body, accept });
+    const [method, path, type] = applies ? ["PATCH", this.#path({ ...query, force: "true" }), APPLY] : ["PUT", this.#path(query), "application/json"];
+    const go = (accept) => read(method, path, { body: JSON.stringify(body), type, accept });
+    if (!dry) {
+      await send(method, path, { body: JSON.stringify(body), type }); // the answer is not needed, and may break off
+      return "";
+    }
     try {
-      return await go(dry ? YAML : "application/json");
+      return await go(YAML);
     } catch (err) {
-      if (!dry || err.code < 400) throw err;
+      if (err.code < 400) throw err;
       return go("application/json"); // for an error that is a Status in JSON
     }
   }
@@ -173,8 +176,8 @@ export class Part {
         list ??= edits(this.#opened, await this.#parsed(live), tree(live.metadata.managedFields ?? []));
         const todo = left(list, live), found = conflicts(todo, live, MANAGER).map(told);
         if (found.some((c) => !accepted.includes(c.textContent))) return this.#ask(list, found);
-        const before = dry ? editable(await (await send("GET", this.#path(), { accept: YAML })).text()) : "";
-        const after = todo.length ? await (await this.#write(todo, live, dry)).text() : before;
+        const before = dry ? editable(await read("GET", this.#path(), { accept: YAML })) : "";
+        const after = todo.length ? await this.#write(todo, live, dry) : before;
         return await done(list, before, editable(after));
       } catch (err) {
         if (err.code === 409 && turn < TURNS) continue;
