@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -73,6 +74,7 @@ func common() []look {
 		}},
 		{name: "delete", ready: `document.querySelector("dialog [data-go]")`, open: func(p page) {
 			p.visit("#/pods/default/sick")
+			p.sees(`%s === "sick"`, text("#title"))
 			p.press(".bar", "Delete")
 		}},
 		{name: "menu", ready: `document.querySelector("#nav a[data-kind='nodes.']")?.checkVisibility() && document.elementFromPoint(40, 20)?.closest(".top")`, open: func(p page) { // the menu does not cover its button
@@ -88,6 +90,7 @@ func dialogs(b *box) []look {
 	ask := func(name, hash, button, ready string) look {
 		return look{name: name, ready: `document.querySelector("dialog [data-go]") && ` + ready, rare: true, open: func(p page) {
 			p.visit(hash)
+			p.sees(`%s === %q`, text("#title"), path.Base(hash))
 			p.press(".bar", button)
 		}}
 	}

@@ -36,6 +36,11 @@ async function enter(info) {
   route();
 }
 
+/** cancel closes the open dialogs. */
+function cancel() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+}
+
 function leave(why = "") {
   user = null;
   view?.close();
@@ -43,7 +48,7 @@ function leave(why = "") {
   shown = "";
   signOut();
   write(id("sign-in-error"), why);
-  for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
+  cancel();
   main.replaceChildren();
   document.body.dataset.view = "out";
   id("token").focus();
@@ -155,6 +160,7 @@ async function open(turn, at, title, part, make) {
 
 function show(path, title, make) {
   view?.close();
+  cancel(); // what is about the object that was shown
   shown = path;
   document.title = `${title} · Monopod`;
   view = make();
