@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,8 +32,8 @@ const (
 // containerd then kills the containers, so that the next call succeeds.
 func (r *Runtime) stopped(ctx context.Context, id string, stop func() error) error {
 	err := stop()
-	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return err
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) && !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+		return err // of containerd, which has the same deadline and may be the first to notice it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
 	defer cancel()
