@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -9,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/store"
 	"monopod/store/storetest"
@@ -53,6 +54,29 @@ func TestVolatileWritesAreNotStored(t *testing.T) {
 	}
 	if log.commits != 2 || log.records != 1 {
 		t.Errorf("a clean stop made %d commits of %d records in all, want the lease saved", log.commits, log.records)
+	}
+}
+
+// On one processor, writers that are ready at the same time share commits.
+func TestCommitsAreSharedOnOneProcessor(t *testing.T) { // not parallel: it changes GOMAXPROCS
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const writers, writes = 32, 50
+	log := &counting{}
+	s := store.NewMemory(storetest.Config(), log, nil, 0)
+	var running sync.WaitGroup
+	for i := range writers {
+		running.Go(func() {
+			for n := range writes {
+				storetest.Put(t, s, store.Key{Resource: "configmaps", Namespace: "ns", Name: strconv.Itoa(i)}, strconv.Itoa(n))
+			}
+		})
+	}
+	running.Wait()
+	if log.records != writers*writes || log.commits > log.records/4 {
+		t.Errorf("%d commits of %d records, want at most a fourth", log.commits, log.records)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -133,7 +157,7 @@ type explosive struct{ *corev1.ConfigMap }
 
 func (explosive) SetResourceVersion(string) { panic("boom") }
 
-func (e explosive) DeepCopyObject() runtime.Object { return e }
+func (e explosive) DeepCopyObject() apiruntime.Object { return e }
 
 // explosiveLog panics in a commit.
 type explosiveLog struct {

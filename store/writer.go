@@ -11,10 +11,13 @@ import (
 // maxBatch bounds the writes of one commit, and so how long the first of them waits.
 const maxBatch = 1024
 
-// gather takes every waiting write; the caller has the turn. Callers whose writes
-// were answered together are likely to write again: while fewer wait than last time,
-// gather yields to them, so that they share a commit again.
+// gather takes every waiting write; the caller has the turn. It yields first: on one
+// processor, writers that can run would otherwise find the commit over, and each make
+// one of its own. Callers whose writes were answered together are likely to write
+// again: while fewer wait than last time, gather yields to them, so that they share a
+// commit again.
 func (m *Memory) gather() []*write {
+	runtime.Gosched()
 	batch := make([]*write, 0, m.lastBatch)
 	for patience := m.lastBatch; len(batch) < maxBatch; {
 		select {
