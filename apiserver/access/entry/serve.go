@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/h2"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/request/outlive"
@@ -23,7 +24,7 @@ const (
 	maxHeader = 256 << 10
 	// streamBuffer and connectionBuffer limit how much of unread bodies a client can send over HTTP/2, in bytes.
 	// A connection has room for more bodies than the requests of one user that can wait (queueLength), so
-	// waiting bodies do not block other requests. net/http documents no more than 4 MiB.
+	// waiting bodies do not block other requests.
 	streamBuffer     = codec.SmallBody
 	connectionBuffer = 4 << 20
 	// idleTime is how long a connection is kept for the next request.
@@ -35,10 +36,7 @@ const (
 // Serve serves h to clients, and node at the kubelet's port, until ctx ends; then it waits for running requests.
 // It closes the listeners.
 func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger) error {
-	secure, err := a.secureServer(h, log)
-	if err != nil {
-		return err
-	}
+	secure := a.secureServer(h, log)
 	local := newServer(h, log)
 	local.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		return withConn(auth.TrustListener(ctx), c)
@@ -50,10 +48,7 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 	group.Do(func() error { return served(secure.ServeTLS(plainListener{a.tcp}, "", "")) })
 	group.Do(func() error { return served(local.Serve(a.unix)) })
 	if a.kubelet != nil {
-		kubelet, err := a.secureServer(node, log)
-		if err != nil {
-			return err
-		}
+		kubelet := a.secureServer(node, log)
 		servers = append(servers, kubelet)
 		group.Do(func() error { return served(kubelet.ServeTLS(plainListener{a.kubelet}, "", "")) })
 	}
@@ -72,10 +67,11 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 }
 
 // secureServer serves TLS.
-func (a *Entry) secureServer(h http.Handler, log *zap.Logger) (*http.Server, error) {
+func (a *Entry) secureServer(h http.Handler, log *zap.Logger) *http.Server {
 	srv := newServer(h, log)
 	srv.TLSConfig = a.tlsConfig()
-	return srv, serveHTTP2(srv, a.cfg.Guard)
+	h2.Configure(srv, a.cfg.Guard)
+	return srv
 }
 
 func newServer(h http.Handler, log *zap.Logger) *http.Server {

@@ -11,10 +11,14 @@ import (
 // End is called when a request is over, with what it panicked with, or nil. It returns what the request still panics with.
 type End func(failure any) any
 
+// Writer is an http.ResponseWriter that keeps a response open after its handlers, and calls rest then, on a goroutine with a small stack.
+type Writer interface{ Outlive(rest func()) }
+
 // Request is a request that may outlive its handlers.
 type Request struct {
-	rest func() // nil: it ends with its handlers
-	ends []End
+	rest  func() // nil: it ends with its handlers
+	ends  []End
+	moved bool // rest runs on another goroutine
 }
 
 type key struct{}
@@ -33,9 +37,20 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	q := &Request{}
 	defer q.end()
-	if q.handle(h.Handler, w, r); q.rest != nil {
+	q.handle(h.Handler, w, r)
+	if out, ok := w.(Writer); ok && q.rest != nil {
+		q.moved = true
+		out.Outlive(q.finish)
+	} else if q.rest != nil {
 		q.rest()
 	}
+}
+
+// finish is the rest of a request whose handlers have returned.
+func (q *Request) finish() {
+	q.moved = false
+	defer q.end()
+	q.rest()
 }
 
 func (q *Request) handle(h http.Handler, w http.ResponseWriter, r *http.Request) {
@@ -48,6 +63,9 @@ func (q *Request) handle(h http.Handler, w http.ResponseWriter, r *http.Request)
 
 // end is deferred.
 func (q *Request) end() {
+	if q.moved {
+		return
+	}
 	failure := recover()
 	for _, end := range q.ends {
 		failure = end(failure)
