@@ -160,7 +160,8 @@ func (n Network) writeFiles(executable string) error {
 	return writeFile(filepath.Join(n.ConfDir(), confName), conflist)
 }
 
-func link(target, name string) error {
+// Link makes name a symbolic link to target, whatever it was before.
+func Link(target, name string) error {
 	if old, err := os.Readlink(name); err == nil && old == target {
 		return nil
 	}

@@ -45,7 +45,7 @@ func (n Network) writePlugins(executable string) error {
 	if err := os.Chmod(n.serverDir(), 0o700); err != nil {
 		return err
 	}
-	if err := link(executable, filepath.Join(n.serverDir(), "monopod")); err != nil {
+	if err := Link(executable, filepath.Join(n.serverDir(), "monopod")); err != nil {
 		return err
 	}
 	program := stub(runtime.GOARCH)
@@ -56,19 +56,19 @@ func (n Network) writePlugins(executable string) error {
 	for _, name := range []string{pluginName, loopbackName} {
 		file := filepath.Join(n.BinDir(), name)
 		if program == nil || mounted.Flags&unix.ST_NOEXEC != 0 {
-			if err := link(executable, file); err != nil {
+			if err := Link(executable, file); err != nil {
 				return err
 			}
-		} else if err := writeProgram(file, program); err != nil {
+		} else if err := WriteProgram(file, program); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeProgram replaces the file atomically, if it differs. No process may be forked
+// WriteProgram replaces the file atomically, if it differs. No process may be forked
 // meanwhile: it would inherit the open file, which then could not be executed.
-func writeProgram(name string, data []byte) error {
+func WriteProgram(name string, data []byte) error {
 	info, err := os.Lstat(name)
 	if err == nil && info.Mode() == 0o755 {
 		if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, data) {

@@ -227,6 +227,9 @@ func (c *Child) prepare(ctx context.Context) error {
 	c.network = network
 	c.once.Do(func() { close(c.prepared) })
 	programs, err := found()
+	if err == nil {
+		programs.runtimes, err = frontRunc(c.layout.oci, programs.runtimes)
+	}
 	if err != nil {
 		return err
 	}

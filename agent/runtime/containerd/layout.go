@@ -24,6 +24,7 @@ type layout struct {
 	hosts  string // registry mirrors: containerd's hosts.toml
 	cni    string
 	cdi    string // the user's CDI specs of this node
+	oci    string // the program in front of runc
 }
 
 // newLayout wants an absolute path.
@@ -31,7 +32,7 @@ func newLayout(dataDir string) layout {
 	dir := filepath.Join(dataDir, "containerd")
 	id := InstanceID(dataDir)
 	l := layout{
-		id: id, dir: dir, cni: filepath.Join(dataDir, "cni"), cdi: filepath.Join(dataDir, "cdi"),
+		id: id, dir: dir, cni: filepath.Join(dataDir, "cni"), cdi: filepath.Join(dataDir, "cdi"), oci: filepath.Join(dir, "oci"),
 		root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"),
 		socket: filepath.Join(dir, "containerd.sock"), config: filepath.Join(dir, "config.toml"),
 		pid: filepath.Join(dir, "containerd.pid"), boot: filepath.Join(dir, "boot"), hosts: filepath.Join(dir, "certs.d"),
