@@ -324,12 +324,13 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		wrote := 0
 		c := greeted(t, func(w http.ResponseWriter, r *http.Request) {
 			for range 100 {
-				n, err := w.Write(make([]byte, 8<<10))
+				n, _ := w.Write(make([]byte, 3000)) // is kept, and sent with the next one
+				m, err := w.Write(make([]byte, 8<<10-3000))
 				if err != nil {
 					return
 				}
 				mu.Lock()
-				wrote += n
+				wrote += n + m
 				mu.Unlock()
 			}
 		}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
@@ -536,6 +537,68 @@ func TestWriteDeadline(t *testing.T) {
 		if err := <-over; err == nil || err.Error() != "i/o timeout" {
 			t.Error(err)
 		}
+	})
+}
+
+// A response that outlives its handler is resumed by others. What it has reserved it writes without waiting, whatever else is written
+// meanwhile, and it does not keep more.
+func TestOutlives(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out *response
+		var resume func()
+		steps, left := 0, 0
+		c := greeted(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				w.Write(make([]byte, 40_000))
+				return
+			}
+			w.(http.Flusher).Flush()
+			out = w.(*response)
+			resume = out.Outlive(func() bool { steps++; return steps == 3 }, func() { left++ })
+		})
+		c.ok(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100_000}))
+		c.request(1, true, http.MethodGet)
+		if c.want("HEADERS 1 200"); steps != 1 {
+			t.Errorf("%d steps, want 1", steps)
+		}
+		if out.Reserve(65535) || !out.Reserve(50_000) || !out.Reserve(50_000) {
+			t.Error("the window of the connection is 65,535 bytes")
+		}
+		c.request(3, true, http.MethodPost)
+		c.want("HEADERS 3 200, DATA 3")
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := out.Write(make([]byte, 50_000))
+			wrote <- err
+		}()
+		synctest.Wait()
+		if len(wrote) != 1 || <-wrote != nil {
+			t.Error("a write waits that has reserved what it needs")
+		}
+		c.frames()
+		c.ok(out.FlushError())
+		c.want("DATA 3")
+		if got := c.data[1] + c.data[3]; c.data[1] != 50_000 || got != 65535 {
+			t.Errorf("%v, want all of the connection's window", c.data)
+		}
+		c.ok(c.WriteWindowUpdate(0, 1<<20))
+		c.want("DATA 3, DATA 3, DATA 3 END")
+		resume()
+		c.want("")
+		resume()
+		c.want("DATA 1 END")
+
+		steps = 0
+		c.request(5, true, http.MethodGet)
+		c.frames()
+		c.ok(c.WriteRSTStream(5, http2.ErrCodeCancel))
+		if c.want(""); left != 1 {
+			t.Errorf("told %d times that the client has left", left)
+		}
+		resume()
+		resume()
+		c.want("")
 	})
 }
 

@@ -14,15 +14,20 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// outSize is how much of a connection's output waits while more is sent, in bytes. TLS sends it in records of 16 KB.
-const outSize = 64 << 10
+const (
+	// outSize is how much of a connection's output waits while more is sent, in bytes, before handlers wait. TLS sends it in records of 16 KB.
+	outSize = 64 << 10
+	// crowded is the same for those that cannot wait, see Reserve.
+	crowded = 8 * outSize
+)
 
 // output is what a connection sends: whole frames, in the order in which they are appended.
 type output struct {
 	nc       net.Conn
 	guard    *guard.Guard
 	mu       *sync.Mutex    // the connection's, which guards what follows
-	waiting  []byte         // is not sent yet
+	full     [][]byte       // are not sent yet, each of outSize and more
+	waiting  []byte         // is not sent yet, after those
 	sending  bool           // a goroutine sends
 	err      error          // why nothing is sent any more
 	sent     sync.Cond      // a goroutine has stopped to send
@@ -47,6 +52,9 @@ var outputs = sync.Pool{New: func() any { return new(make([]byte, 0, outSize+out
 func (o *output) append(typ http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
 	if o.err != nil {
 		return
+	}
+	if len(o.waiting) >= outSize {
+		o.full, o.waiting = append(o.full, o.waiting), nil
 	}
 	if o.waiting == nil {
 		o.waiting = *outputs.Get().(*[]byte)
@@ -91,9 +99,22 @@ func (o *output) flush() {
 	}
 }
 
+// size is about how much is not sent yet. The lock is held.
+func (o *output) size() int { return len(o.full)*outSize + len(o.waiting) }
+
+// take returns what is to be sent next, nil if there is nothing. The lock is held.
+func (o *output) take() (out []byte) {
+	if len(o.full) > 0 {
+		out, o.full = o.full[0], o.full[1:]
+	} else {
+		out, o.waiting = o.waiting, nil
+	}
+	return out
+}
+
 // mine reports whether the caller has to send. The lock is held.
 func (o *output) mine() bool {
-	if o.sending || len(o.waiting) == 0 || o.err != nil {
+	if o.sending || o.size() == 0 || o.err != nil {
 		return false
 	}
 	o.sending = true
@@ -105,9 +126,8 @@ func (o *output) send() {
 	runtime.Gosched() // streams that are about to write do so before
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.waiting) > 0 && o.err == nil {
-		out := o.waiting
-		o.waiting = nil
+	for o.size() > 0 && o.err == nil {
+		out := o.take()
 		o.next()
 		o.drained.Broadcast()
 		o.mu.Unlock()
@@ -126,7 +146,7 @@ func (o *output) send() {
 
 // drain makes the goroutine that reads wait while the client does not read the answers. The lock is held.
 func (o *output) drain() {
-	for len(o.waiting) > 2*outSize && o.err == nil {
+	for o.size() > crowded+outSize && o.err == nil {
 		o.drained.Wait()
 	}
 }
@@ -136,7 +156,7 @@ func (o *output) fail(err error) {
 	if o.err != nil {
 		return
 	}
-	o.err, o.waiting = err, nil
+	o.err, o.full, o.waiting = err, nil, nil
 	o.drained.Broadcast()
 	o.sent.Broadcast()
 	_ = o.nc.SetReadDeadline(time.Unix(1, 0))
@@ -144,7 +164,7 @@ func (o *output) fail(err error) {
 
 // next lets the stream go on that has waited longest, if it can. The lock is held.
 func (o *output) next() {
-	if len(o.blocked) > 0 && len(o.waiting) < outSize && o.window > 0 {
+	if len(o.blocked) > 0 && o.size() < outSize && o.window > 0 {
 		st := o.blocked[0]
 		o.blocked = o.blocked[1:]
 		st.queued = false
@@ -159,17 +179,22 @@ func (st *stream) write(p []byte, end bool) error {
 	for {
 		n, flags := len(p), http2.Flags(0)
 		if n > 0 {
-			if err := st.await(); err != nil {
+			room, err := st.await()
+			if err != nil {
 				return err
 			}
-			n = int(min(int64(n), int64(o.maxFrame), st.window, o.window))
+			n = int(min(int64(n), int64(o.maxFrame), room))
 		}
 		if end && n == len(p) {
 			flags = http2.FlagDataEndStream
 		}
 		o.append(http2.FrameData, flags, st.id, p[:n])
 		st.window -= int64(n)
-		o.window -= int64(n)
+		if st.later.reserved > 0 {
+			st.later.reserved -= int64(n)
+		} else {
+			o.window -= int64(n)
+		}
 		if n > 0 {
 			o.next()
 		}
@@ -180,19 +205,39 @@ func (st *stream) write(p []byte, end bool) error {
 	}
 }
 
-// await waits until the stream may append a frame of DATA, after those that wait for the same. c.mu is held.
-func (st *stream) await() error {
+// reserve gives back what is reserved, and reserves n bytes for a stream that writes now and then, if there is room. c.mu is held.
+func (st *stream) reserve(n int64) bool {
+	o := &st.c.out
+	if st.later.reserved > 0 {
+		o.window += st.later.reserved
+		st.later.reserved = 0
+		o.next()
+	}
+	if o.size() >= crowded || len(o.blocked) > 0 || min(st.window, o.window) < n {
+		return false
+	}
+	o.window -= n
+	st.later.reserved = n
+	return true
+}
+
+// await waits until the stream may append so much in a frame of DATA, after those that wait for the same. c.mu is held.
+func (st *stream) await() (room int64, err error) {
 	o := &st.c.out
 	chosen := false // it was the first one of those that waited
 	for st.err == nil {
 		switch {
+		case st.later.reserved > 0:
+			return st.later.reserved, nil
 		case st.window <= 0:
 			if chosen { // so it is somebody else's turn
 				chosen = false
 				o.next()
 			}
+			o.flush()
 			st.wait()
-		case len(o.waiting) >= outSize || o.window <= 0 || !chosen && len(o.blocked) > 0:
+		case o.size() >= outSize || o.window <= 0 || !chosen && len(o.blocked) > 0:
+			o.flush() // what it has appended before
 			if chosen {
 				o.blocked = slices.Insert(o.blocked, 0, st)
 			} else {
@@ -206,11 +251,11 @@ func (st *stream) await() error {
 				o.blocked = slices.DeleteFunc(o.blocked, func(other *stream) bool { return other == st })
 			}
 		default:
-			return nil
+			return min(st.window, o.window), nil
 		}
 	}
 	if chosen {
 		o.next()
 	}
-	return st.err
+	return 0, st.err
 }

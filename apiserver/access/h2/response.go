@@ -26,10 +26,10 @@ type response struct {
 	status int         // 0: not known yet
 	length int64       // that the handler has set; -1: none
 	wrote  int64
-	begun  bool    // the header is sent
-	ended  bool    // nothing follows
-	buf    *[]byte // is not sent yet; nil: nothing
-	rest   func()  // what follows the handler; nil: nothing
+	begun  bool               // the header is sent
+	ended  bool               // nothing follows
+	buf    *[]byte            // is not sent yet; nil: nothing
+	step   func() (over bool) // see Outlive; nil: the response ends with the handler
 }
 
 // Header implements http.ResponseWriter.
@@ -111,6 +111,7 @@ func (w *response) FlushError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := w.send(nil)
+	w.st.reserve(0)
 	c.out.flush()
 	return err
 }
@@ -139,8 +140,29 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 // EnableFullDuplex implements http.ResponseController's interface.
 func (w *response) EnableFullDuplex() error { return nil }
 
-// Outlive implements outlive.Writer: rest is called when the handler has returned, before the response ends.
-func (w *response) Outlive(rest func()) { w.rest = rest }
+// Outlive implements outlive.Writer.
+func (w *response) Outlive(step func() (over bool), gone func()) (resume func()) {
+	st := w.st
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	if w.step = step; st.err != nil {
+		st.c.s.guard.Spawn("request", gone)
+	} else {
+		st.later.gone = gone
+	}
+	if w.begun { // and trailers do not follow a watch
+		w.header, w.frozen = nil, nil
+	}
+	return func() { st.run(w) }
+}
+
+// Reserve implements outlive.Writer.
+func (w *response) Reserve(n int) bool {
+	st := w.st
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	return st.err != nil || st.reserve(int64(n)+bufferSize)
+}
 
 // send sends the header, if it is not sent, what is kept, and p. c.mu is held.
 func (w *response) send(p []byte) error {

@@ -37,35 +37,55 @@ type stream struct {
 	replying bool        // the response's header is sent
 
 	deadline, bodyDeadline deadline
+
+	later later
+}
+
+// later is the part of a stream that outlives its handler.
+type later struct {
+	gone     func() // called when the client has left; nil: nobody
+	reserved int64  // how much of the connection's window is for its next writes
 }
 
 // serve calls the handler.
 func (st *stream) serve(r *request) {
 	w := &response{st: st, method: r.Method}
-	st.call(w, func() { r.handler.ServeHTTP(w, r.Request) })
+	over := st.call(w, st.c.out.send, func() (over bool) {
+		r.handler.ServeHTTP(w, r.Request)
+		return w.step == nil
+	})
+	if !over {
+		st.run(w)
+	}
 }
 
-// call calls f, which answers the request, or a part of that.
-func (st *stream) call(w *response, f func()) {
+// run makes a step of a response that outlives its handler. It does not wait for the client if the step does not.
+func (st *stream) run(w *response) {
+	st.call(w, func() { st.c.s.guard.Spawn("connection", st.c.out.send) }, w.step)
+}
+
+// call calls f, and ends the response if f returns true or panics; send sends what is left. Otherwise somebody else may call it again, meanwhile.
+func (st *stream) call(w *response, send func(), f func() (over bool)) (over bool) {
+	over = true
 	defer func() {
 		failure := recover()
 		if failure != nil && failure != any(http.ErrAbortHandler) {
 			st.c.s.logf("http2: panic serving %v: %v\n%s", st.c.remote, failure, debug.Stack())
 		}
-		if rest := w.rest; rest != nil && failure == nil {
-			w.rest = nil
-			st.c.s.guard.Spawn("request", func() { st.call(w, rest) })
-			return
+		if over && st.finish(w, failure != nil) {
+			send()
 		}
-		st.finish(w, failure != nil)
 	}()
-	f()
+	over = f()
+	return over
 }
 
-// finish sends what is left of the response.
-func (st *stream) finish(w *response, failed bool) {
+// finish appends what is left of the response. It returns true if the caller has to send it.
+func (st *stream) finish(w *response, failed bool) bool {
+	defer st.cancel()
 	c := st.c
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	st.closeBody()
 	if !failed && st.err == nil {
 		w.end()
@@ -78,17 +98,13 @@ func (st *stream) finish(w *response, failed bool) {
 		st.reset(http2.ErrCodeNo)
 	}
 	w.release()
+	st.reserve(0)
 	st.deadline.stop()
 	st.bodyDeadline.stop()
 	c.remove(st)
 	c.handlers--
-	st.err = errReset
-	mine := c.out.mine()
-	c.mu.Unlock()
-	st.cancel()
-	if mine {
-		c.out.send()
-	}
+	st.err, st.later.gone = errReset, nil
+	return c.out.mine()
 }
 
 // stop ends the request from outside: what its handler waits for fails. c.mu is held.
@@ -102,6 +118,9 @@ func (st *stream) stop(err error) {
 	}
 	st.cancel()
 	st.changed.Broadcast()
+	if st.later.gone != nil {
+		st.c.s.guard.Spawn("request", st.later.gone)
+	}
 }
 
 // reset ends the stream, and tells the client. c.mu is held.

@@ -31,9 +31,10 @@ func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *htt
 				_, err := io.Copy(io.Discard, conn) // ends when the client leaves, or conn is closed
 				return err
 			})
-			st.out, st.gone = overSocket{conn, st.enc.media != ""}, gone.Done()
-			st.begin(ctx, start, opts)
-			st.follow(ctx)
+			st.out = overSocket{conn, st.enc.media != ""}
+			if st.begin(ctx, start, opts) {
+				st.follow(ctx, gone.Done())
+			}
 			conn.Close()
 			guard.Raise(reader.Wait())
 		},

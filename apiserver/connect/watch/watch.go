@@ -54,16 +54,16 @@ func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resour
 	if err != nil {
 		return err
 	}
-	st := &watchStream{enc: enc, ends: ends, gone: r.Context().Done(), bookmarks: opts.AllowWatchBookmarks}
+	st := &watchStream{enc: enc, ends: ends, bookmarks: opts.AllowWatchBookmarks}
 	if auth.IsWebSocket(r) {
 		return s.watchSocket(ctx, w, r, st, start, opts)
 	}
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
-	st.out = overHTTP{w, http.NewResponseController(w)}
-	// A webhook that converts objects is called with the request's context.
-	if st.begin(ctx, start, opts); view.Converts(res) || !outlive.Later(r, func() { st.follow(context.Background()) }) {
-		st.follow(ctx)
+	st.out, st.wait.dirty = overHTTP{w, http.NewResponseController(w)}, true // the header is sent at once
+	// A webhook that converts objects is called with the request's context, and may take time.
+	if st.begin(ctx, start, opts) && (view.Converts(res) || !st.later(r)) {
+		st.follow(ctx, r.Context().Done())
 	}
 	return nil
 }
@@ -154,22 +154,28 @@ type watchStream struct {
 	changes   *store.Changes
 	sel       store.Selector
 	bookmarks bool
-	gone      <-chan struct{} // closed when the client has left
 	ends      time.Time
+	ctx       context.Context // for webhooks that convert objects
+	wait      waiting
 	// bookmarkAt is when the next bookmark is due, unless the watch has none.
 	bookmarkAt time.Time
 	// Frames that are not written yet: those in buf, then held, which other watches share. An event alone is written
 	// without a copy.
 	buf  []byte
 	held []byte
-	err  error // the client has left, or the watch was refused
+	err  error // the client has left
+	// ended is set when nothing is to be sent after what is there.
+	ended bool
 }
 
-// errRefused is the err of a watch that has ended with an ERROR event.
-var errRefused = errors.New("refused")
+// begin sends the response's header, and the objects with which the watch begins. It returns false if nothing follows.
+func (st *watchStream) begin(ctx context.Context, start watchStart, opts request.ListOptions) bool {
+	st.first(ctx, start, opts)
+	st.flush()
+	return st.err == nil && !st.ended
+}
 
-// begin sends the objects with which the watch begins.
-func (st *watchStream) begin(ctx context.Context, start watchStart, opts request.ListOptions) {
+func (st *watchStream) first(ctx context.Context, start watchStart, opts request.ListOptions) {
 	if start.refused != nil {
 		st.refuse(start.refused)
 		return
@@ -188,79 +194,96 @@ func (st *watchStream) begin(ctx context.Context, start watchStart, opts request
 	}
 }
 
-// follow sends changes until the watch ends. ctx is for webhooks that convert objects. An idle watch waits below it for hours: what is on its
-// stack counts, and what it waits for.
-func (st *watchStream) follow(ctx context.Context) {
-	if st.err != nil {
-		return
-	}
-	s := st.enc.s
-	st.bookmarkAt = s.Clock.Now().Add(bookmarkEvery)
-	timer := s.Clock.NewTimer(st.pause())
-	defer timer.Stop()
-	group, leave := s.pace.enter(st.sel.Resource)
-	defer leave()
-	for {
-		wake, open := st.read(ctx)
-		more := wake == nil && open
-		if more && !st.over() {
-			continue
-		}
-		if st.flush(); st.err != nil || !open {
-			return
-		}
-		if !more {
-			wake = s.pace.after(group, wake)
-		}
-		select {
-		case <-wake:
-		case <-timer.C():
-			if !st.due() {
-				return
-			}
-			timer.Reset(st.pause())
-		case <-st.changes.Closed():
-			return
-		case <-st.gone:
-			return
-		case <-s.Stop.Done():
-			return
-		}
-	}
-}
-
-// pause is the time until a bookmark or the end of the watch is due.
-func (st *watchStream) pause() time.Duration {
-	next := st.ends
-	if st.bookmarks && st.bookmarkAt.Before(next) {
-		next = st.bookmarkAt
-	}
-	return next.Sub(st.enc.s.Clock.Now())
-}
-
-// due sends what is due. It returns false at the end of the watch.
-func (st *watchStream) due() bool {
-	now := st.enc.s.Clock.Now()
-	if !now.Before(st.ends) {
-		st.last()
+// later follows the changes after the handlers have returned. It returns false if the request ends with them.
+func (st *watchStream) later(r *http.Request) bool {
+	q := outlive.Later(r, st.step, st.left)
+	if q == nil {
 		return false
 	}
-	if st.bookmarks && !now.Before(st.bookmarkAt) {
+	st.enter(context.Background(), q)
+	q.End(func(failure any) any { st.enc.s.crowds.leave(st); return failure })
+	return true
+}
+
+// follow sends changes until the watch ends, or gone is closed because the client has left.
+func (st *watchStream) follow(ctx context.Context, gone <-chan struct{}) {
+	q := outlive.Alone(st.step, st.left)
+	st.enter(ctx, q)
+	defer st.enc.s.crowds.leave(st)
+	q.Run(gone)
+}
+
+func (st *watchStream) enter(ctx context.Context, q *outlive.Request) {
+	st.ctx, st.wait.request, st.bookmarkAt = ctx, q, st.enc.s.Clock.Now().Add(bookmarkEvery)
+	st.enc.s.crowds.enter(st)
+}
+
+func (st *watchStream) left() { st.enc.s.crowds.left(st) }
+
+// step sends the changes that are there. It returns false if the watch waits for others, in its crowd, which resumes it: then the next step may
+// have begun already.
+func (st *watchStream) step() (over bool) {
+	for rounds := 0; st.err == nil && !st.stopped(); rounds++ {
+		wake := st.advance()
+		if wake == nil && !st.ended {
+			if !st.wait.together || rounds < maxRounds {
+				continue
+			}
+			st.wait.stuck = true
+		}
+		st.flush()
+		switch {
+		case st.err != nil:
+		case st.wait.stuck: // and others of its crowd wait for this one
+			st.wait.stuck, st.wait.together = false, false
+			st.enc.s.Guard.Spawn("watches", st.wait.request.Resume)
+			return false
+		case st.ended:
+			return true
+		case st.enc.s.crowds.park(st, wake):
+			return false
+		}
+	}
+	return true
+}
+
+// maxRounds is how often a watch reads changes while others wait for it.
+const maxRounds = 8
+
+// advance takes what is to be sent. It returns what is closed when there is more, nil if there is already.
+func (st *watchStream) advance() (wake <-chan struct{}) {
+	if st.due(); st.ended {
+		return nil
+	}
+	wake, open := st.read(st.ctx)
+	st.ended = st.ended || !open
+	return wake
+}
+
+// stopped reports whether the watch ends without a last word.
+func (st *watchStream) stopped() bool {
+	return st.wait.gone.Load() || st.enc.s.Stop.Err() != nil || closed(st.changes.Closed())
+}
+
+// next is when a bookmark or the end of the watch is due.
+func (st *watchStream) next() time.Time {
+	if st.bookmarks && st.bookmarkAt.Before(st.ends) {
+		return st.bookmarkAt
+	}
+	return st.ends
+}
+
+// due adds what is due: a bookmark now and then, and the end of the watch. A last bookmark lets the client's next watch continue from there.
+func (st *watchStream) due() {
+	now := st.enc.s.Clock.Now()
+	if st.ended || now.Before(st.next()) {
+		return
+	}
+	if st.bookmarks {
 		st.bookmark(nil)
 		st.bookmarkAt = st.bookmarkAt.Add(max(bookmarkEvery, now.Sub(st.bookmarkAt).Truncate(bookmarkEvery)+bookmarkEvery))
 	}
-	return true
-}
-
-// over reports whether the watch must end although there are more changes.
-func (st *watchStream) over() bool {
-	select {
-	case <-st.gone:
-	case <-st.enc.s.Stop.Done():
-	default:
-		return st.err != nil || !st.enc.s.Clock.Now().Before(st.ends)
-	}
-	return true
+	st.ended = !now.Before(st.ends)
 }
 
 // read takes the changes that are there. Its buffer is on the stack, so that a quiet watch keeps none.
@@ -273,14 +296,6 @@ func (st *watchStream) read(ctx context.Context) (wake <-chan struct{}, open boo
 	return wake, open
 }
 
-// last sends a final bookmark before a timeout, so that the client's next watch continues from there.
-func (st *watchStream) last() {
-	if st.bookmarks {
-		st.bookmark(nil)
-		st.flush()
-	}
-}
-
 func (st *watchStream) event(ctx context.Context, ev *store.Event) {
 	switch {
 	case ev.Lagged():
@@ -289,20 +304,23 @@ func (st *watchStream) event(ctx context.Context, ev *store.Event) {
 	case !ev.Progress():
 		typ, e := registry.Seen(st.sel, ev)
 		frame, err := st.enc.shared(ctx, typ, e)
-		if err != nil && st.err == nil { // an object that cannot be converted ends the watch, as upstream
+		if err != nil { // an object that cannot be converted ends the watch, as upstream
 			st.refuse(codec.StatusOf(err))
+			return
 		}
-		st.write(frame, err)
+		st.write(frame, nil)
 	}
 	st.rev = ev.Rev
 }
 
 // refuse ends the watch with an ERROR event.
 func (st *watchStream) refuse(status *metav1.Status) {
+	if st.ended {
+		return
+	}
 	object, err := st.enc.status(status)
 	st.add(watch.Error, object, err)
-	st.flush()
-	st.err = errors.Join(st.err, errRefused)
+	st.ended = true
 }
 
 // bookmark sends the current revision as a bookmark.
@@ -322,8 +340,7 @@ func (st *watchStream) add(typ watch.EventType, object []byte, err error) {
 
 // write buffers frames until there are enough.
 func (st *watchStream) write(frame []byte, err error) {
-	st.err = errors.Join(st.err, err)
-	if st.err != nil {
+	if st.err = errors.Join(st.err, err); st.err != nil || st.ended {
 		return
 	}
 	if st.held != nil {
@@ -348,9 +365,17 @@ func (st *watchStream) drain() {
 	if len(st.buf) > 0 && len(st.buf)+len(st.held) < together {
 		st.spill()
 	}
+	size := len(st.buf) + len(st.held)
+	if size == 0 {
+		return
+	}
+	if st.wait.together && !st.wait.request.Reserve(size) { // others must not wait for its client
+		st.wait.stuck = true
+		return
+	}
 	for _, frames := range [][]byte{st.buf, st.held} {
 		if len(frames) > 0 && st.err == nil {
-			st.err = st.out.write(frames)
+			st.err, st.wait.dirty = st.out.write(frames), true
 		}
 	}
 	st.buf, st.held = st.buf[:0], nil
@@ -361,10 +386,12 @@ func (st *watchStream) flush() {
 	if st.err != nil {
 		return
 	}
-	st.drain()
-	if st.err == nil { // HTTP/2 may still read from a buffer after a failed write
-		st.enc.s.release(st.buf)
+	if st.drain(); st.wait.stuck {
+		return
 	}
+	st.enc.s.release(st.buf)
 	st.buf = nil
-	st.err = errors.Join(st.err, st.out.flush())
+	if st.wait.dirty && st.err == nil {
+		st.wait.dirty, st.err = false, st.out.flush()
+	}
 }

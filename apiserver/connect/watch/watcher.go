@@ -36,12 +36,12 @@ type Config struct {
 type Watcher struct {
 	Config
 	frames  frames
-	pace    *pace
+	crowds  *crowds
 	buffers sync.Pool // of *[]byte, for frames that are written together
 }
 
 // New returns a Watcher.
-func New(cfg Config) *Watcher { return &Watcher{Config: cfg, pace: newPace(cfg)} }
+func New(cfg Config) *Watcher { return &Watcher{Config: cfg, crowds: newCrowds(cfg)} }
 
 func (s *Watcher) buffer() []byte {
 	if b, ok := s.buffers.Get().(*[]byte); ok {

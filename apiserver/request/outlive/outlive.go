@@ -1,5 +1,5 @@
 // Package outlive lets a request outlive its handlers: a watch that waits for hours keeps neither the stack of a dozen handlers,
-// which Go would not shrink, nor what they know of the request.
+// which Go would not shrink, nor what they know of the request. With HTTP/2 it needs no goroutine either.
 package outlive
 
 import (
@@ -8,17 +8,27 @@ import (
 	"strings"
 )
 
+// Writer is an http.ResponseWriter that keeps a response open after its handlers have returned.
+type Writer interface {
+	// Outlive lets the response end when a call of step returns true or panics. The first call follows the handlers; each later one is
+	// made by resume. gone is called when the client has left, on a goroutine of its own.
+	Outlive(step func() (over bool), gone func()) (resume func())
+	// Reserve makes room for n bytes that are written before the next flush, which then do not wait for the client. It returns false if
+	// there is no room.
+	Reserve(n int) bool
+}
+
 // End is called when a request is over, with what it panicked with, or nil. It returns what the request still panics with.
 type End func(failure any) any
 
-// Writer is an http.ResponseWriter that keeps a response open after its handlers, and calls rest then, on a goroutine with a small stack.
-type Writer interface{ Outlive(rest func()) }
-
-// Request is a request that may outlive its handlers.
+// Request is a request that may outlive its handlers: what is left to be done then is done step by step.
 type Request struct {
-	rest  func() // nil: it ends with its handlers
-	ends  []End
-	moved bool // rest runs on another goroutine
+	out    Writer             // nil: it keeps a goroutine
+	step   func() (over bool) // nil: it ends with its handlers
+	left   <-chan struct{}    // closed when the client has left; nil if out tells it
+	gone   func()
+	resume func()
+	ends   []End
 }
 
 type key struct{}
@@ -35,38 +45,45 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Handler.ServeHTTP(w, r)
 		return
 	}
-	q := &Request{}
-	defer q.end()
+	q, open := &Request{}, false
+	q.out, _ = w.(Writer)
+	defer func() {
+		if !open {
+			q.end(recover())
+		}
+	}()
 	q.handle(h.Handler, w, r)
-	if out, ok := w.(Writer); ok && q.rest != nil {
-		q.moved = true
-		out.Outlive(q.finish)
-	} else if q.rest != nil {
-		q.rest()
+	switch {
+	case q.step == nil:
+	case q.out == nil:
+		q.Run(q.left)
+	default:
+		open = true
+		q.resume = q.out.Outlive(q.next, q.gone)
 	}
-}
-
-// finish is the rest of a request whose handlers have returned.
-func (q *Request) finish() {
-	q.moved = false
-	defer q.end()
-	q.rest()
 }
 
 func (q *Request) handle(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, q)))
-	if q.rest != nil && r.ProtoMajor > 1 {
+	if q.step != nil && r.ProtoMajor > 1 {
 		// HTTP/2 keeps the request, and only needs its method.
 		r.Header, r.URL, r.RequestURI = nil, nil, ""
 	}
 }
 
-// end is deferred.
-func (q *Request) end() {
-	if q.moved {
-		return
-	}
-	failure := recover()
+// next is one step of a request whose handlers have returned. As soon as it is not the last one, somebody else may make another one.
+func (q *Request) next() (over bool) {
+	over = true
+	defer func() {
+		if over {
+			q.end(recover())
+		}
+	}()
+	over = q.step()
+	return over
+}
+
+func (q *Request) end(failure any) {
 	for _, end := range q.ends {
 		failure = end(failure)
 	}
@@ -94,7 +111,7 @@ func Of(r *http.Request) *Request {
 	if !may(r) {
 		return nil
 	}
-	if q := within(r); q != nil && q.rest != nil {
+	if q := within(r); q != nil && q.step != nil {
 		return q
 	}
 	return nil
@@ -106,15 +123,43 @@ func within(r *http.Request) *Request {
 	return q
 }
 
-// Later runs rest after all handlers have returned, when the router's part of the context belongs to another request. It returns false
-// if r may not outlive them.
-func Later(r *http.Request, rest func()) bool {
+// Later calls step after all handlers have returned, when the router's part of the context belongs to another request, and again after each
+// Resume, until step returns true. gone is called when the client has left: it lets step be called once more. Later returns nil if r may not
+// outlive its handlers.
+func Later(r *http.Request, step func() (over bool), gone func()) *Request {
 	q := within(r)
-	if q != nil {
-		q.rest = rest
+	if q == nil {
+		return nil
 	}
-	return q != nil
+	if q.step, q.gone = step, gone; q.out == nil {
+		q.left = r.Context().Done() // which a handler may have replaced
+	}
+	return q
 }
+
+// Alone returns a request whose steps the caller makes, with Run.
+func Alone(step func() (over bool), gone func()) *Request { return &Request{step: step, gone: gone} }
+
+// Run makes all steps. left is closed when the client has left.
+func (q *Request) Run(left <-chan struct{}) {
+	more := make(chan struct{}, 1)
+	q.resume = func() { more <- struct{}{} }
+	for !q.step() {
+		select {
+		case <-more:
+		case <-left:
+			q.gone()
+			<-more
+		}
+	}
+}
+
+// Resume lets step be called again, after it has returned false: on the caller's goroutine, unless the request has one.
+func (q *Request) Resume() { q.resume() }
+
+// Reserve makes room for n bytes that a step writes before its next flush, so that the caller of Resume does not wait for the client. It returns
+// false if there is no room.
+func (q *Request) Reserve(n int) bool { return q.out == nil || q.out.Reserve(n) }
 
 // End calls end when the request is over, after those of the handlers inside of the caller.
 func (q *Request) End(end End) { q.ends = append(q.ends, end) }

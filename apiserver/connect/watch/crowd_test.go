@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"monopod/store"
 )
 
 // crowded is a resource that changes, and its watches, which count how often each is woken, and when for the first time.
@@ -49,42 +51,50 @@ func (c *crowded) counts() ([]int, []time.Time) {
 	return c.woken, slices.Clone(c.first)
 }
 
-// watched starts n watches, until ctx ends. All enter before the first one waits: one that waits while there are few does so for the
-// change itself, and for its group afterwards.
-func watched(ctx context.Context, p *pace, n int) *crowded {
-	c := &crowded{wake: make(chan struct{}), woken: make([]int, n), first: make([]time.Time, n)}
-	groups, leaves := make([]*group, n), make([]func(), n)
-	for i := range n {
-		groups[i], leaves[i] = p.enter("pods")
-	}
-	for i, g := range groups {
-		go func() {
-			defer leaves[i]()
-			for {
-				select {
-				case <-p.after(g, c.seen()):
-					c.count(i)
-				case <-ctx.Done():
-					return
-				}
+// resumed is the request of a watch.
+type resumed func()
+
+func (r resumed) Resume()        { r() }
+func (resumed) Reserve(int) bool { return true }
+
+// add lets another watch of pods wait. It reads everything when it is resumed.
+func (c *crowded) add(p *crowds, s *Watcher, i int) *watchStream {
+	st := &watchStream{enc: &encoder{s: s}, changes: &store.Changes{}, sel: store.Selector{Resource: "pods"}, ends: time.Now().Add(100 * time.Hour)}
+	p.enter(st)
+	park := func() {
+		for !p.park(st, c.seen()) {
+			if s.Stop.Err() != nil {
+				p.leave(st)
+				return
 			}
-		}()
+		}
 	}
-	synctest.Wait()
-	return c
+	st.wait.request = resumed(func() {
+		if s.Stop.Err() == nil {
+			c.count(i)
+		}
+		park()
+	})
+	park()
+	return st
 }
 
 func paced(t *testing.T, n int, check func(c *crowded)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		p := newPace(Config{Clock: clock.RealClock{}, Stop: ctx})
+		s := New(Config{Clock: clock.RealClock{}, Stop: ctx})
 		time.Sleep(time.Hour)
-		check(watched(ctx, p, n))
+		c := &crowded{wake: make(chan struct{}), woken: make([]int, n), first: make([]time.Time, n)}
+		for i := range n {
+			c.add(s.crowds, s, i)
+		}
+		synctest.Wait()
+		check(c)
 		cancel()
 		synctest.Wait()
-		if len(p.of) != 0 {
-			t.Errorf("watches are gone, but %d resources are kept", len(p.of))
+		if len(s.crowds.of) != 0 {
+			t.Errorf("watches are gone, but %d resources are kept", len(s.crowds.of))
 		}
 	})
 }
@@ -164,28 +174,47 @@ func TestGroupsOfWatchesTakeTurns(t *testing.T) {
 	})
 }
 
-// A watch that has not read a change does not wait for the next one, although the others do.
-func TestWatchThatIsBehindIsNotPaced(t *testing.T) {
+// A watch that has not read a change does not wait for the next one, and one whose changes come from elsewhere waits with others.
+func TestWatchesWaitWithTheirLikes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		p := newPace(Config{Clock: clock.RealClock{}, Stop: ctx})
-		var groups []*group
-		for range few + 1 {
-			g, leave := p.enter("pods")
-			defer leave()
-			groups = append(groups, g)
+		s := New(Config{Clock: clock.RealClock{}, Stop: ctx})
+		seen := make(chan int, 10)
+		add := func(i int, wake chan struct{}) (*watchStream, bool) {
+			st := &watchStream{enc: &encoder{s: s}, changes: &store.Changes{}, sel: store.Selector{Resource: "pods"}, ends: time.Now().Add(time.Hour)}
+			st.wait.request = resumed(func() { seen <- i })
+			s.crowds.enter(st)
+			return st, s.crowds.park(st, wake)
 		}
-		before, now := make(chan struct{}), make(chan struct{})
+		before, now, elsewhere := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		close(before)
-		others := p.after(groups[0], now)
-		synctest.Wait()
-		if closed(others) || !closed(p.after(groups[1], before)) {
+		if _, waits := add(0, now); !waits {
+			t.Error("a watch that has read everything does not wait")
+		}
+		if _, waits := add(1, before); waits {
 			t.Error("a watch waits for a change after the one that it has not read")
 		}
-		if p.after(groups[1], now) != others {
-			t.Error("watches of a group do not wait together")
+		add(2, elsewhere)
+		leaves, _ := add(3, elsewhere)
+		close(elsewhere)
+		synctest.Wait()
+		if got := len(seen); got != 2 {
+			t.Errorf("%d watches were resumed, want 2", got)
 		}
+		<-seen
+		<-seen
+		if !s.crowds.park(leaves, now) {
+			t.Error("a watch does not wait")
+		}
+		s.crowds.left(leaves)
+		if len(seen) != 1 || <-seen != 3 || s.crowds.park(leaves, now) {
+			t.Error("a watch waits although its client has left")
+		}
+		time.Sleep(2 * time.Hour) // the others have ended
+		if len(seen) != 1 || <-seen != 0 {
+			t.Error("a watch is not resumed at its end")
+		}
+		cancel()
 	})
 }

@@ -1,0 +1,102 @@
+package apiserver_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"monopod/apiserver"
+	"monopod/apiserver/access/h2"
+	"monopod/apiserver/request/outlive"
+)
+
+// serveHTTP2 is serve over TLS and HTTP/2 as Monopod serves it, with a client of its own for each call of connect.
+func serveHTTP2(t *testing.T) (a API, connect func() API) {
+	t.Helper()
+	a, h := serveBoth(t, func(*apiserver.Config) {})
+	ts := httptest.NewUnstartedServer(outlive.Handler(h))
+	ts.EnableHTTP2 = true
+	ts.Config.MaxHeaderBytes = 64 << 10
+	ts.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 1 << 20}
+	h2.Configure(ts.Config, nil)
+	ts.StartTLS()
+	t.Cleanup(ts.Close)
+	return a, func() API {
+		transport := ts.Client().Transport.(*http.Transport).Clone()
+		t.Cleanup(transport.CloseIdleConnections)
+		return API{t, ts.URL, &http.Client{Transport: transport}, a.reg}
+	}
+}
+
+// Watches that wait together do not wait for a client among them that does not read.
+func TestStalledWatchDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	a, connect := serveHTTP2(t)
+	const path = confs + "?watch=1&resourceVersion="
+	now := fmt.Sprint(a.reg.Revision())
+	stalled := connect().do("GET", path+now, "")
+	var others []*bufio.Reader
+	for range 2 {
+		others = append(others, bufio.NewReader(connect().do("GET", path+now, "").Body))
+	}
+	a.do("POST", confs, `{"metadata":{"name":"c"}}`, asJSON)
+	body := `{"data":{"k":"` + strings.Repeat("x", 300_000) + `%d"}}`
+	for i := range 16 { // more than a client takes unread
+		a.do("PATCH", confs+"/c", fmt.Sprintf(body, i), asMerge)
+		for n, in := range others {
+			for {
+				line, err := in.ReadString('\n')
+				if err != nil {
+					t.Fatalf("watch %d, change %d: %v", n, i, err)
+				}
+				if strings.Contains(line, fmt.Sprintf(`xx%d"`, i)) {
+					break
+				}
+			}
+		}
+	}
+	in := bufio.NewReader(stalled.Body) // what it missed is there, or it is told
+	line, err := in.ReadString('\n')
+	if err != nil || !strings.Contains(line, `"ADDED"`) {
+		t.Errorf("%v %.100s", err, line)
+	}
+	if line, err = in.ReadString('\n'); err != nil || !strings.Contains(line, `xx0"`) {
+		t.Errorf("%v %.100s", err, line)
+	}
+}
+
+// A watch ends at its time, with a last bookmark, also where it has no goroutine.
+func TestQuietWatchEnds(t *testing.T) {
+	t.Parallel()
+	_, connect := serveHTTP2(t)
+	resp := connect().do("GET", confs+"?watch=1&timeoutSeconds=1&allowWatchBookmarks=true", "")
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(text), `"BOOKMARK"`) {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
+// A watch of a client that has left gives back its place.
+func TestWatchOfClientThatLeft(t *testing.T) {
+	t.Parallel()
+	a, connect := serveHTTP2(t)
+	client := connect()
+	for range 20 {
+		resp := client.do("GET", confs+"?watch=1", "")
+		if resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status)
+		}
+		resp.Body.Close()
+		for open := true; open; {
+			data, err := io.ReadAll(a.do("GET", "/metrics", "").Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			open = !strings.Contains(string(data), `apiserver_longrunning_requests{resource="configmaps",subresource="",verb="WATCH"} 0`)
+		}
+	}
+}
