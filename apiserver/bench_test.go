@@ -38,7 +38,7 @@ func hotRequests() map[string]hotRequest {
 		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, 142},
 		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON, 380},
 		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON, 780},
-		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON, 415},
+		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON, 402},
 		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON, 173},
 		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON, 110},
 		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON, 90},

@@ -67,18 +67,18 @@ func withRevision(plain []byte, rev int64) []byte {
 // maxDigits is the length of the highest revision.
 const maxDigits = 19
 
-// withoutRevision undoes withRevision.
-func withoutRevision(data []byte) []byte {
+// atRevision is JSON as withRevision makes it, with another revision.
+func atRevision(data []byte, rev int64) []byte {
 	head, tail, ok := bytes.Cut(data, versionField)
 	if !ok {
-		return data
+		return withRevision(data, rev)
 	}
-	_, tail, _ = bytes.Cut(tail, []byte{'"'})
-	tail = bytes.TrimPrefix(tail, []byte{','})
-	out := make([]byte, 0, len(data))
-	out = append(out, head...)
-	out = append(out, metadataField...)
-	return append(out, tail...)
+	tail = tail[bytes.IndexByte(tail, '"'):]
+	var digits [maxDigits]byte
+	version := strconv.AppendInt(digits[:0], rev, 10)
+	out := make([]byte, 0, len(head)+len(versionField)+len(version)+len(tail))
+	out = append(append(out, head...), versionField...)
+	return append(append(out, version...), tail...)
 }
 
 // samePlain reports whether data is plain plus a resourceVersion.

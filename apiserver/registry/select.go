@@ -69,13 +69,13 @@ func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store
 			return true
 		}
 		as, err := view.Of(context.Background(), res, obj)
-		return err != nil || matchFields(f, res.FieldsOf(as)) // the error ends the request when it shows the object
+		return err != nil || matchFields(f, res, as) // the error ends the request when it shows the object
 	}
 }
 
-func matchFields(wanted fields.Requirements, have fields.Set) bool {
+func matchFields(wanted fields.Requirements, res *Resource, obj store.Object) bool {
 	for _, q := range wanted {
-		if (have[q.Field] == q.Value) == (q.Operator == selection.NotEquals) {
+		if (res.FieldOf(obj, q.Field) == q.Value) == (q.Operator == selection.NotEquals) {
 			return false
 		}
 	}

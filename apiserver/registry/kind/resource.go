@@ -121,6 +121,8 @@ type Resource struct {
 	// Fields returns the fields that field selectors support, besides metadata.name and
 	// metadata.namespace.
 	Fields func(obj Object) fields.Set
+	// Field returns one of Fields, for kinds of which many objects are compared with one field; nil: Fields does.
+	Field func(obj Object, name string) string
 
 	// Warnings returns the Warning headers for a valid object. cur is nil for a creation;
 	// nil: none.
@@ -281,6 +283,19 @@ func (r *Resource) NameErrors(name string, prefix bool) []string {
 		return validation.NameIsDNSSubdomain(name, prefix)
 	}
 	return r.ValidName(name, prefix)
+}
+
+// FieldOf returns the value of a field that field selectors support.
+func (r *Resource) FieldOf(obj Object, name string) string {
+	switch {
+	case name == "metadata.name":
+		return obj.GetName()
+	case name == "metadata.namespace":
+		return obj.GetNamespace()
+	case r.Field != nil:
+		return r.Field(obj, name)
+	}
+	return r.FieldsOf(obj)[name]
 }
 
 // FieldsOf returns the values of all fields that field selectors support.

@@ -32,6 +32,7 @@ func Resource(below ...kind.Subresource) kind.Resource {
 
 		Warnings: podWarnings,
 		Fields:   podFields,
+		Field:    podField,
 		Columns:  podColumns(),
 	}
 }
@@ -128,18 +129,38 @@ func podDone(pod *corev1.Pod) bool {
 }
 
 func podFields(obj kind.Object) fields.Set {
-	pod := obj.(*corev1.Pod)
-	return fields.Set{
-		"spec.nodeName":            pod.Spec.NodeName,
-		"spec.restartPolicy":       string(pod.Spec.RestartPolicy),
-		"spec.schedulerName":       pod.Spec.SchedulerName,
-		"spec.serviceAccountName":  pod.Spec.ServiceAccountName,
-		"spec.hostNetwork":         strconv.FormatBool(pod.Spec.HostNetwork),
-		"status.phase":             string(pod.Status.Phase),
-		"status.podIP":             podIP(pod),
-		"status.podIPs":            podIP(pod),
-		"status.nominatedNodeName": pod.Status.NominatedNodeName,
+	set := fields.Set{}
+	for _, name := range []string{
+		"spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+		"status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+	} {
+		set[name] = podField(obj, name)
 	}
+	return set
+}
+
+// podField returns one of podFields.
+func podField(obj kind.Object, name string) string {
+	pod := obj.(*corev1.Pod)
+	switch name {
+	case "spec.nodeName":
+		return pod.Spec.NodeName
+	case "spec.restartPolicy":
+		return string(pod.Spec.RestartPolicy)
+	case "spec.schedulerName":
+		return pod.Spec.SchedulerName
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName
+	case "spec.hostNetwork":
+		return strconv.FormatBool(pod.Spec.HostNetwork)
+	case "status.phase":
+		return string(pod.Status.Phase)
+	case "status.podIP", "status.podIPs":
+		return podIP(pod)
+	case "status.nominatedNodeName":
+		return pod.Status.NominatedNodeName
+	}
+	return ""
 }
 
 // podIP returns the pod's first address; empty: none.

@@ -19,7 +19,7 @@ func configMapErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 
 func configMapWarnings(v *corev1.Volume, _ *field.Path) []string {
 	var o overlaps
-	o.add(itemPaths(v.ConfigMap.Items), fmt.Sprintf("volume %q (ConfigMap %q)", v.Name, v.ConfigMap.Name))
+	o.add(itemPaths(v.ConfigMap.Items), source{v.Name, "ConfigMap", v.ConfigMap.Name})
 	return o.lines
 }
 
@@ -35,7 +35,7 @@ func secretErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 
 func secretWarnings(v *corev1.Volume, _ *field.Path) []string {
 	var o overlaps
-	o.add(itemPaths(v.Secret.Items), fmt.Sprintf("volume %q (Secret %q)", v.Name, v.Secret.SecretName))
+	o.add(itemPaths(v.Secret.Items), source{v.Name, "Secret", v.Secret.SecretName})
 	return o.lines
 }
 
@@ -54,7 +54,7 @@ func downwardAPIErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 
 func downwardAPIWarnings(v *corev1.Volume, _ *field.Path) []string {
 	var o overlaps
-	o.add(downwardPaths(v.DownwardAPI.Items), fmt.Sprintf("volume %q (DownwardAPI)", v.Name))
+	o.add(downwardPaths(v.DownwardAPI.Items), source{volume: v.Name, kind: "DownwardAPI"})
 	return o.lines
 }
 
@@ -145,13 +145,26 @@ type overlaps struct {
 	lines []string
 }
 
-// add compares paths of what with each other and with the earlier paths.
-func (o *overlaps) add(paths []string, what string) {
+// source is what a volume's files come from.
+type source struct {
+	volume, kind string
+	object       string // empty: not from an object
+}
+
+func (s source) String() string {
+	if s.object == "" {
+		return fmt.Sprintf("volume %q (%s)", s.volume, s.kind)
+	}
+	return fmt.Sprintf("volume %q (%s %q)", s.volume, s.kind, s.object)
+}
+
+// add compares paths of a source with each other and with the earlier paths.
+func (o *overlaps) add(paths []string, of source) {
 	for _, path := range paths {
 		path = strings.TrimRight(path, "/")
 		i := slices.IndexFunc(o.paths, func(other string) bool { return within(path, other) || within(other, path) })
 		if i >= 0 {
-			o.lines = append(o.lines, fmt.Sprintf("%s: overlapping paths: %q with %q", what, path, o.paths[i]))
+			o.lines = append(o.lines, fmt.Sprintf("%s: overlapping paths: %q with %q", of, path, o.paths[i]))
 		}
 		o.paths = append(o.paths, path)
 	}

@@ -160,33 +160,34 @@ func projectedFiles(p *corev1.VolumeProjection) []string {
 func projectedWarnings(v *corev1.Volume, _ *field.Path) []string {
 	var o overlaps
 	for i := range v.Projected.Sources {
-		paths, what := projectionPaths(&v.Projected.Sources[i])
-		if what == "" {
+		paths, of := projectionPaths(&v.Projected.Sources[i])
+		if of.kind == "" {
 			o.lines = append(o.lines, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
 			continue
 		}
-		o.add(paths, fmt.Sprintf("volume %q (Projected %s)", v.Name, what))
+		of.volume = v.Name
+		o.add(paths, of)
 	}
 	return o.lines
 }
 
-// projectionPaths returns the paths of a source's files and the name of the source; empty: none.
-func projectionPaths(p *corev1.VolumeProjection) (paths []string, what string) {
+// projectionPaths returns the paths of a projection's files and what they come from, which has no kind if there is nothing.
+func projectionPaths(p *corev1.VolumeProjection) (paths []string, of source) {
 	switch {
 	case p.ConfigMap != nil:
-		return itemPaths(p.ConfigMap.Items), fmt.Sprintf("ConfigMap %q", p.ConfigMap.Name)
+		return itemPaths(p.ConfigMap.Items), source{kind: "Projected ConfigMap", object: p.ConfigMap.Name}
 	case p.Secret != nil:
-		return itemPaths(p.Secret.Items), fmt.Sprintf("Secret %q", p.Secret.Name)
+		return itemPaths(p.Secret.Items), source{kind: "Projected Secret", object: p.Secret.Name}
 	case p.DownwardAPI != nil:
-		return downwardPaths(p.DownwardAPI.Items), "DownwardAPI"
+		return downwardPaths(p.DownwardAPI.Items), source{kind: "Projected DownwardAPI"}
 	case p.ServiceAccountToken != nil:
-		return []string{p.ServiceAccountToken.Path}, "ServiceAccountToken"
+		return []string{p.ServiceAccountToken.Path}, source{kind: "Projected ServiceAccountToken"}
 	case p.ClusterTrustBundle != nil:
-		return []string{p.ClusterTrustBundle.Path}, "ClusterTrustBundle"
+		return []string{p.ClusterTrustBundle.Path}, source{kind: "Projected ClusterTrustBundle"}
 	case p.PodCertificate != nil:
-		return certificatePaths(p.PodCertificate), "PodCertificate"
+		return certificatePaths(p.PodCertificate), source{kind: "Projected PodCertificate"}
 	}
-	return nil, ""
+	return nil, source{}
 }
 
 func projectedReferences(pod *corev1.Pod, v *corev1.Volume, add func(resource, name string)) {

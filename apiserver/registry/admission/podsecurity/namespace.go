@@ -72,7 +72,7 @@ func (s *security) existing(ctx context.Context, r *admission.Request, namespace
 	}
 	names := map[string][]string{} // pods by violations
 	for _, pod := range pods {
-		found, err := s.evaluate(level, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
+		found, err := s.evaluate(level, checked{&pod.ObjectMeta, &pod.Spec})
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
@@ -46,7 +47,7 @@ func (s *security) validate(ctx context.Context, r *admission.Request) error {
 		return s.pod(ctx, r, obj)
 	}
 	if template := templateOf(r.Object); template != nil && r.Subresource == "" {
-		return s.check(ctx, r, template, false)
+		return s.check(ctx, r, checked{&template.ObjectMeta, &template.Spec}, false)
 	}
 	return nil
 }
@@ -65,7 +66,7 @@ func (s *security) pod(ctx context.Context, r *admission.Request, pod *corev1.Po
 	if r.Operation == admission.Update && !otherImages(&pod.Spec, &r.Old.(*corev1.Pod).Spec) {
 		return nil
 	}
-	return s.check(ctx, r, &corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}, true)
+	return s.check(ctx, r, checked{&pod.ObjectMeta, &pod.Spec}, true)
 }
 
 // otherImages reports whether an update adds a container or an image. The standards check nothing
@@ -83,8 +84,14 @@ func otherImages(next, old *corev1.PodSpec) bool {
 	return false
 }
 
+// checked is a pod or a template.
+type checked struct {
+	meta *metav1.ObjectMeta
+	spec *corev1.PodSpec
+}
+
 // check checks a pod or a template against the levels of its namespace.
-func (s *security) check(ctx context.Context, r *admission.Request, pod *corev1.PodTemplateSpec, enforce bool) error {
+func (s *security) check(ctx context.Context, r *admission.Request, pod checked, enforce bool) error {
 	ns, err := client.Get[*corev1.Namespace](ctx, s.api, "", r.Namespace)
 	if apierrors.IsNotFound(err) && !enforce {
 		return nil
@@ -113,7 +120,7 @@ func (s *security) check(ctx context.Context, r *admission.Request, pod *corev1.
 }
 
 // violations returns the violations of a level in one line; empty: none.
-func (s *security) violations(level api.LevelVersion, pod *corev1.PodTemplateSpec) (string, error) {
+func (s *security) violations(level api.LevelVersion, pod checked) (string, error) {
 	found, err := s.evaluate(level, pod)
 	if err != nil || found.Allowed {
 		return "", err
@@ -121,12 +128,12 @@ func (s *security) violations(level api.LevelVersion, pod *corev1.PodTemplateSpe
 	return found.ForbiddenDetail(), nil
 }
 
-func (s *security) evaluate(level api.LevelVersion, pod *corev1.PodTemplateSpec) (policy.AggregateCheckResult, error) {
+func (s *security) evaluate(level api.LevelVersion, pod checked) (policy.AggregateCheckResult, error) {
 	evaluator, err := s.evaluator()
 	if err != nil {
 		return policy.AggregateCheckResult{}, errors.Join(errors.New("the Pod Security Standards cannot be read"), err)
 	}
-	return policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec)), nil
+	return policy.AggregateCheckResults(evaluator.EvaluatePod(level, pod.meta, pod.spec)), nil
 }
 
 // templateOf returns the pod template of a workload; nil: not a workload.
