@@ -44,7 +44,7 @@ func launchOn(b *testing.B, prepare func(dir string) error, flags ...string) (*s
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1"}, flags...)...)}
+	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1", "--eviction-hard=memory.available<100Mi"}, flags...)...)}
 	b.Cleanup(func() {
 		s.CleanUp(slices.Contains(flags, "--runtime=containerd"))
 		os.RemoveAll(dir)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -75,7 +76,7 @@ const settle = 200 * time.Millisecond
 
 // BenchmarkPodLife measures create to Running and delete to gone of concurrent pods, until the last, through the
 // API, alternating with the bare CRI calls for as many pods: on the same containerd, with our network plugin, and on
-// one with the plugins that Kubernetes' installations use.
+// one with runc itself and the plugins that Kubernetes' installations use.
 func BenchmarkPodLife(b *testing.B) {
 	harness.NeedsContainerd(b)
 	for _, pods := range []int{1, 20, 100} {
@@ -118,10 +119,18 @@ type base struct {
 const stockPlugins = "/usr/lib/cni"
 
 // stock is a connection to another containerd, which runs the bridge, host-local, portmap and loopback plugins of
-// containernetworking-plugins.
+// containernetworking-plugins, and runc without a program in front of it, for which it has another name.
 func stock(b *testing.B) *cri.Runtime {
 	b.Helper()
 	conf, local := "", b.TempDir()
+	runc, err := exec.LookPath("runc")
+	if err != nil {
+		b.Fatal(err)
+	}
+	renamed := filepath.Join(b.TempDir(), "stock")
+	if err := os.Symlink(runc, renamed); err != nil {
+		b.Fatal(err)
+	}
 	s, _ := launchOn(b, func(dir string) error {
 		conf = filepath.Join(dir, "cni")
 		err := os.MkdirAll(filepath.Join(conf, "net.d"), 0o700)
@@ -129,7 +138,7 @@ func stock(b *testing.B) *cri.Runtime {
   {"type": "bridge", "bridge": "mp-stock", "isGateway": true, "ipMasq": true, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": "`+local+`", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.222.9.0/24"}]]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}`), 0o600))
-	}, "--runtime=containerd")
+	}, "--runtime=containerd", "--oci-runtime="+renamed)
 	b.Cleanup(func() {
 		if link, err := netlink.LinkByName("mp-stock"); err == nil {
 			_ = netlink.LinkDel(link)
@@ -209,12 +218,18 @@ func bareLives(b *testing.B, rt *cri.Runtime, pods int) (up, down time.Duration)
 	return up, down
 }
 
+// ownProcesses is a PID namespace for each container, as pods have by default.
+var ownProcesses = &criapi.NamespaceOption{Pid: criapi.NamespaceMode_CONTAINER}
+
 func bareStart(ctx context.Context, rt *cri.Runtime, n int, logs string) (sandbox, container string, err error) {
 	config := &criapi.PodSandboxConfig{
 		Metadata:     &criapi.PodSandboxMetadata{Name: fmt.Sprintf("bare-%d", n), Namespace: "bare", Uid: fmt.Sprintf("bare-%d", n)},
 		LogDirectory: logs,
 		DnsConfig:    &criapi.DNSConfig{},
-		Linux:        &criapi.LinuxPodSandboxConfig{CgroupParent: "/monopod-bench"},
+		Linux: &criapi.LinuxPodSandboxConfig{
+			CgroupParent:    "/monopod-bench",
+			SecurityContext: &criapi.LinuxSandboxSecurityContext{NamespaceOptions: ownProcesses},
+		},
 	}
 	if sandbox, err = rt.RunPodSandbox(ctx, config, ""); err != nil {
 		return "", "", err
@@ -222,7 +237,8 @@ func bareStart(ctx context.Context, rt *cri.Runtime, n int, logs string) (sandbo
 	container, err = rt.CreateContainer(ctx, sandbox, &criapi.ContainerConfig{
 		Metadata: &criapi.ContainerMetadata{Name: "c"},
 		Image:    &criapi.ImageSpec{Image: "monopod.local/web:1"},
-		LogPath:  fmt.Sprintf("c%d.log", n), Linux: &criapi.LinuxContainerConfig{},
+		LogPath:  fmt.Sprintf("c%d.log", n),
+		Linux:    &criapi.LinuxContainerConfig{SecurityContext: &criapi.LinuxContainerSecurityContext{NamespaceOptions: ownProcesses}},
 	}, config)
 	if err != nil {
 		return sandbox, "", err
