@@ -59,7 +59,7 @@ func TestStalledWatchDelaysNoOther(t *testing.T) {
 			}
 		}
 	}
-	in := bufio.NewReader(stalled.Body) // what it missed is there, or it is told
+	in := bufio.NewReader(stalled.Body) // what it has missed comes then
 	line, err := in.ReadString('\n')
 	if err != nil || !strings.Contains(line, `"ADDED"`) {
 		t.Errorf("%v %.100s", err, line)

@@ -38,7 +38,7 @@ type conn struct {
 	room        int64              // how much of bodies the client may send
 	read        int64              // how much of bodies was read, which the client does not know yet
 	firstWindow int64              // how much the client takes of a response before it says so
-	retiring    bool               // the client was told to send no more requests
+	retiring    bool               // the client sends no more requests, or does not know that yet
 	idleSince   time.Time
 	idle        *time.Timer
 }
@@ -237,7 +237,7 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	case id <= c.last:
 		return errClosed
 	case c.retiring:
-		return nil // the client knows that it is not served
+		return nil // GOAWAY says that it is not served
 	}
 	c.last = id
 	refused := http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
