@@ -26,9 +26,6 @@ import (
 	"monopod/apiserver/process/guard"
 )
 
-// Proto is the protocol's name in ALPN.
-const Proto = http2.NextProtoTLS
-
 const (
 	// greetTime limits how long a client may take for its first frame.
 	greetTime = 10 * time.Second
@@ -56,7 +53,7 @@ type Server struct {
 // IdleTimeout and MaxHeaderBytes. Shutdown lets running requests end. A nil guard only recovers panics.
 func Configure(srv *http.Server, panics *guard.Guard) {
 	s := &Server{srv: srv, guard: panics, conns: map[*conn]struct{}{}}
-	srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){Proto: func(_ *http.Server, c *tls.Conn, h http.Handler) {
+	srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){http2.NextProtoTLS: func(_ *http.Server, c *tls.Conn, h http.Handler) {
 		ctx := context.Background()
 		if base, ok := h.(interface{ BaseContext() context.Context }); ok { // net/http's, with the values that handlers expect
 			ctx = base.BaseContext()

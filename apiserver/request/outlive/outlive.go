@@ -52,7 +52,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			q.end(recover())
 		}
 	}()
-	q.handle(h.Handler, w, r)
+	h.Handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, q)))
 	switch {
 	case q.step == nil:
 	case q.out == nil:
@@ -60,14 +60,6 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		open = true
 		q.resume = q.out.Outlive(q.next, q.gone)
-	}
-}
-
-func (q *Request) handle(h http.Handler, w http.ResponseWriter, r *http.Request) {
-	h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, q)))
-	if q.step != nil && r.ProtoMajor > 1 {
-		// HTTP/2 keeps the request, and only needs its method.
-		r.Header, r.URL, r.RequestURI = nil, nil, ""
 	}
 }
 
