@@ -178,6 +178,45 @@ func TestSandboxImage(t *testing.T) {
 	})
 }
 
+// The process of a sandbox is restricted whether runc does that or, where no container sees the process, only the program
+// itself.
+func TestSandboxesAreConfined(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	for name, c := range map[string]struct {
+		pid     api.NamespaceMode
+		filters int
+	}{"apart": {api.NamespaceMode_CONTAINER, 1}, "host": {api.NamespaceMode_NODE, 1}, "shared": {api.NamespaceMode_POD, 2}} {
+		config := n.sandboxConfig(name)
+		config.Linux.SecurityContext = &api.LinuxSandboxSecurityContext{
+			NamespaceOptions: &api.NamespaceOption{Pid: c.pid}, Seccomp: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},
+		}
+		id, err := n.runtime.RunPodSandbox(t.Context(), config, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, sandbox := n.container(id)
+		task, err := sandbox.Task(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status string
+		if !harness.Eventually(harness.Enough, func() bool { // from its second system call on
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", task.Pid()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			status = string(data)
+			return strings.Contains(status, fmt.Sprintf("\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t%d\n", c.filters))
+		}) {
+			t.Errorf("%s: want %d filters:\n%s", name, c.filters, status)
+		}
+		if config.Linux.SecurityContext.Seccomp.ProfileType != api.SecurityProfile_RuntimeDefault {
+			t.Error("the caller's config has changed")
+		}
+	}
+}
+
 func TestNetworkIsRemovedWithLastPod(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -1,6 +1,7 @@
 package cri_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,16 +20,7 @@ import (
 // that is killed within a start, and returns its process.
 func (n *node) stray(id string, started bool) (pid int) {
 	n.t.Helper()
-	ctx := namespaces.WithNamespace(n.t.Context(), "k8s.io")
-	client, err := containerd.New(n.child.Socket(), containerd.WithTimeout(time.Minute))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer client.Close()
-	c, err := client.LoadContainer(ctx, id)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	ctx, c := n.container(id)
 	task, err := c.NewTask(ctx, cio.NullIO)
 	if err == nil && started {
 		err = task.Start(ctx)
@@ -37,6 +29,22 @@ func (n *node) stray(id string, started bool) (pid int) {
 		n.t.Fatal(err)
 	}
 	return int(task.Pid())
+}
+
+// container is a container or sandbox as containerd has it, and the context for its methods.
+func (n *node) container(id string) (context.Context, containerd.Container) {
+	n.t.Helper()
+	ctx := namespaces.WithNamespace(n.t.Context(), "k8s.io")
+	client, err := containerd.New(n.child.Socket(), containerd.WithTimeout(time.Minute))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { client.Close() })
+	c, err := client.LoadContainer(ctx, id)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return ctx, c
 }
 
 // A task that CRI does not know prevents the start of its container, with an error that names it;
