@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 
 	"github.com/google/nftables"
@@ -16,35 +15,24 @@ import (
 // ruleset` does; see kernel.Watch. The kernel filters all other changes.
 func Watch(ctx context.Context) <-chan struct{} {
 	return kernel.Netlink(ctx, unix.NETLINK_NETFILTER, func(fd int) error {
-		filter, err := removals()
-		if err != nil {
-			return err
-		}
 		return errors.Join(
-			unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}),
+			kernel.Filter(fd, removals()),
 			unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 			unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES))
 	})
 }
 
-// removals returns a filter for messages that begin with a removal. A table is removed after its rules and sets, so that
-// the message for the table itself may follow others in one packet.
-func removals() ([]unix.SockFilter, error) {
+// removals returns a program that passes messages that begin with a removal. A table is removed after its rules and sets, so
+// that the message for the table itself may follow others in one packet.
+func removals() []bpf.Instruction {
 	const typeAt = 4 // offset in nlmsghdr
 	kinds := []uint16{unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELSET, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELTABLE}
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: typeAt, Size: 2}}
 	for i, kind := range kinds {
-		// Filters read big-endian numbers.
-		is := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.NFNL_SUBSYS_NFTABLES<<8|kind))
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(is), SkipTrue: uint8(len(kinds) - i)})
+		is := kernel.Number(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: is, SkipTrue: uint8(len(kinds) - i)})
 	}
-	program = append(program, bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: 1 << 16})
-	raw, err := bpf.Assemble(program)
-	var out []unix.SockFilter
-	for _, r := range raw {
-		out = append(out, unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K})
-	}
-	return out, err
+	return append(program, bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: 1 << 16})
 }
 
 // Verify checks that the kernel still has the table. If not, the next Sync writes all of it.

@@ -20,7 +20,7 @@ type Turns struct {
 }
 
 // New returns turns of which as many are taken at a time as limit returns whenever a caller comes or goes, but at least
-// one. A caller that keeps a turn for more than longest loses it to the next.
+// one: limit is not called for a caller that is alone. A caller that keeps a turn for more than longest loses it to the next.
 func New(longest time.Duration, limit func() int) *Turns {
 	return &Turns{longest: longest, limit: limit}
 }
@@ -29,11 +29,10 @@ func New(longest time.Duration, limit func() int) *Turns {
 // call of done.
 func (t *Turns) Take(ctx context.Context) (back func()) {
 	turn := make(chan struct{})
-	limit := t.limit()
 	t.mu.Lock()
 	t.waiting = append(t.waiting, turn)
-	t.admit(limit)
 	t.mu.Unlock()
+	t.admit()
 	select {
 	case <-turn:
 	case <-ctx.Done():
@@ -48,13 +47,23 @@ func (t *Turns) Take(ctx context.Context) (back func()) {
 	}
 }
 
-// admit gives turns to those that wait while fewer than limit are taken. t.mu is held.
-func (t *Turns) admit(limit int) {
-	for len(t.waiting) > 0 && t.taken < max(1, limit) {
+// admit gives turns to those that wait while fewer than the limit are taken.
+func (t *Turns) admit() {
+	if !t.upTo(1) {
+		t.upTo(t.limit())
+	}
+}
+
+// upTo gives turns to those that wait while fewer than limit are taken, and reports whether none waits any more.
+func (t *Turns) upTo(limit int) (all bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.waiting) > 0 && t.taken < limit {
 		t.taken++
 		close(t.waiting[0])
 		t.waiting = slices.Delete(t.waiting, 0, 1)
 	}
+	return len(t.waiting) == 0
 }
 
 // leave ends a wait; the turn may have come meanwhile.
@@ -71,9 +80,8 @@ func (t *Turns) leave(turn chan struct{}) {
 }
 
 func (t *Turns) giveBack() {
-	limit := t.limit()
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.taken--
-	t.admit(limit)
+	t.mu.Unlock()
+	t.admit()
 }

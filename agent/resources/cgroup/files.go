@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // controllers returns the controllers that this package uses.
@@ -147,8 +149,11 @@ func (m *Manager) remove(name []string) error {
 	return m.Units.Stop(slice(name))
 }
 
-// removeTree removes cgroup folders depth first; their files go with them.
+// removeTree removes cgroup folders depth first; their files go with them. The runtime has usually removed those below dir.
 func removeTree(dir string) error {
+	if err := unix.Rmdir(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -74,14 +74,23 @@ func upwards(mount, path string, second bool) (all []cgroup) {
 	return all
 }
 
-// limit is false without one.
-func (g cgroup) limit() (uint64, bool) { return g.number("memory.limit_in_bytes", "memory.max") }
+// limit is false without one, which version 1 shows as the largest number of whole pages.
+func (g cgroup) limit() (uint64, bool) {
+	n, ok := g.number("memory.limit_in_bytes", "memory.max")
+	return n, ok && n < noLimit
+}
+
+// noLimit is more memory than any machine has.
+const noLimit = 1 << 60
 
 // free is what is left of the limit; false without one. Pages of files that were not used lately count as free.
 func (g cgroup) free() (uint64, bool) {
 	limit, limited := g.limit()
+	if !limited { // what follows takes the kernel longer
+		return 0, false
+	}
 	used, known := g.number("memory.usage_in_bytes", "memory.current")
-	if !limited || !known {
+	if !known {
 		return 0, false
 	}
 	used -= min(used, g.idle())

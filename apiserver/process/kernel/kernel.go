@@ -3,9 +3,11 @@ package kernel
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"monopod/apiserver/process/guard"
@@ -57,4 +59,22 @@ func Netlink(ctx context.Context, family int, bind func(fd int) error) <-chan st
 		_, err := socket.Read(message)
 		return err == nil || errors.Is(err, unix.ENOBUFS)
 	})
+}
+
+// Filter makes the socket receive only messages that the program passes.
+func Filter(fd int, program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return err
+	}
+	filter := make([]unix.SockFilter, 0, len(raw))
+	for _, r := range raw {
+		filter = append(filter, unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K})
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+}
+
+// Number returns a 16-bit number of a netlink message as a program reads it: big-endian.
+func Number(n uint16) uint32 {
+	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, n)))
 }
