@@ -8,6 +8,7 @@ for package in "$@"; do
 	program=${package%-server} # etcd-server has etcd
 	[ "$package" != nftables ] || program=nft
 	[ "$package" != musl-tools ] || program=musl-gcc
+	[ "$package" != containernetworking-plugins ] || program=/usr/lib/cni/bridge
 	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0

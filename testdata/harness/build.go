@@ -94,6 +94,36 @@ func (p Programs) BuildWithKubectl(t testing.TB) string {
 	return p.Monopod(tag)
 }
 
+// BuildCommit builds monopod as it was at an earlier commit, from the history of the repository in which the source is, with
+// the flags that `make build` had then. It returns the program's path, which is empty if there is no such history: why says what to do.
+func (p Programs) BuildCommit(t testing.TB, commit string) (program, why string) {
+	t.Helper()
+	defer p.lock(t)()
+	program = p.Monopod(commit)
+	if _, err := os.Stat(program); err == nil {
+		return program, "" // a commit does not change
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		return "", "git is not installed"
+	}
+	if out, err := exec.Command("git", "-C", p.root, "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
+		return "", "no such commit in the history here, as in a shallow clone (git fetch --unshallow) or an unpacked archive: " + strings.TrimSpace(string(out))
+	}
+	source := t.TempDir()
+	archive := filepath.Join(source, "source.tar")
+	p.run(t, ".", nil, "git", "archive", "--format=tar", "-o", archive, commit)
+	p.run(t, ".", nil, "tar", "-xf", archive, "-C", source)
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program+".part", ".")
+	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("cannot build commit %s: %v\n%s", commit, err, out)
+	}
+	if err := os.Rename(program+".part", program); err != nil {
+		t.Fatal(err)
+	}
+	return program, ""
+}
+
 // tag is the variant of a monopod with kubectl.
 const tag = "tagged"
 

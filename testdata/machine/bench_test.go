@@ -103,7 +103,7 @@ func BenchmarkReadyFull(b *testing.B) {
 	for b.Loop() {
 		s, took := launchOn(b, withState, "--runtime=fake", "--controllers=eventttl")
 		ready = append(ready, took)
-		b.ReportMetric(float64(procNumber(b, s.Cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
+		b.ReportMetric(float64(harness.ProcNumber(b, s.Cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
 		s.End(syscall.SIGTERM)
 	}
 	bare, err := decodeState(full)
@@ -155,16 +155,7 @@ func decodeState(path string) (time.Duration, error) {
 
 // BenchmarkIdle measures ten pods for an idle minute. It runs once, whatever -benchtime is.
 func BenchmarkIdle(b *testing.B) {
-	once(b, benchmarkIdle)
-}
-
-// once measures a figure that takes minutes only once.
-func once(b *testing.B, take func(*testing.B)) {
-	for first := true; b.Loop(); first = false {
-		if first {
-			take(b)
-		}
-	}
+	harness.Once(b, benchmarkIdle)
 }
 
 func benchmarkIdle(b *testing.B) {
@@ -180,7 +171,7 @@ func benchmarkIdle(b *testing.B) {
 // BenchmarkIdleServices measures an idle minute with three pods, and another one with 200 Services of which these pods are
 // the endpoints. It runs once, whatever -benchtime is.
 func BenchmarkIdleServices(b *testing.B) {
-	once(b, benchmarkIdleServices)
+	harness.Once(b, benchmarkIdleServices)
 }
 
 func benchmarkIdleServices(b *testing.B) {
@@ -228,27 +219,12 @@ type minuteOf struct{ ticks, written, rss, anonymous float64 }
 func (s *server) minute(b *testing.B) minuteOf {
 	b.Helper()
 	pid := s.Cmd.Process.Pid
-	written, cpu := procNumber(b, pid, "io", "write_bytes:"), cpuTicks(b, pid)
+	written, cpu := harness.ProcNumber(b, pid, "io", "write_bytes:"), cpuTicks(b, pid)
 	time.Sleep(time.Minute)
 	return minuteOf{
-		float64(cpuTicks(b, pid) - cpu), float64(procNumber(b, pid, "io", "write_bytes:") - written),
-		float64(procNumber(b, pid, "smaps_rollup", "Rss:")) / 1024, float64(procNumber(b, pid, "smaps_rollup", "Anonymous:")) / 1024,
+		float64(cpuTicks(b, pid) - cpu), float64(harness.ProcNumber(b, pid, "io", "write_bytes:") - written),
+		float64(harness.ProcNumber(b, pid, "smaps_rollup", "Rss:")) / 1024, float64(harness.ProcNumber(b, pid, "smaps_rollup", "Anonymous:")) / 1024,
 	}
-}
-
-// procNumber reads the number after a label in /proc/PID/file.
-func procNumber(b *testing.B, pid int, file, label string) int64 {
-	b.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(data), label)
-	n, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
 }
 
 func cpuTicks(b *testing.B, pid int) int64 {

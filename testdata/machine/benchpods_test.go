@@ -79,24 +79,25 @@ const settle = 200 * time.Millisecond
 // one with runc itself and the plugins that Kubernetes' installations use.
 func BenchmarkPodLife(b *testing.B) {
 	harness.NeedsContainerd(b)
-	for _, pods := range []int{1, 20, 100} {
-		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) { benchmarkPods(b, pods) })
+	for _, c := range []struct{ pods, rounds int }{{1, 20}, {20, 8}, {100, 2}} {
+		b.Run(fmt.Sprintf("pods=%d", c.pods), func(b *testing.B) { benchmarkPods(b, c.pods, c.rounds) })
 	}
 }
 
-func benchmarkPods(b *testing.B, pods int) {
+// benchmarkPods takes so many rounds, or fewer if -benchtime says so.
+func benchmarkPods(b *testing.B, pods, rounds int) {
 	s, _ := launch(b, "--runtime=containerd")
 	events := s.events(b)
 	bases := []*base{{name: "bare-CRI", rt: s.runtime(b)}, {name: "bare-CRI-stock-plugins", rt: stock(b)}}
 	var start, stop []time.Duration
-	for b.Loop() {
+	harness.AtMost(b, rounds, func() {
 		for _, base := range bases {
 			up, down := bareLives(b, base.rt, pods)
 			base.start, base.stop = append(base.start, up), append(base.stop, down)
 		}
 		up, down := s.lives(b, events, pods)
 		start, stop = append(start, up), append(stop, down)
-	}
+	})
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(p50(start), "ms/start")
 	b.ReportMetric(p50(stop), "ms/delete")
@@ -262,7 +263,7 @@ const manyPods, fewPods = 100, 10
 
 // BenchmarkManyPods measures the memory for each of a hundred pods, and CPU in an idle minute. It runs once,
 // whatever -benchtime is, for a quarter of an hour: until then old versions of objects are kept for watches.
-func BenchmarkManyPods(b *testing.B) { once(b, benchmarkManyPods) }
+func BenchmarkManyPods(b *testing.B) { harness.Once(b, benchmarkManyPods) }
 
 func benchmarkManyPods(b *testing.B) {
 	harness.NeedsContainerd(b)
@@ -281,11 +282,11 @@ func benchmarkManyPods(b *testing.B) {
 	rss, anonymous := restingMemory(b, pid)
 	run("many", manyPods)
 	time.Sleep(12 * time.Minute)
-	written, cpu := procNumber(b, pid, "io", "write_bytes:"), cpuTicks(b, pid)
+	written, cpu := harness.ProcNumber(b, pid, "io", "write_bytes:"), cpuTicks(b, pid)
 	rssNow, anonymousNow := restingMemory(b, pid)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(cpuTicks(b, pid)-cpu)/60, "%CPU") // 100 ticks a second
-	b.ReportMetric(float64(procNumber(b, pid, "io", "write_bytes:")-written), "bytes-written/min")
+	b.ReportMetric(float64(harness.ProcNumber(b, pid, "io", "write_bytes:")-written), "bytes-written/min")
 	b.ReportMetric((rssNow-rss)/manyPods, "KB-RSS/pod")
 	b.ReportMetric((anonymousNow-anonymous)/manyPods, "KB-anonymous/pod")
 }
@@ -296,8 +297,8 @@ func restingMemory(b *testing.B, pid int) (rss, anonymous float64) {
 	const samples = 12
 	for range samples {
 		time.Sleep(time.Minute / samples)
-		rss += float64(procNumber(b, pid, "smaps_rollup", "Rss:")) / samples
-		anonymous += float64(procNumber(b, pid, "smaps_rollup", "Anonymous:")) / samples
+		rss += float64(harness.ProcNumber(b, pid, "smaps_rollup", "Rss:")) / samples
+		anonymous += float64(harness.ProcNumber(b, pid, "smaps_rollup", "Anonymous:")) / samples
 	}
 	return rss, anonymous
 }

@@ -29,7 +29,7 @@ func BenchmarkBurst(b *testing.B) {
 	harness.NeedsContainerd(b)
 	for _, mb := range []int{0, 160, 128} {
 		b.Run(fmt.Sprintf("MB=%d", mb), func(b *testing.B) {
-			once(b, func(b *testing.B) { benchmarkBurst(b, mb) })
+			harness.Once(b, func(b *testing.B) { benchmarkBurst(b, mb) })
 			b.ReportMetric(0, "ns/op")
 		})
 	}

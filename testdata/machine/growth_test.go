@@ -8,15 +8,13 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"monopod/testdata/harness"
 )
 
 // growing are things of which a server may have many: what one costs must not depend on how many there are.
@@ -52,19 +50,19 @@ func BenchmarkGrowth(b *testing.B) {
 		}
 		for _, n := range g.sizes {
 			b.Run(fmt.Sprintf("%s/n=%d", g.name, n), func(b *testing.B) {
-				once(b, func(b *testing.B) {
+				harness.Once(b, func(b *testing.B) {
 					s, _ := launch(b, append([]string{"--runtime=fake", "--max-requests-inflight=4000"}, g.flags...)...)
-					memory, cpu := s.cost(b)
+					memory, cpu := s.Cost(b)
 					ctx, cancel := context.WithCancel(b.Context())
 					defer cancel()
 					clients, base := []*http.Client{s.HTTP()}, "http://x"
 					if g.conns > 0 {
-						clients, base = s.clients(b, g.conns)
+						clients, base = s.Clients(b, g.conns)
 					}
 					if err := grow(ctx, clients, base+g.path, g.body, n); err != nil {
 						b.Fatal(err)
 					}
-					moreMemory, moreCPU := s.cost(b)
+					moreMemory, moreCPU := s.Cost(b)
 					b.ReportMetric(0, "ns/op")
 					b.ReportMetric((moreMemory-memory)/1024/float64(n), "KB-each")
 					b.ReportMetric((moreCPU-cpu)*1e6/float64(n), "µs-CPU-each")
@@ -72,29 +70,6 @@ func BenchmarkGrowth(b *testing.B) {
 			})
 		}
 	}
-}
-
-// clients returns n clients of HTTPS as client-go makes them, which have a connection each, and the server's URL.
-func (s *server) clients(b *testing.B, n int) (all []*http.Client, base string) {
-	b.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.Dir, "admin.kubeconfig"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for range n {
-		secure, err := rest.TLSConfigFor(cfg)
-		if err != nil {
-			b.Fatal(err)
-		}
-		one := &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true, MaxConnsPerHost: 1}
-		b.Cleanup(one.CloseIdleConnections)
-		wrapped, err := rest.HTTPWrappersForConfig(cfg, one)
-		if err != nil {
-			b.Fatal(err)
-		}
-		all = append(all, &http.Client{Transport: wrapped})
-	}
-	return all, cfg.Host
 }
 
 // grow creates objects, or opens watches, eight at a time.
@@ -131,35 +106,4 @@ func grow(ctx context.Context, clients []*http.Client, url, body string, n int) 
 		})
 	}
 	return group.Wait()
-}
-
-// cost waits until the server is at rest and returns its live memory and stacks, in bytes, and its CPU seconds.
-func (s *server) cost(b *testing.B) (memory, cpu float64) {
-	b.Helper()
-	if err := s.Settled(); err != nil {
-		b.Fatal(err)
-	}
-	process, err := procfs.NewProc(s.Cmd.Process.Pid)
-	if err != nil {
-		b.Fatal(err)
-	}
-	stat, err := process.Stat()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for range 5 { // each returns half of an unused stack; what is in a sync.Pool survives one
-		s.Get("/debug/pprof/heap?gc=1")
-	}
-	_, text := s.Get("/metrics")
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name == "go_memstats_heap_alloc_bytes" || name == "go_memstats_stack_inuse_bytes" {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				b.Fatal(err)
-			}
-			memory += v
-		}
-	}
-	return memory, stat.CPUTime()
 }
