@@ -8,9 +8,15 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/request/outlive"
 )
 
 // discard is a response that is discarded.
@@ -24,7 +30,7 @@ func (d *discard) WriteHeader(int)             {}
 // for a text that differs each time.
 type hotRequest struct {
 	method, path, body, typ, accept string
-	// allocations is the ceiling of TestAllocations, a tenth above what was measured with the race detector.
+	// allocations is the ceiling of TestAllocations, a twentieth above what was measured with the race detector.
 	allocations float64
 }
 
@@ -32,16 +38,19 @@ func hotRequests() map[string]hotRequest {
 	const pods, path = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/pods/a"
 	const pod = `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
 	return map[string]hotRequest{
-		"get":              {"GET", path, "", "", codec.TypeJSON, 73},
-		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, 74},
-		"list":             {"GET", pods, "", "", codec.TypeJSON, 104},
-		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, 142},
-		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON, 380},
-		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON, 780},
-		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON, 402},
-		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON, 173},
-		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON, 110},
-		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON, 90},
+		"get":              {"GET", path, "", "", codec.TypeJSON, 69},
+		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, 70},
+		"list":             {"GET", pods, "", "", codec.TypeJSON, 92},
+		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, 135},
+		"list-page":        {"GET", "/api/v1/namespaces?limit=2", "", "", codec.TypeJSON, 120},
+		"discovery":        {"GET", "/apis", "", "", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", 250},
+		"apply":            {"PATCH", path + "?fieldManager=m&force=true", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"n":"%"}}}`, "application/apply-patch+yaml", codec.TypeJSON, 4750},
+		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON, 370},
+		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON, 745},
+		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON, 375},
+		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON, 170},
+		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON, 107},
+		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON, 86},
 	}
 }
 
@@ -54,40 +63,120 @@ func (q hotRequest) send(h http.Handler, n int) {
 	h.ServeHTTP(&discard{http.Header{}}, r)
 }
 
-// BenchmarkRequest measures a request without TLS and HTTP.
-func BenchmarkRequest(b *testing.B) {
+// hotPath is a request, or something else that a busy server does thousands of times a second.
+type hotPath struct {
+	start       func(testing.TB) (do func(n int)) // do does it the n-th time
+	allocations float64                           // as in hotRequest
+}
+
+func hotPaths() map[string]hotPath {
+	all := map[string]hotPath{
+		"agent-status": {agentStatus, 132},
+		"watch-events": {watchEvents, 580},
+	}
 	for name, q := range hotRequests() {
+		all[name] = hotPath{func(tb testing.TB) func(int) {
+			h := fuzzed(tb)
+			return func(n int) { q.send(h, n) }
+		}, q.allocations}
+	}
+	return all
+}
+
+// BenchmarkHot measures the paths of TestAllocations, without TLS and HTTP.
+func BenchmarkHot(b *testing.B) {
+	for name, p := range hotPaths() {
 		b.Run(name, func(b *testing.B) {
-			h := fuzzed(b)
+			do, n := p.start(b), 0
 			b.ReportAllocs()
-			n := 0
 			for b.Loop() {
 				n++
-				q.send(h, n)
+				do(n)
 			}
 		})
 	}
 }
 
-// TestAllocations keeps the hottest requests from becoming more expensive unnoticed: what a request allocates is the same
+// agentStatus writes a pod's status as the agent does, in process.
+func agentStatus(tb testing.TB) func(n int) {
+	reg, _ := fuzzedRegistry(tb)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}
+	return func(n int) {
+		if _, err := client.Update(tb.Context(), reg, pod, "status", func(cur *corev1.Pod) error {
+			cur.Status.Phase, cur.Status.Message = corev1.PodRunning, strings.Repeat("x", n%40)
+			return nil
+		}); err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
+// watchEvents patches a pod's status, which a hundred watches receive as those over HTTP/2 do: without a goroutine of their own.
+func watchEvents(tb testing.TB) func(n int) {
+	h := fuzzed(tb)
+	var events sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	tb.Cleanup(cancel)
+	for range watchers {
+		w := &parked{discard: discard{http.Header{}}}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/namespaces/default/pods?watch=1", nil))
+		tb.Cleanup(w.leave)
+		w.event = events.Done
+	}
+	patch := hotRequests()["patch-status"]
+	return func(n int) {
+		events.Add(watchers)
+		patch.send(h, n)
+		events.Wait()
+	}
+}
+
+// parked is the response of a watch that waits without a goroutine.
+type parked struct {
+	discard
+	event func() // is called for what is written
+	leave func()
+}
+
+var _ outlive.Writer = (*parked)(nil)
+
+func (p *parked) Write(b []byte) (int, error) {
+	if p.event != nil {
+		p.event()
+	}
+	return len(b), nil
+}
+
+// FlushError implements what http.ResponseController needs.
+func (p *parked) FlushError() error { return nil }
+
+func (p *parked) Outlive(step func() (over bool), gone func()) (resume func()) {
+	p.leave = gone
+	step()
+	return func() { step() }
+}
+
+func (p *parked) Reserve(int) bool { return true }
+
+// TestAllocations keeps what is done most from becoming more expensive unnoticed: what it allocates is the same
 // on every machine, unlike its time.
 func TestAllocations(t *testing.T) {
-	for name, q := range hotRequests() {
+	for name, p := range hotPaths() {
 		t.Run(name, func(t *testing.T) {
 			got := math.Inf(1)
 			// A collection in between empties the pools, and 3 % of random UIDs look like a long exponent, which is then checked
 			// with care: both allocate more.
 			for range 5 {
-				h, n := fuzzed(t), 0
-				got = min(got, testing.AllocsPerRun(200, func() {
+				do, n := p.start(t), 0
+				got = min(got, testing.AllocsPerRun(100, func() {
 					n++
-					q.send(h, n)
+					do(n)
 				}))
-				if got <= q.allocations {
+				if got <= p.allocations {
 					return
 				}
 			}
-			t.Errorf("%.0f allocations, at most %.0f expected: find what allocates more, with go test -bench Request/%s -memprofile", got, q.allocations, name)
+			t.Errorf("%.0f allocations, at most %.0f expected: find what allocates more, with go test -bench Hot/%s -memprofile", got, p.allocations, name)
 		})
 	}
 }

@@ -23,6 +23,13 @@ import (
 // fuzzed is a server over a store in memory that authorizes every request, with one bound pod.
 func fuzzed(tb testing.TB) http.Handler {
 	tb.Helper()
+	_, h := fuzzedRegistry(tb)
+	return h
+}
+
+// fuzzedRegistry is fuzzed, with its registry.
+func fuzzedRegistry(tb testing.TB) (*registry.Registry, http.Handler) {
+	tb.Helper()
 	resources := registry.Resources()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 	tb.Cleanup(func() { s.Close() })
@@ -40,7 +47,7 @@ func fuzzed(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return srv.Handler()
+	return reg, srv.Handler()
 }
 
 // sane checks that a response is JSON and has no 5xx code except the timeout for a future revision.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -141,14 +142,20 @@ func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res
 
 // stream writes a response in large blocks and ends it.
 func stream(w io.WriteCloser, write func(io.Writer)) {
-	out := bufio.NewWriterSize(w, listBuffer)
+	out := blocks.Get().(*bufio.Writer)
+	out.Reset(w)
 	write(out)
 	out.Flush() // the client may have left
 	w.Close()
+	out.Reset(nil)
+	blocks.Put(out)
 }
 
 // listBuffer is the size of the blocks of stream.
 const listBuffer = 64 << 10
+
+// blocks are buffers for stream, which would be most of what a short list costs.
+var blocks = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, listBuffer) }}
 
 func listHead(gvk schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error) {
 	data, err := json.Marshal(meta)
