@@ -66,6 +66,7 @@ type Child struct {
 	layout      layout
 	program     string
 	snapshotter string
+	path        string      // a folder in which containerd looks for programs first; empty: none. Set by prepare
 	network     cni.Network // set by prepare
 	prepared    chan struct{}
 	once        sync.Once // closes prepared
@@ -228,7 +229,7 @@ func (c *Child) prepare(ctx context.Context) error {
 	c.once.Do(func() { close(c.prepared) })
 	programs, err := found()
 	if err == nil {
-		programs.runtimes, err = frontRunc(c.layout.oci, programs.runtimes)
+		programs, c.path, err = programs.fronted(c.layout.oci)
 	}
 	if err != nil {
 		return err
@@ -238,8 +239,10 @@ func (c *Child) prepare(ctx context.Context) error {
 
 // programs are what containers run with.
 type programs struct {
-	major    int          // of containerd's version
-	runtimes []ociRuntime // the default one first
+	version     programVersion
+	runtimes    []ociRuntime // the default one first
+	shim        string       // absolute; empty: containerd looks for it
+	shimVersion programVersion
 }
 
 // findPrograms asks programs for their versions, while other things are prepared.
@@ -250,14 +253,23 @@ func (c *Child) findPrograms(ctx context.Context) (answer func() (programs, erro
 		if err != nil {
 			return fmt.Errorf("%s --version: %w", c.program, err)
 		}
-		if found.major, _, err = parseVersion(string(out)); err != nil {
+		if found.version, err = parseVersion(string(out)); err != nil {
 			return err
 		}
 		found.runtimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime)
 		return err
 	})
+	shimAsked := guard.Spawn(func() (err error) {
+		if found.shim, err = nextTo(c.program, shimName); err != nil {
+			return nil // containerd reports it when a pod starts
+		}
+		if out, err := exec.CommandContext(ctx, found.shim, "-v").Output(); err == nil {
+			found.shimVersion, _ = parseVersion(string(out)) // of an unknown one, nothing is assumed
+		}
+		return nil
+	})
 	return func() (programs, error) {
-		err := <-asked // before found is read
+		err := errors.Join(<-asked, <-shimAsked) // before found is read
 		return found, err
 	}
 }
@@ -304,7 +316,7 @@ func (c *Child) runOnce(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	output := &lineLog{log: c.config.Log}
 	cmd := exec.CommandContext(ctx, c.program, "--config", c.layout.config)
-	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ())
+	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ(), c.path)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = stopping
 	// A separate process group, so that Ctrl-C does not reach containerd.
@@ -319,11 +331,17 @@ func (c *Child) runOnce(ctx context.Context) error {
 	return errors.Join(err, os.Remove(c.layout.pid))
 }
 
-// childEnv returns env without the variables that systemd sets only for monopod.
-func childEnv(env []string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+// childEnv returns env without the variables that systemd sets only for monopod, and with the folder at the front of PATH.
+func childEnv(env []string, path string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		return strings.HasPrefix(v, "NOTIFY_SOCKET=") || strings.HasPrefix(v, "LISTEN_")
 	})
+	for i, v := range env {
+		if dirs, ok := strings.CutPrefix(v, "PATH="); ok && path != "" {
+			env[i] = "PATH=" + path + ":" + dirs
+		}
+	}
+	return env
 }
 
 // Discard removes everything that survives Run: orphaned shims, mounts of the child,

@@ -28,7 +28,7 @@ type configFile struct {
 	CDI             string // of the node's own specs
 	RestrictOOM     bool   // no CAP_SYS_RESOURCE: oom_score_adj cannot be lowered
 	DisableAppArmor bool
-	Shim            string       // absolute
+	Shim            string       // absolute; empty: containerd looks for it
 	Runtimes        []ociRuntime // the default one first
 	Systemd         bool         // makes containers' cgroups
 }
@@ -132,33 +132,34 @@ func (s configFile) runtimes() string {
 
 // configFile derives the parameters from the host and the program.
 func (c *Child) configFile(found programs, network cni.Network) configFile {
-	s := configFile{
-		Major: found.major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
+	return configFile{
+		Major: found.version.major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
 		Snapshotter: c.snapshotter, SandboxImage: image.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
 		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Runtimes: found.runtimes, Systemd: c.config.Systemd,
+		Shim: found.shim,
 	}
-	s.Shim, _ = nextTo(c.program, "containerd-shim-runc-v2") // otherwise containerd looks for it
-	return s
 }
 
 var versionPattern = pattern.New(`\sv?(\d+)\.(\d+)\b`)
+
+// programVersion is what a program says of itself.
+type programVersion struct{ major, minor int }
 
 // parseVersion reads what `containerd --version` and others print:
 //
 //	containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3
 //	containerd github.com/containerd/containerd/v2 v2.4.2 ...
-func parseVersion(out string) (major, minor int, err error) {
+func parseVersion(out string) (v programVersion, err error) {
 	m := versionPattern().FindStringSubmatch(out)
 	if m == nil {
-		return 0, 0, fmt.Errorf("no version in %q", out)
+		return programVersion{}, fmt.Errorf("no version in %q", out)
 	}
-	major, err = strconv.Atoi(m[1])
-	if err != nil {
-		return 0, 0, err
+	if v.major, err = strconv.Atoi(m[1]); err != nil {
+		return programVersion{}, err
 	}
-	minor, err = strconv.Atoi(m[2])
-	return major, minor, err
+	v.minor, err = strconv.Atoi(m[2])
+	return v, err
 }
 
 func hasAppArmor() bool {

@@ -19,13 +19,18 @@ import (
 	"monopod/testdata/harness"
 )
 
-// frontFlags are those in the head of front.c.
+// frontFlags are those in the head of base.h.
 const frontFlags = "-Os -static -nostdlib -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables " +
 	"-fno-pie -no-pie -fno-tree-loop-distribute-patterns -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,noexecstack -s"
 
 func TestFrontIsBuiltFromItsSource(t *testing.T) {
 	t.Parallel()
-	harness.Freestanding(t, frontFlags, "front/front.c", 5000, front)
+	for name, source := range map[string]string{runc: "front/runc.c", shimName: "front/shim.c"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			harness.Freestanding(t, frontFlags, source, 8000, func(arch string) []byte { return fronts[name][arch] })
+		})
+	}
 }
 
 // asked is the exit code of the program that takes runc's place in tests.
@@ -49,10 +54,11 @@ func newFronted(t *testing.T) *fronted {
 	if err := cni.WriteProgram(runc, fmt.Appendf(nil, "#!/bin/sh\nexit %d\n", asked)); err != nil {
 		t.Fatal(err)
 	}
-	runtimes, err := frontRunc(filepath.Join(dir, "oci"), []ociRuntime{{"crun", "/x/crun"}, {"runc", runc}})
+	p, _, err := programs{runtimes: []ociRuntime{{"crun", "/x/crun"}, {"runc", runc}}}.fronted(filepath.Join(dir, "oci"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	runtimes := p.runtimes
 	if runtimes[1].path == runc {
 		t.Skipf("no front for %s, or the folder %s has noexec", runtime.GOARCH, dir)
 	}

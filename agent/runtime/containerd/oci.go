@@ -60,12 +60,12 @@ func (h ociHost) crunWorks(path string) error {
 	if err != nil {
 		return err
 	}
-	major, minor, err := parseVersion(out)
+	v, err := parseVersion(out)
 	if err != nil {
 		return err
 	}
-	if major < 1 || major == 1 && minor < 8 {
-		return fmt.Errorf("crun %d.%d is older than 1.8", major, minor)
+	if v.major < 1 || v.major == 1 && v.minor < 8 {
+		return fmt.Errorf("crun %d.%d is older than 1.8", v.major, v.minor)
 	}
 	controllers, err := os.ReadFile(filepath.Join(h.cgroups, "unified/cgroup.controllers"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -23,8 +23,8 @@ func TestParseVersion(t *testing.T) {
 		"crun version 1.9\ncommit: 1":                                                 "1.9",
 		"containerd":                                                                  "",
 	} {
-		major, minor, err := parseVersion(out)
-		if got := fmt.Sprintf("%d.%d", major, minor); got != want && (want != "" || err == nil) {
+		v, err := parseVersion(out)
+		if got := fmt.Sprintf("%d.%d", v.major, v.minor); got != want && (want != "" || err == nil) {
 			t.Errorf("%q: %s, %v; want %s", out, got, err, want)
 		}
 	}
@@ -150,7 +150,9 @@ func TestReadPID(t *testing.T) {
 
 func TestChildEnv(t *testing.T) {
 	t.Parallel()
-	if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1"}); fmt.Sprint(got) != "[A=b]" {
-		t.Errorf("%v", got)
+	for path, want := range map[string]string{"": "[A=b PATH=/x:/y]", "/f": "[A=b PATH=/f:/x:/y]"} {
+		if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1", "PATH=/x:/y"}, path); fmt.Sprint(got) != want {
+			t.Errorf("%v, want %s", got, want)
+		}
 	}
 }
