@@ -380,22 +380,31 @@ func (m *Memory) lead() {
 // Mend checks that the log still has its committed records. If not, it writes them
 // again and returns true. The error says why nothing can be written.
 func (m *Memory) Mend(ctx context.Context) (mended bool, err error) {
+	err = m.Pause(ctx, func() error {
+		if m.log == nil {
+			return nil
+		}
+		err := m.log.Check()
+		if errors.Is(err, ErrLost) {
+			err = m.rewrite()
+			mended = err == nil
+		}
+		return err
+	})
+	return mended, err
+}
+
+// Pause runs do while no write is committed.
+func (m *Memory) Pause(ctx context.Context, do func() error) error {
 	select {
 	case m.turn <- struct{}{}:
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return ctx.Err()
 	case <-m.stopped.Done():
-		return false, ErrClosed
+		return ErrClosed
 	}
 	defer func() { <-m.turn }()
-	if m.log == nil {
-		return false, nil
-	}
-	if err = m.log.Check(); errors.Is(err, ErrLost) {
-		err = m.rewrite()
-		mended = err == nil
-	}
-	return mended, err
+	return do()
 }
 
 // Close implements Store. Writes in progress finish; the log records the exact

@@ -1,9 +1,12 @@
-// Package bolt makes a store.Memory durable in one bbolt file.
+// Package bolt makes a store.Memory durable in one bbolt file and a write-ahead log.
 //
 // The file holds only the current state: one bucket maps store.Key's Path, the same
 // key as in etcd under a kube-apiserver, to the object's JSON and its checksum; a
 // second one holds the format and the header: revisions, and a digest of all objects.
-// It is read once, at Open, and only written from then on. Four nouns:
+// It is read once, at Open, and only written from then on. A commit goes to the log,
+// with one fsync, and from there into the file together with some hundred others (see
+// log). When Monopod stops, and before a snapshot, the file gets all of it, so that it
+// is complete by itself. Four nouns:
 //
 //   - Place: the paths of the file, its snapshots and the reserve.
 //   - DB: the open file, a store.Store.
@@ -12,9 +15,11 @@
 //
 // The same folder contains:
 //
+//	state.db-wal                    the newest writes
 //	snapshots/<time>-<revision>.db  copies, each with its .sha256
 //	reserve                         space for deletions when the disk is full
 //	state.db.damaged-<time>         a damaged file that a snapshot replaced
+//	state.db-wal.damaged-<time>     its log, or a damaged log
 //	state.db.replaced-<time>        a file that a restored snapshot replaced
 //	state.db.new                    a file that is being written; useless after a crash
 //
@@ -60,10 +65,17 @@ type Config struct {
 	Traces []string
 	// Clock is for the names of snapshots and of files set aside; nil: the real one.
 	Clock clock.WithTicker
+	// LogBytes is the size of the write-ahead log in bytes once it is full, a multiple of 64 KiB; 0: DefaultLogBytes.
+	LogBytes int64
 }
 
-// DefaultKeep is the default number of snapshots to keep.
-const DefaultKeep = 5
+const (
+	// DefaultKeep is the default number of snapshots to keep.
+	DefaultKeep = 5
+	// DefaultLogBytes is the default size of the write-ahead log. Half of it, 128 small commits, is what a checkpoint
+	// puts into the file at once, and what a start after a power failure reads.
+	DefaultLogBytes = 1 << 20
+)
 
 // Place is the location of a state file. It keeps no file open.
 type Place struct {
@@ -74,6 +86,7 @@ type Place struct {
 // At returns the Place of the file at path.
 func At(path string, cfg Config) *Place {
 	cfg.Keep = cmp.Or(cfg.Keep, DefaultKeep)
+	cfg.LogBytes = cmp.Or(cfg.LogBytes, DefaultLogBytes)
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
@@ -105,13 +118,16 @@ func (d *DB) Forget(rev int64) (newest int64) {
 	return d.Memory.Forget(rev)
 }
 
-// Size returns the size of the file in bytes.
+// Size returns the size of the file and its write-ahead log in bytes.
 func (d *DB) Size() (int64, error) {
-	info, err := os.Stat(d.place.path)
+	file, err := os.Stat(d.place.path)
 	if err != nil {
 		return 0, err
 	}
-	return info.Size(), nil
+	if log, err := os.Stat(logOf(d.place.path)); err == nil {
+		return file.Size() + log.Size(), nil
+	}
+	return file.Size(), nil
 }
 
 // Snapshots returns the snapshots of the file, newest first.
@@ -119,11 +135,13 @@ func (d *DB) Snapshots() ([]Snapshot, error) { return d.place.List() }
 
 // Report is what opening the file needed besides reading it.
 type Report struct {
-	// Damage is why a snapshot replaced the file; nil: the file was intact.
+	// Damage is why a snapshot replaced the file, or why the newest writes are missing; nil: the file was intact.
 	Damage error
-	// Restored is that snapshot; zero: there was none, and the file is new.
+	// Restored is that snapshot; zero: there was none, and the file is new, or only the log was damaged.
 	Restored Snapshot
-	// SetAside is where the damaged file is now; empty when it was missing.
+	// LogOnly means that the writes before the damage of the log are there.
+	LogOnly bool
+	// SetAside is where the damaged file, or log, is now; empty when it was missing.
 	SetAside string
 	// MigratedFrom is the older format that the file had; 0: none.
 	MigratedFrom int64
@@ -163,8 +181,7 @@ func (p *Place) openLocked(folder *os.File) (*DB, error) {
 		return nil, err
 	}
 	l := &log{watched: watched{place: p, folder: folder}, reserve: reserve{path: p.reserve(), size: reserveSize}}
-	l.open.Store(s)
-	l.watched.look(s)
+	l.replaced(s)
 	if err := l.reserve.hold(); err != nil {
 		report.Problems = append(report.Problems, fmt.Errorf("reserve for a full disk: %w", err))
 	}

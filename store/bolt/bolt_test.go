@@ -113,15 +113,7 @@ func TestRevisionAfterCrash(t *testing.T) {
 	defer s.Close()
 	storetest.Put(t, s, store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}, "1")
 	last := storetest.Put(t, s, store.Key{Resource: "leases", Namespace: "ns", Name: "b"}, "1")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	crashed := filepath.Join(t.TempDir(), "state.db")
-	if err := os.WriteFile(crashed, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again := open(t, crashed)
+	again := open(t, crashed(t, path))
 	defer again.Close()
 	if again.Revision() < last.Rev {
 		t.Errorf("revision %d after a crash at %d", again.Revision(), last.Rev)
@@ -129,6 +121,25 @@ func TestRevisionAfterCrash(t *testing.T) {
 	if _, err := again.Get(t.Context(), last.Key); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a volatile object survived a crash: %v", err)
 	}
+}
+
+// crashed returns a copy of the file and its log, as a crash leaves them behind.
+func crashed(t *testing.T, path string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "state.db")
+	for _, of := range []string{"", "-wal"} {
+		data, err := os.ReadFile(path + of)
+		if of != "" && errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(to+of, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return to
 }
 
 func TestLockedFileIsRefused(t *testing.T) {

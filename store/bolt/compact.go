@@ -47,7 +47,7 @@ func (p *Place) compact(s *state) (*state, error) {
 	if err := p.rewrite(tmp, s.db); err != nil {
 		return nil, errors.Join(err, removeIfThere(tmp))
 	}
-	next, err := p.openState(tmp, false, nil)
+	next, err := p.openState(tmp, false)
 	if err != nil {
 		return nil, errors.Join(err, removeIfThere(tmp))
 	}

@@ -78,6 +78,7 @@ func newFolder(t *testing.T) *folder {
 	f.last = contents(t, s)
 	f.files = fstest.MapFS{}
 	f.read(t, dir, "state.db")
+	f.read(t, dir, "state.db-wal")
 	snapshots, err := filepath.Glob(filepath.Join(dir, "snapshots", "*"))
 	if err != nil || len(snapshots) != 2 {
 		t.Fatal(snapshots, err)
@@ -108,7 +109,7 @@ func (f *folder) place(t *testing.T, state []byte, snapshots bool) string {
 		data := file.Data
 		if name == "state.db" {
 			data = state
-		} else if !snapshots {
+		} else if !snapshots && name != "state.db-wal" {
 			continue
 		}
 		to := filepath.Join(dir, name)

@@ -108,13 +108,13 @@ func checkFile(f *os.File) (torn bool, err error) {
 // an older format after taking a snapshot of it.
 func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*store.Entry, err error) {
 	each := func(e *store.Entry) { entries = append(entries, e) }
-	s, err = p.openState(path, false, each)
+	s, err = p.open(path, false, report, each)
 	if err != nil || s.header.Format == content.Format {
 		return s, entries, err
 	}
 	report.MigratedFrom = s.header.Format
 	if path == p.path {
-		if _, err := p.save(s.db); err != nil {
+		if _, err := p.save(s.db.View); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("snapshot before the migration of %s: %w", path, err), s.close())
 		}
 	}
@@ -128,17 +128,43 @@ func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*
 	return s, entries, nil
 }
 
-// openState opens the file at path for reading or writing, reads all of it and calls
-// each with every entry; if each is nil, entries are only checked.
-func (p *Place) openState(path string, readOnly bool, each func(*store.Entry)) (*state, error) {
+// openState opens the file at path for reading or writing and reads all of it.
+func (p *Place) openState(path string, readOnly bool) (*state, error) {
+	return p.open(path, readOnly, nil, nil)
+}
+
+// open is openState, and calls each, which may be nil, with every entry. If there is a report, a damaged log is part of
+// it, and otherwise an error.
+func (p *Place) open(path string, readOnly bool, report *Report, each func(*store.Entry)) (*state, error) {
 	s, err := p.openChecked(path, readOnly)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.load(p.cfg.Config, each); err != nil {
+	if err := p.load(s, path, readOnly, report, each); err != nil {
 		return nil, errors.Join(fmt.Errorf("load %s: %w", path, err), s.close())
 	}
 	return s, nil
+}
+
+// load reads the file and, if it can be written, puts what its log has into it.
+func (p *Place) load(s *state, path string, readOnly bool, report *Report, each func(*store.Entry)) error {
+	var newest *unapplied
+	if !readOnly {
+		var err error
+		if newest, err = s.readLog(path); err != nil {
+			return err
+		}
+	}
+	if err := s.load(p.cfg.Config, newest.without(each)); err != nil {
+		return err
+	}
+	if newest != nil {
+		return p.replay(s, newest, report, each)
+	}
+	if s.header.WAL.Open {
+		return fmt.Errorf("%w: it was copied while monopod was running, without its log; take a snapshot instead", ErrDamaged)
+	}
+	return nil
 }
 
 // load reads the header and every object, and checks them against each other.

@@ -67,6 +67,20 @@ func fill(t *testing.T, s store.Store) int {
 	return 0
 }
 
+// useUp lets another program use the rest of the disk, with a file that it returns.
+func useUp(t *testing.T, dir string) string {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "ballast"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	f.Close()
+	return f.Name()
+}
+
 // On a full disk reads and deletions work and other writes fail with a clear error; all work again when there is
 // space.
 func TestFullDisk(t *testing.T) {
@@ -75,16 +89,7 @@ func TestFullDisk(t *testing.T) {
 	path := filepath.Join(dir, "state.db")
 	s := open(t, path)
 	n := fill(t, s)
-	ballast := filepath.Join(dir, "ballast") // another program uses the rest
-	f, err := os.Create(ballast)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = f.Write(make([]byte, 4096))
-	}
-	f.Close()
-
+	ballast := useUp(t, dir)
 	if _, err := s.Get(t.Context(), key("fill0")); err != nil {
 		t.Error(err)
 	}
@@ -130,6 +135,7 @@ func TestFullDiskOpens(t *testing.T) {
 	if !same(contents(t, s), want) {
 		t.Error("a full disk changed the state")
 	}
+	useUp(t, dir)
 	if _, err := s.Save(); err == nil || !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		t.Errorf("a snapshot on a full disk: %v", err)
 	}

@@ -76,8 +76,8 @@ func watchFolder(dir string) (*folderWatch, error) {
 
 func (w *folderWatch) close() { w.events.Close() }
 
-// run sends to changed, unless it is full, for every event of the file of that name
-// or of the folder itself, until close.
+// run sends to changed, unless it is full, for every event of the file of that name,
+// its log or the folder itself, until close.
 func (w *folderWatch) run(name string, changed chan<- struct{}) {
 	buf := make([]byte, 16<<10)
 	for {
@@ -94,7 +94,7 @@ func (w *folderWatch) run(name string, changed chan<- struct{}) {
 	}
 }
 
-// concerns reports whether there is an event (inotify(7)) of the name, or of the
+// concerns reports whether there is an event (inotify(7)) of the name, of its log, or of the
 // folder, which has no name.
 func concerns(events []byte, name string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
@@ -103,7 +103,7 @@ func concerns(events []byte, name string) bool {
 			break
 		}
 		about := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
-		if about == "" || about == name {
+		if about == "" || about == name || about == logOf(name) {
 			return true
 		}
 		events = events[end:]

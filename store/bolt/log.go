@@ -16,9 +16,11 @@ import (
 	"monopod/store"
 	"monopod/store/bolt/content"
 	"monopod/store/bolt/pages"
+	"monopod/store/bolt/wal"
 )
 
-// log is the store.Log of one file. A Commit is one transaction with two fsyncs.
+// log is the store.Log of one file and its write-ahead log. A Commit is one write with one fsync to the latter. When
+// that is full, a checkpoint puts the newest record of each key into the file, by one transaction with two fsyncs.
 type log struct {
 	open    atomic.Pointer[state] // snapshots read it while it is written
 	watched watched
@@ -26,8 +28,14 @@ type log struct {
 	away    time.Time // of the last report that the folder is lost
 	reserve reserve
 	memory  content.Scratch
-	commits int
+	mapped  int   // checkpoints since the mapped pages of the file were released
 	broken  error // once set, the content of the disk is unknown
+
+	wal      *wal.Log                   // nil before it is used, and if it cannot be
+	named    content.WAL                // as the file names it
+	behind   map[store.Key]store.Record // what it has and the file has not
+	reserved int64                      // the newest one in it
+	tried    uint64                     // its number of frames when there was last no room for a checkpoint
 }
 
 var _ store.Log = (*log)(nil)
@@ -41,7 +49,6 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	defer l.watched.look(l.open.Load())
 	deletes := !slices.ContainsFunc(records, func(r store.Record) bool { return !r.Deletes })
 	if !deletes {
 		if err := l.reserve.hold(); isNoSpace(err) && !l.freeInside() {
@@ -61,34 +68,16 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 // freeInside reports whether the file itself has as much free space as the reserve,
 // as after many deletions on a full disk.
 func (l *log) freeInside() bool {
-	stats := l.db().Stats()
-	return int64(stats.FreePageN+stats.PendingPageN)*pages.Size >= l.reserve.size
-}
-
-// commit runs one transaction. An error leaves the file as it was, or the log
-// broken.
-func (l *log) commit(records []store.Record, reserved int64) error {
-	defer l.memory.Reset()
-	if l.commits++; l.commits%unmapEvery == 0 {
-		unmap(l.db())
+	enough := func() bool {
+		stats := l.db().Stats()
+		return int64(stats.FreePageN+stats.PendingPageN)*pages.Size >= l.reserve.size
 	}
-	id := 0
-	err := content.Guard(func() error {
-		return l.db().Update(func(tx *bbolt.Tx) error {
-			id = tx.ID()
-			return content.Write(tx, records, reserved, &l.memory)
-		})
-	})
-	if err != nil && !l.rolledBack(err, id) {
-		l.broken = fmt.Errorf("the state file can no longer be written, restart to continue from the content of the disk: %w", err)
-		return l.broken
+	if enough() || len(l.behind) == 0 || l.tried == l.wal.Number() {
+		return enough()
 	}
-	return err
+	l.tried = l.wal.Number()
+	return l.checkpoint(true) == nil && enough() // deletions may be in the log only
 }
-
-// unmapEvery is the number of commits after which the mapped pages of the file are
-// released.
-const unmapEvery = 1024
 
 // unmap releases the pages of the mapped file, which stay in the kernel's page cache.
 // Otherwise the whole file counts as this process' memory and is hard to reclaim.
@@ -131,7 +120,7 @@ func (l *log) Check() error {
 	if l.broken != nil {
 		return l.broken
 	}
-	err := l.watched.check()
+	err := l.intact()
 	if errors.Is(err, errFolder) {
 		if now := l.watched.place.cfg.Clock.Now(); now.Sub(l.away) >= lastRetry {
 			l.away = now
@@ -141,5 +130,24 @@ func (l *log) Check() error {
 	return err
 }
 
-// Close implements store.Log.
-func (l *log) Close() error { return errors.Join(l.open.Load().close(), l.watched.folder.Close()) }
+// intact fails with store.ErrLost if another process has changed the file or its write-ahead log.
+func (l *log) intact() error {
+	if err := l.watched.check(); err != nil || l.wal == nil {
+		return err
+	}
+	return l.wal.Check()
+}
+
+// Close implements store.Log. The file is complete afterwards; on a full disk, with the write-ahead log.
+func (l *log) Close() error {
+	var errs []error
+	if l.broken == nil && l.watched.check() == nil {
+		if err := l.checkpoint(false); !isNoSpace(err) {
+			errs = append(errs, err)
+		}
+	}
+	if l.wal != nil {
+		errs = append(errs, l.wal.Close())
+	}
+	return errors.Join(append(errs, l.open.Load().close(), l.watched.folder.Close())...)
+}

@@ -52,15 +52,7 @@ func (l *lost) put(ctx context.Context, name string) error {
 func (l *lost) survives(t *testing.T) {
 	t.Helper()
 	want, rev := contents(t, l), l.Revision()
-	crashed := filepath.Join(t.TempDir(), "state.db")
-	data, err := os.ReadFile(l.path)
-	if err == nil {
-		err = os.WriteFile(crashed, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, crashed)
+	s := open(t, crashed(t, l.path))
 	defer s.Close()
 	if got := contents(t, s); !same(got, want) {
 		t.Errorf("the file holds %d objects, memory %d", len(got), len(want))
@@ -70,27 +62,40 @@ func (l *lost) survives(t *testing.T) {
 	}
 }
 
-// takenAway are the ways in which another process removes the file, and whether another file replaces it.
+// takenAway are the ways in which another process removes the file or its log, and whether a file is in its place then.
 var takenAway = map[string]struct {
 	do       func(path string) error
 	setAside bool
 }{
-	"removed": {os.Remove, false},
-	"moved":   {func(path string) error { return os.Rename(path, path+".elsewhere") }, false},
-	"replaced": {func(path string) error {
-		return errors.Join(os.WriteFile(path+".other", []byte("other"), 0o600), os.Rename(path+".other", path))
-	}, true},
-	"overwritten": {func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("other"), 20_000), 0o600) }, true},
-	"cut off": {func(path string) error { // as the command truncate does
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		return errors.Join(f.Truncate(0), f.Close())
-	}, true},
+	"removed":         {os.Remove, false},
+	"moved":           {func(path string) error { return os.Rename(path, path+".elsewhere") }, false},
+	"replaced":        {replace, true},
+	"overwritten":     {overwrite, true},
+	"cut off":         {cutOff, true},
+	"log removed":     {func(path string) error { return os.Remove(path + "-wal") }, false},
+	"log replaced":    {func(path string) error { return replace(path + "-wal") }, true},
+	"log overwritten": {func(path string) error { return overwrite(path + "-wal") }, true},
+	"log cut off":     {func(path string) error { return cutOff(path + "-wal") }, true},
 	"all removed": {func(path string) error {
-		return errors.Join(os.Remove(path), os.RemoveAll(filepath.Join(filepath.Dir(path), "reserve")))
+		return errors.Join(os.Remove(path), os.Remove(path+"-wal"), os.RemoveAll(filepath.Join(filepath.Dir(path), "reserve")))
 	}, false},
+}
+
+func replace(path string) error {
+	return errors.Join(os.WriteFile(path+".other", []byte("other"), 0o600), os.Rename(path+".other", path))
+}
+
+func overwrite(path string) error {
+	return os.WriteFile(path, bytes.Repeat([]byte("other"), 20_000), 0o600)
+}
+
+// cutOff does what the command truncate does.
+func cutOff(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(0), f.Close())
 }
 
 // A file that is removed while it is open is restored, with every acknowledged write, before the next write is

@@ -24,6 +24,7 @@ var cutTries = flag.Int("cut.tries", 1, "disks that each power cut may leave beh
 type run struct {
 	file    string // the state file's path on the disk
 	mayHeal bool   // a snapshot may take its place
+	log     int64  // bytes of the write-ahead log; 0: the default
 
 	acked []acked // the states, and since when
 	saved []savedAt
@@ -70,7 +71,7 @@ func (r *run) saves(t *testing.T, d *disk, s *bolt.DB) {
 }
 
 func (r *run) place(dir string) *bolt.Place {
-	return bolt.At(filepath.Join(dir, r.file), bolt.Config{Config: storetest.Config(), Keep: 2})
+	return bolt.At(filepath.Join(dir, r.file), bolt.Config{Config: storetest.Config(), Keep: 2, LogBytes: r.log})
 }
 
 // tryCuts simulates a power failure after every step behind the first ones.
@@ -178,22 +179,33 @@ func prepared(t *testing.T, fill func(path string, s *bolt.DB)) (dir string, r *
 }
 
 // The power fails at every disk operation of a program that writes. Only what was synced certainly survives, and
-// any part of the rest.
+// any part of the rest. With a small log there are checkpoints, and some writes do not fit into the smallest.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
-	dir, r := prepared(t, nil)
-	d := mountDisk(t, dir)
-	first := size(t, d.journal)
-	s := openAt(t, r.place(d.dir))
-	from := syncs(t, d)
-	r.works(t, d, s, 30)
-	if n := syncs(t, d) - from; n < 2*30 {
-		t.Errorf("%d fsyncs for 30 commits", n)
+	for _, log := range []int64{0, 128 << 10, 64 << 10} {
+		t.Run(fmt.Sprint(log), func(t *testing.T) {
+			t.Parallel()
+			dir, r := prepared(t, nil)
+			r.log = log
+			d := mountDisk(t, dir)
+			first := size(t, d.journal)
+			s := openAt(t, r.place(d.dir))
+			from := syncs(t, d)
+			r.works(t, d, s, 30)
+			if log == 64<<10 {
+				storetest.Put(t, s, key("long"), strings.Repeat("x", int(log)))
+				r.did(t, d, s)
+				r.works(t, d, s, 3)
+			}
+			if n := syncs(t, d) - from; n < 30 || log == 0 && n > 2*30 {
+				t.Errorf("%d fsyncs for 30 commits", n)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r.tryCuts(t, d.steps(t), first)
+		})
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r.tryCuts(t, d.steps(t), first)
 }
 
 func syncs(t *testing.T, d *disk) (n int) {
@@ -255,6 +267,25 @@ func TestPowerCutInMigration(t *testing.T) {
 			r.tryCuts(t, d.steps(t), first)
 		})
 	}
+}
+
+// The power fails while a start puts the log into the file.
+func TestPowerCutInReplay(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	load(t, s, 20, func() {})
+	d := mountDisk(t, filepath.Dir(crashed(t, path)))
+	first := size(t, d.journal)
+	r := begin(contents(t, s), s.Revision())
+	again := openAt(t, r.place(d.dir))
+	r.did(t, d, again)
+	r.works(t, d, again, 3)
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.tryCuts(t, d.steps(t), first)
 }
 
 // The power fails while a file that is mostly free is compacted.
@@ -348,26 +379,34 @@ func TestPowerCutInRecovery(t *testing.T) {
 	r.tryCuts(t, d.steps(t), first)
 }
 
-// The same as TestPowerCut without FUSE: a commit first writes and syncs its changed pages, then its meta page.
+// The same as TestPowerCut without FUSE: a commit writes and syncs the log; or it first writes and syncs the changed
+// pages of the file, and then its meta page.
 func TestPowerCutByPages(t *testing.T) {
 	t.Parallel()
-	dir, r := prepared(t, nil)
+	dir, r := prepared(t, func(_ string, s *bolt.DB) { storetest.Put(t, s, key("first"), "1") })
+	r.log = 128 << 10
 	path := filepath.Join(dir, "state.db")
-	last := read(t, path)
-	steps := []step{{kind: journalCreate, node: rootNode, at: pagesNode, data: []byte("state.db")}, {kind: journalSync, node: rootNode}}
-	steps = append(steps, changed(nil, last)...)
-	for i := range steps {
-		steps[i].end = int64(i + 1)
+	file, log := read(t, path), read(t, path+"-wal")
+	steps := []step{
+		{kind: journalCreate, node: rootNode, at: pagesNode, data: []byte("state.db")},
+		{kind: journalCreate, node: rootNode, at: logNode, data: []byte("state.db-wal")},
+		{kind: journalSync, node: rootNode},
 	}
-	first := int64(len(steps))
-	s := open(t, path)
-	load(t, s, 20, func() {
-		next := read(t, path)
-		for _, w := range changed(last, next) {
-			w.end = int64(len(steps) + 1)
-			steps = append(steps, w)
+	take := func(more []step) {
+		for _, s := range more {
+			s.end = int64(len(steps) + 1)
+			steps = append(steps, s)
 		}
-		last = next
+	}
+	take(changed(nil, file))
+	take(logged(nil, log))
+	first := int64(len(steps))
+	s := openAt(t, r.place(dir))
+	load(t, s, 40, func() {
+		nowFile, nowLog := read(t, path), read(t, path+"-wal")
+		take(changed(file, nowFile))
+		take(logged(log, nowLog))
+		file, log = nowFile, nowLog
 		r.acked = append(r.acked, acked{end: int64(len(steps)), state: contents(t, s), rev: s.Revision()})
 	})
 	if err := s.Close(); err != nil {
@@ -376,10 +415,31 @@ func TestPowerCutByPages(t *testing.T) {
 	r.tryCuts(t, steps, first)
 }
 
-// pagesNode is the number of the one file of TestPowerCutByPages.
-const pagesNode = 2
+// pagesNode and logNode are the numbers of the two files of TestPowerCutByPages.
+const (
+	pagesNode = 2 + iota
+	logNode
+)
 
+// logged returns the steps of a write to the log, none if it did not change.
+func logged(before, after []byte) (steps []step) {
+	for at := 0; at < len(after); at += 4096 {
+		block := after[at:min(at+4096, len(after))]
+		if at >= len(before) || !bytes.Equal(block, before[at:min(at+4096, len(before))]) {
+			steps = append(steps, step{kind: journalWrite, node: logNode, at: int64(at), data: block})
+		}
+	}
+	if steps == nil {
+		return nil
+	}
+	return append(steps, step{kind: journalSync, node: logNode})
+}
+
+// changed returns the steps of a transaction, none if the file did not change.
 func changed(before, after []byte) (steps []step) {
+	if bytes.Equal(before, after) {
+		return nil
+	}
 	steps = append(steps, step{kind: journalTruncate, at: int64(len(after))}, step{kind: journalSync})
 	var metas []step
 	for at := 0; at < len(after); at += 4096 {

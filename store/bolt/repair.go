@@ -34,6 +34,7 @@ func (p *Place) recover(damage error, report *Report) (*state, []*store.Entry, e
 		if report.SetAside, err = p.replace(snapshot.Name, all[0].Revision+unknownBlock, "damaged"); err != nil {
 			return nil, nil, errors.Join(damage, err)
 		}
+		p.dropLog("damaged", report)
 		report.Damage, report.Restored = damage, snapshot
 		return p.openRestored(report)
 	}
@@ -50,7 +51,7 @@ func (p *Place) openRestored(report *Report) (*state, []*store.Entry, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := p.copySnapshot(s.db); err != nil {
+	if _, err := p.copySnapshot(s.db.View); err != nil {
 		report.Problems = append(report.Problems, err)
 	}
 	return s, entries, nil
@@ -67,7 +68,7 @@ func (p *Place) replace(name string, mark int64, why string) (setAside string, e
 		err = p.moveOn(tmp, mark)
 	}
 	if err == nil {
-		setAside, err = p.setAside(why)
+		setAside, err = p.setAside(p.path, why)
 	}
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("restore %s: %w", name, err), removeIfThere(tmp))
@@ -102,27 +103,28 @@ func (p *Place) moveOn(path string, mark int64) error {
 		}
 		h.Reserved = max(h.Reserved, mark) + 1
 		h.Revision = h.Reserved
+		h.WAL = content.NewWAL(0) // what is in the log now continues another file
 		return h.Put(tx.Bucket(content.Meta))
 	})
 	return errors.Join(err, s.close())
 }
 
-// setAside gives the file a second name. If the file system has no links it renames
+// setAside gives the file at path a second name. If the file system has no links it renames
 // the file, and Open handles a missing file.
-func (p *Place) setAside(why string) (string, error) {
-	if _, err := os.Lstat(p.path); errors.Is(err, os.ErrNotExist) {
+func (p *Place) setAside(path, why string) (string, error) {
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}
-	base := fmt.Sprintf("%s.%s-%s", p.path, why, p.cfg.Clock.Now().UTC().Format(snapshotTime))
+	base := fmt.Sprintf("%s.%s-%s", path, why, p.cfg.Clock.Now().UTC().Format(snapshotTime))
 	name := base
 	for i := 2; ; i++ {
-		err := os.Link(p.path, name)
+		err := os.Link(path, name)
 		if errors.Is(err, os.ErrExist) {
 			name = fmt.Sprintf("%s-%d", base, i)
 			continue
 		}
 		if err != nil {
-			err = os.Rename(p.path, name)
+			err = os.Rename(path, name)
 		}
 		return name, errors.Join(err, syncDir(p.dir()))
 	}
@@ -148,6 +150,8 @@ func (p *Place) Restore(name string) (Report, error) {
 	report.SetAside, err = p.replace(name, mark, "replaced")
 	if current != nil {
 		err = errors.Join(err, current.Close())
+	} else {
+		p.dropLog("replaced", &report)
 	}
 	if err != nil {
 		return report, err
@@ -163,7 +167,7 @@ func (p *Place) Restore(name string) (Report, error) {
 // open file, so that no other process opens it meanwhile, or nil if there is no
 // readable file.
 func (p *Place) mark() (int64, io.Closer, error) {
-	current, err := p.openState(p.path, false, nil)
+	current, err := p.openState(p.path, false)
 	switch {
 	case errors.Is(err, flock.ErrLocked):
 		return 0, nil, err

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserveSize is the space kept for deletions: 256 pages.
-const reserveSize = 1 << 20
+// reserveSize is the space kept for deletions: 256 pages, and as much for what a full log has yet to put into the file.
+const reserveSize = 2 << 20
 
 // reserve is a file of unused blocks. On a full disk its removal makes room for
 // deletions. Only one goroutine may use it at a time.

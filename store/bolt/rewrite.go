@@ -44,29 +44,45 @@ func (r *retry) fail(err error, now time.Time) {
 }
 
 // Rewrite implements store.Log: a new file with the records replaces the current one,
-// which is set aside. It writes only to the locked folder.
+// which is set aside; if only the write-ahead log is lost, the file gets what that had. It
+// writes only to the locked folder.
 func (l *log) Rewrite(records []store.Record, reserved int64) error {
 	now := l.watched.place.cfg.Clock.Now()
 	if l.retry.err != nil && now.Before(l.retry.at) {
 		return l.retry.err
 	}
-	loss := Loss{Why: l.watched.check()}
+	loss := Loss{Why: l.intact()}
 	if errors.Is(loss.Why, errFolder) {
 		return loss.Why
 	}
-	var next *state
-	next, loss.SetAside, loss.Err = l.watched.place.recreate(records, reserved)
+	if l.walOnly() {
+		loss.SetAside, loss.Err = l.replaceWAL()
+	} else {
+		loss.SetAside, loss.Err = l.recreate(records, reserved)
+	}
 	if loss.Err == nil {
-		was := l.open.Swap(next)
-		l.watched.look(next)
 		l.retry = retry{}
-		_ = was.close() // an error would be about a file that no longer exists
 	} else {
 		loss.Err = fmt.Errorf("cannot write the state to a new file: %w", notWritten(loss.Err))
 		l.retry.fail(loss.Err, now)
 	}
 	l.report(loss)
 	return loss.Err
+}
+
+// walOnly reports whether the file is intact and, with what is only in the write-ahead log, complete: some commit has
+// removed what the last clean stop had saved of volatile objects.
+func (l *log) walOnly() bool {
+	return l.wal != nil && (l.wal.Number() > 0 || !l.named.Open) && l.watched.check() == nil
+}
+
+// recreate replaces the file by a new one with records.
+func (l *log) recreate(records []store.Record, reserved int64) (setAside string, err error) {
+	next, setAside, err := l.watched.place.recreate(records, reserved)
+	if err == nil {
+		_ = l.replaced(next).close() // an error would be about a file that no longer exists
+	}
+	return setAside, err
 }
 
 func (l *log) report(loss Loss) {
@@ -92,12 +108,12 @@ func (p *Place) recreate(records []store.Record, reserved int64) (next *state, s
 		err = content.Guard(func() error { return p.fill(tmp, records, reserved) })
 	}
 	if err == nil {
-		next, err = p.openState(tmp, false, nil)
+		next, err = p.openState(tmp, false)
 	}
 	if err != nil {
 		return nil, "", errors.Join(err, removeIfThere(tmp))
 	}
-	if setAside, err = p.setAside("replaced"); err == nil {
+	if setAside, err = p.setAside(p.path, "replaced"); err == nil {
 		err = moveInto(tmp, p.path)
 	}
 	if err != nil {
@@ -121,12 +137,12 @@ func (p *Place) fill(path string, records []store.Record, reserved int64) error 
 		if err := content.Layout(tx); err != nil {
 			return err
 		}
-		return content.Write(tx, nil, reserved, nil)
+		return content.Write(tx, nil, reserved, nil, &content.Scratch{})
 	})
 	var memory content.Scratch
 	for some := range slices.Chunk(records, fillTx) {
 		if err == nil {
-			err = db.Update(func(tx *bbolt.Tx) error { return content.Write(tx, some, reserved, &memory) })
+			err = db.Update(func(tx *bbolt.Tx) error { return content.Write(tx, some, reserved, nil, &memory) })
 			memory.Reset()
 		}
 	}

@@ -88,7 +88,7 @@ func (p *Place) Verify(name string) error {
 	if err := verifySum(path); err != nil {
 		return fmt.Errorf("snapshot %s: %w", name, err)
 	}
-	s, err := p.openState(path, true, nil)
+	s, err := p.openState(path, true)
 	if err != nil {
 		return fmt.Errorf("snapshot %s: %w", name, err)
 	}
@@ -120,7 +120,31 @@ func verifySum(path string) error {
 func (d *DB) Save() (Snapshot, error) {
 	d.saving.Lock()
 	defer d.saving.Unlock()
-	return d.place.save(d.log.db())
+	return d.place.save(d.view)
+}
+
+// view runs do in a transaction that reads everything that was committed before.
+func (d *DB) view(do func(*bbolt.Tx) error) error {
+	var tx *bbolt.Tx
+	err := d.Pause(context.Background(), func() (err error) { // as long as a commit
+		if err = d.log.Check(); err == nil {
+			err = d.log.checkpoint(false)
+		}
+		if err == nil {
+			tx, err = d.log.db().Begin(false)
+		}
+		if err == nil {
+			err = d.log.part() // from the copy, which may take the place of the file
+		}
+		return err
+	})
+	if tx != nil {
+		defer func() { _ = tx.Rollback() }() // it only reads
+	}
+	if err != nil {
+		return err
+	}
+	return do(tx)
 }
 
 // Save takes a snapshot of the file, which no process may have open.
@@ -130,7 +154,7 @@ func (p *Place) Save() (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	defer unlock.Close()
-	made, err := p.save(s.db)
+	made, err := p.save(s.db.View)
 	return made, errors.Join(err, s.close())
 }
 
@@ -140,14 +164,17 @@ func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
 	if unlock, err = flock.Dir(p.dir()); err != nil {
 		return nil, nil, err
 	}
-	if s, err = p.openState(p.path, false, nil); err != nil {
+	if s, err = p.openState(p.path, false); err != nil {
 		return nil, nil, errors.Join(err, unlock.Close())
 	}
 	return s, unlock, nil
 }
 
-func (p *Place) save(db *bbolt.DB) (Snapshot, error) {
-	s, err := p.copySnapshot(db)
+// view runs a function in a transaction of a file that is complete without a log.
+type view func(func(*bbolt.Tx) error) error
+
+func (p *Place) save(view view) (Snapshot, error) {
+	s, err := p.copySnapshot(view)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("save a snapshot: %w", err)
 	}
@@ -155,12 +182,12 @@ func (p *Place) save(db *bbolt.DB) (Snapshot, error) {
 }
 
 // copySnapshot takes a snapshot and verifies it before it gets its name.
-func (p *Place) copySnapshot(db *bbolt.DB) (s Snapshot, err error) {
+func (p *Place) copySnapshot(view view) (s Snapshot, err error) {
 	if err := os.MkdirAll(p.snapshotDir(), 0o700); err != nil {
 		return s, err
 	}
 	tmp := p.file(".new")
-	s, err = p.writeSnapshot(tmp, db)
+	s, err = p.writeSnapshot(tmp, view)
 	if err == nil {
 		err = p.nameSnapshot(tmp, s)
 	}
@@ -187,11 +214,11 @@ func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 
 // writeSnapshot writes one transaction's view of the file and its checksum, and syncs
 // both.
-func (p *Place) writeSnapshot(path string, db *bbolt.DB) (s Snapshot, err error) {
+func (p *Place) writeSnapshot(path string, view view) (s Snapshot, err error) {
 	sum := sha256.New()
 	err = writeFile(path, func(w io.Writer) error {
 		return content.Guard(func() error {
-			return db.View(func(tx *bbolt.Tx) error {
+			return view(func(tx *bbolt.Tx) error {
 				h, err := content.ReadHeader(tx)
 				if err != nil {
 					return err
@@ -278,7 +305,7 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 		err = content.Guard(func() error {
 			return d.log.db().View(func(tx *bbolt.Tx) error {
 				h, err := content.ReadHeader(tx)
-				same = h.Revision == all[0].Revision
+				same = h.Revision == all[0].Revision && !h.WAL.Open
 				return err
 			})
 		})

@@ -329,7 +329,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
 	formatOne(t, path, 99)
-	setHeader(t, path, content.Header{Format: 99})
+	setHeader(t, path, content.Header{Format: 99}, 99)
 	before := read(t, path)
 	if _, err := p.Open(); !errors.Is(err, bolt.ErrNewer) || errors.Is(err, bolt.ErrDamaged) {
 		t.Errorf("got %v", err)
@@ -339,13 +339,17 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	}
 }
 
-func setHeader(t *testing.T, path string, h content.Header) {
+// setHeader stores a header, and the number of a format.
+func setHeader(t *testing.T, path string, h content.Header, format uint64) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error { return h.Put(tx.Bucket(content.Meta)) })
+	err = db.Update(func(tx *bbolt.Tx) error {
+		meta := tx.Bucket(content.Meta)
+		return errors.Join(h.Put(meta), meta.Put([]byte("format"), binary.BigEndian.AppendUint64(nil, format)))
+	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +361,7 @@ func TestDamagedFormat(t *testing.T) {
 	for _, format := range []uint64{0, 1, 2, 99, 1 << 62} {
 		p, path := place(t, 0)
 		formatOne(t, path, format)
-		setHeader(t, path, content.Header{Format: content.Format})
+		setHeader(t, path, content.Header{Format: content.Format}, format)
 		if _, err := p.Open(); !errors.Is(err, bolt.ErrDamaged) || errors.Is(err, bolt.ErrNewer) {
 			t.Errorf("format %d: got %v", format, err)
 		}

@@ -194,7 +194,7 @@ func sentence(l bolt.Loss) string {
 }
 
 // Tell logs what opening the state needed. It returns a description if the state was restored from a snapshot or
-// created empty; "" otherwise.
+// created empty, or if the newest writes are missing; "" otherwise.
 func (s *State) Tell(log *zap.Logger) (restored string) {
 	if s.File == nil {
 		return ""
@@ -211,6 +211,12 @@ func (s *State) Tell(log *zap.Logger) (restored string) {
 	}
 	if report.Damage == nil {
 		return ""
+	}
+	if report.LogOnly {
+		log.Error("the log of the newest writes was damaged: writes after the damage are lost",
+			zap.Error(report.Damage), zap.String("setAside", report.SetAside))
+		return fmt.Sprintf("the log of the newest writes was damaged, writes after the damage are lost; the damaged log: %s; %v",
+			cmp.Or(report.SetAside, "none"), report.Damage)
 	}
 	if report.Restored.Name == "" {
 		log.Error("the state was missing without a snapshot of it: starting with an empty state", zap.Error(report.Damage))

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"monopod/store"
+	"monopod/store/bolt/wal"
 )
 
 // Format is the current version of the file's layout; migrate.go handles the older
@@ -25,10 +27,14 @@ import (
 //	1: objects are their JSON; meta has format and reserved
 //	2: objects are their JSON and a checksum; meta has format and header
 //	3: keys are store.Path's; before, they were those of Key.String
+//	4: 3, and the newest writes are in a log (package wal), which a version that reads 3 only does not know
 //
+// A file has format 4 from the first write on until Monopod stops.
 // Every format from 2 on seals its header with the format's number, so that a damaged number is not
 // taken for a newer format.
 const Format = 3
+
+const logged = 4
 
 var (
 	// ErrDamaged means that the content of the file is not what was written.
@@ -44,6 +50,7 @@ var (
 	objects   = []byte("objects")
 	formatKey = []byte("format") // 8 bytes, big endian, in every format
 	headerKey = []byte("header")
+	logKey    = []byte("log")
 )
 
 // Header is the metadata of the file.
@@ -51,8 +58,18 @@ type Header struct {
 	Format   int64
 	Reserved int64 // no revision above it has been used
 	Revision int64 // the newest write in the file
+	WAL      WAL
 	digest   digest
 }
+
+// WAL is where the write-ahead log of the file goes on. The zero value is that of a file of an older version.
+type WAL struct {
+	wal.Place
+	Open bool // there may be frames
+}
+
+// NewWAL returns one that continues no other, at a place of wal.Place.At.
+func NewWAL(at int64) WAL { return WAL{Place: wal.Place{Generation: wal.NewGeneration(), At: at}} }
 
 // digest identifies a set of objects by their number and the sum of their checksums.
 type digest struct {
@@ -72,10 +89,7 @@ func Layout(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Put(formatKey, number(Format)); err != nil {
-		return err
-	}
-	return Header{Format: Format}.Put(m)
+	return Header{Format: Format, WAL: NewWAL(0)}.Put(m)
 }
 
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
@@ -87,13 +101,29 @@ func parseNumber(b []byte) int64 {
 	return int64(binary.BigEndian.Uint64(b))
 }
 
-// Put stores the header with a checksum over it and the format.
+// Put stores the format, where the log goes on, and the header with a checksum over it and the format.
 func (h Header) Put(m *bbolt.Bucket) error {
-	b := number(h.Reserved)
-	for _, n := range []uint64{uint64(h.Revision), h.digest.count, h.digest.sum} {
+	if h.Format == Format {
+		if h.WAL.Open {
+			h.Format = logged
+		}
+		place := numbers(h.WAL.Generation, h.WAL.Number, uint64(h.WAL.At))
+		if err := m.Put(logKey, seal(logKey, place)); err != nil {
+			return err
+		}
+	}
+	if err := m.Put(formatKey, number(h.Format)); err != nil {
+		return err
+	}
+	b := numbers(uint64(h.Reserved), uint64(h.Revision), h.digest.count, h.digest.sum)
+	return m.Put(headerKey, seal(number(h.Format), b))
+}
+
+func numbers(all ...uint64) (b []byte) {
+	for _, n := range all {
 		b = binary.BigEndian.AppendUint64(b, n)
 	}
-	return m.Put(headerKey, seal(number(h.Format), b))
+	return b
 }
 
 // ReadHeader reads the header of any format that this version knows.
@@ -111,13 +141,23 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 	switch {
 	case !ok:
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
-	case h.Format > Format:
-		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, Format)
+	case h.Format > logged:
+		return h, fmt.Errorf("%w: it has format %d, this version reads up to %d", ErrNewer, h.Format, logged)
 	case len(b) != 32:
 		return h, fmt.Errorf("%w: its header is bad", ErrDamaged)
 	}
 	h.Reserved, h.Revision = parseNumber(b[:8]), parseNumber(b[8:16])
 	h.digest = digest{binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}
+	if h.Format == logged {
+		h.Format, h.WAL.Open = Format, true
+	}
+	if sealed := m.Get(logKey); sealed != nil || h.WAL.Open {
+		b, ok := unseal(logKey, sealed)
+		if !ok || len(b) != 24 {
+			return h, fmt.Errorf("%w: it says wrongly where its log is", ErrDamaged)
+		}
+		h.WAL.Place = wal.Place{Generation: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:]), At: parseNumber(b[16:])}
+	}
 	return h, nil
 }
 
@@ -162,6 +202,16 @@ func (s *Scratch) take(f func(to []byte) []byte) []byte {
 	return (*s)[from:len(*s):len(*s)]
 }
 
+// room makes room for records, so that it need not grow.
+func (s *Scratch) room(records []store.Record) {
+	n := 0
+	for _, r := range records {
+		k := r.Key
+		n += len(store.PathPrefix) + 2*len(k.Resource) + len(k.Namespace) + len(k.Name) + len(r.JSON) + sumSize + 16
+	}
+	*s = slices.Grow(*s, n)
+}
+
 // Reset makes all of it available again.
 func (s *Scratch) Reset() {
 	if cap(*s) > maxScratch {
@@ -170,20 +220,26 @@ func (s *Scratch) Reset() {
 	*s = (*s)[:0]
 }
 
-// Write applies records and stores reserved in one transaction. The memory is in use
-// until the transaction ends.
-func Write(tx *bbolt.Tx, records []store.Record, reserved int64, memory *Scratch) error {
+// Write applies records and stores reserved, unless it is 0, and where the log goes on, unless it is nil, in one
+// transaction. The memory is in use until the transaction ends.
+func Write(tx *bbolt.Tx, records []store.Record, reserved int64, log *WAL, memory *Scratch) error {
 	h, err := ReadHeader(tx)
 	if err != nil {
 		return err
 	}
 	o := tx.Bucket(objects)
+	memory.room(records)
 	for _, r := range records {
 		if err := h.apply(o, r, memory); err != nil {
 			return err
 		}
 	}
-	h.Reserved = reserved
+	if reserved != 0 {
+		h.Reserved = reserved
+	}
+	if log != nil {
+		h.WAL = *log
+	}
 	return h.Put(tx.Bucket(Meta))
 }
 
@@ -272,7 +328,7 @@ func (d *decoder) flush() {
 
 func (d *decoder) decode(batch []encoded) error {
 	for _, o := range batch {
-		e, err := decode(o.key, o.data, d.cfg)
+		e, err := Decode(o.key, o.data, d.cfg)
 		if err != nil {
 			return err
 		}
@@ -308,8 +364,8 @@ func Guard(do func() error) (err error) {
 	return do()
 }
 
-// decode returns the entry of a key's value, which it keeps.
-func decode(key store.Key, data []byte, cfg store.Config) (*store.Entry, error) {
+// Decode returns the entry of a key's value, which it keeps.
+func Decode(key store.Key, data []byte, cfg store.Config) (*store.Entry, error) {
 	kind, ok := cfg.Kind(key.Resource)
 	if !ok {
 		return nil, fmt.Errorf("%v: resource is not served by this version", key)

@@ -87,7 +87,7 @@ func movePaths(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	h.Format = 3
+	h.Format, h.WAL = 3, NewWAL(0)
 	return h.Put(tx.Bucket(Meta))
 }
 

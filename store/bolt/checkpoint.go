@@ -1,0 +1,230 @@
+package bolt
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"monopod/store"
+	"monopod/store/bolt/content"
+	"monopod/store/bolt/wal"
+)
+
+// commit makes records durable in the write-ahead log, after a checkpoint if that is full. It puts them into the file
+// if they are too long for the log, or if that cannot be used. An error means that they are in neither, or that the log
+// is broken.
+func (l *log) commit(records []store.Record, reserved int64) error {
+	if err := canBePut(records); err != nil {
+		return err
+	}
+	err := l.append(records, reserved)
+	if errors.Is(err, wal.ErrNoRoom) {
+		if err := l.checkpoint(true); err != nil {
+			return err
+		}
+		err = l.append(records, reserved)
+	}
+	if errors.Is(err, wal.ErrNoRoom) || errors.Is(err, wal.ErrTooLong) {
+		return l.direct(records, reserved)
+	}
+	return err
+}
+
+// canBePut fails for what bbolt would refuse at the next checkpoint.
+func canBePut(records []store.Record) error {
+	for _, r := range records {
+		k := r.Key
+		switch {
+		case len(k.Resource)+len(k.Namespace)+len(k.Name) > bbolt.MaxKeySize-64:
+			return fmt.Errorf("%.100s...: %w", k, bolterrors.ErrKeyTooLarge)
+		case len(r.JSON) > bbolt.MaxValueSize-64:
+			return fmt.Errorf("%s: %w", k, bolterrors.ErrValueTooLarge)
+		}
+	}
+	return nil
+}
+
+// append appends to the write-ahead log.
+func (l *log) append(records []store.Record, reserved int64) error {
+	if l.wal == nil {
+		return wal.ErrNoRoom
+	}
+	err := l.wal.Append(records, reserved)
+	if errors.Is(err, wal.ErrUnknown) {
+		return l.breaks(err)
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		l.behind[r.Key] = r
+	}
+	l.reserved = reserved
+	return nil
+}
+
+// direct puts records into the file, with everything before them. They end the history of the write-ahead log, which
+// does not have them.
+func (l *log) direct(records []store.Record, reserved int64) error {
+	next := content.NewWAL(l.next().At)
+	put := func() error {
+		id, err := put(l.db(), append(inOrder(l.behind), records...), reserved, &next, &l.memory)
+		return l.done(id, err, next)
+	}
+	err := put()
+	if len(l.behind) > 0 && isNoSpace(err) && l.broken == nil {
+		if err = l.checkpoint(false); err == nil { // in parts
+			err = put()
+		}
+	}
+	return err
+}
+
+// checkpoint puts what is only in the write-ahead log into the file. If goOn a new generation begins. Otherwise the
+// file is complete by itself afterwards, as older versions need it.
+func (l *log) checkpoint(goOn bool) error {
+	if goOn && l.openWAL() {
+		if l.named.Generation == 0 { // an older version's: if the next transaction is lost, there must be a name for what follows
+			if err := l.part(); err != nil {
+				return err
+			}
+		}
+		return l.bring(content.WAL{Place: wal.Place{Generation: wal.NewGeneration(), At: l.wal.At()}, Open: true})
+	}
+	if next := l.next(); next != l.named {
+		return l.bring(next)
+	}
+	return nil
+}
+
+// part makes the file, which is complete, differ from copies of it that were made before: what is written from now on
+// does not continue these.
+func (l *log) part() error { return l.bring(content.NewWAL(l.next().At)) }
+
+// next is where the write-ahead log goes on once the file is complete.
+func (l *log) next() content.WAL {
+	next := content.WAL{Place: l.named.Place}
+	if l.wal != nil {
+		next.At = l.wal.At()
+	}
+	if l.named.Open {
+		next.Number = l.wal.Number()
+	}
+	return next
+}
+
+// bring brings the file up to date, and lets it name the next place in the write-ahead log.
+func (l *log) bring(next content.WAL) error {
+	id, err := putSome(l.db(), inOrder(l.behind), l.reserved, &next, &l.memory)
+	return l.done(id, err, next)
+}
+
+// inOrder returns the records, nearly in the order of their paths: bbolt is fastest then.
+func inOrder(behind map[store.Key]store.Record) []store.Record {
+	return slices.SortedFunc(maps.Values(behind), func(a, b store.Record) int {
+		return cmp.Or(strings.Compare(a.Key.Resource, b.Key.Resource),
+			strings.Compare(a.Key.Namespace, b.Key.Namespace), strings.Compare(a.Key.Name, b.Key.Name))
+	})
+}
+
+// openWAL opens the write-ahead log; false if that fails, and commits go to the file.
+func (l *log) openWAL() bool {
+	if l.wal != nil {
+		return true
+	}
+	p := l.watched.place
+	opened, err := wal.Open(logOf(p.path), p.cfg.LogBytes, l.named.At)
+	if err == nil {
+		if err = syncDir(p.dir()); err != nil {
+			_ = opened.Close() // nothing was written
+		}
+	}
+	if err != nil {
+		return false
+	}
+	l.wal = opened
+	return true
+}
+
+// done is called after transactions of the file, which now names next. An error leaves the file as it was, or the log
+// broken.
+func (l *log) done(id int, err error, next content.WAL) error {
+	l.watched.look(l.open.Load())
+	if err != nil {
+		if !l.rolledBack(err, id) {
+			return l.breaks(err)
+		}
+		return err
+	}
+	if l.wal != nil {
+		g := wal.Generation{}
+		if next.Open {
+			g = wal.Generation{ID: next.Generation, Before: l.named.Generation, After: l.next().Number, Base: uint64(id)}
+		}
+		l.wal.Begin(g)
+	}
+	l.named = next
+	l.caughtUp()
+	if l.mapped++; l.mapped == unmapEvery {
+		l.mapped = 0
+		unmap(l.db())
+	}
+	return nil
+}
+
+// unmapEvery is the number of transactions after which the mapped pages of the file are
+// released.
+const unmapEvery = 16
+
+// maxBehind is the number of records from which their map is not used again, because it keeps its memory.
+const maxBehind = 256
+
+func (l *log) caughtUp() {
+	if len(l.behind) > maxBehind || l.behind == nil {
+		l.behind = map[store.Key]store.Record{}
+	}
+	clear(l.behind)
+}
+
+// breaks ends all commits.
+func (l *log) breaks(err error) error {
+	l.broken = fmt.Errorf("the state file can no longer be written, restart to continue from the content of the disk: %w", err)
+	return l.broken
+}
+
+// replaced makes s the file. It contains everything.
+func (l *log) replaced(s *state) (was *state) {
+	was = l.open.Swap(s)
+	l.closeWAL()
+	l.named = s.header.WAL
+	l.caughtUp()
+	l.watched.look(s)
+	return was
+}
+
+// closeWAL closes the write-ahead log. The file has everything.
+func (l *log) closeWAL() {
+	if l.wal != nil {
+		_ = l.wal.Close() // nothing in it is needed
+		l.wal = nil
+	}
+}
+
+// replaceWAL gives up a write-ahead log that another process has changed, and sets aside what is there now.
+func (l *log) replaceWAL() (setAside string, err error) {
+	err = l.checkpoint(false)
+	if isNoSpace(err) && l.broken == nil && l.reserve.release() {
+		err = l.checkpoint(false)
+	}
+	if err != nil {
+		return "", err
+	}
+	l.closeWAL()
+	return l.watched.place.dropLog("replaced", &Report{}), nil
+}

@@ -1,0 +1,395 @@
+package bolt_test
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"monopod/store"
+	"monopod/store/bolt"
+	"monopod/store/storetest"
+)
+
+// formatOf reads the format of a file that nobody has open.
+func formatOf(t *testing.T, path string) (format uint64) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.View(func(tx *bbolt.Tx) error {
+		format = binary.BigEndian.Uint64(tx.Bucket([]byte("meta")).Get([]byte("format")))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return format
+}
+
+// A version that does not know the log cannot open a file that has one. After a clean stop, and as a snapshot, the file
+// is complete by itself, in the format that it knows.
+func TestOlderVersions(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	if f := formatOf(t, crashed(t, path)); f != 3 {
+		t.Errorf("format %d before the first write", f)
+	}
+	for i := range 3 {
+		storetest.Put(t, s, key(fmt.Sprint("a", i)), "1")
+		if f := formatOf(t, crashed(t, path)); f != 4 {
+			t.Errorf("format %d with a log", f)
+		}
+		made, err := s.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range []string{crashed(t, path), filepath.Join(filepath.Dir(path), "snapshots", made.Name)} {
+			if f := formatOf(t, of); f != 3 {
+				t.Errorf("%s has format %d", of, f)
+			}
+		}
+	}
+	storetest.Put(t, s, key("last"), "1")
+	want := contents(t, s)
+	if err := errors.Join(s.Close(), os.Remove(path+"-wal")); err != nil {
+		t.Fatal(err)
+	}
+	if f := formatOf(t, path); f != 3 {
+		t.Errorf("format %d after a clean stop", f)
+	}
+	s = open(t, path)
+	defer s.Close()
+	if got := contents(t, s); !same(got, want) || s.Report.Damage != nil {
+		t.Errorf("%d objects without the log, want %d: %+v", len(got), len(want), s.Report)
+	}
+}
+
+// A disk that loses the newest meta page loses no write: the log has what the last transaction put into the file.
+func TestLostMetaPage(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, err := bolt.At(path, bolt.Config{Config: storetest.Config(), LogBytes: 16 * 4096}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range 40 { // eight frames a checkpoint
+		storetest.Put(t, s, key(fmt.Sprint("a", i%25)), fmt.Sprint(i))
+		for meta := range 2 {
+			copied := crashed(t, path)
+			f, err := os.OpenFile(copied, os.O_WRONLY, 0)
+			if err == nil {
+				_, err = f.WriteAt(make([]byte, 4096), int64(meta*4096))
+				err = errors.Join(err, f.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := open(t, copied)
+			if got, want := contents(t, again), contents(t, s); !same(got, want) || again.Report.Damage != nil {
+				t.Errorf("write %d, without meta page %d: %d objects, want %d: %+v", i, meta, len(got), len(want), again.Report)
+			}
+			if again.Revision() <= s.Revision() {
+				t.Errorf("revision %d after %d", again.Revision(), s.Revision())
+			}
+			if err := again.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A damaged log costs the writes from the damage on, and this is reported once.
+func TestDamagedLog(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	for i := range 10 {
+		storetest.Put(t, s, key(fmt.Sprint("a", i)), "1")
+	}
+	for name, c := range map[string]struct {
+		do   func(log string) error
+		left int
+	}{
+		"missing": {os.Remove, 0},
+		"zeros":   {func(log string) error { return zero(log, 3) }, 3},
+		"a folder": {func(log string) error {
+			return errors.Join(os.Remove(log), os.Mkdir(log, 0o700))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			copied := crashed(t, path)
+			if err := c.do(copied + "-wal"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bolt.At(copied, bolt.Config{Config: storetest.Config()}).Save(); err == nil {
+				t.Error("a snapshot was taken of it")
+			}
+			again := open(t, copied)
+			if got := contents(t, again); len(got) != c.left || again.Report.Damage == nil || !again.Report.LogOnly {
+				t.Errorf("%d objects, want %d: %+v", len(got), c.left, again.Report)
+			}
+			if _, err := os.Lstat(again.Report.SetAside); (err == nil) == (name == "missing") {
+				t.Errorf("set aside as %q: %v", again.Report.SetAside, err)
+			}
+			if next := storetest.Put(t, again, key("next"), "1"); next.Rev <= s.Revision() {
+				t.Errorf("revision %d after %d", next.Rev, s.Revision())
+			}
+			want := contents(t, again)
+			if err := again.Close(); err != nil {
+				t.Fatal(err)
+			}
+			again = open(t, copied)
+			defer again.Close()
+			if got := contents(t, again); !same(got, want) || again.Report.Damage != nil {
+				t.Errorf("%d objects, want %d: %+v", len(got), len(want), again.Report)
+			}
+		})
+	}
+}
+
+// A start that fails leaves a damaged log as it is.
+func TestDamagedLogAndFailedStart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	for i := range 10 {
+		storetest.Put(t, s, key(fmt.Sprint("a", i)), "1")
+	}
+	copied := crashed(t, path)
+	if err := zero(copied+"-wal", 8); err != nil {
+		t.Fatal(err)
+	}
+	other := storetest.Config()
+	other.Kind = func(string) (store.Kind, bool) { return store.Kind{}, false }
+	if _, err := bolt.Open(copied, other); err == nil {
+		t.Error("opened without its kinds")
+	}
+	again := open(t, copied)
+	defer again.Close()
+	if n := len(contents(t, again)); n != 8 || !again.Report.LogOnly {
+		t.Errorf("%d objects, want 8: %+v", n, again.Report)
+	}
+}
+
+// Whatever is cut off from the log, no revision is used twice, and what is missing is reported.
+func TestCutOffLog(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	for i := range 10 {
+		storetest.Put(t, s, key(fmt.Sprint("a", i)), "1")
+	}
+	for _, size := range []int64{0, 3 * 4096, 5*4096 + 100} {
+		copied := crashed(t, path)
+		if err := os.Truncate(copied+"-wal", size); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, copied)
+		if n := len(contents(t, again)); n != int(size/4096) || !again.Report.LogOnly {
+			t.Errorf("cut off at %d: %d objects, %+v", size, n, again.Report)
+		}
+		if next := storetest.Put(t, again, key("new"), "1"); next.Rev <= s.Revision() {
+			t.Errorf("cut off at %d: revision %d after %d", size, next.Rev, s.Revision())
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A second crash does not take the revision back.
+func TestCrashAfterCrash(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	storetest.Put(t, s, key("a"), "1")
+	for range 3 {
+		copied := crashed(t, path)
+		again := open(t, copied)
+		defer again.Close()
+		if next := storetest.Put(t, again, key("a"), fmt.Sprint(again.Revision())); next.Rev <= s.Revision() {
+			t.Errorf("revision %d after %d", next.Rev, s.Revision())
+		}
+		s, path = again, copied
+	}
+}
+
+// A file of a version without a log loses no write either when the disk loses its newest meta page.
+func TestLostMetaPageAfterUpgrade(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	storetest.Put(t, s, key("a"), "1")
+	if err := errors.Join(s.Close(), os.Remove(path+"-wal")); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoFreelistSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Delete([]byte("log")) })
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	defer s.Close()
+	for i := range 50 {
+		storetest.Put(t, s, key(fmt.Sprint("b", i)), "1")
+	}
+	for meta := range int64(2) {
+		copied := crashed(t, path)
+		if err := zero(copied, meta); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, copied)
+		if n := len(contents(t, again)); n != 51 || again.Report.Damage != nil {
+			t.Errorf("without meta page %d: %d objects, %+v", meta, n, again.Report)
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A snapshot that takes the place of the file, by hand, is what was saved, whatever the log has.
+func TestCopiedSnapshot(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	storetest.Put(t, s, key("before"), "1")
+	made, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.Put(t, s, key("after"), "1")
+	for _, of := range []func() error{func() error { return nil }, s.Close} {
+		if err := of(); err != nil {
+			t.Fatal(err)
+		}
+		copied := crashed(t, path)
+		if err := os.WriteFile(copied, read(t, filepath.Join(filepath.Dir(path), "snapshots", made.Name)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, copied)
+		if got := contents(t, again); len(got) != 1 || again.Report.Damage != nil {
+			t.Errorf("%d objects, %+v", len(got), again.Report)
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A copy of the file alone, made while it is open, is no snapshot.
+func TestCopyWithoutLog(t *testing.T) {
+	t.Parallel()
+	p, path := place(t, 0)
+	s := openAt(t, p)
+	defer s.Close()
+	storetest.Put(t, s, key("a"), "1")
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	data := read(t, path)
+	sum := fmt.Sprintf("%x  copy.db\n", sha256.Sum256(data))
+	if err := errors.Join(os.WriteFile(copied, data, 0o600), os.WriteFile(copied+".sha256", []byte(sum), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Verify(copied); err == nil || !strings.Contains(err.Error(), "without its log") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A key that bbolt would refuse later is refused at once, and nothing else is.
+func TestLongKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	for _, n := range []int{33_000, 70_000} {
+		_, err := s.Update(t.Context(), key(strings.Repeat("a", n)), func(store.Object) (store.Object, error) { return object("a"), nil })
+		if !errors.Is(err, bolterrors.ErrKeyTooLarge) {
+			t.Errorf("%d bytes: %.200v", n, err)
+		}
+	}
+	storetest.Put(t, s, key("b"), "1")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, path)
+	defer s.Close()
+	if n := len(contents(t, s)); n != 1 {
+		t.Errorf("%d objects", n)
+	}
+}
+
+// A log that is lost while no new file can be written costs nothing: the old one gets what it had, also at a stop.
+func TestLostLogNeedsNoNewFile(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []bool{false, true} {
+		l := openLost(t)
+		if err := errors.Join(os.MkdirAll(filepath.Join(l.path+".new", "file"), 0o700), os.Remove(l.path+"-wal")); err != nil {
+			t.Fatal(err)
+		}
+		if !stop {
+			storetest.Put(t, l, key("after"), "1")
+			l.survives(t)
+		}
+		want := contents(t, l)
+		if err := errors.Join(l.Close(), os.RemoveAll(l.path+".new")); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, l.path)
+		if got := contents(t, again); !same(got, want) || again.Report.Damage != nil {
+			t.Errorf("%d objects, want %d: %+v", len(got), len(want), again.Report)
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// On a full disk all deletions work, also where the log has many small changes of leaves with large values, which a
+// checkpoint has to write again.
+func TestFullDiskWithLargeValues(t *testing.T) {
+	t.Parallel()
+	dir := smallDisk(t, 64<<20)
+	s := open(t, filepath.Join(dir, "state.db"))
+	defer s.Close()
+	const pairs = 40
+	small, large := func(i int) string { return fmt.Sprintf("%03da", i) }, func(i int) string { return fmt.Sprintf("%03db", i) }
+	for i := range pairs {
+		storetest.Put(t, s, key(small(i)), "1")
+		storetest.Put(t, s, key(large(i)), strings.Repeat("x", 200_000))
+	}
+	for i := range pairs {
+		storetest.Put(t, s, key(small(i)), "2")
+	}
+	useUp(t, dir)
+	for i := range pairs {
+		remove(t, s, large(i))
+	}
+	storetest.Put(t, s, key("in freed pages"), "1")
+}
+
+// zero overwrites a block.
+func zero(path string, block int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(make([]byte, 4096), 4096*block)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,146 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"go.etcd.io/bbolt"
+
+	"monopod/store"
+	"monopod/store/bolt/content"
+	"monopod/store/bolt/wal"
+)
+
+// logOf is the path of the write-ahead log of the file at path.
+func logOf(path string) string { return path + "-wal" }
+
+// unapplied is what a log has that its file has not.
+type unapplied struct {
+	wal.Content
+	damage error // nil: it is all that was written
+	header content.Header
+}
+
+// readLog returns what the log of the file has that the file has not; nil: nothing.
+func (s *state) readLog(path string) (*unapplied, error) {
+	h, id, err := s.readHeader()
+	if err != nil || h.WAL.Generation == 0 {
+		return nil, err
+	}
+	found, err := wal.Read(logOf(path), h.WAL.Place, id, h.WAL.Open || s.torn)
+	switch {
+	case err != nil && !errors.Is(err, wal.ErrDamaged):
+		return nil, err
+	case !h.WAL.Open && (errors.Is(err, fs.ErrNotExist) || err == nil && found.Next == h.WAL.Place):
+		return nil, nil
+	}
+	return &unapplied{Content: found, damage: err, header: h}, nil
+}
+
+// without returns each for the entries that u does not replace.
+func (u *unapplied) without(each func(*store.Entry)) func(*store.Entry) {
+	if u == nil || each == nil {
+		return each
+	}
+	replaced := make(map[store.Key]bool, len(u.Records))
+	for _, r := range u.Records {
+		replaced[r.Key] = true
+	}
+	return func(e *store.Entry) {
+		if !replaced[e.Key] {
+			each(e)
+		}
+	}
+}
+
+// replay puts u into the file, which has been checked, and calls each with every entry of it. A damaged log is an
+// error, unless there is a report: then the writes before the damage are kept.
+func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.Entry)) error {
+	next := content.WAL{Place: u.Next}
+	reserved := max(u.header.Reserved, u.Reserved) + tornBlock // a frame may have vanished without a trace
+	if u.damage != nil {
+		if report == nil {
+			return fmt.Errorf("%w; start monopod to continue without the missing writes", u.damage)
+		}
+		next = content.NewWAL(0)
+		reserved += unknownBlock
+	}
+	for _, r := range u.Records {
+		if r.JSON == nil || each == nil {
+			continue
+		}
+		e, err := content.Decode(r.Key, r.JSON, p.cfg.Config)
+		if err != nil {
+			return err
+		}
+		each(e)
+	}
+	var memory content.Scratch
+	_, err := putSome(s.db, u.Records, reserved, &next, &memory)
+	if isNoSpace(err) && os.Remove(p.reserve()) == nil {
+		_, err = putSome(s.db, u.Records, reserved, &next, &memory)
+	}
+	if isNoSpace(err) {
+		return noSpace(err)
+	}
+	if err == nil {
+		s.header, _, err = s.readHeader()
+	}
+	if err == nil && u.damage != nil {
+		report.Damage, report.LogOnly = u.damage, true
+		report.SetAside = p.dropLog("damaged", report)
+	}
+	return err
+}
+
+// dropLog sets the log aside, of which the file needs nothing. A problem is part of the report.
+func (p *Place) dropLog(why string, report *Report) (setAside string) {
+	setAside, err := p.setAside(logOf(p.path), why)
+	if err == nil {
+		err = removeIfThere(logOf(p.path))
+	}
+	if err != nil {
+		report.Problems = append(report.Problems, err)
+	}
+	return setAside
+}
+
+// readHeader also returns the number of the newest transaction.
+func (s *state) readHeader() (h content.Header, id uint64, err error) {
+	err = content.Guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) (err error) {
+			id = uint64(tx.ID())
+			h, err = content.ReadHeader(tx)
+			return err
+		})
+	})
+	return h, id, err
+}
+
+// put writes records, the reserved revision and where the log goes on, in one transaction, and returns its number.
+func put(db *bbolt.DB, records []store.Record, reserved int64, next *content.WAL, memory *content.Scratch) (id int, err error) {
+	defer memory.Reset()
+	err = content.Guard(func() error {
+		return db.Update(func(tx *bbolt.Tx) error {
+			id = tx.ID()
+			return content.Write(tx, records, reserved, next, memory)
+		})
+	})
+	return id, err
+}
+
+// putSome is put for records that the log has, too: they can be written in parts. On a disk that is too full for all of
+// them, each part can use the pages that the one before made free.
+func putSome(db *bbolt.DB, records []store.Record, reserved int64, next *content.WAL, memory *content.Scratch) (id int, err error) {
+	id, err = put(db, records, reserved, next, memory)
+	if !isNoSpace(err) || len(records) < 2 {
+		return id, err
+	}
+	half := len(records) / 2
+	if id, err = putSome(db, records[:half], 0, nil, memory); err != nil {
+		return id, err
+	}
+	return putSome(db, records[half:], reserved, next, memory)
+}

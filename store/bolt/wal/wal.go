@@ -1,0 +1,266 @@
+// Package wal is the log of writes that the state file does not contain yet: one write and one fdatasync make them
+// durable, where a transaction of bbolt needs five pages and two. Three nouns:
+//
+//   - Frame: the records of one commit, in blocks of their own, with a checksum.
+//   - Generation: the frames between two checkpoints, numbered from zero. A checkpoint puts everything so far into the
+//     state file, which names the generation that begins (content.WAL).
+//   - Log: the open file, a ring of frames. A generation takes at most half of it, so that the one before is still
+//     there as long as the state file might lose its last transaction.
+//
+// Read returns the records of a generation and of those that continue it. A frame belongs to exactly one place in one
+// history: generations are random numbers, and their frames name the one before. What is left of older ones, or
+// of another file's, is never taken for newer writes.
+package wal
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/store"
+)
+
+// Block is the unit of frames in bytes. A frame is never in the same block as another one, so that a torn write
+// damages only what was not acknowledged.
+const Block = 4096
+
+// The head of a frame:
+//
+//	0 magic, 8 generation, 16 the one before, 24 the number of its frames, 32 base, 40 number, 48 reserved revision,
+//	56 length of the body, 60 CRC-32 (Castagnoli) of what is before it and of the body
+const (
+	magic    = "monowal1"
+	headSize = 64
+	sumAt    = 60
+)
+
+var (
+	table = crc32.MakeTable(crc32.Castagnoli)
+	order = binary.LittleEndian
+)
+
+var (
+	// ErrNoRoom means that the generation is full, that there is none, or that the file cannot grow.
+	ErrNoRoom = errors.New("no room in the log")
+	// ErrTooLong means that the records are too long for any generation.
+	ErrTooLong = errors.New("the records are longer than half of the log")
+	// ErrUnknown means that it is not known what is on the disk.
+	ErrUnknown = errors.New("the log could not be synced")
+)
+
+// Generation is a part of the log.
+type Generation struct {
+	ID     uint64 // random; 0: none
+	Before uint64 // the generation that it continues
+	After  uint64 // how many frames that has
+	Base   uint64 // the number of the state file's transaction that began it
+}
+
+// NewGeneration returns the number of a generation that there has never been.
+func NewGeneration() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return order.Uint64(b[:]) | 1
+}
+
+// Place is a place in the log: the next frame of a generation.
+type Place struct {
+	Generation uint64
+	Number     uint64 // of the frame in the generation
+	At         int64  // bytes into the file
+}
+
+// Log is an open file to which frames are appended. Only one goroutine may use it at a time.
+type Log struct {
+	path string
+	file *os.File
+	is   os.FileInfo
+	ring int64 // bytes of a full file
+	size int64 // bytes of it that are there
+
+	now    Generation
+	number uint64 // of the next frame
+	at     int64  // of the next frame
+	used   int64  // bytes since the generation began
+	last   int64  // where the newest frame is
+	head   [headSize]byte
+	buf    []byte
+}
+
+// Open opens the file, or creates it; the caller syncs the folder. Ring is its size in bytes once it is full, a multiple
+// of 64 KiB; the next frame is put at a place of Place.At. No generation has begun.
+func Open(path string, ring, at int64) (*Log, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	is, err := f.Stat()
+	if err == nil && !is.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if at < 0 || at >= ring || at%Block != 0 {
+		at = 0
+	}
+	l := &Log{path: path, file: f, is: is, ring: ring, size: is.Size(), at: at}
+	if err = l.grow(1); err == nil {
+		err = fdatasync(f)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return l, nil
+}
+
+// Close closes the file.
+func (l *Log) Close() error { return l.file.Close() }
+
+// Begin begins a generation at the place where the log is; with the zero value, none.
+func (l *Log) Begin(g Generation) { l.now, l.number, l.used = g, 0, 0 }
+
+// At is where the next frame will be, as of Place.
+func (l *Log) At() int64 { return l.at % l.ring }
+
+// Number is the number of the next frame in its generation.
+func (l *Log) Number() uint64 { return l.number }
+
+// Append makes records and the reserved revision durable. An error other than ErrUnknown means that they are not in
+// the log.
+func (l *Log) Append(records []store.Record, reserved int64) error {
+	if l.now.ID == 0 {
+		return ErrNoRoom
+	}
+	l.encode(records, reserved)
+	size := int64(len(l.buf))
+	if size > l.ring/2 {
+		l.buf = nil
+		return ErrTooLong
+	}
+	at, used := l.at, l.used+size
+	if at+size > l.ring {
+		at, used = 0, used+l.ring-at
+	}
+	if used > l.ring/2 {
+		return ErrNoRoom
+	}
+	if err := l.grow(at + size); err != nil {
+		return err
+	}
+	if _, err := l.file.WriteAt(l.buf, at); err != nil {
+		return noRoom(err)
+	}
+	if err := fdatasync(l.file); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	copy(l.head[:], l.buf)
+	l.last, l.at, l.used = at, at+size, used
+	l.number++
+	if cap(l.buf) > maxBuffer {
+		l.buf = nil
+	}
+	return nil
+}
+
+// maxBuffer is the most memory that is kept for the next frame, in bytes.
+const maxBuffer = 64 << 10
+
+// growth is by how much the file grows at once, in bytes: a sync of blocks that are there writes only these. The file
+// is never smaller.
+const growth = 16 * Block
+
+// grow fills the file with zeros up to size at least. The next sync is of these, too. It writes block by block, since
+// the kernel may keep what one call wrote as one page, and then count all of it whenever a frame is written.
+func (l *Log) grow(size int64) error {
+	if size > l.size {
+		size = min((size+growth-1)/growth*growth, l.ring)
+	}
+	for l.size < size {
+		if _, err := l.file.WriteAt(zeros[:], l.size); err != nil {
+			return noRoom(err)
+		}
+		l.size = (l.size/Block + 1) * Block
+	}
+	return nil
+}
+
+// noRoom returns ErrNoRoom for a full disk.
+func noRoom(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
+		return fmt.Errorf("%w: %w", ErrNoRoom, err)
+	}
+	return err
+}
+
+func fdatasync(f *os.File) error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// encode puts a frame into the buffer.
+func (l *Log) encode(records []store.Record, reserved int64) {
+	b := append(l.buf[:0], zeros[:headSize]...)
+	copy(b, magic)
+	order.PutUint64(b[8:], l.now.ID)
+	order.PutUint64(b[16:], l.now.Before)
+	order.PutUint64(b[24:], l.now.After)
+	order.PutUint64(b[32:], l.now.Base)
+	order.PutUint64(b[40:], l.number)
+	order.PutUint64(b[48:], uint64(reserved))
+	for _, r := range records {
+		b = appendRecord(b, r)
+	}
+	order.PutUint32(b[56:], uint32(len(b)-headSize))
+	order.PutUint32(b[sumAt:], sum(b))
+	for len(b)%Block != 0 {
+		b = append(b, zeros[:min(len(zeros), Block-len(b)%Block)]...)
+	}
+	l.buf = b
+}
+
+var zeros [Block]byte
+
+// sum is the checksum of a frame, without what follows its body.
+func sum(frame []byte) uint32 {
+	return crc32.Update(crc32.Checksum(frame[:sumAt], table), table, frame[headSize:])
+}
+
+// appendRecord appends a record: the length of the path, the path, the revision, the length of the JSON plus one, or
+// zero for a removal, and the JSON.
+func appendRecord(b []byte, r store.Record) []byte {
+	n := len(b)
+	b = append(b, 0, 0)
+	b = r.Key.AppendPath(b)
+	order.PutUint16(b[n:], uint16(len(b)-n-2))
+	b = binary.AppendUvarint(b, uint64(r.Rev))
+	if r.JSON == nil {
+		return append(b, 0)
+	}
+	return append(binary.AppendUvarint(b, uint64(len(r.JSON))+1), r.JSON...)
+}
+
+// Check reports whether the file is still there with the newest frame. It takes few system calls.
+func (l *Log) Check() error {
+	is, err := os.Stat(l.path)
+	if err != nil || !os.SameFile(is, l.is) {
+		return fmt.Errorf("%w: %s", store.ErrLost, l.path)
+	}
+	var head [headSize]byte
+	if l.now.ID == 0 || l.number == 0 {
+		return nil
+	}
+	if _, err := l.file.ReadAt(head[:], l.last); err != nil || head != l.head {
+		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, l.path)
+	}
+	return nil
+}
