@@ -18,11 +18,13 @@ const (
 
 // Under load the heap may grow by busyBytes, however little of it is live: with 40 MB live, Go's default costs a third
 // of the CPU of a server that is busy with writes, and with 200 MB live it takes as much again. With more live the growth ends at
-// busyHeap. On small machines the growth is at most a memoryShare of the memory. It is never less than calmPercent of what is live.
+// busyHeap, or on large machines at a heapShare of the memory. On small ones the growth is at most a memoryShare of it. It is never less than
+// calmPercent of what is live.
 const (
 	busyBytes   = 96 << 20
 	busyHeap    = 176 << 20
 	memoryShare = 16
+	heapShare   = 64
 )
 
 // Collections that take more than dear of one core need a larger growth, and cost nothing below cheap of it.
@@ -33,7 +35,7 @@ const (
 
 // Pace adapts the garbage collector to the load for the rest of the process' life. It starts with Go's own setting.
 func Pace() {
-	p := &pacer{percent: busyPercent, growth: min(busyBytes, Memory()/memoryShare), last: time.Now()}
+	p := &pacer{percent: busyPercent, growth: min(busyBytes, Memory()/memoryShare), heap: max(busyHeap, Memory()/heapShare), last: time.Now()}
 	debug.SetGCPercent(p.percent)
 	runtime.SetFinalizer(p, (*pacer).collected)
 }
@@ -42,6 +44,7 @@ func Pace() {
 type pacer struct {
 	percent int
 	growth  uint64    // of the heap under load, in bytes
+	heap    uint64    // under load, from which on it grows less, in bytes
 	last    time.Time // of the last collection
 	spent   float64   // CPU seconds of all collections until then
 }
@@ -54,7 +57,7 @@ func (p *pacer) collected() {
 
 // set runs after a collection that found live bytes, and when all of them together took spent CPU seconds.
 func (p *pacer) set(now time.Time, live uint64, spent float64) {
-	growth := min(p.growth, busyHeap-min(live, busyHeap))
+	growth := min(p.growth, p.heap-min(live, p.heap))
 	most := max(calmPercent, int(growth*100/max(live, 1<<20)))
 	share := (spent - p.spent) / max(now.Sub(p.last).Seconds(), 1e-6)
 	if next := percent(p.percent, most, share); next != p.percent {

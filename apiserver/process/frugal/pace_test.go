@@ -33,7 +33,7 @@ func TestPercent(t *testing.T) {
 func TestSet(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(busyPercent))
 	now, spent := time.Now(), 0.0
-	p := &pacer{percent: busyPercent, growth: 30 << 20, last: now}
+	p := &pacer{percent: busyPercent, growth: 30 << 20, heap: busyHeap, last: now}
 	for _, step := range []struct {
 		after time.Duration
 		live  uint64
