@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"monopod/testdata/harness"
 )
@@ -18,6 +21,8 @@ import (
 const (
 	// before is the commit that figures are compared with.
 	before = "a3436e3bf5ddf1dc16dc6a2b5924b74ad18f8fe9"
+	// enough is how long the rounds of a row may take on a busy machine before those that are left are not taken.
+	enough = 25 * time.Second
 	// settled is the age of a server that has returned the memory of its start.
 	settled = 75 * time.Second
 )
@@ -38,6 +43,7 @@ func BenchmarkRequests(b *testing.B) {
 		}
 		pairs[i].now = startTarget(b, programs.Monopod(harness.Plain))
 	}
+	defer interrupted(pairs)()
 	var done []result
 	for i, rows := range all {
 		for _, r := range rows {
@@ -64,11 +70,31 @@ func (p pair) stop() {
 	p.now.stop()
 }
 
+// interrupted ends the program with its servers if the user interrupts it, until end is called.
+func interrupted(pairs []pair) (end func()) {
+	signals, over := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			for _, p := range pairs {
+				p.stop()
+			}
+			os.Exit(1)
+		case <-over:
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(over)
+	}
+}
+
 // measure takes the rounds of a row, in turn.
 func (p pair) measure(b *testing.B, r row) result {
 	b.Helper()
 	res := result{row: r}
-	for range r.rounds {
+	for from, n := time.Now(), 0; n < r.rounds && (n == 0 || time.Since(from) < enough); n++ {
 		switch {
 		case r.beside != nil:
 			res.base = append(res.base, p.round(b, p.now, r.beside))

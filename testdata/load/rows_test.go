@@ -1,7 +1,6 @@
 package load_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -65,7 +64,10 @@ func creates(resource string, body func(name, app string) string, workers, n int
 		s, err := t.measure(workers, n, func(i int) error {
 			return t.do(request{method: http.MethodPost, path: path, body: body(number(i), "created")})
 		})
-		return s, errors.Join(err, each(64, n, func(i int) error { return t.do(remove(path, i)) }))
+		if err != nil {
+			return s, err
+		}
+		return s, each(64, n, func(i int) error { return t.do(remove(path, i)) })
 	}
 }
 

@@ -3,6 +3,7 @@ package load_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -125,7 +126,7 @@ func (w *watches) update(t *target, path string, pace int) error {
 		})
 	}
 	group.Wait()
-	return errors.Join(failed...)
+	return cmp.Or(failed...)
 }
 
 // wait waits for all events, and returns how many have not come.
