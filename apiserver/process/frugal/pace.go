@@ -27,10 +27,13 @@ const (
 	heapShare   = 64
 )
 
-// Collections that take more than dear of one core need a larger growth, and cost nothing below cheap of it.
+// Collections that take more than dear of one core need a larger growth, and below cheap of it a smaller one is enough. Where
+// they take more than rest, the process has something to do now and then, such as the start of pods: the heap may grow by briskBytes.
 const (
-	dear  = 0.05
-	cheap = 0.01
+	dear       = 0.05
+	cheap      = 0.01
+	rest       = 0.001
+	briskBytes = 8 << 20
 )
 
 // Pace adapts the garbage collector to the load for the rest of the process' life. It starts with Go's own setting.
@@ -57,10 +60,11 @@ func (p *pacer) collected() {
 
 // set runs after a collection that found live bytes, and when all of them together took spent CPU seconds.
 func (p *pacer) set(now time.Time, live uint64, spent float64) {
-	growth := min(p.growth, p.heap-min(live, p.heap))
-	most := max(calmPercent, int(growth*100/max(live, 1<<20)))
+	live = max(live, 1<<20)
+	most := max(calmPercent, int(min(p.growth, p.heap-min(live, p.heap))*100/live))
+	brisk := max(calmPercent, int(briskBytes*100/live))
 	share := (spent - p.spent) / max(now.Sub(p.last).Seconds(), 1e-6)
-	if next := percent(p.percent, most, share); next != p.percent {
+	if next := percent(p.percent, most, brisk, share); next != p.percent {
 		p.percent = next
 		debug.SetGCPercent(next)
 	}
@@ -68,14 +72,16 @@ func (p *pacer) set(now time.Time, live uint64, spent float64) {
 }
 
 // percent returns the growth after the value was, at most most, when the last collection took this share of a core.
-func percent(was, most int, share float64) int {
+func percent(was, most, brisk int, share float64) int {
 	switch {
 	case share > dear:
-		return min(2*was, most)
-	case share < cheap:
+		return min(max(2*was, brisk), most)
+	case share < rest:
 		return calmPercent
+	case share < cheap:
+		return min(brisk, most)
 	}
-	return min(was, most)
+	return min(max(was, brisk), most)
 }
 
 // spent returns the CPU seconds of all collections, also those on CPUs that had nothing else to do: other programs do.

@@ -15,15 +15,17 @@ func TestPercent(t *testing.T) {
 		share float64
 		want  int
 	}{
-		{25, 1, 50},
+		{25, 1, 80},
 		{100, 0.06, 200},
 		{200, 0.2, 240},
-		{50, 0.03, 50},
+		{50, 0.03, 80},
 		{480, 0.03, 240},
-		{240, 0.001, 25},
+		{240, 0.002, 80},
+		{25, 0.009, 80},
+		{240, 0.0009, 25},
 		{25, 0, 25},
 	} {
-		if got := percent(c.was, 240, c.share); got != c.want {
+		if got := percent(c.was, 240, 80, c.share); got != c.want {
 			t.Errorf("%d%%, and collections take %v of a core: %d%%, want %d%%", c.was, c.share, got, c.want)
 		}
 	}
@@ -40,7 +42,7 @@ func TestSet(t *testing.T) {
 		want  uint64
 	}{
 		{10 * time.Millisecond, 10 << 20, 200}, {time.Millisecond, 10 << 20, 300}, {time.Millisecond, 20 << 20, 150}, {time.Millisecond, 1 << 30, calmPercent},
-		{time.Hour, 10 << 20, calmPercent}, {time.Millisecond, 10 << 20, 2 * calmPercent}, {time.Hour, 0, calmPercent},
+		{time.Hour, 10 << 20, calmPercent}, {time.Millisecond, 10 << 20, 80}, {time.Millisecond, 10 << 20, 160}, {500 * time.Millisecond, 10 << 20, 80}, {time.Hour, 0, calmPercent},
 	} {
 		now = now.Add(step.after)
 		spent += 0.001
