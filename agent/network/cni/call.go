@@ -44,6 +44,7 @@ type call struct {
 	config []byte            // standard input
 	admit  admission.Admit   // nil: no check
 	kernel *nft.Shared       // nil: it opens a connection
+	held   *ipam.Memory      // nil: it reads all files of addresses
 }
 
 // args are a call's checked arguments.
@@ -53,6 +54,7 @@ type args struct {
 	pod                      ipam.PodRef
 	admit                    func(addrs []netip.Addr) error // nil: no check
 	kernel                   *nft.Shared
+	held                     *ipam.Memory
 }
 
 // answer is the plugin's exit code and standard output.
@@ -198,7 +200,7 @@ func (c call) do() answer {
 // check returns the arguments if they are complete and valid.
 func (c call) check(versions version.PluginInfo) (args, types.PluginConf, error) {
 	var conf types.PluginConf
-	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], config: c.config, kernel: c.kernel}
+	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], config: c.config, kernel: c.kernel, held: c.held}
 	a.pod.NamespacedName, a.pod.UID = admission.Pod(c.env["CNI_ARGS"])
 	a.admit = admission.Of(c.env["CNI_ARGS"], c.admit)
 	command := c.env["CNI_COMMAND"]

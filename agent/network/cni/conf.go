@@ -16,7 +16,7 @@
 //	bin/monopod-cni, bin/loopback   the stub; links to the monopod program where it cannot run
 //	plugin/socket, plugin/monopod   what the stub uses: the server, the monopod program
 //	calls                           a lock for each container while a call for it runs
-//	lock, last, last-ipv6, ips/<address>    the container that holds each address
+//	lock, last, last-ipv6, ips/<address>    the container that holds each address; lock counts the changes
 package cni
 
 import (
@@ -57,7 +57,8 @@ type Network struct {
 	// pods.
 	Services []netip.Prefix `json:"services,omitempty"`
 
-	kernel *nft.Shared // of the process that prepared it; nil: each call opens a connection
+	kernel *nft.Shared  // of the process that prepared it; nil: each call opens a connection
+	held   *ipam.Memory // of that process, too; nil: each call reads all files of addresses
 }
 
 // Gateways are the bridge's addresses, one in each subnet.
@@ -70,7 +71,7 @@ func (n Network) Gateways() []netip.Addr {
 }
 
 // pool allocates the addresses of the network's pods.
-func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets} }
+func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets, Memory: n.held} }
 
 // ConnectedPods returns the pods whose sandboxes exist, including those whose statuses are not written yet.
 func (n Network) ConnectedPods() ([]ipam.Connected, error) { return n.pool().ConnectedPods() }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/isolation"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
@@ -44,7 +45,7 @@ type Config struct {
 // addresses, and sets up the bridge. It needs root, and for an IPv6 subnet a kernel
 // with IPv6.
 func Prepare(cfg Config) (Network, error) {
-	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir, kernel: new(nft.Shared)}
+	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir, kernel: new(nft.Shared), held: new(ipam.Memory)}
 	taken, err := subnets.Taken(n.Bridge)
 	if err != nil {
 		return Network{}, err

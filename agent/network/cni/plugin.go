@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ func add(args args) (types.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf.kernel = args.kernel
+	conf.kernel, conf.held = args.kernel, args.held
 	boot, err := ipam.BootID()
 	if err != nil {
 		return nil, err
@@ -110,21 +111,76 @@ func vethName(container, ifname string) string {
 // addVeth creates the pair with one end in the pod and the other up on the bridge. It
 // replaces a pair of an interrupted attempt.
 func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac net.HardwareAddr) error {
-	if old, err := netlink.LinkByName(hostEnd); err == nil {
-		if err := netlink.LinkDel(old); err != nil {
-			return err
-		}
-	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags, attrs.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, net.FlagUp, isolation.Group(bridge.Attrs().Name)
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName, veth.PeerNamespace, veth.PeerHardwareAddr = ifname, netlink.NsFd(ns), mac
-	if err := netlink.LinkAdd(veth); err != nil {
+	socket, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
 		return err
 	}
-	// A pod that connects to a Service may be its endpoint. Where the kernel passes bridged
-	// packets through netfilter, they would otherwise not leave by the port that they came from.
-	return netlink.LinkSetHairpin(veth, true)
+	defer socket.Close()
+	sockets := map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
+	send := func(request *nl.NetlinkRequest) error {
+		request.Sockets = sockets
+		_, err := request.Execute(unix.NETLINK_ROUTE, 0)
+		return err
+	}
+	err = send(newVeth(bridge.Attrs(), ns, hostEnd, ifname, mac))
+	if errors.Is(err, unix.EEXIST) {
+		if old, lerr := netlink.LinkByName(hostEnd); lerr == nil && netlink.LinkDel(old) == nil {
+			err = send(newVeth(bridge.Attrs(), ns, hostEnd, ifname, mac))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	err = send(portUp(hostEnd, true))
+	if errors.Is(err, unix.EAFNOSUPPORT) { // without IPv6 there are no such addresses
+		err = send(portUp(hostEnd, false))
+	}
+	return err
+}
+
+// newVeth is the request for a pair whose host end is a port of the bridge, and still down.
+func newVeth(bridge *netlink.LinkAttrs, ns netns.NsHandle, hostEnd, ifname string, mac net.HardwareAddr) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	mtu := nl.Uint32Attr(uint32(bridge.MTU))
+	for _, attribute := range []*nl.RtAttr{
+		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(hostEnd)), nl.NewRtAttr(unix.IFLA_MTU, mtu),
+		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bridge.Index))), nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(isolation.Group(bridge.Name))),
+	} {
+		request.AddData(attribute)
+	}
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("veth"))
+	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.VETH_INFO_PEER, nil)
+	peer.AddChild(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(ifname))
+	peer.AddRtAttr(unix.IFLA_MTU, mtu)
+	peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
+	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(ns)))
+	request.AddData(info)
+	return request
+}
+
+// portUp is the request that sets the port of a bridge up, in hairpin mode: a pod that connects to a Service may be its
+// endpoint. Where the kernel passes bridged packets through netfilter, they would otherwise not leave by the port that
+// they came from. unaddressed: the port itself gets no link-local IPv6 address, of which bridges make no use.
+func portUp(hostEnd string, unaddressed bool) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+	base := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	base.Flags, base.Change = unix.IFF_UP, unix.IFF_UP
+	request.AddData(base)
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(hostEnd)))
+	if unaddressed {
+		const mode, none = 8, 1 // IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE
+		families := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
+		families.AddRtAttr(unix.AF_INET6, nil).AddRtAttr(mode, nl.Uint8Attr(none))
+		request.AddData(families)
+	}
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(unix.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated("bridge"))
+	info.AddRtAttr(unix.IFLA_INFO_SLAVE_DATA, nil).AddRtAttr(nl.IFLA_BRPORT_MODE, nl.Uint8Attr(1))
+	request.AddData(info)
+	return request
 }
 
 // setUpPod works inside the pod's namespace through a socket opened there.
@@ -222,7 +278,7 @@ func del(args args) (types.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf.kernel = args.kernel
+	conf.kernel, conf.held = args.kernel, args.held
 	if err := conf.release(args.container, args.ifname); err != nil {
 		return nil, fmt.Errorf("release the addresses: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
+	"monopod/agent/network/cni/isolation"
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/networktest"
@@ -186,6 +187,7 @@ func TestPodIsReached(t *testing.T) {
 		n := prepare(t)
 		a := newPod(t, n, "reached")
 		a.add()
+		checkPort(t, n, "reached")
 		a.serve(8080)
 		if got, err := get(a.ip.String() + ":8080"); err != nil || got != n.Gateways()[0].String() {
 			t.Errorf("host to pod: %q, %v; want an answer to the gateway", got, err)
@@ -207,6 +209,31 @@ func TestPodIsReached(t *testing.T) {
 	})
 }
 
+// checkPort checks the host's end of a pod's link.
+func checkPort(t *testing.T, n Network, id string) {
+	t.Helper()
+	name := vethName(id, "eth0")
+	bridge, err := netlink.LinkByName(n.Bridge)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if a := link.Attrs(); a.MasterIndex != bridge.Attrs().Index || a.Group != isolation.Group(n.Bridge) || a.MTU != bridge.Attrs().MTU || a.Flags&net.FlagUp == 0 {
+		t.Errorf("the link of a pod: %+v", a)
+	}
+	if info, err := netlink.LinkGetProtinfo(link); err != nil || !info.Hairpin {
+		t.Errorf("a pod does not reach itself through a Service: %+v, %v", info, err)
+	}
+	if mode := value("net/ipv6/conf/" + name + "/addr_gen_mode"); haveIPv6() && mode != "1" {
+		t.Errorf("the link has link-local addresses: mode %s", mode)
+	}
+}
+
 func TestAddAfterTheBridgeIsGone(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
@@ -221,6 +248,7 @@ func TestAddAfterTheBridgeIsGone(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 		p.add() // again, for the same container: as after a crash in between
+		checkPort(t, n, "rebooted")
 		if held, _ := n.pool().Holders(); len(held) != 1 {
 			t.Errorf("held = %v, want one address", held)
 		}

@@ -124,7 +124,7 @@ func (s *Server) answer(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	c.admit, c.kernel = s.admit, s.network.kernel
+	c.admit, c.kernel, c.held = s.admit, s.network.kernel, s.network.held
 	return s.onHost(func() error {
 		return c.run(func() bool { return waits(conn) }, func(a answer) error { return writeAnswer(conn, a) })
 	})

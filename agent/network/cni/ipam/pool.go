@@ -56,6 +56,7 @@ func (h Holder) Gone(boot string) bool {
 type Pool struct {
 	Dir     string         // that of the Network
 	Subnets []netip.Prefix // one or two, of different IP families
+	Memory  *Memory        // of the process that serves the plugin; nil: each call reads all files
 }
 
 // Folder contains a file for each address that a container holds.
@@ -65,7 +66,9 @@ func (p Pool) Folder() string { return filepath.Join(p.Dir, "ips") }
 func (p Pool) File(ip netip.Addr) string { return filepath.Join(p.Folder(), ip.String()) }
 
 // Lock runs f under the lock of all addresses.
-func (p Pool) Lock(f func() error) error {
+func (p Pool) Lock(f func() error) error { return p.lock(func(*os.File) error { return f() }) }
+
+func (p Pool) lock(f func(lock *os.File) error) error {
 	lock, err := os.OpenFile(filepath.Join(p.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -74,7 +77,7 @@ func (p Pool) Lock(f func() error) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return err
 	}
-	return f()
+	return f(lock)
 }
 
 // Allocate allocates an address of each subnet for h: the next free one after the last
@@ -82,11 +85,7 @@ func (p Pool) Lock(f func() error) error {
 // container's previous addresses.
 func (p Pool) Allocate(h Holder) ([]netip.Addr, error) {
 	var ips []netip.Addr
-	err := p.Lock(func() error {
-		held, err := p.Holders()
-		if err != nil {
-			return err
-		}
+	err := p.change(func(held map[netip.Addr]Holder) error {
 		p.sweep(held, func(other Holder) bool { return other.Is(h.Container, h.IfName) })
 		for _, subnet := range p.Subnets {
 			ip, err := p.next(subnet, held)
@@ -119,8 +118,17 @@ func (p Pool) hold(ip netip.Addr, h Holder) error {
 	if err := os.WriteFile(p.File(ip), data, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(p.lastFile(ip.Is4()), []byte(ip.String()), 0o644)
+	// Not truncated, because ext4 writes such a file to the disk when it is closed.
+	last, err := os.OpenFile(p.lastFile(ip.Is4()), os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(last, "%-*s\n", longest, ip)
+	return errors.Join(err, last.Close())
 }
+
+// longest is the length of the longest text of an address.
+const longest = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
 // lastFile contains the last allocated address of a family.
 func (p Pool) lastFile(is4 bool) string {
@@ -214,11 +222,7 @@ func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 // Release releases the container's addresses on ifname, if any. Before an address that has host ports, it calls removePorts, so that
 // the ports of the address's next holder stay.
 func (p Pool) Release(container, ifname string, removePorts func(netip.Addr) error) error {
-	err := p.Lock(func() error {
-		held, err := p.Holders()
-		if err != nil {
-			return err
-		}
+	err := p.change(func(held map[netip.Addr]Holder) error {
 		mine := func(h Holder) bool { return h.Is(container, ifname) }
 		for ip, h := range held {
 			if !mine(h) || !h.Ports {
@@ -243,11 +247,8 @@ func (p Pool) Reclaim(removePorts func(free func(netip.Addr) bool) error) error 
 	if err != nil {
 		return err
 	}
-	return p.Lock(func() error {
-		held, err := p.Holders()
-		if err != nil {
-			return err
-		}
+	p.Memory = nil // whoever changed the files
+	return p.change(func(held map[netip.Addr]Holder) error {
 		p.sweep(held, func(h Holder) bool { return h.Gone(boot) })
 		return removePorts(func(ip netip.Addr) bool { _, taken := held[ip]; return !taken })
 	})
