@@ -124,9 +124,10 @@ func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac
 	}
 	err = send(newVeth(bridge.Attrs(), ns, hostEnd, ifname, mac))
 	if errors.Is(err, unix.EEXIST) {
-		if old, lerr := netlink.LinkByName(hostEnd); lerr == nil && netlink.LinkDel(old) == nil {
-			err = send(newVeth(bridge.Attrs(), ns, hostEnd, ifname, mac))
+		if derr := deleteLink(hostEnd); derr != nil {
+			return fmt.Errorf("%w, and removing %s: %w", err, hostEnd, derr)
 		}
+		err = send(newVeth(bridge.Attrs(), ns, hostEnd, ifname, mac))
 	}
 	if err != nil {
 		return err
@@ -134,6 +135,18 @@ func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac
 	err = send(portUp(hostEnd, true))
 	if errors.Is(err, unix.EAFNOSUPPORT) { // without IPv6 there are no such addresses
 		err = send(portUp(hostEnd, false))
+	}
+	return err
+}
+
+// deleteLink succeeds if there is no such link.
+func deleteLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV) {
+		return nil
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package cni
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni/isolation"
 	"monopod/agent/network/cni/rules"
@@ -251,6 +253,28 @@ func TestAddAfterTheBridgeIsGone(t *testing.T) {
 		checkPort(t, n, "rebooted")
 		if held, _ := n.pool().Holders(); len(held) != 1 {
 			t.Errorf("held = %v, want one address", held)
+		}
+	})
+}
+
+// Where the link of an interrupted attempt cannot be removed, the error says why.
+func TestLinkThatStays(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t)
+		bridge, err := netlink.LinkByName(n.Bridge)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		here, err := netns.Get()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer here.Close()
+		if err := addVeth(bridge, here, "lo", "eth0", hardwareAddr([]netip.Addr{netip.MustParseAddr("10.88.7.2")})); !errors.Is(err, unix.EEXIST) || !errors.Is(err, unix.EOPNOTSUPP) {
+			t.Errorf("%v, want that lo exists and is not removed", err)
 		}
 	})
 }

@@ -17,7 +17,13 @@ type Memory struct {
 }
 
 // change runs f under the lock with the holders of all addresses. It may write files, and changes held accordingly.
-func (p Pool) change(f func(held map[netip.Addr]Holder) error) error {
+func (p Pool) change(f func(held map[netip.Addr]Holder) error) error { return p.changeCounted(true, f) }
+
+// free is change for an f that only removes files, which other processes notice also where the disk is too full to count it.
+func (p Pool) free(f func(held map[netip.Addr]Holder) error) error { return p.changeCounted(false, f) }
+
+// changeCounted fails before f if the change cannot be counted and must be.
+func (p Pool) changeCounted(must bool, f func(held map[netip.Addr]Holder) error) error {
 	return p.lock(func(lock *os.File) error {
 		m := p.Memory
 		if m == nil {
@@ -30,10 +36,11 @@ func (p Pool) change(f func(held map[netip.Addr]Holder) error) error {
 			return err
 		}
 		m.held = nil // until f has succeeded
-		if err := writeChange(lock, change+1); err != nil {
-			return err
+		uncounted := writeChange(lock, change+1)
+		if uncounted != nil && must {
+			return uncounted
 		}
-		if err := f(held); err != nil {
+		if err := f(held); err != nil || uncounted != nil {
 			return err
 		}
 		for _, h := range held {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -90,8 +91,7 @@ func (p Pool) Allocate(h Holder) ([]netip.Addr, error) {
 		for _, subnet := range p.Subnets {
 			ip, err := p.next(subnet, held)
 			if errors.Is(err, errPoolEmpty) {
-				p.sweep(held, func(other Holder) bool { return other.Gone(h.Boot) })
-				ip, err = p.next(subnet, held)
+				ip, err = p.nextLeaked(subnet, held, h.Boot)
 			}
 			if err == nil {
 				err = p.hold(ip, h)
@@ -211,6 +211,19 @@ func (p Pool) next(subnet netip.Prefix, held map[netip.Addr]Holder) (netip.Addr,
 	return netip.Addr{}, fmt.Errorf("%s: %w", subnet, errPoolEmpty)
 }
 
+// nextLeaked is next after the leaked addresses are released. It reads all files again, because a process of an earlier
+// version, which does not count its changes, may have given an address to another container.
+func (p Pool) nextLeaked(subnet netip.Prefix, held map[netip.Addr]Holder, boot string) (netip.Addr, error) {
+	now, err := p.Holders()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	clear(held)
+	maps.Copy(held, now)
+	p.sweep(held, func(h Holder) bool { return h.Gone(boot) })
+	return p.next(subnet, held)
+}
+
 // allocatable reports whether an address at or after the gateway may be allocated.
 func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 	if subnet.Addr().Is4() {
@@ -222,7 +235,7 @@ func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 // Release releases the container's addresses on ifname, if any. Before an address that has host ports, it calls removePorts, so that
 // the ports of the address's next holder stay.
 func (p Pool) Release(container, ifname string, removePorts func(netip.Addr) error) error {
-	err := p.change(func(held map[netip.Addr]Holder) error {
+	err := p.free(func(held map[netip.Addr]Holder) error {
 		mine := func(h Holder) bool { return h.Is(container, ifname) }
 		for ip, h := range held {
 			if !mine(h) || !h.Ports {
@@ -248,7 +261,7 @@ func (p Pool) Reclaim(removePorts func(free func(netip.Addr) bool) error) error 
 		return err
 	}
 	p.Memory = nil // whoever changed the files
-	return p.change(func(held map[netip.Addr]Holder) error {
+	return p.free(func(held map[netip.Addr]Holder) error {
 		p.sweep(held, func(h Holder) bool { return h.Gone(boot) })
 		return removePorts(func(ip netip.Addr) bool { _, taken := held[ip]; return !taken })
 	})
