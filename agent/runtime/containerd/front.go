@@ -34,10 +34,12 @@ var fronts = map[string]map[string][]byte{
 
 // fronted returns the programs with the front in the place of runc, and the folder in which containerd must look for programs
 // first to find the front of the shim: empty if it must not, because they do not speak as the front does, or pods run with
-// a program that it does not know. The fronts are written to dir. Containers that run with other programs, or with the same
-// ones directly, do not notice: what a front does is the same.
+// a program that it does not know. The fronts are written to dir, that of the shim to a folder there of its own, because a
+// container for which no OCI runtime is configured (one of ctr) runs with the first runc in PATH. Containers that run with
+// other programs, or with the same ones directly, do not notice: what a front does is the same.
 func (p programs) fronted(dir string) (fronted programs, path string, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	path = filepath.Join(dir, "bin")
+	if err := os.MkdirAll(path, 0o700); err != nil {
 		return p, "", err
 	}
 	var mounted unix.Statfs_t
@@ -58,12 +60,12 @@ func (p programs) fronted(dir string) (fronted programs, path string, err error)
 		return fronted, "", nil
 	}
 	// Also if it is not used: pods that another containerd started may have it.
-	shim, err := front(dir, shimName, p.shim)
+	shim, err := front(path, shimName, p.shim)
 	known := len(p.runtimes) > 0 && (p.runtimes[0].name == runc || p.runtimes[0].name == crun) && frontKnows(p.version) && frontKnows(p.shimVersion)
-	if shim == p.shim || !known || strings.Contains(dir, ":") {
+	if shim == p.shim || !known || strings.Contains(path, ":") {
 		return fronted, "", err
 	}
-	return fronted, dir, err
+	return fronted, path, err
 }
 
 // frontKnows reports whether the front of the shim does what the shim of this version does, and containerd expects.

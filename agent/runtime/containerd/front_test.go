@@ -198,6 +198,20 @@ func TestFrontDeletes(t *testing.T) {
 	}
 }
 
+// Called by its name, as a program in PATH is, the front finds runc next to itself and not in the folder in which it is called.
+func TestFrontCalledByName(t *testing.T) {
+	t.Parallel()
+	f := newFronted(t)
+	cmd := exec.Command(f.program, "--version")
+	cmd.Args[0], cmd.Dir = runc, t.TempDir()
+	if err := cni.WriteProgram(filepath.Join(cmd.Dir, runc+".program"), []byte("#!/bin/sh\nexit 1\n")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != asked {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // Without a container there is nothing to do, if that is no error.
 func TestFrontDeletesNothing(t *testing.T) {
 	t.Parallel()

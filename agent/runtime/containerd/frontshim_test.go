@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 type bundled struct {
 	t         *testing.T
 	front     string
+	arg0      string // empty: front
 	path      string
 	namespace string // of this test alone: its folder is where runc keeps what it knows
 	address   string // of containerd
@@ -95,6 +97,7 @@ func (b *bundled) call(action string, env []string, replaced ...string) (out str
 		b.t.Fatalf("%q is not in %s", replaced, args)
 	}
 	cmd := exec.Command(b.front, strings.Split(args, "|")...)
+	cmd.Args[0] = cmp.Or(b.arg0, b.front)
 	cmd.Dir, cmd.Stdin = b.path, strings.NewReader("options")
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2", "TTRPC_ADDRESS=/t.sock"}, env...)
 	text, err := cmd.Output()
@@ -124,6 +127,7 @@ func (b *bundled) addressIs(want string) {
 func TestShimFrontStartsSandbox(t *testing.T) {
 	t.Parallel()
 	b := newBundled(t, sandboxID)
+	b.arg0 = shimName // found in PATH
 	report := filepath.Join(b.path, "report")
 	if err := unix.Mkfifo(report, 0o600); err != nil {
 		t.Fatal(err)
@@ -177,6 +181,38 @@ func TestShimFrontFindsShim(t *testing.T) {
 	b.addressIs(out)
 	if _, err := l.Accept(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What the front leaves to do, a process of its own does only where PID 1 reaps it.
+func TestShimFrontLeavesNoZombies(t *testing.T) {
+	t.Parallel()
+	// The front's parent and its parent are not PID 1. PIDs of a new namespace are given in turn.
+	const script = `depth=$1; shift
+case $depth in 3) "$@" >/dev/null; /bin/sh -c 'echo $$';; *) /bin/sh "$0" $((depth + 1)) "$@";; esac
+:`
+	for init, want := range map[string]string{"tini": "6\n", "systemd": "6\n", "monopod": "5\n", "s6": "5\n", "systemd-run": "5\n"} {
+		b := newBundled(t, containerID)
+		dir := t.TempDir()
+		if err := errors.Join(os.Symlink("/bin/sh", filepath.Join(dir, init)), os.WriteFile(filepath.Join(dir, "script"), []byte(script), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		unshare := []string{"unshare", "--fork", "--pid", "--mount-proc"}
+		if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
+			t.Skipf("left out: no PID namespace: %v: %s", err, out)
+		}
+		l, err := net.Listen("unix", b.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		cmd := exec.Command(unshare[0], append(unshare[1:], filepath.Join(dir, init), filepath.Join(dir, "script"), "1",
+			b.front, "-namespace", b.namespace, "-address", b.address, "-id", containerID, "start")...)
+		cmd.Dir, cmd.Env = b.path, []string{"GOMAXPROCS=2", "TTRPC_ADDRESS=/t.sock", "PATH=" + os.Getenv("PATH")}
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("%s: the next PID is %q, %v; want %q", init, out, err, want)
+		}
+		b.addressIs("unix://" + b.socket)
 	}
 }
 
@@ -390,10 +426,14 @@ func TestShimFrontIsUsed(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, runc)); err != nil {
 			t.Skipf("left out: no fronts: %v", err)
 		}
-		if (path == dir) != tt.want || !tt.want && path != "" {
+		bin := filepath.Join(dir, "bin")
+		if (path == bin) != tt.want || !tt.want && path != "" {
 			t.Errorf("%s: looks in %q", name, path)
 		}
-		if link, err := os.Readlink(filepath.Join(dir, shimName+".program")); link != "/x/"+shimName {
+		if _, err := os.Stat(filepath.Join(bin, runc)); err == nil {
+			t.Errorf("%s: finds the front of runc in PATH, too", name)
+		}
+		if link, err := os.Readlink(filepath.Join(bin, shimName+".program")); link != "/x/"+shimName {
 			t.Errorf("%s: the shim is %q, %v", name, link, err)
 		}
 	}

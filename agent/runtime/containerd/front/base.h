@@ -1,6 +1,6 @@
 /*
  * What the programs of this folder share: they are executed in the place of another program, which is behind them, next to
- * them, as argv[0] with ".program". A program includes this file after it has defined BEHIND, the name of the other one, and
+ * them, as their own path with ".program". A program includes this file after it has defined BEHIND, the name of the other one, and
  * has the function work. It uses no library, so that it starts in less than a millisecond.
  *
  * Build (front_test.go does the same and compares), for PROGRAM runc and shim:
@@ -14,7 +14,7 @@
 #if defined(__x86_64__)
 enum {
 	NR_READ = 0, NR_WRITE = 1, NR_CLOSE = 3, NR_SOCKET = 41, NR_CONNECT = 42, NR_BIND = 49, NR_LISTEN = 50, NR_CLONE = 56,
-	NR_EXECVE = 59, NR_FCNTL = 72, NR_GETCWD = 79, NR_SETPGID = 109, NR_GETPPID = 110, NR_UMOUNT2 = 166,
+	NR_EXECVE = 59, NR_FCNTL = 72, NR_GETCWD = 79, NR_SETPGID = 109, NR_UMOUNT2 = 166,
 	NR_GETDENTS64 = 217, NR_CLOCK_GETTIME = 228, NR_EXIT_GROUP = 231, NR_OPENAT = 257, NR_UNLINKAT = 263, NR_READLINKAT = 267,
 	NR_FCHMODAT = 268, NR_FACCESSAT = 269, NR_PPOLL = 271, NR_DUP3 = 292, NR_PIPE2 = 293, NR_RENAMEAT2 = 316, NR_PIDFD_SEND_SIGNAL = 424,
 	NR_PIDFD_OPEN = 434, NR_CLOSE_RANGE = 436
@@ -37,7 +37,7 @@ static long call(long nr, long a, long b, long c, long d, long e)
 enum {
 	NR_GETCWD = 17, NR_DUP3 = 24, NR_FCNTL = 25, NR_UNLINKAT = 35, NR_UMOUNT2 = 39, NR_FACCESSAT = 48, NR_FCHMODAT = 53,
 	NR_OPENAT = 56, NR_CLOSE = 57, NR_PIPE2 = 59, NR_GETDENTS64 = 61, NR_READ = 63, NR_WRITE = 64, NR_PPOLL = 73, NR_READLINKAT = 78,
-	NR_EXIT_GROUP = 94, NR_CLOCK_GETTIME = 113, NR_SETPGID = 154, NR_GETPPID = 173, NR_SOCKET = 198, NR_BIND = 200,
+	NR_EXIT_GROUP = 94, NR_CLOCK_GETTIME = 113, NR_SETPGID = 154, NR_SOCKET = 198, NR_BIND = 200,
 	NR_LISTEN = 201, NR_CONNECT = 203, NR_CLONE = 220, NR_EXECVE = 221, NR_RENAMEAT2 = 276,
 	NR_PIDFD_SEND_SIGNAL = 424, NR_PIDFD_OPEN = 434, NR_CLOSE_RANGE = 436
 };
@@ -161,14 +161,6 @@ static unsigned long append(unsigned long at, const char *s)
 	return at + n;
 }
 
-/* Writes the path of a process's file in /proc, a name of at most 20 bytes. */
-static void in_proc(char *to, long pid, const char *name)
-{
-	to += put(to, "/proc/");
-	to += decimal(to, pid);
-	put(to, name);
-}
-
 /* Reads a file, with a final zero; -1 if that fails or it has more than most bytes. */
 static long slurp(const char *file, char *to, long most)
 {
@@ -184,22 +176,6 @@ static long slurp(const char *file, char *to, long most)
 		return -1;
 	to[size] = 0;
 	return size;
-}
-
-/* Returns the third field of a process's stat, its state, and all after it; null if it cannot be read. */
-static const char *stat_of(long pid)
-{
-	static char stat[1024];
-	char file[48];
-	const char *s = 0;
-
-	in_proc(file, pid, "/stat");
-	if (slurp(file, stat, sizeof(stat) - 1) < 0)
-		return 0;
-	for (const char *p = stat; *p; p++) /* the name before may contain anything */
-		if (*p == ')')
-			s = p;
-	return s && s[1] == ' ' ? s + 2 : 0;
 }
 
 /* Ends the text s where end is, and returns what follows. */
@@ -242,6 +218,21 @@ static void hurry_cgroups(void)
 	call(NR_EXIT_GROUP, 0, 0, 0, 0, 0);
 }
 
+static const char *self; /* the path of this program */
+
+/* Sets self from argv[0], which is only a name if the program was found in PATH. */
+static void find_self(const char *name)
+{
+	static char own[MAX_PATH];
+
+	for (const char *s = self = name; *s; s++)
+		if (*s == '/')
+			return;
+	if (call(NR_READLINKAT, AT_FDCWD, (long)"/proc/self/exe", (long)own, MAX_PATH - 1, 0) <= 0)
+		put(own, "/proc/self/exe"); /* with .program, there is no such file, unlike in the working folder */
+	self = own;
+}
+
 /* Does the work of the call; 0 if the program behind must. */
 static int work(char **arg, char **env);
 
@@ -251,10 +242,12 @@ __attribute__((used)) void start(long *stack)
 	long argc = stack[0];
 	char **argv = (char **)(stack + 1), **env = argv + argc + 1;
 
+	if (argc > 0)
+		find_self(argv[0]);
 	if (argc > 1 && work(argv + 1, env))
 		call(NR_EXIT_GROUP, 0, 0, 0, 0, 0);
-	if (argc > 0 && length(argv[0]) < MAX_PATH - 64) {
-		append(append(0, argv[0]), ".program");
+	if (argc > 0 && length(self) < MAX_PATH - 64) {
+		append(append(0, self), ".program");
 		call(NR_EXECVE, (long)path, (long)argv, (long)env, 0, 0);
 	}
 	call(NR_WRITE, 2, (long)failed, sizeof(failed) - 1, 0, 0);

@@ -17,6 +17,30 @@
 #define BEHIND "runc"
 #include "base.h"
 
+/* Writes the path of a process's file in /proc, a name of at most 20 bytes. */
+static void in_proc(char *to, long pid, const char *name)
+{
+	to += put(to, "/proc/");
+	to += decimal(to, pid);
+	put(to, name);
+}
+
+/* Returns the third field of a process's stat, its state, and all after it; null if it cannot be read. */
+static const char *stat_of(long pid)
+{
+	static char stat[1024];
+	char file[48];
+	const char *s = 0;
+
+	in_proc(file, pid, "/stat");
+	if (slurp(file, stat, sizeof(stat) - 1) < 0)
+		return 0;
+	for (const char *p = stat; *p; p++) /* the name before may contain anything */
+		if (*p == ')')
+			s = p;
+	return s && s[1] == ' ' ? s + 2 : 0;
+}
+
 enum { POLLIN = 1, SIGKILL = 9, SIGRTMAX = 64, POLL_MS = 100 };
 
 static char folder[MAX_PATH]; /* of the container */

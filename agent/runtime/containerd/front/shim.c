@@ -233,16 +233,26 @@ static int make_shim(char *program, long socket, char **env)
 	return pid > 0 && call(NR_READ, done[0], (long)&byte, 1, 0, 0) == 0;
 }
 
-/* Reports whether somebody reaps processes that this one leaves: PID 1, unless that is Monopod, containerd's parent. */
+/*
+ * Reports whether somebody reaps processes that this one leaves: PID 1, unless it is Monopod, or what else was told to be it
+ * in a container, which keeps a zombie for each.
+ */
 static int reaped(void)
 {
-	const char *s = stat_of(call(NR_GETPPID, 0, 0, 0, 0, 0));
+	static const char inits[] = "systemd\0init\0tini\0docker-init\0dumb-init\0catatonit\0s6-svscan\0runit\0openrc-init\0dinit\0finit\0procd\0";
+	static char name[20];
 
-	return s && s[1] == ' ' && number(s + 2, ' ') > 1;
+	if (slurp("/proc/1/comm", name, sizeof(name) - 1) <= 0)
+		return 0;
+	until(name, '\n');
+	for (const char *s = inits; *s; s += length(s) + 1)
+		if (same(s, name))
+			return 1;
+	return 0;
 }
 
 /* Prints the address of the shim of the container's sandbox, which it starts if this is the sandbox. */
-static int start_shim(const char *self, char **env)
+static int start_shim(char **env)
 {
 	static char program[MAX_PATH];
 	int settings = 0;
@@ -351,7 +361,7 @@ static int delete_shim(void)
 
 static int work(char **arg, char **env)
 {
-	const char *self = arg[-1], *publisher = 0;
+	const char *publisher = 0;
 
 	for (; *arg && **arg == '-'; arg += 2) {
 		const char **to = same(*arg, "-namespace") ? &namespace : same(*arg, "-address") ? &address : same(*arg, "-id") ? &id
@@ -363,6 +373,6 @@ static int work(char **arg, char **env)
 	if (!*arg || arg[1] || !namespace || !address || !id || !is_name(namespace, 0) || !is_name(id, 0) || !is_clean(address))
 		return 0;
 	if (same(*arg, "start"))
-		return !bundle && start_shim(self, env);
+		return !bundle && start_shim(env);
 	return same(*arg, "delete") && bundle && length(bundle) < MAX_PATH - 64 && delete_shim();
 }
