@@ -13,9 +13,10 @@ import (
 	"monopod/agent/pod/spec"
 )
 
-// MessagePath returns the path of an instance's termination message, below the pod's folder.
+// MessagePath returns the path of an instance's termination message in the pod's folder, next to its volumes. A folder for
+// each container would be one or two more for each pod.
 func MessagePath(dir, container string, attempt uint32) string {
-	return filepath.Join(dir, "containers", container, fmt.Sprint(attempt))
+	return filepath.Join(dir, fmt.Sprintf("message-%s-%d", container, attempt))
 }
 
 func (m *maker) message(container string, attempt uint32) string {
