@@ -149,7 +149,7 @@ type target struct {
 	b     *testing.B      // of the row
 	rest  func()          // waits until both servers have nothing to do
 	ready map[string]bool // what has been made for rows
-	round int             // of patches
+	round int             // of what is written
 }
 
 func startTarget(b *testing.B, program string) *target {

@@ -33,7 +33,8 @@ func fanOut(n, pace, updates int) func(*target) (sample, error) {
 		if err != nil {
 			return sample{}, err
 		}
-		w := &watches{sent: make([]atomic.Int64, updates), took: make([][]time.Duration, n)}
+		t.round++
+		w := &watches{round: t.round, sent: make([]atomic.Int64, updates), took: make([][]time.Duration, n)}
 		clients, _ := t.Clients(t.b, 1)
 		defer w.end()
 		if err := each(32, n, func(i int) error { return w.open(clients[0], t.url, path+"?watch=1&resourceVersion="+revision, i) }); err != nil {
@@ -74,6 +75,7 @@ func (t *target) watchable() (path, revision string, err error) {
 
 // watches are the clients of one fan-out.
 type watches struct {
+	round      int
 	sent       []atomic.Int64    // when each update was sent, in ns since 1970
 	took       [][]time.Duration // of each watch, from an update's sending to its event
 	came, last atomic.Int64      // how many events have come, and when the last one came
@@ -100,7 +102,7 @@ func (w *watches) read(body io.Reader, i int) {
 	for in := bufio.NewReaderSize(body, 16<<10); ; {
 		line, err := in.ReadSlice('\n')
 		if _, rest, found := bytes.Cut(line, []byte(mark)); found {
-			digits, _, _ := bytes.Cut(rest, []byte{'"'})
+			digits, _, _ := bytes.Cut(rest, []byte{' '})
 			if n, bad := strconv.Atoi(string(digits)); bad == nil {
 				now := time.Now().UnixNano()
 				w.took[i] = append(w.took[i], time.Duration(now-w.sent[n].Load()))
@@ -114,7 +116,8 @@ func (w *watches) read(body io.Reader, i int) {
 	}
 }
 
-// update sends the updates, each when it is due, whether or not those before are answered.
+// update sends the updates, each when it is due, whether or not those before are answered: so the last one of a round is any of them, and
+// the same text in the next round may change nothing.
 func (w *watches) update(t *target, path string, pace int) error {
 	failed := make([]error, len(w.sent))
 	var group sync.WaitGroup
@@ -122,7 +125,7 @@ func (w *watches) update(t *target, path string, pace int) error {
 		time.Sleep(time.Until(from.Add(time.Duration(n) * time.Second / time.Duration(pace))))
 		group.Go(func() {
 			w.sent[n].Store(time.Now().UnixNano())
-			failed[n] = t.do(request{method: http.MethodPatch, path: path + "/" + number(n%watchedPods) + "/status", body: fmt.Sprintf(`{"status":{"message":"%s%d"}}`, mark, n)})
+			failed[n] = t.do(request{method: http.MethodPatch, path: path + "/" + number(n%watchedPods) + "/status", body: fmt.Sprintf(`{"status":{"message":"%s%d of round %d"}}`, mark, n, w.round)})
 		})
 	}
 	group.Wait()
