@@ -190,7 +190,7 @@ func sentence(l bolt.Loss) string {
 	if l.Err != nil {
 		return fmt.Sprintf("%v: writes of durable objects are refused until the state can be written to a new file%s: %v", l.Why, kept, l.Err)
 	}
-	return fmt.Sprintf("%v: the state was written to a new file from memory, nothing is missing%s", l.Why, kept)
+	return fmt.Sprintf("%v: the state was written again from memory, nothing is missing%s", l.Why, kept)
 }
 
 // Tell logs what opening the state needed. It returns a description if the state was restored from a snapshot or
