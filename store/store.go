@@ -17,6 +17,7 @@ package store
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -70,6 +71,9 @@ type Entry struct {
 	Rev    int64  // the revision of the write that made it; also in Object's resourceVersion
 	Object Object // shared: copy before changing
 	json   []byte // Object encoded, resourceVersion included; nil for a Compact object that is stored
+
+	// Another is another encoding of Object, which whoever sets it may drop at any time; nil: none.
+	Another atomic.Pointer[[]byte]
 }
 
 // Event is one change. Old is nil for a creation; New is nil for a removal; both are

@@ -127,7 +127,7 @@ func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res
 	if err != nil {
 		return err
 	}
-	list, err := protobuf.NewList(res.ListGVK(), meta, entries)
+	list, err := protobuf.NewList(res.ListGVK(), meta, entries, &a.Shelf)
 	if err != nil {
 		return err
 	}

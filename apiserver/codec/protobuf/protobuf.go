@@ -124,22 +124,34 @@ func Event(b []byte, typ watch.EventType, object []byte) []byte {
 type List struct {
 	gvk   schema.GroupVersionKind
 	meta  metav1.ListMeta
-	items []*store.Entry
-	sizes []int
+	items []item
+	shelf *Shelf
 	size  int // of the list without its envelope
 }
 
+// item is an entry with its message, if that is known, and the message's size.
+type item struct {
+	entry   *store.Entry
+	message []byte
+	size    int
+}
+
 // NewList returns the list of entries, which are of one kind. It fails for a kind without protobuf.
-func NewList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*List, error) {
-	l := &List{gvk: gvk, meta: meta, items: entries, sizes: make([]int, len(entries))}
+func NewList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry, shelf *Shelf) (*List, error) {
+	l := &List{gvk: gvk, meta: meta, items: make([]item, len(entries)), shelf: shelf}
 	l.size = sizeOfField(meta.Size())
 	for i, e := range entries {
-		m, err := asMessage(e.Object)
-		if err != nil {
-			return nil, err
+		message, known := message(e)
+		size := len(message)
+		if !known {
+			m, err := asMessage(e.Object)
+			if err != nil {
+				return nil, err
+			}
+			size = m.Size()
 		}
-		l.sizes[i] = m.Size()
-		l.size += sizeOfField(l.sizes[i])
+		l.items[i] = item{entry: e, message: message, size: size}
+		l.size += sizeOfField(size)
 	}
 	return l, nil
 }
@@ -156,15 +168,20 @@ func (l *List) Write(w io.Writer) error {
 		return err
 	}
 	w.Write(b)
-	for i, e := range l.items {
-		m, err := asMessage(e.Object) // again: a Packed one is decoded for this
-		if err != nil {
-			return err
+	for _, it := range l.items {
+		if it.message == nil {
+			m, err := asMessage(it.entry.Object) // again: a Packed one is decoded for this
+			if err != nil {
+				return err
+			}
+			if it.message, err = appendMessage(make([]byte, 0, it.size), m, it.size); err != nil {
+				return err
+			}
+			l.shelf.keep(it.entry, it.message)
 		}
-		if b, err = appendMessage(appendField(b[:0], field2, l.sizes[i]), m, l.sizes[i]); err != nil {
-			return err
-		}
+		b = appendField(b[:0], field2, it.size)
 		w.Write(b)
+		w.Write(it.message)
 	}
 	io.WriteString(w, bodyTail)
 	return nil
