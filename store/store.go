@@ -72,8 +72,7 @@ type Entry struct {
 	Object Object // shared: copy before changing
 	json   []byte // Object encoded, resourceVersion included; nil for a Compact object that is stored
 
-	// Another is another encoding of Object, which whoever sets it may drop at any time; nil: none.
-	Another atomic.Pointer[[]byte]
+	Another atomic.Pointer[[]byte] // another encoding of Object, which who sets it may drop at any time; nil: none
 }
 
 // Event is one change. Old is nil for a creation; New is nil for a removal; both are
