@@ -104,7 +104,12 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 	if node, err = r.assignPodCIDRs(ctx, node); err != nil {
 		return nil, err
 	}
-	r.keep(node)
+	shown := node
+	if r.written.IsZero() { // its resources are those of an earlier agent, which may have had another configuration
+		shown = node.DeepCopy()
+		shown.Status.Capacity, shown.Status.Allocatable = r.Resources()
+	}
+	r.keep(shown)
 	return node, nil
 }
 
