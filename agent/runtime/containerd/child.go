@@ -116,6 +116,11 @@ func (c *Child) Snapshotter() string { return c.snapshotter }
 // StateDir returns the folder of running containers, for Config.StateDir.
 func (c *Child) StateDir() string { return c.layout.state }
 
+// RuncOrCrun reports whether pods without a handler run with one of the two, for Config.RuncOrCrun.
+func (c *Child) RuncOrCrun() bool {
+	return slices.Contains([]string{Auto, runc, crun}, filepath.Base(cmp.Or(c.config.OCIRuntime, Auto)))
+}
+
 // Network returns the network of the child's pods, once Run has set it up.
 func (c *Child) Network(ctx context.Context) (cni.Network, error) {
 	select {

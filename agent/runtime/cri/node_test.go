@@ -85,7 +85,7 @@ func (n *node) start() {
 
 func (n *node) connect(child *containerd.Child, log *zap.Logger) {
 	n.t.Helper()
-	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: readKernel(n.t), Log: log})
+	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), RuncOrCrun: child.RuncOrCrun(), Kernel: readKernel(n.t), Log: log})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -43,6 +43,8 @@ type Config struct {
 	// StateDir is the folder in which our own containerd has the containers; pods
 	// with user namespaces must be able to traverse it. Empty: another containerd.
 	StateDir string
+	// RuncOrCrun means that pods without a handler run with one of the two.
+	RuncOrCrun bool
 	// Kernel reports OOM kills, some of which containerd misses; nil: only containerd
 	// reports them. Whoever opened it runs it.
 	Kernel *oom.Log
@@ -63,6 +65,8 @@ type Runtime struct {
 	end     context.CancelFunc
 	streams sync.WaitGroup // one for each running Events
 	remains remains
+
+	hostPIDs hostPIDs
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -170,6 +174,13 @@ func (o *once) do(f func() error) error {
 	o.failed = f()
 	o.done = o.failed == nil
 	return o.failed
+}
+
+// again makes do run the function once more.
+func (o *once) again() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.done = false
 }
 
 // soon starts f, which calls do, unless it runs or has succeeded. It returns how it ended the last time.

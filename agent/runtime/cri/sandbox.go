@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -16,26 +15,12 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 	if err := r.ensurePause(ctx); err != nil {
 		return "", err
 	}
-	resp, err := r.pods.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: r.confined(config, handler), RuntimeHandler: handler})
+	id, err := r.runPodSandbox(ctx, config, handler)
 	if err != nil {
 		return "", err
 	}
-	id := resp.PodSandboxId
 	r.known.add(id, owner{sandbox: id, pod: config.GetMetadata().GetUid()})
 	return id, nil
-}
-
-// confined returns the config without RuntimeDefault if the sandbox runs our pause program on runc or crun: it allows
-// itself only three system calls, and compiling that filter takes runc 11 ms of CPU. Where containers see the
-// program, because they share its PID namespace, it must not be without a filter for a moment.
-func (r *Runtime) confined(config *cri.PodSandboxConfig, handler string) *cri.PodSandboxConfig {
-	sc := config.GetLinux().GetSecurityContext()
-	if r.config.StateDir == "" || handler != "" || sc.GetSeccomp().GetProfileType() != cri.SecurityProfile_RuntimeDefault || sc.GetNamespaceOptions().GetPid() == cri.NamespaceMode_POD {
-		return config
-	}
-	config = proto.CloneOf(config)
-	config.Linux.SecurityContext.Seccomp = &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
-	return config
 }
 
 // StopPodSandbox also stops the containers in it, by force.
@@ -63,6 +48,7 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	})
 	if err == nil {
 		r.known.forgetSandbox(id)
+		r.hostPIDs.removed(id)
 		r.remains.removed(r.life, id)
 	}
 	return err
