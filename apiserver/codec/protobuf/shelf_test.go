@@ -81,13 +81,13 @@ func TestShelfIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &Shelf{Most: 200}
-		all := entries(100)
-		body(t, s, all)
-		if n := kept(all); n == 0 || n > 20 || s.bytes > s.Most {
-			t.Errorf("%d are kept, %d bytes", n, s.bytes)
-		}
-		runtime.KeepAlive(all)
-		all = nil
+		func() {
+			all := entries(100)
+			body(t, s, all)
+			if n := kept(all); n == 0 || n > 20 || s.bytes > s.Most {
+				t.Errorf("%d are kept, %d bytes", n, s.bytes)
+			}
+		}()
 		runtime.GC()
 		next := entries(100)
 		body(t, s, next)

@@ -209,7 +209,8 @@ func fdatasync(f *os.File) error {
 
 // encode puts a frame into the buffer.
 func (l *Log) encode(records []store.Record, reserved int64) {
-	b := append(l.buf[:0], zeros[:headSize]...)
+	b := l.buf[:0]
+	b = append(b, zeros[:headSize]...)
 	copy(b, magic)
 	order.PutUint64(b[8:], l.now.ID)
 	order.PutUint64(b[16:], l.now.Before)
