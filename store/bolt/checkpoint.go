@@ -83,6 +83,9 @@ func (l *log) direct(records []store.Record, reserved int64) error {
 			err = put()
 		}
 	}
+	if err == nil {
+		l.reserved = reserved
+	}
 	return err
 }
 
@@ -202,7 +205,7 @@ func (l *log) breaks(err error) error {
 func (l *log) replaced(s *state) (was *state) {
 	was = l.open.Swap(s)
 	l.closeWAL()
-	l.named = s.header.WAL
+	l.named, l.reserved = s.header.WAL, s.header.Reserved
 	l.caughtUp()
 	l.watched.look(s)
 	return was

@@ -34,7 +34,7 @@ type log struct {
 	wal      *wal.Log                   // nil before it is used, and if it cannot be
 	named    content.WAL                // as the file names it
 	behind   map[store.Key]store.Record // what it has and the file has not
-	reserved int64                      // the newest one in it
+	reserved int64                      // the newest one, in it or the file
 	tried    uint64                     // its number of frames when there was last no room for a checkpoint
 }
 
