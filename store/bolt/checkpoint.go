@@ -93,7 +93,8 @@ func (l *log) direct(records []store.Record, reserved int64) error {
 // file is complete by itself afterwards, as older versions need it.
 func (l *log) checkpoint(goOn bool) error {
 	if goOn && l.openWAL() {
-		if l.named.Generation == 0 { // an older version's: if the next transaction is lost, there must be a name for what follows
+		// If the next transaction is lost, the file must have a name for what follows it, and no copy the same.
+		if l.named.Generation == 0 || l.copied {
 			if err := l.part(); err != nil {
 				return err
 			}
@@ -106,8 +107,8 @@ func (l *log) checkpoint(goOn bool) error {
 	return nil
 }
 
-// part makes the file, which is complete, differ from copies of it that were made before: what is written from now on
-// does not continue these.
+// part makes the file complete, and differ from copies of it that were made before, which may take its place by hand: what
+// is written from now on does not continue these. The caller must not be reading the file: it may have to grow.
 func (l *log) part() error { return l.bring(content.NewWAL(l.next().At)) }
 
 // next is where the write-ahead log goes on once the file is complete.
@@ -172,7 +173,7 @@ func (l *log) done(id int, err error, next content.WAL) error {
 		}
 		l.wal.Begin(g)
 	}
-	l.named = next
+	l.named, l.copied = next, l.copied && next.Generation == l.named.Generation
 	l.caughtUp()
 	if l.mapped++; l.mapped == unmapEvery {
 		l.mapped = 0
@@ -205,7 +206,7 @@ func (l *log) breaks(err error) error {
 func (l *log) replaced(s *state) (was *state) {
 	was = l.open.Swap(s)
 	l.closeWAL()
-	l.named, l.reserved = s.header.WAL, s.header.Reserved
+	l.named, l.copied, l.reserved = s.header.WAL, false, s.header.Reserved
 	l.caughtUp()
 	l.watched.look(s)
 	return was

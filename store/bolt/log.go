@@ -33,6 +33,7 @@ type log struct {
 
 	wal      *wal.Log                   // nil before it is used, and if it cannot be
 	named    content.WAL                // as the file names it
+	copied   bool                       // a snapshot of the file names it, too
 	behind   map[store.Key]store.Record // what it has and the file has not
 	reserved int64                      // the newest one, in it or the file
 	tried    uint64                     // its number of frames when there was last no room for a checkpoint
@@ -142,7 +143,11 @@ func (l *log) intact() error {
 func (l *log) Close() error {
 	var errs []error
 	if l.broken == nil && l.watched.check() == nil {
-		if err := l.checkpoint(false); !isNoSpace(err) {
+		err := l.checkpoint(false)
+		if err == nil && l.copied {
+			err = l.part()
+		}
+		if !isNoSpace(err) {
 			errs = append(errs, err)
 		}
 	}

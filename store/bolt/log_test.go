@@ -277,8 +277,8 @@ func TestCopiedSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Put(t, s, key("after"), "1")
-	for _, of := range []func() error{func() error { return nil }, s.Close} {
-		if err := of(); err != nil {
+	for _, then := range []func() error{func() error { return nil }, s.Close} {
+		if err := then(); err != nil {
 			t.Fatal(err)
 		}
 		copied := crashed(t, path)
@@ -291,6 +291,20 @@ func TestCopiedSnapshot(t *testing.T) {
 		}
 		if err := again.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Snapshots are taken while the file grows, whatever its size: none waits for itself.
+func TestSaveWhileTheFileGrows(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := open(t, path)
+	defer s.Close()
+	for i := range 70 {
+		storetest.Put(t, s, key(fmt.Sprint("a", i)), strings.Repeat("x", 4000))
+		if _, err := s.Save(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -134,16 +134,14 @@ func (d *DB) view(do func(*bbolt.Tx) error) error {
 			tx, err = d.log.db().Begin(false)
 		}
 		if err == nil {
-			err = d.log.part() // from the copy, which may take the place of the file
+			d.log.copied = true
 		}
 		return err
 	})
-	if tx != nil {
-		defer func() { _ = tx.Rollback() }() // it only reads
-	}
 	if err != nil {
 		return err
 	}
+	defer func() { _ = tx.Rollback() }() // it only reads
 	return do(tx)
 }
 
