@@ -8,9 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
-
 	"monopod/store"
 	"monopod/store/bolt/content"
 	"monopod/store/bolt/wal"
@@ -20,7 +17,7 @@ import (
 // if they are too long for the log, or if that cannot be used. An error means that they are in neither, or that the log
 // is broken.
 func (l *log) commit(records []store.Record, reserved int64) error {
-	if err := canBePut(records); err != nil {
+	if err := content.CanWrite(records); err != nil {
 		return err
 	}
 	err := l.append(records, reserved)
@@ -34,20 +31,6 @@ func (l *log) commit(records []store.Record, reserved int64) error {
 		return l.direct(records, reserved)
 	}
 	return err
-}
-
-// canBePut fails for what bbolt would refuse at the next checkpoint.
-func canBePut(records []store.Record) error {
-	for _, r := range records {
-		k := r.Key
-		switch {
-		case len(k.Resource)+len(k.Namespace)+len(k.Name) > bbolt.MaxKeySize-64:
-			return fmt.Errorf("%.100s...: %w", k, bolterrors.ErrKeyTooLarge)
-		case len(r.JSON) > bbolt.MaxValueSize-64:
-			return fmt.Errorf("%s: %w", k, bolterrors.ErrValueTooLarge)
-		}
-	}
-	return nil
 }
 
 // append appends to the write-ahead log.

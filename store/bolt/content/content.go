@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sync/errgroup"
 
 	"monopod/store"
@@ -218,6 +219,20 @@ func (s *Scratch) Reset() {
 		*s = nil
 	}
 	*s = (*s)[:0]
+}
+
+// CanWrite fails for records that Write could not write.
+func CanWrite(records []store.Record) error {
+	for _, r := range records {
+		k := r.Key
+		switch {
+		case len(k.Resource)+len(k.Namespace)+len(k.Name) > bbolt.MaxKeySize-64:
+			return fmt.Errorf("%.100s...: %w", k, bolterrors.ErrKeyTooLarge)
+		case len(r.JSON) > bbolt.MaxValueSize-64:
+			return fmt.Errorf("%s: %w", k, bolterrors.ErrValueTooLarge)
+		}
+	}
+	return nil
 }
 
 // Write applies records and stores reserved, unless it is 0, and where the log goes on, unless it is nil, in one
