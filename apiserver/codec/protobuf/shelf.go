@@ -32,11 +32,12 @@ func (s *Shelf) keep(e *store.Entry, message []byte) {
 	if s.bytes+len(message) > s.Most && !s.makeRoom(len(message)) {
 		return
 	}
-	if len(s.entries) == 0 && s.Most > 0 {
-		time.AfterFunc(keptFor, s.clear)
+	if !e.Another.CompareAndSwap(nil, &message) {
+		return
 	}
-	if e.Another.CompareAndSwap(nil, &message) {
-		s.entries, s.bytes = append(s.entries, weak.Make(e)), s.bytes+len(message)
+	s.entries, s.bytes = append(s.entries, weak.Make(e)), s.bytes+len(message)
+	if len(s.entries) == 1 {
+		time.AfterFunc(keptFor, s.clear)
 	}
 }
 
@@ -68,7 +69,7 @@ func (s *Shelf) clear() {
 	s.entries, s.bytes, s.refused = nil, 0, 0
 }
 
-// message returns the message of an entry, of size bytes, if it is known.
+// message returns the message of an entry, if it is kept.
 func message(e *store.Entry) ([]byte, bool) {
 	if kept := e.Another.Load(); kept != nil {
 		return *kept, true
