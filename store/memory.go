@@ -83,6 +83,7 @@ type Memory struct {
 
 	mu        sync.RWMutex // guards what follows, never held over I/O
 	rev       int64
+	started   int64 // rev at the start: the events since are known, also of resources that have no table yet
 	forgotten int64 // Forget's
 	tables    map[string]*table
 	held      int // bytes of memory that the histories hold
@@ -151,6 +152,7 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	for _, e := range entries {
 		m.rev = max(m.rev, e.Rev)
 	}
+	m.started = m.rev
 	for _, e := range entries {
 		t := m.table(e.Key.Resource)
 		t.entries.Set(path(e.Key), e)
@@ -167,12 +169,11 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 // path orders keys within a table by namespace, then name.
 func path(k Key) string { return k.Namespace + "/" + k.Name }
 
-// table returns the resource's table, which is created on first use. The caller holds
-// m.mu for writing, or has not shared m yet.
+// table returns the resource's table, which is created on first use. The caller holds m.mu for writing, or has not shared m yet.
 func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {
-		t = &table{wake: make(chan struct{}), history: newHistory(m.rev, m.cfg, &m.held)}
+		t = &table{wake: make(chan struct{}), history: newHistory(m.started, m.cfg, &m.held)}
 		t.history.leaves = t.leaves
 		m.tables[resource] = t
 	}

@@ -8,8 +8,7 @@ import (
 const (
 	// watchBatch is how many events a watch takes from the history at once.
 	watchBatch = 32
-	// progressEvery is how many events a watch skips before it sends Progress to its
-	// reader.
+	// progressEvery is how many events a watch skips before it sends Progress to its reader.
 	progressEvery = 256
 )
 

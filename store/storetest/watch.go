@@ -156,7 +156,11 @@ func testWatchReach(t *testing.T, s store.Store) {
 	if _, err := Watch(t.Context(), s, sel, s.Revision()+1000); !errors.Is(err, store.ErrFuture) {
 		t.Errorf("a future revision: %v", err)
 	}
+	started := s.Revision()
 	first := Put(t, s, key("a", "x"), "first")
+	if _, err := Watch(t.Context(), s, store.Selector{Resource: "secrets"}, started); err != nil {
+		t.Errorf("a resource without objects, at a revision before somebody else's write: %v", err)
+	}
 	for i := range 1000 {
 		Put(t, s, key("a", "x"), strconv.Itoa(i))
 	}
