@@ -63,8 +63,10 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 			g.Fail(w, r, err)
 			return
 		}
-		if warning, err := utilnet.NewWarningHeader(warningCode, "-", user.Warning); user.Warning != "" && err == nil {
-			w.Header().Add("Warning", warning)
+		if user.Warning != "" {
+			if warning, err := utilnet.NewWarningHeader(warningCode, "-", user.Warning); err == nil {
+				w.Header().Add("Warning", warning)
+			}
 		}
 		next.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), user)))
 	})
