@@ -66,8 +66,11 @@ func (e *Entry) JSON() []byte {
 
 // Size is the length of the JSON in bytes; exact is false if that is an estimate, for a Compact object.
 func (e *Entry) Size() (bytes int, exact bool) {
-	if c, ok := e.Object.(Compact); ok && e.json == nil {
+	if e.json != nil {
+		return len(e.json), true
+	}
+	if c, ok := e.Object.(Compact); ok {
 		return c.Weight(), false
 	}
-	return len(e.json), true
+	return 0, true
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/tidwall/btree"
+
+	"monopod/store/turns"
 )
 
 // Config of a Memory.
@@ -71,15 +73,14 @@ type Memory struct {
 	end     end
 
 	// The writer's own.
-	reserved  int64
-	lastBatch int
-	batch     batch
-	quota     quota
-	unsaved   map[Key]bool // volatile writes since the log last got the object, if ever
-	borrowed  []Record     // removals of objects that the log keeps only across a stop
+	reserved int64
+	batch    batch
+	quota    quota
+	unsaved  map[Key]bool // volatile writes since the log last got the object, if ever
+	borrowed []Record     // removals of objects that the log keeps only across a stop
 
-	encoders sync.Pool // of *encoder
-	lost     *turns    // for writes whose object was no longer current
+	encoders sync.Pool        // of *encoder
+	lost     turns.Turns[Key] // for writes whose object was no longer current: each would be prepared again for every other one
 
 	mu        sync.RWMutex // guards what follows, never held over I/O
 	rev       int64
@@ -102,6 +103,7 @@ type end struct {
 type batch struct {
 	touched map[Key]bool
 	records []Record // reused
+	last    int      // how many writes the one before had
 }
 
 // table is one resource: its objects by "namespace/name" and its last events.
@@ -136,8 +138,7 @@ var errStale = errors.New("object changed meanwhile")
 func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 	stopped, stop := context.WithCancel(context.Background())
 	m := &Memory{
-		lost: newTurns(),
-		cfg:  cfg, log: log,
+		cfg: cfg, log: log,
 		writes:  make(chan *write, maxBatch),
 		turn:    make(chan struct{}, 1),
 		stop:    stop,
@@ -286,7 +287,7 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 			return w.result, err
 		}
 		if first {
-			next, err := m.lost.take(ctx, key)
+			next, err := m.lost.Take(ctx, key)
 			if err != nil {
 				return nil, fmt.Errorf("%v: %w", key, err)
 			}

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -22,37 +23,56 @@ func (m *Memory) snapshot(sel Selector) ([]*Entry, int64, error) {
 	if !ok || sel.At < m.forgotten {
 		return nil, 0, fmt.Errorf("%s: revision %d is too long ago: %w", sel.Resource, sel.At, ErrExpired)
 	}
+	if len(past) == 0 {
+		return t.present(sel), sel.At, nil
+	}
+	sel.Limit = 0 // of the entries that were there
 	return rewind(t.present(sel), past, sel), sel.At, nil
 }
 
-// present returns the current entries for sel's keys.
+// present returns the current entries for sel's keys: at most sel.Limit, if sel accepts them all.
 func (t *table) present(sel Selector) []*Entry {
 	if t == nil {
 		return nil
 	}
-	var out []*Entry
-	if sel.Namespace == "" && sel.After == "" {
-		out = make([]*Entry, 0, t.entries.Len())
+	from, end := sel.span()
+	n := t.entries.Len() - t.before(from)
+	if end != "" {
+		n -= t.entries.Len() - t.before(end)
 	}
-	t.entries.Ascend(sel.from(), func(_ string, e *Entry) bool {
-		if sel.Namespace != "" && e.Key.Namespace != sel.Namespace {
-			return false
-		}
-		if sel.selectsKey(e.Key) {
+	if sel.Limit > 0 && sel.Match == nil && sel.Name == "" {
+		n = min(n, sel.Limit)
+	}
+	out := make([]*Entry, 0, max(n, 0))
+	t.entries.Ascend(from, func(_ string, e *Entry) bool {
+		if len(out) < cap(out) { // which needs nothing of an entry: no cache of the processor holds ten thousand
 			out = append(out, e)
 		}
-		return true
+		return len(out) < cap(out)
 	})
-	return out
+	if sel.Name == "" {
+		return out
+	}
+	return slices.DeleteFunc(out, func(e *Entry) bool { return e.Key.Name != sel.Name })
 }
 
-// from is the first key that sel can select.
-func (s Selector) from() string {
-	from := ""
+// before returns how many objects are before a path.
+func (t *table) before(end string) int {
+	return sort.Search(t.entries.Len(), func(i int) bool {
+		at, _, _ := t.entries.GetAt(i)
+		return at >= end
+	})
+}
+
+// span returns the first path that sel can select, and one after all of them; empty: there is none.
+func (s Selector) span() (from, end string) {
 	if s.Namespace != "" {
-		from = s.Namespace + "/"
+		from, end = path(Key{Namespace: s.Namespace, Name: s.Name}), s.Namespace+"0" // which follows the slash
 	}
-	return max(from, s.After)
+	if s.After != "" {
+		from = max(from, s.After+"\x00")
+	}
+	return from, end
 }
 
 func (s Selector) selectsKey(k Key) bool {
@@ -85,9 +105,9 @@ func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
 	})
 	for k, e := range past {
 		if e != nil && sel.selectsKey(k) {
-			out = append(out, e)
+			at, _ := slices.BinarySearchFunc(out, path(k), func(e *Entry, wanted string) int { return strings.Compare(path(e.Key), wanted) })
+			out = slices.Insert(out, at, e)
 		}
 	}
-	slices.SortFunc(out, func(a, b *Entry) int { return strings.Compare(path(a.Key), path(b.Key)) })
 	return out
 }

@@ -21,6 +21,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"monopod/store/sieve"
 )
 
 // Errors a Store returns, wrapped with the key.
@@ -72,6 +74,8 @@ type Entry struct {
 	Object Object // shared: copy before changing
 	json   []byte // Object encoded, resourceVersion included; nil for a Compact object that is stored
 
+	marks sieve.Marks // of Object
+
 	Another atomic.Pointer[[]byte] // another encoding of Object, which who sets it may drop at any time; nil: none
 }
 
@@ -93,6 +97,7 @@ type Selector struct {
 	Namespace string            // empty: all namespaces
 	Name      string            // empty: all names
 	Match     func(Object) bool // nil: all objects; must be pure
+	Labels    sieve.Mask        // of labels without which Match is false
 
 	// Only for Watch: Progress is sent whenever the watch has skipped changes and
 	// becomes idle, not only now and then.

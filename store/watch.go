@@ -143,5 +143,5 @@ func (s Selector) touches(ev *Event) bool {
 
 // Matches reports whether the selector's Match accepts the entry; false for nil.
 func (s Selector) Matches(e *Entry) bool {
-	return e != nil && (s.Match == nil || s.Match(e.Object))
+	return e != nil && (s.Match == nil || !e.marks.Lacks(s.Labels, e.Object) && s.Match(e.Object))
 }

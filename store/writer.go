@@ -18,20 +18,20 @@ const maxBatch = 1024
 // commit again.
 func (m *Memory) gather() []*write {
 	runtime.Gosched()
-	batch := make([]*write, 0, m.lastBatch)
-	for patience := m.lastBatch; len(batch) < maxBatch; {
+	batch := make([]*write, 0, m.batch.last)
+	for patience := m.batch.last; len(batch) < maxBatch; {
 		select {
 		case w := <-m.writes:
 			batch = append(batch, w)
 			continue
 		default:
 		}
-		if patience--; patience < 1 || len(batch) >= m.lastBatch {
+		if patience--; patience < 1 || len(batch) >= m.batch.last {
 			break
 		}
 		runtime.Gosched()
 	}
-	m.lastBatch = len(batch)
+	m.batch.last = len(batch)
 	return batch
 }
 
