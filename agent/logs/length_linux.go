@@ -52,8 +52,11 @@ func shortenMessage(path string) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		err = unix.Ftruncate(fd, 0)
-	case err == nil && allocated(path) > messageBound: // preallocated beyond its end
-		err = unix.Ftruncate(fd, st.Size)
+	case err == nil:
+		var now unix.Stat_t
+		if err = unix.Fstat(fd, &now); err == nil && now.Size == st.Size && now.Blocks*512 > messageBound { // preallocated beyond its end
+			err = unix.Ftruncate(fd, st.Size)
+		}
 	}
 	return os.NewSyscallError("shorten termination message", err)
 }
