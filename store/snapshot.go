@@ -99,15 +99,22 @@ func (t *table) undo(rev int64) (map[Key]*Entry, bool) {
 
 // rewind replaces present entries by past ones.
 func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
-	out := slices.DeleteFunc(present, func(e *Entry) bool {
+	present = slices.DeleteFunc(present, func(e *Entry) bool {
 		_, changed := past[e.Key]
 		return changed
 	})
+	var back []*Entry
 	for k, e := range past {
 		if e != nil && sel.selectsKey(k) {
-			at, _ := slices.BinarySearchFunc(out, path(k), func(e *Entry, wanted string) int { return strings.Compare(path(e.Key), wanted) })
-			out = slices.Insert(out, at, e)
+			back = append(back, e)
 		}
 	}
-	return out
+	slices.SortFunc(back, func(a, b *Entry) int { return strings.Compare(path(a.Key), path(b.Key)) })
+	out := make([]*Entry, 0, len(present)+len(back))
+	for _, e := range back { // whose place is among those that did not change
+		at, _ := slices.BinarySearchFunc(present, path(e.Key), func(e *Entry, wanted string) int { return strings.Compare(path(e.Key), wanted) })
+		out = append(append(out, present[:at]...), e)
+		present = present[at:]
+	}
+	return append(out, present...)
 }
