@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
@@ -42,6 +41,8 @@ type call struct {
 	plugin string            // pluginName or loopbackName
 	env    map[string]string // the variables CNI_…
 	config []byte            // standard input
+	conf   pluginConf        // config, decoded by run
+	broken error             // why it could not be decoded
 	admit  admission.Admit   // nil: no check
 	kernel *nft.Shared       // nil: it opens a connection
 	held   *ipam.Memory      // nil: it reads all files of addresses
@@ -50,11 +51,9 @@ type call struct {
 // args are a call's checked arguments.
 type args struct {
 	container, netns, ifname string
-	config                   []byte
+	conf                     pluginConf
 	pod                      ipam.PodRef
 	admit                    func(addrs []netip.Addr) error // nil: no check
-	kernel                   *nft.Shared
-	held                     *ipam.Memory
 }
 
 // answer is the plugin's exit code and standard output.
@@ -116,6 +115,7 @@ func Main(argv0 string) int {
 // run executes the call and delivers the answer. It holds a lock, so that no process executes two calls for a container
 // at the same time. It does nothing if the caller has left by then, and undoes an ADD whose answer cannot be delivered.
 func (c call) run(wanted func() bool, deliver func(answer) error) error {
+	c = c.decoded()
 	unlock, err := c.lock(wanted)
 	if err != nil {
 		return deliver(failure(err))
@@ -133,15 +133,21 @@ func (c call) run(wanted func() bool, deliver func(answer) error) error {
 	return err
 }
 
+// decoded returns the call with its configuration, which run needs.
+func (c call) decoded() call {
+	c.broken = json.Unmarshal(c.config, &c.conf)
+	c.conf.kernel, c.conf.held = c.kernel, c.held
+	return c
+}
+
 // lock locks the container in the network's folder: one byte of the file calls, so that
 // no file is left behind. Calls without a folder are not locked: a call of loopback changes
 // nothing that a second one could disturb.
 func (c call) lock(wanted func() bool) (unlock func(), err error) {
-	conf, err := parseConf(c.config)
-	if err != nil || c.plugin == loopbackName {
+	if c.plugin == loopbackName || c.conf.check() != nil {
 		return func() {}, nil
 	}
-	file, err := os.OpenFile(filepath.Join(conf.Dir, "calls"), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(filepath.Join(c.conf.Dir, "calls"), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, os.ErrNotExist) { // the network is gone: ADD fails, DEL has nothing to do
 		return func() {}, nil
 	}
@@ -177,7 +183,7 @@ func (c call) do() answer {
 		}
 		return answer{output: out.Bytes()}
 	}
-	a, conf, err := c.check(versions)
+	a, err := c.check(versions)
 	if err != nil {
 		return failure(err)
 	}
@@ -188,7 +194,7 @@ func (c call) do() answer {
 	if result == nil {
 		return answer{}
 	}
-	if result, err = result.GetAsVersion(conf.CNIVersion); err == nil {
+	if result, err = result.GetAsVersion(c.conf.CNIVersion); err == nil {
 		err = result.PrintTo(&out)
 	}
 	if err != nil {
@@ -198,39 +204,50 @@ func (c call) do() answer {
 }
 
 // check returns the arguments if they are complete and valid.
-func (c call) check(versions version.PluginInfo) (args, types.PluginConf, error) {
-	var conf types.PluginConf
-	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], config: c.config, kernel: c.kernel, held: c.held}
+func (c call) check(versions version.PluginInfo) (args, error) {
+	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], conf: c.conf}
 	a.pod.NamespacedName, a.pod.UID = admission.Pod(c.env["CNI_ARGS"])
 	a.admit = admission.Of(c.env["CNI_ARGS"], c.admit)
 	command := c.env["CNI_COMMAND"]
 	if verbs(c.plugin)[command] == nil {
-		return a, conf, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("unknown CNI_COMMAND: %q", command), "")
+		return a, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("unknown CNI_COMMAND: %q", command), "")
 	}
 	if a.netns == "" && command != "DEL" {
-		return a, conf, types.NewError(types.ErrInvalidEnvironmentVariables, "required env variables [CNI_NETNS] missing", "")
+		return a, types.NewError(types.ErrInvalidEnvironmentVariables, "required env variables [CNI_NETNS] missing", "")
 	}
 	if err := utils.ValidateContainerID(a.container); err != nil {
-		return a, conf, err
+		return a, err
 	}
 	if err := utils.ValidateInterfaceName(a.ifname); err != nil {
-		return a, conf, err
+		return a, err
 	}
-	if err := json.Unmarshal(c.config, &conf); err != nil {
-		return a, conf, types.NewError(types.ErrDecodingFailure, fmt.Sprintf("parse network configuration: %v", err), "")
+	if c.broken != nil {
+		return a, types.NewError(types.ErrDecodingFailure, fmt.Sprintf("parse network configuration: %v", c.broken), "")
 	}
-	if err := utils.ValidateNetworkName(conf.Name); err != nil {
-		return a, conf, err
+	if err := utils.ValidateNetworkName(c.conf.Name); err != nil {
+		return a, err
 	}
-	if err := (&version.Reconciler{}).Check(conf.CNIVersion, versions); err != nil {
-		return a, conf, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
+	if err := (&version.Reconciler{}).Check(c.conf.CNIVersion, versions); err != nil {
+		return a, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
 	}
-	if host, err := ns.CheckNetNS(a.netns); err != nil {
-		return a, conf, err
+	if host, err := isHost(a.netns); err != nil {
+		return a, err
 	} else if host {
-		return a, conf, types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the host's network namespace", "")
+		return a, types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the host's network namespace", "")
 	}
-	return a, conf, nil
+	return a, nil
+}
+
+// isHost reports whether the path is that of the thread's network namespace.
+func isHost(path string) (bool, error) {
+	var this, own unix.Stat_t
+	if path == "" || unix.Stat(path, &this) != nil { // it is gone already
+		return false, nil
+	}
+	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {
+		return false, fmt.Errorf("stat the network namespace: %w", err)
+	}
+	return this.Dev == own.Dev && this.Ino == own.Ino, nil
 }
 
 // failure is the answer of the protocol to an error.

@@ -22,7 +22,6 @@ package cni
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -116,15 +115,12 @@ type pluginConf struct {
 	} `json:"runtimeConfig,omitzero"`
 }
 
-func parseConf(stdin []byte) (pluginConf, error) {
-	var conf pluginConf
-	if err := json.Unmarshal(stdin, &conf); err != nil {
-		return conf, fmt.Errorf("parse network configuration: %w", err)
+// check returns an error unless the configuration is complete.
+func (n pluginConf) check() error {
+	if n.Bridge == "" || n.Dir == "" || len(n.Subnets) == 0 {
+		return errors.New("network configuration lacks bridge, subnets or dir")
 	}
-	if conf.Bridge == "" || conf.Dir == "" || len(conf.Subnets) == 0 {
-		return conf, errors.New("network configuration lacks bridge, subnets or dir")
-	}
-	return conf, nil
+	return nil
 }
 
 // conflist returns the file that containerd reads from ConfDir.

@@ -2,6 +2,7 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -30,14 +31,15 @@ func TestConflistIsReadBack(t *testing.T) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		t.Fatal(err)
 	}
-	conf, err := parseConf(list.Plugins[0])
+	var conf pluginConf
+	err = errors.Join(json.Unmarshal(list.Plugins[0], &conf), conf.check())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(n, conf.Network, cmp.AllowUnexported(Network{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := parseConf([]byte(`{"type":"monopod-cni"}`)); err == nil {
+	if (pluginConf{Type: pluginName}).check() == nil {
 		t.Error("a configuration without bridge was accepted")
 	}
 }

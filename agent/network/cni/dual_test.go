@@ -54,7 +54,12 @@ func outside(t *testing.T, name string, mtu int) *pod {
 			to := netip.MustParsePrefix(text)
 			errs = append(errs, h.AddrAdd(link, address(to.Addr(), to)))
 		}
-		errs = append(errs, h.LinkSetUp(link), loopbackUp(h))
+		lo, err := h.LinkByName("lo")
+		if err != nil {
+			t.Error(err)
+			return p
+		}
+		errs = append(errs, h.LinkSetUp(link), h.LinkSetUp(lo))
 		if h == near {
 			for _, gw := range []string{"203.0.113.2", "2001:db8::2"} {
 				errs = append(errs, h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gw)}))

@@ -1,13 +1,13 @@
 package cni
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -20,16 +20,16 @@ import (
 
 	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/isolation"
+	"monopod/agent/network/cni/rtnetlink"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
 )
 
 func add(args args) (types.Result, error) {
-	conf, err := parseConf(args.config)
-	if err != nil {
+	conf := args.conf
+	if err := conf.check(); err != nil {
 		return nil, err
 	}
-	conf.kernel, conf.held = args.kernel, args.held
 	boot, err := ipam.BootID()
 	if err != nil {
 		return nil, err
@@ -57,12 +57,17 @@ func add(args args) (types.Result, error) {
 
 // connect creates the veth pair and sets up its peer.
 func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error) {
-	bridge, err := netlink.LinkByName(n.Bridge)
+	host, err := rtnetlink.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer host.Close()
+	bridge, err := host.Link(n.Bridge)
 	if err != nil { // the first pod since boot, while monopod is down
 		if err := n.setUp(zap.NewNop()); err != nil {
 			return nil, err
 		}
-		if bridge, err = netlink.LinkByName(n.Bridge); err != nil {
+		if bridge, err = host.Link(n.Bridge); err != nil {
 			return nil, err
 		}
 	}
@@ -72,7 +77,8 @@ func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error
 	}
 	defer ns.Close()
 	hostEnd := vethName(args.container, args.ifname)
-	if err := addVeth(bridge, ns, hostEnd, args.ifname, hardwareAddr(ips)); err != nil {
+	pair := veth{bridge: bridge, group: isolation.Group(n.Bridge), host: hostEnd, pod: args.ifname, ns: ns, mac: hardwareAddr(ips)}
+	if err := pair.add(host); err != nil {
 		return nil, fmt.Errorf("add veth: %w", err)
 	}
 	if err := n.limit(hostEnd); err != nil {
@@ -108,57 +114,43 @@ func vethName(container, ifname string) string {
 	return "mpv" + hex.EncodeToString(sum[:6])
 }
 
-// addVeth creates the pair with one end in the pod and the other up on the bridge. It
-// replaces a pair of an interrupted attempt.
-func addVeth(bridge netlink.Link, ns netns.NsHandle, hostEnd, ifname string, mac net.HardwareAddr) error {
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE)
+// veth is a pair of links: one end up on the bridge, the other in the pod.
+type veth struct {
+	bridge    rtnetlink.Link
+	group     uint32 // of the host's end
+	host, pod string // names
+	ns        netns.NsHandle
+	mac       net.HardwareAddr // of the pod's end
+}
+
+// add creates the pair. It replaces a pair of an interrupted attempt.
+func (v veth) add(socket *rtnetlink.Socket) error {
+	errs, err := socket.Do(v.create(), v.up(true))
 	if err != nil {
 		return err
 	}
-	defer socket.Close()
-	sockets := map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
-	send := func(request *nl.NetlinkRequest) error {
-		request.Sockets = sockets
-		_, err := request.Execute(unix.NETLINK_ROUTE, 0)
-		return err
-	}
-	err = send(newVeth(bridge.Attrs(), ns, hostEnd, ifname, mac))
-	if errors.Is(err, unix.EEXIST) {
-		if derr := deleteLink(hostEnd); derr != nil {
-			return fmt.Errorf("%w, and removing %s: %w", err, hostEnd, derr)
+	if errors.Is(errs[0], unix.EEXIST) {
+		if derr := socket.Remove(v.host); derr != nil {
+			return fmt.Errorf("%w, and removing %s: %w", errs[0], v.host, derr)
 		}
-		err = send(newVeth(bridge.Attrs(), ns, hostEnd, ifname, mac))
+		if errs, err = socket.Do(v.create(), v.up(true)); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
+	if errs[0] == nil && errors.Is(errs[1], unix.EAFNOSUPPORT) { // without IPv6 there are no such addresses
+		return socket.All(v.up(false))
 	}
-	err = send(portUp(hostEnd, true))
-	if errors.Is(err, unix.EAFNOSUPPORT) { // without IPv6 there are no such addresses
-		err = send(portUp(hostEnd, false))
-	}
-	return err
+	return cmp.Or(errs[0], errs[1])
 }
 
-// deleteLink succeeds if there is no such link.
-func deleteLink(name string) error {
-	link, err := netlink.LinkByName(name)
-	if err == nil {
-		err = netlink.LinkDel(link)
-	}
-	if errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV) {
-		return nil
-	}
-	return err
-}
-
-// newVeth is the request for a pair whose host end is a port of the bridge, and still down.
-func newVeth(bridge *netlink.LinkAttrs, ns netns.NsHandle, hostEnd, ifname string, mac net.HardwareAddr) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+// create is the request for a pair whose host end is a port of the bridge, and still down.
+func (v veth) create() *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	mtu := nl.Uint32Attr(uint32(bridge.MTU))
+	mtu := nl.Uint32Attr(uint32(v.bridge.MTU))
 	for _, attribute := range []*nl.RtAttr{
-		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(hostEnd)), nl.NewRtAttr(unix.IFLA_MTU, mtu),
-		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(bridge.Index))), nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(isolation.Group(bridge.Name))),
+		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(v.host)), nl.NewRtAttr(unix.IFLA_MTU, mtu),
+		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(v.bridge.Index))), nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(v.group)),
 	} {
 		request.AddData(attribute)
 	}
@@ -166,23 +158,23 @@ func newVeth(bridge *netlink.LinkAttrs, ns netns.NsHandle, hostEnd, ifname strin
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("veth"))
 	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.VETH_INFO_PEER, nil)
 	peer.AddChild(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(ifname))
+	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(v.pod))
 	peer.AddRtAttr(unix.IFLA_MTU, mtu)
-	peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
-	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(ns)))
+	peer.AddRtAttr(unix.IFLA_ADDRESS, v.mac)
+	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(v.ns)))
 	request.AddData(info)
 	return request
 }
 
-// portUp is the request that sets the port of a bridge up, in hairpin mode: a pod that connects to a Service may be its
+// up is the request that sets the port of a bridge up, in hairpin mode: a pod that connects to a Service may be its
 // endpoint. Where the kernel passes bridged packets through netfilter, they would otherwise not leave by the port that
 // they came from. unaddressed: the port itself gets no link-local IPv6 address, of which bridges make no use.
-func portUp(hostEnd string, unaddressed bool) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+func (v veth) up(unaddressed bool) *nl.NetlinkRequest {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, 0)
 	base := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	base.Flags, base.Change = unix.IFF_UP, unix.IFF_UP
 	request.AddData(base)
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(hostEnd)))
+	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(v.host)))
 	if unaddressed {
 		const mode, none = 8, 1 // IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE
 		families := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
@@ -196,73 +188,35 @@ func portUp(hostEnd string, unaddressed bool) *nl.NetlinkRequest {
 	return request
 }
 
+// loopback is the index of the loopback device in each network namespace.
+const loopback = 1
+
 // setUpPod works inside the pod's namespace through a socket opened there.
 func (n Network) setUpPod(ns netns.NsHandle, ifname string, ips []netip.Addr) error {
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	pod, err := rtnetlink.OpenAt(ns)
 	if err != nil {
 		return fmt.Errorf("enter the pod's namespace: %w", err)
 	}
-	defer h.Close()
-	if err := loopbackUp(h); err != nil {
-		return err
-	}
-	link, err := h.LinkByName(ifname)
+	defer pod.Close()
+	link, err := pod.LinkAfter(ifname, rtnetlink.Up(loopback))
 	if err != nil {
-		return fmt.Errorf("find %s: %w", ifname, err)
+		return fmt.Errorf("set lo up and find %s: %w", ifname, err)
 	}
 	if slices.ContainsFunc(ips, netip.Addr.Is6) {
-		if err := inside(ns, func() error { return sysctls(ipv6Sysctls(ifname)) }); err != nil {
+		if err := rtnetlink.Inside(ns, func() error { return sysctls(ipv6Sysctls(ifname)) }); err != nil {
 			return fmt.Errorf("set up IPv6 of %s: %w", ifname, err)
 		}
 	}
+	var requests []*nl.NetlinkRequest
 	for _, ip := range ips { // without a route to the subnet: everything goes through the host, see isolation
-		if err := h.AddrAdd(link, address(ip, netip.PrefixFrom(ip, ip.BitLen()))); err != nil {
-			return fmt.Errorf("add address %s: %w", ip, err)
-		}
+		requests = append(requests, rtnetlink.Address(link.Index, ip))
 	}
-	if err := h.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up: %w", ifname, err)
+	requests = append(requests, rtnetlink.Up(link.Index))
+	for _, gateway := range n.Gateways() {
+		requests = append(requests, rtnetlink.Routes(link.Index, gateway)...)
 	}
-	for _, gw := range n.Gateways() {
-		if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(gw, gw.BitLen())), Scope: netlink.SCOPE_LINK}); err != nil {
-			return fmt.Errorf("add route to %s: %w", gw, err)
-		}
-		if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice()}); err != nil {
-			return fmt.Errorf("add default route to %s: %w", gw, err)
-		}
-	}
-	return nil
-}
-
-// inside calls f on a thread in the namespace. If the thread cannot return from there,
-// it is not reused.
-func inside(ns netns.NsHandle, f func() error) error {
-	runtime.LockOSThread()
-	home, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer home.Close()
-	if err := netns.Set(ns); err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	ferr := f()
-	if err := netns.Set(home); err != nil {
-		return errors.Join(ferr, fmt.Errorf("return to the host's network namespace: %w", err))
-	}
-	runtime.UnlockOSThread()
-	return ferr
-}
-
-func loopbackUp(h *netlink.Handle) error {
-	lo, err := h.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("find lo: %w", err)
-	}
-	if err := h.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("set lo up: %w", err)
+	if err := pod.All(requests...); err != nil {
+		return fmt.Errorf("set up %s with %v: %w", ifname, ips, err)
 	}
 	return nil
 }
@@ -287,12 +241,10 @@ func (n Network) result(args args, hostEnd string, ips []netip.Addr) *current.Re
 
 // del releases the addresses. It succeeds if there is none, as the protocol requires.
 func del(args args) (types.Result, error) {
-	conf, err := parseConf(args.config)
-	if err != nil {
+	if err := args.conf.check(); err != nil {
 		return nil, err
 	}
-	conf.kernel, conf.held = args.kernel, args.held
-	if err := conf.release(args.container, args.ifname); err != nil {
+	if err := args.conf.release(args.container, args.ifname); err != nil {
 		return nil, fmt.Errorf("release the addresses: %w", err)
 	}
 	return nil, shape.Remove(vethName(args.container, args.ifname))
@@ -300,11 +252,10 @@ func del(args args) (types.Result, error) {
 
 // check compares the pod's link with the addresses on record.
 func check(args args) (types.Result, error) {
-	conf, err := parseConf(args.config)
-	if err != nil {
+	if err := args.conf.check(); err != nil {
 		return nil, err
 	}
-	held, err := conf.pool().Holders()
+	held, err := args.conf.pool().Holders()
 	if err != nil {
 		return nil, err
 	}
@@ -355,13 +306,13 @@ func addLoopback(args args) (types.Result, error) {
 		return nil, fmt.Errorf("open %s: %w", args.netns, err)
 	}
 	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	pod, err := rtnetlink.OpenAt(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	if err := loopbackUp(h); err != nil {
-		return nil, err
+	defer pod.Close()
+	if err := pod.All(rtnetlink.Up(loopback)); err != nil {
+		return nil, fmt.Errorf("set lo up: %w", err)
 	}
 	_, home, _ := net.ParseCIDR("127.0.0.1/8")
 	home.IP = net.IPv4(127, 0, 0, 1)

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni/isolation"
+	"monopod/agent/network/cni/rtnetlink"
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/networktest"
@@ -262,7 +263,13 @@ func TestLinkThatStays(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {
 		n := prepare(t)
-		bridge, err := netlink.LinkByName(n.Bridge)
+		socket, err := rtnetlink.Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer socket.Close()
+		bridge, err := socket.Link(n.Bridge)
 		if err != nil {
 			t.Error(err)
 			return
@@ -273,7 +280,8 @@ func TestLinkThatStays(t *testing.T) {
 			return
 		}
 		defer here.Close()
-		if err := addVeth(bridge, here, "lo", "eth0", hardwareAddr([]netip.Addr{netip.MustParseAddr("10.88.7.2")})); !errors.Is(err, unix.EEXIST) || !errors.Is(err, unix.EOPNOTSUPP) {
+		pair := veth{bridge: bridge, host: "lo", pod: "eth0", ns: here, mac: hardwareAddr([]netip.Addr{netip.MustParseAddr("10.88.7.2")})}
+		if err := pair.add(socket); !errors.Is(err, unix.EEXIST) || !errors.Is(err, unix.EOPNOTSUPP) {
 			t.Errorf("%v, want that lo exists and is not removed", err)
 		}
 	})

@@ -50,6 +50,7 @@ type Server struct {
 	admit    admission.Admit
 	listener *net.UnixListener
 	host     netns.NsHandle
+	own      bool // host is the process's namespace: threads are in it unless they are locked
 }
 
 // Listen opens the socket, which only root can use. Until Serve, calls wait; Serve
@@ -74,11 +75,15 @@ func (n Network) Listen(log *zap.Logger, admit admission.Admit) (*Server, error)
 	if err := os.Chmod(n.socket(), 0o600); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	host, err := netns.Get()
-	if err != nil {
+	s := &Server{network: n, log: log, admit: admit, listener: listener}
+	if s.host, err = netns.Get(); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return &Server{network: n, log: log, admit: admit, listener: listener, host: host}, nil
+	if process, err := netns.GetFromPid(os.Getpid()); err == nil {
+		s.own = process.Equal(s.host)
+		process.Close()
+	}
+	return s, nil
 }
 
 // Serve answers until ctx ends. It completes the calls that it has begun, and closes and
@@ -130,9 +135,12 @@ func (s *Server) answer(conn *net.UnixConn) error {
 	})
 }
 
-// onHost calls f in a thread of its own in the server's network namespace. A thread
-// that is in another one, before or after f, is not reused.
+// onHost calls f in the server's network namespace: unless that is the process's, in a thread of its own, which is not
+// reused if it is in another one, before or after f.
 func (s *Server) onHost(f func() error) error {
+	if s.own {
+		return f()
+	}
 	runtime.LockOSThread()
 	at, err := s.here()
 	if err != nil {

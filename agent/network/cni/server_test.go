@@ -247,7 +247,7 @@ func TestCallsForOneContainerAreSerialized(t *testing.T) {
 	t.Parallel()
 	conf := mustConf(t, testNetwork(t, netip.MustParsePrefix("10.88.7.0/24")))
 	of := func(container string) call {
-		return call{plugin: pluginName, env: map[string]string{"CNI_CONTAINERID": container}, config: conf}
+		return call{plugin: pluginName, env: map[string]string{"CNI_CONTAINERID": container}, config: conf}.decoded()
 	}
 	always := func() bool { return true }
 	unlock, err := of("a").lock(always)

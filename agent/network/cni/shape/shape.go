@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 
+	"monopod/agent/network/cni/rtnetlink"
 	"monopod/agent/network/dump"
 
 	"github.com/vishvananda/netlink"
@@ -107,14 +108,12 @@ func deviceName(link string) string {
 
 // Remove removes the ifb of a link, if there is one; the rest is removed with the link.
 func Remove(link string) error {
-	ifb, err := netlink.LinkByName(deviceName(link))
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return nil
-	}
+	socket, err := rtnetlink.Open()
 	if err != nil {
 		return err
 	}
-	return netlink.LinkDel(ifb)
+	defer socket.Close()
+	return socket.Remove(deviceName(link))
 }
 
 // Reclaim removes the leaked ifbs with the alias: those whose links no longer exist.
