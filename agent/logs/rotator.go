@@ -66,6 +66,7 @@ type Rotator struct {
 	// The fields below belong to the goroutine of Run.
 	notify Notifier         // nil: none
 	files  map[string]*file // by path
+	listed time.Time        // when new containers are looked for; zero: there are none
 }
 
 // file is a file that is kept within a bound.
@@ -133,8 +134,10 @@ func (r *Rotator) follow(ctx context.Context) {
 			return
 		case <-ticker.C():
 			r.all(ctx, &cuts)
-		case <-r.poke:
-			r.unwatched(ctx, &cuts)
+		case <-r.poke: // many may start at the same time
+			if r.listed.IsZero() {
+				r.listed = r.Clock.Now().Add(oftenest)
+			}
 		case path := <-changed:
 			if f := r.files[path]; f != nil {
 				f.armed = false
@@ -159,7 +162,7 @@ func (r *Rotator) all(ctx context.Context, cuts *sync.WaitGroup) {
 	}
 }
 
-// unwatched checks the files whose growth nothing would report: those of new containers. When hundreds of pods start, it is called for each.
+// unwatched checks the files whose growth nothing would report: those of new containers.
 func (r *Rotator) unwatched(ctx context.Context, cuts *sync.WaitGroup) {
 	r.list()
 	for _, f := range r.files {
@@ -204,6 +207,10 @@ func (r *Rotator) note(w Written, path string, message bool) {
 // due checks the files that are due.
 func (r *Rotator) due(ctx context.Context, cuts *sync.WaitGroup) {
 	now := r.Clock.Now()
+	if !r.listed.IsZero() && !r.listed.After(now) {
+		r.listed = time.Time{}
+		r.unwatched(ctx, cuts)
+	}
 	for _, f := range r.files {
 		if !f.next.IsZero() && !f.next.After(now) {
 			r.look(ctx, cuts, f)
@@ -212,6 +219,7 @@ func (r *Rotator) due(ctx context.Context, cuts *sync.WaitGroup) {
 }
 
 func (r *Rotator) earliest() (next time.Time, ok bool) {
+	next, ok = r.listed, !r.listed.IsZero()
 	for _, f := range r.files {
 		if !f.next.IsZero() && (!ok || f.next.Before(next)) {
 			next, ok = f.next, true
@@ -236,7 +244,7 @@ func (r *Rotator) look(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 		r.shorten(ctx, cuts, f)
 		return
 	}
-	if fresh { // its rate of growth is not known yet
+	if fresh && (grown > 0 || r.notify == nil) { // its rate of growth is not known yet
 		f.next = now.Add(oftenest)
 		return
 	}

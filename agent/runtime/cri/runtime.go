@@ -31,6 +31,8 @@ const (
 	Namespace = "k8s.io"
 	// maxMessage is kubelet's limit for an answer of the runtime.
 	maxMessage = 16 << 20
+	// window is how much of an answer may be on its way, in bytes: a list of some hundred containers is larger.
+	window = 1 << 20
 	// lag is how long CRI may take to learn of an exit after its event; measured 20
 	// to 70 ms, and seconds for a killed shim.
 	lag = 300 * time.Millisecond
@@ -100,6 +102,8 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		// Windows of a fixed size: otherwise a ping after each answer measures how large they should be.
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 	)
 }
 

@@ -2,14 +2,14 @@ package frugal
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"monopod/apiserver/process/kernelfile"
 )
 
 // Memory returns how many bytes this process can use: the machine's memory, or less if a cgroup limits it.
@@ -26,12 +26,19 @@ func Memory() uint64 {
 // machine has available, or less if a cgroup limits it. Without an answer of the kernel it is the largest number.
 func Free() uint64 {
 	free := uint64(math.MaxUint64)
-	if proc, err := procfs.NewDefaultFS(); err == nil {
-		if mem, err := proc.Meminfo(); err == nil && mem.MemAvailableBytes != nil {
-			free = *mem.MemAvailableBytes
-		}
+	text, _ := kernelfile.Read("/proc/meminfo")
+	if kb, ok := value(string(text), "\nMemAvailable:"); ok {
+		free = kb << 10
 	}
 	return least(cgroups(), cgroup.free, free)
+}
+
+// value returns the number after the label.
+func value(text, label string) (uint64, bool) {
+	_, rest, _ := strings.Cut(text, label)
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseUint(strings.Trim(line, " kB"), 10, 64)
+	return n, err == nil
 }
 
 // least is the smallest of what of returns for the groups; none if there is nothing.
@@ -51,17 +58,15 @@ type cgroup struct {
 }
 
 func cgroups() (all []cgroup) {
-	self, err := procfs.Self()
-	if err != nil {
-		return nil
-	}
-	groups, _ := self.Cgroups() // none: no limit
-	for _, g := range groups {
+	text, _ := kernelfile.Read("/proc/self/cgroup") // none: no limit
+	for line := range strings.Lines(string(text)) { // its number in version 1, its controllers, its path
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		switch {
-		case g.HierarchyID == 0:
-			all = append(all, upwards("/sys/fs/cgroup", g.Path, true)...)
-		case slices.Contains(g.Controllers, "memory"):
-			all = append(all, upwards("/sys/fs/cgroup/memory", g.Path, false)...)
+		case len(parts) < 3:
+		case parts[0] == "0":
+			all = append(all, upwards("/sys/fs/cgroup", parts[2], true)...)
+		case slices.Contains(strings.Split(parts[1], ","), "memory"):
+			all = append(all, upwards("/sys/fs/cgroup/memory", parts[2], false)...)
 		}
 	}
 	return all
@@ -103,10 +108,8 @@ func (g cgroup) idle() uint64 {
 	if g.second {
 		label = "\ninactive_file "
 	}
-	text, _ := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
-	_, rest, _ := strings.Cut(string(text), label)
-	line, _, _ := strings.Cut(rest, "\n")
-	n, _ := strconv.ParseUint(line, 10, 64) // 0: unknown
+	text, _ := kernelfile.Read(filepath.Join(g.dir, "memory.stat"))
+	n, _ := value(string(text), label) // 0: unknown
 	return n
 }
 
@@ -116,7 +119,7 @@ func (g cgroup) number(first, second string) (uint64, bool) {
 	if g.second {
 		file = second
 	}
-	text, err := os.ReadFile(filepath.Join(g.dir, file))
+	text, err := kernelfile.Read(filepath.Join(g.dir, file))
 	if err != nil {
 		return 0, false
 	}
