@@ -230,6 +230,9 @@ func (c call) check(versions version.PluginInfo) (args, error) {
 	if err := (&version.Reconciler{}).Check(c.conf.CNIVersion, versions); err != nil {
 		return a, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
 	}
+	if command == "DEL" { // which does not enter the namespace
+		return a, nil
+	}
 	if host, err := isHost(a.netns); err != nil {
 		return a, err
 	} else if host {
@@ -241,7 +244,7 @@ func (c call) check(versions version.PluginInfo) (args, error) {
 // isHost reports whether the path is that of the thread's network namespace.
 func isHost(path string) (bool, error) {
 	var this, own unix.Stat_t
-	if path == "" || unix.Stat(path, &this) != nil { // it is gone already
+	if unix.Stat(path, &this) != nil { // it is gone already, which the command finds
 		return false, nil
 	}
 	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {

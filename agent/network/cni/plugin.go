@@ -143,14 +143,16 @@ func (v veth) add(socket *rtnetlink.Socket) error {
 	return cmp.Or(errs[0], errs[1])
 }
 
-// create is the request for a pair whose host end is a port of the bridge, and still down.
+// create is the request for a pair whose host end is a port of the bridge, and still down. Each end uses one queue, of
+// which the kernel would otherwise make one for each processor, and then wait until nothing uses the others.
 func (v veth) create() *nl.NetlinkRequest {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	mtu := nl.Uint32Attr(uint32(v.bridge.MTU))
+	mtu, one := nl.Uint32Attr(uint32(v.bridge.MTU)), nl.Uint32Attr(1)
 	for _, attribute := range []*nl.RtAttr{
 		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(v.host)), nl.NewRtAttr(unix.IFLA_MTU, mtu),
 		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(v.bridge.Index))), nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(v.group)),
+		nl.NewRtAttr(unix.IFLA_NUM_TX_QUEUES, one), nl.NewRtAttr(unix.IFLA_NUM_RX_QUEUES, one),
 	} {
 		request.AddData(attribute)
 	}
@@ -162,6 +164,8 @@ func (v veth) create() *nl.NetlinkRequest {
 	peer.AddRtAttr(unix.IFLA_MTU, mtu)
 	peer.AddRtAttr(unix.IFLA_ADDRESS, v.mac)
 	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(v.ns)))
+	peer.AddRtAttr(unix.IFLA_NUM_TX_QUEUES, one)
+	peer.AddRtAttr(unix.IFLA_NUM_RX_QUEUES, one)
 	request.AddData(info)
 	return request
 }
