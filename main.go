@@ -165,6 +165,9 @@ func (c *Config) complete() error {
 // ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	frugal.Pace()
+	if err := frugal.Doze(); err != nil { // not root
+		log.Debug("cannot let the kernel end waits together", zap.Error(err))
+	}
 	if err := cfg.Possible(); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ import (
 	"monopod/agent/network/cni/admission"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/netchange"
 )
@@ -326,7 +327,7 @@ func (c *Child) runOnce(ctx context.Context) error {
 	cmd.WaitDelay = stopping
 	// A separate process group, so that Ctrl-C does not reach containerd.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := errors.Join(frugal.Wake(), cmd.Start()); err != nil { // containers inherit what containerd has of this thread
 		return err
 	}
 	if err := writePID(c.layout.pid, cmd.Process.Pid); err != nil {
