@@ -44,10 +44,10 @@ func hotRequests() map[string]hotRequest {
 	const pod = `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
 	return map[string]hotRequest{
 		"get":              {"GET", path, "", "", codec.TypeJSON, ceilings{69, 63_000}},
-		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, ceilings{70, 73_000}},
-		"list":             {"GET", pods, "", "", codec.TypeJSON, ceilings{92, 78_000}},
-		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, ceilings{135, 108_000}},
-		"list-page":        {"GET", "/api/v1/namespaces?limit=2", "", "", codec.TypeJSON, ceilings{120, 101_000}},
+		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, ceilings{61, 61_000}},
+		"list":             {"GET", pods, "", "", codec.TypeJSON, ceilings{83, 76_000}},
+		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, ceilings{127, 105_000}},
+		"list-page":        {"GET", "/api/v1/namespaces?limit=2", "", "", codec.TypeJSON, ceilings{110, 97_000}},
 		"discovery":        {"GET", "/apis", "", "", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", ceilings{250, 327_000}},
 		"apply":            {"PATCH", path + "?fieldManager=m&force=true", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"n":"%"}}}`, "application/apply-patch+yaml", codec.TypeJSON, ceilings{4750, 4_880_000}},
 		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON, ceilings{370, 421_000}},

@@ -39,12 +39,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.out.Shape(r, t.res, f, e)
-	if err != nil {
-		return err
-	}
-	s.out.Send(w, r, f, http.StatusOK, v)
-	return nil
+	return s.out.SendEntry(w, r, f, t.res, e)
 }
 
 // answer sends an object that a write returned. A Scale has no Table.

@@ -151,8 +151,8 @@ func stream(w io.WriteCloser, write func(io.Writer)) {
 	blocks.Put(out)
 }
 
-// listBuffer is the size of the blocks of stream.
-const listBuffer = 64 << 10
+// listBuffer is the size of the blocks of stream, in bytes: four frames of HTTP/2, which fill four records of TLS.
+const listBuffer = 4 * (16<<10 - 9)
 
 // blocks are buffers for stream, which would be most of what a short list costs.
 var blocks = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, listBuffer) }}
@@ -172,6 +172,28 @@ func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 		w.Write(e.JSON())
 	}
 	io.WriteString(w, layout.ListTail)
+}
+
+// SendEntry sends an object in the form that the client accepts.
+func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, e *store.Entry) error {
+	if f.Media != TypeProtobuf || f.As != "" || res.View != nil || a.recordOf(r).Wants(audit.RequestResponse) {
+		v, err := a.Shape(r, res, f, e)
+		if err == nil {
+			a.Send(w, r, f, http.StatusOK, v)
+		}
+		return err
+	}
+	head, data, err := protobuf.Entry(e, &a.Shelf)
+	if err != nil {
+		a.unsendable(w, r, err)
+		return nil
+	}
+	stream(begin(w, r, f.Header(), http.StatusOK, len(head)+len(data)+len(protobuf.Tail)), func(out io.Writer) {
+		out.Write(head)
+		out.Write(data)
+		io.WriteString(out, protobuf.Tail)
+	})
+	return nil
 }
 
 // Shape returns the entry in the form that the client accepts.

@@ -25,7 +25,7 @@ type Responder struct {
 	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a table in
 	// protobuf; 0: 64 MiB.
 	MaxWhole int
-	// Shelf keeps messages of lists in protobuf.
+	// Shelf keeps messages of protobuf.
 	Shelf protobuf.Shelf
 }
 

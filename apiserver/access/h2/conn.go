@@ -332,7 +332,7 @@ func (c *conn) setting(s http2.Setting) error {
 	case http2.SettingHeaderTableSize:
 		c.out.enc.SetMaxDynamicTableSize(min(s.Val, 4096))
 	case http2.SettingMaxFrameSize:
-		c.out.maxFrame = int(min(s.Val, outSize))
+		c.out.maxFrame = int(min(s.Val, dataSize))
 	case http2.SettingInitialWindowSize:
 		grown := int64(s.Val) - c.firstWindow
 		c.firstWindow = int64(s.Val)

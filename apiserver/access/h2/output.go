@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// outSize is how much of a connection's output waits while more is sent, in bytes, before handlers wait. TLS sends it in records of 16 KB.
-	outSize = 64 << 10
+	// outSize is how much of a connection's output waits while more is sent, in bytes, before handlers wait. TLS sends it in records of 16 KB,
+	// which a frame of DATA fills with its header.
+	outSize  = 64 << 10
+	dataSize = 16<<10 - 9
 	// crowded is the same for those that cannot wait, see Reserve.
 	crowded = 8 * outSize
 )
@@ -40,7 +42,7 @@ type output struct {
 }
 
 func (o *output) open(nc net.Conn, panics *guard.Guard, mu *sync.Mutex) {
-	o.nc, o.guard, o.mu, o.window, o.maxFrame = nc, panics, mu, firstWindow, frameSize
+	o.nc, o.guard, o.mu, o.window, o.maxFrame = nc, panics, mu, firstWindow, dataSize
 	o.sent.L, o.drained.L = mu, mu
 	o.enc = hpack.NewEncoder(&o.block)
 }

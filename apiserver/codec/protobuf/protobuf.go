@@ -81,13 +81,13 @@ func appendMessage(b []byte, m Message, size int) ([]byte, error) {
 // sizeOfBody is the length of a body that contains size bytes of the kind.
 func sizeOfBody(gvk schema.GroupVersionKind, size int) int {
 	kind := runtime.TypeMeta{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind}
-	return len(Magic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(bodyTail)
+	return len(Magic) + sizeOfField(kind.Size()) + sizeOfField(size) + len(Tail)
 }
 
-// bodyTail ends every envelope.
-const bodyTail = "\x1a\x00\x22\x00"
+// Tail ends every envelope.
+const Tail = "\x1a\x00\x22\x00"
 
-// appendBody appends the start of a body that contains size bytes of the kind; bodyTail ends it.
+// appendBody appends the start of a body that contains size bytes of the kind; Tail ends it.
 func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	version := gvk.GroupVersion().String()
 	b = append(b, Magic...)
@@ -109,8 +109,28 @@ func Body(v any) ([]byte, error) {
 	}
 	size := m.Size()
 	b, err := appendMessage(appendBody(make([]byte, 0, sizeOfBody(gvk, size)), gvk, size), m, size)
-	return append(b, bodyTail...), err
+	return append(b, Tail...), err
 }
+
+// Entry returns an entry's object as a body in two parts, which Tail ends. It fails with 406 for a type without protobuf.
+func Entry(e *store.Entry, shelf *Shelf) (head, data []byte, err error) {
+	data, known := message(e)
+	if !known {
+		m, err := asMessage(e.Object)
+		if err != nil {
+			return nil, nil, err
+		}
+		size := m.Size()
+		if data, err = appendMessage(make([]byte, 0, size), m, size); err != nil {
+			return nil, nil, err
+		}
+		shelf.keep(e, data)
+	}
+	return appendBody(make([]byte, 0, headSize), e.Object.GetObjectKind().GroupVersionKind(), len(data)), data, nil
+}
+
+// headSize is more than most bodies have before their message, in bytes.
+const headSize = 96
 
 // Event appends a watch event that contains object, a body.
 func Event(b []byte, typ watch.EventType, object []byte) []byte {
@@ -183,6 +203,6 @@ func (l *List) Write(w io.Writer) error {
 		w.Write(b)
 		w.Write(it.message)
 	}
-	io.WriteString(w, bodyTail)
+	io.WriteString(w, Tail)
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"monopod/store"
 )
 
-// Shelf keeps the messages of listed entries for a minute: clients list what they have listed before, and to encode an
+// Shelf keeps the messages of entries for a minute: clients read what they have read before, and to encode an
 // object takes several times as long as to send it. An entry's JSON is kept with it as long as it is stored, but most
 // clients do not ask for protobuf.
 type Shelf struct {

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/store"
@@ -73,6 +75,36 @@ func TestShelf(t *testing.T) {
 			t.Errorf("afterwards %d are kept", kept(all))
 		}
 		time.Sleep(keptFor + time.Second)
+	})
+}
+
+// An object read alone has the same body as always, which is kept for the next read of it, alone or in a list.
+func TestEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all, s := entries(1), &Shelf{Most: 1 << 20}
+		want, err := Body(all[0].Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			head, data, err := Entry(all[0], s)
+			if got := string(head) + string(data) + Tail; err != nil || got != string(want) || kept(all) != 1 {
+				t.Errorf("%d are kept, the body is %q, %v; want %q", kept(all), got, err, want)
+			}
+		}
+		if list := body(t, s, all); !bytes.Equal(list, body(t, &Shelf{}, entries(1))) {
+			t.Errorf("in a list: %q", list)
+		}
+		time.Sleep(keptFor + time.Second)
+		synctest.Wait()
+		if kept(all) != 0 {
+			t.Error("it is kept a minute later")
+		}
+		_, _, err = Entry(store.NewEncoded(store.Key{}, 1, &unstructured.Unstructured{}, nil), s)
+		if !apierrors.IsNotAcceptable(err) {
+			t.Errorf("without protobuf: %v", err)
+		}
 	})
 }
 
