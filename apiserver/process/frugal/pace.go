@@ -36,6 +36,10 @@ const (
 	briskBytes = 8 << 20
 )
 
+// Until it has allocated startBytes, which a start with ten pods does not, the heap grows by at most busyPercent: what a start
+// allocates for good would else lie between its garbage, in memory that cannot be returned. Load ends that within seconds.
+const startBytes = 48 << 20
+
 // Pace adapts the garbage collector to the load for the rest of the process' life. It starts with Go's own setting.
 func Pace() {
 	p := &pacer{percent: busyPercent, growth: min(busyBytes, Memory()/memoryShare), heap: max(busyHeap, Memory()/heapShare), last: time.Now()}
@@ -53,18 +57,23 @@ type pacer struct {
 }
 
 func (p *pacer) collected() {
-	_, live := allocated()
-	p.set(time.Now(), live, spent())
+	all, live := allocated()
+	p.set(time.Now(), all, live, spent())
 	runtime.SetFinalizer(p, (*pacer).collected)
 }
 
-// set runs after a collection that found live bytes, and when all of them together took spent CPU seconds.
-func (p *pacer) set(now time.Time, live uint64, spent float64) {
+// set runs after a collection that found live bytes of all that were allocated since the start, and when all collections
+// together took spent CPU seconds.
+func (p *pacer) set(now time.Time, all, live uint64, spent float64) {
 	live = max(live, 1<<20)
 	most := max(calmPercent, int(min(p.growth, p.heap-min(live, p.heap))*100/live))
 	brisk := max(calmPercent, int(briskBytes*100/live))
 	share := (spent - p.spent) / max(now.Sub(p.last).Seconds(), 1e-6)
-	if next := percent(p.percent, most, brisk, share); next != p.percent {
+	next := percent(p.percent, most, brisk, share)
+	if all < startBytes {
+		next = min(next, busyPercent)
+	}
+	if next != p.percent {
 		p.percent = next
 		debug.SetGCPercent(next)
 	}

@@ -46,7 +46,7 @@ func TestSet(t *testing.T) {
 	} {
 		now = now.Add(step.after)
 		spent += 0.001
-		p.set(now, step.live, spent)
+		p.set(now, startBytes, step.live, spent)
 		if got := growth(); got != step.want {
 			t.Errorf("%d%% %v later with %d bytes live, want %d%%", got, step.after, step.live, step.want)
 		}
@@ -54,11 +54,28 @@ func TestSet(t *testing.T) {
 	p.percent, p.growth = 1000, busyBytes
 	for live, want := range map[uint64]uint64{busyHeap - busyBytes: 120, 100 << 20: 76, 128 << 20: 37, 176 << 20: calmPercent} {
 		p.percent = 1000
-		p.set(now.Add(time.Second), live, spent+0.03)
+		p.set(now.Add(time.Second), startBytes, live, spent+0.03)
 		if got := growth(); got != want {
 			t.Errorf("%d%% with %d bytes live under load, want %d%%", got, live, want)
 		}
 		now, spent = p.last, p.spent
+	}
+}
+
+// TestSetAtTheStart: collections one after the other do not let the heap grow by more until enough was allocated.
+func TestSetAtTheStart(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(busyPercent))
+	now, spent := time.Now(), 0.0
+	p := &pacer{percent: busyPercent, growth: busyBytes, heap: busyHeap, last: now}
+	for _, step := range []struct{ all, live, want uint64 }{
+		{5 << 20, 4 << 20, busyPercent}, {startBytes - 1, 8 << 20, busyPercent}, {startBytes, 8 << 20, 2 * busyPercent},
+	} {
+		now = now.Add(10 * time.Millisecond)
+		spent += 0.005
+		p.set(now, step.all, step.live, spent)
+		if got := growth(); got != step.want {
+			t.Errorf("%d%% with %d of %d bytes live, want %d%%", got, step.live, step.all, step.want)
+		}
 	}
 }
 
