@@ -52,7 +52,7 @@ func watch(t *testing.T, a *API) {
 		t.Fatal(err)
 	}
 	made, err := a.Registry.Create(t.Context(), &corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"a": "b"}},
 	})
 	if err != nil {
 		t.Fatal(err)
