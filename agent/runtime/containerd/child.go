@@ -327,7 +327,10 @@ func (c *Child) runOnce(ctx context.Context) error {
 	cmd.WaitDelay = stopping
 	// A separate process group, so that Ctrl-C does not reach containerd.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	if err := errors.Join(frugal.Wake(), cmd.Start()); err != nil { // containers inherit what containerd has of this thread
+	if err := frugal.Wake(); err != nil { // containers inherit what containerd has of this thread
+		return fmt.Errorf("set the timer slack: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
 		return err
 	}
 	if err := writePID(c.layout.pid, cmd.Process.Pid); err != nil {
