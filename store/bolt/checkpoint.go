@@ -55,10 +55,10 @@ func (l *log) append(records []store.Record, reserved int64) error {
 // direct puts records into the file, with everything before them. They end the history of the write-ahead log, which
 // does not have them.
 func (l *log) direct(records []store.Record, reserved int64) error {
-	next := content.NewWAL(l.next().At)
+	next := l.another()
 	put := func() error {
-		id, err := put(l.db(), append(inOrder(l.behind), records...), reserved, &next, &l.memory)
-		return l.done(id, err, next)
+		id, err := put(l.db(), append(inOrder(l.behind), records...), reserved, names(next), &l.memory)
+		return l.done(id, err, next, wal.Generation{})
 	}
 	err := put()
 	if len(l.behind) > 0 && isNoSpace(err) && l.broken == nil {
@@ -82,7 +82,14 @@ func (l *log) checkpoint(goOn bool) error {
 				return err
 			}
 		}
-		return l.bring(content.WAL{Place: wal.Place{Generation: wal.NewGeneration(), At: l.wal.At()}, Open: true})
+		var next content.WAL
+		var g wal.Generation
+		begin := func(id int) (_ content.WAL, err error) {
+			next, g, err = l.begin(id)
+			return next, err
+		}
+		id, err := putSome(l.db(), inOrder(l.behind), l.reserved, begin, &l.memory)
+		return l.done(id, err, next, g)
 	}
 	if next := l.next(); next != l.named {
 		return l.bring(next)
@@ -90,13 +97,34 @@ func (l *log) checkpoint(goOn bool) error {
 	return nil
 }
 
-// part makes the file complete, and differ from copies of it that were made before, which may take its place by hand: what
-// is written from now on does not continue these. The caller must not be reading the file: it may have to grow.
-func (l *log) part() error { return l.bring(content.NewWAL(l.next().At)) }
+// begin begins a generation of the log that the file names from this transaction on. If the log has no room, there is
+// none.
+func (l *log) begin(id int) (next content.WAL, g wal.Generation, err error) {
+	next = l.another()
+	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.named.Generation, After: l.next().Number, Base: uint64(id)}
+	next.Size, err = l.wal.Begin(g)
+	if errors.Is(err, wal.ErrNoRoom) {
+		return l.another(), wal.Generation{}, nil
+	}
+	next.Open = true
+	return next, g, err
+}
+
+// part makes the file complete, and differ from copies of it that were made before, which may replace it: what is
+// written from now on does not continue these. The caller must not be reading the file: it may have to grow.
+func (l *log) part() error { return l.bring(l.another()) }
+
+// another is a place in the log that continues no other.
+func (l *log) another() content.WAL {
+	next := content.NewWAL(l.next().At)
+	next.File = cmp.Or(l.named.File, next.File)
+	return next
+}
 
 // next is where the write-ahead log goes on once the file is complete.
 func (l *log) next() content.WAL {
-	next := content.WAL{Place: l.named.Place}
+	next := l.named
+	next.Open = false
 	if l.wal != nil {
 		next.At = l.wal.At()
 	}
@@ -108,8 +136,8 @@ func (l *log) next() content.WAL {
 
 // bring brings the file up to date, and lets it name the next place in the write-ahead log.
 func (l *log) bring(next content.WAL) error {
-	id, err := putSome(l.db(), inOrder(l.behind), l.reserved, &next, &l.memory)
-	return l.done(id, err, next)
+	id, err := putSome(l.db(), inOrder(l.behind), l.reserved, names(next), &l.memory)
+	return l.done(id, err, next, wal.Generation{})
 }
 
 // inOrder returns the records, nearly in the order of their paths: bbolt is fastest then.
@@ -139,9 +167,9 @@ func (l *log) openWAL() bool {
 	return true
 }
 
-// done is called after transactions of the file, which now names next. An error leaves the file as it was, or the log
-// broken.
-func (l *log) done(id int, err error, next content.WAL) error {
+// done is called after transactions of the file, which now names next and the generation that begins there, if any. An
+// error leaves the file as it was, or the log broken.
+func (l *log) done(id int, err error, next content.WAL, g wal.Generation) error {
 	l.watched.look(l.open.Load())
 	if err != nil {
 		if !l.rolledBack(err, id) {
@@ -150,11 +178,7 @@ func (l *log) done(id int, err error, next content.WAL) error {
 		return err
 	}
 	if l.wal != nil {
-		g := wal.Generation{}
-		if next.Open {
-			g = wal.Generation{ID: next.Generation, Before: l.named.Generation, After: l.next().Number, Base: uint64(id)}
-		}
-		l.wal.Begin(g)
+		l.wal.Began(g)
 	}
 	l.named, l.copied = next, l.copied && next.Generation == l.named.Generation
 	l.caughtUp()

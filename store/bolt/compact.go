@@ -52,7 +52,9 @@ func (p *Place) compact(s *state) (*state, error) {
 		return nil, errors.Join(err, removeIfThere(tmp))
 	}
 	next.torn = s.torn
-	if next.header != s.header {
+	want := s.header
+	want.WAL = next.header.WAL
+	if next.header != want {
 		err = errors.New("the copy differs")
 	} else {
 		err = os.Rename(tmp, p.path)
@@ -63,7 +65,8 @@ func (p *Place) compact(s *state) (*state, error) {
 	return next, syncDir(p.dir())
 }
 
-// rewrite copies the content of src to a new file and syncs it.
+// rewrite copies the content of src to a new file and syncs it. Its transactions are numbered anew, so the log counts as
+// another file's.
 func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	o := p.options()
 	o.NoSync = true
@@ -72,6 +75,9 @@ func (p *Place) rewrite(path string, src *bbolt.DB) error {
 		return err
 	}
 	err = content.Guard(func() error { return bbolt.Compact(dst, src, compactTx) })
+	if err == nil {
+		err = dst.Update(content.Part)
+	}
 	if err == nil {
 		err = dst.Sync()
 	}

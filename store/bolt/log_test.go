@@ -46,7 +46,7 @@ func TestOlderVersions(t *testing.T) {
 	}
 	for i := range 3 {
 		storetest.Put(t, s, key(fmt.Sprint("a", i)), "1")
-		if f := formatOf(t, crashed(t, path)); f != 4 {
+		if f := formatOf(t, crashed(t, path)); f != 5 {
 			t.Errorf("format %d with a log", f)
 		}
 		made, err := s.Save()
@@ -124,8 +124,10 @@ func TestDamagedLog(t *testing.T) {
 		do   func(log string) error
 		left int
 	}{
-		"missing": {os.Remove, 0},
-		"zeros":   {func(log string) error { return zero(log, 3) }, 3},
+		"missing":   {os.Remove, 0},
+		"zeros":     {func(log string) error { return zero(log, 4) }, 3},
+		"all zeros": {func(log string) error { return os.WriteFile(log, make([]byte, 16*4096), 0o600) }, 0},
+		"cut off":   {func(log string) error { return os.Truncate(log, 6*4096) }, 5},
 		"a folder": {func(log string) error {
 			return errors.Join(os.Remove(log), os.Mkdir(log, 0o700))
 		}, 0},
@@ -171,7 +173,7 @@ func TestDamagedLogAndFailedStart(t *testing.T) {
 		storetest.Put(t, s, key(fmt.Sprint("a", i)), "1")
 	}
 	copied := crashed(t, path)
-	if err := zero(copied+"-wal", 8); err != nil {
+	if err := zero(copied+"-wal", 9); err != nil {
 		t.Fatal(err)
 	}
 	other := storetest.Config()
@@ -201,11 +203,54 @@ func TestCutOffLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := open(t, copied)
-		if n := len(contents(t, again)); n != int(size/4096) || !again.Report.LogOnly {
+		if n := len(contents(t, again)); n != max(0, int(size/4096)-1) || !again.Report.LogOnly {
 			t.Errorf("cut off at %d: %d objects, %+v", size, n, again.Report)
 		}
 		if next := storetest.Put(t, again, key("new"), "1"); next.Rev <= s.Revision() {
 			t.Errorf("cut off at %d: revision %d after %d", size, next.Rev, s.Revision())
+		}
+		if err := again.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// An older state file beside a newer log, or the reverse, is reported, with what is still there.
+func TestOlderCopies(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "state.db")
+	s, err := bolt.At(path, bolt.Config{Config: storetest.Config(), LogBytes: 16 * 4096}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	put := func(from, to int) {
+		for i := range to - from {
+			storetest.Put(t, s, key(fmt.Sprint("a", from+i)), "1")
+		}
+	}
+	put(0, 10)
+	older := crashed(t, path)
+	olderFile, olderLog := read(t, older), read(t, older+"-wal")
+	put(10, 60)
+	for name, c := range map[string]struct {
+		file string
+		data []byte
+		left int
+	}{
+		"state file": {"", olderFile, 0},
+		"log":        {"-wal", olderLog, 50},
+	} {
+		copied := crashed(t, path)
+		if err := os.WriteFile(copied+c.file, c.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again := open(t, copied)
+		if got := contents(t, again); again.Report.Damage == nil || len(got) > 60 || len(got) < c.left {
+			t.Errorf("older %s: %d objects, %+v", name, len(got), again.Report)
+		}
+		if next := storetest.Put(t, again, key("next"), "1"); next.Rev <= s.Revision() {
+			t.Errorf("older %s: revision %d after %d", name, next.Rev, s.Revision())
 		}
 		if err := again.Close(); err != nil {
 			t.Error(err)
@@ -256,7 +301,7 @@ func TestLostMetaPageAfterUpgrade(t *testing.T) {
 	needsNoMeta(t, path, s)
 }
 
-// A snapshot that takes the place of the file, by hand, is what was saved, whatever the log has.
+// A snapshot that replaces the file without a restore is what was saved, and the newer log is reported and set aside.
 func TestCopiedSnapshot(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
@@ -276,7 +321,7 @@ func TestCopiedSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := open(t, copied)
-		if got := contents(t, again); len(got) != 1 || again.Report.Damage != nil {
+		if got := contents(t, again); len(got) != 1 || again.Report.Damage == nil || again.Report.SetAside == "" {
 			t.Errorf("%d objects, %+v", len(got), again.Report)
 		}
 		if err := again.Close(); err != nil {

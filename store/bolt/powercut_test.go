@@ -399,13 +399,17 @@ func TestPowerCutByPages(t *testing.T) {
 		}
 	}
 	take(changed(nil, file))
-	take(logged(nil, log))
+	begun, rest := logged(nil, log)
+	take(begun)
+	take(rest)
 	first := int64(len(steps))
 	s := openAt(t, r.place(dir))
 	load(t, s, 40, func() {
 		nowFile, nowLog := read(t, path), read(t, path+"-wal")
+		begun, rest := logged(log, nowLog)
+		take(begun)
 		take(changed(file, nowFile))
-		take(logged(log, nowLog))
+		take(rest)
 		file, log = nowFile, nowLog
 		r.acked = append(r.acked, acked{end: int64(len(steps)), state: contents(t, s), rev: s.Revision()})
 	})
@@ -421,18 +425,28 @@ const (
 	logNode
 )
 
-// logged returns the steps of a write to the log, none if it did not change.
-func logged(before, after []byte) (steps []step) {
+// logged returns the steps of the writes to the log, none if it did not change: those of a generation's first frame and of
+// the blocks behind it, which come before the file's transaction, and those of a commit.
+func logged(before, after []byte) (begun, commit []step) {
 	for at := 0; at < len(after); at += 4096 {
 		block := after[at:min(at+4096, len(after))]
-		if at >= len(before) || !bytes.Equal(block, before[at:min(at+4096, len(before))]) {
-			steps = append(steps, step{kind: journalWrite, node: logNode, at: int64(at), data: block})
+		if at < len(before) && bytes.Equal(block, before[at:min(at+4096, len(before))]) {
+			continue
+		}
+		write := step{kind: journalWrite, node: logNode, at: int64(at), data: block}
+		if number := block[48:56]; bytes.Equal(number, make([]byte, 8)) {
+			begun = append(begun, write)
+		} else {
+			commit = append(commit, write)
 		}
 	}
-	if steps == nil {
-		return nil
+	synced := func(steps []step) []step {
+		if steps == nil {
+			return nil
+		}
+		return append(steps, step{kind: journalSync, node: logNode})
 	}
-	return append(steps, step{kind: journalSync, node: logNode})
+	return synced(begun), synced(commit)
 }
 
 // changed returns the steps of a transaction, none if the file did not change.

@@ -29,7 +29,10 @@ func (s *state) readLog(path string) (*unapplied, error) {
 	if err != nil || h.WAL.Generation == 0 {
 		return nil, err
 	}
-	found, err := wal.Read(logOf(path), h.WAL.Place, id, h.WAL.Open || s.torn)
+	found, err := wal.Read(logOf(path), wal.Expected{
+		Place: h.WAL.Place, File: h.WAL.File, Base: id, Size: h.WAL.Size,
+		All: h.WAL.Open || s.torn, Open: h.WAL.Open && h.WAL.File != 0,
+	})
 	switch {
 	case err != nil && !errors.Is(err, wal.ErrDamaged):
 		return nil, err
@@ -58,7 +61,8 @@ func (u *unapplied) without(each func(*store.Entry)) func(*store.Entry) {
 // replay puts u into the file, which has been checked, and calls each with every entry of it. A damaged log is an
 // error, unless there is a report: then the writes before the damage are kept.
 func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.Entry)) error {
-	next := content.WAL{Place: u.Next}
+	next := u.header.WAL
+	next.Place, next.Open = u.Next, false
 	reserved := max(u.header.Reserved, u.Reserved) + tornBlock // a frame may have vanished without a trace
 	if u.damage != nil {
 		if report == nil {
@@ -78,9 +82,9 @@ func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.
 		each(e)
 	}
 	var memory content.Scratch
-	_, err := putSome(s.db, u.Records, reserved, &next, &memory)
+	_, err := putSome(s.db, u.Records, reserved, names(next), &memory)
 	if isNoSpace(err) && os.Remove(p.reserve()) == nil {
-		_, err = putSome(s.db, u.Records, reserved, &next, &memory)
+		_, err = putSome(s.db, u.Records, reserved, names(next), &memory)
 	}
 	if isNoSpace(err) {
 		return noSpace(err)
@@ -119,13 +123,26 @@ func (s *state) readHeader() (h content.Header, id uint64, err error) {
 	return h, id, err
 }
 
-// put writes records, the reserved revision and where the log goes on, in one transaction, and returns its number.
-func put(db *bbolt.DB, records []store.Record, reserved int64, next *content.WAL, memory *content.Scratch) (id int, err error) {
+// naming returns where the log goes on once the transaction with this number is durable.
+type naming func(id int) (content.WAL, error)
+
+func names(next content.WAL) naming { return func(int) (content.WAL, error) { return next, nil } }
+
+// put writes records, the reserved revision and where the log goes on, unless name is nil, in one transaction, and
+// returns its number.
+func put(db *bbolt.DB, records []store.Record, reserved int64, name naming, memory *content.Scratch) (id int, err error) {
 	defer memory.Reset()
 	err = content.Guard(func() error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
-			return content.Write(tx, records, reserved, next, memory)
+			if name == nil {
+				return content.Write(tx, records, reserved, nil, memory)
+			}
+			next, err := name(id)
+			if err != nil {
+				return err
+			}
+			return content.Write(tx, records, reserved, &next, memory)
 		})
 	})
 	return id, err
@@ -133,8 +150,8 @@ func put(db *bbolt.DB, records []store.Record, reserved int64, next *content.WAL
 
 // putSome is put for records that the log has, too: they can be written in parts. On a disk that is too full for all of
 // them, each part can use the pages that the one before made free.
-func putSome(db *bbolt.DB, records []store.Record, reserved int64, next *content.WAL, memory *content.Scratch) (id int, err error) {
-	id, err = put(db, records, reserved, next, memory)
+func putSome(db *bbolt.DB, records []store.Record, reserved int64, name naming, memory *content.Scratch) (id int, err error) {
+	id, err = put(db, records, reserved, name, memory)
 	if !isNoSpace(err) || len(records) < 2 {
 		return id, err
 	}
@@ -142,5 +159,5 @@ func putSome(db *bbolt.DB, records []store.Record, reserved int64, next *content
 	if id, err = putSome(db, records[:half], 0, nil, memory); err != nil {
 		return id, err
 	}
-	return putSome(db, records[half:], reserved, next, memory)
+	return putSome(db, records[half:], reserved, name, memory)
 }

@@ -73,7 +73,7 @@ func (l *log) Rewrite(records []store.Record, reserved int64) error {
 // walOnly reports whether the file is intact and, with what is only in the write-ahead log, complete: some commit has
 // removed what the last clean stop had saved of volatile objects.
 func (l *log) walOnly() bool {
-	return l.wal != nil && (l.wal.Number() > 0 || !l.named.Open) && l.watched.check() == nil
+	return l.wal != nil && (l.wal.Number() > 1 || !l.named.Open) && l.watched.check() == nil
 }
 
 // recreate replaces the file by a new one with records.

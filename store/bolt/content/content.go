@@ -28,14 +28,18 @@ import (
 //	1: objects are their JSON; meta has format and reserved
 //	2: objects are their JSON and a checksum; meta has format and header
 //	3: keys are store.Path's; before, they were those of Key.String
-//	4: 3, and the newest writes are in a log (package wal), which a version that reads 3 only does not know
+//	4: 3, and the newest writes are in a log (package wal) of version 1, which a version that reads 3 only does not know
+//	5: 4 with a log of version 2, in which the file and the log know each other
 //
-// A file has format 4 from the first write on until Monopod stops.
+// A file has format 5 from the first write on until Monopod stops.
 // Every format from 2 on seals its header with the format's number, so that a damaged number is not
 // taken for a newer format.
 const Format = 3
 
-const logged = 4
+const (
+	logged1 = 4 // written by older versions
+	logged  = 5
+)
 
 var (
 	// ErrDamaged means that the content of the file is not what was written.
@@ -52,6 +56,7 @@ var (
 	formatKey = []byte("format") // 8 bytes, big endian, in every format
 	headerKey = []byte("header")
 	logKey    = []byte("log")
+	pairKey   = []byte("pair") // what format 5 adds to log; older versions ignore it
 )
 
 // Header is the metadata of the file.
@@ -66,11 +71,15 @@ type Header struct {
 // WAL is where the write-ahead log of the file goes on. The zero value is that of a file of an older version.
 type WAL struct {
 	wal.Place
-	Open bool // there may be frames
+	Open bool   // there may be frames
+	File uint64 // of wal.Generation; 0: the log has version 1
+	Size int64  // the least size of the log in bytes
 }
 
-// NewWAL returns one that continues no other, at a place of wal.Place.At.
-func NewWAL(at int64) WAL { return WAL{Place: wal.Place{Generation: wal.NewGeneration(), At: at}} }
+// NewWAL returns one that continues no other, at a place of wal.Place.At, of a new state file.
+func NewWAL(at int64) WAL {
+	return WAL{Place: wal.Place{Generation: wal.NewGeneration(), At: at}, File: wal.NewGeneration()}
+}
 
 // digest identifies a set of objects by their number and the sum of their checksums.
 type digest struct {
@@ -93,6 +102,16 @@ func Layout(tx *bbolt.Tx) error {
 	return Header{Format: Format, WAL: NewWAL(0)}.Put(m)
 }
 
+// Part gives a copy of a file a log of its own.
+func Part(tx *bbolt.Tx) error {
+	h, err := ReadHeader(tx)
+	if err != nil || h.Format != Format {
+		return err
+	}
+	h.WAL = NewWAL(h.WAL.At)
+	return h.Put(tx.Bucket(Meta))
+}
+
 func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
 func parseNumber(b []byte) int64 {
@@ -110,6 +129,9 @@ func (h Header) Put(m *bbolt.Bucket) error {
 		}
 		place := numbers(h.WAL.Generation, h.WAL.Number, uint64(h.WAL.At))
 		if err := m.Put(logKey, seal(logKey, place)); err != nil {
+			return err
+		}
+		if err := m.Put(pairKey, seal(pairKey, numbers(h.WAL.File, uint64(h.WAL.Size)))); err != nil {
 			return err
 		}
 	}
@@ -149,7 +171,8 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 	}
 	h.Reserved, h.Revision = parseNumber(b[:8]), parseNumber(b[8:16])
 	h.digest = digest{binary.BigEndian.Uint64(b[16:]), binary.BigEndian.Uint64(b[24:])}
-	if h.Format == logged {
+	version1 := h.Format == logged1
+	if h.Format == logged || version1 {
 		h.Format, h.WAL.Open = Format, true
 	}
 	if sealed := m.Get(logKey); sealed != nil || h.WAL.Open {
@@ -158,6 +181,9 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 			return h, fmt.Errorf("%w: it says wrongly where its log is", ErrDamaged)
 		}
 		h.WAL.Place = wal.Place{Generation: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:]), At: parseNumber(b[16:])}
+	}
+	if b, ok := unseal(pairKey, m.Get(pairKey)); ok && len(b) == 16 && !version1 {
+		h.WAL.File, h.WAL.Size = binary.BigEndian.Uint64(b), parseNumber(b[8:])
 	}
 	return h, nil
 }

@@ -23,15 +23,26 @@ type Content struct {
 	Next     Place          // behind the last frame
 }
 
-// Read reads the frames from a place on, and those of generations that continue it and that began with a later
-// transaction of the state file than base, its newest one: the file may have lost that. If all is true, it reads the
-// whole file, and fails with ErrDamaged if that is missing or was cut off, or if frames after the first one that is
-// missing are there: what comes before is returned, too. Another error means that the file cannot be read now.
-func Read(path string, from Place, base uint64, all bool) (Content, error) {
-	r := &reader{Content: Content{Next: from}, base: base, newest: map[store.Key]int{}}
+// Expected is what the state file says of its log. Frames are read from its Place on.
+type Expected struct {
+	Place
+	File uint64 // of the state file; 0: its log has version 1
+	Base uint64 // its newest transaction
+	Size int64  // the least size of the log in bytes
+	All  bool   // there may be frames that the state file does not have
+	Open bool   // the generation has begun at Place: its first frame is there
+}
+
+// Read reads the expected frames, and those of generations that continue them and that began with a later transaction of
+// the state file than its newest one: it may have lost that. It fails with ErrDamaged if frames are missing: if one is
+// there that is later than the first one that is not, or that continues a newer state file, and if All is true, also if
+// the file is missing or shorter than expected. What comes before is returned, too. Another error means that the file
+// cannot be read now.
+func Read(path string, want Expected) (Content, error) {
+	r := &reader{Content: Content{Next: want.Place}, want: want, base: want.Base, newest: map[store.Key]int{}}
 	err := r.open(path)
 	if err != nil {
-		if !all {
+		if !want.All {
 			err = nil
 		}
 		return r.Content, err
@@ -40,7 +51,7 @@ func Read(path string, from Place, base uint64, all bool) (Content, error) {
 	for f := r.next(); f != nil && err == nil; f = r.next() {
 		err = r.take(f)
 	}
-	if all && err == nil {
+	if err == nil {
 		err = r.checkRest()
 	}
 	return r.Content, err
@@ -71,6 +82,7 @@ type reader struct {
 	Content
 	file   *os.File
 	size   int64
+	want   Expected
 	base   uint64
 	err    error             // of a read that failed
 	newest map[store.Key]int // into Records
@@ -85,27 +97,36 @@ type frame struct {
 	end      int64
 }
 
-// next returns the next frame, which may be at the beginning if it had no room at the end; nil if it is not there.
+// next returns the next frame, which may be at the beginning if it had no room at the end; nil if it is not there. The
+// first frame of another generation counts only if the present one has no more: a checkpoint may have failed after it.
 func (r *reader) next() *frame {
-	for _, at := range []int64{r.Next.At, 0} {
-		if f := r.frame(at); f != nil && r.follows(f) {
-			return f
+	here, wrapped := r.frame(r.Next.At), r.frame(0)
+	for _, follows := range []func(*frame) bool{r.sameGeneration, r.nextGeneration} {
+		for _, f := range []*frame{here, wrapped} {
+			if f != nil && follows(f) {
+				return f
+			}
 		}
 	}
 	return nil
 }
 
-// follows reports whether the frame is the next one: of the generation, or the first of one that continues it.
-func (r *reader) follows(f *frame) bool {
-	if f.ID == r.Next.Generation {
-		return f.number == r.Next.Number
-	}
+func (r *reader) sameGeneration(f *frame) bool {
+	return f.ID == r.Next.Generation && f.number == r.Next.Number
+}
+
+func (r *reader) nextGeneration(f *frame) bool {
 	return r.continued(f) && f.After == r.Next.Number && f.number == 0
 }
 
 // continued reports whether the frame is of a generation that continues the one that is read.
 func (r *reader) continued(f *frame) bool {
 	return r.Next.Generation != 0 && f.Before == r.Next.Generation && f.Base > r.base
+}
+
+// newer reports whether the frame has writes to a state file that is newer than the one that is read.
+func (r *reader) newer(f *frame) bool {
+	return r.want.File != 0 && f.File == r.want.File && f.Base > r.base && f.number > 0
 }
 
 // take adds the frame's records.
@@ -128,19 +149,28 @@ func (r *reader) take(f *frame) error {
 	return nil
 }
 
-// checkRest looks for frames after the next one, which is missing.
+// checkRest looks for what must not be there behind the last frame, and for what must have been before it.
 func (r *reader) checkRest() error {
 	for at := int64(0); at < r.size && r.err == nil; at += Block {
 		f := r.frame(at)
-		if f != nil && (f.ID == r.Next.Generation && f.number > r.Next.Number || r.continued(f)) {
+		switch {
+		case f == nil:
+		case r.newer(f):
+			return fmt.Errorf("%w: the state file is older than its log, which continues transaction %d; the newest of the state file is %d",
+				ErrDamaged, f.Base, r.base)
+		case r.want.All && (f.ID == r.Next.Generation && f.number > r.Next.Number || r.continued(f)):
 			return fmt.Errorf("%w: frame %d of generation %x is missing, and a later one is there", ErrDamaged, r.Next.Number, r.Next.Generation)
 		}
 	}
-	if r.err != nil {
+	switch {
+	case !r.want.All:
+		return nil
+	case r.err != nil:
 		return fmt.Errorf("%w: %w", ErrDamaged, r.err)
-	}
-	if r.size < growth {
+	case r.size < max(r.want.Size, firstSize):
 		return fmt.Errorf("%w: it was cut off at %d bytes", ErrDamaged, r.size)
+	case r.want.Open && r.Next == r.want.Place:
+		return fmt.Errorf("%w: the frames that the state file says it has are missing; it is another file, or an older one", ErrDamaged)
 	}
 	return nil
 }
@@ -159,27 +189,31 @@ func (r *reader) read(b []byte, at int64) bool {
 
 // frame returns the frame at a place, nil if there is none, or a part of one.
 func (r *reader) frame(at int64) *frame {
-	var head [headSize]byte
-	if !r.read(head[:], at) || string(head[:len(magic)]) != magic {
+	head, size := make([]byte, headSize), int64(headSize)
+	if !r.read(head, at) {
 		return nil
 	}
-	size := int64(headSize) + int64(order.Uint32(head[56:]))
-	if size > r.size-at {
+	f, fields := &frame{}, head[len(magic):]
+	switch string(head[:len(magic)]) {
+	case magic:
+		f.File, fields = order.Uint64(fields), fields[fileSize:]
+	case magic1:
+		size -= fileSize
+	default:
+		return nil
+	}
+	f.ID, f.Before, f.After = order.Uint64(fields), order.Uint64(fields[8:]), order.Uint64(fields[16:])
+	f.Base, f.number, f.reserved = order.Uint64(fields[24:]), order.Uint64(fields[32:]), int64(order.Uint64(fields[40:]))
+	start := size
+	if size += int64(order.Uint32(fields[48:])); size > r.size-at {
 		return nil
 	}
 	data := make([]byte, size)
-	if !r.read(data, at) || order.Uint32(data[sumAt:]) != sum(data) {
+	if !r.read(data, at) || order.Uint32(fields[52:]) != sum(data, int(start)) {
 		return nil
 	}
-	return &frame{
-		Generation: Generation{
-			ID: order.Uint64(data[8:]), Before: order.Uint64(data[16:]), After: order.Uint64(data[24:]), Base: order.Uint64(data[32:]),
-		},
-		number:   order.Uint64(data[40:]),
-		reserved: int64(order.Uint64(data[48:])),
-		body:     data[headSize:],
-		end:      at + (size+Block-1)/Block*Block,
-	}
+	f.body, f.end = data[start:], at+(size+Block-1)/Block*Block
+	return f
 }
 
 // parseRecord is the inverse of appendRecord. The record's JSON is part of b.

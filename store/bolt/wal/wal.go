@@ -10,6 +10,12 @@
 // Read returns the records of a generation and of those that continue it. A frame belongs to exactly one place in one
 // history: generations are random numbers, and their frames name the one before. What is left of older ones, or
 // of another file's, is never taken for newer writes.
+//
+// The state file and the log know each other, so that one of them alone cannot be lost, cut off or replaced by an older
+// copy unnoticed. The first frame of a generation has no records and is durable before the state file names the
+// generation; the log grows only with a new generation, and the state file names its size; each frame names the state
+// file and its transaction. What nobody can notice is the loss of frames at the end of the newest generation: only the
+// log knew them.
 package wal
 
 import (
@@ -31,12 +37,15 @@ const Block = 4096
 
 // The head of a frame:
 //
-//	0 magic, 8 generation, 16 the one before, 24 the number of its frames, 32 base, 40 number, 48 reserved revision,
-//	56 length of the body, 60 CRC-32 (Castagnoli) of what is before it and of the body
+//	0 magic, 8 state file, 16 generation, 24 the one before, 32 the number of its frames, 40 base, 48 number,
+//	56 reserved revision, 64 length of the body, 68 CRC-32 (Castagnoli) of what is before it and of the body
+//
+// Frames of version 1, which are only read, have no state file: everything behind it is 8 bytes earlier.
 const (
-	magic    = "monowal1"
-	headSize = 64
-	sumAt    = 60
+	magic    = "monowal2"
+	magic1   = "monowal1"
+	headSize = 72
+	fileSize = 8 // of the state file's number in the head
 )
 
 var (
@@ -55,6 +64,7 @@ var (
 
 // Generation is a part of the log.
 type Generation struct {
+	File   uint64 // the state file: random, another one for a copy that is not continued by the same log
 	ID     uint64 // random; 0: none
 	Before uint64 // the generation that it continues
 	After  uint64 // how many frames that has
@@ -88,6 +98,7 @@ type Log struct {
 	at     int64  // of the next frame
 	used   int64  // bytes since the generation began
 	last   int64  // where the newest frame is
+	wanted int64  // bytes of the frame that had no room
 	head   [headSize]byte
 	buf    []byte
 }
@@ -109,21 +120,48 @@ func Open(path string, ring, at int64) (*Log, error) {
 	if at < 0 || at >= ring || at%Block != 0 {
 		at = 0
 	}
-	l := &Log{path: path, file: f, is: is, ring: ring, size: is.Size(), at: at}
-	if err = l.grow(1); err == nil {
-		err = fdatasync(f)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return l, nil
+	return &Log{path: path, file: f, is: is, ring: ring, size: is.Size(), at: at}, nil
 }
 
 // Close closes the file.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Begin begins a generation at the place where the log is; with the zero value, none.
-func (l *Log) Begin(g Generation) { l.now, l.number, l.used = g, 0, 0 }
+// Begin makes the first frame of a generation durable, at the place where the log is, and room for more; it returns the
+// size of the file. The generation before goes on until Began. ErrNoRoom means that the file cannot grow.
+func (l *Log) Begin(g Generation) (size int64, err error) {
+	l.encode(g, 0, nil, 0)
+	at := l.At()
+	if err := l.grow(at + Block + l.wanted); err != nil {
+		return 0, err
+	}
+	if _, err := l.file.WriteAt(l.buf, at); err != nil {
+		return 0, noRoom(err)
+	}
+	if err := fdatasync(l.file); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return l.size, nil
+}
+
+// Began is called once the state file names the generation whose first frame Begin wrote; with the zero value, there is
+// none.
+func (l *Log) Began(g Generation) {
+	l.now, l.number, l.used, l.wanted = g, 0, 0, 0
+	if g.ID != 0 {
+		l.at = l.At()
+		l.appended(l.at, Block)
+	}
+}
+
+// appended notes that the buffer is a frame at a place.
+func (l *Log) appended(at, size int64) {
+	copy(l.head[:], l.buf)
+	l.last, l.at, l.used = at, at+size, l.used+size
+	l.number++
+	if cap(l.buf) > maxBuffer {
+		l.buf = nil
+	}
+}
 
 // At is where the next frame will be, as of Place.
 func (l *Log) At() int64 { return l.at % l.ring }
@@ -137,21 +175,19 @@ func (l *Log) Append(records []store.Record, reserved int64) error {
 	if l.now.ID == 0 {
 		return ErrNoRoom
 	}
-	l.encode(records, reserved)
+	l.encode(l.now, l.number, records, reserved)
 	size := int64(len(l.buf))
-	if size > l.ring/2 {
+	if size > l.ring/2-Block {
 		l.buf = nil
 		return ErrTooLong
 	}
-	at, used := l.at, l.used+size
+	at, skipped := l.at, int64(0)
 	if at+size > l.ring {
-		at, used = 0, used+l.ring-at
+		at, skipped = 0, l.ring-at
 	}
-	if used > l.ring/2 {
+	if l.used+skipped+size > l.ring/2 || at+size > l.size {
+		l.wanted = size
 		return ErrNoRoom
-	}
-	if err := l.grow(at + size); err != nil {
-		return err
 	}
 	if _, err := l.file.WriteAt(l.buf, at); err != nil {
 		return noRoom(err)
@@ -159,27 +195,23 @@ func (l *Log) Append(records []store.Record, reserved int64) error {
 	if err := fdatasync(l.file); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	copy(l.head[:], l.buf)
-	l.last, l.at, l.used = at, at+size, used
-	l.number++
-	if cap(l.buf) > maxBuffer {
-		l.buf = nil
-	}
+	l.used += skipped
+	l.appended(at, size)
 	return nil
 }
 
 // maxBuffer is the most memory that is kept for the next frame, in bytes.
 const maxBuffer = 64 << 10
 
-// growth is by how much the file grows at once, in bytes: a sync of blocks that are there writes only these. The file
-// is never smaller.
-const growth = 16 * Block
+// firstSize is the least size of the file in bytes. It doubles until it is the ring's: a sync of blocks that are there
+// writes only these.
+const firstSize = 16 * Block
 
 // grow fills the file with zeros up to size at least. The next sync is of these, too. It writes block by block, since
 // the kernel may keep what one call wrote as one page, and then count all of it whenever a frame is written.
 func (l *Log) grow(size int64) error {
 	if size > l.size {
-		size = min((size+growth-1)/growth*growth, l.ring)
+		size = min(max((size+firstSize-1)/firstSize*firstSize, 2*l.size), l.ring)
 	}
 	for l.size < size {
 		if _, err := l.file.WriteAt(zeros[:], l.size); err != nil {
@@ -208,21 +240,17 @@ func fdatasync(f *os.File) error {
 }
 
 // encode puts a frame into the buffer.
-func (l *Log) encode(records []store.Record, reserved int64) {
-	b := l.buf[:0]
-	b = append(b, zeros[:headSize]...)
-	copy(b, magic)
-	order.PutUint64(b[8:], l.now.ID)
-	order.PutUint64(b[16:], l.now.Before)
-	order.PutUint64(b[24:], l.now.After)
-	order.PutUint64(b[32:], l.now.Base)
-	order.PutUint64(b[40:], l.number)
-	order.PutUint64(b[48:], uint64(reserved))
+func (l *Log) encode(g Generation, number uint64, records []store.Record, reserved int64) {
+	b := append(l.buf[:0], magic...)
+	for _, n := range []uint64{g.File, g.ID, g.Before, g.After, g.Base, number, uint64(reserved)} {
+		b = order.AppendUint64(b, n)
+	}
+	b = append(b, zeros[:headSize-len(b)]...)
 	for _, r := range records {
 		b = appendRecord(b, r)
 	}
-	order.PutUint32(b[56:], uint32(len(b)-headSize))
-	order.PutUint32(b[sumAt:], sum(b))
+	order.PutUint32(b[headSize-8:], uint32(len(b)-headSize))
+	order.PutUint32(b[headSize-4:], sum(b, headSize))
 	for len(b)%Block != 0 {
 		b = append(b, zeros[:min(len(zeros), Block-len(b)%Block)]...)
 	}
@@ -231,9 +259,9 @@ func (l *Log) encode(records []store.Record, reserved int64) {
 
 var zeros [Block]byte
 
-// sum is the checksum of a frame, without what follows its body.
-func sum(frame []byte) uint32 {
-	return crc32.Update(crc32.Checksum(frame[:sumAt], table), table, frame[headSize:])
+// sum is the checksum of a frame whose head has so many bytes, without what follows its body.
+func sum(frame []byte, head int) uint32 {
+	return crc32.Update(crc32.Checksum(frame[:head-4], table), table, frame[head:])
 }
 
 // appendRecord appends a record: the length of the path, the path, the revision, the length of the JSON plus one, or
@@ -257,7 +285,7 @@ func (l *Log) Check() error {
 		return fmt.Errorf("%w: %s", store.ErrLost, l.path)
 	}
 	var head [headSize]byte
-	if l.now.ID == 0 || l.number == 0 {
+	if l.number == 0 {
 		return nil
 	}
 	if _, err := l.file.ReadAt(head[:], l.last); err != nil || head != l.head {

@@ -54,9 +54,18 @@ func names(c Content) string {
 	return strings.Join(all, " ")
 }
 
+// begin begins a generation.
+func begin(t *testing.T, l *Log, g Generation) {
+	t.Helper()
+	if _, err := l.Begin(g); err != nil {
+		t.Fatal(err)
+	}
+	l.Began(g)
+}
+
 func read(t *testing.T, path string, from Place, base uint64) Content {
 	t.Helper()
-	c, err := Read(path, from, base, true)
+	c, err := Read(path, Expected{Place: from, Base: base, All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +76,7 @@ func TestRecords(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")
 	l := open(t, path, 0)
-	l.Begin(Generation{ID: 5})
+	begin(t, l, Generation{ID: 5})
 	cluster := store.Record{Key: store.Key{Resource: "widgets.example.com", Name: "x"}, Rev: 9, JSON: []byte(`{"a":1}`)}
 	for _, some := range [][]store.Record{{record("a", 1, "{}"), record("b", 2, "{1}"), cluster}, {}, {record("a", 3, ""), record("b", 4, "{2}")}} {
 		if err := l.Append(some, int64(100+len(some))); err != nil {
@@ -82,7 +91,7 @@ func TestRecords(t *testing.T) {
 	if fmt.Sprint(c.Records) != fmt.Sprint(want) || c.Reserved != 102 {
 		t.Errorf("read %+v", c)
 	}
-	if (c.Next != Place{Generation: 5, Number: 3, At: 3 * Block}) {
+	if (c.Next != Place{Generation: 5, Number: 4, At: 4 * Block}) {
 		t.Errorf("goes on at %+v", c.Next)
 	}
 }
@@ -97,7 +106,7 @@ func TestRing(t *testing.T) {
 	before, frames := "", uint64(0)
 	for id := uint64(1); id < 20; id++ {
 		places[id] = Place{Generation: id, At: l.At()}
-		l.Begin(Generation{ID: id, Before: id - 1, After: frames, Base: id})
+		begin(t, l, Generation{ID: id, Before: id - 1, After: frames, Base: id})
 		var now []string
 		for i := 0; ; i++ {
 			name := fmt.Sprintf("g%d-%d", id, i)
@@ -132,29 +141,30 @@ func TestOtherGenerations(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")
 	l := open(t, path, 0)
-	l.Begin(Generation{ID: 5, Before: 4, After: 9, Base: 10})
+	begin(t, l, Generation{ID: 5, Before: 4, After: 9, Base: 10})
 	add(t, l, "a", 1)
 	for name, c := range map[string]struct {
 		from Place
 		base uint64
 		want string
 	}{
-		"itself":               {Place{Generation: 5}, 10, "a"},
-		"the one before":       {Place{Generation: 4, Number: 9}, 9, "a"},
-		"a newer file":         {Place{Generation: 4, Number: 9}, 10, ""},
-		"with a gap":           {Place{Generation: 4, Number: 8}, 10, ""},
-		"another":              {Place{Generation: 6}, 9, ""},
-		"a file without a log": {Place{}, 0, ""},
-		"elsewhere":            {Place{Generation: 5, At: 3 * Block}, 10, "a"}, // as if there had been no room
-		"a place that is not":  {Place{Generation: 4, Number: 9, At: -1}, 10, ""},
-		"later":                {Place{Generation: 5, Number: 1, At: Block}, 10, ""},
+		"itself":                {Place{Generation: 5}, 10, "a"},
+		"the one before":        {Place{Generation: 4, Number: 9}, 9, "a"},
+		"a newer file":          {Place{Generation: 4, Number: 9}, 10, ""},
+		"with a gap":            {Place{Generation: 4, Number: 8}, 10, ""},
+		"another":               {Place{Generation: 6}, 9, ""},
+		"a file without a log":  {Place{}, 0, ""},
+		"elsewhere":             {Place{Generation: 5, At: 3 * Block}, 10, "a"}, // as if there had been no room
+		"a place that is not":   {Place{Generation: 4, Number: 9, At: -1}, 10, ""},
+		"after its first frame": {Place{Generation: 5, Number: 1, At: Block}, 10, "a"},
+		"later":                 {Place{Generation: 5, Number: 2, At: 2 * Block}, 10, ""},
 	} {
-		got, err := Read(path, c.from, c.base, false)
+		got, err := Read(path, Expected{Place: c.from, Base: c.base})
 		if names(got) != c.want || err != nil {
 			t.Errorf("%s: %q, want %q: %v", name, names(got), c.want, err)
 		}
 	}
-	if c, err := Read(filepath.Join(t.TempDir(), "none"), Place{Generation: 5}, 0, false); err != nil || c.Records != nil {
+	if c, err := Read(filepath.Join(t.TempDir(), "none"), Expected{Place: Place{Generation: 5}}); err != nil || c.Records != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -165,7 +175,7 @@ func TestDamage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "wal")
 	l := open(t, path, 0)
-	l.Begin(Generation{ID: 5})
+	begin(t, l, Generation{ID: 5})
 	ends := []int{}
 	for i, blocks := range []int{1, 2, 1, 2} {
 		add(t, l, fmt.Sprint("frame", i), blocks)
@@ -186,13 +196,13 @@ func TestDamage(t *testing.T) {
 		for at >= ends[frame] {
 			frame++
 		}
-		c, err := Read(damaged, Place{Generation: 5}, 0, true)
+		c, err := Read(damaged, Expected{Place: Place{Generation: 5}, All: true})
 		whole := len(c.Records) == 4 // behind the body of a frame nothing matters
 		if whole && err != nil || !whole && (len(c.Records) != frame || errors.Is(err, ErrDamaged) != (frame < 3)) {
 			t.Errorf("byte %d, frame %d: %d frames, %v", at, frame, len(c.Records), err)
 		}
 	}
-	if _, err := Read(filepath.Join(dir, "none"), Place{Generation: 5}, 0, true); !errors.Is(err, ErrDamaged) {
+	if _, err := Read(filepath.Join(dir, "none"), Expected{Place: Place{Generation: 5}, All: true}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -203,21 +213,18 @@ func TestGap(t *testing.T) {
 	for _, block := range []int64{0, 1, 3, 7} {
 		path := filepath.Join(t.TempDir(), "wal")
 		l := open(t, path, 8*Block)
-		l.Begin(Generation{ID: 5, Before: 4, After: 3, Base: 10})
-		for i := range 8 {
+		begin(t, l, Generation{ID: 5, Before: 4, After: 3, Base: 10})
+		for i := range 7 {
 			add(t, l, fmt.Sprint("a", i), 1)
 		}
-		l.Begin(Generation{ID: 6, Before: 5, After: 8, Base: 11})
+		begin(t, l, Generation{ID: 6, Before: 5, After: 8, Base: 11})
 		add(t, l, "b", 1)
 		if _, err := l.file.WriteAt(make([]byte, Block), (8+block)*Block); err != nil {
 			t.Fatal(err)
 		}
 		for name, from := range map[string]Place{"itself": {Generation: 5, At: 8 * Block}, "the one before": {Generation: 4, Number: 3, At: 8 * Block}} {
-			c, err := Read(path, from, 9, true)
-			if !errors.Is(err, ErrDamaged) || len(c.Records) != int(block) {
-				if block == 0 && name == "the one before" { // its next frame is missing, and none says so
-					continue
-				}
+			c, err := Read(path, Expected{Place: from, Base: 9, All: true})
+			if !errors.Is(err, ErrDamaged) || len(c.Records) != max(0, int(block)-1) {
 				t.Errorf("without block %d, from %s: %d records, %v", block, name, len(c.Records), err)
 			}
 		}
@@ -229,19 +236,49 @@ func TestCutOff(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")
 	l := open(t, path, 0)
-	l.Begin(Generation{ID: 5})
+	begin(t, l, Generation{ID: 5})
 	add(t, l, "a", 1)
 	add(t, l, "b", 3)
 	for _, c := range []struct {
 		size int64
 		want string
-	}{{4 * Block, "a b"}, {3 * Block, "a"}, {50, ""}, {0, ""}} {
+	}{{5 * Block, "a b"}, {4 * Block, "a"}, {50, ""}, {0, ""}} {
 		if err := os.Truncate(path, c.size); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Read(path, Place{Generation: 5}, 0, true)
+		got, err := Read(path, Expected{Place: Place{Generation: 5}, All: true})
 		if names(got) != c.want || !errors.Is(err, ErrDamaged) {
 			t.Errorf("%d bytes: %q, %v", c.size, names(got), err)
+		}
+	}
+}
+
+// The state file knows how long its log is, that a generation has begun, and which of its transactions the log continues.
+func TestExpected(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "wal")
+	l := open(t, path, 0)
+	begin(t, l, Generation{File: 1, ID: 5, Base: 10})
+	add(t, l, "a", 1)
+	now := Expected{Place: Place{Generation: 5}, File: 1, Base: 10, Size: 16 * Block, All: true, Open: true}
+	for name, c := range map[string]struct {
+		change func(e *Expected)
+		want   string
+		damage string
+	}{
+		"as it is":                     {func(*Expected) {}, "a", ""},
+		"a longer file":                {func(e *Expected) { e.Size++ }, "a", "cut off"},
+		"a later generation":           {func(e *Expected) { e.Generation = 6 }, "", "missing"},
+		"an older state file":          {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 1, Base: 9} }, "", "older than its log"},
+		"another state file":           {func(e *Expected) { *e = Expected{Place: Place{Generation: 4}, File: 2, Base: 9} }, "", ""},
+		"a newer, complete one":        {func(e *Expected) { *e = Expected{Place: Place{Generation: 7}, File: 1, Base: 11} }, "", ""},
+		"one that has lost its newest": {func(e *Expected) { e.Generation, e.Open, e.Base = 0, false, 9 }, "", "older than its log"},
+	} {
+		e := now
+		c.change(&e)
+		got, err := Read(path, e)
+		if names(got) != c.want || (err == nil) != (c.damage == "") || err != nil && !strings.Contains(err.Error(), c.damage) {
+			t.Errorf("%s: %q, %v", name, names(got), err)
 		}
 	}
 }
@@ -254,11 +291,11 @@ func TestTooLong(t *testing.T) {
 	if err := l.Append(nil, 1); !errors.Is(err, ErrNoRoom) {
 		t.Errorf("without a generation: %v", err)
 	}
-	l.Begin(Generation{ID: 5})
+	begin(t, l, Generation{ID: 5})
 	if err := l.Append([]store.Record{record("a", 1, strings.Repeat("x", ring/2))}, 1); !errors.Is(err, ErrTooLong) {
 		t.Errorf("got %v", err)
 	}
-	add(t, l, "b", ring/2/Block)
+	add(t, l, "b", ring/2/Block-1)
 	if got := names(read(t, path, Place{Generation: 5}, 0)); got != "b" {
 		t.Errorf("read %q", got)
 	}
@@ -275,7 +312,7 @@ func TestNotAFile(t *testing.T) {
 		if _, err := Open(path, ring, 0); err == nil {
 			t.Errorf("%s was opened", path)
 		}
-		if _, err := Read(path, Place{Generation: 1}, 0, true); !errors.Is(err, ErrDamaged) {
+		if _, err := Read(path, Expected{Place: Place{Generation: 1}, All: true}); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -289,7 +326,10 @@ func FuzzRead(f *testing.F) {
 		f.Fatal(err)
 	}
 	defer l.Close()
-	l.Begin(Generation{ID: 5})
+	if _, err := l.Begin(Generation{ID: 5}); err != nil {
+		f.Fatal(err)
+	}
+	l.Began(Generation{ID: 5})
 	for range 3 {
 		if err := l.Append([]store.Record{record("a", 1, "{}"), record("b", 2, "")}, 1); err != nil {
 			f.Fatal(err)
@@ -306,7 +346,7 @@ func FuzzRead(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(path, Place{Generation: 5, Number: number, At: at}, 0, true); err != nil && !errors.Is(err, ErrDamaged) {
+		if _, err := Read(path, Expected{Place: Place{Generation: 5, Number: number, At: at}, All: true}); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Error(err)
 		}
 	})
