@@ -20,6 +20,10 @@ const (
 	Race  = "race"
 )
 
+// Program names an environment variable with the path of a monopod that is run instead of the release build of this source:
+// testdata/bench measures two programs with the same benchmarks.
+const Program = "BENCH_PROGRAM"
+
 // Programs are the built programs. They stay in bin/test, so that nothing is linked again unless it changed.
 type Programs struct{ root string }
 
@@ -37,7 +41,9 @@ func Build(t testing.TB) Programs {
 	p := Programs{root: root(t)}
 	plain.Do(func() {
 		defer p.lock(t)()
-		p.build(t, ".", "-o", p.Monopod(Plain), ".")
+		if os.Getenv(Program) == "" {
+			p.build(t, ".", "-o", p.Monopod(Plain), ".")
+		}
 		p.build(t, ".", "-o", p.Path("web"), "./testdata/web")
 		p.build(t, ".", "-o", p.Path("pack"), "./testdata/web/pack")
 		p.run(t, ".", nil, p.Path("pack"), "-program", p.Path("web"), "-o", p.Image())
@@ -94,36 +100,6 @@ func (p Programs) BuildWithKubectl(t testing.TB) string {
 	return p.Monopod(tag)
 }
 
-// BuildCommit builds monopod as it was at an earlier commit, from the history of the repository in which the source is, with
-// the flags that `make build` had then. It returns the program's path, which is empty if there is no such history: why says what to do.
-func (p Programs) BuildCommit(t testing.TB, commit string) (program, why string) {
-	t.Helper()
-	defer p.lock(t)()
-	program = p.Monopod(commit)
-	if _, err := os.Stat(program); err == nil {
-		return program, "" // a commit does not change
-	}
-	if _, err := exec.LookPath("git"); err != nil {
-		return "", "git is not installed"
-	}
-	if out, err := exec.Command("git", "-C", p.root, "cat-file", "-e", commit+"^{commit}").CombinedOutput(); err != nil {
-		return "", "no such commit in the history here, as in a shallow clone (git fetch --unshallow) or an unpacked archive: " + strings.TrimSpace(string(out))
-	}
-	source := t.TempDir()
-	archive := filepath.Join(source, "source.tar")
-	p.run(t, ".", nil, "git", "archive", "--format=tar", "-o", archive, commit)
-	p.run(t, ".", nil, "tar", "-xf", archive, "-C", source)
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program+".part", ".")
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("cannot build commit %s: %v\n%s", commit, err, out)
-	}
-	if err := os.Rename(program+".part", program); err != nil {
-		t.Fatal(err)
-	}
-	return program, ""
-}
-
 // tag is the variant of a monopod with kubectl.
 const tag = "tagged"
 
@@ -153,7 +129,12 @@ func (p Programs) Dir() string { return filepath.Join(p.root, "bin", "test") }
 func (p Programs) Path(name string) string { return filepath.Join(p.Dir(), name) }
 
 // Monopod returns the path of one of the two builds.
-func (p Programs) Monopod(variant string) string { return p.Path(filepath.Join(variant, "monopod")) }
+func (p Programs) Monopod(variant string) string {
+	if given := os.Getenv(Program); given != "" && variant == Plain {
+		return given
+	}
+	return p.Path(filepath.Join(variant, "monopod"))
+}
 
 // Image returns the path of the sample image.
 func (p Programs) Image() string { return p.Path("web.tar") }

@@ -1,9 +1,7 @@
 package load_test
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,16 +9,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 )
 
 // request is what a client sends.
 type request struct {
 	method, path, body string
-	accept             string // JSON if it is empty
 }
-
-const protobuf = "application/vnd.kubernetes.protobuf"
 
 // open sends a request and returns the response once its header has come.
 func (r request) open(client *http.Client, url string) (*http.Response, error) {
@@ -28,10 +24,7 @@ func (r request) open(client *http.Client, url string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", r.accept)
-	if r.accept == "" {
-		req.Header.Set("Accept", "application/json")
-	}
+	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Accept-Encoding", "identity") // the client's CPU is the server's, too
 	req.Header.Set("Content-Type", "application/json")
 	if r.method == http.MethodPatch {
@@ -57,25 +50,6 @@ func (t *target) do(r request) error {
 	return err
 }
 
-// metadata is that of an object or a list.
-type metadata struct{ ResourceVersion, Continue string }
-
-// read reads a list and returns its metadata, with which each begins.
-func (t *target) read(r request) (metadata, error) {
-	resp, err := r.open(t.http, t.url)
-	if err != nil {
-		return metadata{}, err
-	}
-	defer resp.Body.Close()
-	var has struct{ Metadata metadata }
-	text, err := io.ReadAll(resp.Body)
-	if err == nil {
-		head, _, _ := bytes.Cut(text, []byte(`,"items":[`)) // decoding them would take longer than the server does
-		err = json.Unmarshal(append(head, '}'), &has)
-	}
-	return has.Metadata, err
-}
-
 // each calls do for 0 to n-1, by so many workers at once, each until a call fails.
 func each(workers, n int, do func(i int) error) error {
 	var next atomic.Int64
@@ -92,56 +66,40 @@ func each(workers, n int, do func(i int) error) error {
 	return cmp.Or(failed...) // all would say the same
 }
 
-// sample is what one round has measured.
-type sample struct {
-	n       int           // requests, or events
-	cpu     time.Duration // of the server
-	took    time.Duration
-	figures map[string]float64 // others, by unit
-}
-
-// each is the CPU of a request, in µs.
-func (s sample) each() float64 { return float64(s.cpu.Nanoseconds()) / 1e3 / float64(s.n) }
-
-// rate is how many came in a second.
-func (s sample) rate() float64 { return float64(s.n) / s.took.Seconds() }
-
-// measure is each, measured once the servers are at rest.
-func (t *target) measure(workers, n int, do func(i int) error) (sample, error) {
-	t.rest()
-	cpu, from := t.CPU(t.b), time.Now()
-	err := each(workers, n, do)
-	took := time.Since(from)
-	return sample{n: n, took: took, cpu: t.CPU(t.b) - cpu}, err
-}
-
 // namespace makes a namespace in which pods can be created, and returns its path.
-func (t *target) namespace(name string) (path string, err error) {
+func (t *target) namespace(b *testing.B, name string) (path string) {
+	b.Helper()
 	path = "/api/v1/namespaces/" + name
-	return path, t.once(path, func() error {
-		if err := t.do(request{method: http.MethodPost, path: "/api/v1/namespaces", body: `{"metadata":{"name":"` + name + `"}}`}); err != nil {
-			return err
+	if err := t.do(request{method: http.MethodPost, path: "/api/v1/namespaces", body: `{"metadata":{"name":"` + name + `"}}`}); err != nil {
+		b.Fatal(err)
+	}
+	for until := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) { // its service account comes later
+		err := t.do(request{method: http.MethodPost, path: path + "/pods", body: podBody("first")})
+		if err == nil {
+			err = t.do(request{method: http.MethodDelete, path: path + "/pods/first?gracePeriodSeconds=0"})
 		}
-		for until := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) { // its service account comes later
-			err := t.do(request{method: http.MethodPost, path: path + "/pods", body: podBody("first", "web")})
-			if err == nil || time.Now().After(until) {
-				return errors.Join(err, t.do(request{method: http.MethodDelete, path: path + "/pods/first?gracePeriodSeconds=0"}))
-			}
+		if err == nil {
+			return path
 		}
-	})
+		if time.Now().After(until) {
+			b.Fatal(err)
+		}
+	}
 }
+
+func number(i int) string { return fmt.Sprintf("%05d", i) }
 
 // configMapBody is some 1 KB of JSON.
-func configMapBody(name, app string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"app":%q}},"data":{"settings":%q,"more":%q}}`,
-		name, app, strings.Repeat("key=value;", 50), strings.Repeat("name: text, ", 30))
+func configMapBody(name string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"app":"web"}},"data":{"settings":%q,"more":%q}}`,
+		name, strings.Repeat("key=value;", 50), strings.Repeat("name: text, ", 30))
 }
 
 // podBody is some 1.3 KB of JSON of a pod that no scheduler takes.
-func podBody(name, app string) string {
+func podBody(name string) string {
 	const env = `{"name":"ADDRESS","value":"http://service.namespace.svc:8080"},{"name":"LEVEL","value":"information"},{"name":"REGION","value":"somewhere-in-the-north"}`
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":%q,"tier":"front"},"annotations":{"example.org/note":%q}},
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"web","tier":"front"},"annotations":{"example.org/note":%q}},
 "spec":{"schedulerName":"nobody","automountServiceAccountToken":false,"terminationGracePeriodSeconds":30,"containers":[{"name":"main","image":"registry.example.org/team/web:1.4.2",
 "args":["--listen=:8080","--log-level=info"],"env":[%s],"ports":[{"name":"http","containerPort":8080}],
-"resources":{"requests":{"cpu":"10m","memory":"16Mi"},"limits":{"cpu":"200m","memory":"64Mi"}}}]}}`, name, app, strings.Repeat("some text ", 40), env)
+"resources":{"requests":{"cpu":"10m","memory":"16Mi"},"limits":{"cpu":"200m","memory":"64Mi"}}}]}}`, name, strings.Repeat("some text ", 40), env)
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"monopod/testdata/harness"
@@ -26,56 +27,46 @@ const (
 	mark = "update "
 )
 
-// fanOut updates pods so many times, pace times a second, while n watches receive each of the updates.
-func fanOut(n, pace, updates int) func(*target) (sample, error) {
-	return func(t *target) (sample, error) {
-		path, revision, err := t.watchable()
-		if err != nil {
-			return sample{}, err
-		}
-		t.round++
-		w := &watches{round: t.round, sent: make([]atomic.Int64, updates), took: make([][]time.Duration, n)}
-		clients, _ := t.Clients(t.b, 1)
-		defer w.end()
-		if err := each(32, n, func(i int) error { return w.open(clients[0], t.url, path+"?watch=1&resourceVersion="+revision, i) }); err != nil {
-			return sample{}, err
-		}
-		t.rest()
-		cpu, from := t.CPU(t.b), time.Now()
-		if err := w.update(t, path, pace); err != nil {
-			return sample{}, err
-		}
-		lost := w.wait(int64(n * updates))
-		used := t.CPU(t.b) - cpu
-		took := time.Unix(0, w.last.Load()).Sub(from)
-		w.end()
-		s := sample{n: int(w.came.Load()), took: took, cpu: used, figures: map[string]float64{"cores": used.Seconds() / took.Seconds(), "ms-p99": w.p99()}}
-		if lost > 0 {
-			return s, fmt.Errorf("%d of %d events have not come", lost, n*updates)
-		}
-		return s, nil
+// watches updates pods 50 times a second for ten seconds, while so many watches receive each of the updates.
+func (t *target) watches(b *testing.B, watchers int) {
+	const pace, updates = 50, 500
+	ns := t.namespace(b, fmt.Sprintf("watched-%d", watchers))
+	path := ns + "/pods"
+	if err := each(16, watchedPods, func(i int) error {
+		return t.do(request{method: http.MethodPost, path: path, body: podBody(number(i))})
+	}); err != nil {
+		b.Fatal(err)
 	}
-}
-
-// watchable makes the pods that are watched, and returns their path and revision.
-func (t *target) watchable() (path, revision string, err error) {
-	ns, err := t.namespace("watched")
-	if err != nil {
-		return "", "", err
-	}
-	path = ns + "/pods"
-	err = t.once("watched", func() error {
-		return each(16, watchedPods, func(i int) error {
-			return t.do(request{method: http.MethodPost, path: path, body: podBody(number(i), "watched")})
+	b.Run(fmt.Sprintf("%d-watches", watchers), func(b *testing.B) {
+		harness.Once(b, func(b *testing.B) {
+			t.rest(b)
+			w := &watches{sent: make([]atomic.Int64, updates), took: make([][]time.Duration, watchers)}
+			defer w.end()
+			watch := path + "?watch=1&resourceVersion=" + t.Revision()
+			if err := each(32, watchers, func(i int) error { return w.open(t.http, t.url, watch, i) }); err != nil {
+				b.Fatal(err)
+			}
+			t.rest(b)
+			cpu, from := t.CPU(b), time.Now()
+			if err := w.update(t, path, pace); err != nil {
+				b.Fatal(err)
+			}
+			lost := w.wait(int64(watchers * updates))
+			used := t.CPU(b) - cpu
+			w.end()
+			if lost > 0 {
+				b.Logf("%d of %d events have not come", lost, watchers*updates)
+			}
+			b.ReportMetric(used.Seconds()/time.Unix(0, w.last.Load()).Sub(from).Seconds(), "cores")
+			if took := slices.Concat(w.took...); len(took) > 0 {
+				report(b, took)
+			}
 		})
 	})
-	m, readErr := t.read(request{method: http.MethodGet, path: path + "?limit=1"})
-	return path, m.ResourceVersion, errors.Join(err, readErr)
 }
 
 // watches are the clients of one fan-out.
 type watches struct {
-	round      int
 	sent       []atomic.Int64    // when each update was sent, in ns since 1970
 	took       [][]time.Duration // of each watch, from an update's sending to its event
 	came, last atomic.Int64      // how many events have come, and when the last one came
@@ -116,8 +107,7 @@ func (w *watches) read(body io.Reader, i int) {
 	}
 }
 
-// update sends the updates, each when it is due, whether or not those before are answered: so the last one of a round is any of them, and
-// the same text in the next round may change nothing.
+// update sends the updates, each when it is due, whether or not those before are answered.
 func (w *watches) update(t *target, path string, pace int) error {
 	failed := make([]error, len(w.sent))
 	var group sync.WaitGroup
@@ -125,7 +115,7 @@ func (w *watches) update(t *target, path string, pace int) error {
 		time.Sleep(time.Until(from.Add(time.Duration(n) * time.Second / time.Duration(pace))))
 		group.Go(func() {
 			w.sent[n].Store(time.Now().UnixNano())
-			failed[n] = t.do(request{method: http.MethodPatch, path: path + "/" + number(n%watchedPods) + "/status", body: fmt.Sprintf(`{"status":{"message":"%s%d of round %d"}}`, mark, n, w.round)})
+			failed[n] = t.do(request{method: http.MethodPatch, path: path + "/" + number(n%watchedPods) + "/status", body: fmt.Sprintf(`{"status":{"message":"%s%d "}}`, mark, n)})
 		})
 	}
 	group.Wait()
@@ -154,54 +144,4 @@ func (w *watches) end() {
 	w.bodies = nil
 	w.mu.Unlock()
 	w.readers.Wait()
-}
-
-// p99 is that of the events' times, in ms.
-func (w *watches) p99() float64 {
-	took := slices.Concat(w.took...)
-	slices.Sort(took)
-	if len(took) == 0 {
-		return 0
-	}
-	return float64(took[len(took)*99/100].Microseconds()) / 1000
-}
-
-// idleWatches measures the memory of watches of a namespace's ConfigMaps that receive nothing, half a minute after they were opened.
-func idleWatches(n, connections int) func(*target) (sample, error) {
-	return func(t *target) (sample, error) {
-		time.Sleep(time.Until(t.since.Add(settled)))
-		m, err := t.read(request{method: http.MethodGet, path: "/api/v1/namespaces/default/configmaps?limit=1"})
-		if err != nil {
-			return sample{}, err
-		}
-		anonymous := t.anonymous()
-		live, _ := t.live()
-		w := &watches{took: make([][]time.Duration, n)}
-		defer w.end()
-		clients, _ := t.Clients(t.b, connections)
-		path := "/api/v1/namespaces/default/configmaps?watch=1&allowWatchBookmarks=true&timeoutSeconds=3600&resourceVersion=" + m.ResourceVersion
-		if err := each(connections, n, func(i int) error { return w.open(clients[i%connections], t.url, path, i) }); err != nil {
-			return sample{}, err
-		}
-		time.Sleep(30 * time.Second)
-		figures := map[string]float64{"KB-anonymous": (t.anonymous() - anonymous) / float64(n)}
-		if more, known := t.live(); known {
-			figures["KB-live"] = (more - live) / 1024 / float64(n)
-		}
-		return sample{figures: figures}, nil
-	}
-}
-
-// live is the server's live memory with stacks, in bytes, which the program of the commit before does not tell.
-func (t *target) live() (bytes float64, known bool) {
-	if code, _ := t.Get("/debug/pprof/heap?gc=1"); code != http.StatusOK {
-		return 0, false
-	}
-	bytes, _ = t.Cost(t.b)
-	return bytes, true
-}
-
-// anonymous is the server's anonymous memory, in KB.
-func (t *target) anonymous() float64 {
-	return float64(harness.ProcNumber(t.b, t.Cmd.Process.Pid, "smaps_rollup", "Anonymous:"))
 }

@@ -29,13 +29,29 @@ var growing = []struct {
 	{name: "object", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/configmaps",
 		body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{"a":"` + strings.Repeat("x", 1000) + `"}}`},
 	{name: "pod-elsewhere", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/pods",
-		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"nodeName":"elsewhere","containers":[{"name":"c","image":"web"}]}}`},
+		body: podElsewhere},
 	{name: "pod-here", sizes: []int{100, 500}, flags: []string{"--max-pods=1000"}, path: "/api/v1/namespaces/default/pods",
 		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"web"}]}}`},
 	{name: "service", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/services",
 		body: `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s%d"},"spec":{"selector":{"app":"s%[1]d"},"ports":[{"port":80}]}}`},
+	{name: "definition", sizes: []int{300}, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body: definition()},
 	{name: "watch", sizes: []int{100, 1_000}, path: watched},
 	{name: "watch-http2", sizes: []int{1_000, 5_000}, flags: []string{"--max-longrunning-requests-per-user=10000"}, path: watched, conns: 10},
+}
+
+// podElsewhere is a pod of a node that is not there.
+const podElsewhere = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"nodeName":"elsewhere","containers":[{"name":"c","image":"web"}]}}`
+
+// definition has a schema of some 10 KB: 100 fields, each with a description.
+func definition() string {
+	var fields strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&fields, `,"field%02d":{"type":"string","maxLength":64,"description":"What the object does in one of its hundred respects."}`, i)
+	}
+	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"k%ds.example.com"},
+"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"k%[1]ds","singular":"k%[1]d","kind":"K%[1]d","listKind":"K%[1]dList"},
+"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object",
+"properties":{` + fields.String()[1:] + `}}}}}}]}}`
 }
 
 // watched is what client-go's informers ask for.
@@ -63,7 +79,6 @@ func BenchmarkGrowth(b *testing.B) {
 						b.Fatal(err)
 					}
 					moreMemory, moreCPU := s.Cost(b)
-					b.ReportMetric(0, "ns/op")
 					b.ReportMetric((moreMemory-memory)/1024/float64(n), "KB-each")
 					b.ReportMetric((moreCPU-cpu)*1e6/float64(n), "µs-CPU-each")
 				})

@@ -1,0 +1,280 @@
+// Command bench prints the figures of docs/benchmarks.md in one table, with those of the last commit beside them. It builds both programs,
+// and runs the benchmarks of testdata against one after the other, in rounds. These environment variables change that:
+//
+//	BASE       the commit to compare with; default HEAD, or the one before if nothing has changed since
+//	BENCHTIME  number of rounds, for example 1x; default 5x
+//	ROWS       regular expression of the figures to measure
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"monopod/testdata/harness"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if err := command(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// size is the figure that no benchmark measures.
+const size = "size of the program, MB"
+
+// comparison is a run of this command.
+type comparison struct {
+	dir      string
+	programs [2]string // of the last commit, and of the working tree
+	rounds   int
+	rows     *regexp.Regexp
+	measured map[string][2][]float64 // by figure, each round of both programs
+	failed   int                     // runs of benchmarks
+}
+
+func command(ctx context.Context) error {
+	rounds, err := strconv.Atoi(strings.TrimSuffix(cmp.Or(os.Getenv("BENCHTIME"), "5x"), "x"))
+	if err != nil || rounds < 1 {
+		return fmt.Errorf("BENCHTIME must be a number of rounds, for example 5x, got %q", os.Getenv("BENCHTIME"))
+	}
+	rows, err := regexp.Compile(os.Getenv("ROWS"))
+	if err != nil {
+		return fmt.Errorf("ROWS: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	c := &comparison{dir: dir, programs: [2]string{filepath.Join(dir, "last", "monopod"), filepath.Join(dir, "now", "monopod")},
+		rounds: rounds, rows: rows, measured: map[string][2][]float64{}}
+	base, err := c.build(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if slices.ContainsFunc(g.rows, c.wanted) {
+			if err := c.measure(ctx, g); err != nil {
+				return err
+			}
+		}
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	fmt.Printf("\nLast commit: %s. Medians of %d rounds in turn; load average at the end %s.\n\n", base, rounds, strings.Join(strings.Fields(string(load))[:2], ", "))
+	c.print(os.Stdout)
+	if c.failed > 0 {
+		return fmt.Errorf("%d runs of benchmarks failed", c.failed)
+	}
+	return nil
+}
+
+func (c *comparison) wanted(r row) bool { return c.rows.MatchString(r.figure) }
+
+// build builds both programs, and returns the description of the last commit.
+func (c *comparison) build(ctx context.Context) (base string, err error) {
+	base = os.Getenv("BASE")
+	if base == "" {
+		base = "HEAD"
+		if changes, err := output(ctx, ".", "git", "status", "--porcelain"); err == nil && changes == "" {
+			base = "HEAD~1"
+		}
+	}
+	if err := compile(ctx, ".", c.programs[1]); err != nil {
+		return "", err
+	}
+	source := filepath.Join(c.dir, "source")
+	if _, err := output(ctx, ".", "git", "worktree", "add", "--detach", source, base); err != nil {
+		return "", fmt.Errorf("no source of the last commit, which needs git and the history of the repository: %w", err)
+	}
+	defer func() { // also if the user interrupts
+		_, remove := output(context.WithoutCancel(ctx), ".", "git", "worktree", "remove", "--force", source)
+		err = errors.Join(err, remove)
+	}()
+	if err := compile(ctx, source, c.programs[0]); err != nil {
+		return "", err
+	}
+	return output(ctx, source, "git", "log", "-1", "--format=%h %s")
+}
+
+// compile compiles monopod as `make build` does.
+func compile(ctx context.Context, source, program string) error {
+	fmt.Fprintln(os.Stderr, "building", program)
+	_, err := output(ctx, source, "env", "CGO_ENABLED=0", "go", "build", "-tags", "grpcnotrace", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	return err
+}
+
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// measure takes all rounds of a group. Programs begin a round by turns.
+func (c *comparison) measure(ctx context.Context, g group) error {
+	if g.folder == "" {
+		c.add(0, map[string]float64{" ": megabytes(c.programs[0])}, g)
+		c.add(1, map[string]float64{" ": megabytes(c.programs[1])}, g)
+		return nil
+	}
+	test := filepath.Join(c.dir, g.folder+".test")
+	if _, err := os.Stat(test); err != nil {
+		if _, err := output(ctx, ".", "go", "test", "-c", "-tags", "grpcnotrace", "-trimpath", "-vet=off", "-ldflags=-s -w", "-o", test, "./testdata/"+g.folder); err != nil {
+			return err
+		}
+	}
+	if g.together {
+		var found [2]map[string]float64
+		var both sync.WaitGroup
+		for i := range c.programs {
+			both.Go(func() { found[i] = c.run(ctx, test, g, i) })
+		}
+		both.Wait()
+		c.add(0, found[0], g)
+		c.add(1, found[1], g)
+		return ctx.Err()
+	}
+	for n := range c.rounds {
+		for _, i := range []int{n % 2, 1 - n%2} {
+			c.add(i, c.run(ctx, test, g, i), g)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+func megabytes(file string) float64 {
+	info, err := os.Stat(file)
+	if err != nil {
+		return math.NaN()
+	}
+	return float64(info.Size()) / 1e6
+}
+
+// run runs a group's benchmark against a program. What does not go as expected is printed.
+func (c *comparison) run(ctx context.Context, test string, g group, program int) map[string]float64 {
+	name := []string{"last commit", "now"}[program]
+	fmt.Fprintf(os.Stderr, "%s %s: %s\n", time.Now().Format("15:04:05"), name, g.benchmark)
+	cmd := exec.CommandContext(ctx, test, "-test.run=^$", "-test.bench=^"+g.benchmark, "-test.benchtime="+g.times, "-test.timeout=30m")
+	cmd.Dir = filepath.Join("testdata", g.folder)
+	cmd.Env = append(os.Environ(), harness.Program+"="+c.programs[program])
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // it stops its servers
+	cmd.WaitDelay = time.Minute
+	out, err := cmd.CombinedOutput()
+	found := figures(string(out))
+	if err != nil && ctx.Err() == nil {
+		c.failed++
+	}
+	if err != nil || slices.ContainsFunc(g.rows, func(r row) bool { _, ok := found[r.benchmark+" "+r.unit]; return !ok }) {
+		fmt.Fprintf(os.Stderr, "%s: %v\n%s\n", name, err, out)
+	}
+	return found
+}
+
+// figures are those of a benchmark's output, by the benchmark's name, a space and the unit.
+func figures(out string) map[string]float64 {
+	all := map[string]float64{}
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 || !strings.HasPrefix(line, "Benchmark") {
+			continue
+		}
+		name := cpus.ReplaceAllString(strings.TrimPrefix(fields[0], "Benchmark"), "")
+		for i := 2; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				all[name+" "+fields[i+1]] = v
+			}
+		}
+	}
+	return all
+}
+
+// cpus is the number of CPUs after a benchmark's name.
+var cpus = regexp.MustCompile(`-\d+$`)
+
+// add adds a round of a program. A figure that was not measured is not a number.
+func (c *comparison) add(program int, found map[string]float64, g group) {
+	for _, r := range g.rows {
+		v, ok := found[r.benchmark+" "+r.unit]
+		if !ok {
+			v = math.NaN()
+		}
+		m := c.measured[r.figure]
+		m[program] = append(m[program], v)
+		c.measured[r.figure] = m
+	}
+}
+
+// print prints a row for each figure. The ratio is the median of the rounds' ratios, because other work on the machine affects two
+// measurements in a row alike.
+func (c *comparison) print(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 0, 1, ' ', 0)
+	fmt.Fprint(w, "| figure\t| last commit\t| now\t| ratio\t|\n|---\t|---\t|---\t|---\t|\n")
+	for _, g := range groups {
+		for _, r := range g.rows {
+			m, ok := c.measured[r.figure]
+			if !ok || !c.wanted(r) {
+				continue
+			}
+			ratios := make([]float64, min(len(m[0]), len(m[1])))
+			for i := range ratios {
+				ratios[i] = m[1][i] / m[0][i]
+			}
+			fmt.Fprintf(w, "| %s\t| %s\t| %s\t| %s\t|\n", r.figure, short(median(m[0])), short(median(m[1])), short(median(ratios)))
+		}
+	}
+	w.Flush()
+}
+
+// median is that of the numbers; not a number without any.
+func median(figures []float64) float64 {
+	sorted := slices.DeleteFunc(slices.Sorted(slices.Values(figures)), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// short is a figure with three digits, or all before the point.
+func short(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	digits := 0
+	if v > 0 && v < 100 {
+		digits = max(0, 2-int(math.Floor(math.Log10(v))))
+	}
+	whole, rest, point := strings.Cut(strconv.FormatFloat(v, 'f', digits, 64), ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if point {
+		whole += "." + rest
+	}
+	return whole
+}
