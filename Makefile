@@ -8,7 +8,7 @@ LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 export GORACE ?= atexit_sleep_ms=0
 
 # ./... leaves out folders called testdata; what takes longest comes first.
-PACKAGES = ./testdata/script ./testdata/machine ./testdata/abuse/... ./... ./testdata/harness ./testdata/load ./testdata/deviceplugin/... ./testdata/conformance/images ./testdata/web/...
+PACKAGES = ./testdata/script ./testdata/machine ./testdata/abuse/... ./... ./testdata/harness ./testdata/load ./testdata/bench ./testdata/deviceplugin/... ./testdata/conformance/images ./testdata/web/...
 
 # What vet, the tests and the tests' race build of monopod compile alike is compiled once, and again
 # only if it changed: also in another clone, since no path is in it. Without gRPC's traces a test
@@ -58,16 +58,14 @@ run: build web ## start Monopod with a sample workload; Ctrl-C stops all of it
 	@testdata/run.sh
 
 test: ## every test
-	@testdata/install.sh containerd runc curl chromium gcc etcd-server openssl nftables containernetworking-plugins musl-tools crun valgrind
+	@testdata/install.sh containerd runc curl chromium gcc etcd-server openssl nftables containernetworking-plugins musl-tools crun
 	$(GO) vet $(COMPILE) $(PACKAGES)
 	$(GO) test $(TESTFLAGS) $(PACKAGES)
 
-# BENCHTIME=1x makes it a quarter as long; a figure that takes minutes is measured once in any case.
-BENCHTIME ?= 20x
-
-bench: build web ## the figures of docs/benchmarks.md
-	@testdata/install.sh containerd runc containernetworking-plugins etcd-server
-	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m $(PACKAGES)
+# BENCHTIME=1x takes one round instead of five; BASE=REV compares with another commit, ROWS=REGEXP measures only some figures.
+bench: ## the figures of docs/benchmarks.md, with those of the last commit beside them
+	@testdata/install.sh containerd runc
+	@$(GO) run -tags grpcnotrace ./testdata/bench
 
 lint:
 	$(GO) run $(LINT) run $(PACKAGES)

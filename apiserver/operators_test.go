@@ -9,11 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,8 +20,6 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/crd"
 	"monopod/apiserver/registry"
-	"monopod/apiserver/registry/custom"
-	"monopod/store"
 )
 
 const operatorsDir = "../testdata/operators"
@@ -339,57 +335,4 @@ func sampleText(s *apiextensionsv1.JSONSchemaProps) string {
 		}
 	}
 	return "a"
-}
-
-// BenchmarkOperatorDefinitions measures what the definitions of real operators take in a registry when their kinds are not used, and
-// what a start needs to read them.
-func BenchmarkOperatorDefinitions(b *testing.B) {
-	texts := definitionsOf(b)
-	for b.Loop() {
-		resources := registry.Resources()
-		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
-		reg := registry.New(s, resources, registry.Config{})
-		if err := reg.Bootstrap(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-		before := live()
-		stored, encoded := 0, make([][]byte, 0, len(texts))
-		for name, text := range texts {
-			var def crd.Definition
-			if err := yaml.Unmarshal([]byte(text), &def); err != nil {
-				b.Fatal(err)
-			}
-			if _, err := reg.Create(b.Context(), &def); err != nil {
-				b.Fatalf("%s: %v", name, err)
-			}
-		}
-		entries, _, err := s.List(b.Context(), store.Selector{Resource: custom.DefinitionsName})
-		if err != nil || len(entries) != len(texts) {
-			b.Fatalf("%d definitions, %v", len(entries), err)
-		}
-		b.ReportMetric((live()-before)/float64(len(texts)), "bytes/definition")
-		for _, e := range entries {
-			stored += len(e.JSON())
-			encoded = append(encoded, e.JSON())
-		}
-		b.ReportMetric(float64(stored)/float64(len(texts)), "json-bytes/definition")
-		began := time.Now()
-		for _, data := range encoded {
-			if err := new(crd.Definition).Load(data); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(time.Since(began).Microseconds())/float64(len(texts)), "decode-us/definition")
-		runtime.KeepAlive(reg)
-		s.Close()
-	}
-}
-
-// live returns the bytes of the heap that are in use.
-func live() float64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
 }

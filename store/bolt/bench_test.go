@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,29 +158,4 @@ func BenchmarkManyWriters(b *testing.B) {
 	b.ReportMetric(writers/bare.Seconds(), "bare-bbolt-64/s")
 	b.ReportMetric(float64(ours.Nanoseconds())/1000/writers/each, "cpu-µs/write")
 	b.ReportMetric(float64(raw.Nanoseconds())/1000/writers/each, "cpu-µs/bare")
-}
-
-// BenchmarkHeap measures the heap of a stored object of 1.5 KB.
-func BenchmarkHeap(b *testing.B) {
-	const n = 10000
-	before := heap()
-	s := store.NewMemory(storetest.Config(), nil, nil, 0)
-	for i := range n {
-		put(b, s, fmt.Sprintf("%09d", i))
-	}
-	after := heap()
-	for b.Loop() {
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(float64(after-before)/n, "B/object")
-	runtime.KeepAlive(s)
-	s.Close()
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapInuse
 }

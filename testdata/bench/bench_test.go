@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -28,5 +29,21 @@ func TestTable(t *testing.T) {
 	got := regexp.MustCompile(` +`).ReplaceAllString(out.String(), " ")
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// Each figure is on the page by the same name.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		for _, r := range g.rows {
+			if !strings.Contains(string(page), "\n| "+r.figure+" | ") {
+				t.Errorf("docs/benchmarks.md has no row %q", r.figure)
+			}
+		}
 	}
 }

@@ -45,16 +45,4 @@ func TestSame(t *testing.T) {
 	}
 }
 
-func BenchmarkSame(b *testing.B) {
-	b.ReportAllocs()
-	p := pod(corev1.RestartPolicyAlways, "a")
-	one := status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), Ready: yes, Started: yes, Now: at(9)})
-	two := one.DeepCopy()
-	for b.Loop() {
-		if !status.Same(&one, two) {
-			b.Fatal("they differ")
-		}
-	}
-}
-
 func yes(string) bool { return true }

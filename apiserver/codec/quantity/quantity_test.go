@@ -122,16 +122,3 @@ func FuzzCheckJSON(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkCheckJSON(b *testing.B) {
-	text, err := json.Marshal(corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 20)}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if err := quantity.CheckJSON(text, &corev1.Pod{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -155,14 +155,3 @@ func TestUsersInOneQueue(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkLevel(b *testing.B) {
-	p := fair.NewPool(nil)
-	l := p.Level()
-	p.Configure(10, map[*fair.Level]fair.LevelConfig{l: {Nominal: 10, Max: 10, PerUser: 5}})
-	b.ReportAllocs()
-	for b.Loop() {
-		l.TryEnter("a", 1)
-		l.Leave("a", 1)
-	}
-}

@@ -261,14 +261,3 @@ func TestMetricsOfWhatIsGone(t *testing.T) {
 		t.Error(text)
 	}
 }
-
-func BenchmarkEnter(b *testing.B) {
-	d := New(Config{Seats: 600, Metrics: prometheus.NewRegistry()})
-	r := Request{User: user("u"), Verb: "list", Resource: "secrets", Namespace: "a"}
-	h := http.Header{}
-	b.ReportAllocs()
-	for b.Loop() {
-		t := d.Enter(b.Context(), h, &r)
-		d.Leave(t)
-	}
-}

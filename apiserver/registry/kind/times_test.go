@@ -51,11 +51,3 @@ func TestCutTimes(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkCutTimes(b *testing.B) {
-	pod := samples()[1]
-	b.ReportAllocs()
-	for b.Loop() {
-		kind.CutTimes(pod)
-	}
-}

@@ -90,12 +90,3 @@ func TestFields(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkRead(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := definitions.Read(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
