@@ -29,7 +29,7 @@ var groups = []group{
 		{"idle minute, ten pods: % of a core", "Idle", "%CPU"},
 		{"idle minute, ten pods: bytes written", "Idle", "bytes-written/min"},
 	}},
-	{rows: []row{{size, "", ""}}},
+	{rows: []row{{"size of the program, MB", "", ""}}},
 	{folder: "load", benchmark: "Load$", times: "1x", rows: []row{
 		{"ConfigMap create c=1, per s", "Load/ConfigMap-create-c=1", "each/s"},
 		{"ConfigMap create c=16, per s", "Load/ConfigMap-create-c=16", "each/s"},

@@ -39,9 +39,6 @@ func main() {
 	}
 }
 
-// size is the figure that no benchmark measures.
-const size = "size of the program, MB"
-
 // comparison is a run of this command.
 type comparison struct {
 	dir      string
@@ -136,8 +133,13 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 // measure takes all rounds of a group. Programs begin a round by turns.
 func (c *comparison) measure(ctx context.Context, g group) error {
 	if g.folder == "" {
-		c.add(0, map[string]float64{" ": megabytes(c.programs[0])}, g)
-		c.add(1, map[string]float64{" ": megabytes(c.programs[1])}, g)
+		for i, program := range c.programs {
+			info, err := os.Stat(program)
+			if err != nil {
+				return err
+			}
+			c.add(i, map[string]float64{" ": float64(info.Size()) / 1e6}, g)
+		}
 		return nil
 	}
 	test := filepath.Join(c.dir, g.folder+".test")
@@ -166,14 +168,6 @@ func (c *comparison) measure(ctx context.Context, g group) error {
 		}
 	}
 	return nil
-}
-
-func megabytes(file string) float64 {
-	info, err := os.Stat(file)
-	if err != nil {
-		return math.NaN()
-	}
-	return float64(info.Size()) / 1e6
 }
 
 // run runs a group's benchmark against a program. What does not go as expected is printed.
