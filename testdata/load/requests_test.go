@@ -89,17 +89,22 @@ func (t *target) namespace(b *testing.B, name string) (path string) {
 
 func number(i int) string { return fmt.Sprintf("%05d", i) }
 
-// configMapBody is some 1 KB of JSON.
+var padding = strings.Repeat("0123456789abcdef", 30)
+
+// configMapBody is about 1 KB of JSON.
 func configMapBody(name string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"app":"web"}},"data":{"settings":%q,"more":%q}}`,
-		name, strings.Repeat("key=value;", 50), strings.Repeat("name: text, ", 30))
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"app":"load"}},"data":{"a":%q,"b":%q}}`, name, padding, padding[:400])
 }
 
-// podBody is some 1.3 KB of JSON of a pod that no scheduler takes.
+// podBody is about 1.5 KB of JSON of a pod that no scheduler takes.
 func podBody(name string) string {
-	const env = `{"name":"ADDRESS","value":"http://service.namespace.svc:8080"},{"name":"LEVEL","value":"information"},{"name":"REGION","value":"somewhere-in-the-north"}`
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"web","tier":"front"},"annotations":{"example.org/note":%q}},
-"spec":{"schedulerName":"nobody","automountServiceAccountToken":false,"terminationGracePeriodSeconds":30,"containers":[{"name":"main","image":"registry.example.org/team/web:1.4.2",
-"args":["--listen=:8080","--log-level=info"],"env":[%s],"ports":[{"name":"http","containerPort":8080}],
-"resources":{"requests":{"cpu":"10m","memory":"16Mi"},"limits":{"cpu":"200m","memory":"64Mi"}}}]}}`, name, strings.Repeat("some text ", 40), env)
+	env := make([]string, 4)
+	for i := range env {
+		env[i] = fmt.Sprintf(`{"name":"SETTING_%d","value":"some-value-of-modest-length"}`, i)
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"load","app.kubernetes.io/name":"load","tier":"load"},"annotations":{"load/padding":%q}},
+"spec":{"schedulerName":"nobody","automountServiceAccountToken":false,"restartPolicy":"Always","terminationGracePeriodSeconds":30,"containers":[{"name":"main",
+"image":"registry.example/load/app:1.0","imagePullPolicy":"IfNotPresent","command":["/bin/app","--listen=:8080","--verbose"],"env":[%s],
+"ports":[{"name":"http","containerPort":8080,"protocol":"TCP"}],
+"resources":{"requests":{"cpu":"10m","memory":"16Mi"},"limits":{"cpu":"100m","memory":"64Mi"}}}]}}`, name, padding, strings.Join(env, ","))
 }
