@@ -238,8 +238,8 @@ func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource s
 		errs = append(errs, v.checkScale(is, true)...)
 		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
 	}
-	if len(listtype.ValidateListSetsAndMaps(nil, c.structural, was)) == 0 {
-		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.structural, is)...)
+	if more := listtype.ValidateListSetsAndMaps(nil, c.structural, is); len(more) > 0 && len(listtype.ValidateListSetsAndMaps(nil, c.structural, was)) == 0 {
+		errs = append(errs, more...)
 	}
 	return c.checkRules(errs, is, was, cel.WithRatcheting(same))
 }
