@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -65,19 +64,12 @@ const (
 	aggregatorTypes = "k8s.io/kube-aggregator/pkg/apis/"
 )
 
-// learned caches the results of resourceOf.
-var learned sync.Map // reflect.Type -> schema.GroupVersionResource
-
 // ResourceOf returns the resource of an object, whether or not it is served. It derives it from the Go type if
 // that belongs to Kubernetes' API or has a method Resource, otherwise from the TypeMeta; false if neither is sufficient.
 func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 	t := reflect.TypeOf(obj)
-	if known, ok := learned.Load(t); ok {
-		return known.(schema.GroupVersionResource), true
-	}
 	gvr, ok := resourceOf(t)
 	if ok {
-		learned.Store(t, gvr)
 		return gvr, true
 	}
 	if t == nil || reflect.ValueOf(obj).IsZero() {

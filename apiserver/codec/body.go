@@ -68,17 +68,17 @@ func toJSON(r *http.Request, data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// cborToJSON converts a CBOR body, which may be several times as long as JSON.
+// cborToJSON converts a CBOR body.
 func cborToJSON(r *http.Request, data []byte) ([]byte, error) {
-	if err := AccountOf(r.Context()).decode(r.Context(), min(6*len(data), 2*MaxBody)); err != nil {
+	if err := AccountOf(r.Context()).decode(r.Context(), cbor.Weight(data)); err != nil {
 		return nil, err
 	}
-	out, err := cbor.ToJSON(data, MaxBody)
-	switch {
-	case errors.Is(err, cbor.ErrTooLarge) || err == nil && len(out) > MaxBody:
-		return nil, errTooLarge(max(len(out), MaxBody+1))
-	case err != nil:
+	out, err := cbor.ToJSON(data)
+	if err != nil {
 		return nil, apierrors.NewBadRequest("the body is not valid CBOR: " + err.Error())
+	}
+	if len(out) > MaxBody {
+		return nil, errTooLarge(len(out))
 	}
 	return out, nil
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/klauspost/compress/gzip"
 )
@@ -16,15 +15,6 @@ const (
 	gzipFrom  = 128 << 10
 	gzipLevel = 1
 )
-
-// gzips keeps writers for reuse.
-var gzips = sync.Pool{New: func() any {
-	w, err := gzip.NewWriterLevel(io.Discard, gzipLevel)
-	if err != nil {
-		panic(err) // the level is a constant
-	}
-	return w
-}}
 
 // unknownSize is the size of a long response whose length is not known when it begins.
 const unknownSize = -1
@@ -45,9 +35,11 @@ func begin(w http.ResponseWriter, r *http.Request, contentType string, code, siz
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
 	w.WriteHeader(code)
-	z := gzips.Get().(*gzip.Writer)
-	z.Reset(w)
-	return zipped{z}
+	z, err := gzip.NewWriterLevel(w, gzipLevel)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return z
 }
 
 // takesGzip reports whether an Accept-Encoding header accepts gzip.
@@ -67,13 +59,3 @@ func takesGzip(header string) bool {
 type plain struct{ io.Writer }
 
 func (plain) Close() error { return nil }
-
-type zipped struct{ *gzip.Writer }
-
-// Close writes the end of the stream and returns the writer to the pool.
-func (z zipped) Close() error {
-	err := z.Writer.Close()
-	z.Reset(io.Discard)
-	gzips.Put(z.Writer)
-	return err
-}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,20 +141,14 @@ func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res
 
 // stream writes a response in large blocks and ends it.
 func stream(w io.WriteCloser, write func(io.Writer)) {
-	out := blocks.Get().(*bufio.Writer)
-	out.Reset(w)
+	out := bufio.NewWriterSize(w, listBuffer)
 	write(out)
 	out.Flush() // the client may have left
 	w.Close()
-	out.Reset(nil)
-	blocks.Put(out)
 }
 
-// listBuffer is the size of the blocks of stream, in bytes: four frames of HTTP/2, which fill four records of TLS.
-const listBuffer = 4 * (16<<10 - 9)
-
-// blocks are buffers for stream, which would be most of what a short list costs.
-var blocks = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, listBuffer) }}
+// listBuffer is the size of the blocks of stream, in bytes.
+const listBuffer = 64 << 10
 
 func listHead(gvk schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error) {
 	data, err := json.Marshal(meta)
@@ -188,11 +181,11 @@ func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, 
 		a.unsendable(w, r, err)
 		return nil
 	}
-	stream(begin(w, r, f.Header(), http.StatusOK, len(head)+len(data)+len(protobuf.Tail)), func(out io.Writer) {
-		out.Write(head)
-		out.Write(data)
-		io.WriteString(out, protobuf.Tail)
-	})
+	out := begin(w, r, f.Header(), http.StatusOK, len(head)+len(data)+len(protobuf.Tail))
+	defer out.Close()
+	out.Write(head) // the client may have left
+	out.Write(data)
+	io.WriteString(out, protobuf.Tail)
 	return nil
 }
 

@@ -74,11 +74,11 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 // CBOREvent appends an event of a watch to b; object is JSON.
 func CBOREvent(b []byte, typ watch.EventType, object []byte) []byte {
 	event := fmt.Appendf(make([]byte, 0, len(object)+64), `{"type":%q,"object":%s}`, typ, object)
-	out, err := cbor.FromJSON(append(b, cbor.Prefix...), event)
+	out, err := cbor.FromJSON(event)
 	if err != nil { // not by an object that was encoded here
 		return b
 	}
-	return out
+	return append(append(b, cbor.Prefix...), out...)
 }
 
 // layoutOf returns the layout of a response.

@@ -8,10 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"weak"
 
-	"github.com/klauspost/compress/s2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,16 +24,7 @@ import (
 type Definition struct {
 	apiextensionsv1.CustomResourceDefinition
 
-	packed *schemas // shared by copies; nil: no schema is packed
-}
-
-// schemas are the schemas of a definition as JSON, one after the other.
-type schemas struct {
-	data []byte // compressed
-	ends []int  // where each ends, uncompressed
-
-	mu   sync.Mutex         // guards last
-	last weak.Pointer[raws] // what unpack returned, until it is collected: readers of all versions ask once for each
+	packed *packed // shared by copies; nil: no schema is packed
 }
 
 var (
@@ -65,13 +53,15 @@ func (d *Definition) DeepCopyObject() runtime.Object { return d.DeepCopy() }
 // Full returns a decoded copy of the upstream type.
 func (d *Definition) Full() (*apiextensionsv1.CustomResourceDefinition, error) {
 	out := d.CustomResourceDefinition.DeepCopy()
-	all, err := d.packed.unpack()
 	for i := range out.Spec.Versions {
-		if s := out.Spec.Versions[i].Schema; err == nil && s != nil {
-			s.OpenAPIV3Schema, err = all.decode(s.OpenAPIV3Schema)
+		if s := out.Spec.Versions[i].Schema; s != nil {
+			var err error
+			if s.OpenAPIV3Schema, err = d.packed.decode(s.OpenAPIV3Schema); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return out, err
+	return out, nil
 }
 
 // Typed returns Full, for what needs the upstream type.
@@ -92,14 +82,7 @@ func (d *Definition) SchemaOf(version *apiextensionsv1.CustomResourceDefinitionV
 	if version.Schema == nil {
 		return nil, nil
 	}
-	if d.packed == nil {
-		return version.Schema.OpenAPIV3Schema, nil
-	}
-	all, err := d.packed.unpack()
-	if err != nil {
-		return nil, err
-	}
-	return all.decode(version.Schema.OpenAPIV3Schema)
+	return d.packed.decode(version.Schema.OpenAPIV3Schema)
 }
 
 // KeepSpec sets the spec to that of was, shared: it is most of a definition.
@@ -112,32 +95,28 @@ func (d *Definition) SharesSchemas(other *Definition) bool {
 
 // Pack implements store.Compact: it encodes the schemas and puts placeholders in their places.
 func (d *Definition) Pack() error {
-	unpacked, err := d.packed.unpack()
-	if err != nil {
-		return err
-	}
-	all := *unpacked
 	versions := slices.Clone(d.Spec.Versions)
-	var next raws
+	next := &packed{}
 	changed := false
 	for i := range versions {
 		s := versions[i].Schema
 		if s == nil || s.OpenAPIV3Schema == nil {
 			continue
 		}
-		at := placed(s.OpenAPIV3Schema, len(all))
-		var raw []byte
-		if at >= 0 {
-			raw = all[at]
-		} else if raw, err = json.Marshal(s.OpenAPIV3Schema); err != nil {
-			return err
+		at := placed(s.OpenAPIV3Schema, d.packed.count())
+		if changed = changed || at != next.count(); at >= 0 {
+			next.schemas = append(next.schemas, d.packed.schemas[at])
+		} else {
+			raw, err := json.Marshal(s.OpenAPIV3Schema)
+			if err != nil {
+				return err
+			}
+			next.add(raw)
 		}
-		changed = changed || at != len(next)
-		versions[i].Schema = &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: placeholder(len(next))}
-		next = append(next, raw)
+		versions[i].Schema = &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: placeholder(next.count() - 1)}
 	}
-	if changed || len(next) != len(all) {
-		d.Spec.Versions, d.packed = versions, next.pack()
+	if changed || next.count() != d.packed.count() {
+		d.Spec.Versions, d.packed = versions, next
 	}
 	return nil
 }
@@ -145,10 +124,7 @@ func (d *Definition) Pack() error {
 // Weight implements store.Compact.
 func (d *Definition) Weight() int {
 	const rest = 4 << 10 // names, columns, status
-	if d.packed == nil || len(d.packed.ends) == 0 {
-		return rest
-	}
-	return rest + d.packed.ends[len(d.packed.ends)-1]
+	return rest + d.packed.size()
 }
 
 // MarshalJSON implements json.Marshaler: the result is that of the upstream type.
@@ -157,11 +133,7 @@ func (d *Definition) MarshalJSON() ([]byte, error) {
 	if err != nil || d.packed == nil {
 		return data, err
 	}
-	all, err := d.packed.unpack()
-	if err != nil {
-		return nil, err
-	}
-	return all.join(data), nil
+	return d.packed.join(data)
 }
 
 // UnmarshalJSON implements json.Unmarshaler. Nothing is packed.
@@ -186,7 +158,10 @@ func (d *Definition) Unmarshal(data []byte) error {
 func (d *Definition) Load(data []byte) error {
 	light, found := split(data)
 	if err := json.Unmarshal(light, &d.CustomResourceDefinition); err == nil && d.placeholders() == len(found) {
-		d.packed = found.pack()
+		d.packed = &packed{}
+		for _, raw := range found {
+			d.packed.add(raw)
+		}
 		return nil
 	}
 	*d = Definition{} // its schemas are not where this package writes them
@@ -229,28 +204,4 @@ func placed(s *apiextensionsv1.JSONSchemaProps, n int) int {
 		return -1
 	}
 	return at
-}
-
-// unpack returns the schemas encoded. They are shared and must not be modified.
-func (p *schemas) unpack() (*raws, error) {
-	if p == nil {
-		return &raws{}, nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if all := p.last.Value(); all != nil {
-		return all, nil
-	}
-	data, err := s2.Decode(nil, p.data)
-	if err != nil {
-		return nil, fmt.Errorf("unpack the schemas of a definition: %w", err)
-	}
-	all := make(raws, len(p.ends))
-	start := 0
-	for i, end := range p.ends {
-		all[i] = data[start:end:end]
-		start = end
-	}
-	p.last = weak.Make(&all)
-	return &all, nil
 }

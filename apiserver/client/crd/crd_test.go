@@ -3,7 +3,6 @@ package crd_test
 import (
 	"bytes"
 	"encoding/json"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -134,25 +133,6 @@ func FuzzLoad(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
-}
-
-// TestUnpackedOnce: readers of each version's schema do not unpack all of them for each.
-func TestUnpackedOnce(t *testing.T) {
-	def := &crd.Definition{}
-	if err := json.Unmarshal([]byte(awkward["several, one without"]), def); err != nil {
-		t.Fatal(err)
-	}
-	if err := def.Pack(); err != nil {
-		t.Fatal(err)
-	}
-	first, err := def.Unpacked()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := def.DeepCopy().Unpacked(); again != first {
-		t.Errorf("a copy unpacks again while the first is in use (%v)", err)
-	}
-	runtime.KeepAlive(first)
 }
 
 // TestManyVersions: what encoding a definition costs grows with its versions, not with their square.

@@ -32,12 +32,6 @@ func (u use) pod(pod *corev1.Pod) {
 	if !requests && !limits {
 		return
 	}
-	if plain(pod) {
-		for i := range pod.Spec.Containers {
-			u.compute(pod.Spec.Containers[i].Resources.Requests, pod.Spec.Containers[i].Resources.Limits)
-		}
-		return
-	}
 	opts := helpers.PodResourcesOptions{UseStatusResources: true}
 	if requests {
 		u.compute(helpers.PodRequests(pod, opts), nil)
@@ -45,50 +39,6 @@ func (u use) pod(pod *corev1.Pod) {
 	if limits {
 		u.compute(nil, helpers.PodLimits(pod, opts))
 	}
-}
-
-// plain reports whether the pod's usage is the sum of its containers' requests. That holds for most pods, and a
-// sum is some twenty times cheaper than the general computation.
-func plain(pod *corev1.Pod) bool {
-	if len(pod.Spec.InitContainers) > 0 || len(pod.Spec.Overhead) > 0 || pod.Spec.Resources != nil {
-		return false
-	}
-	for i := range pod.Status.ContainerStatuses {
-		s := &pod.Status.ContainerStatuses[i]
-		if len(s.AllocatedResources) > 0 || s.Resources != nil && len(s.Resources.Requests)+len(s.Resources.Limits) > 0 {
-			c := containerNamed(pod, s.Name)
-			if c == nil || !asAsked(s, &c.Resources) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return &pod.Spec.Containers[i]
-		}
-	}
-	return nil
-}
-
-// asAsked reports whether the container's resources do not exceed its spec, as they do while they are reduced.
-func asAsked(s *corev1.ContainerStatus, asked *corev1.ResourceRequirements) bool {
-	if !inside(s.AllocatedResources, asked.Requests) {
-		return false
-	}
-	return s.Resources == nil || inside(s.Resources.Requests, asked.Requests) && inside(s.Resources.Limits, asked.Limits)
-}
-
-func inside(amounts, bounds corev1.ResourceList) bool {
-	for name, amount := range amounts {
-		if amount.Cmp(bounds[name]) > 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func (u use) anyOf(is func(corev1.ResourceName) bool) bool {

@@ -35,7 +35,8 @@ const (
 // Lay lays out one value. Each line but the first begins with prefix.
 func (l Layout) Lay(prefix string, data []byte) ([]byte, error) {
 	if l == CBOR {
-		return cbor.FromJSON(bytes.Clone(cbor.Prefix), data)
+		out, err := cbor.FromJSON(data)
+		return append(bytes.Clone(cbor.Prefix), out...), err
 	}
 	if l == Compact || !laid(data) {
 		return data, nil
@@ -96,7 +97,7 @@ func laid(data []byte) bool {
 // Item lays out an item of a list.
 func (l Layout) Item(data []byte) ([]byte, error) {
 	if l == CBOR {
-		return cbor.FromJSON(nil, data)
+		return cbor.FromJSON(data)
 	}
 	return l.Lay(l.prefix(), data)
 }
@@ -107,18 +108,24 @@ func (l Layout) Around(head []byte, count int) (before, between, after, empty st
 	if l == Compact {
 		return string(head), ",", ListTail, string(head) + ListTail, nil
 	}
-	if l == CBOR {
-		none, err := l.Lay("", append(bytes.Clone(head), "]}"...)) // the empty list at the end becomes the head of one of count items
-		return string(cbor.List(bytes.TrimSuffix(none, cbor.List(nil, 0)), count)), "", "", string(none), err
-	}
 	if l == Indented {
 		none, err := l.Lay("", append(bytes.Clone(head), "]}"...))
 		begin := string(bytes.TrimSuffix(none, []byte("]\n}")))
 		return begin + "\n    ", ",\n    ", "\n  ]\n}", string(none), err
 	}
 	at := bytes.LastIndex(head, []byte(`,"`)) // the member of the items is the last one
-	rest, err := l.Lay("", append(bytes.Clone(head[:at]), '}'))
-	begin := string(rest) + string(bytes.Trim(head[at:], `,":[`)) + ":"
+	list := string(bytes.Trim(head[at:], `,":[`))
+	without := append(bytes.Clone(head[:at]), '}')
+	if l == CBOR {
+		rest, err := cbor.FromJSON(without)
+		if err != nil {
+			return "", "", "", "", err
+		}
+		all := string(cbor.Prefix) + string(cbor.WithList(rest, list, count))
+		return all, "", "", all, nil
+	}
+	rest, err := l.Lay("", without)
+	begin := string(rest) + list + ":"
 	return begin + "\n- ", "\n- ", "\n", begin + " []\n", err
 }
 

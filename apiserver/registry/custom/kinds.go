@@ -24,7 +24,6 @@ import (
 	"monopod/apiserver/client/crd"
 	"monopod/apiserver/discovery/openapi/definitions"
 	"monopod/apiserver/discovery/openapi/kept"
-	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/webhook/call"
 )
@@ -40,8 +39,6 @@ type Kinds struct {
 	// network is how conversion webhooks are reached.
 	network call.Network
 	memory  memory // of what they converted
-	// patterns is of all schemas.
-	patterns *bounds.Patterns
 
 	mu       sync.Mutex // guards webhooks
 	webhooks map[string]*webhook
@@ -49,7 +46,7 @@ type Kinds struct {
 
 // NewKinds returns a Kinds.
 func NewKinds(clock clock.WithDelayedExecution, network call.Network) *Kinds {
-	return &Kinds{clock: clock, shared: kept.New(clock, idle, definitions.Read), network: network, patterns: bounds.NewPatterns(clock), webhooks: map[string]*webhook{}}
+	return &Kinds{clock: clock, shared: kept.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*webhook{}}
 }
 
 // Of returns the resources that a definition makes: one for each served version, all of them views of the

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
-	"monopod/apiserver/registry/custom/encoded"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -30,8 +29,6 @@ type Object struct {
 	// content is the decoded members of an object that is being written, so that its validation does not decode
 	// them again. It must match the members.
 	content map[string]any
-	// sound is the schema that the members were found to match as they were read; nil: it is not known whether they match one.
-	sound *compiled
 	// valid: the object was validated by its version.
 	valid bool
 	// unchanged is a version to which the object converts without a change other than its apiVersion.
@@ -126,7 +123,7 @@ func (o *Object) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return err
 	}
-	o.members, o.content, o.version, o.sound, o.valid = make([]member, 0, len(fields)), nil, nil, nil, false
+	o.members, o.content, o.version, o.valid = make([]member, 0, len(fields)), nil, nil, false
 	for name, text := range fields {
 		var err error
 		switch name {
@@ -176,9 +173,6 @@ func compact(text json.RawMessage) json.RawMessage {
 // fields that its schema does not have. It returns these and the fields that occur twice. admit is asked for the memory that
 // the defaults take in addition to the data.
 func (o *Object) UnmarshalStrict(data []byte, admit func(bytes int) error) (found []error, err error) {
-	if c, err := o.version.compiled(); err == nil && o.read(data, c) {
-		return nil, nil
-	}
 	all := map[string]any{}
 	found, err = kjson.UnmarshalStrict(data, &all)
 	if err != nil {
@@ -192,54 +186,6 @@ func (o *Object) UnmarshalStrict(data []byte, admit func(bytes int) error) (foun
 		found = append(found, fmt.Errorf("unknown field %q", path))
 	}
 	return found, err
-}
-
-// read sets the object to what data contains if that is valid by the schema for certain. Nothing is decoded but the metadata.
-func (o *Object) read(data []byte, c *compiled) bool {
-	if c.encoded == nil || !c.work.Little(len(data)) {
-		return false
-	}
-	is, ok := c.encoded.Read(data)
-	if !ok {
-		return false
-	}
-	var types metav1.TypeMeta
-	var meta metav1.ObjectMeta
-	if !decodes(is.Kind, &types.Kind) || !decodes(is.APIVersion, &types.APIVersion) || !decodes(is.Metadata, &meta) {
-		return false
-	}
-	o.TypeMeta, o.ObjectMeta = types, meta
-	o.members, o.content, o.sound, o.valid = make([]member, len(is.Members)), nil, c, false
-	for i, m := range is.Members {
-		o.members[i] = member{interned(m.Name), m.Value}
-	}
-	return true
-}
-
-// matches reports whether the members are valid by the schema for certain, for an object that was not read by it: the result of a
-// patch, or what admission changed.
-func (o *Object) matches(c *compiled) bool {
-	if c.encoded == nil || !c.work.Little(o.size()) {
-		return false
-	}
-	text := append(make([]byte, 0, o.size()+4*len(o.members)+2), '{')
-	for i, m := range o.members {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(append(appendString(text, m.name), ':'), m.json...)
-	}
-	is, ok := c.encoded.Read(append(text, '}'))
-	return ok && slices.EqualFunc(o.members, is.Members, func(a member, b encoded.Member) bool { return a.name == b.Name && bytes.Equal(a.json, b.Value) })
-}
-
-// decodes decodes a part of an object, and reports whether it has no error and no unknown or repeated field.
-func decodes(text json.RawMessage, into any) bool {
-	if text == nil {
-		return true
-	}
-	found, err := kjson.UnmarshalStrict(text, into)
-	return err == nil && len(found) == 0
 }
 
 // fill sets the object to what all contains, and returns the fields that were removed. It takes over all.
@@ -273,7 +219,7 @@ func free(int) error { return nil }
 
 // set sets the members to those of all, which it takes over.
 func (o *Object) set(all map[string]any) error {
-	o.members, o.content, o.sound, o.valid = make([]member, 0, len(all)), all, nil, false
+	o.members, o.content, o.valid = make([]member, 0, len(all)), all, false
 	for name, value := range all {
 		if isMeta(name) {
 			continue

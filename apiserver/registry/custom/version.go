@@ -24,7 +24,6 @@ import (
 
 	"monopod/apiserver/discovery/openapi/kept"
 	"monopod/apiserver/registry/custom/bounds"
-	"monopod/apiserver/registry/custom/encoded"
 	"monopod/apiserver/registry/expressions"
 )
 
@@ -52,7 +51,6 @@ type compiled struct {
 	defaulted      bool               // the schema has defaults
 	values, status *spec.Schema       // of objects, and of their status if that is validated by itself
 	rules          *cel.Validator     // nil: the schema has no rules
-	encoded        *encoded.Schema    // for objects that are still encoded; nil: there is none
 	work           *bounds.Work       // of comparing objects with the schema
 }
 
@@ -110,9 +108,6 @@ func (v *Version) compile() (*compiled, error) {
 	bounds.EachSchema(read, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
-	if !c.preserve {
-		c.encoded = encoded.Of(c.structural)
-	}
 	return c, nil
 }
 
@@ -186,25 +181,14 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 	if err != nil {
 		return nil, err
 	}
-	sound := next.sound == c || next.matches(c)
-	if next.sound = nil; sound && c.rules == nil && v.scale() == nil {
-		return nil, nil
-	}
 	is, err := next.current()
 	next.content = nil // the stored object keeps only its encoded members
 	if err != nil {
 		return nil, err
 	}
-	if !sound {
-		v.kinds.patterns.Use(c.work)
-		if err := c.exceeds(is, subresource); err != nil && (cur == nil || !next.Same(cur)) {
-			return field.ErrorList{err}, nil
-		} else if err != nil { // what has not changed need not match the schema
-			sound = true
-		}
-	}
-	if cur == nil && sound {
-		return c.checkRules(v.checkScale(is, true), is, nil), nil
+	exceeds := c.exceeds(is, subresource)
+	if exceeds != nil && (cur == nil || !next.Same(cur)) {
+		return field.ErrorList{exceeds}, nil
 	}
 	if cur == nil {
 		errs := validation.ValidateCustomResource(nil, is, bounds.Validator(c.values))
@@ -217,7 +201,7 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 	if err != nil {
 		return nil, err
 	}
-	return v.checkUpdate(c, is, was, subresource, sound), nil
+	return v.checkUpdate(c, is, was, subresource, exceeds != nil), nil
 }
 
 // exceeds returns an error if it takes too long to compare an object, or its status, with the schema.
@@ -233,10 +217,11 @@ func (c *compiled) exceeds(is map[string]any, subresource string) *field.Error {
 	return c.work.Exceeds(is["status"], c.status, field.NewPath("status"))
 }
 
-// checkUpdate returns the errors of an update. sound: it matches the schema; only its scale and the rules are left.
-func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string, sound bool) (errs field.ErrorList) {
+// checkUpdate returns the errors of an update. unchanged: its content has not changed, so that it need not match the schema; only its scale
+// and the rules are left.
+func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string, unchanged bool) (errs field.ErrorList) {
 	same := common.NewCorrelatedObject(is, was, &model.Structural{Structural: c.structural})
-	if sound {
+	if unchanged {
 		return c.checkRules(v.checkScale(is, subresource != "status"), is, was, cel.WithRatcheting(same))
 	}
 	if subresource == "status" {
@@ -253,8 +238,8 @@ func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource s
 		errs = append(errs, v.checkScale(is, true)...)
 		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
 	}
-	if len(listtype.ValidateListSetsAndMaps(nil, c.structural, was)) == 0 {
-		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.structural, is)...)
+	if more := listtype.ValidateListSetsAndMaps(nil, c.structural, is); len(more) > 0 && len(listtype.ValidateListSetsAndMaps(nil, c.structural, was)) == 0 {
+		errs = append(errs, more...)
 	}
 	return c.checkRules(errs, is, was, cel.WithRatcheting(same))
 }

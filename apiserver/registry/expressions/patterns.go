@@ -82,6 +82,9 @@ func compilePattern(text string) (compiled, error) {
 	if len(text) > maxPattern {
 		return compiled{}, fmt.Errorf("a pattern of %d bytes exceeds the maximum of %d", len(text), maxPattern)
 	}
+	if parsing := pattern.Parsing(text); parsing > maxInstructions {
+		return compiled{}, fmt.Errorf("a pattern that takes as long to parse as %d instructions exceeds the maximum of %d", parsing, maxInstructions)
+	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return compiled{}, err

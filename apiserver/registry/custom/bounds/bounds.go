@@ -4,7 +4,6 @@ package bounds
 
 import (
 	"fmt"
-	"regexp/syntax"
 	"strings"
 	"time"
 
@@ -13,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
-
-	"monopod/apiserver/process/pattern"
 )
 
 const (
@@ -28,6 +25,8 @@ const (
 	maxPatterns = 500_000
 	// perPattern is the size of a pattern in addition to its instructions: each costs a copy of the list of all.
 	perPattern = 200
+	// maxKept is maxPatterns for all definitions since the process started.
+	maxKept = 2 * maxPatterns
 	// maxResults is how many values the JSONPath of a column may find for each value of the object.
 	maxResults = 64
 	// MaxDescent is the maximum size of an object in which a column looks at all levels, in bytes of JSON: the values found on the way take
@@ -130,16 +129,8 @@ func Defaults(all map[string]any, s *schema.Structural) (int, error) {
 
 // Definition returns the errors of a definition that would cost too much.
 func Definition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.ErrorList) {
-	size := 0
 	for i := range spec.Versions {
 		v, path := &spec.Versions[i], field.NewPath("spec", "versions").Index(i)
-		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
-			EachSchema(v.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) {
-				if s.Pattern != "" {
-					size += perPattern + sizeOfPattern(s.Pattern)
-				}
-			})
-		}
 		if n := len(v.AdditionalPrinterColumns); n > MaxColumns {
 			errs = append(errs, field.TooMany(path.Child("additionalPrinterColumns"), n, MaxColumns))
 			continue
@@ -150,8 +141,8 @@ func Definition(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.
 			}
 		}
 	}
-	if size > maxPatterns {
-		return append(errs, field.Forbidden(field.NewPath("spec", "versions"), fmt.Sprintf("the patterns of all versions have %d instructions, must have at most %d", size, maxPatterns)))
+	if err := kept.admit(spec); err != nil {
+		return append(errs, err)
 	}
 	for i := range spec.Versions {
 		if v := &spec.Versions[i]; v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
@@ -193,15 +184,6 @@ func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSON
 	if s.Not != nil {
 		EachSchema(s.Not, f)
 	}
-}
-
-// sizeOfPattern returns the approximate number of instructions of a regular expression.
-func sizeOfPattern(expression string) int {
-	parsed, err := syntax.Parse(expression, syntax.Perl)
-	if err != nil {
-		return 0 // validation refuses it
-	}
-	return pattern.Size(parsed)
 }
 
 // Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name doubles the

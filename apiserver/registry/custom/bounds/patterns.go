@@ -1,83 +1,72 @@
 package bounds
 
 import (
-	"regexp"
+	"fmt"
+	"regexp/syntax"
 	"sync"
-	"sync/atomic"
-	"time"
-	_ "unsafe" // for linkname
 
-	"k8s.io/utils/clock"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/process/pattern"
 )
 
-// upstreams is the cache of compiled patterns in kube-openapi's validate, a map[string]*regexp.Regexp: it keeps each for the life of
-// the process, and there is no other way to have it forget one.
-//
-//go:linkname upstreams k8s.io/kube-openapi/pkg/validation/validate.reDict
-var upstreams atomic.Value
+// kept are the patterns that upstream's validator may keep: it keeps each that it compiled for the life of the process.
+var kept = patterns{known: map[string]bool{}}
 
-// ForgetPatterns empties upstream's cache of compiled patterns. A pattern that is used again is compiled again.
-func ForgetPatterns() {
-	if _, used := upstreams.Load().(map[string]*regexp.Regexp); used {
-		upstreams.Store(map[string]*regexp.Regexp{})
+// patterns are those of all definitions that were admitted.
+type patterns struct {
+	mu    sync.Mutex // guards what follows
+	known map[string]bool
+	size  int // in instructions
+}
+
+// admit adds the patterns of a definition. It returns an error if these, or all together, are too large.
+func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *field.Error {
+	path := field.NewPath("spec", "versions")
+	sizes, size := map[string]int{}, 0
+	for i := range spec.Versions {
+		if v := &spec.Versions[i]; v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
+			EachSchema(v.Schema.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) {
+				if s.Pattern == "" || size > maxPatterns {
+					return
+				}
+				if sizes[s.Pattern] == 0 {
+					sizes[s.Pattern] = perPattern + pattern.Parsing(s.Pattern)
+					if size+sizes[s.Pattern] <= maxPatterns {
+						sizes[s.Pattern] += sizeOfPattern(s.Pattern)
+					}
+				}
+				size += sizes[s.Pattern]
+			})
+		}
 	}
-}
-
-const (
-	// maxCompiled is the maximum size of the patterns in upstream's cache, in instructions of some 40 bytes, unless those of one schema
-	// are larger.
-	maxCompiled = 200_000
-	// keptFor is how long a pattern stays in the cache.
-	keptFor = 5 * time.Minute
-)
-
-// Patterns bounds the patterns that upstream's validator has compiled, in size and in time.
-type Patterns struct {
-	clock clock.WithDelayedExecution
-
-	mu   sync.Mutex // guards what follows
-	used map[*Work]bool
-	size int
-	due  bool // they are forgotten after keptFor
-}
-
-// NewPatterns returns a Patterns.
-func NewPatterns(clock clock.WithDelayedExecution) *Patterns {
-	return &Patterns{clock: clock, used: map[*Work]bool{}}
-}
-
-// Use must be called before a value is compared with the schema of w.
-func (p *Patterns) Use(w *Work) {
-	if w == nil || len(w.patterns) == 0 {
-		return
+	if size > maxPatterns {
+		return field.Forbidden(path, fmt.Sprintf("the patterns of all versions are compiled to more than %d instructions", maxPatterns))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.used[w] {
-		return
+	more := 0
+	for text, n := range sizes {
+		if !p.known[text] {
+			more += n
+		}
 	}
-	size := 0
-	for _, n := range w.patterns {
-		size += perPattern + n
+	if p.size+more > maxKept {
+		return field.Forbidden(path, fmt.Sprintf("the patterns of all definitions since the server started are compiled to more than %d instructions; restart the server to add others", maxKept))
 	}
-	if p.size += size; p.size > maxCompiled {
-		p.forget()
-		p.size = size
+	for text := range sizes {
+		p.known[text] = true
 	}
-	if !p.due {
-		p.due = true
-		p.clock.AfterFunc(keptFor, func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.due = false
-			p.forget()
-		})
-	}
-	p.used[w] = true
+	p.size += more
+	return nil
 }
 
-func (p *Patterns) forget() {
-	ForgetPatterns()
-	clear(p.used)
-	p.size = 0
+// sizeOfPattern returns the approximate number of instructions of a regular expression.
+func sizeOfPattern(expression string) int {
+	parsed, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return 0 // validation refuses it
+	}
+	return pattern.Size(parsed)
 }

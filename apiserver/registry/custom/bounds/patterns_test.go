@@ -2,71 +2,64 @@ package bounds
 
 import (
 	"fmt"
-	"regexp"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/kube-openapi/pkg/validation/spec"
-	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// cached returns how many patterns upstream's validator keeps.
-func cached() int {
-	patterns, _ := upstreams.Load().(map[string]*regexp.Regexp)
-	return len(patterns)
-}
-
-// Upstream's validator keeps the patterns of few schemas, and of those for some minutes; what it forgot still counts.
-func TestPatternsAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := NewPatterns(clock.RealClock{})
-		const size = maxCompiled / 10
-		most := 0
-		compare := func(n int) {
-			pattern := fmt.Sprintf("^x%d[ab]{%d}$", n, size/1000)
-			w := WorkOf(&apiextensionsv1.JSONSchemaProps{Pattern: pattern})
-			w.patterns[pattern] = size // which a pattern of that size would take long to compile
-			p.Use(w)
-			schema := &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"string"}, Pattern: pattern}}
-			if r := Validator(schema).Validate("c"); len(r.Errors) != 1 {
-				t.Fatalf("%q matches: %v", pattern, r.Errors)
-			}
-			most = max(most, cached())
-		}
-		compare(0)
-		for n := range 95 {
-			compare(n)
-			compare(0)
-		}
-		if most < 5 || most > 10 {
-			t.Errorf("%d patterns were kept at once, want some, at most 10", most)
-		}
-		time.Sleep(keptFor)
-		synctest.Wait()
-		if n := cached(); n != 0 {
-			t.Errorf("%d patterns are kept after %v", n, keptFor)
-		}
-		compare(0)
-		ForgetPatterns()
-		if n := cached(); n != 0 {
-			t.Errorf("%d patterns are kept", n)
-		}
-		time.Sleep(keptFor)
-	})
-}
-
-// Large schemas that take turns wait for one timer, however often they make each other forgotten.
-func TestLargePatternsShareATimer(t *testing.T) {
-	t.Parallel()
-	c := clocktesting.NewFakeClock(time.Now())
-	p := NewPatterns(c)
-	for range 100 {
-		p.Use(&Work{patterns: map[string]int{"large": maxCompiled}})
+func specOf(expressions ...string) *apiextensionsv1.CustomResourceDefinitionSpec {
+	schema := &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
+	for i, e := range expressions {
+		schema.Properties[fmt.Sprint(i)] = apiextensionsv1.JSONSchemaProps{Pattern: e}
 	}
-	if n := c.Waiters(); n != 1 {
-		t.Errorf("%d timers, want 1", n)
+	return &apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+		{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}}}
+}
+
+// Patterns that take minutes to parse or to compile, or much memory, are refused at once.
+func TestCostlyPatterns(t *testing.T) {
+	t.Parallel()
+	for expression, refused := range map[string]bool{
+		`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`: false,
+		`(?i)^\p{L}[B-𞥂\pN]{1,63}$`:                                         false,
+		"(?i)[" + strings.Repeat("B-𞥂", 400_000) + "]":                      true,
+		"(?s)(?mi:" + strings.Repeat(`[\x{42}-\x{1e942}]`, 100_000) + ")":   true,
+		strings.Repeat(`\pL`, 1_000_000):                                    true,
+		"[" + strings.Repeat(`\PL`, 1_000_000) + "]":                        true,
+		strings.Repeat("(a?){1000}", 300):                                   true,
+		strings.Repeat("a", 1_000_000):                                      true,
+	} {
+		p := patterns{known: map[string]bool{}}
+		began := time.Now()
+		if err := p.admit(specOf(expression)); (err != nil) != refused {
+			t.Errorf("%.40q: %v", expression, err)
+		}
+		if took := time.Since(began); took > 5*time.Second { // some of them take an hour to parse
+			t.Errorf("%.40q: took %v", expression, took)
+		}
+	}
+}
+
+// Upstream's validator keeps each pattern, so all together are bounded; the same ones may be defined again.
+func TestPatternsOfAllDefinitions(t *testing.T) {
+	t.Parallel()
+	p := patterns{known: map[string]bool{}}
+	admitted := 0
+	for i := range 100 {
+		if p.admit(specOf(strings.Repeat("(a?){1000}", 50)+fmt.Sprint(i))) == nil {
+			admitted++
+		}
+	}
+	if admitted < 5 || admitted > 20 {
+		t.Errorf("%d definitions of 100,000 instructions are admitted", admitted)
+	}
+	again := strings.Repeat("(a?){1000}", 50) + "0"
+	if err := p.admit(specOf(again, again)); err != nil {
+		t.Error(err)
+	}
+	if err := p.admit(specOf(strings.Repeat("(a?){1000}", 50) + "x")); err == nil || !strings.Contains(err.Error(), "restart the server") {
+		t.Error(err)
 	}
 }

@@ -42,10 +42,6 @@ func WorkOf(s *apiextensionsv1.JSONSchemaProps) *Work {
 	return w
 }
 
-// Little reports whether patterns and enumerations take no time that matters for an object of so many bytes of JSON, whatever it is: a
-// text meets all of them at most, and has fewer bytes than its JSON.
-func (w *Work) Little(bytes int) bool { return w.size == 0 || bytes <= maxSteps/w.size }
-
 // Exceeds returns an error if it takes too long to compare a value with a schema, which says where.
 func (w *Work) Exceeds(value any, s *spec.Schema, at *field.Path) *field.Error {
 	left := walk{w, maxSteps}
@@ -148,7 +144,7 @@ func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.E
 		return nil
 	}
 	w := WorkOf(s)
-	if w.Little(bytes) && bytes <= maxSteps/w.values {
+	if (w.size == 0 || bytes <= maxSteps/w.size) && bytes <= maxSteps/w.values { // whatever the defaults are
 		return nil
 	}
 	internal := &apiextensions.JSONSchemaProps{}

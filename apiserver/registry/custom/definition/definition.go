@@ -119,7 +119,6 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	if errs := bounds.Definition(&def.Spec); errs != nil && (cur == nil || subresource == "") {
 		return errs // nothing is compiled
 	}
-	defer bounds.ForgetPatterns() // of its defaults
 	expressions.Base()
 	is, err := internal(def)
 	if err != nil {

@@ -3,47 +3,57 @@ package crd
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
-	"sync"
 
 	"github.com/klauspost/compress/s2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// raws are the schemas of a definition, encoded.
-type raws [][]byte
+// packed are the schemas of a definition: JSON, each compressed. A nil packed has none.
+type packed struct{ schemas [][]byte }
 
-// buffers are what packing needs for a moment: twice the size of the schemas, of hundreds of definitions when a server starts.
-type buffers struct{ joined, packed []byte }
-
-// pools keeps buffers for reuse.
-var pools = sync.Pool{New: func() any { return new(buffers) }}
-
-// pack compresses the schemas.
-func (r raws) pack() *schemas {
-	p := &schemas{ends: make([]int, len(r))}
-	b := pools.Get().(*buffers)
-	defer pools.Put(b)
-	b.joined = b.joined[:0]
-	for i := range r {
-		b.joined = append(b.joined, r[i]...)
-		p.ends[i] = len(b.joined)
+func (p *packed) count() int {
+	if p == nil {
+		return 0
 	}
-	if need := s2.MaxEncodedLen(len(b.joined)); cap(b.packed) < need {
-		b.packed = make([]byte, need)
+	return len(p.schemas)
+}
+
+// size is that of all schemas, not compressed.
+func (p *packed) size() (n int) {
+	for i := range p.count() {
+		size, _ := s2.DecodedLen(p.schemas[i]) // add made it
+		n += size
 	}
-	p.data = bytes.Clone(s2.Encode(b.packed[:cap(b.packed)], b.joined))
-	return p
+	return n
+}
+
+func (p *packed) add(raw []byte) {
+	p.schemas = append(p.schemas, bytes.Clone(s2.Encode(nil, raw))) // whose result has the capacity of raw
+}
+
+// raw returns a schema encoded.
+func (p *packed) raw(at int) ([]byte, error) {
+	out, err := s2.Decode(nil, p.schemas[at])
+	if err != nil {
+		return nil, fmt.Errorf("unpack a schema of a definition: %w", err)
+	}
+	return out, nil
 }
 
 // decode returns the schema in whose place s is: s itself if it is not a placeholder.
-func (r raws) decode(s *apiextensionsv1.JSONSchemaProps) (*apiextensionsv1.JSONSchemaProps, error) {
-	at := placed(s, len(r))
+func (p *packed) decode(s *apiextensionsv1.JSONSchemaProps) (*apiextensionsv1.JSONSchemaProps, error) {
+	at := placed(s, p.count())
 	if at < 0 {
 		return s, nil
 	}
+	raw, err := p.raw(at)
+	if err != nil {
+		return nil, err
+	}
 	out := &apiextensionsv1.JSONSchemaProps{}
-	return out, json.Unmarshal(r[at], out)
+	return out, json.Unmarshal(raw, out)
 }
 
 // field is what a schema of a version follows. Within a text its quotes would be escaped, and no other field of a definition that is
@@ -67,7 +77,7 @@ func tokenAt(text []byte) (at, size int) {
 
 // split returns the JSON of a definition with placeholders for its schemas, and these. It does not look at anything else: whether these
 // are the schemas of all versions is seen when the rest is decoded.
-func split(data []byte) (light []byte, found raws) {
+func split(data []byte) (light []byte, found [][]byte) {
 	rest := data
 	for {
 		at := bytes.Index(rest, field)
@@ -126,21 +136,21 @@ func textSize(text []byte) int {
 }
 
 // join is the inverse of split.
-func (r raws) join(light []byte) []byte {
-	size := len(light)
-	for _, raw := range r {
-		size += len(raw)
-	}
-	out := make([]byte, 0, size)
+func (p *packed) join(light []byte) ([]byte, error) {
+	out := make([]byte, 0, len(light)+p.size())
 	for {
 		at := bytes.Index(light, field)
 		if at < 0 {
-			return append(out, light...)
+			return append(out, light...), nil
 		}
 		start := at + len(field) - 1
 		out, light = append(out, light[:start]...), light[start:]
-		if at, size := tokenAt(light); at >= 0 && at < len(r) {
-			out, light = append(out, r[at]...), light[size:]
+		if at, size := tokenAt(light); at >= 0 && at < p.count() {
+			raw, err := p.raw(at)
+			if err != nil {
+				return nil, err
+			}
+			out, light = append(out, raw...), light[size:]
 		}
 	}
 }
