@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -439,5 +440,99 @@ func TestJumps(t *testing.T) {
 			t.Errorf("runs: %v, want the waiting key twice and the other one once", runs)
 		}
 		close(jumps)
+	})
+}
+
+// TestConflictsBackOff: after a conflict the key backs off.
+func TestConflictsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int64
+		start(t, New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"a"},
+			Reconcile: func(context.Context, string) (time.Duration, error) {
+				runs.Add(1)
+				return 0, apierrors.NewConflict(client.Pods.GroupResource(), "a", nil)
+			}}))
+		settle(time.Hour)
+		if n := runs.Load(); n > 25 {
+			t.Errorf("%d runs in an hour", n)
+		}
+	})
+}
+
+// TestKeysIsRetried: a change is not lost if Keys fails.
+func TestKeysIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{objs: []client.Object{pod("a", "a", 1), pod("b", "b", 1)}}
+		var asked, got atomic.Int64
+		var up atomic.Bool
+		start(t, New(deps(t, f), Config[string]{Name: "test",
+			Sources: []Source[string]{{Keys: func(ctx context.Context, _, new client.Object) ([]string, error) {
+				if ctx.Err() != nil {
+					t.Error("asked with a context that has ended")
+				}
+				if asked.Add(1); !up.Load() {
+					return nil, context.DeadlineExceeded
+				}
+				return []string{new.(*corev1.Pod).Name}, nil
+			}}},
+			Reconcile: func(context.Context, string) (time.Duration, error) { got.Add(1); return 0, nil }}))
+		settle(time.Minute)
+		if asked.Load() > 15 || got.Load() > 0 {
+			t.Errorf("asked %d times in a minute, got %d", asked.Load(), got.Load())
+		}
+		up.Store(true)
+		settle(time.Minute)
+		if got.Load() != 2 {
+			t.Errorf("got %d, want both", got.Load())
+		}
+	})
+}
+
+// TestWakesDuringARunAreOne: a thousand changes while a key is reconciled cause one more Reconcile.
+func TestWakesDuringARunAreOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, runs := &feed{objs: []client.Object{pod("a", "a", 1)}}, 0
+		start(t, New(deps(t, f), Config[Key]{Name: "test", Sources: []Source[Key]{{Keys: Plain(OnAny)}},
+			Reconcile: func(context.Context, Key) (time.Duration, error) { runs++; time.Sleep(time.Second); return 0, nil }}))
+		synctest.Wait()
+		for rv := range 1000 {
+			f.send(watch.Modified, pod("a", "a", rv+2))
+			synctest.Wait()
+		}
+		if settle(time.Minute); runs != 2 {
+			t.Errorf("%d runs, want 2", runs)
+		}
+	})
+}
+
+// TestEarliestTimeCounts: a key that waits for several times runs at the first, and at most the limit of workers run at once.
+func TestEarliestTimeCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		began, at, now, most := time.Now(), map[int][]time.Duration{}, 0, 0
+		l := New(deps(t, &feed{}), Config[int]{Name: "test", Workers: 2, Reconcile: func(_ context.Context, k int) (time.Duration, error) {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			at[k] = append(at[k], time.Since(began))
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return 0, nil
+		}})
+		start(t, l)
+		l.AddAfter(time.Hour, 1)
+		l.AddAfter(time.Minute, 1)
+		l.AddAfter(time.Second, 2, 3, 4, 5)
+		settle(2 * time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(at) != 5 || len(at[1]) != 1 || at[1][0] != time.Minute || most != 2 {
+			t.Errorf("ran at %v, %d at once", at, most)
+		}
 	})
 }
