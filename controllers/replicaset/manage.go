@@ -50,20 +50,18 @@ func (r *run) unchanged(ctx context.Context, rs set) bool {
 // the set has changed.
 func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
-	r.expected.expectCreations(rs.UID, n)
 	pods := make([]*corev1.Pod, n)
-	made, err := owned.SlowStart(first, n, func(i int) error {
+	_, err := owned.SlowStart(first, n, func(i int) error {
 		if i > 0 && !r.unchanged(ctx, rs) {
 			return errChanged
 		}
 		var err error
 		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.adopter.Ref(rs.stored), &rs.Spec.Template))
 		if owned.Ending(err) {
-			return nil // the namespace is being deleted; the expectation need not be met
+			return nil // the namespace is being deleted
 		}
 		return err
 	})
-	r.expected.created(rs.UID, n-made)
 	if errors.Is(err, errChanged) {
 		err = nil // the change wakes the set
 	}
@@ -76,11 +74,6 @@ func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int
 	ranked := podstate.Rank(active, r.perNode(ctx, rs), now)
 	victims := ranked[:n]
 	r.observeAges(active, victims, now)
-	keys := make([]string, len(victims))
-	for i, p := range victims {
-		keys[i] = podKey(p)
-	}
-	r.expected.expectDeletions(rs.UID, keys)
 	left := slices.Clone(ranked[n:])
 	var mu sync.Mutex // guards left
 	errs := follow.Each(parallel, victims, func(p *corev1.Pod) error {
@@ -97,9 +90,6 @@ func (r *run) scaleDown(ctx context.Context, rs set, active []*corev1.Pod, n int
 
 func (r *run) delete(ctx context.Context, rs set, pod *corev1.Pod) error {
 	err := r.control.Delete(ctx, rs.stored, pod)
-	if err != nil {
-		r.expected.deleted(rs.UID, podKey(pod)) // no event will come
-	}
 	if owned.Gone(err) {
 		return nil
 	}
