@@ -18,6 +18,7 @@ kubelet_pod_worker_duration_seconds_count{operation_type="sync"} 3
 	if w := workIn(rest); w.err != nil || w.left != "" || w.done != 10 {
 		t.Errorf("at rest: %+v", w)
 	}
+	for _, name := range []string{"workqueue_depth", "workqueue_unfinished_work_seconds"} {
 		line := name + `{name="replicaset"} `
 		if w := workIn(strings.Replace(rest, line+"0", line+"1.5e-05", 1)); w.left != line+"1.5e-05\n" {
 			t.Errorf("%s: %+v", name, w)
