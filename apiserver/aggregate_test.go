@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -370,9 +369,6 @@ func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
 	if _, err := c.Delete(ctx, ref, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("u")}); err != nil ||
 		o.made.Load() != `DELETE application/json by system:kube-controller-manager {"preconditions":{"uid":"u"}}` {
 		t.Errorf("delete: %v %v", o.made.Load(), err)
-	}
-	if _, err := c.(client.Direct).Follow(ctx, client.Selector{Resource: resource}, client.Reader{}); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("follow: %v", err)
 	}
 	if _, err := c.Get(ctx, client.Ref{Resource: client.Namespaces, Name: "default"}); err != nil {
 		t.Errorf("an object of this server: %v", err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
-	"monopod/apiserver/follow/order"
 	"monopod/apiserver/process/guard"
 )
 
@@ -91,7 +89,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		deps: follow.Deps{Client: order.Tracking(deps.Client), Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
+		deps: follow.Deps{Client: follow.Tracking(deps.Client, deps.Clock), Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
 		cfg:  cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},
@@ -160,53 +158,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		jumps := m.cfg.ClockSet(ctx)
 		m.deps.Guard.Go(&wg, "clock", func() { m.deps.Jumps.Run(ctx, jumps) })
 	}
-	start := func(s *follow.Supervisor) {
-		m.deps.Guard.Go(&wg, "controller", func() { _ = s.Run(ctx) }) // nil by contract
-	}
-	var asleep []sleeper
 	for i, s := range m.running {
-		asking, stop := context.WithCancel(ctx)
-		if until := s.Sleeps(asking, func(ask func()) { m.deps.Guard.Go(&wg, "controller", ask) }); until != nil {
-			s.Sleep()
-			defer s.Wake()
-			asleep = append(asleep, sleeper{s, until, stop})
-			continue
-		}
-		stop()
 		if i > 0 {
 			m.pause(ctx)
 		}
-		start(s)
+		m.deps.Guard.Go(&wg, "controller", func() { _ = s.Run(ctx) }) // nil by contract
 	}
-	wake(ctx, asleep, start)
 	return nil
-}
-
-// sleeper is a controller that has nothing to do before one of the channels is closed.
-type sleeper struct {
-	*follow.Supervisor
-	until []<-chan struct{}
-	stop  context.CancelFunc // of what looks for something to do
-}
-
-// wake starts controllers that get something to do, until ctx ends.
-func wake(ctx context.Context, asleep []sleeper, start func(*follow.Supervisor)) {
-	for {
-		var all []<-chan struct{}
-		var whose []int
-		for i, s := range asleep {
-			for _, c := range s.until {
-				all, whose = append(all, c), append(whose, i)
-			}
-		}
-		i := follow.Await(ctx, all)
-		if i < 0 {
-			return // ctx stops the rest
-		}
-		asleep[whose[i]].stop()
-		start(asleep[whose[i]].Supervisor)
-		asleep = slices.Delete(asleep, whose[i], whose[i]+1)
-	}
 }
 
 func (m *Manager) pause(ctx context.Context) {

@@ -23,7 +23,6 @@ type history struct {
 	total    *int     // bytes of all histories together
 	maxCount int
 	maxBytes int
-	leaves   func(*Event) // called with each event that is dropped; may be nil
 }
 
 func newHistory(rev int64, cfg Config, total *int) history {
@@ -52,9 +51,6 @@ func (h *history) shrink(most int) {
 // drop forgets the first n events.
 func (h *history) drop(n int) {
 	for i, ev := range h.events[:n] {
-		if h.leaves != nil {
-			h.leaves(ev)
-		}
 		h.floor = ev.Rev
 		h.count(-ev.weight)
 		h.events[i] = nil

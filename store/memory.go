@@ -112,8 +112,6 @@ type table struct {
 	history history
 	newest  int64         // the revision of the last change, 0 before the first
 	wake    chan struct{} // closed and replaced whenever history grows
-
-	followers []*follower
 }
 
 // write is a request to the writer to replace cur by next at key.
@@ -175,7 +173,6 @@ func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {
 		t = &table{wake: make(chan struct{}), history: newHistory(m.started, m.cfg, &m.held)}
-		t.history.leaves = t.leaves
 		m.tables[resource] = t
 	}
 	return t
@@ -216,20 +213,6 @@ func (m *Memory) Newest(resource string) int64 {
 		return t.newest
 	}
 	return 0
-}
-
-// always is closed.
-var always = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-// First returns a channel that is closed once a resource has had an object.
-func (m *Memory) First(resource string) <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.table(resource)
-	if t.newest > 0 {
-		return always
-	}
-	return t.wake
 }
 
 // Count returns the number of objects of each resource that has had any.

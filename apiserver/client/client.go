@@ -80,36 +80,8 @@ type Ordered interface {
 	Client
 
 	// Newest returns the resourceVersion of the last change of a resource, 0 before the first one. Every watch
-	// of it sends that change, or a later bookmark if it requests bookmarks. false: the order is not known.
+	// of it sends that change, or a later bookmark if it requests bookmarks. false: there may be later changes.
 	Newest(resource schema.GroupVersionResource) (revision int64, ok bool)
-}
-
-// Sparse is a Client in process that knows when a resource gets its first object, so that what serves only such objects need not run
-// before.
-type Sparse interface {
-	Client
-
-	// First returns a channel that is closed once the resource has had an object. false: that is not known.
-	First(resource schema.GroupVersionResource) (appeared <-chan struct{}, ok bool)
-}
-
-// Direct is a Client in process, which knows the state of an object before each change.
-type Direct interface {
-	Client
-
-	// Follow returns a function that calls to.List with the selected objects and to with every later change, in order and on the caller's
-	// goroutine, until ctx ends. It needs no channel and does not fall behind: a reader that is too slow sees the sum of
-	// the changes that it missed. Follow fails with errors.ErrUnsupported if the server does not know earlier states.
-	//
-	// The function waits for hours on the stack of its caller, which is why Follow does not.
-	Follow(ctx context.Context, sel Selector, to Reader) (run func() error, err error)
-}
-
-// Reader receives what Follow sees. Objects are shared.
-type Reader struct {
-	List    func(objs []Object, resourceVersion string) // called once
-	Change  func(old, new Object)                       // old nil: created, or selected now; new nil: removed, or no longer selected
-	Reached func(resourceVersion string)                // every change up to here was passed to Change, or is not selected
 }
 
 // Node streams from the containers of a node: the agent implements it, the API server calls it.

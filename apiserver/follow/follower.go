@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -71,9 +70,6 @@ var errEnded = errors.New("watch closed")
 
 // once lists, and watches until the watch ends; listed reports whether the list succeeded.
 func (f Follower) once(ctx context.Context, sel client.Selector, h Handler, listed *bool) error {
-	if err := f.direct(ctx, sel, h, listed); !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	objs, revision, err := f.Client.List(ctx, sel)
@@ -100,37 +96,6 @@ func (f Follower) once(ctx context.Context, sel client.Selector, h Handler, list
 		h.reached(obj.GetResourceVersion())
 	}
 	return errEnded
-}
-
-// direct is once for a Client in process.
-func (f Follower) direct(ctx context.Context, sel client.Selector, h Handler, listed *bool) error {
-	c, ok := f.Client.(client.Direct)
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	*listed = false
-	run, err := c.Follow(ctx, sel, client.Reader{
-		List: func(objs []client.Object, revision string) {
-			*listed = true
-			h.List(ctx, objs)
-			h.reached(revision)
-		},
-		Change: func(old, new client.Object) {
-			switch {
-			case old == nil:
-				h.Event(ctx, watch.Added, new)
-			case new == nil:
-				h.Event(ctx, watch.Deleted, old)
-			default:
-				h.Event(ctx, watch.Modified, new)
-			}
-		},
-		Reached: h.reached,
-	})
-	if err == nil {
-		err = run()
-	}
-	return cmp.Or(err, errEnded)
 }
 
 func (h Handler) reached(revision string) {

@@ -7,11 +7,10 @@ import (
 
 // Jumps wakes the loops when the wall clock has jumped: it was set, or the machine has slept. Timers follow the
 // monotonic clock, which notices neither. Every key that waits for a time runs at once and computes again how long
-// it has to wait.
+// it has to wait. The zero value is ready to use.
 type Jumps struct {
-	mu    sync.Mutex // guards what follows
-	wakes map[int]func()
-	next  int
+	mu     sync.Mutex // guards jumped
+	jumped chan struct{}
 }
 
 // Run wakes the loops for each value of jumps, until that is closed or ctx ends.
@@ -24,35 +23,29 @@ func (j *Jumps) Run(ctx context.Context, jumps <-chan struct{}) {
 			if !ok {
 				return
 			}
-			j.jumped()
+			j.wake()
 		}
 	}
 }
 
-func (j *Jumps) jumped() {
+func (j *Jumps) wake() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, wake := range j.wakes {
-		wake()
+	if j.jumped != nil {
+		close(j.jumped)
+		j.jumped = nil
 	}
 }
 
-// each calls wake after each jump until remove is called. A nil Jumps calls nothing.
-func (j *Jumps) each(wake func()) (remove func()) {
+// next returns a channel that is closed at the next jump; never for a nil Jumps.
+func (j *Jumps) next() <-chan struct{} {
 	if j == nil {
-		return func() {}
+		return nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.wakes == nil {
-		j.wakes = map[int]func(){}
+	if j.jumped == nil {
+		j.jumped = make(chan struct{})
 	}
-	id := j.next
-	j.next++
-	j.wakes[id] = wake
-	return func() {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		delete(j.wakes, id)
-	}
+	return j.jumped
 }

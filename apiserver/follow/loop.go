@@ -2,7 +2,8 @@
 // reconcile, restart.
 //
 //   - Source: which objects to watch, and which keys their changes wake.
-//   - Loop: passes the sources' keys through one queue to Reconcile, one at a time for a key.
+//   - Loop: passes the sources' keys through one queue, client-go's, to Reconcile, one at a time for a key.
+//   - Current, SeesOwnWrites, Tracking: what the sources have seen when a Reconcile starts.
 //   - Supervisor: keeps a controller running and restarts it after a panic or an error.
 //   - Metrics: metrics of the queues and supervisors.
 //
@@ -15,17 +16,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/follow/order"
 	"monopod/apiserver/process/guard"
 )
 
@@ -69,12 +73,13 @@ type Deps struct {
 }
 
 // Reconcile brings key to its desired state. After an error, also a conflict, the key is retried with
-// exponential backoff; after a positive again it runs at that time, or earlier when a source wakes it. A key
-// that is woken again and again by its own writes waits longer each time. ctx ends with the call, or before it at
-// the Deadline of the Config.
+// exponential backoff; after a positive again it runs at that time, or earlier when a source wakes it. A key that
+// is woken all the time runs at most twice a second, after the first 500 runs. ctx ends with the call, or before it
+// at the Deadline of the Config.
 //
 // If the Client is client.Ordered, every source has seen all changes of all kinds up to the start of the
-// Reconcile: what a Source's Keys keeps is at least as new as the change that woke the key (see package order).
+// Reconcile, unless it is late (Current): what a Source's Keys keeps is at least as new as the change that woke
+// the key.
 type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
 
 // Config configures a Loop.
@@ -100,118 +105,150 @@ const (
 	maxRetry = 1000 * time.Second
 )
 
+// Retries of all keys of a loop together, after the first ones; client-go's.
+const (
+	retriesPerSecond = 10
+	retriesAtOnce    = 100
+)
+
 // errDeadline is the cause that ends the context of a Reconcile after its deadline.
 var errDeadline = errors.New("reconcile took too long")
 
 // Loop passes the keys that its sources wake to Reconcile: not before every source has listed once, and never
 // the same key to two workers at a time.
 type Loop[K comparable] struct {
-	deps Deps
-	cfg  Config[K]
-	busy busy
+	deps    Deps
+	cfg     Config[K]
+	running running
+	queue   workqueue.TypedDelayingInterface[K]
+	retries workqueue.TypedRateLimiter[K]
+	order   *order
 
-	queue *queue[K]
-	order *order.Order[K]
+	mu      sync.Mutex     // guards waiting
+	waiting map[K]struct{} // keys that run at a time
 }
 
-// New returns a Loop for one Run.
+// New returns a Loop for one Run, which must follow.
 func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	cfg.Workers = max(cfg.Workers, 1)
 	cfg.Deadline = cmp.Or(cfg.Deadline, deadline)
 	cfg.MinRetry, cfg.MaxRetry = cmp.Or(cfg.MinRetry, minRetry), cmp.Or(cfg.MaxRetry, maxRetry)
-	l := &Loop[K]{deps: deps, cfg: cfg}
-	l.queue = newQueue(deps.Clock, deps.Metrics, cfg.Name, cfg.MinRetry, cfg.MaxRetry, l.slowed)
-	selectors := make([]client.Selector, len(cfg.Sources))
+	kinds := make([]schema.GroupVersionResource, len(cfg.Sources))
 	for i, src := range cfg.Sources {
-		selectors[i] = src.Selector
+		kinds[i] = src.Selector.Resource
 	}
-	l.order = order.New[K](deps.Client, deps.Clock, selectors)
-	return l
+	return &Loop[K]{deps: deps, cfg: cfg, order: newOrder(deps.Client, deps.Clock, kinds), waiting: map[K]struct{}{},
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+			Name: cfg.Name, MetricsProvider: provider{deps.Metrics}, Clock: quiet{deps.Clock},
+		}),
+		retries: workqueue.NewTypedMaxOfRateLimiter(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](cfg.MinRetry, cfg.MaxRetry),
+			&workqueue.TypedBucketRateLimiter[K]{Limiter: rate.NewLimiter(retriesPerSecond, retriesAtOnce)},
+		),
+	}
 }
+
+// quiet is a clock for queues, whose tickers do not tick: an idle queue would wake up every 500 ms for two metrics, which
+// Metrics computes when they are read, and every 10 s in case a timer was missed.
+type quiet struct{ clock.WithTicker }
+
+// NewTicker implements clock.WithTicker.
+func (quiet) NewTicker(time.Duration) clock.Ticker { return silent{} }
+
+type silent struct{}
+
+// C implements clock.Ticker.
+func (silent) C() <-chan time.Time { return nil }
+
+// Stop implements clock.Ticker.
+func (silent) Stop() {}
 
 // Add wakes keys from outside the sources. Source.Keys and Reconcile may call it, also for the key being
 // reconciled, which then runs once more.
 func (l *Loop[K]) Add(keys ...K) {
-	l.AddAfter(0, keys...)
+	for _, key := range keys {
+		l.queue.Add(key)
+	}
 }
 
 // AddAfter wakes keys after d, or earlier if something else wakes them.
 func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
-	for _, k := range keys {
-		l.queue.AddAfter(k, d)
+	l.mu.Lock()
+	for _, key := range keys {
+		l.waiting[key] = struct{}{}
+	}
+	l.mu.Unlock()
+	for _, key := range keys {
+		l.queue.AddAfter(key, d)
 	}
 }
 
-// unsettling is the delay from which on a key that does not settle is logged.
-const unsettling = time.Second
-
-// slowed counts a delayed wake.
-func (l *Loop[K]) slowed(key K, by time.Duration) {
-	l.deps.Metrics.slowed(l.cfg.Name)
-	if by >= unsettling {
-		l.deps.Log.Warn("object does not settle, reconciling it less often", zap.String("controller", l.cfg.Name),
-			zap.Any("key", key), zap.Duration("in", by))
-	}
+// addWaiting wakes the keys that run at a time, because the wall clock has jumped.
+func (l *Loop[K]) addWaiting() {
+	l.mu.Lock()
+	keys := slices.Collect(maps.Keys(l.waiting))
+	l.mu.Unlock()
+	l.Add(keys...)
 }
 
 // Run watches and reconciles until ctx ends, then waits for everything it started and returns nil. A panic
 // anywhere in it ends it with a *guard.Panic.
-func (l *Loop[K]) Run(parent context.Context) error {
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
-	unregister := l.deps.Metrics.track(l.cfg.Name, gauges{depth: l.queue.Len, restless: l.queue.pace.restless, busy: &l.busy, clock: l.deps.Clock})
-	defer unregister()
-	defer l.deps.Jumps.each(l.queue.wakeWaiting)()
-
-	var wg, synced sync.WaitGroup
-	spawn := func(f func()) {
-		wg.Go(func() {
-			if err := guard.Call(func() error { f(); return nil }); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	follow := func(i int, listed func()) {
-		spawn(func() {
-			defer listed()
-			v := &view[K]{src: l.cfg.Sources[i], deps: l.deps, queue: l.queue, name: l.cfg.Name}
-			reached := l.order.Reached(i)
-			if run := v.follow(ctx, listed, reached); run() != nil {
-				v.watch(ctx, listed, reached) // the store has closed
-			}
-		})
-	}
-	var lazy []int
-	var appear []<-chan struct{}
+func (l *Loop[K]) Run(ctx context.Context) error {
+	defer l.deps.Metrics.track(l.cfg.Name, gauges{depth: l.queue.Len, running: &l.running, clock: l.deps.Clock})()
+	group, ctx := guard.With(ctx)
+	var synced sync.WaitGroup
 	for i, src := range l.cfg.Sources {
-		if appeared := first(l.deps.Client, src.Selector.Resource); src.Lazy && appeared != nil {
-			lazy, appear = append(lazy, i), append(appear, appeared)
-			continue
-		}
 		synced.Add(1)
-		follow(i, sync.OnceFunc(synced.Done))
+		group.Do(func() error {
+			listed := sync.OnceFunc(synced.Done)
+			defer listed()
+			v := &view[K]{src: src, deps: l.deps, name: l.cfg.Name, add: l.Add}
+			v.follow(ctx, listed, func(revision string) { l.order.reached(i, revision) })
+			return nil
+		})
 	}
-	spawn(func() { l.work(ctx, &synced, spawn) })
-	for i := Await(ctx, appear); i >= 0; i = Await(ctx, appear) {
-		follow(lazy[i], func() {}) // the order waits for it
-		lazy, appear = slices.Delete(lazy, i, i+1), slices.Delete(appear, i, i+1)
+	group.Do(func() error {
+		if synced.Wait(); ctx.Err() == nil {
+			l.Add(l.cfg.Start...)
+			l.work(ctx, group)
+		}
+		return nil
+	})
+	for jumped := l.deps.Jumps.next(); ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-jumped:
+			jumped = l.deps.Jumps.next()
+			l.addWaiting()
+		}
 	}
-	l.queue.shutDown()
-	wg.Wait()
-	if p := (*guard.Panic)(nil); errors.As(context.Cause(ctx), &p) {
-		return p
-	}
-	return nil
+	l.queue.ShutDown()
+	return group.Wait()
 }
 
-// work starts the workers once every source has listed.
-func (l *Loop[K]) work(ctx context.Context, synced *sync.WaitGroup, spawn func(func())) {
-	synced.Wait()
-	if ctx.Err() != nil {
-		return
+// work reconciles the keys of the queue until it is shut down, each on a goroutine of its own.
+func (l *Loop[K]) work(ctx context.Context, group *guard.Group) {
+	workers := make(chan struct{}, l.cfg.Workers)
+	pace := pace[K]{of: map[K]*rate.Limiter{}, sweep: minSweep}
+	for {
+		workers <- struct{}{}
+		key, shutdown := l.queue.Get()
+		if shutdown {
+			return
+		}
+		if wait := pace.wait(key, l.deps.Clock.Now()); wait > 0 {
+			l.queue.AddAfter(key, wait)
+			l.queue.Done(key)
+			<-workers
+			continue
+		}
+		group.Do(func() error {
+			defer func() { <-workers }()
+			defer l.queue.Done(key)
+			l.next(ctx, key)
+			return nil
+		})
 	}
-	l.Add(l.cfg.Start...)
-	l.queue.start(l.cfg.Workers, spawn, func(key K) { l.next(ctx, key) })
 }
 
 // next reconciles one key.
@@ -219,14 +256,11 @@ func (l *Loop[K]) next(ctx context.Context, key K) {
 	if ctx.Err() != nil {
 		return
 	}
-	began := l.deps.Clock.Now()
-	id := l.busy.begin(began)
-	defer func() {
-		l.busy.end(id)
-		l.deps.Metrics.worked(l.cfg.Name, l.deps.Clock.Since(began))
-	}()
-	ctx, behind, end := l.order.Begin(ctx, key)
-	defer end()
+	defer l.running.begin(l.deps.Clock)()
+	l.mu.Lock()
+	delete(l.waiting, key)
+	l.mu.Unlock()
+	ctx, behind := l.order.begin(ctx)
 	if behind != nil {
 		l.deps.Log.Warn("watch events are late, reconciling without them",
 			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))
@@ -260,13 +294,11 @@ func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err er
 			level = zap.DebugLevel // a conflict
 		}
 		l.deps.Log.Log(level, "reconcile failed", zap.String("controller", l.cfg.Name),
-			zap.Any("key", key), zap.Int("retries", l.queue.failures(key)), zap.Error(err))
-		l.deps.Metrics.retried(l.cfg.Name)
-		l.queue.fail(key)
+			zap.Any("key", key), zap.Int("retries", l.retries.NumRequeues(key)), zap.Error(err))
+		l.AddAfter(l.retries.When(key), key)
 		return
 	case again > 0:
-		l.deps.Metrics.retried(l.cfg.Name)
-		l.queue.AddAfter(key, again)
+		l.AddAfter(again, key)
 	}
-	l.queue.forget(key)
+	l.retries.Forget(key)
 }

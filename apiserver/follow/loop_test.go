@@ -14,7 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -440,4 +442,156 @@ func TestJumps(t *testing.T) {
 		}
 		close(jumps)
 	})
+}
+
+// TestConflictsBackOff: after a conflict the key backs off.
+func TestConflictsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int64
+		start(t, New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"a"},
+			Reconcile: func(context.Context, string) (time.Duration, error) {
+				runs.Add(1)
+				return 0, apierrors.NewConflict(client.Pods.GroupResource(), "a", nil)
+			}}))
+		settle(time.Hour)
+		if n := runs.Load(); n > 25 {
+			t.Errorf("%d runs in an hour", n)
+		}
+	})
+}
+
+// TestKeysIsRetried: a change is not lost if Keys fails.
+func TestKeysIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &feed{objs: []client.Object{pod("a", "a", 1), pod("b", "b", 1)}}
+		var asked, got atomic.Int64
+		var up atomic.Bool
+		start(t, New(deps(t, f), Config[string]{Name: "test",
+			Sources: []Source[string]{{Keys: func(ctx context.Context, _, new client.Object) ([]string, error) {
+				if ctx.Err() != nil {
+					t.Error("asked with a context that has ended")
+				}
+				if asked.Add(1); !up.Load() {
+					return nil, context.DeadlineExceeded
+				}
+				return []string{new.(*corev1.Pod).Name}, nil
+			}}},
+			Reconcile: func(context.Context, string) (time.Duration, error) { got.Add(1); return 0, nil }}))
+		settle(time.Minute)
+		if asked.Load() > 15 || got.Load() > 0 {
+			t.Errorf("asked %d times in a minute, got %d", asked.Load(), got.Load())
+		}
+		up.Store(true)
+		settle(time.Minute)
+		if got.Load() != 2 {
+			t.Errorf("got %d, want both", got.Load())
+		}
+	})
+}
+
+// TestWakesDuringARunAreOne: a thousand changes while a key is reconciled cause one more Reconcile.
+func TestWakesDuringARunAreOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, runs := &feed{objs: []client.Object{pod("a", "a", 1)}}, 0
+		start(t, New(deps(t, f), Config[Key]{Name: "test", Sources: []Source[Key]{{Keys: Plain(OnAny)}},
+			Reconcile: func(context.Context, Key) (time.Duration, error) { runs++; time.Sleep(time.Second); return 0, nil }}))
+		synctest.Wait()
+		for rv := range 1000 {
+			f.send(watch.Modified, pod("a", "a", rv+2))
+			synctest.Wait()
+		}
+		if settle(time.Minute); runs != 2 {
+			t.Errorf("%d runs, want 2", runs)
+		}
+	})
+}
+
+// TestEarliestTimeCounts: a key that waits for several times runs at the first, and at most the limit of workers run at once.
+func TestEarliestTimeCounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		began, at, now, most := time.Now(), map[int][]time.Duration{}, 0, 0
+		l := New(deps(t, &feed{}), Config[int]{Name: "test", Workers: 2, Reconcile: func(_ context.Context, k int) (time.Duration, error) {
+			mu.Lock()
+			now++
+			most = max(most, now)
+			at[k] = append(at[k], time.Since(began))
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			now--
+			mu.Unlock()
+			return 0, nil
+		}})
+		start(t, l)
+		l.AddAfter(time.Hour, 1)
+		l.AddAfter(time.Minute, 1)
+		l.AddAfter(time.Second, 2, 3, 4, 5)
+		settle(2 * time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(at) != 5 || len(at[1]) != 1 || at[1][0] != time.Minute || most != 2 {
+			t.Errorf("ran at %v, %d at once", at, most)
+		}
+	})
+}
+
+// TestPace: a key that each of its runs wakes again, also through another key, soon runs twice a second; other keys run at once, and
+// it does, too, after a rest. Keys at rest are forgotten.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]map[string]string{
+		"itself":    {"a": "a"},
+		"in a ring": {"a": "b", "b": "c", "c": "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var runs, others atomic.Int64
+				var rests atomic.Bool
+				var l *Loop[string]
+				l = New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"a"}, Reconcile: func(_ context.Context, k string) (time.Duration, error) {
+					switch {
+					case k == "other":
+						others.Add(1)
+					case !rests.Load():
+						runs.Add(1)
+						l.Add(next[k])
+					default:
+						runs.Add(1)
+					}
+					return 0, nil
+				}})
+				start(t, l)
+				settle(10 * time.Minute)
+				if n, most := runs.Load(), int64((runsAtOnce+620*runsPerSecond)*len(next)); n > most || n < most/4 {
+					t.Errorf("%d runs in ten minutes, want at most %d", n, most)
+				}
+				l.Add("other")
+				if synctest.Wait(); others.Load() != 1 {
+					t.Error("another key waits")
+				}
+				rests.Store(true)
+				settle(10 * time.Minute)
+				first := runs.Load()
+				for range 10 {
+					l.Add("a")
+					synctest.Wait()
+				}
+				if n := runs.Load() - first; n != 10 {
+					t.Errorf("%d runs after a rest, want 10 at once", n)
+				}
+			})
+		})
+	}
+	p, now := pace[int]{of: map[int]*rate.Limiter{}, sweep: minSweep}, time.Now()
+	for n := range 10 * minSweep {
+		now = now.Add(time.Second)
+		p.wait(n, now)
+	}
+	if len(p.of) > minSweep {
+		t.Errorf("%d keys are remembered", len(p.of))
+	}
 }

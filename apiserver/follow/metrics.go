@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 )
 
@@ -15,18 +16,18 @@ import (
 type Metrics struct {
 	Registerer prometheus.Registerer // for a controller's own metrics; never nil
 
-	adds, retries, slow, restarts     *prometheus.CounterVec
-	queued, work                      *prometheus.HistogramVec
-	depth, restless, unfinished, long *prometheus.Desc
+	adds, retries, restarts *prometheus.CounterVec
+	queued, work            *prometheus.HistogramVec
+	depth, unfinished, long *prometheus.Desc
 
 	mu     sync.Mutex // guards queues
 	queues map[string]gauges
 }
 
 type gauges struct {
-	depth, restless func() int
-	busy            *busy
-	clock           clock.PassiveClock
+	depth   func() int
+	running *running
+	clock   clock.PassiveClock
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -49,13 +50,11 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		Registerer: reg,
 		adds:       counter("workqueue_adds_total", "Keys added to the queue."),
 		retries:    counter("workqueue_retries_total", "Keys added again for a retry."),
-		slow:       counter("monopod_workqueue_slowed_total", "Delayed wakes of keys that their own reconciles wake again and again."),
 		restarts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "monopod_controller_restarts_total",
 			Help: "Restarts of a controller after a panic or an error."}, []string{"name", "cause"}),
 		queued:     histogram("workqueue_queue_duration_seconds", "How long a key waits in the queue."),
 		work:       histogram("workqueue_work_duration_seconds", "How long one reconcile takes."),
 		depth:      gauge("workqueue_depth", "Keys waiting in the queue."),
-		restless:   gauge("monopod_workqueue_restless_keys", "Keys that their own reconciles wake again and again."),
 		unfinished: gauge("workqueue_unfinished_work_seconds", "Sum of the ages of all running reconciles."),
 		long:       gauge("workqueue_longest_running_processor_seconds", "Age of the oldest running reconcile."),
 		queues:     map[string]gauges{},
@@ -68,7 +67,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 }
 
 func (m *Metrics) parts() []prometheus.Collector {
-	return []prometheus.Collector{m.adds, m.retries, m.slow, m.restarts, m.queued, m.work}
+	return []prometheus.Collector{m.adds, m.retries, m.restarts, m.queued, m.work}
 }
 
 // Describe implements prometheus.Collector.
@@ -77,7 +76,6 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 		c.Describe(ch)
 	}
 	ch <- m.depth
-	ch <- m.restless
 	ch <- m.unfinished
 	ch <- m.long
 }
@@ -90,12 +88,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, g := range m.queues {
-		total, longest := g.busy.ages(g.clock.Now())
+		total, longest := g.running.ages(g.clock.Now())
 		emit := func(d *prometheus.Desc, v float64) {
 			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, name)
 		}
 		emit(m.depth, float64(g.depth()))
-		emit(m.restless, float64(g.restless()))
 		emit(m.unfinished, total.Seconds())
 		emit(m.long, longest.Seconds())
 	}
@@ -103,9 +100,6 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 
 // track exposes a queue's gauges until the returned function is called.
 func (m *Metrics) track(name string, g gauges) func() {
-	m.adds.WithLabelValues(name)
-	m.retries.WithLabelValues(name)
-	m.slow.WithLabelValues(name)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.queues[name] = g
@@ -116,24 +110,15 @@ func (m *Metrics) track(name string, g gauges) func() {
 	}
 }
 
-func (m *Metrics) added(name string)   { m.adds.WithLabelValues(name).Inc() }
-func (m *Metrics) retried(name string) { m.retries.WithLabelValues(name).Inc() }
-func (m *Metrics) slowed(name string)  { m.slow.WithLabelValues(name).Inc() }
-func (m *Metrics) waited(name string, d time.Duration) {
-	m.queued.WithLabelValues(name).Observe(d.Seconds())
-}
-func (m *Metrics) worked(name string, d time.Duration) {
-	m.work.WithLabelValues(name).Observe(d.Seconds())
-}
 func (m *Metrics) restarted(name, cause string) { m.restarts.WithLabelValues(name, cause).Inc() }
 
-// Unsettled returns the names of the queues with keys that wait, run, or do not settle.
+// Unsettled returns the names of the queues with keys that wait or run.
 func (m *Metrics) Unsettled() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []string
 	for name, g := range m.queues {
-		if total, _ := g.busy.ages(g.clock.Now()); g.depth() > 0 || g.restless() > 0 || total > 0 {
+		if total, _ := g.running.ages(g.clock.Now()); g.depth() > 0 || total > 0 {
 			out = append(out, name)
 		}
 	}
@@ -141,36 +126,83 @@ func (m *Metrics) Unsettled() []string {
 	return out
 }
 
-// busy records when each running reconcile began.
-type busy struct {
-	mu    sync.Mutex // guards what follows
-	next  int
-	began map[int]time.Time
+// provider gives a queue those of its metrics that are not computed when they are collected.
+type provider struct{ m *Metrics }
+
+var _ workqueue.MetricsProvider = provider{}
+
+// NewAddsMetric implements workqueue.MetricsProvider.
+func (p provider) NewAddsMetric(name string) workqueue.CounterMetric {
+	return p.m.adds.WithLabelValues(name)
 }
 
-func (b *busy) begin(now time.Time) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.began == nil {
-		b.began = map[int]time.Time{}
+// NewRetriesMetric implements workqueue.MetricsProvider.
+func (p provider) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return p.m.retries.WithLabelValues(name)
+}
+
+// NewLatencyMetric implements workqueue.MetricsProvider.
+func (p provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return p.m.queued.WithLabelValues(name)
+}
+
+// NewWorkDurationMetric implements workqueue.MetricsProvider.
+func (p provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return p.m.work.WithLabelValues(name)
+}
+
+// NewDepthMetric implements workqueue.MetricsProvider.
+func (provider) NewDepthMetric(string) workqueue.GaugeMetric { return computed{} }
+
+// NewUnfinishedWorkSecondsMetric implements workqueue.MetricsProvider.
+func (provider) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return computed{}
+}
+
+// NewLongestRunningProcessorSecondsMetric implements workqueue.MetricsProvider.
+func (provider) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return computed{}
+}
+
+// computed is a metric that Collect computes.
+type computed struct{}
+
+// Inc implements workqueue.GaugeMetric.
+func (computed) Inc() {}
+
+// Dec implements workqueue.GaugeMetric.
+func (computed) Dec() {}
+
+// Set implements workqueue.SettableGaugeMetric.
+func (computed) Set(float64) {}
+
+// running records when each running reconcile began.
+type running struct {
+	mu    sync.Mutex // guards began
+	began map[*time.Time]struct{}
+}
+
+func (r *running) begin(clk clock.PassiveClock) (end func()) {
+	began := clk.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.began == nil {
+		r.began = map[*time.Time]struct{}{}
 	}
-	b.next++
-	b.began[b.next] = now
-	return b.next
-}
-
-func (b *busy) end(id int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.began, id)
+	r.began[&began] = struct{}{}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.began, &began)
+	}
 }
 
 // ages returns the sum and the maximum of the running reconciles' ages.
-func (b *busy) ages(now time.Time) (total, longest time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, t := range b.began {
-		age := now.Sub(t)
+func (r *running) ages(now time.Time) (total, longest time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for began := range r.began {
+		age := now.Sub(*began)
 		total += age
 		longest = max(longest, age)
 	}

@@ -14,9 +14,6 @@ import (
 type Source[K comparable] struct {
 	Selector client.Selector
 
-	// Lazy: the source has no goroutine before the resource has its first object, if the Client is a client.Sparse.
-	Lazy bool
-
 	// Keys maps a change to the keys that it wakes; old is nil for a new object, new for a deleted one. An
 	// object that was replaced by another under the same name is two changes. Calls come in order, one at a time
 	// for a source; both objects are shared. After an error the call is repeated until it succeeds or ctx ends,
@@ -29,55 +26,22 @@ func Plain[K comparable](keys func(old, new client.Object) []K) func(context.Con
 	return func(_ context.Context, old, new client.Object) ([]K, error) { return keys(old, new), nil }
 }
 
-// view adds the keys of each change of a source's objects to the queue.
+// view adds the keys of each change of a source's objects to the queue. It remembers the last state of each object.
 type view[K comparable] struct {
-	src   Source[K]
-	deps  Deps
-	queue *queue[K]
-	name  string
+	src  Source[K]
+	deps Deps
+	name string // of the controller
+	add  func(...K)
 
-	known map[Key]client.Object // the last known state of the objects, for a Client that does not know it
+	known map[Key]client.Object
 }
 
-// follow returns a function that follows the source until ctx ends: synced is called after each full list, reached with the revision up to
-// which all keys have been woken.
-func (v *view[K]) follow(ctx context.Context, synced func(), reached func(revision string)) (run func() error) {
-	if direct, ok := v.deps.Client.(client.Direct); ok {
-		if run, err := v.direct(ctx, direct, synced, reached); err == nil {
-			return run
-		}
-	}
-	return func() error { v.watch(ctx, synced, reached); return nil }
-}
-
-// watch is follow for a Client that does not know the objects before a change.
-func (v *view[K]) watch(ctx context.Context, synced func(), reached func(revision string)) {
+// follow follows the source until ctx ends: synced is called after each full list, reached with the revision up to which all keys
+// have been woken.
+func (v *view[K]) follow(ctx context.Context, synced func(), reached func(revision string)) {
 	v.known = map[Key]client.Object{}
 	f := Follower{Client: v.deps.Client, Clock: v.deps.Clock, Log: v.deps.Log, Name: v.name}
-	f.Follow(ctx, v.src.Selector, v.handler(synced, reached))
-}
-
-// direct is follow for a Client in process, which knows the objects before each change.
-func (v *view[K]) direct(ctx context.Context, c client.Direct, synced func(), reached func(revision string)) (run func() error, err error) {
-	if reached == nil {
-		reached = func(string) {}
-	}
-	return c.Follow(ctx, v.src.Selector, client.Reader{
-		List: func(objs []client.Object, revision string) {
-			for _, obj := range objs {
-				v.notify(ctx, nil, obj)
-			}
-			synced()
-			reached(revision)
-		},
-		Change:  func(old, new client.Object) { v.notify(ctx, old, new) },
-		Reached: reached,
-	})
-}
-
-// handler returns the Handler of a source whose Client does not know the objects before a change.
-func (v *view[K]) handler(synced func(), reached func(revision string)) Handler {
-	return Handler{
+	f.Follow(ctx, v.src.Selector, Handler{
 		List: func(ctx context.Context, objs []client.Object) {
 			v.replace(ctx, objs)
 			synced()
@@ -91,7 +55,7 @@ func (v *view[K]) handler(synced func(), reached func(revision string)) Handler 
 			v.notify(ctx, obj, nil)
 		},
 		Reached: reached,
-	}
+	})
 }
 
 // replace applies a full list: objects that it lacks are gone.
@@ -132,9 +96,7 @@ func (v *view[K]) notify(ctx context.Context, old, new client.Object) {
 	for retry := (backoff.Retry{First: minRelist, Most: maxRelist}); ctx.Err() == nil; retry.Wait(ctx, v.deps.Clock) {
 		keys, err := v.src.Keys(ctx, old, new)
 		if err == nil {
-			for _, key := range keys {
-				v.queue.Add(key)
-			}
+			v.add(keys...)
 			return
 		}
 		if ctx.Err() == nil {

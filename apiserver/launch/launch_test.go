@@ -94,17 +94,13 @@ func opened(t *testing.T) (*API, *prometheus.Registry) {
 	return a, metrics
 }
 
-// TestControllersKnowTheOrder: what the program gives its controllers knows the order of changes of all kinds, and
-// needs no goroutine for each watch.
+// TestControllersKnowTheOrder: what the program gives its controllers knows the order of changes of all kinds.
 func TestControllersKnowTheOrder(t *testing.T) {
 	t.Parallel()
 	a, _ := opened(t)
 	api := a.Whole(nil)
 	if _, known := api.Newest(client.Pods); !known {
 		t.Error("the newest change of pods is not known")
-	}
-	if _, ok := api.(client.Direct); !ok {
-		t.Errorf("%T is not direct", api)
 	}
 }
 

@@ -102,8 +102,6 @@ type Registry struct {
 
 var (
 	_ client.Ordered = (*Registry)(nil)
-	_ client.Direct  = (*Registry)(nil)
-	_ client.Sparse  = (*Registry)(nil)
 )
 
 // Kinds returns what a store must know about resources, for store.Config.Kind.
@@ -358,21 +356,6 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 		return 0, false
 	}
 	return s.Newest(r.Base(res).Key("", "").Resource), true
-}
-
-// First implements client.Sparse if the store is in memory.
-func (r *Registry) First(resource schema.GroupVersionResource) (<-chan struct{}, bool) {
-	s, ok := r.store.(interface {
-		First(resource string) <-chan struct{}
-	})
-	if !ok {
-		return nil, false
-	}
-	res, err := r.FindStored(resource)
-	if err != nil {
-		return nil, false
-	}
-	return s.First(r.Base(res).Key("", "").Resource), true
 }
 
 // Bootstrap creates what every cluster has.

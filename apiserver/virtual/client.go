@@ -2,7 +2,6 @@ package virtual
 
 import (
 	"context"
-	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,20 +40,4 @@ func (m *measuring) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	}
 	objs, err := a.List(ctx, sel)
 	return objs, "", err
-}
-
-// First implements client.Sparse.
-func (m *measuring) First(resource schema.GroupVersionResource) (<-chan struct{}, bool) {
-	if sparse, ok := m.Ordered.(client.Sparse); ok {
-		return sparse.First(resource)
-	}
-	return nil, false
-}
-
-// Follow implements client.Direct.
-func (m *measuring) Follow(ctx context.Context, sel client.Selector, to client.Reader) (run func() error, err error) {
-	if direct, ok := m.Ordered.(client.Direct); ok {
-		return direct.Follow(ctx, sel, to)
-	}
-	return nil, errors.ErrUnsupported
 }

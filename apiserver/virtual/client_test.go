@@ -56,19 +56,6 @@ func TestMeasured(t *testing.T) {
 			t.Errorf("%+v: %d objects, want %d", row.sel, got, row.want)
 		}
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	listed := 0
-	run, err := c.(client.Direct).Follow(ctx, client.Selector{Resource: client.Namespaces}, client.Reader{List: func(objs []client.Object, _ string) {
-		listed = len(objs)
-		cancel()
-	}})
-	if err == nil {
-		err = run()
-	}
-	if err != nil || listed == 0 {
-		t.Errorf("following namespaces: %d, %v", listed, err)
-	}
 	if obj, err := c.Get(t.Context(), client.Ref{Resource: metrics.Pods(), Namespace: "b", Name: "x"}); err != nil || obj.GetNamespace() != "b" {
 		t.Errorf("got %v, %v", obj, err)
 	}

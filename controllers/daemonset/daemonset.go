@@ -21,7 +21,6 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
-	"monopod/apiserver/follow/order"
 	"monopod/controllers/owned"
 	"monopod/controllers/revisions"
 )
@@ -114,7 +113,7 @@ func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time
 	if v.plan().empty() {
 		return 0, r.trim(ctx, v)
 	}
-	if !order.Current(ctx) {
+	if !follow.Current(ctx) {
 		stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: v.ds.Namespace, Labels: selector})
 		if err != nil {
 			return 0, err

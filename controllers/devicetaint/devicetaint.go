@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	upstream "k8s.io/dynamic-resource-allocation/resourceclaim"
 
@@ -43,7 +42,7 @@ type Controller struct {
 	late    prometheus.Histogram
 }
 
-var _ follow.Dormant = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New makes the controller. It fails if its metrics are taken.
 func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
@@ -62,11 +61,6 @@ func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
-
-// Until implements follow.Dormant.
-func (c *Controller) Until() []schema.GroupVersionResource {
-	return []schema.GroupVersionResource{client.ResourceClaims, client.ResourceSlices, client.DeviceTaintRules}
-}
 
 // key is a pod or a rule.
 type key struct {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/follow/order"
+	"monopod/apiserver/follow"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -397,7 +397,7 @@ func TestSyncsListNoPods(t *testing.T) {
 				late := apitest.Lagging{Client: api.Client, Resource: client.Pods, By: 100 * time.Millisecond, Ordered: ordered}
 				deps.Client = late
 				deps, listed := api.Listed(deps)
-				deps.Client = order.Tracking(deps.Client)
+				deps.Client = follow.Tracking(deps.Client, deps.Clock)
 				api.Run(apitest.Must(New(deps, &api.Events, Config{})))
 				c := cluster{api, t}
 				c.create(sized(6, 3))

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/follow/order"
+	"monopod/apiserver/follow"
 )
 
 // Index contains objects by the UID of their controller, and orphans by namespace. It is as recent as the watch.
@@ -94,7 +94,7 @@ func (x *Index[T]) OfOrOrphan(owner client.Object) []T {
 // Present is OfOrOrphan for a Reconcile that must not miss objects that it created or changed before. It lists the
 // owner's namespace if the index may be older than those writes. The result may include objects of other owners.
 func (x *Index[T]) Present(ctx context.Context, c client.Client, owner client.Object) ([]T, error) {
-	if order.SeesOwnWrites(ctx) {
+	if follow.SeesOwnWrites(ctx) {
 		return x.OfOrOrphan(owner), nil
 	}
 	return client.List[T](ctx, c, client.Selector{Namespace: owner.GetNamespace()})

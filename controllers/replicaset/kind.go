@@ -30,9 +30,8 @@ type kind struct {
 	list func(ctx context.Context, c client.Client, namespace string) ([]set, error)
 	// setStatus writes the status of the object, unless it is gone.
 	setStatus func(ctx context.Context, c client.Client, s set, change func(cur *appsv1.ReplicaSetStatus)) error
-	// owner finds the object that a reference names, candidates those that would adopt an orphan.
-	owner      func(ctx context.Context, c client.Client, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error)
-	candidates func(ctx context.Context, c client.Client, orphan client.Object) ([]follow.Key, error)
+	// onPod brings the index up to date, and wakes the objects that own the pod, owned it, or may adopt it.
+	onPod func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) ([]follow.Key, error)
 }
 
 // replicaSets is the kind ReplicaSet.
@@ -78,11 +77,8 @@ func kindOf[T client.Object](gvk schema.GroupVersionKind, resource schema.GroupV
 				write(cur, status)
 			})
 		},
-		candidates: func(ctx context.Context, c client.Client, orphan client.Object) ([]follow.Key, error) {
-			return owned.Candidates(ctx, c, orphan, func(obj T) *metav1.LabelSelector { return shape(obj).Spec.Selector })
-		},
-		owner: func(ctx context.Context, c client.Client, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {
-			return owned.Owner[T](ctx, c, gvk.Kind, namespace, ref)
+		onPod: func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+			return owned.Keys(c, pods, gvk.Kind, func(obj T) *metav1.LabelSelector { return shape(obj).Spec.Selector })
 		},
 	}
 }

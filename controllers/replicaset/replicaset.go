@@ -1,8 +1,6 @@
 // Package replicaset keeps the number of pods of each ReplicaSet and each ReplicationController at its replicas.
 //
 //   - kind: the two kinds; everything else is written for both.
-//   - expectations: creations and deletions whose watch events have not arrived yet; until they have,
-//     no further pods are created or deleted.
 //   - adopt: which pods a ReplicaSet owns, adopts and releases.
 //   - victims: the metric of the age of the pods that are deleted first.
 package replicaset
@@ -89,13 +87,13 @@ func (c *Controller) Name() string { return c.kind.name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, adopter: c.kind.adopter(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod](), expected: newExpectations(c.deps.Clock)}
+	r := &run{Controller: c, adopter: c.kind.adopter(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod]()}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    c.kind.name,
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: c.kind.resource}, Keys: follow.Plain(r.onSet)},
-			{Selector: client.Selector{Resource: client.Pods}, Keys: r.onPod},
+			{Selector: client.Selector{Resource: c.kind.resource}, Keys: follow.Plain(follow.OnAny)},
+			{Selector: client.Selector{Resource: client.Pods}, Keys: c.kind.onPod(c.deps.Client, r.pods)},
 		},
 		Reconcile: r.reconcile,
 	}).Run(ctx)
@@ -104,10 +102,9 @@ func (c *Controller) Run(ctx context.Context) error {
 // run is the state of one Run of the controller.
 type run struct {
 	*Controller
-	adopter  owned.Adopter[*corev1.Pod]
-	control  owned.Pods
-	pods     *owned.Index[*corev1.Pod]
-	expected *expectations
+	adopter owned.Adopter[*corev1.Pod]
+	control owned.Pods
+	pods    *owned.Index[*corev1.Pod]
 }
 
 // reconcile syncs a set: first its pods, then its status in any case.
@@ -123,7 +120,6 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	if err != nil {
 		return 0, nil // the API rejects such a selector; a retry would not help
 	}
-	settled := r.expected.settled(rs.UID)
 	known := r.pods.OfOrOrphan(rs)
 	mine, err := r.adopt(ctx, rs, selector, known)
 	if err != nil {
@@ -131,7 +127,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	active, terminating := split(mine)
 	var manageErr error
-	if settled && rs.DeletionTimestamp == nil && len(active) != desired(rs.ReplicaSet) {
+	if rs.DeletionTimestamp == nil && len(active) != desired(rs.ReplicaSet) {
 		if mine, err = r.adoptStored(ctx, rs, selector); err != nil {
 			return 0, err
 		}
@@ -147,9 +143,4 @@ func desired(rs *appsv1.ReplicaSet) int {
 		return 1
 	}
 	return int(*rs.Spec.Replicas)
-}
-
-// podKey identifies one pod, not a later one of the same name.
-func podKey(pod *corev1.Pod) string {
-	return pod.Namespace + "/" + pod.Name + "/" + string(pod.UID)
 }

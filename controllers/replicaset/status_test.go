@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"monopod/controllers/podstate"
 )
@@ -34,33 +33,6 @@ func readyFor(d time.Duration) func(*corev1.Pod) {
 }
 
 func notReady(p *corev1.Pod) { p.Status.Conditions = nil }
-
-func TestExpectations(t *testing.T) {
-	t.Parallel()
-	clk := clocktesting.NewFakeClock(now)
-	x, key := newExpectations(clk), types.UID("rs")
-	check := func(want bool, when string) {
-		t.Helper()
-		if x.settled(key) != want {
-			t.Errorf("%s: settled is %v", when, !want)
-		}
-	}
-	check(true, "at first")
-	x.expectCreations(key, 3)
-	x.created(key, 2)
-	check(false, "one creation missing")
-	x.created(key, 1)
-	check(true, "all created")
-	x.expectDeletions(key, []string{"a", "b"})
-	x.deleted(key, "a")
-	x.deleted(key, "a")
-	check(false, "the same deletion twice")
-	clk.Step(expectationTTL + time.Second)
-	check(true, "after five minutes")
-	x.expectCreations(key, 1)
-	x.forget(key)
-	check(true, "forgotten")
-}
 
 func TestStatus(t *testing.T) {
 	t.Parallel()

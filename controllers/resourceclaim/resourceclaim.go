@@ -14,7 +14,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstream "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"monopod/apiserver/client"
@@ -37,7 +36,7 @@ type Controller struct {
 	made   owned.ClaimCreations
 }
 
-var _ follow.Asked = (*Controller)(nil)
+var _ follow.Controller = (*Controller)(nil)
 
 // New returns the controller. It fails if its metrics are taken.
 func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
@@ -50,19 +49,6 @@ func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 
 // Name implements follow.Controller.
 func (c *Controller) Name() string { return Name }
-
-// Until implements follow.Dormant.
-func (c *Controller) Until() []schema.GroupVersionResource {
-	return []schema.GroupVersionResource{client.ResourceClaims, client.ResourceClaimTemplates, client.ResourceSlices, client.DeviceClasses}
-}
-
-// Asks implements follow.Asked: a pod can need a claim before there is a template.
-func (c *Controller) Asks() (client.Selector, func(obj client.Object) bool) {
-	return client.Selector{Resource: client.Pods}, func(obj client.Object) bool {
-		pod, ok := obj.(*corev1.Pod)
-		return ok && len(pod.Spec.ResourceClaims) > 0
-	}
-}
 
 // key is an object of one of the kinds.
 type key struct {

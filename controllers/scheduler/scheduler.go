@@ -73,10 +73,6 @@ func (c *Controller) Run(ctx context.Context) error {
 			return keys(old, new)
 		})}
 	}
-	lazy := func(s follow.Source[follow.Key]) follow.Source[follow.Key] {
-		s.Lazy = true
-		return s
-	}
 	r.loop = follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: c.cfg.Workers,
@@ -88,10 +84,10 @@ func (c *Controller) Run(ctx context.Context) error {
 			source(client.Selector{Resource: client.PersistentVolumes}, r.onStorage),
 			source(client.Selector{Resource: client.StorageClasses}, r.onStorage),
 			source(client.Selector{Resource: client.CSINodes}, r.onStorage),
-			lazy(source(client.Selector{Resource: client.ResourceClaims}, r.onDevices)),
-			lazy(source(client.Selector{Resource: client.ResourceSlices}, r.onDevices)),
-			lazy(source(client.Selector{Resource: client.DeviceClasses}, r.onDevices)),
-			lazy(source(client.Selector{Resource: client.DeviceTaintRules}, r.onDevices)),
+			source(client.Selector{Resource: client.ResourceClaims}, r.onDevices),
+			source(client.Selector{Resource: client.ResourceSlices}, r.onDevices),
+			source(client.Selector{Resource: client.DeviceClasses}, r.onDevices),
+			source(client.Selector{Resource: client.DeviceTaintRules}, r.onDevices),
 			source(client.Selector{Resource: client.PodDisruptionBudgets}, r.onBudget),
 			source(client.Selector{Resource: client.Services}, r.onService),
 		},

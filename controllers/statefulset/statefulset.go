@@ -21,7 +21,6 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
 	"monopod/apiserver/follow"
-	"monopod/apiserver/follow/order"
 	"monopod/controllers/revisions"
 )
 
@@ -115,7 +114,7 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 		return nil, err
 	}
 	v := newView(set, history, mine, r.deps.Clock.Now())
-	if v.settled() || order.Current(ctx) {
+	if v.settled() || follow.Current(ctx) {
 		return v, nil
 	}
 	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: set.Namespace, Labels: selector})

@@ -3,7 +3,6 @@ package aggregate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -84,10 +83,7 @@ type routed struct {
 	to *Aggregator
 }
 
-var (
-	_ client.Direct = (*routed)(nil)
-	_ client.Sparse = (*routed)(nil)
-)
+var _ client.Ordered = (*routed)(nil)
 
 // at returns the server of a resource.
 func (c *routed) at(resource schema.GroupVersionResource) client.Client {
@@ -133,22 +129,6 @@ func (c *routed) Newest(resource schema.GroupVersionResource) (int64, bool) {
 		return 0, true
 	}
 	return c.Ordered.Newest(resource)
-}
-
-// First implements client.Sparse.
-func (c *routed) First(resource schema.GroupVersionResource) (<-chan struct{}, bool) {
-	if sparse, ok := c.Ordered.(client.Sparse); ok && !c.remote(resource) {
-		return sparse.First(resource)
-	}
-	return nil, false
-}
-
-// Follow implements client.Direct.
-func (c *routed) Follow(ctx context.Context, sel client.Selector, to client.Reader) (run func() error, err error) {
-	if direct, ok := c.Ordered.(client.Direct); ok && !c.remote(sel.Resource) {
-		return direct.Follow(ctx, sel, to)
-	}
-	return nil, errors.ErrUnsupported
 }
 
 // client returns the server's API for this process.

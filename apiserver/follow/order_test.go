@@ -1,4 +1,4 @@
-package order_test
+package follow_test
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/follow"
-	"monopod/apiserver/follow/order"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -101,7 +100,7 @@ const late = -1
 // counting is a loop over ReplicaSets that sends to seen with each Reconcile how many pods its second source knows.
 func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64) {
 	reconciling(t, c, pods, func(ctx context.Context, known int64) {
-		if !order.Current(ctx) {
+		if !follow.Current(ctx) {
 			known = late
 		}
 		seen <- known
