@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/status"
@@ -42,10 +43,10 @@ func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.Po
 	}
 	unseen := r.id.Static && r.stored == nil // its mirror pod may not exist yet
 	switch {
-	case unseen, !status.Same(&base.Status, &next):
+	case unseen, !apiequality.Semantic.DeepEqual(&base.Status, &next):
 		r.stored = &next
 		r.node.Statuses.Set(r.id.Life, pod, &next)
-	case status.Same(&pod.Status, &next):
+	case apiequality.Semantic.DeepEqual(&pod.Status, &next):
 		r.stored = &pod.Status // one copy is enough
 	default:
 		r.node.Statuses.Restore(r.id.Life, pod)

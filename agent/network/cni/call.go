@@ -20,7 +20,6 @@ import (
 
 	"monopod/agent/network/cni/admission"
 	"monopod/agent/network/cni/ipam"
-	"monopod/agent/network/nft"
 )
 
 const (
@@ -44,8 +43,6 @@ type call struct {
 	conf   pluginConf        // config, decoded by run
 	broken error             // why it could not be decoded
 	admit  admission.Admit   // nil: no check
-	kernel *nft.Shared       // nil: it opens a connection
-	held   *ipam.Memory      // nil: it reads all files of addresses
 }
 
 // args are a call's checked arguments.
@@ -136,7 +133,6 @@ func (c call) run(wanted func() bool, deliver func(answer) error) error {
 // decoded returns the call with its configuration, which run needs.
 func (c call) decoded() call {
 	c.broken = json.Unmarshal(c.config, &c.conf)
-	c.conf.kernel, c.conf.held = c.kernel, c.held
 	return c
 }
 

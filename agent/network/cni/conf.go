@@ -16,7 +16,7 @@
 //	bin/monopod-cni, bin/loopback   the stub; links to the monopod program where it cannot run
 //	plugin/socket, plugin/monopod   what the stub uses: the server, the monopod program
 //	calls                           a lock for each container while a call for it runs
-//	lock, last, last-ipv6, ips/<address>    the container that holds each address; lock counts the changes
+//	lock, last, last-ipv6, ips/<address>    the container that holds each address
 package cni
 
 import (
@@ -31,7 +31,6 @@ import (
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
-	"monopod/agent/network/nft"
 )
 
 const (
@@ -55,9 +54,6 @@ type Network struct {
 	// Services are the ranges of Services, except one that contains addresses of
 	// pods.
 	Services []netip.Prefix `json:"services,omitempty"`
-
-	kernel *nft.Shared  // of the process that prepared it; nil: each call opens a connection
-	held   *ipam.Memory // of that process, too; nil: each call reads all files of addresses
 }
 
 // Gateways are the bridge's addresses, one in each subnet.
@@ -70,7 +66,7 @@ func (n Network) Gateways() []netip.Addr {
 }
 
 // pool allocates the addresses of the network's pods.
-func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets, Memory: n.held} }
+func (n Network) pool() ipam.Pool { return ipam.Pool{Dir: n.Dir, Subnets: n.Subnets} }
 
 // ConnectedPods returns the pods whose sandboxes exist, including those whose statuses are not written yet.
 func (n Network) ConnectedPods() ([]ipam.Connected, error) { return n.pool().ConnectedPods() }
@@ -86,7 +82,7 @@ func (n Network) release(container, ifname string) error {
 }
 
 func (n Network) rules() rules.Rules {
-	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services, Kernel: n.kernel}
+	return rules.Rules{Table: n.Table, Bridge: n.Bridge, Subnets: n.Subnets, Services: n.Services}
 }
 
 // ServiceTable is the name of the nftables tables, families ip and ip6, that translate

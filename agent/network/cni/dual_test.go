@@ -52,7 +52,7 @@ func outside(t *testing.T, name string, mtu int) *pod {
 		}
 		for _, text := range []string{at.ip4, at.ip6} {
 			to := netip.MustParsePrefix(text)
-			errs = append(errs, h.AddrAdd(link, address(to.Addr(), to)))
+			errs = append(errs, h.AddrAdd(link, address(to)))
 		}
 		lo, err := h.LinkByName("lo")
 		if err != nil {

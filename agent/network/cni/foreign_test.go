@@ -79,7 +79,7 @@ func TestHoldsAddressesOfPods(t *testing.T) {
 		if err := netlink.LinkAdd(bridge); err != nil {
 			t.Error(err)
 		}
-		if err := netlink.AddrAdd(bridge, address(subnets.Gateway(subnet), subnet)); err != nil {
+		if err := netlink.AddrAdd(bridge, address(netip.PrefixFrom(subnets.Gateway(subnet), subnet.Bits()))); err != nil {
 			t.Error(err)
 		}
 		if err := netlink.LinkSetUp(bridge); err != nil {

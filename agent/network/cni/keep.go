@@ -24,7 +24,6 @@ const settle = 200 * time.Millisecond
 // network namespace in which Prepare was called.
 func Keep(ctx context.Context, n Network, log *zap.Logger) {
 	k := keeper{Network: n, log: log}
-	defer n.kernel.Close() // others open it again
 	removals := nft.Watch(ctx)
 	for err := k.check(ctx); ; err = k.check(ctx) {
 		if err != nil && ctx.Err() == nil {

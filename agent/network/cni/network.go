@@ -17,7 +17,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/isolation"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
@@ -45,7 +44,7 @@ type Config struct {
 // addresses, and sets up the bridge. It needs root, and for an IPv6 subnet a kernel
 // with IPv6.
 func Prepare(cfg Config) (Network, error) {
-	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir, kernel: new(nft.Shared), held: new(ipam.Memory)}
+	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
 	taken, err := subnets.Taken(n.Bridge)
 	if err != nil {
 		return Network{}, err
@@ -96,10 +95,9 @@ func (n Network) Remove() error {
 		errs = append(errs, netlink.LinkDel(link))
 	}
 	for _, table := range []string{n.ServiceTable(), n.PolicyTable()} {
-		errs = append(errs, n.kernel.Remove(table, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6))
+		errs = append(errs, nft.RemoveTables(table, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6))
 	}
-	errs = append(errs, n.setRoutingRules(nil), n.rules().Remove(), n.kernel.Remove(n.Table, nftables.TableFamilyBridge))
-	n.kernel.Close()
+	errs = append(errs, n.setRoutingRules(nil), n.rules().Remove(), nft.RemoveTables(n.Table, nftables.TableFamilyBridge))
 	return errors.Join(errs...)
 }
 
@@ -166,7 +164,7 @@ func (n Network) setUp(log *zap.Logger) error {
 		return err
 	}
 	n.rules().SetUp(taken, log)
-	if err := isolation.SetUp(n.kernel, n.Table, bridge); err != nil {
+	if err := isolation.SetUp(n.Table, bridge); err != nil {
 		log.Warn("cannot keep pods from reaching each other at the link layer: programs in pods may evade NetworkPolicies", zap.Error(err))
 	}
 	return nil
@@ -207,7 +205,7 @@ func (n Network) onlyAddresses(link netlink.Link) error {
 		}
 	}
 	for _, subnet := range n.Subnets {
-		err := netlink.AddrReplace(link, address(subnets.Gateway(subnet), subnet))
+		err := netlink.AddrReplace(link, address(netip.PrefixFrom(subnets.Gateway(subnet), subnet.Bits())))
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}
@@ -216,9 +214,9 @@ func (n Network) onlyAddresses(link netlink.Link) error {
 }
 
 // address returns an address of a link that is used at once, without duplicate address detection for IPv6.
-func address(ip netip.Addr, subnet netip.Prefix) *netlink.Addr {
-	a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(ip, subnet.Bits()))}
-	if ip.Is6() {
+func address(ip netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipNet(ip)}
+	if ip.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
 	return a

@@ -1,26 +1,24 @@
 package cni
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/isolation"
-	"monopod/agent/network/cni/rtnetlink"
 	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/cni/subnets"
 )
@@ -57,17 +55,12 @@ func add(args args) (types.Result, error) {
 
 // connect creates the veth pair and sets up its peer.
 func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error) {
-	host, err := rtnetlink.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer host.Close()
-	bridge, err := host.Link(n.Bridge)
+	bridge, err := netlink.LinkByName(n.Bridge)
 	if err != nil { // the first pod since boot, while monopod is down
 		if err := n.setUp(zap.NewNop()); err != nil {
 			return nil, err
 		}
-		if bridge, err = host.Link(n.Bridge); err != nil {
+		if bridge, err = netlink.LinkByName(n.Bridge); err != nil {
 			return nil, err
 		}
 	}
@@ -77,15 +70,14 @@ func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error
 	}
 	defer ns.Close()
 	hostEnd := vethName(args.container, args.ifname)
-	pair := veth{bridge: bridge, group: isolation.Group(n.Bridge), host: hostEnd, pod: args.ifname, ns: ns, mac: hardwareAddr(ips)}
-	if err := pair.add(host); err != nil {
+	if err := addVeth(bridge, hostEnd, args.ifname, ns, hardwareAddr(ips)); err != nil {
 		return nil, fmt.Errorf("add veth: %w", err)
 	}
 	if err := n.limit(hostEnd); err != nil {
 		return nil, err
 	}
-	if err := n.setUpPod(ns, args.ifname, ips); err != nil {
-		return nil, err
+	if err := inside(ns, func() error { return n.setUpPod(args.ifname, ips) }); err != nil {
+		return nil, fmt.Errorf("set up %s with %v: %w", args.ifname, ips, err)
 	}
 	if err := n.rules().AddPorts(ips, n.RuntimeConfig.PortMappings); err != nil {
 		return nil, fmt.Errorf("host ports: %w", err)
@@ -114,113 +106,92 @@ func vethName(container, ifname string) string {
 	return "mpv" + hex.EncodeToString(sum[:6])
 }
 
-// veth is a pair of links: one end up on the bridge, the other in the pod.
-type veth struct {
-	bridge    rtnetlink.Link
-	group     uint32 // of the host's end
-	host, pod string // names
-	ns        netns.NsHandle
-	mac       net.HardwareAddr // of the pod's end
-}
-
-// add creates the pair. It replaces a pair of an interrupted attempt.
-func (v veth) add(socket *rtnetlink.Socket) error {
-	errs, err := socket.Do(v.create(), v.up(true))
+// addVeth creates a pair of links, of which the host's end is a port of the bridge, and the other is in the pod's namespace. It
+// replaces a pair of an interrupted attempt.
+func addVeth(bridge netlink.Link, hostEnd, ifname string, ns netns.NsHandle, mac net.HardwareAddr) error {
+	pair := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: ifname, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(ns)}
+	pair.Name, pair.MTU, pair.MasterIndex, pair.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, isolation.Group(bridge.Attrs().Name)
+	pair.NumTxQueues, pair.NumRxQueues = 1, 1 // by default, one for each processor
+	err := netlink.LinkAdd(pair)
+	if errors.Is(err, unix.EEXIST) {
+		if derr := netlink.LinkDel(pair); derr != nil {
+			return fmt.Errorf("%w, and removing %s: %w", err, hostEnd, derr)
+		}
+		err = netlink.LinkAdd(pair)
+	}
 	if err != nil {
 		return err
 	}
-	if errors.Is(errs[0], unix.EEXIST) {
-		if derr := socket.Remove(v.host); derr != nil {
-			return fmt.Errorf("%w, and removing %s: %w", errs[0], v.host, derr)
-		}
-		if errs, err = socket.Do(v.create(), v.up(true)); err != nil {
+	// A pod that connects to a Service may be its endpoint. Where the kernel passes bridged packets through netfilter, they would
+	// otherwise not leave by the port that they came from.
+	if err := netlink.LinkSetHairpin(pair, true); err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(pair)
+}
+
+// inside calls f on a thread in the namespace. If the thread cannot return from there, it is not reused.
+func inside(ns netns.NsHandle, f func() error) error {
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer home.Close()
+	if err := netns.Set(ns); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	ferr := f()
+	if err := netns.Set(home); err != nil {
+		return errors.Join(ferr, fmt.Errorf("return to the host's network namespace: %w", err))
+	}
+	runtime.UnlockOSThread()
+	return ferr
+}
+
+// setUpPod works inside the pod's namespace.
+func (n Network) setUpPod(ifname string, ips []netip.Addr) error {
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(ifname)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(ips, netip.Addr.Is6) {
+		if err := sysctls(ipv6Sysctls(ifname)); err != nil {
 			return err
 		}
 	}
-	if errs[0] == nil && errors.Is(errs[1], unix.EAFNOSUPPORT) { // without IPv6 there are no such addresses
-		return socket.All(v.up(false))
-	}
-	return cmp.Or(errs[0], errs[1])
-}
-
-// create is the request for a pair whose host end is a port of the bridge, and still down. Each end uses one queue, of
-// which the kernel would otherwise make one for each processor, and then wait until nothing uses the others.
-func (v veth) create() *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	mtu, one := nl.Uint32Attr(uint32(v.bridge.MTU)), nl.Uint32Attr(1)
-	for _, attribute := range []*nl.RtAttr{
-		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(v.host)), nl.NewRtAttr(unix.IFLA_MTU, mtu),
-		nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(v.bridge.Index))), nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(v.group)),
-		nl.NewRtAttr(unix.IFLA_NUM_TX_QUEUES, one), nl.NewRtAttr(unix.IFLA_NUM_RX_QUEUES, one),
-	} {
-		request.AddData(attribute)
-	}
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("veth"))
-	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.VETH_INFO_PEER, nil)
-	peer.AddChild(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(v.pod))
-	peer.AddRtAttr(unix.IFLA_MTU, mtu)
-	peer.AddRtAttr(unix.IFLA_ADDRESS, v.mac)
-	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(v.ns)))
-	peer.AddRtAttr(unix.IFLA_NUM_TX_QUEUES, one)
-	peer.AddRtAttr(unix.IFLA_NUM_RX_QUEUES, one)
-	request.AddData(info)
-	return request
-}
-
-// up is the request that sets the port of a bridge up, in hairpin mode: a pod that connects to a Service may be its
-// endpoint. Where the kernel passes bridged packets through netfilter, they would otherwise not leave by the port that
-// they came from. unaddressed: the port itself gets no link-local IPv6 address, of which bridges make no use.
-func (v veth) up(unaddressed bool) *nl.NetlinkRequest {
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, 0)
-	base := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	base.Flags, base.Change = unix.IFF_UP, unix.IFF_UP
-	request.AddData(base)
-	request.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(v.host)))
-	if unaddressed {
-		const mode, none = 8, 1 // IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE
-		families := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
-		families.AddRtAttr(unix.AF_INET6, nil).AddRtAttr(mode, nl.Uint8Attr(none))
-		request.AddData(families)
-	}
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(unix.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated("bridge"))
-	info.AddRtAttr(unix.IFLA_INFO_SLAVE_DATA, nil).AddRtAttr(nl.IFLA_BRPORT_MODE, nl.Uint8Attr(1))
-	request.AddData(info)
-	return request
-}
-
-// loopback is the index of the loopback device in each network namespace.
-const loopback = 1
-
-// setUpPod works inside the pod's namespace through a socket opened there.
-func (n Network) setUpPod(ns netns.NsHandle, ifname string, ips []netip.Addr) error {
-	pod, err := rtnetlink.OpenAt(ns)
-	if err != nil {
-		return fmt.Errorf("enter the pod's namespace: %w", err)
-	}
-	defer pod.Close()
-	link, err := pod.LinkAfter(ifname, rtnetlink.Up(loopback))
-	if err != nil {
-		return fmt.Errorf("set lo up and find %s: %w", ifname, err)
-	}
-	if slices.ContainsFunc(ips, netip.Addr.Is6) {
-		if err := rtnetlink.Inside(ns, func() error { return sysctls(ipv6Sysctls(ifname)) }); err != nil {
-			return fmt.Errorf("set up IPv6 of %s: %w", ifname, err)
+	for _, ip := range ips { // without a route to the subnet: everything goes through the host, see isolation
+		if err := netlink.AddrAdd(link, address(netip.PrefixFrom(ip, ip.BitLen()))); err != nil {
+			return fmt.Errorf("add address %s: %w", ip, err)
 		}
 	}
-	var requests []*nl.NetlinkRequest
-	for _, ip := range ips { // without a route to the subnet: everything goes through the host, see isolation
-		requests = append(requests, rtnetlink.Address(link.Index, ip))
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
 	}
-	requests = append(requests, rtnetlink.Up(link.Index))
+	index := link.Attrs().Index
 	for _, gateway := range n.Gateways() {
-		requests = append(requests, rtnetlink.Routes(link.Index, gateway)...)
+		direct := &netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.PrefixFrom(gateway, gateway.BitLen()))}
+		others := &netlink.Route{LinkIndex: index, Gw: gateway.AsSlice()}
+		if err := errors.Join(netlink.RouteAdd(direct), netlink.RouteAdd(others)); err != nil {
+			return fmt.Errorf("add routes through %s: %w", gateway, err)
+		}
 	}
-	if err := pod.All(requests...); err != nil {
-		return fmt.Errorf("set up %s with %v: %w", ifname, ips, err)
+	return nil
+}
+
+// loopbackUp sets up the loopback device of the thread's network namespace.
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("set lo up: %w", err)
 	}
 	return nil
 }
@@ -281,25 +252,22 @@ func checkPod(path, ifname string, ips []netip.Addr) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer ns.Close()
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	link, err := h.LinkByName(ifname)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", ifname, err)
-	}
-	addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
-	if err != nil {
-		return err
-	}
-	for _, ip := range ips {
-		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }) {
-			return fmt.Errorf("%s lacks its address %s", ifname, ip)
+	return inside(ns, func() error {
+		link, err := netlink.LinkByName(ifname)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", ifname, err)
 		}
-	}
-	return nil
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		if err != nil {
+			return err
+		}
+		for _, ip := range ips {
+			if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(ip.AsSlice()) }) {
+				return fmt.Errorf("%s lacks its address %s", ifname, ip)
+			}
+		}
+		return nil
+	})
 }
 
 // addLoopback is the loopback plugin, which containerd 1.6 runs in addition to the
@@ -310,13 +278,8 @@ func addLoopback(args args) (types.Result, error) {
 		return nil, fmt.Errorf("open %s: %w", args.netns, err)
 	}
 	defer ns.Close()
-	pod, err := rtnetlink.OpenAt(ns)
-	if err != nil {
+	if err := inside(ns, loopbackUp); err != nil {
 		return nil, err
-	}
-	defer pod.Close()
-	if err := pod.All(rtnetlink.Up(loopback)); err != nil {
-		return nil, fmt.Errorf("set lo up: %w", err)
 	}
 	_, home, _ := net.ParseCIDR("127.0.0.1/8")
 	home.IP = net.IPv4(127, 0, 0, 1)

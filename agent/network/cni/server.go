@@ -89,7 +89,7 @@ func (n Network) Listen(log *zap.Logger, admit admission.Admit) (*Server, error)
 // Serve answers until ctx ends. It completes the calls that it has begun, and closes and
 // removes the socket.
 func (s *Server) Serve(ctx context.Context) {
-	defer func() { s.host.Close(); s.network.kernel.Close() }()
+	defer s.host.Close()
 	stop := context.AfterFunc(ctx, func() { s.listener.Close() })
 	defer func() { stop(); s.listener.Close(); os.Remove(s.network.socket()) }()
 	var calls guard.Group
@@ -129,7 +129,7 @@ func (s *Server) answer(conn *net.UnixConn) error {
 	if err != nil {
 		return err
 	}
-	c.admit, c.kernel, c.held = s.admit, s.network.kernel, s.network.held
+	c.admit = s.admit
 	return s.onHost(func() error {
 		return c.run(func() bool { return waits(conn) }, func(a answer) error { return writeAnswer(conn, a) })
 	})

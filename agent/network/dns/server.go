@@ -6,11 +6,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
 	"go.uber.org/zap"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"monopod/apiserver/process/guard"
@@ -21,7 +21,7 @@ const (
 	part = "dns"
 	// idle is how long a TCP connection without queries is kept.
 	idle = 8 * time.Second
-	// maxConns is the maximum number of open TCP connections.
+	// maxConns is the maximum number of open TCP connections to an address.
 	maxConns = 256
 	// forever is a read deadline that never expires.
 	forever = 10 * 365 * 24 * time.Hour
@@ -48,8 +48,6 @@ func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready 
 	var sockets []io.Closer
 	var servers []*dns.Server
 	var listens []netip.AddrPort
-	stop := make(chan struct{})
-	seats := make(chan struct{}, maxConns)
 	for _, ip := range at {
 		udp, tcp, err := listen(netip.AddrPortFrom(ip, port))
 		if err != nil {
@@ -59,7 +57,7 @@ func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready 
 		listens = append(listens, netip.MustParseAddrPort(udp.LocalAddr().String()))
 		servers = append(servers,
 			&dns.Server{PacketConn: udp, Handler: s, UDPSize: dns.DefaultMsgSize, ReadTimeout: forever},
-			&dns.Server{Listener: &limited{Listener: tcp, seats: seats, closed: stop}, Handler: s, IdleTimeout: func() time.Duration { return idle }})
+			&dns.Server{Listener: netutil.LimitListener(tcp, maxConns), Handler: s, IdleTimeout: func() time.Duration { return idle }})
 	}
 	group, ctx := guard.With(ctx)
 	for _, srv := range servers {
@@ -67,7 +65,6 @@ func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready 
 	}
 	group.Do(func() error {
 		<-ctx.Done()
-		close(stop)
 		_ = closeAll(sockets) // which ends the servers
 		return nil
 	})
@@ -117,39 +114,6 @@ func listenAt(at netip.AddrPort) (net.PacketConn, net.Listener, error) {
 		return nil, nil, errors.Join(err, udp.Close())
 	}
 	return udp, tcp, nil
-}
-
-// limited is a listener that limits the number of open connections.
-type limited struct {
-	net.Listener
-	seats  chan struct{}
-	closed chan struct{}
-}
-
-// Accept implements net.Listener.
-func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.seats <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.seats
-		return nil, err
-	}
-	return &seated{Conn: c, leave: sync.OnceFunc(func() { <-l.seats })}, nil
-}
-
-type seated struct {
-	net.Conn
-	leave func()
-}
-
-// Close implements net.Conn.
-func (c *seated) Close() error {
-	c.leave()
-	return c.Conn.Close()
 }
 
 // ServeDNS implements dns.Handler.

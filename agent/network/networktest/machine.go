@@ -116,7 +116,7 @@ func (m *Machine) setUp() error {
 		errs = append(errs, err)
 	}
 	if !m.cfg.NotIsolated {
-		errs = append(errs, isolation.SetUp(nil, Table, bridge))
+		errs = append(errs, isolation.SetUp(Table, bridge))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

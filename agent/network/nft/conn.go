@@ -2,7 +2,6 @@ package nft
 
 import (
 	"errors"
-	"sync"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -50,39 +49,19 @@ func (c *Conn) Close() {
 	}
 }
 
-// Shared is a Conn for several users in one network namespace. Its methods are safe for concurrent use; the nil Shared opens
-// a connection for each call, as a program that makes one call does.
-type Shared struct {
-	mu   sync.Mutex // guards conn, also while the kernel answers, which runs one transaction at a time anyway
-	conn Conn
+// Do calls f with a connection of its own, for a transaction now and then.
+func Do(f func(*nftables.Conn) error) error {
+	var c Conn
+	defer c.Close()
+	return c.Do(f)
 }
 
-// Do implements Conn.Do for several users.
-func (s *Shared) Do(f func(*nftables.Conn) error) error {
-	if s == nil {
-		s = new(Shared)
-		defer s.Close()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn.Do(f)
-}
-
-// Close closes the connection, like Conn.Close.
-func (s *Shared) Close() {
-	if s != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.conn.Close()
-	}
-}
-
-// Remove removes the tables of the name in each of the families. It succeeds if there is none, and if the kernel lacks
+// RemoveTables removes the tables of the name in each of the families. It succeeds if there is none, and if the kernel lacks
 // the family or nftables.
-func (s *Shared) Remove(name string, families ...nftables.TableFamily) error {
+func RemoveTables(name string, families ...nftables.TableFamily) error {
 	var errs []error
 	for _, family := range families {
-		err := s.Do(func(conn *nftables.Conn) error {
+		err := Do(func(conn *nftables.Conn) error {
 			Remove(conn, &nftables.Table{Name: name, Family: family})
 			return conn.Flush()
 		})

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/process/netchange"
+	"monopod/agent/network/dump"
 )
 
 // forgetFlows removes the kernel's UDP flows through changed frontends that do not lead to one of their endpoints.
@@ -23,13 +23,13 @@ func (t *table) forgetFlows() error {
 	if t.family == corev1.IPv6Protocol {
 		family = unix.AF_INET6
 	}
-	addresses, err := netchange.Addresses(family)
+	addresses, err := dump.All(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family) })
 	if err != nil {
 		return err
 	}
 	local := map[netip.Addr]bool{}
 	for _, a := range addresses {
-		local[a.Addr()] = true
+		local[addr(a.IP)] = true
 	}
 	if t.flows == nil {
 		if t.flows, err = netlink.NewHandle(unix.NETLINK_NETFILTER); err != nil {

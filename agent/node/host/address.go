@@ -1,17 +1,12 @@
 package host
 
 import (
-	"encoding/hex"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-
-	"monopod/apiserver/process/netchange"
 )
 
 // IPs returns an address of this machine of each family, in their order, that pods and other machines can reach: that
@@ -27,10 +22,11 @@ func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	}
 	var out []netip.Addr
 	for _, family := range families {
-		uplink, others := addresses4()
+		number := netlink.FAMILY_V4
 		if family == corev1.IPv6Protocol {
-			uplink, others = addresses6(readFile("ipv6_route"), readFile("if_inet6"))
+			number = netlink.FAMILY_V6
 		}
+		uplink, others := addresses(number)
 		if ip := prefer(old, family, uplink, others); ip.IsValid() {
 			out = append(out, ip)
 		}
@@ -65,73 +61,40 @@ func prefer(old []netip.Addr, family corev1.IPFamily, uplink, others []netip.Add
 	}
 }
 
-// readFile reads a file of the network namespace of the calling thread.
-func readFile(name string) string {
-	data, _ := os.ReadFile("/proc/thread-self/net/" + name) // absent: no addresses
-	return string(data)
+// addresses returns the global addresses of the interfaces of default routes, and those of all, in the network namespace of the
+// calling thread.
+func addresses(family int) (uplink, all []netip.Addr) {
+	// On failure none. While links come and go a list may be incomplete; what changes it is a reason to read it again.
+	routes, _ := netlink.RouteList(nil, family)
+	addrs, _ := netlink.AddrList(nil, family)
+	return choose(routes, addrs)
 }
 
-// addresses4 returns the IPv4 addresses of the interfaces of default routes, and those of all.
-func addresses4() (uplink, all []netip.Addr) {
-	addresses, _ := netchange.Addresses(unix.AF_INET) // on failure: none
-	addresses = slices.DeleteFunc(addresses, func(a netchange.Address) bool { return !a.Addr().IsGlobalUnicast() })
-	for _, name := range routed(readFile("route")) {
-		link := netchange.Index(name)
-		for _, a := range addresses {
-			if a.Interface == link {
-				uplink = append(uplink, a.Addr())
-			}
-		}
-	}
-	for _, a := range addresses {
-		all = append(all, a.Addr())
-	}
-	return uplink, all
-}
-
-// routed returns the interfaces of IPv4 default routes.
-func routed(routes string) []string {
-	var out []string
-	for line := range strings.Lines(routes) {
-		fields := strings.Fields(line)
-		if len(fields) >= 8 && fields[1] == "00000000" && fields[7] == "00000000" {
-			out = append(out, fields[0])
-		}
-	}
-	return out
-}
-
-// Flags of an IPv6 address that may not be used, or not for long, of linux/if_addr.h: temporary, failed duplicate
-// address detection, deprecated, tentative.
-const unusable = 0x01 | 0x08 | 0x20 | 0x40
-
-// addresses6 returns the IPv6 addresses of the interfaces of default routes, and those of all, from the content of
-// ipv6_route and if_inet6.
-func addresses6(routes, addresses string) (uplink, all []netip.Addr) {
-	uplinks := map[string]bool{}
-	for line := range strings.Lines(routes) {
-		// destination, its length, source, its length, next hop, metric, references, uses, flags, interface
-		fields := strings.Fields(line)
-		if len(fields) == 10 && fields[1] == "00" && fields[9] != "lo" {
-			uplinks[fields[9]] = true
-		}
-	}
-	for line := range strings.Lines(addresses) {
-		// address, index, length, scope, flags, interface
-		fields := strings.Fields(line)
-		if len(fields) != 6 || fields[3] != "00" {
+// choose returns the addresses of the links of default routes, in the order of the routes, and those of all.
+func choose(routes []netlink.Route, addrs []netlink.Addr) (uplink, all []netip.Addr) {
+	byLink := map[int][]netip.Addr{}
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		ip = ip.Unmap()
+		if !ok || !ip.IsGlobalUnicast() || ip.Is6() && a.Flags&unusable != 0 {
 			continue
-		}
-		raw, err := hex.DecodeString(fields[0])
-		flags, ferr := strconv.ParseUint(fields[4], 16, 8)
-		ip, ok := netip.AddrFromSlice(raw)
-		if err != nil || ferr != nil || !ok || flags&unusable != 0 {
-			continue
-		}
-		if uplinks[fields[5]] {
-			uplink = append(uplink, ip)
 		}
 		all = append(all, ip)
+		byLink[a.LinkIndex] = append(byLink[a.LinkIndex], ip)
+	}
+	for _, r := range routes {
+		if r.Dst != nil {
+			if bits, _ := r.Dst.Mask.Size(); bits != 0 {
+				continue
+			}
+		}
+		uplink = append(uplink, byLink[r.LinkIndex]...)
+		for _, hop := range r.MultiPath {
+			uplink = append(uplink, byLink[hop.LinkIndex]...)
+		}
 	}
 	return uplink, all
 }
+
+// unusable are the flags of an IPv6 address that may not be used, or not for long.
+const unusable = unix.IFA_F_TEMPORARY | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE

@@ -1,36 +1,61 @@
 package host
 
 import (
+	"net"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
 func TestIPv6OfTheDefaultRoute(t *testing.T) {
 	t.Parallel()
-	const (
-		nothing = "00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo\n"
-		eth1    = "00000000000000000000000000000000 00 00000000000000000000000000000000 00 fd000000000000000000000000000001 00000400 00000002 00000000 00000003     eth1\n"
-		ppp0    = "00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 00000400 00000002 00000000 00000001     ppp0\n"
-
-		local     = "fe8000000000000000fc00fffe000001 04 40 20 80     eth1\n00000000000000000000000000000001 01 80 10 80       lo\n"
-		bridge    = "fd880000000000000000000000000001 05 40 00 82  mp-abc\n"
-		temporary = "20010db8000000000000000000000009 04 40 00 01     eth1\n"
-		tentative = "20010db8000000000000000000000008 04 40 00 40     eth1\n"
-		stable    = "20010db8000000000000000000000002 04 40 00 00     eth1\n"
-		dialled   = "20010db8000000000000000000000003 06 40 00 80     ppp0\n"
+	type (
+		routes    = []netlink.Route
+		addresses = []netlink.Addr
 	)
-	for _, tt := range []struct{ name, routes, addresses, want string }{
-		{"none", nothing, local, "invalid IP"},
-		{"no IPv6", "", "", "invalid IP"},
-		{"default route", nothing + eth1, local + bridge + stable, "2001:db8::2"},
-		{"through no gateway", ppp0, bridge + stable + dialled, "2001:db8::3"},
-		{"not a temporary one", eth1, temporary + tentative + stable, "2001:db8::2"},
-		{"without a default route", nothing, local + bridge + stable, "fd88::1"},
-		{"the link of the default route has none", eth1, local + bridge, "fd88::1"},
-		{"damaged", eth1, "zz 04 40 00 00 eth1\nfd 1\n", "invalid IP"},
+	_, everything, _ := net.ParseCIDR("::/0")
+	_, network, _ := net.ParseCIDR("2001:db8::/64")
+	at := func(link int, address string, flags int) netlink.Addr {
+		parsed, err := netlink.ParseAddr(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed.LinkIndex, parsed.Flags = link, flags
+		return *parsed
+	}
+	var (
+		nothing = netlink.Route{LinkIndex: 1, Dst: everything, Type: unix.RTN_UNREACHABLE}
+		near    = netlink.Route{LinkIndex: 5, Dst: network}
+		eth1    = netlink.Route{LinkIndex: 4, Dst: everything, Gw: net.ParseIP("fd00::1")}
+		ppp0    = netlink.Route{LinkIndex: 6}
+		both    = netlink.Route{MultiPath: []*netlink.NexthopInfo{{LinkIndex: 6}, {LinkIndex: 4}}}
+
+		local     = at(4, "fe80::fc:ff:fe00:1/64", unix.IFA_F_PERMANENT)
+		loopback  = at(1, "::1/128", unix.IFA_F_PERMANENT)
+		bridge    = at(5, "fd88::1/64", unix.IFA_F_PERMANENT|unix.IFA_F_NODAD)
+		temporary = at(4, "2001:db8::9/64", unix.IFA_F_TEMPORARY)
+		tentative = at(4, "2001:db8::8/64", unix.IFA_F_TENTATIVE)
+		stable    = at(4, "2001:db8::2/64", 0)
+		dialled   = at(6, "2001:db8::3/64", unix.IFA_F_PERMANENT)
+	)
+	for _, tt := range []struct {
+		name      string
+		routes    routes
+		addresses addresses
+		want      string
+	}{
+		{"none", routes{nothing}, addresses{local, loopback}, "invalid IP"},
+		{"no IPv6", nil, nil, "invalid IP"},
+		{"default route", routes{near, nothing, eth1}, addresses{local, bridge, stable}, "2001:db8::2"},
+		{"through no gateway", routes{ppp0}, addresses{bridge, stable, dialled}, "2001:db8::3"},
+		{"through several gateways", routes{both}, addresses{bridge, stable, dialled}, "2001:db8::3"},
+		{"not a temporary one", routes{eth1}, addresses{temporary, tentative, stable}, "2001:db8::2"},
+		{"without a default route", routes{near, nothing}, addresses{local, bridge, stable}, "fd88::1"},
+		{"the link of the default route has none", routes{eth1}, addresses{local, bridge}, "fd88::1"},
 	} {
-		uplink, others := addresses6(tt.routes, tt.addresses)
+		uplink, others := choose(tt.routes, tt.addresses)
 		if got := prefer(nil, corev1.IPv6Protocol, uplink, others).String(); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}

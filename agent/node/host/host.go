@@ -2,7 +2,6 @@
 package host
 
 import (
-	"bufio"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -115,27 +115,15 @@ type Amount struct{ Total, Free int64 }
 
 // Memory in bytes; Free is MemAvailable.
 func Memory() (Amount, error) {
-	f, err := os.Open("/proc/meminfo")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return Amount{}, err
 	}
-	defer f.Close()
-	var a Amount
-	for in := bufio.NewScanner(f); in.Scan(); {
-		fields := strings.Fields(in.Text())
-		if len(fields) < 2 {
-			continue
-		}
-		kib, _ := strconv.ParseInt(fields[1], 10, 64)
-		switch fields[0] {
-		case "MemTotal:":
-			a.Total = kib << 10
-		case "MemAvailable:":
-			a.Free = kib << 10
-			return a, nil
-		}
+	mem, err := proc.Meminfo()
+	if err != nil {
+		return Amount{}, fmt.Errorf("meminfo: %w", err)
 	}
-	return a, nil
+	return Amount{int64(bytes(mem.MemTotalBytes)), int64(bytes(mem.MemAvailableBytes))}, nil
 }
 
 // Disk is the bytes of the file system that holds dir.

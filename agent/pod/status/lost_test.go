@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"monopod/agent/pod/status"
 )
@@ -55,7 +56,7 @@ func TestConcluded(t *testing.T) {
 			initialized := status.Condition(got.Conditions, corev1.PodInitialized).Status
 			c.pod.Status = got
 			again := status.Of(in)
-			if !status.Same(&got, &again) {
+			if !apiequality.Semantic.DeepEqual(&got, &again) {
 				t.Errorf("different the next time:\n%+v\n%+v", got, again)
 			}
 			if want := corev1.ConditionStatus(map[bool]string{true: "True", false: "False"}[len(c.pod.Spec.InitContainers) == 0]); initialized != want {

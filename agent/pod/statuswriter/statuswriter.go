@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -83,7 +84,7 @@ func (w *Writer) Restore(ctx context.Context, pod *corev1.Pod) {
 		return
 	}
 	s.pod = pod
-	if !status.Same(&pod.Status, status.Merge(&pod.Status, s.want)) {
+	if !apiequality.Semantic.DeepEqual(&pod.Status, status.Merge(&pod.Status, s.want)) {
 		w.renew(ctx, s)
 	}
 }
@@ -204,7 +205,7 @@ func (w *Writer) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodSta
 			return errReplaced
 		}
 		next := status.Merge(&cur.Status, want)
-		if !status.Same(&cur.Status, next) {
+		if !apiequality.Semantic.DeepEqual(&cur.Status, next) {
 			cur.Status = *next
 		}
 		return nil

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"monopod/apiserver/process/kernelfile"
 )
 
@@ -151,11 +149,8 @@ func (m *Manager) remove(name []string) error {
 	return m.Units.Stop(slice(name))
 }
 
-// removeTree removes cgroup folders depth first; their files go with them. The runtime has usually removed those below dir.
+// removeTree removes cgroup folders depth first; their files go with them.
 func removeTree(dir string) error {
-	if err := unix.Rmdir(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

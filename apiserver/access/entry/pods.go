@@ -8,10 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-
-	"golang.org/x/sys/unix"
-
-	"monopod/apiserver/process/netchange"
 )
 
 // forPods is the listener for the pods of a node in this process, where Listen is loopback, which they cannot reach.
@@ -111,12 +107,11 @@ func (l podListener) Accept() (net.Conn, error) {
 
 // isLocal reports whether an address is this machine's.
 func isLocal(ip netip.Addr) bool {
-	family := unix.AF_INET
-	if ip.Is6() {
-		family = unix.AF_INET6
-	}
-	addresses, _ := netchange.Addresses(family) // on failure, none is
-	return slices.ContainsFunc(addresses, func(a netchange.Address) bool { return a.Addr() == ip.WithZone("") })
+	addresses, _ := net.InterfaceAddrs() // on failure, none is
+	return slices.ContainsFunc(addresses, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr() == ip.WithZone("")
+	})
 }
 
 // Moved sends when ListenForPods has changed the Advertised address, until ctx ends.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"monopod/apiserver/process/guard"
@@ -39,8 +38,9 @@ func Watch(ctx context.Context, open func() (*os.File, error), wait func(*os.Fil
 	return changes
 }
 
-// Netlink watches messages of a netlink family; bind binds the socket to the groups of interest.
-func Netlink(ctx context.Context, family int, bind func(fd int) error) <-chan struct{} {
+// Netlink watches messages of a netlink family; bind binds the socket to the groups of interest, and wanted reports whether a
+// type of messages is a change.
+func Netlink(ctx context.Context, family int, bind func(fd int) error, wanted func(kind uint16) bool) <-chan struct{} {
 	open := func() (*os.File, error) {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, family)
 		if err != nil {
@@ -55,26 +55,15 @@ func Netlink(ctx context.Context, family int, bind func(fd int) error) <-chan st
 	}
 	message := make([]byte, os.Getpagesize())
 	return Watch(ctx, open, func(socket *os.File) bool {
-		// A message that does not fit, or was lost in a full buffer, is a change, too.
-		_, err := socket.Read(message)
-		return err == nil || errors.Is(err, unix.ENOBUFS)
+		for {
+			n, err := socket.Read(message)
+			if err != nil {
+				return errors.Is(err, unix.ENOBUFS) // what was lost in a full buffer is a change, too
+			}
+			const typeAt = 4 // in nlmsghdr
+			if n >= unix.SizeofNlMsghdr && wanted(binary.NativeEndian.Uint16(message[typeAt:])) {
+				return true
+			}
+		}
 	})
-}
-
-// Filter makes the socket receive only messages that the program passes.
-func Filter(fd int, program []bpf.Instruction) error {
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return err
-	}
-	filter := make([]unix.SockFilter, 0, len(raw))
-	for _, r := range raw {
-		filter = append(filter, unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K})
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
-}
-
-// Number returns a 16-bit number of a netlink message as a program reads it: big-endian.
-func Number(n uint16) uint32 {
-	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, n)))
 }

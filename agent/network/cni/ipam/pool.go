@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -58,7 +57,6 @@ func (h Holder) Gone(boot string) bool {
 type Pool struct {
 	Dir     string         // that of the Network
 	Subnets []netip.Prefix // one or two, of different IP families
-	Memory  *Memory        // of the process that serves the plugin; nil: each call reads all files
 }
 
 // Folder contains a file for each address that a container holds.
@@ -68,9 +66,7 @@ func (p Pool) Folder() string { return filepath.Join(p.Dir, "ips") }
 func (p Pool) File(ip netip.Addr) string { return filepath.Join(p.Folder(), ip.String()) }
 
 // Lock runs f under the lock of all addresses.
-func (p Pool) Lock(f func() error) error { return p.lock(func(*os.File) error { return f() }) }
-
-func (p Pool) lock(f func(lock *os.File) error) error {
+func (p Pool) Lock(f func() error) error {
 	lock, err := os.OpenFile(filepath.Join(p.Dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -79,7 +75,18 @@ func (p Pool) lock(f func(lock *os.File) error) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return err
 	}
-	return f(lock)
+	return f()
+}
+
+// change runs f under the lock with the holders of all addresses, of which there are at most as many as pods.
+func (p Pool) change(f func(held map[netip.Addr]Holder) error) error {
+	return p.Lock(func() error {
+		held, err := p.Holders()
+		if err != nil {
+			return err
+		}
+		return f(held)
+	})
 }
 
 // Allocate allocates an address of each subnet for h: the next free one after the last
@@ -92,7 +99,8 @@ func (p Pool) Allocate(h Holder) ([]netip.Addr, error) {
 		for _, subnet := range p.Subnets {
 			ip, err := p.next(subnet, held)
 			if errors.Is(err, errPoolEmpty) {
-				ip, err = p.nextLeaked(subnet, held, h.Boot)
+				p.sweep(held, func(other Holder) bool { return other.Gone(h.Boot) })
+				ip, err = p.next(subnet, held)
 			}
 			if err == nil {
 				err = p.hold(ip, h)
@@ -212,19 +220,6 @@ func (p Pool) next(subnet netip.Prefix, held map[netip.Addr]Holder) (netip.Addr,
 	return netip.Addr{}, fmt.Errorf("%s: %w", subnet, errPoolEmpty)
 }
 
-// nextLeaked is next after the leaked addresses are released. It reads all files again, because a process of an earlier
-// version, which does not count its changes, may have given an address to another container.
-func (p Pool) nextLeaked(subnet netip.Prefix, held map[netip.Addr]Holder, boot string) (netip.Addr, error) {
-	now, err := p.Holders()
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	clear(held)
-	maps.Copy(held, now)
-	p.sweep(held, func(h Holder) bool { return h.Gone(boot) })
-	return p.next(subnet, held)
-}
-
 // allocatable reports whether an address at or after the gateway may be allocated.
 func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 	if subnet.Addr().Is4() {
@@ -236,7 +231,7 @@ func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 // Release releases the container's addresses on ifname, if any. Before an address that has host ports, it calls removePorts, so that
 // the ports of the address's next holder stay.
 func (p Pool) Release(container, ifname string, removePorts func(netip.Addr) error) error {
-	err := p.free(func(held map[netip.Addr]Holder) error {
+	err := p.change(func(held map[netip.Addr]Holder) error {
 		mine := func(h Holder) bool { return h.Is(container, ifname) }
 		for ip, h := range held {
 			if !mine(h) || !h.Ports {
@@ -261,8 +256,7 @@ func (p Pool) Reclaim(removePorts func(free func(netip.Addr) bool) error) error 
 	if err != nil {
 		return err
 	}
-	p.Memory = nil // whoever changed the files
-	return p.free(func(held map[netip.Addr]Holder) error {
+	return p.change(func(held map[netip.Addr]Holder) error {
 		p.sweep(held, func(h Holder) bool { return h.Gone(boot) })
 		return removePorts(func(ip netip.Addr) bool { _, taken := held[ip]; return !taken })
 	})

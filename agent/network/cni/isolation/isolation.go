@@ -31,7 +31,7 @@ const word = unix.NFT_REG32_00
 
 // SetUp replaces the table, of the family bridge, in one transaction. Pods are at the ports that are in the Group.
 // Ports of a version that had no groups are added to it: the host answers their neighbor solicitations for each other.
-func SetUp(kernel *nft.Shared, name string, bridge netlink.Link) error {
+func SetUp(name string, bridge netlink.Link) error {
 	links, err := dump.All(netlink.LinkList)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func SetUp(kernel *nft.Shared, name string, bridge netlink.Link) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge.Attrs().Name+"/proxy_arp_pvlan", []byte("1"), 0o644); err != nil {
 		return err
 	}
-	return kernel.Do(func(conn *nftables.Conn) error { return replace(conn, name, bridge) })
+	return nft.Do(func(conn *nftables.Conn) error { return replace(conn, name, bridge) })
 }
 
 func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {

@@ -7,6 +7,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
+
+	"monopod/agent/network/nft"
 )
 
 // nat is the table of a family and its contents.
@@ -44,7 +46,7 @@ func (r Rules) nat(f family) nat {
 // setUpNAT writes the static rules of a family in one transaction. Ports in the map
 // are kept.
 func (r Rules) setUpNAT(subnet netip.Prefix) error {
-	return r.Kernel.Do(func(conn *nftables.Conn) error { return r.addNAT(conn, subnet) })
+	return nft.Do(func(conn *nftables.Conn) error { return r.addNAT(conn, subnet) })
 }
 
 func (r Rules) addNAT(conn *nftables.Conn, subnet netip.Prefix) error {

@@ -62,7 +62,7 @@ func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
 	}
 	t := r.nat(familyOf(ip))
 	loop := []nftables.SetElement{{Key: join(ip.AsSlice(), ip.AsSlice())}}
-	err := r.Kernel.Do(func(conn *nftables.Conn) error {
+	err := nft.Do(func(conn *nftables.Conn) error {
 		if err := errors.Join(conn.SetAddElements(t.ports, elements), conn.SetAddElements(t.loops, loop)); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
 func (r Rules) RemovePorts(match func(ip netip.Addr) bool) error {
 	var errs []error
 	for _, f := range []family{ipv4, ipv6} {
-		errs = append(errs, r.Kernel.Do(func(conn *nftables.Conn) error { return r.removePorts(conn, f, match) }))
+		errs = append(errs, nft.Do(func(conn *nftables.Conn) error { return r.removePorts(conn, f, match) }))
 	}
 	if err := errors.Join(errs...); !errors.Is(err, unix.EPROTONOSUPPORT) {
 		return err

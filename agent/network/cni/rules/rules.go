@@ -28,7 +28,6 @@ type Rules struct {
 	Bridge   string         // link of the pods
 	Subnets  []netip.Prefix // of the pods: one or two, of different families
 	Services []netip.Prefix // addresses there that nothing serves are rejected
-	Kernel   *nft.Shared    // nil: each call opens a connection
 }
 
 // SetUp writes all rules; host ports are kept. It logs what the kernel cannot do. taken
@@ -46,12 +45,12 @@ func (r Rules) SetUp(taken []netip.Prefix, log *zap.Logger) {
 
 // Remove removes the tables.
 func (r Rules) Remove() error {
-	return r.Kernel.Remove(r.Table, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyINet)
+	return nft.RemoveTables(r.Table, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyINet)
 }
 
 // Count returns the number of rules in the tables of the name, of all families.
 func (r Rules) Count() (sum int, err error) {
-	err = r.Kernel.Do(func(conn *nftables.Conn) error {
+	err = nft.Do(func(conn *nftables.Conn) error {
 		all, err := conn.ListTables()
 		if err != nil {
 			return fmt.Errorf("list nftables tables: %w", err)

@@ -22,7 +22,7 @@ func (r Rules) services() *nftables.Table {
 // otherwise leave by the default route. Programs that serve a Service translate its
 // address before these rules apply. One transaction replaces all rules.
 func (r Rules) setUpServices(taken []netip.Prefix, log *zap.Logger) error {
-	return r.Kernel.Do(func(conn *nftables.Conn) error { return r.addServices(conn, taken, log) })
+	return nft.Do(func(conn *nftables.Conn) error { return r.addServices(conn, taken, log) })
 }
 
 func (r Rules) addServices(conn *nftables.Conn, taken []netip.Prefix, log *zap.Logger) error {

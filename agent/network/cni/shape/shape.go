@@ -10,7 +10,6 @@ import (
 	"math"
 	"net"
 
-	"monopod/agent/network/cni/rtnetlink"
 	"monopod/agent/network/dump"
 
 	"github.com/vishvananda/netlink"
@@ -108,12 +107,14 @@ func deviceName(link string) string {
 
 // Remove removes the ifb of a link, if there is one; the rest is removed with the link.
 func Remove(link string) error {
-	socket, err := rtnetlink.Open()
+	ifb, err := netlink.LinkByName(deviceName(link))
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	defer socket.Close()
-	return socket.Remove(deviceName(link))
+	return netlink.LinkDel(ifb)
 }
 
 // Reclaim removes the leaked ifbs with the alias: those whose links no longer exist.

@@ -8,7 +8,6 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +67,7 @@ func jobOf(ctx context.Context) *job { return ctx.Value(jobKey{}).(*job) }
 
 func newHandler(f front, s *atomic.Pointer[Site], via http.RoundTripper) *Handler {
 	h := &Handler{front: f, site: s, Secure: func() string { return "" }}
-	h.proxy = &httputil.ReverseProxy{Rewrite: h.rewrite, Transport: via, BufferPool: buffers{}, ErrorHandler: failed, ErrorLog: silent}
+	h.proxy = &httputil.ReverseProxy{Rewrite: h.rewrite, Transport: via, ErrorHandler: failed, ErrorLog: silent}
 	return h
 }
 
@@ -219,14 +218,3 @@ func (w *recorder) Write(p []byte) (int, error) {
 	w.bytes += int64(n)
 	return n, err
 }
-
-// buffers are those of responses that are copied. They are shared by all servers.
-type buffers struct{}
-
-var pool = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
-// Get implements httputil.BufferPool.
-func (buffers) Get() []byte { return pool.Get().(*[32 << 10]byte)[:] }
-
-// Put implements httputil.BufferPool.
-func (buffers) Put(b []byte) { pool.Put((*[32 << 10]byte)(b)) }
