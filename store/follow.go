@@ -28,7 +28,12 @@ func (m *Memory) Follow(ctx context.Context, sel Selector, list func(entries []*
 	list(slices.DeleteFunc(entries, func(e *Entry) bool { return !sel.Matches(e) }), f.rev)
 	reached := &Event{Rev: f.rev}
 	for ctx.Err() == nil {
-		wake := m.pass(f, &sel, each)
+		events, wake := m.unread(f)
+		for _, ev := range events {
+			if sel.touches(ev) {
+				each(ev)
+			}
+		}
 		if f.rev > reached.Rev {
 			reached.Rev = f.rev
 			each(reached)
@@ -44,18 +49,6 @@ func (m *Memory) Follow(ctx context.Context, sel Selector, list func(entries []*
 		}
 	}
 	return nil
-}
-
-// pass calls each with the next events. A quiet follower keeps neither them nor their room on its stack.
-func (m *Memory) pass(f *follower, sel *Selector, each func(*Event)) (wake <-chan struct{}) {
-	var batch [watchBatch]*Event
-	events, wake := m.unread(f, batch[:0])
-	for _, ev := range events {
-		if sel.touches(ev) {
-			each(ev)
-		}
-	}
-	return wake
 }
 
 // follow adds a follower, and returns the entries from which it starts.
@@ -74,9 +67,8 @@ func (m *Memory) unfollow(f *follower) {
 	f.table.followers = slices.DeleteFunc(f.table.followers, func(other *follower) bool { return other == f })
 }
 
-// unread appends the next events for f to buf, which it does not exceed unless f has missed some. If there are no more,
-// it also returns a channel that is closed when there are.
-func (m *Memory) unread(f *follower, buf []*Event) (events []*Event, wake <-chan struct{}) {
+// unread returns the next events for f. If there are no more, it also returns a channel that is closed when there are.
+func (m *Memory) unread(f *follower) (events []*Event, wake <-chan struct{}) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	t := f.table
@@ -84,14 +76,14 @@ func (m *Memory) unread(f *follower, buf []*Event) (events []*Event, wake <-chan
 	if !inReach {
 		return f.merged(), nil
 	}
-	buf = buf[:min(len(next), cap(buf))]
-	if copy(buf, next); len(buf) > 0 {
-		f.rev = buf[len(buf)-1].Rev
+	events = slices.Clone(next[:min(len(next), watchBatch)])
+	if len(events) > 0 {
+		f.rev = events[len(events)-1].Rev
 	}
-	if len(buf) == len(next) {
+	if len(events) == len(next) {
 		wake = t.wake
 	}
-	return buf, wake
+	return events, wake
 }
 
 // leaves merges an event that leaves the history into what the followers have missed.

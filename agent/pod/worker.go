@@ -84,7 +84,7 @@ func (w *worker) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		done, over := w.turn(ctx), false
 		// A new goroutine: the stack that a step needs is freed afterwards, so that a pod at rest has only a small one.
-		err := <-guard.Spawn(func() error { guard.Grow(); over = w.step(ctx); return nil })
+		err := <-guard.Spawn(func() error { over = w.step(ctx); return nil })
 		if p := (*guard.Panic)(nil); errors.As(err, &p) {
 			w.panicked(p)
 		}

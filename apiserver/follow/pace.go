@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
-
-	"monopod/apiserver/process/burst"
 )
 
 const (
@@ -30,8 +28,7 @@ type pace[K comparable] struct {
 
 	mu    sync.Mutex // guards what follows
 	keys  map[K]*gait
-	most  burst.Most // of keys
-	sweep int        // number of keys at which keys at rest are removed
+	sweep int // number of keys at which keys at rest are removed
 }
 
 // gait records the recent runs of a key.
@@ -81,7 +78,6 @@ func (p *pace[K]) begin(key K) {
 		p.tidy()
 		g = &gait{since: p.clock.Now()}
 		p.keys[key] = g
-		p.most.Grown(len(p.keys))
 	}
 	g.runs, g.running, g.echoed = g.runs+1, true, false
 }
@@ -102,14 +98,7 @@ func (p *pace[K]) tidy() {
 	}
 }
 
-// rest releases the keys of a burst.
-func (p *pace[K]) rest() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.release()
-}
-
-// release removes keys at rest, and gives back their memory. It requires mu.
+// release removes keys at rest. It requires mu.
 func (p *pace[K]) release() {
 	now := p.clock.Now()
 	for key, g := range p.keys {
@@ -117,7 +106,6 @@ func (p *pace[K]) release() {
 			delete(p.keys, key)
 		}
 	}
-	p.keys = burst.Fit(p.keys, &p.most)
 	p.sweep = max(64, 2*len(p.keys))
 }
 

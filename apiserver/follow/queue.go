@@ -9,8 +9,6 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
-
-	"monopod/apiserver/process/burst"
 )
 
 // Retries of all keys of a queue together, after the first ones; client-go's.
@@ -41,7 +39,6 @@ type queue[K comparable] struct {
 	later   later[K]
 	timer   clock.Timer // of the first of later
 	crew    crew
-	grown   burst.Most // of dirty
 	down    bool
 }
 
@@ -114,7 +111,6 @@ func (q *queue[K]) next() (key K, ok bool) {
 	defer q.mu.Unlock()
 	if len(q.ready) == 0 || q.down {
 		q.crew.busy--
-		q.release()
 		return key, false
 	}
 	first := q.ready[0]
@@ -127,25 +123,6 @@ func (q *queue[K]) next() (key K, ok bool) {
 	q.metrics.waited(q.name, q.clock.Since(first.since))
 	q.pace.begin(first.key)
 	return first.key, true
-}
-
-// release gives back the memory of maps after a burst of keys.
-func (q *queue[K]) release() {
-	if len(q.dirty)+len(q.running) > 0 {
-		return
-	}
-	most := q.grown
-	if q.dirty = burst.Fit(q.dirty, &q.grown); q.grown == most {
-		return
-	}
-	q.running, q.waiting = burst.Fit(q.running, new(most)), burst.Fit(q.waiting, new(most))
-	q.retries.failed, q.later.at = burst.Fit(q.retries.failed, new(most)), burst.Fit(q.later.at, new(most))
-	if len(q.later.keys) == 0 {
-		q.later.keys = nil
-	}
-	if !q.down {
-		q.afterFunc(2*echo, q.pace.rest) // no key that has just run is at rest yet
-	}
 }
 
 // pass calls do, which may panic.
@@ -206,7 +183,6 @@ func (q *queue[K]) add(key K) {
 		return
 	}
 	q.dirty[key] = struct{}{}
-	q.grown.Grown(len(q.dirty))
 	if _, runs := q.running[key]; !runs {
 		q.push(key)
 	}

@@ -73,57 +73,6 @@ func TestQueue(t *testing.T) {
 
 func sorted(keys []int) []int { return slices.Sorted(slices.Values(keys)) }
 
-// many keys are enough to be a burst.
-const many = 200
-
-// accounted returns the number of keys for which the maps still have room.
-func (l *line) accounted() int {
-	l.queue.mu.Lock()
-	defer l.queue.mu.Unlock()
-	return int(l.grown)
-}
-
-// paced returns for how many keys the pace has records, and memory.
-func (l *line) paced() (records, memory int) {
-	l.pace.mu.Lock()
-	defer l.pace.mu.Unlock()
-	return len(l.pace.keys), int(l.pace.most)
-}
-
-// TestQueueIsReleased: after a burst, its maps are new ones.
-func TestQueueIsReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, 4, time.Second)
-		for key := range 10 * many {
-			l.Add(key)
-		}
-		synctest.Wait()
-		before := l.accounted()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if before < 9*many || l.accounted() != 0 || len(l.order) != 10*many {
-			t.Errorf("%d keys waited, %d ran, %d are still accounted for", before, len(l.order), l.accounted())
-		}
-	})
-}
-
-// TestPaceIsReleased: after a burst of short runs, the records of keys at rest are gone, and their memory.
-func TestPaceIsReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, 4, 0)
-		for key := range 10 * many {
-			l.Add(key)
-		}
-		synctest.Wait()
-		before, _ := l.paced()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if records, memory := l.paced(); before < 9*many || records != 0 || memory != 0 {
-			t.Errorf("the pace has records of %d keys, %d a minute later, and memory for %d", before, records, memory)
-		}
-	})
-}
-
 // TestQueueDelays: the earliest time counts, and nothing runs after the end.
 func TestQueueDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

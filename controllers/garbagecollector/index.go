@@ -8,8 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"monopod/apiserver/process/burst"
 )
 
 // index contains the owner references known from watches. The cost of a query is proportional to its result.
@@ -18,15 +16,12 @@ type index struct {
 	of      map[types.UID]*dependents
 	waiting map[types.UID]item   // in foreground deletion: they wait for their dependents
 	at      map[types.UID]string // the namespace of every namespaced object
-
-	most struct{ of, waiting, at burst.Most }
 }
 
 // dependents are the objects that refer to one owner, and whether each blocks its foreground deletion.
 type dependents struct {
 	blocks   map[item]bool
 	blocking int // how many block it
-	most     burst.Most
 }
 
 func newIndex() *index {
@@ -49,12 +44,10 @@ func (x *index) change(i item, before, after []metav1.OwnerReference) {
 		if d == nil {
 			d = &dependents{blocks: map[item]bool{}}
 			x.of[ref.UID] = d
-			x.most.of.Grown(len(x.of))
 		}
 		if d.blocks[i] = ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion; d.blocks[i] {
 			d.blocking++
 		}
-		d.most.Grown(len(d.blocks))
 	}
 }
 
@@ -69,9 +62,7 @@ func (x *index) drop(owner types.UID, i item) {
 	}
 	if delete(d.blocks, i); len(d.blocks) == 0 {
 		delete(x.of, owner)
-		x.of = burst.Fit(x.of, &x.most.of)
 	}
-	d.blocks = burst.Fit(d.blocks, &d.most)
 }
 
 // exists records the namespace of i, and whether it waits for its dependents.
@@ -80,14 +71,11 @@ func (x *index) exists(i item, waits bool) {
 	defer x.mu.Unlock()
 	if i.namespace != "" {
 		x.at[i.uid] = i.namespace
-		x.most.at.Grown(len(x.at))
 	}
 	if waits {
 		x.waiting[i.uid] = i
-		x.most.waiting.Grown(len(x.waiting))
 	} else {
 		delete(x.waiting, i.uid)
-		x.waiting = burst.Fit(x.waiting, &x.most.waiting)
 	}
 }
 
@@ -97,7 +85,6 @@ func (x *index) gone(i item) {
 	defer x.mu.Unlock()
 	delete(x.at, i.uid)
 	delete(x.waiting, i.uid)
-	x.at, x.waiting = burst.Fit(x.at, &x.most.at), burst.Fit(x.waiting, &x.most.waiting)
 }
 
 // namespace returns the namespace of the object with the UID; false: none, or unknown.

@@ -28,7 +28,6 @@ import (
 	"monopod/agent/network/cni/admission"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/netchange"
 )
@@ -327,9 +326,6 @@ func (c *Child) runOnce(ctx context.Context) error {
 	cmd.WaitDelay = stopping
 	// A separate process group, so that Ctrl-C does not reach containerd.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	if err := frugal.Wake(); err != nil { // containers inherit what containerd has of this thread
-		return fmt.Errorf("set the timer slack: %w", err)
-	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -11,8 +11,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"monopod/apiserver/process/kernelfile"
 )
 
 // The program of a sandbox restricts its own system calls, so that runc need not compile RuntimeDefault's filter, which takes
@@ -179,12 +177,12 @@ func (r *Runtime) withHostPIDs(ctx context.Context) ([]string, error) {
 
 // awaitPause returns when the program of a sandbox has its filter or has ended. It usually has one before containerd answers.
 func (r *Runtime) awaitPause(ctx context.Context, id string) error {
-	pid, err := kernelfile.Read(filepath.Join(r.config.StateDir, "io.containerd.runtime.v2.task", Namespace, id, "init.pid"))
+	pid, err := os.ReadFile(filepath.Join(r.config.StateDir, "io.containerd.runtime.v2.task", Namespace, id, "init.pid"))
 	if os.IsNotExist(err) { // it has been removed
 		return nil
 	}
 	for wait := time.Millisecond; err == nil; wait = min(2*wait, lag) {
-		status, gone := kernelfile.Read(filepath.Join("/proc", strings.TrimSpace(string(pid)), "status"))
+		status, gone := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(pid)), "status"))
 		if gone != nil || waits(string(status)) {
 			return nil
 		}

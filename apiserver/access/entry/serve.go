@@ -76,7 +76,7 @@ func (a *Entry) secureServer(h http.Handler, log *zap.Logger) *http.Server {
 
 func newServer(h http.Handler, log *zap.Logger) *http.Server {
 	return &http.Server{
-		Handler: outlive.Handler(grown(endsWithClient(h))), ConnContext: withConn,
+		Handler: outlive.Handler(endsWithClient(h)), ConnContext: withConn,
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},

@@ -9,8 +9,6 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
-
-	"monopod/apiserver/process/pattern"
 )
 
 // A regular expression takes time in proportion to its size and to the length of the text, and neither is bounded by what upstream
@@ -86,7 +84,7 @@ func compilePattern(text string) (compiled, error) {
 	if err != nil {
 		return compiled{}, err
 	}
-	size := pattern.Size(tree)
+	size := PatternSize(tree)
 	if size > maxInstructions {
 		return compiled{}, fmt.Errorf("a pattern of %d instructions exceeds the maximum of %d", size, maxInstructions)
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 
-	"monopod/apiserver/process/pattern"
+	"monopod/apiserver/registry/expressions"
 )
 
 const (
@@ -201,7 +201,7 @@ func sizeOfPattern(expression string) int {
 	if err != nil {
 		return 0 // validation refuses it
 	}
-	return pattern.Size(parsed)
+	return expressions.PatternSize(parsed)
 }
 
 // Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name doubles the

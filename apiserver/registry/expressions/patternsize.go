@@ -1,13 +1,13 @@
-package pattern
+package expressions
 
 import "regexp/syntax"
 
-// maxSize is up to where Size is meant: far more than any part of this program compiles.
-const maxSize = 1 << 20
+// maxPatternSize is up to where PatternSize is meant: far more than any part of this program compiles.
+const maxPatternSize = 1 << 20
 
-// Size is about how many instructions, of some 40 bytes, an expression is compiled to. A search takes at most as many steps for each byte
+// PatternSize is about how many instructions, of some 40 bytes, an expression is compiled to. A search takes at most as many steps for each byte
 // of the text. Repetitions, which the compiler copies, are not made for it.
-func Size(re *syntax.Regexp) int {
+func PatternSize(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -18,7 +18,7 @@ func Size(re *syntax.Regexp) int {
 		n = 0
 	}
 	for _, sub := range re.Sub {
-		n = min(n+Size(sub), maxSize)
+		n = min(n+PatternSize(sub), maxPatternSize)
 	}
 	if re.Op == syntax.OpRepeat {
 		n *= max(re.Min, re.Max, 1) // at most 1,000
