@@ -33,8 +33,8 @@ import (
 	"monopod/apiserver/launch/statecmd"
 	"monopod/apiserver/process/commandline"
 	"monopod/apiserver/process/envtest"
-	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
+	"monopod/apiserver/process/memory"
 	"monopod/apiserver/process/notify"
 	"monopod/controllers"
 	control "monopod/controllers/launch"
@@ -48,7 +48,6 @@ import (
 var documents embed.FS
 
 func main() {
-	frugal.Profile()
 	if cni.Invoked(os.Args[0]) { // containerd runs this program for each sandbox
 		os.Exit(cni.Main(os.Args[0]))
 	}
@@ -164,10 +163,6 @@ func (c *Config) complete() error {
 // run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
 // ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
-	frugal.Pace()
-	if err := frugal.Doze(); err != nil { // not root
-		log.Debug("cannot let the kernel end waits together", zap.Error(err))
-	}
 	if err := cfg.Possible(); err != nil {
 		return err
 	}
@@ -306,7 +301,7 @@ func (p *parts) work(ctx context.Context) error {
 	group.Do(func() error { return p.controllers.Run(ctx) })
 	group.Do(func() error { return p.node.Run(ctx) })
 	group.Do(func() error { return p.api.KeepState(ctx) })
-	group.Do(func() error { return frugal.Run(ctx, clock.RealClock{}) })
+	group.Do(func() error { return memory.Release(ctx, clock.RealClock{}) })
 	return group.Wait()
 }
 

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/storage/certificate"
 	"monopod/agent/storage/token"
-	"monopod/apiserver/process/frugal"
+	"monopod/apiserver/process/memory"
 )
 
 // maximum number of pods that start concurrently: more would only share the same CPUs. A start that takes longer no
@@ -40,7 +40,7 @@ const (
 
 // atMost returns how many pods may start or end at the same time, at most most.
 func atMost(most int, each uint64) func() int {
-	return func() int { return int(min(uint64(most), frugal.Free()/each)) }
+	return func() int { return int(min(uint64(most), memory.Free()/each)) }
 }
 
 // newPodNode creates what the pods of this node share.

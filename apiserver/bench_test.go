@@ -3,12 +3,10 @@ package apiserver
 import (
 	"bufio"
 	"context"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,32 +27,25 @@ func (d *discard) WriteHeader(int)             {}
 // for a text that differs each time.
 type hotRequest struct {
 	method, path, body, typ, accept string
-	ceilings
-}
-
-// ceilings are a twentieth above what was measured; another version of Go may want new ones.
-type ceilings struct {
-	allocations  float64 // TestAllocations, with the race detector
-	instructions float64 // TestInstructions, without it, on amd64
 }
 
 func hotRequests() map[string]hotRequest {
 	const pods, path = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/pods/a"
 	const pod = `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
 	return map[string]hotRequest{
-		"get":              {"GET", path, "", "", codec.TypeJSON, ceilings{69, 60_000}},
-		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept, ceilings{61, 61_000}},
-		"list":             {"GET", pods, "", "", codec.TypeJSON, ceilings{83, 75_500}},
-		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON, ceilings{127, 105_000}},
-		"list-page":        {"GET", "/api/v1/namespaces?limit=2", "", "", codec.TypeJSON, ceilings{110, 97_000}},
-		"discovery":        {"GET", "/apis", "", "", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", ceilings{250, 323_000}},
-		"apply":            {"PATCH", path + "?fieldManager=m&force=true", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"n":"%"}}}`, "application/apply-patch+yaml", codec.TypeJSON, ceilings{4750, 4_880_000}},
-		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON, ceilings{370, 419_000}},
-		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON, ceilings{745, 1_010_000}},
-		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON, ceilings{375, 365_000}},
-		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON, ceilings{170, 158_000}},
-		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON, ceilings{107, 88_000}},
-		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON, ceilings{86, 78_500}},
+		"get":              {"GET", path, "", "", codec.TypeJSON},
+		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept},
+		"list":             {"GET", pods, "", "", codec.TypeJSON},
+		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON},
+		"list-page":        {"GET", "/api/v1/namespaces?limit=2", "", "", codec.TypeJSON},
+		"discovery":        {"GET", "/apis", "", "", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"},
+		"apply":            {"PATCH", path + "?fieldManager=m&force=true", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"n":"%"}}}`, "application/apply-patch+yaml", codec.TypeJSON},
+		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON},
+		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON},
+		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON},
+		"create-configmap": {"POST", "/api/v1/namespaces/default/configmaps?dryRun=All", `{"metadata":{"name":"b"},"data":{"a":"b"}}`, codec.TypeJSON, codec.TypeJSON},
+		"delete":           {"DELETE", path + "?dryRun=All&gracePeriodSeconds=0", "", "", codec.TypeJSON},
+		"not-found":        {"GET", path + "z", "", "", codec.TypeJSON},
 	}
 }
 
@@ -67,31 +58,23 @@ func (q hotRequest) send(h http.Handler, n int) {
 	h.ServeHTTP(&discard{http.Header{}}, r)
 }
 
-// hotPath is a request, or something else that a busy server does thousands of times a second.
-type hotPath struct {
-	start func(testing.TB) (do func(n int)) // do does it the n-th time
-	ceilings
-}
-
-func hotPaths() map[string]hotPath {
-	all := map[string]hotPath{
-		"agent-status": {agentStatus, ceilings{132, 165_000}},
-		"watch-events": {watchEvents, ceilings{580, 800_000}},
-	}
+// hotPaths are what a busy server does thousands of times a second; do does it the n-th time.
+func hotPaths() map[string]func(testing.TB) (do func(n int)) {
+	all := map[string]func(testing.TB) func(int){"agent-status": agentStatus}
 	for name, q := range hotRequests() {
-		all[name] = hotPath{func(tb testing.TB) func(int) {
+		all[name] = func(tb testing.TB) func(int) {
 			h := fuzzed(tb)
 			return func(n int) { q.send(h, n) }
-		}, q.ceilings}
+		}
 	}
 	return all
 }
 
-// BenchmarkHot measures the paths of TestAllocations, without TLS and HTTP.
+// BenchmarkHot measures them without TLS and HTTP.
 func BenchmarkHot(b *testing.B) {
-	for name, p := range hotPaths() {
+	for name, start := range hotPaths() {
 		b.Run(name, func(b *testing.B) {
-			do, n := p.start(b), 0
+			do, n := start(b), 0
 			b.ReportAllocs()
 			for b.Loop() {
 				n++
@@ -112,67 +95,6 @@ func agentStatus(tb testing.TB) func(n int) {
 		}); err != nil {
 			tb.Error(err)
 		}
-	}
-}
-
-// watchEvents patches a pod's status, which a hundred watches receive.
-func watchEvents(tb testing.TB) func(n int) {
-	h := fuzzed(tb)
-	events := make(chan struct{}, watchers)
-	var over sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	tb.Cleanup(func() { cancel(); over.Wait() })
-	for range watchers {
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/namespaces/default/pods?watch=1", nil)
-		over.Go(func() { h.ServeHTTP(&watching{discard{http.Header{}}, events}, r) })
-	}
-	wait := func() {
-		for range watchers {
-			<-events
-		}
-	}
-	wait() // for the pod that is there
-	patch := hotRequests()["patch-status"]
-	return func(n int) {
-		patch.send(h, n)
-		wait()
-	}
-}
-
-// watching is the response of a watch, each of whose writes is an event.
-type watching struct {
-	discard
-	events chan<- struct{}
-}
-
-func (w *watching) Write(b []byte) (int, error) {
-	w.events <- struct{}{}
-	return len(b), nil
-}
-
-// FlushError implements what http.ResponseController needs.
-func (w *watching) FlushError() error { return nil }
-
-// TestAllocations keeps what is done most from becoming more expensive unnoticed: what it allocates is the same
-// on every machine, unlike its time.
-func TestAllocations(t *testing.T) {
-	for name, p := range hotPaths() {
-		t.Run(name, func(t *testing.T) {
-			got := math.Inf(1)
-			// A collection in between empties the pools, and 3 % of random UIDs look like a long exponent, which is then checked
-			// with care: both allocate more.
-			for range 5 {
-				do, n := p.start(t), 0
-				got = min(got, testing.AllocsPerRun(100, func() {
-					n++
-					do(n)
-				}))
-				if got <= p.allocations {
-					return
-				}
-			}
-			t.Errorf("%.0f allocations, at most %.0f expected: find what allocates more, with go test -bench Hot/%s -memprofile", got, p.allocations, name)
-		})
 	}
 }
 

@@ -27,7 +27,6 @@ import (
 	"monopod/apiserver/client/status"
 	"monopod/apiserver/client/why"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/connect"
 	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/connect/watch"
@@ -35,18 +34,11 @@ import (
 	"monopod/apiserver/flow"
 	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
-	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 	"monopod/apiserver/virtual"
 	"monopod/apiserver/virtual/explain"
-)
-
-// Messages of lists in protobuf are kept up to shelfBytes, or less on machines of which these are more than a shelfShare of the memory.
-const (
-	shelfBytes = 16 << 20
-	shelfShare = 64
 )
 
 // Config of a Server. Registry and Authenticator are required.
@@ -123,8 +115,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
-	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil, MaxWhole: cfg.MaxWholeList,
-		Shelf: protobuf.Shelf{Most: int(min(shelfBytes, frugal.Memory()/shelfShare))}}
+	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil, MaxWhole: cfg.MaxWholeList}
 	guard := access.New(access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
 	limits := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
 	through := gate{limits, out.Fail}

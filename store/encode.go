@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -15,21 +16,8 @@ var (
 	versionField  = []byte(`"metadata":{"resourceVersion":"`)
 )
 
-// encoder encodes one object after the other into the same buffer.
-type encoder struct {
-	buf  bytes.Buffer
-	json *json.Encoder
-}
-
-func newEncoder() *encoder {
-	e := &encoder{}
-	e.json = json.NewEncoder(&e.buf)
-	return e
-}
-
-// encode returns obj's JSON without a resourceVersion, until the next call; it
-// clears obj's.
-func (e *encoder) encode(obj Object) ([]byte, error) {
+// Encode returns obj's JSON without a resourceVersion, which stores keep separately. It clears obj's resourceVersion.
+func Encode(obj Object) (plain []byte, err error) {
 	obj.SetResourceVersion("")
 	if c, ok := obj.(Compact); ok {
 		if err := c.Pack(); err != nil {
@@ -37,35 +25,24 @@ func (e *encoder) encode(obj Object) ([]byte, error) {
 		}
 		return c.MarshalJSON()
 	}
-	e.buf.Reset()
-	if err := e.json.Encode(obj); err != nil {
+	if plain, err = json.Marshal(obj); err != nil {
 		return nil, err
 	}
-	data := bytes.TrimSuffix(e.buf.Bytes(), []byte{'\n'})
-	if !bytes.Contains(data, metadataField) {
+	if !bytes.Contains(plain, metadataField) {
 		return nil, fmt.Errorf("%T encodes without metadata", obj)
 	}
-	return data, nil
+	return plain, nil
 }
 
-// withRevision splices rev into plain JSON as encode made it.
+// withRevision splices rev into plain JSON as Encode made it.
 func withRevision(plain []byte, rev int64) []byte {
 	at := bytes.Index(plain, metadataField) + len(metadataField)
-	var field [len(`"resourceVersion":"",`) + maxDigits]byte
-	version := append(field[:0], `"resourceVersion":"`...)
-	version = strconv.AppendInt(version, rev, 10)
-	version = append(version, '"')
+	version := fmt.Appendf(nil, `"resourceVersion":"%d"`, rev)
 	if plain[at] != '}' {
 		version = append(version, ',')
 	}
-	out := make([]byte, 0, len(plain)+len(version)) // long-lived, so exactly sized
-	out = append(out, plain[:at]...)
-	out = append(out, version...)
-	return append(out, plain[at:]...)
+	return slices.Concat(plain[:at], version, plain[at:])
 }
-
-// maxDigits is the length of the highest revision.
-const maxDigits = 19
 
 // atRevision is JSON as withRevision makes it, with another revision.
 func atRevision(data []byte, rev int64) []byte {
@@ -73,12 +50,7 @@ func atRevision(data []byte, rev int64) []byte {
 	if !ok {
 		return withRevision(data, rev)
 	}
-	tail = tail[bytes.IndexByte(tail, '"'):]
-	var digits [maxDigits]byte
-	version := strconv.AppendInt(digits[:0], rev, 10)
-	out := make([]byte, 0, len(head)+len(versionField)+len(version)+len(tail))
-	out = append(append(out, head...), versionField...)
-	return append(append(out, version...), tail...)
+	return slices.Concat(head, versionField, strconv.AppendInt(nil, rev, 10), tail[bytes.IndexByte(tail, '"'):])
 }
 
 // samePlain reports whether data is plain plus a resourceVersion.

@@ -6,10 +6,6 @@ import (
 	"strconv"
 )
 
-// Encode returns obj's JSON without a resourceVersion, for stores that keep the
-// revision separately. It clears obj's resourceVersion.
-func Encode(obj Object) (plain []byte, err error) { return newEncoder().encode(obj) }
-
 // NewEntry makes the entry of obj, written at rev as plain, which Encode made.
 // obj becomes the entry's.
 func NewEntry(key Key, rev int64, obj Object, plain []byte) *Entry {

@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	"github.com/tidwall/btree"
-
-	"monopod/store/turns"
 )
 
 // Config of a Memory.
@@ -74,13 +72,9 @@ type Memory struct {
 
 	// The writer's own.
 	reserved int64
-	batch    batch
 	quota    quota
 	unsaved  map[Key]bool // volatile writes since the log last got the object, if ever
 	borrowed []Record     // removals of objects that the log keeps only across a stop
-
-	encoders sync.Pool        // of *encoder
-	lost     turns.Turns[Key] // for writes whose object was no longer current: each would be prepared again for every other one
 
 	mu        sync.RWMutex // guards what follows, never held over I/O
 	rev       int64
@@ -99,13 +93,6 @@ type end struct {
 	err  error         // set before done is closed
 }
 
-// batch is of the writes that are committed together; empty between two of them.
-type batch struct {
-	touched map[Key]bool
-	records []Record // reused
-	last    int      // how many writes the one before had
-}
-
 // table is one resource: its objects by "namespace/name" and its last events.
 type table struct {
 	entries btree.Map[string, *Entry]
@@ -117,10 +104,9 @@ type table struct {
 // write is a request to the writer to replace cur by next at key.
 type write struct {
 	key       Key
-	path      string // of key
 	cur       *Entry
 	next      Object // nil: remove
-	plain     []byte // next encoded without a resourceVersion; until the write is answered
+	plain     []byte // next encoded without a resourceVersion
 	volatile  bool
 	done      chan struct{}
 	result    *Entry
@@ -142,7 +128,6 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 		stop:    stop,
 		stopped: stopped,
 		end:     end{done: make(chan struct{})},
-		batch:   batch{touched: map[Key]bool{}},
 		quota:   quota{most: cfg.MaxBytes},
 		unsaved: map[Key]bool{},
 		rev:     max(rev, 1),
@@ -180,20 +165,20 @@ func (m *Memory) table(resource string) *table {
 
 // Get implements Store.
 func (m *Memory) Get(_ context.Context, key Key) (*Entry, error) {
-	if e := m.current(key.Resource, path(key)); e != nil {
+	if e := m.current(key); e != nil {
 		return e, nil
 	}
 	return nil, fmt.Errorf("%v: %w", key, ErrNotFound)
 }
 
-func (m *Memory) current(resource, path string) *Entry {
+func (m *Memory) current(key Key) *Entry {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	t := m.tables[resource]
+	t := m.tables[key.Resource]
 	if t == nil {
 		return nil
 	}
-	e, _ := t.entries.Get(path)
+	e, _ := t.entries.Get(path(key))
 	return e
 }
 
@@ -250,13 +235,9 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 	if !ok {
 		return nil, fmt.Errorf("%v: resource is not served", key)
 	}
-	enc := m.encoder()
-	defer m.free(enc)
-	release := func() {}
-	defer func() { release() }()
-	for place, first := path(key), true; ; first = false {
-		w := &write{key: key, path: place, cur: m.current(key.Resource, place), done: make(chan struct{})}
-		if err := w.prepare(change, enc); err != nil {
+	for {
+		w := &write{key: key, cur: m.current(key), done: make(chan struct{})}
+		if err := w.prepare(change); err != nil {
 			return nil, err
 		}
 		if w.next == nil && w.cur == nil {
@@ -269,29 +250,6 @@ func (m *Memory) Update(ctx context.Context, key Key, change Change) (*Entry, er
 		if err := m.submit(ctx, w); !errors.Is(err, errStale) {
 			return w.result, err
 		}
-		if first {
-			next, err := m.lost.Take(ctx, key)
-			if err != nil {
-				return nil, fmt.Errorf("%v: %w", key, err)
-			}
-			release = next
-		}
-	}
-}
-
-func (m *Memory) encoder() *encoder {
-	if enc, ok := m.encoders.Get().(*encoder); ok {
-		return enc
-	}
-	return newEncoder()
-}
-
-// maxBuffer is the largest encoder buffer that is reused.
-const maxBuffer = 64 << 10
-
-func (m *Memory) free(enc *encoder) {
-	if enc.buf.Cap() <= maxBuffer {
-		m.encoders.Put(enc)
 	}
 }
 
@@ -301,7 +259,7 @@ func (k Kind) volatile(cur, next Object) bool {
 }
 
 // prepare runs change over w.cur and encodes its result.
-func (w *write) prepare(change Change, enc *encoder) error {
+func (w *write) prepare(change Change) error {
 	next, err := change(w.cur.object())
 	if err != nil || next == nil {
 		return err
@@ -310,7 +268,7 @@ func (w *write) prepare(change Change, enc *encoder) error {
 	if w.cur != nil && next == w.cur.Object {
 		return nil
 	}
-	if w.plain, err = enc.encode(next); err != nil {
+	if w.plain, err = Encode(next); err != nil {
 		return fmt.Errorf("%v: encode: %w", w.key, err)
 	}
 	return nil

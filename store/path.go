@@ -67,19 +67,7 @@ func ResourcePath(resource, namespace string) string {
 // Path is where a kube-apiserver keeps the object in etcd:
 // /registry/pods/default/web, /registry/minions/node1,
 // /registry/example.com/widgets/default/one.
-func (k Key) Path() string { return string(k.AppendPath(nil)) }
-
-// AppendPath appends Path to b.
-func (k Key) AppendPath(b []byte) []byte {
-	b = append(b, PathPrefix...)
-	b = append(b, pathOf(k.Resource)...)
-	b = append(b, '/')
-	if k.Namespace != "" {
-		b = append(b, k.Namespace...)
-		b = append(b, '/')
-	}
-	return append(b, k.Name...)
-}
+func (k Key) Path() string { return ResourcePath(k.Resource, k.Namespace) + k.Name }
 
 // ParsePath is the inverse of Key.Path. It returns false for anything else.
 func ParsePath(path string) (Key, bool) {

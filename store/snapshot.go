@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 )
 
@@ -35,39 +34,28 @@ func (t *table) present(sel Selector) []*Entry {
 	if t == nil {
 		return nil
 	}
+	var out []*Entry
 	from, end := sel.span()
-	n := t.entries.Len() - t.before(from)
-	if end != "" {
-		n -= t.entries.Len() - t.before(end)
-	}
-	if sel.Limit > 0 && sel.Match == nil && sel.Name == "" {
-		n = min(n, sel.Limit)
-	}
-	out := make([]*Entry, 0, max(n, 0))
-	t.entries.Ascend(from, func(_ string, e *Entry) bool {
-		if len(out) < cap(out) { // which needs nothing of an entry: no cache of the processor holds ten thousand
+	t.entries.Ascend(from, func(at string, e *Entry) bool {
+		if end != "" && at >= end || sel.Limit > 0 && sel.Match == nil && len(out) == sel.Limit {
+			return false
+		}
+		if sel.Name == "" || e.Key.Name == sel.Name {
 			out = append(out, e)
 		}
-		return len(out) < cap(out)
+		return true
 	})
-	if sel.Name == "" {
-		return out
-	}
-	return slices.DeleteFunc(out, func(e *Entry) bool { return e.Key.Name != sel.Name })
-}
-
-// before returns how many objects are before a path.
-func (t *table) before(end string) int {
-	return sort.Search(t.entries.Len(), func(i int) bool {
-		at, _, _ := t.entries.GetAt(i)
-		return at >= end
-	})
+	return out
 }
 
 // span returns the first path that sel can select, and one after all of them; empty: there is none.
 func (s Selector) span() (from, end string) {
 	if s.Namespace != "" {
-		from, end = path(Key{Namespace: s.Namespace, Name: s.Name}), s.Namespace+"0" // which follows the slash
+		from, end = s.Namespace+"/", s.Namespace+"0" // which follows the slash
+	}
+	if s.Namespace != "" && s.Name != "" {
+		from = path(Key{Namespace: s.Namespace, Name: s.Name})
+		end = from + "\x00"
 	}
 	if s.After != "" {
 		from = max(from, s.After+"\x00")

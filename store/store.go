@@ -17,12 +17,9 @@ package store
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"monopod/store/sieve"
 )
 
 // Errors a Store returns, wrapped with the key.
@@ -73,10 +70,6 @@ type Entry struct {
 	Rev    int64  // the revision of the write that made it; also in Object's resourceVersion
 	Object Object // shared: copy before changing
 	json   []byte // Object encoded, resourceVersion included; nil for a Compact object that is stored
-
-	marks sieve.Marks // of Object
-
-	Another atomic.Pointer[[]byte] // another encoding of Object, which who sets it may drop at any time; nil: none
 }
 
 // Event is one change. Old is nil for a creation; New is nil for a removal; both are
@@ -97,7 +90,6 @@ type Selector struct {
 	Namespace string            // empty: all namespaces
 	Name      string            // empty: all names
 	Match     func(Object) bool // nil: all objects; must be pure
-	Labels    sieve.Mask        // of labels without which Match is false
 
 	// Only for Watch: Progress is sent whenever the watch has skipped changes and
 	// becomes idle, not only now and then.

@@ -92,7 +92,7 @@ func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, ope
 }
 
 // next copies the next events into buf. wake is closed when there are more; every event up to seen is known. inReach is
-// false if some have left the history. It calls no interface, so that buf can be on the stack.
+// false if some have left the history.
 func (c *Changes) next(buf []*Event) (n int, seen int64, wake <-chan struct{}, inReach bool) {
 	if c.feed != nil {
 		return c.feed.read(c.rev, buf)
@@ -109,9 +109,8 @@ func (c *Changes) Closed() <-chan struct{} { return c.closed }
 // Each calls do with every change, in order, until do returns false, ctx ends, the store closes or the reader has fallen behind
 // the history.
 func (c *Changes) Each(ctx context.Context, do func(*Event) bool) {
-	var buf []*Event
 	for {
-		events, wake, open := c.Read(buf[:0])
+		events, wake, open := c.Read(nil)
 		for _, ev := range events {
 			if !do(ev) {
 				return
@@ -120,10 +119,9 @@ func (c *Changes) Each(ctx context.Context, do func(*Event) bool) {
 		if !open {
 			return
 		}
-		if buf = events; wake == nil {
+		if wake == nil {
 			continue
 		}
-		buf = nil // a quiet watch keeps no buffer
 		select {
 		case <-wake:
 		case <-ctx.Done():
@@ -143,5 +141,5 @@ func (s Selector) touches(ev *Event) bool {
 
 // Matches reports whether the selector's Match accepts the entry; false for nil.
 func (s Selector) Matches(e *Entry) bool {
-	return e != nil && (s.Match == nil || !e.marks.Lacks(s.Labels, e.Object) && s.Match(e.Object))
+	return e != nil && (s.Match == nil || s.Match(e.Object))
 }

@@ -11,27 +11,19 @@ import (
 // maxBatch bounds the writes of one commit, and so how long the first of them waits.
 const maxBatch = 1024
 
-// gather takes every waiting write; the caller has the turn. It yields first: on one
-// processor, writers that can run would otherwise find the commit over, and each make
-// one of its own. Callers whose writes were answered together are likely to write
-// again: while fewer wait than last time, gather yields to them, so that they share a
-// commit again.
+// gather takes every waiting write; the caller has the turn. It yields first: on one processor, where nothing runs while a
+// commit does, every write would otherwise have a commit, and an fsync, of its own.
 func (m *Memory) gather() []*write {
 	runtime.Gosched()
-	batch := make([]*write, 0, m.batch.last)
-	for patience := m.batch.last; len(batch) < maxBatch; {
+	var batch []*write
+	for len(batch) < maxBatch {
 		select {
 		case w := <-m.writes:
 			batch = append(batch, w)
-			continue
 		default:
+			return batch
 		}
-		if patience--; patience < 1 || len(batch) >= m.batch.last {
-			break
-		}
-		runtime.Gosched()
 	}
-	m.batch.last = len(batch)
 	return batch
 }
 
@@ -78,7 +70,7 @@ func (m *Memory) processAll(batch []*write) {
 // withoutGrowth fails the writes that would grow the log and returns the others, for
 // which there may still be room.
 func withoutGrowth(fresh []*write, err error) []*write {
-	rest := fresh[:0:0]
+	var rest []*write
 	for _, w := range fresh {
 		if w.volatile || w.deletes() {
 			rest = append(rest, w)
@@ -98,12 +90,12 @@ func (w *write) deletes() bool { return w.next == nil || w.next.GetDeletionTimes
 // is still current. Two writes to one key never share a batch: the second one is
 // stale by then.
 func (m *Memory) number(batch []*write) []*write {
-	fresh := make([]*write, 0, len(batch))
-	defer clear(m.batch.touched)
+	var fresh []*write
+	touched := map[Key]bool{}
 	m.quota.asked = 0
 	rev := m.rev // only the writer changes it
 	for _, w := range batch {
-		if m.batch.touched[w.key] || m.current(w.key.Resource, w.path) != w.cur {
+		if touched[w.key] || m.current(w.key) != w.cur {
 			w.err = errStale
 			continue
 		}
@@ -111,7 +103,7 @@ func (m *Memory) number(batch []*write) []*write {
 			w.fail(err)
 			continue
 		}
-		m.batch.touched[w.key] = true
+		touched[w.key] = true
 		rev++
 		w.number(rev)
 		fresh = append(fresh, w)
@@ -135,15 +127,12 @@ func (m *Memory) commit(fresh []*write) error {
 	if m.log == nil || len(fresh) == 0 {
 		return nil
 	}
-	records := m.batch.records[:0]
-	records = append(records, m.borrowed...)
+	records := slices.Clone(m.borrowed)
 	for _, w := range fresh {
 		if !w.volatile {
 			records = append(records, w.record())
 		}
 	}
-	m.batch.records = records
-	defer clear(records)
 	reserved := m.reserved
 	if last := fresh[len(fresh)-1].published.Rev; last > reserved {
 		reserved = last + reserveBlock
@@ -239,10 +228,10 @@ func (m *Memory) publish(fresh []*write) {
 	for _, w := range fresh {
 		t := m.table(w.key.Resource)
 		if w.next == nil {
-			t.entries.Delete(w.path)
+			t.entries.Delete(path(w.key))
 			m.quota.used -= w.cur.size()
 		} else {
-			t.entries.Set(w.path, w.result)
+			t.entries.Set(path(w.key), w.result)
 			m.quota.used += w.result.size() - w.cur.size()
 		}
 		m.rev, t.newest = w.published.Rev, w.published.Rev
@@ -275,7 +264,7 @@ func (m *Memory) closeLog() error {
 func (m *Memory) unsavedRecords() []Record {
 	records := m.borrowed
 	for k := range m.unsaved {
-		if e := m.current(k.Resource, path(k)); e != nil {
+		if e := m.current(k); e != nil {
 			records = append(records, Record{Key: k, Rev: e.Rev, JSON: e.JSON()})
 		}
 	}

@@ -126,7 +126,7 @@ func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res
 	if err != nil {
 		return err
 	}
-	list, err := protobuf.NewList(res.ListGVK(), meta, entries, &a.Shelf)
+	list, err := protobuf.NewList(res.ListGVK(), meta, entries)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, 
 		}
 		return err
 	}
-	head, data, err := protobuf.Entry(e, &a.Shelf)
+	head, data, err := protobuf.Entry(e)
 	if err != nil {
 		a.unsendable(w, r, err)
 		return nil

@@ -25,8 +25,6 @@ type Responder struct {
 	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a table in
 	// protobuf; 0: 64 MiB.
 	MaxWhole int
-	// Shelf keeps messages of protobuf.
-	Shelf protobuf.Shelf
 }
 
 // Send sends v in the format f; v may be encoded JSON, unless f is protobuf.

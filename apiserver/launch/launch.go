@@ -32,9 +32,9 @@ import (
 	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
-	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/health"
+	"monopod/apiserver/process/memory"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/custom"
@@ -117,7 +117,7 @@ func maxState(asked int64, memory uint64) int64 {
 func Open(ctx context.Context, cfg Config, metrics *prometheus.Registry) (*API, error) {
 	stores := SharedStores(cfg.EventTTL)
 	stores.Log = cfg.Log.Named("store")
-	stores.MaxBytes = maxState(cfg.State.MaxSize, frugal.Memory())
+	stores.MaxBytes = maxState(cfg.State.MaxSize, memory.Limit())
 	state, err := storecmd.Open(ctx, cfg.State, stores)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,6 @@ import (
 	"monopod/apiserver/registry/apierror"
 	"monopod/apiserver/registry/view"
 	"monopod/store"
-	"monopod/store/sieve"
 )
 
 // selectorOf translates a client's selector for the store; the objects of res are stored as base. It returns an
@@ -35,25 +34,8 @@ func selectorOf(res, base *Resource, sel client.Selector) (store.Selector, error
 		}
 		rest = append(rest, q)
 	}
-	s.Match, s.Labels = matcher(res, sel.Labels, rest), required(sel.Labels)
+	s.Match = matcher(res, sel.Labels, rest)
 	return s, nil
-}
-
-// required returns the mask of the labels that l requires with one value each.
-func required(l labels.Selector) (all sieve.Mask) {
-	if l == nil {
-		return 0
-	}
-	wanted, _ := l.Requirements()
-	for _, q := range wanted {
-		switch values := q.ValuesUnsorted(); q.Operator() {
-		case selection.Equals, selection.DoubleEquals, selection.In:
-			if len(values) == 1 {
-				all |= sieve.Of(q.Key(), values[0])
-			}
-		}
-	}
-	return all
 }
 
 // knows returns an error for field requirements that the kind does not support.

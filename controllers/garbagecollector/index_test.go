@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestIndexAfterABurst: after a burst of objects, the index knows those that are left.
-func TestIndexAfterABurst(t *testing.T) {
+// TestIndex: after many objects are gone, the index knows those that are left, and only these.
+func TestIndex(t *testing.T) {
 	t.Parallel()
 	const burst, left = 2000, 10
 	x := newIndex()
@@ -28,7 +28,7 @@ func TestIndexAfterABurst(t *testing.T) {
 		x.gone(object(n))
 	}
 	if len(x.of) != left+1 || len(x.waiting) != left || len(x.at) != left {
-		t.Errorf("%d owners, %d waiting, %d namespaces, want those of %d objects", len(x.of), len(x.waiting), len(x.at), left)
+		t.Errorf("the index has %d owners, %d that wait and %d namespaces for %d objects", len(x.of), len(x.waiting), len(x.at), left)
 	}
 	if got := len(x.dependents("large")); got != left || !x.blocked("large") {
 		t.Errorf("the large owner has %d dependents, blocked: %t", got, x.blocked("large"))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"monopod/store"
 	"monopod/store/bolt/content"
@@ -57,7 +56,7 @@ func (l *log) append(records []store.Record, reserved int64) error {
 func (l *log) direct(records []store.Record, reserved int64) error {
 	next := l.another()
 	put := func() error {
-		id, err := put(l.db(), append(inOrder(l.behind), records...), reserved, names(next), &l.memory)
+		id, err := put(l.db(), append(l.onlyInLog(), records...), reserved, names(next))
 		return l.done(id, err, next, wal.Generation{})
 	}
 	err := put()
@@ -88,7 +87,7 @@ func (l *log) checkpoint(goOn bool) error {
 			next, g, err = l.begin(id)
 			return next, err
 		}
-		id, err := putSome(l.db(), inOrder(l.behind), l.reserved, begin, &l.memory)
+		id, err := putSome(l.db(), l.onlyInLog(), l.reserved, begin)
 		return l.done(id, err, next, g)
 	}
 	if next := l.next(); next != l.named {
@@ -136,17 +135,12 @@ func (l *log) next() content.WAL {
 
 // bring brings the file up to date, and lets it name the next place in the write-ahead log.
 func (l *log) bring(next content.WAL) error {
-	id, err := putSome(l.db(), inOrder(l.behind), l.reserved, names(next), &l.memory)
+	id, err := putSome(l.db(), l.onlyInLog(), l.reserved, names(next))
 	return l.done(id, err, next, wal.Generation{})
 }
 
-// inOrder returns the records, nearly in the order of their paths: bbolt is fastest then.
-func inOrder(behind map[store.Key]store.Record) []store.Record {
-	return slices.SortedFunc(maps.Values(behind), func(a, b store.Record) int {
-		return cmp.Or(strings.Compare(a.Key.Resource, b.Key.Resource),
-			strings.Compare(a.Key.Namespace, b.Key.Namespace), strings.Compare(a.Key.Name, b.Key.Name))
-	})
-}
+// onlyInLog returns the newest record of each key that the file has not.
+func (l *log) onlyInLog() []store.Record { return slices.Collect(maps.Values(l.behind)) }
 
 // openWAL opens the write-ahead log; false if that fails, and commits go to the file.
 func (l *log) openWAL() bool {
@@ -181,26 +175,8 @@ func (l *log) done(id int, err error, next content.WAL, g wal.Generation) error 
 		l.wal.Began(g)
 	}
 	l.named, l.copied = next, l.copied && next.Generation == l.named.Generation
-	l.caughtUp()
-	if l.mapped++; l.mapped == unmapEvery {
-		l.mapped = 0
-		unmap(l.db())
-	}
+	l.behind = map[store.Key]store.Record{}
 	return nil
-}
-
-// unmapEvery is the number of transactions after which the mapped pages of the file are
-// released.
-const unmapEvery = 16
-
-// maxBehind is the number of records from which their map is not used again, because it keeps its memory.
-const maxBehind = 256
-
-func (l *log) caughtUp() {
-	if len(l.behind) > maxBehind || l.behind == nil {
-		l.behind = map[store.Key]store.Record{}
-	}
-	clear(l.behind)
 }
 
 // breaks ends all commits.
@@ -214,7 +190,7 @@ func (l *log) replaced(s *state) (was *state) {
 	was = l.open.Swap(s)
 	l.closeWAL()
 	l.named, l.copied, l.reserved = s.header.WAL, false, s.header.Reserved
-	l.caughtUp()
+	l.behind = map[store.Key]store.Record{}
 	l.watched.look(s)
 	return was
 }

@@ -27,8 +27,6 @@ type log struct {
 	retry   retry     // of Rewrite
 	away    time.Time // of the last report that the folder is lost
 	reserve reserve
-	memory  content.Scratch
-	mapped  int   // checkpoints since the mapped pages of the file were released
 	broken  error // once set, the content of the disk is unknown
 
 	wal      *wal.Log                   // nil before it is used, and if it cannot be

@@ -81,10 +81,9 @@ func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.
 		}
 		each(e)
 	}
-	var memory content.Scratch
-	_, err := putSome(s.db, u.Records, reserved, names(next), &memory)
+	_, err := putSome(s.db, u.Records, reserved, names(next))
 	if isNoSpace(err) && os.Remove(p.reserve()) == nil {
-		_, err = putSome(s.db, u.Records, reserved, names(next), &memory)
+		_, err = putSome(s.db, u.Records, reserved, names(next))
 	}
 	if isNoSpace(err) {
 		return noSpace(err)
@@ -130,19 +129,18 @@ func names(next content.WAL) naming { return func(int) (content.WAL, error) { re
 
 // put writes records, the reserved revision and where the log goes on, unless name is nil, in one transaction, and
 // returns its number.
-func put(db *bbolt.DB, records []store.Record, reserved int64, name naming, memory *content.Scratch) (id int, err error) {
-	defer memory.Reset()
+func put(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id int, err error) {
 	err = content.Guard(func() error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
 			if name == nil {
-				return content.Write(tx, records, reserved, nil, memory)
+				return content.Write(tx, records, reserved, nil)
 			}
 			next, err := name(id)
 			if err != nil {
 				return err
 			}
-			return content.Write(tx, records, reserved, &next, memory)
+			return content.Write(tx, records, reserved, &next)
 		})
 	})
 	return id, err
@@ -150,14 +148,14 @@ func put(db *bbolt.DB, records []store.Record, reserved int64, name naming, memo
 
 // putSome is put for records that the log has, too: they can be written in parts. On a disk that is too full for all of
 // them, each part can use the pages that the one before made free.
-func putSome(db *bbolt.DB, records []store.Record, reserved int64, name naming, memory *content.Scratch) (id int, err error) {
-	id, err = put(db, records, reserved, name, memory)
+func putSome(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id int, err error) {
+	id, err = put(db, records, reserved, name)
 	if !isNoSpace(err) || len(records) < 2 {
 		return id, err
 	}
 	half := len(records) / 2
-	if id, err = putSome(db, records[:half], 0, nil, memory); err != nil {
+	if id, err = putSome(db, records[:half], 0, nil); err != nil {
 		return id, err
 	}
-	return putSome(db, records[half:], reserved, name, memory)
+	return putSome(db, records[half:], reserved, name)
 }

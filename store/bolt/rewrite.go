@@ -137,13 +137,11 @@ func (p *Place) fill(path string, records []store.Record, reserved int64) error 
 		if err := content.Layout(tx); err != nil {
 			return err
 		}
-		return content.Write(tx, nil, reserved, nil, &content.Scratch{})
+		return content.Write(tx, nil, reserved, nil)
 	})
-	var memory content.Scratch
 	for some := range slices.Chunk(records, fillTx) {
 		if err == nil {
-			err = db.Update(func(tx *bbolt.Tx) error { return content.Write(tx, some, reserved, nil, &memory) })
-			memory.Reset()
+			err = db.Update(func(tx *bbolt.Tx) error { return content.Write(tx, some, reserved, nil) })
 		}
 	}
 	if err == nil {

@@ -1,7 +1,7 @@
 package bolt
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"os"
 
@@ -22,22 +22,15 @@ type watched struct {
 	file   *os.File
 	is     os.FileInfo // of file
 	heads  heads
-	now    heads // of check
 }
 
-// heads are the first bytes of the two meta pages, of which each commit changes one,
-// and what is between them.
-type heads [pages.Size + headSize]byte
-
-const headSize = 128
+// heads are the first bytes of the two meta pages, of which each commit changes one.
+type heads [2][128]byte
 
 func (h *heads) read(f *os.File) error {
-	_, err := f.ReadAt(h[:], 0)
-	return err
-}
-
-func (h *heads) same(other *heads) bool {
-	return bytes.Equal(h[:headSize], other[:headSize]) && bytes.Equal(h[pages.Size:], other[pages.Size:])
+	_, first := f.ReadAt(h[0][:], 0)
+	_, second := f.ReadAt(h[1][:], pages.Size)
+	return errors.Join(first, second)
 }
 
 // look records the current state of the file for later checks.
@@ -58,7 +51,8 @@ func (w *watched) check() error {
 		}
 		return fmt.Errorf("%w: %s", store.ErrLost, w.place.path)
 	}
-	if w.now.read(w.file) != nil || is.Size() < w.is.Size() || !w.now.same(&w.heads) {
+	var now heads
+	if now.read(w.file) != nil || is.Size() < w.is.Size() || now != w.heads {
 		return fmt.Errorf("%w: another process has written to %s", store.ErrLost, w.place.path)
 	}
 	return nil

@@ -103,16 +103,6 @@ func (p Programs) BuildWithKubectl(t testing.TB) string {
 // tag is the variant of a monopod with kubectl.
 const tag = "tagged"
 
-// BuildTest builds the tests of a folder like monopod, with the names of functions, and returns the program's path.
-func BuildTest(t testing.TB, folder string) string {
-	t.Helper()
-	p := Programs{root: root(t)}
-	defer p.lock(t)()
-	program := p.Path(filepath.Base(folder) + ".test")
-	p.run(t, ".", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-tags=grpcnotrace", "-trimpath", "-ldflags=-w", "-o", program, "./"+folder)
-	return program
-}
-
 // BuildMixin builds the program that evaluates dashboards with Prometheus' engine.
 func (p Programs) BuildMixin(t testing.TB) {
 	t.Helper()

@@ -105,7 +105,6 @@ func (s *Server) Serve(ctx context.Context) {
 		}
 		calls.Do(func() error {
 			defer conn.Close()
-			guard.Grow()
 			if err := guard.Call(func() error { return s.answer(conn) }); err != nil {
 				s.log.Warn("a call of the network plugin was not answered", zap.Error(err))
 			}

@@ -1,9 +1,8 @@
 package inspectcmd
 
 import (
+	"regexp"
 	"strings"
-
-	"monopod/apiserver/process/pattern"
 )
 
 // leftOut is what no report contains.
@@ -14,16 +13,16 @@ var leftOut = []string{
 
 var (
 	// secretName matches names whose values are omitted.
-	secretName = pattern.New(`(?i)(passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth[-_]?key|bearer|cookie|dsn$|connection[-_]?string|^pwd$|_pwd$)`)
+	secretName = regexp.MustCompile(`(?i)(passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth[-_]?key|bearer|cookie|dsn$|connection[-_]?string|^pwd$|_pwd$)`)
 	// openName matches those of secretName that are names of objects, files or settings, and not secret.
-	openName = pattern.New(`(?i)(secrets?(name|namespace|ref|keyref)$|^secrets?$|(secret|token)s?[-_]?(file|path|dir|ttl|expiration\w*|seconds|length|type)$|^automountserviceaccounttoken$|^serviceaccounttoken$|^imagepullsecrets$|cleanup|clean-up)`)
+	openName = regexp.MustCompile(`(?i)(secrets?(name|namespace|ref|keyref)$|^secrets?$|(secret|token)s?[-_]?(file|path|dir|ttl|expiration\w*|seconds|length|type)$|^automountserviceaccounttoken$|^serviceaccounttoken$|^imagepullsecrets$|cleanup|clean-up)`)
 
-	jwt       = pattern.New(`eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
-	bearer    = pattern.New(`(?i)(bearer|basic) [A-Za-z0-9._~+/=-]{8,}`)
-	keyBlock  = pattern.New(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
-	inURL     = pattern.New(`([a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@"]*):[^/\s@"]+@`)
-	pair      = pattern.New(`(?i)([A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential)[A-Za-z0-9_-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}\\]+)`)
-	pairNames = pattern.New(`(?i)^[A-Za-z0-9_.-]*`)
+	jwt       = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
+	bearer    = regexp.MustCompile(`(?i)(bearer|basic) [A-Za-z0-9._~+/=-]{8,}`)
+	keyBlock  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	inURL     = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@"]*):[^/\s@"]+@`)
+	pair      = regexp.MustCompile(`(?i)([A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential)[A-Za-z0-9_-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}\\]+)`)
+	pairNames = regexp.MustCompile(`(?i)^[A-Za-z0-9_.-]*`)
 )
 
 // gone stands for what is omitted.
@@ -31,19 +30,19 @@ const gone = "REDACTED"
 
 // redactText removes what looks like a secret from any text.
 func redactText(text []byte) []byte {
-	text = keyBlock().ReplaceAll(text, []byte(gone))
-	text = jwt().ReplaceAll(text, []byte(gone))
-	text = bearer().ReplaceAll(text, []byte("${1} "+gone))
-	return inURL().ReplaceAll(text, []byte("${1}:"+gone+"@"))
+	text = keyBlock.ReplaceAll(text, []byte(gone))
+	text = jwt.ReplaceAll(text, []byte(gone))
+	text = bearer.ReplaceAll(text, []byte("${1} "+gone))
+	return inURL.ReplaceAll(text, []byte("${1}:"+gone+"@"))
 }
 
 // redactPairs removes the values of name=value and name: value where the name sounds secret.
 func redactPairs(text []byte) []byte {
-	return pair().ReplaceAllFunc(text, func(found []byte) []byte {
-		if openName().Match(pairNames().Find(found)) {
+	return pair.ReplaceAllFunc(text, func(found []byte) []byte {
+		if openName.Match(pairNames.Find(found)) {
 			return found
 		}
-		return pair().ReplaceAll(found, []byte("${1}"+gone))
+		return pair.ReplaceAll(found, []byte("${1}"+gone))
 	})
 }
 
@@ -74,7 +73,7 @@ func redact(v any, name string) any {
 }
 
 // sounds reports whether the value of a field with this name is omitted.
-func sounds(name string) bool { return secretName().MatchString(name) && !openName().MatchString(name) }
+func sounds(name string) bool { return secretName.MatchString(name) && !openName.MatchString(name) }
 
 func redactObject(obj map[string]any) any {
 	if meta, ok := obj["metadata"].(map[string]any); ok {

@@ -139,7 +139,6 @@ func (w *Writer) Wait() { w.writes.Wait() }
 
 // write stores the newest status until there is no newer one.
 func (w *Writer) write(ctx context.Context, s *slot) {
-	guard.Grow()
 	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
 	for {
 		pod, want, version, ok := w.next(s)

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"monopod/apiserver/process/kernelfile"
 )
 
 // controllers returns the controllers that this package uses.
@@ -60,7 +58,7 @@ func (m *Manager) find(controller string) (root string, v2, ok bool) {
 
 // has reports whether a file of a cgroup lists the controller.
 func has(dir, file, controller string) bool {
-	text, err := kernelfile.Read(filepath.Join(dir, file))
+	text, err := os.ReadFile(filepath.Join(dir, file))
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
@@ -103,7 +101,7 @@ func delegate(root, dir, controller string) error {
 }
 
 func write(path, value string) error {
-	if err := kernelfile.Write(path, value); err != nil {
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
 		return fmt.Errorf("set %s to %s: %w", path, value, err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -13,7 +14,6 @@ import (
 	"monopod/agent/images/image"
 	"monopod/agent/network/cni"
 	"monopod/agent/runtime/cri"
-	"monopod/apiserver/process/pattern"
 )
 
 // configFile is the parameters of the child's config.
@@ -141,7 +141,7 @@ func (c *Child) configFile(found programs, network cni.Network) configFile {
 	}
 }
 
-var versionPattern = pattern.New(`\sv?(\d+)\.(\d+)\b`)
+var versionPattern = regexp.MustCompile(`\sv?(\d+)\.(\d+)\b`)
 
 // programVersion is what a program says of itself.
 type programVersion struct{ major, minor int }
@@ -151,7 +151,7 @@ type programVersion struct{ major, minor int }
 //	containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3
 //	containerd github.com/containerd/containerd/v2 v2.4.2 ...
 func parseVersion(out string) (v programVersion, err error) {
-	m := versionPattern().FindStringSubmatch(out)
+	m := versionPattern.FindStringSubmatch(out)
 	if m == nil {
 		return programVersion{}, fmt.Errorf("no version in %q", out)
 	}

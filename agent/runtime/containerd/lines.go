@@ -2,12 +2,11 @@ package containerd
 
 import (
 	"bytes"
+	"regexp"
 	"strconv"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-
-	"monopod/apiserver/process/pattern"
 )
 
 // lineLog passes containerd's output on to our log, line by line. It is written
@@ -37,18 +36,18 @@ func (l *lineLog) Write(p []byte) (int, error) {
 
 // klogPattern matches lines of CRI's streaming server, such as those of each kubectl
 // exec, which tries a WebSocket before SPDY. The caller gets the error too.
-var klogPattern = pattern.New(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^ \]]+\] (.*)$`)
+var klogPattern = regexp.MustCompile(`^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^ \]]+\] (.*)$`)
 
-var linePattern = pattern.New(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*)$`)
+var linePattern = regexp.MustCompile(`level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)(.*)$`)
 
 // parseLine reads a line of logrus' text format. Levels are lowered by one:
 // containerd logs a warning for each pod's end, and most of its errors are results of
 // calls, which the caller handles. A line that is not logrus' is an error, such as a
 // panic.
 func parseLine(line string) (zapcore.Level, string) {
-	m := linePattern().FindStringSubmatch(line)
+	m := linePattern.FindStringSubmatch(line)
 	if m == nil {
-		if m = klogPattern().FindStringSubmatch(line); m != nil {
+		if m = klogPattern.FindStringSubmatch(line); m != nil {
 			return zapcore.DebugLevel, m[1]
 		}
 		return zapcore.ErrorLevel, line

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -10,7 +11,6 @@ import (
 
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
-	"monopod/apiserver/process/pattern"
 )
 
 // container is a container of a pod with its status.
@@ -224,14 +224,14 @@ func (c container) notStarted(message string) *Answer {
 	return c.found("Change the container as the message says.", evidence, "does not start: %s", words.Clip(message))
 }
 
-var missingKey = pattern.New(`couldn't find key (\S+) in (ConfigMap|Secret) [^/]+/(\S+)`)
+var missingKey = regexp.MustCompile(`couldn't find key (\S+) in (ConfigMap|Secret) [^/]+/(\S+)`)
 
 // misconfigured explains a container whose environment or security cannot be made.
 func (c container) misconfigured(message string) *Answer {
 	if a := missing(c.String()+" does not start", message, nil); a != nil {
 		return a
 	}
-	if m := missingKey().FindStringSubmatch(message); m != nil {
+	if m := missingKey.FindStringSubmatch(message); m != nil {
 		return c.found(fmt.Sprintf("Add the key %s to %s %s, or correct env; it starts by itself then.", m[1], m[2], m[3]), []string{words.Clip(message)}, "does not start: %s %s has no key %s", m[2], m[3], m[1])
 	}
 	if strings.Contains(message, "runAsNonRoot") || strings.Contains(message, "non-root") || strings.Contains(message, "non-numeric user") {

@@ -33,7 +33,7 @@ func (f explanation) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 
 // dropped says which NetworkPolicies may be the cause of an end whose last line is about a connection without an answer.
 func (c container) dropped(lines []string) (do string, evidence []string) {
-	if len(lines) == 0 || !facts.NoAnswer().MatchString(lines[len(lines)-1]) {
+	if len(lines) == 0 || !facts.NoAnswer.MatchString(lines[len(lines)-1]) {
 		return "", nil
 	}
 	var names []string

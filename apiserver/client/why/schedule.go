@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,12 +12,11 @@ import (
 	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
-	"monopod/apiserver/process/pattern"
 )
 
 var (
-	insufficient = pattern.New(`Insufficient ([^\s,.]+(?:\.[^\s,]+)*)`)
-	noClaim      = pattern.New(`persistentvolumeclaim "([^"]+)" not found`)
+	insufficient = regexp.MustCompile(`Insufficient ([^\s,.]+(?:\.[^\s,]+)*)`)
+	noClaim      = regexp.MustCompile(`persistentvolumeclaim "([^"]+)" not found`)
 )
 
 // unscheduled explains a pod without a node.
@@ -51,11 +51,11 @@ func (f explanation) unscheduled(p *corev1.Pod) *Answer {
 
 // refused finds the reasons in a message of the scheduler.
 func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evidence []string) {
-	for _, m := range insufficient().FindAllStringSubmatch(message, -1) {
+	for _, m := range insufficient.FindAllStringSubmatch(message, -1) {
 		phrase, do, line := f.insufficient(p, corev1.ResourceName(strings.TrimSuffix(m[1], ".")))
 		phrases, dos, evidence = append(phrases, phrase), append(dos, do), append(evidence, line...)
 	}
-	if m := noClaim().FindStringSubmatch(message); m != nil {
+	if m := noClaim.FindStringSubmatch(message); m != nil {
 		return append(phrases, fmt.Sprintf("its claim %q does not exist", m[1])), append(dos, "Create the PersistentVolumeClaim, or correct spec.volumes."), evidence
 	}
 	if strings.Contains(message, "no nodes available") {

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,18 +11,17 @@ import (
 	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
-	"monopod/apiserver/process/pattern"
 )
 
 var (
-	absentObject = pattern.New(`(?i)\b(configmap|secret|persistentvolumeclaim|persistentvolume|serviceaccount) "([^"]+)" not found`)
-	absentKey    = pattern.New(`(configmap|secret)? ?references non-existent (?:config|secret) key: (\S+)`)
-	wrongPath    = pattern.New(`hostPath type check failed: (.+)`)
+	absentObject = regexp.MustCompile(`(?i)\b(configmap|secret|persistentvolumeclaim|persistentvolume|serviceaccount) "([^"]+)" not found`)
+	absentKey    = regexp.MustCompile(`(configmap|secret)? ?references non-existent (?:config|secret) key: (\S+)`)
+	wrongPath    = regexp.MustCompile(`hostPath type check failed: (.+)`)
 )
 
 // missing explains that a referenced object does not exist; nil if the message does not say so.
 func missing(subject, message string, evidence []string) *Answer {
-	m := absentObject().FindStringSubmatch(message)
+	m := absentObject.FindStringSubmatch(message)
 	if m == nil {
 		return nil
 	}
@@ -67,10 +67,10 @@ func unmounted(subject, message string, evidence []string) *Answer {
 	if a := missing(subject, message, evidence); a != nil {
 		return a
 	}
-	if m := absentKey().FindStringSubmatch(message); m != nil {
+	if m := absentKey.FindStringSubmatch(message); m != nil {
 		return found(fmt.Sprintf("Add the key %s, correct items, or mark the volume as optional.", m[2]), evidence, "%s: a volume uses the key %s, which its source does not have.", subject, m[2])
 	}
-	if m := wrongPath().FindStringSubmatch(message); m != nil {
+	if m := wrongPath.FindStringSubmatch(message); m != nil {
 		return found("Create the path on the node, or change hostPath.type (DirectoryOrCreate, FileOrCreate).", evidence, "%s: a hostPath volume does not fit: %s.", subject, words.Clip(m[1]))
 	}
 	return found("Fix what the event reports; the node tries again by itself.", evidence, "%s: a volume fails to mount: %s.", subject, words.Clip(message))

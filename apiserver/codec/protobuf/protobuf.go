@@ -113,18 +113,14 @@ func Body(v any) ([]byte, error) {
 }
 
 // Entry returns an entry's object as a body in two parts, which Tail ends. It fails with 406 for a type without protobuf.
-func Entry(e *store.Entry, shelf *Shelf) (head, data []byte, err error) {
-	data, known := message(e)
-	if !known {
-		m, err := asMessage(e.Object)
-		if err != nil {
-			return nil, nil, err
-		}
-		size := m.Size()
-		if data, err = appendMessage(make([]byte, 0, size), m, size); err != nil {
-			return nil, nil, err
-		}
-		shelf.keep(e, data)
+func Entry(e *store.Entry) (head, data []byte, err error) {
+	m, err := asMessage(e.Object)
+	if err != nil {
+		return nil, nil, err
+	}
+	size := m.Size()
+	if data, err = appendMessage(make([]byte, 0, size), m, size); err != nil {
+		return nil, nil, err
 	}
 	return appendBody(make([]byte, 0, headSize), e.Object.GetObjectKind().GroupVersionKind(), len(data)), data, nil
 }
@@ -145,32 +141,26 @@ type List struct {
 	gvk   schema.GroupVersionKind
 	meta  metav1.ListMeta
 	items []item
-	shelf *Shelf
 	size  int // of the list without its envelope
 }
 
-// item is an entry with its message, if that is known, and the message's size.
+// item is an entry and the size of its message.
 type item struct {
-	entry   *store.Entry
-	message []byte
-	size    int
+	entry *store.Entry
+	size  int
 }
 
 // NewList returns the list of entries, which are of one kind. It fails for a kind without protobuf.
-func NewList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry, shelf *Shelf) (*List, error) {
-	l := &List{gvk: gvk, meta: meta, items: make([]item, len(entries)), shelf: shelf}
+func NewList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*List, error) {
+	l := &List{gvk: gvk, meta: meta, items: make([]item, len(entries))}
 	l.size = sizeOfField(meta.Size())
 	for i, e := range entries {
-		message, known := message(e)
-		size := len(message)
-		if !known {
-			m, err := asMessage(e.Object)
-			if err != nil {
-				return nil, err
-			}
-			size = m.Size()
+		m, err := asMessage(e.Object)
+		if err != nil {
+			return nil, err
 		}
-		l.items[i] = item{entry: e, message: message, size: size}
+		size := m.Size()
+		l.items[i] = item{entry: e, size: size}
 		l.size += sizeOfField(size)
 	}
 	return l, nil
@@ -189,19 +179,14 @@ func (l *List) Write(w io.Writer) error {
 	}
 	w.Write(b)
 	for _, it := range l.items {
-		if it.message == nil {
-			m, err := asMessage(it.entry.Object) // again: a Packed one is decoded for this
-			if err != nil {
-				return err
-			}
-			if it.message, err = appendMessage(make([]byte, 0, it.size), m, it.size); err != nil {
-				return err
-			}
-			l.shelf.keep(it.entry, it.message)
+		m, err := asMessage(it.entry.Object) // again: a Packed one is decoded for this
+		if err != nil {
+			return err
 		}
-		b = appendField(b[:0], field2, it.size)
+		if b, err = appendMessage(appendField(b[:0], field2, it.size), m, it.size); err != nil {
+			return err
+		}
 		w.Write(b)
-		w.Write(it.message)
 	}
 	io.WriteString(w, Tail)
 	return nil

@@ -79,10 +79,10 @@ func text(t *testing.T, reg *prometheus.Registry) string {
 	return out.String()
 }
 
-// Counting a request that was counted before allocates nothing.
-func TestCountingAllocatesNothing(t *testing.T) { //nolint:paralleltest // it counts allocations
+func BenchmarkObserve(b *testing.B) {
 	q, r := New(), Request{"GET", "", "v1", "pods", "", "resource", "", 200}
-	if n := testing.AllocsPerRun(100, func() { q.Observe(r, time.Second) }); n != 0 {
-		t.Errorf("%v allocations", n)
+	b.ReportAllocs()
+	for b.Loop() {
+		q.Observe(r, time.Second)
 	}
 }

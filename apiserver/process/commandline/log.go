@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -17,6 +18,9 @@ const (
 	formatConsole = "console"
 	formatJSON    = "json"
 )
+
+// often is how many equal messages within a second are logged; beyond that, one of as many is.
+const often = 100
 
 // Log configures the log.
 type Log struct {
@@ -51,7 +55,8 @@ func (l *Log) Open(stderr *os.File) (*zap.Logger, error) {
 	}
 	l.Recent = &Recent{}
 	core := newRepeated(zapcore.NewCore(l.encoder(stderr), zap.CombineWriteSyncers(stderr, l.Recent), level))
-	return zap.New(newSampled(core), zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
+	sampled := zapcore.NewSamplerWithOptions(core, time.Second, often, often)
+	return zap.New(sampled, zap.AddCaller(), zap.ErrorOutput(zapcore.Lock(stderr))), nil
 }
 
 func (l *Log) encoder(stderr *os.File) zapcore.Encoder {

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -101,18 +100,6 @@ func Together(ctx context.Context, parts ...func(context.Context)) {
 		g.Do(func() error { part(ctx); return nil })
 	}
 	Raise(g.Wait())
-}
-
-// deep is what a request or a step of a pod needs of its goroutine's stack, in bytes.
-const deep = 12 << 10
-
-// Grow makes the stack of a new goroutine, which is small, large enough for deep calls. It would grow, and be copied with
-// all frames on it, several times.
-//
-//go:noinline
-func Grow() {
-	var stack [deep]byte
-	runtime.KeepAlive(&stack)
 }
 
 // Spawn calls f on a new goroutine; the channel then contains its error, or nil. The caller must read it: otherwise a panic

@@ -2,6 +2,7 @@ package admissionpolicy
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -16,7 +17,6 @@ import (
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
-	"monopod/apiserver/process/pattern"
 	"monopod/apiserver/registry/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/webhook"
@@ -29,7 +29,7 @@ const (
 )
 
 // identifier is an identifier of CEL; reserved are those that are none.
-var identifier = pattern.New(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
+var identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 
 var reserved = map[string]bool{
 	"true": true, "false": true, "null": true, "in": true, "as": true, "break": true, "const": true, "continue": true, "else": true,
@@ -165,7 +165,7 @@ func (c *checks) variable(v *admissionv1.Variable, at *field.Path) {
 	switch {
 	case strings.TrimSpace(v.Name) == "":
 		c.add(field.Required(at.Child("name"), "name is not specified"))
-	case !identifier().MatchString(v.Name) || reserved[v.Name]:
+	case !identifier.MatchString(v.Name) || reserved[v.Name]:
 		c.add(field.Invalid(at.Child("name"), v.Name, "name is not a valid CEL identifier"))
 	}
 	if strings.TrimSpace(v.Expression) == "" {

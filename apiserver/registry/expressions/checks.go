@@ -3,6 +3,7 @@ package expressions
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 
 	"monopod/apiserver/codec/quantity"
-	"monopod/apiserver/process/pattern"
 )
 
 const (
@@ -68,11 +68,11 @@ func joined(args []ref.Val) error {
 }
 
 // precisions finds the precisions of a format.
-var precisions = pattern.New(`\.([0-9]+)`)
+var precisions = regexp.MustCompile(`\.([0-9]+)`)
 
 func formatted(args []ref.Val) error {
 	text := string(args[0].(types.String))
-	for _, p := range precisions().FindAllStringSubmatch(text, -1) {
+	for _, p := range precisions.FindAllStringSubmatch(text, -1) {
 		if n, err := strconv.Atoi(p[1]); err != nil || n > maxPrecision {
 			return fmt.Errorf("precision %.20s exceeds the maximum of %d", p[1], maxPrecision)
 		}

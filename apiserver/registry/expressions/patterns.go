@@ -9,8 +9,6 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
-
-	"monopod/apiserver/process/pattern"
 )
 
 // A regular expression takes time in proportion to its size and to the length of the text, and neither is bounded by what upstream
@@ -82,14 +80,14 @@ func compilePattern(text string) (compiled, error) {
 	if len(text) > maxPattern {
 		return compiled{}, fmt.Errorf("a pattern of %d bytes exceeds the maximum of %d", len(text), maxPattern)
 	}
-	if parsing := pattern.Parsing(text); parsing > maxInstructions {
+	if parsing := Parsing(text); parsing > maxInstructions {
 		return compiled{}, fmt.Errorf("a pattern that takes as long to parse as %d instructions exceeds the maximum of %d", parsing, maxInstructions)
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
 		return compiled{}, err
 	}
-	size := pattern.Size(tree)
+	size := PatternSize(tree)
 	if size > maxInstructions {
 		return compiled{}, fmt.Errorf("a pattern of %d instructions exceeds the maximum of %d", size, maxInstructions)
 	}

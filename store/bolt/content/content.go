@@ -10,7 +10,6 @@ import (
 	"hash/crc32"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -196,13 +195,9 @@ func checksum(key, value []byte) uint32 {
 	return crc32.Update(crc32.Update(crc32.Checksum(key, table), table, []byte{0}), table, value)
 }
 
-// seal appends the checksum to a value.
+// seal returns a value with its checksum.
 func seal(key, value []byte) []byte {
-	return appendSealed(make([]byte, 0, len(value)+sumSize), key, value)
-}
-
-func appendSealed(to, key, value []byte) []byte {
-	return binary.BigEndian.AppendUint32(append(to, value...), checksum(key, value))
+	return binary.BigEndian.AppendUint32(bytes.Clone(value), checksum(key, value))
 }
 
 // unseal is the inverse of seal; false if the checksum is wrong.
@@ -215,37 +210,6 @@ func unseal(key, sealed []byte) (value []byte, ok bool) {
 }
 
 func sumOf(sealed []byte) uint32 { return binary.BigEndian.Uint32(sealed[len(sealed)-sumSize:]) }
-
-// Scratch is memory for the duration of one transaction.
-type Scratch []byte
-
-// maxScratch is the most that is kept for the next transaction.
-const maxScratch = 256 << 10
-
-// take returns what f appends.
-func (s *Scratch) take(f func(to []byte) []byte) []byte {
-	from := len(*s)
-	*s = f(*s)
-	return (*s)[from:len(*s):len(*s)]
-}
-
-// room makes room for records, so that it need not grow.
-func (s *Scratch) room(records []store.Record) {
-	n := 0
-	for _, r := range records {
-		k := r.Key
-		n += len(store.PathPrefix) + 2*len(k.Resource) + len(k.Namespace) + len(k.Name) + len(r.JSON) + sumSize + 16
-	}
-	*s = slices.Grow(*s, n)
-}
-
-// Reset makes all of it available again.
-func (s *Scratch) Reset() {
-	if cap(*s) > maxScratch {
-		*s = nil
-	}
-	*s = (*s)[:0]
-}
 
 // CanWrite fails for records that Write could not write.
 func CanWrite(records []store.Record) error {
@@ -262,16 +226,15 @@ func CanWrite(records []store.Record) error {
 }
 
 // Write applies records and stores reserved, unless it is 0, and where the log goes on, unless it is nil, in one
-// transaction. The memory is in use until the transaction ends.
-func Write(tx *bbolt.Tx, records []store.Record, reserved int64, log *WAL, memory *Scratch) error {
+// transaction.
+func Write(tx *bbolt.Tx, records []store.Record, reserved int64, log *WAL) error {
 	h, err := ReadHeader(tx)
 	if err != nil {
 		return err
 	}
 	o := tx.Bucket(objects)
-	memory.room(records)
 	for _, r := range records {
-		if err := h.apply(o, r, memory); err != nil {
+		if err := h.apply(o, r); err != nil {
 			return err
 		}
 	}
@@ -284,8 +247,8 @@ func Write(tx *bbolt.Tx, records []store.Record, reserved int64, log *WAL, memor
 	return h.Put(tx.Bucket(Meta))
 }
 
-func (h *Header) apply(o *bbolt.Bucket, r store.Record, memory *Scratch) error {
-	key := memory.take(r.Key.AppendPath)
+func (h *Header) apply(o *bbolt.Bucket, r store.Record) error {
+	key := []byte(r.Key.Path())
 	if old := o.Get(key); old != nil {
 		h.digest.remove(sumOf(old))
 	}
@@ -293,7 +256,7 @@ func (h *Header) apply(o *bbolt.Bucket, r store.Record, memory *Scratch) error {
 	if r.JSON == nil {
 		return o.Delete(key)
 	}
-	value := memory.take(func(to []byte) []byte { return appendSealed(to, key, r.JSON) })
+	value := seal(key, r.JSON)
 	h.digest.add(sumOf(value))
 	return o.Put(key, value)
 }
@@ -320,7 +283,7 @@ func ReadObjects(tx *bbolt.Tx, h Header, cfg store.Config, each func(*store.Entr
 		d.add(key, bytes.Clone(v))
 		return nil
 	})
-	if err = errors.Join(err, d.wait()); err != nil {
+	if err = errors.Join(err, d.group.Wait()); err != nil {
 		return err
 	}
 	if h.Format > 1 && found != h.digest {
@@ -329,23 +292,14 @@ func ReadObjects(tx *bbolt.Tx, h Header, cfg store.Config, each func(*store.Entr
 	return nil
 }
 
-// decodeBatch is how many objects a goroutine of a decoder takes at once.
-const decodeBatch = 64
-
 // decoder decodes objects on every core, because decoding takes most of the time of
 // opening a file.
 type decoder struct {
 	cfg   store.Config
-	batch []encoded
 	group errgroup.Group
 
 	mu   sync.Mutex // held while each runs
 	each func(*store.Entry)
-}
-
-type encoded struct {
-	key  store.Key
-	data []byte
 }
 
 func newDecoder(cfg store.Config, each func(*store.Entry)) *decoder {
@@ -354,43 +308,20 @@ func newDecoder(cfg store.Config, each func(*store.Entry)) *decoder {
 	return d
 }
 
-// add queues data, which the entry keeps.
+// add decodes data, which the entry keeps.
 func (d *decoder) add(key store.Key, data []byte) {
-	if d.batch = append(d.batch, encoded{key, data}); len(d.batch) == decodeBatch {
-		d.flush()
-	}
-}
-
-func (d *decoder) flush() {
-	batch := d.batch
-	d.batch = nil
-	d.group.Go(func() error { return Guard(func() error { return d.decode(batch) }) })
-}
-
-func (d *decoder) decode(batch []encoded) error {
-	for _, o := range batch {
-		e, err := Decode(o.key, o.data, d.cfg)
-		if err != nil {
-			return err
-		}
-		d.hand(e)
-	}
-	return nil
-}
-
-func (d *decoder) hand(e *store.Entry) {
-	if d.each == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.each(e)
-}
-
-// wait returns when everything is decoded.
-func (d *decoder) wait() error {
-	d.flush()
-	return d.group.Wait()
+	d.group.Go(func() error {
+		return Guard(func() error {
+			e, err := Decode(key, data, d.cfg)
+			if err != nil || d.each == nil {
+				return err
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.each(e)
+			return nil
+		})
+	})
 }
 
 // Guard runs do and turns a panic into an error, including a fault in the mapped

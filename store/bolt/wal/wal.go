@@ -100,7 +100,6 @@ type Log struct {
 	last   int64  // where the newest frame is
 	wanted int64  // bytes of the frame that had no room
 	head   [headSize]byte
-	buf    []byte
 }
 
 // Open opens the file, or creates it; the caller syncs the folder. Ring is its size in bytes once it is full, a multiple
@@ -129,12 +128,11 @@ func (l *Log) Close() error { return l.file.Close() }
 // Begin makes the first frame of a generation durable, at the place where the log is, and room for more; it returns the
 // size of the file. The generation before goes on until Began. ErrNoRoom means that the file cannot grow.
 func (l *Log) Begin(g Generation) (size int64, err error) {
-	l.encode(g, 0, nil, 0)
 	at := l.At()
 	if err := l.grow(at + Block + l.wanted); err != nil {
 		return 0, err
 	}
-	if _, err := l.file.WriteAt(l.buf, at); err != nil {
+	if _, err := l.file.WriteAt(l.encode(g, 0, nil, 0), at); err != nil {
 		return 0, noRoom(err)
 	}
 	if err := fdatasync(l.file); err != nil {
@@ -149,18 +147,16 @@ func (l *Log) Began(g Generation) {
 	l.now, l.number, l.used, l.wanted = g, 0, 0, 0
 	if g.ID != 0 {
 		l.at = l.At()
-		l.appended(l.at, Block)
+		l.appended(l.encode(g, 0, nil, 0), l.at)
 	}
 }
 
-// appended notes that the buffer is a frame at a place.
-func (l *Log) appended(at, size int64) {
-	copy(l.head[:], l.buf)
+// appended notes that a frame is at a place.
+func (l *Log) appended(frame []byte, at int64) {
+	size := int64(len(frame))
+	copy(l.head[:], frame)
 	l.last, l.at, l.used = at, at+size, l.used+size
 	l.number++
-	if cap(l.buf) > maxBuffer {
-		l.buf = nil
-	}
 }
 
 // At is where the next frame will be, as of Place.
@@ -175,10 +171,9 @@ func (l *Log) Append(records []store.Record, reserved int64) error {
 	if l.now.ID == 0 {
 		return ErrNoRoom
 	}
-	l.encode(l.now, l.number, records, reserved)
-	size := int64(len(l.buf))
+	frame := l.encode(l.now, l.number, records, reserved)
+	size := int64(len(frame))
 	if size > l.ring/2-Block {
-		l.buf = nil
 		return ErrTooLong
 	}
 	at, skipped := l.at, int64(0)
@@ -189,19 +184,16 @@ func (l *Log) Append(records []store.Record, reserved int64) error {
 		l.wanted = size
 		return ErrNoRoom
 	}
-	if _, err := l.file.WriteAt(l.buf, at); err != nil {
+	if _, err := l.file.WriteAt(frame, at); err != nil {
 		return noRoom(err)
 	}
 	if err := fdatasync(l.file); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	l.used += skipped
-	l.appended(at, size)
+	l.appended(frame, at)
 	return nil
 }
-
-// maxBuffer is the most memory that is kept for the next frame, in bytes.
-const maxBuffer = 64 << 10
 
 // firstSize is the least size of the file in bytes. It doubles until it is the ring's: a sync of blocks that are there
 // writes only these.
@@ -239,9 +231,9 @@ func fdatasync(f *os.File) error {
 	}
 }
 
-// encode puts a frame into the buffer.
-func (l *Log) encode(g Generation, number uint64, records []store.Record, reserved int64) {
-	b := append(l.buf[:0], magic...)
+// encode returns a frame.
+func (l *Log) encode(g Generation, number uint64, records []store.Record, reserved int64) []byte {
+	b := []byte(magic)
 	for _, n := range []uint64{g.File, g.ID, g.Before, g.After, g.Base, number, uint64(reserved)} {
 		b = order.AppendUint64(b, n)
 	}
@@ -251,10 +243,10 @@ func (l *Log) encode(g Generation, number uint64, records []store.Record, reserv
 	}
 	order.PutUint32(b[headSize-8:], uint32(len(b)-headSize))
 	order.PutUint32(b[headSize-4:], sum(b, headSize))
-	for len(b)%Block != 0 {
-		b = append(b, zeros[:min(len(zeros), Block-len(b)%Block)]...)
+	if rest := len(b) % Block; rest > 0 {
+		b = append(b, zeros[rest:]...)
 	}
-	l.buf = b
+	return b
 }
 
 var zeros [Block]byte
@@ -267,10 +259,8 @@ func sum(frame []byte, head int) uint32 {
 // appendRecord appends a record: the length of the path, the path, the revision, the length of the JSON plus one, or
 // zero for a removal, and the JSON.
 func appendRecord(b []byte, r store.Record) []byte {
-	n := len(b)
-	b = append(b, 0, 0)
-	b = r.Key.AppendPath(b)
-	order.PutUint16(b[n:], uint16(len(b)-n-2))
+	path := r.Key.Path()
+	b = append(order.AppendUint16(b, uint16(len(path))), path...)
 	b = binary.AppendUvarint(b, uint64(r.Rev))
 	if r.JSON == nil {
 		return append(b, 0)

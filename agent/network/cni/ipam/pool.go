@@ -13,7 +13,6 @@ import (
 
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/cni/subnets"
-	"monopod/apiserver/process/kernelfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -264,6 +263,6 @@ func (p Pool) Reclaim(removePorts func(free func(netip.Addr) bool) error) error 
 
 // BootID returns the ID of the current boot of the machine.
 func BootID() (string, error) {
-	data, err := kernelfile.Read("/proc/sys/kernel/random/boot_id")
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data)), err
 }

@@ -3,6 +3,7 @@ package facts
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,8 +12,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"monopod/apiserver/process/pattern"
 )
 
 // NewestOf returns the ReplicaSet of a Deployment's current template, the one with the highest revision.
@@ -124,4 +123,4 @@ func PodCondition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition
 }
 
 // NoAnswer matches the last line of a program whose connection got no answer, as when a NetworkPolicy drops its packets.
-var NoAnswer = pattern.New(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)
+var NoAnswer = regexp.MustCompile(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)

@@ -161,7 +161,7 @@ func (c *collector) details(p *corev1.Pod) {
 			c.hide(err)
 		} else if err == nil { // a log that no longer exists is no error
 			c.Logs[LogKey(p, s.Name)] = log
-			if NoAnswer().MatchString(log) {
+			if NoAnswer.MatchString(log) {
 				c.others(client.NetworkPolicies, p.Namespace, nil)
 			}
 		}

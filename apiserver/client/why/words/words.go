@@ -4,6 +4,7 @@ package words
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -17,13 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/process/pattern"
 )
 
 // maxText is the length of a message that is quoted, in characters.
 const maxText = 400
 
-var statusCode = pattern.New(`statuscode: (\d+)`)
+var statusCode = regexp.MustCompile(`statuscode: (\d+)`)
 
 // Name returns kind and name: Pod web.
 func Name(obj client.Object) string {
@@ -66,11 +66,11 @@ func Clip(text string) string {
 	return strings.TrimSuffix(text, ".")
 }
 
-var rpcError = pattern.New(`rpc error: code = \w+ desc = `)
+var rpcError = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 
 // Cause is the message of an error of the runtime, without the words of the protocol.
 func Cause(text string) string {
-	return Clip(strings.TrimSuffix(rpcError().ReplaceAllString(text, ""), ": unknown"))
+	return Clip(strings.TrimSuffix(rpcError.ReplaceAllString(text, ""), ": unknown"))
 }
 
 // Reason joins the reason and the message of a condition.
@@ -188,8 +188,8 @@ func Signal(t *corev1.ContainerStateTerminated) syscall.Signal {
 // Probe shortens the message of a failed probe.
 func Probe(message string) string {
 	switch _, rest, _ := strings.Cut(message, ": "); {
-	case statusCode().MatchString(message):
-		return "the answer has the HTTP status " + statusCode().FindStringSubmatch(message)[1]
+	case statusCode.MatchString(message):
+		return "the answer has the HTTP status " + statusCode.FindStringSubmatch(message)[1]
 	case strings.Contains(message, "connection refused"):
 		return "nothing listens on its port (connection refused)"
 	case strings.Contains(message, "deadline exceeded"), strings.Contains(message, "timed out"), strings.Contains(message, "i/o timeout"), strings.Contains(message, "Client.Timeout"):

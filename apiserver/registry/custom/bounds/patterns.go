@@ -8,7 +8,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/process/pattern"
+	"monopod/apiserver/registry/expressions"
 )
 
 // kept are the patterns that upstream's validator may keep: it keeps each that it compiled for the life of the process.
@@ -32,7 +32,7 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 					return
 				}
 				if sizes[s.Pattern] == 0 {
-					sizes[s.Pattern] = perPattern + pattern.Parsing(s.Pattern)
+					sizes[s.Pattern] = perPattern + expressions.Parsing(s.Pattern)
 					if size+sizes[s.Pattern] <= maxPatterns {
 						sizes[s.Pattern] += sizeOfPattern(s.Pattern)
 					}
@@ -68,5 +68,5 @@ func sizeOfPattern(expression string) int {
 	if err != nil {
 		return 0 // validation refuses it
 	}
-	return pattern.Size(parsed)
+	return expressions.PatternSize(parsed)
 }

@@ -1,17 +1,18 @@
-package pattern
+package expressions
 
 import (
+	"regexp"
 	"regexp/syntax"
 	"strings"
 	"unicode/utf8"
 )
 
-// maxSize is up to where Size is meant: far more than any part of this program compiles.
-const maxSize = 1 << 20
+// maxPatternSize is up to where PatternSize is meant: far more than any part of this program compiles.
+const maxPatternSize = 1 << 20
 
-// Size is about how many instructions, of some 40 bytes, an expression is compiled to. A search takes at most as many steps for each byte
+// PatternSize is about how many instructions, of some 40 bytes, an expression is compiled to. A search takes at most as many steps for each byte
 // of the text. Repetitions, which the compiler copies, are not made for it.
-func Size(re *syntax.Regexp) int {
+func PatternSize(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -22,7 +23,7 @@ func Size(re *syntax.Regexp) int {
 		n = 0
 	}
 	for _, sub := range re.Sub {
-		n = min(n+Size(sub), maxSize)
+		n = min(n+PatternSize(sub), maxPatternSize)
 	}
 	if re.Op == syntax.OpRepeat {
 		n *= max(re.Min, re.Max, 1) // at most 1,000
@@ -30,13 +31,13 @@ func Size(re *syntax.Regexp) int {
 	return n
 }
 
-var foldsCase = New(`\(\?[msU]*i`)
+var foldsCase = regexp.MustCompile(`\(\?[msU]*i`)
 
 // Parsing is how long it takes to parse an expression beyond the usual, in instructions that could be compiled meanwhile. A class of
 // Unicode has hundreds of ranges, and if case is ignored, each character of a range is looked at: 8 KB of such ranges take three seconds.
 func Parsing(expression string) int {
 	n := 130 * (strings.Count(expression, `\p`) + strings.Count(expression, `\P`))
-	if !foldsCase().MatchString(expression) {
+	if !foldsCase.MatchString(expression) {
 		return n
 	}
 	n += len(expression)

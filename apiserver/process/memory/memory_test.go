@@ -1,4 +1,4 @@
-package frugal
+package memory
 
 import (
 	"os"
@@ -34,7 +34,7 @@ func TestFreeOfACgroup(t *testing.T) {
 
 // TestFree: there is some, and not more than there is memory.
 func TestFree(t *testing.T) {
-	if free, all := Free(), Memory(); free == 0 || free > all {
+	if free, all := Free(), Limit(); free == 0 || free > all {
 		t.Errorf("%d bytes are free of %d", free, all)
 	}
 }

@@ -1,4 +1,4 @@
-package pattern
+package expressions
 
 import (
 	"regexp/syntax"
@@ -6,24 +6,8 @@ import (
 	"testing"
 )
 
-func TestPatternsAreCompiledOnFirstUse(t *testing.T) {
-	t.Parallel()
-	digits := New(`\d+`)
-	compiled := digits()
-	if got := compiled.FindString("a 12 b"); got != "12" || digits() != compiled {
-		t.Errorf("found %q, want 12; compiled once: %t", got, digits() == compiled)
-	}
-	invalid := New("(")
-	defer func() {
-		if recover() == nil {
-			t.Error("an invalid pattern did not panic")
-		}
-	}()
-	invalid()
-}
-
 // The estimate is no less than half of what the compiler makes, and no more than three times.
-func TestSize(t *testing.T) {
+func TestPatternSize(t *testing.T) {
 	t.Parallel()
 	for _, expression := range []string{
 		"", "a", "abc", "(a)", "(?i)abc", "a*b+c?", "a{300}", "(a?){1000}", "(ab|c){10,20}", "a{5,}", "x|y|zz", `^\d+(\.\d+){0,3}$`, `\pL+`, "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
@@ -33,7 +17,7 @@ func TestSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		size := Size(tree)
+		size := PatternSize(tree)
 		program, err := syntax.Compile(tree.Simplify())
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +30,7 @@ func TestSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size := Size(huge); size < maxSize {
-		t.Errorf("%d for more instructions than are counted, want at least %d", size, maxSize)
+	if size := PatternSize(huge); size < maxPatternSize {
+		t.Errorf("%d for more instructions than are counted, want at least %d", size, maxPatternSize)
 	}
 }

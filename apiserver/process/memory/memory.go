@@ -1,19 +1,19 @@
-package frugal
+// Package memory reports how much memory this process can use, and gives the pages of its program back (Release).
+package memory
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"monopod/apiserver/process/kernelfile"
 )
 
-// Memory returns how many bytes this process can use: the machine's memory, or less if a cgroup limits it.
-func Memory() uint64 {
+// Limit returns how many bytes this process can use: the machine's memory, or less if a cgroup limits it.
+func Limit() uint64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return 0
@@ -26,7 +26,7 @@ func Memory() uint64 {
 // machine has available, or less if a cgroup limits it. Without an answer of the kernel it is the largest number.
 func Free() uint64 {
 	free := uint64(math.MaxUint64)
-	text, _ := kernelfile.Read("/proc/meminfo")
+	text, _ := os.ReadFile("/proc/meminfo")
 	if kb, ok := value(string(text), "\nMemAvailable:"); ok {
 		free = kb << 10
 	}
@@ -58,7 +58,7 @@ type cgroup struct {
 }
 
 func cgroups() (all []cgroup) {
-	text, _ := kernelfile.Read("/proc/self/cgroup") // none: no limit
+	text, _ := os.ReadFile("/proc/self/cgroup")     // none: no limit
 	for line := range strings.Lines(string(text)) { // its number in version 1, its controllers, its path
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		switch {
@@ -108,7 +108,7 @@ func (g cgroup) idle() uint64 {
 	if g.second {
 		label = "\ninactive_file "
 	}
-	text, _ := kernelfile.Read(filepath.Join(g.dir, "memory.stat"))
+	text, _ := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
 	n, _ := value(string(text), label) // 0: unknown
 	return n
 }
@@ -119,7 +119,7 @@ func (g cgroup) number(first, second string) (uint64, bool) {
 	if g.second {
 		file = second
 	}
-	text, err := kernelfile.Read(filepath.Join(g.dir, file))
+	text, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
 		return 0, false
 	}

@@ -1,0 +1,34 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/prometheus/procfs"
+)
+
+// fileMemory is how much of this process' memory is pages of files, in bytes.
+func fileMemory(t *testing.T) uint64 {
+	t.Helper()
+	self, err := procfs.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := self.NewStatus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.RssFile == 0 {
+		t.Skip("skipped: the kernel does not report RssFile")
+	}
+	return status.RssFile
+}
+
+func TestReleaseProgram(t *testing.T) {
+	before := fileMemory(t)
+	if err := releaseProgram(); err != nil {
+		t.Fatal(err)
+	}
+	if after := fileMemory(t); after >= before {
+		t.Errorf("%d bytes of files before, %d after", before, after)
+	}
+}
