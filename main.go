@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -160,9 +161,16 @@ func (c *Config) complete() error {
 	return c.Settings.Network.CheckServices(c.API.ServiceRange().Complete().Addresses)
 }
 
+// gcPercent lets the heap triple before a collection. With Go's own 100 a write takes a third more CPU under load; at rest 200
+// keeps a megabyte more.
+const gcPercent = 200
+
 // run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
 // ctx ends or a part fails.
 func run(ctx context.Context, cfg Config, log *zap.Logger) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	if err := cfg.Possible(); err != nil {
 		return err
 	}

@@ -71,6 +71,7 @@ type Memory struct {
 	end     end
 
 	// The writer's own.
+	gathered int // how many writes the last commit had
 	reserved int64
 	quota    quota
 	unsaved  map[Key]bool // volatile writes since the log last got the object, if ever
