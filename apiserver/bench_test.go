@@ -16,7 +16,6 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/request/outlive"
 )
 
 // discard is a response that is discarded.
@@ -116,52 +115,43 @@ func agentStatus(tb testing.TB) func(n int) {
 	}
 }
 
-// watchEvents patches a pod's status, which a hundred watches receive as those over HTTP/2 do: without a goroutine of their own.
+// watchEvents patches a pod's status, which a hundred watches receive.
 func watchEvents(tb testing.TB) func(n int) {
 	h := fuzzed(tb)
-	var events sync.WaitGroup
+	events := make(chan struct{}, watchers)
+	var over sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	tb.Cleanup(cancel)
+	tb.Cleanup(func() { cancel(); over.Wait() })
 	for range watchers {
-		w := &parked{discard: discard{http.Header{}}}
-		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/namespaces/default/pods?watch=1", nil))
-		tb.Cleanup(w.leave)
-		w.event = events.Done
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/namespaces/default/pods?watch=1", nil)
+		over.Go(func() { h.ServeHTTP(&watching{discard{http.Header{}}, events}, r) })
 	}
+	wait := func() {
+		for range watchers {
+			<-events
+		}
+	}
+	wait() // for the pod that is there
 	patch := hotRequests()["patch-status"]
 	return func(n int) {
-		events.Add(watchers)
 		patch.send(h, n)
-		events.Wait()
+		wait()
 	}
 }
 
-// parked is the response of a watch that waits without a goroutine.
-type parked struct {
+// watching is the response of a watch, each of whose writes is an event.
+type watching struct {
 	discard
-	event func() // is called for what is written
-	leave func()
+	events chan<- struct{}
 }
 
-var _ outlive.Writer = (*parked)(nil)
-
-func (p *parked) Write(b []byte) (int, error) {
-	if p.event != nil {
-		p.event()
-	}
+func (w *watching) Write(b []byte) (int, error) {
+	w.events <- struct{}{}
 	return len(b), nil
 }
 
 // FlushError implements what http.ResponseController needs.
-func (p *parked) FlushError() error { return nil }
-
-func (p *parked) Outlive(step func() (over bool), gone func()) (resume func()) {
-	p.leave = gone
-	step()
-	return func() { step() }
-}
-
-func (p *parked) Reserve(int) bool { return true }
+func (w *watching) FlushError() error { return nil }
 
 // TestAllocations keeps what is done most from becoming more expensive unnoticed: what it allocates is the same
 // on every machine, unlike its time.

@@ -6,7 +6,6 @@ import (
 	"monopod/apiserver/client"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/request"
-	"monopod/apiserver/request/outlive"
 )
 
 // gate applies the limits of requests to handlers.
@@ -27,7 +26,7 @@ func (g gate) bounded(do verb) verb {
 			if err != nil {
 				return err
 			}
-			defer outlive.Finally(r, done)
+			defer done()
 			return do(w, r, t)
 		}
 		ctx, in, err := g.Enter(w.Header(), r, t.ref)

@@ -11,7 +11,6 @@ import (
 	"monopod/apiserver/flow"
 	"monopod/apiserver/flow/latency"
 	"monopod/apiserver/process/guard"
-	"monopod/apiserver/request/outlive"
 )
 
 // counters are the server's metrics, with upstream's names and labels.
@@ -43,7 +42,7 @@ func (s *Server) count(next http.Handler) http.Handler {
 				Subresource: ref.Subresource, Scope: scope(r, ref), DryRun: dryRun(r), Code: ww.Status(),
 			}
 			if t.long(r) {
-				outlive.Finally(r, s.counters.requests.Counter(is))
+				s.counters.requests.Count(is)
 			} else {
 				s.counters.requests.Observe(is, time.Since(from))
 			}

@@ -15,7 +15,6 @@ import (
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
-	"monopod/apiserver/request/outlive"
 )
 
 // recoverPanic turns a panic in a handler into a 500 response; a response that has begun is cut off.
@@ -24,10 +23,9 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 		defer func() {
 			p := recover()
 			if p == nil {
-				s.panicsLater(r)
 				return
 			}
-			if aborts(p) {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
 			s.panicked(r.Method, r.URL.Path, p)
@@ -38,28 +36,6 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
-}
-
-// panicsLater does the same for a request that outlives its handlers.
-func (s *Server) panicsLater(r *http.Request) {
-	q := outlive.Of(r)
-	if q == nil {
-		return
-	}
-	method, path := r.Method, strings.Clone(r.URL.Path)
-	q.End(func(failure any) any {
-		if failure == nil || aborts(failure) {
-			return failure
-		}
-		s.panicked(method, path, failure)
-		return http.ErrAbortHandler
-	})
-}
-
-// aborts reports whether a handler cuts off its response.
-func aborts(failure any) bool {
-	err, ok := failure.(error)
-	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
 // panicked counts and logs a panic; a deferred function calls it.

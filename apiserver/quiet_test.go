@@ -10,19 +10,14 @@ import (
 	"testing"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/h2"
-	"monopod/apiserver/request/outlive"
 )
 
-// serveHTTP2 is serve over TLS and HTTP/2 as Monopod serves it, with a client of its own for each call of connect.
+// serveHTTP2 is serve over TLS and HTTP/2, with a client of its own for each call of connect.
 func serveHTTP2(t *testing.T) (a API, connect func() API) {
 	t.Helper()
 	a, h := serveBoth(t, func(*apiserver.Config) {})
-	ts := httptest.NewUnstartedServer(outlive.Handler(h))
+	ts := httptest.NewUnstartedServer(h)
 	ts.EnableHTTP2 = true
-	ts.Config.MaxHeaderBytes = 64 << 10
-	ts.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 1 << 20}
-	h2.Configure(ts.Config, nil)
 	ts.StartTLS()
 	t.Cleanup(ts.Close)
 	return a, func() API {
@@ -32,7 +27,7 @@ func serveHTTP2(t *testing.T) (a API, connect func() API) {
 	}
 }
 
-// Watches that wait together do not wait for a client among them that does not read.
+// Watches do not wait for a client that does not read.
 func TestStalledWatchDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	a, connect := serveHTTP2(t)
@@ -69,7 +64,7 @@ func TestStalledWatchDelaysNoOther(t *testing.T) {
 	}
 }
 
-// A watch ends at its time, with a last bookmark, also where it has no goroutine.
+// A watch ends at its time, with a last bookmark.
 func TestQuietWatchEnds(t *testing.T) {
 	t.Parallel()
 	_, connect := serveHTTP2(t)

@@ -36,11 +36,9 @@ import (
 	"monopod/apiserver/flow/configure"
 	"monopod/apiserver/follow"
 	"monopod/apiserver/process/frugal"
-	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/health"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
-	"monopod/apiserver/request/outlive"
 	"monopod/apiserver/virtual"
 	"monopod/apiserver/virtual/explain"
 )
@@ -89,7 +87,6 @@ type Config struct {
 	MaxWholeList int
 	Audit        *audit.Log                          // nil: no audit log
 	Clock        clock.WithTickerAndDelayedExecution // nil: the real one
-	Guard        *guard.Guard                        // nil: panics of the goroutines of watches are only recovered
 	Log          *zap.Logger                         // nil: silent
 }
 
@@ -137,7 +134,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
 		streams: connect.New(connect.Config{
 			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
-		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock, Guard: cfg.Guard}),
+		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
 		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
 		computed: computed{virtual.New(virtual.Config{
 			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
@@ -171,7 +168,7 @@ func (s *Server) Handler() http.Handler {
 			r.Route(prefix, s.resources)
 		}
 	})
-	return outlive.Handler(r)
+	return r
 }
 
 // Kubelet returns the handler of the node's own port.

@@ -11,7 +11,6 @@ import (
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/client"
 	"monopod/apiserver/request"
-	"monopod/apiserver/request/outlive"
 )
 
 // Audited records requests in the audit log, if the policy asks for it. about returns the object of a request, and
@@ -39,14 +38,11 @@ func (g *Guard) Audited(next http.Handler, about func(*http.Request) (ref client
 		}
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		defer func() {
-			p := recover()
-			if q := outlive.Of(r); q != nil && p == nil {
-				q.End(func(failure any) any { over(record, ww, failure); return failure })
-				return
-			}
-			if over(record, ww, p); p != nil {
+			if p := recover(); p != nil {
+				record.Panicked()
 				panic(p)
 			}
+			record.Ended(ww.Status())
 		}()
 		r = r.WithContext(audit.WithRecord(r.Context(), record))
 		if long {
@@ -55,15 +51,6 @@ func (g *Guard) Audited(next http.Handler, about func(*http.Request) (ref client
 		}
 		next.ServeHTTP(ww, r)
 	})
-}
-
-// over records the end of a request, which panicked with failure unless that is nil.
-func over(record *audit.Record, w middleware.WrapResponseWriter, failure any) {
-	if failure != nil {
-		record.Panicked()
-	} else {
-		record.Ended(w.Status())
-	}
 }
 
 // AuditedPath is Audited for non-resource paths.

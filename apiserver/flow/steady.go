@@ -5,12 +5,10 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"monopod/apiserver/codec"
 	"monopod/apiserver/request"
-	"monopod/apiserver/request/outlive"
 )
 
 const (
@@ -33,7 +31,7 @@ func (g *Gate) Steady(next http.Handler) http.Handler {
 		}
 		// The end of the response is written after the handler returns. Writers without deadlines have no
 		// clients that stall.
-		defer outlive.Finally(r, sw.end)
+		defer func() { sw.control.SetWriteDeadline(time.Now().Add(StallTime)) }()
 		if request.HasBody(r) && !request.IsUnbounded(r) {
 			body := &steadyBody{ReadCloser: r.Body, control: sw.control, limit: g.limits.RequestTimeout}
 			r.Body = body
@@ -43,17 +41,11 @@ func (g *Gate) Steady(next http.Handler) http.Handler {
 	})
 }
 
-// steadyWriter writes in chunks, each with its own deadline. It uses a timer of this process, because a deadline
-// of an HTTP/2 stream costs a message to the connection. The timer is not set again for each chunk: when it fires, it looks
-// since when the current one waits.
+// steadyWriter writes in chunks, each with its own time limit. That is a timer, and not a write deadline, which on an HTTP/2 stream
+// also ends a response to which nothing is written.
 type steadyWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-
-	mu    sync.Mutex // guards what follows
-	since time.Time  // when the current chunk began; zero if none is written
-	timer *time.Timer
-	armed bool
 }
 
 // Unwrap implements http.ResponseController's interface.
@@ -61,69 +53,29 @@ func (s *steadyWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Write implements io.Writer.
 func (s *steadyWriter) Write(p []byte) (int, error) {
-	defer s.stop()
+	limit := s.limit()
+	defer limit.Stop()
 	total := 0
 	for {
-		s.start()
 		chunk := p[:min(len(p), steadyChunk)]
 		n, err := s.ResponseWriter.Write(chunk)
 		total += n
 		if p = p[len(chunk):]; err != nil || len(p) == 0 {
 			return total, err
 		}
+		limit.Reset(StallTime)
 	}
 }
 
 // FlushError implements http.ResponseController's interface.
 func (s *steadyWriter) FlushError() error {
-	s.start()
-	defer s.stop()
+	defer s.limit().Stop()
 	return s.control.Flush()
 }
 
-func (s *steadyWriter) start() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.since = time.Now()
-	switch {
-	case s.timer == nil:
-		s.timer = time.AfterFunc(StallTime, s.check)
-	case !s.armed:
-		s.timer.Reset(StallTime)
-	}
-	s.armed = true
-}
-
-func (s *steadyWriter) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.since = time.Time{}
-}
-
-// check ends a write that has waited for StallTime.
-func (s *steadyWriter) check() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.since.IsZero() { // a quiet watch keeps no timer
-		s.armed, s.timer = false, nil
-		return
-	}
-	if left := StallTime - time.Since(s.since); left > 0 {
-		s.timer.Reset(left)
-		return
-	}
-	s.control.SetWriteDeadline(past())
-}
-
-// end is called when the response is written but for its end.
-func (s *steadyWriter) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	s.since = time.Time{}
-	s.control.SetWriteDeadline(time.Now().Add(StallTime))
+// limit ends a write that is not over within StallTime.
+func (s *steadyWriter) limit() *time.Timer {
+	return time.AfterFunc(StallTime, func() { s.control.SetWriteDeadline(past()) })
 }
 
 // steadyBody fails a body that has not arrived in time, counted from the first read.

@@ -10,10 +10,9 @@ import (
 	"go.uber.org/zap"
 
 	"monopod/apiserver/access/auth"
-	"monopod/apiserver/access/h2"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/flow"
 	"monopod/apiserver/process/guard"
-	"monopod/apiserver/request/outlive"
 )
 
 const (
@@ -27,6 +26,12 @@ const (
 	// waiting bodies do not block other requests.
 	streamBuffer     = codec.SmallBody
 	connectionBuffer = 4 << 20
+	// maxStreams is the maximum number of concurrent requests of an HTTP/2 connection (upstream's default). Clients open more
+	// connections. Go answers some hundreds of requests beyond it with an error, then closes the connection.
+	maxStreams = 100
+	// pingTime is how long an HTTP/2 connection may be silent until the client must answer a ping within answerTime.
+	pingTime   = 30 * time.Second
+	answerTime = 15 * time.Second
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute
 	// stopTime limits the wait for running requests when the server stops.
@@ -38,9 +43,7 @@ const (
 func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger) error {
 	secure := a.secureServer(h, log)
 	local := newServer(h, log)
-	local.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return withConn(auth.TrustListener(ctx), c)
-	}
+	local.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return auth.TrustListener(ctx) }
 
 	a.pods.serve(secure)
 	servers := []*http.Server{secure, local}
@@ -66,20 +69,21 @@ func (a *Entry) Serve(ctx context.Context, h, node http.Handler, log *zap.Logger
 	return group.Wait()
 }
 
-// secureServer serves TLS.
+// secureServer serves TLS, with HTTP/2 for clients that want it.
 func (a *Entry) secureServer(h http.Handler, log *zap.Logger) *http.Server {
 	srv := newServer(h, log)
 	srv.TLSConfig = a.tlsConfig()
-	h2.Configure(srv, a.cfg.Guard)
 	return srv
 }
 
 func newServer(h http.Handler, log *zap.Logger) *http.Server {
 	return &http.Server{
-		Handler: outlive.Handler(grown(endsWithClient(h))), ConnContext: withConn,
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
-		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: 1000, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer,
+			SendPingTimeout: pingTime, PingTimeout: answerTime, WriteByteTimeout: flow.StallTime,
+		},
 	}
 }
 

@@ -196,24 +196,16 @@ type frameKey struct {
 	bare      bool
 }
 
-// frames caches the last encoded events.
+// frames caches encoded events.
 type frames struct {
-	mu   sync.Mutex // guards what follows
-	keys [sharedFrames]frameKey
-	data [sharedFrames][]byte
-	last int
+	mu  sync.Mutex // guards all
+	all map[frameKey][]byte
 }
 
 func (f *frames) find(key frameKey) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range sharedFrames {
-		at := (f.last - i + sharedFrames) % sharedFrames
-		if f.keys[at].entry == key.entry && f.keys[at] == key {
-			return f.data[at]
-		}
-	}
-	return nil
+	return f.all[key]
 }
 
 func (f *frames) keep(key frameKey, frame []byte) {
@@ -222,6 +214,8 @@ func (f *frames) keep(key frameKey, frame []byte) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = (f.last + 1) % sharedFrames
-	f.keys[f.last], f.data[f.last] = key, frame
+	if len(f.all) == sharedFrames {
+		clear(f.all)
+	}
+	f.all[key] = frame
 }

@@ -16,25 +16,23 @@ import (
 
 // watchSocket serves a watch over a WebSocket: every event is a message, of text if it is JSON. It does not read
 // what the client sends.
-func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, st *watchStream, start watchStart, opts request.ListOptions) error {
-	st.enc.bare = true
+func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, enc *encoder, start watchStart, opts request.ListOptions) error {
+	enc.bare = true
 	server := websocket.Server{
 		Handshake: func(cfg *websocket.Config, _ *http.Request) error {
 			cfg.Protocol = cfg.Protocol[:min(1, len(cfg.Protocol))] // any subprotocol works for a watch
 			return nil
 		},
 		Handler: func(conn *websocket.Conn) {
-			gone, cancel := context.WithCancel(r.Context())
+			ctx, cancel := context.WithCancel(ctx)
 			var reader guard.Group
 			reader.Do(func() error {
 				defer cancel()
 				_, err := io.Copy(io.Discard, conn) // ends when the client leaves, or conn is closed
 				return err
 			})
-			st.out = overSocket{conn, st.enc.media != ""}
-			if st.begin(ctx, start, opts) {
-				st.follow(ctx, gone.Done())
-			}
+			st := &watchStream{out: overSocket{conn, enc.media != ""}, enc: enc}
+			st.run(ctx, start, opts)
 			conn.Close()
 			guard.Raise(reader.Wait())
 		},

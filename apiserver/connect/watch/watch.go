@@ -20,7 +20,6 @@ import (
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
-	"monopod/apiserver/request/outlive"
 	"monopod/store"
 )
 
@@ -40,31 +39,20 @@ func (s *Watcher) Serve(w http.ResponseWriter, r *http.Request, res *kind.Resour
 	if err != nil {
 		return err
 	}
-	takes := s.watchTime(opts)
-	ends := s.Clock.Now().Add(takes)
-	ctx, limit := r.Context(), takes
-	if !view.Converts(res) {
-		// The request keeps the room for a context that ends with it, and Go keeps a context until its timer would fire.
-		ctx, limit = context.WithoutCancel(ctx), min(limit, beginTime)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(r.Context(), s.watchTime(opts))
 	defer cancel()
 	defer context.AfterFunc(s.Stop, cancel)()
 	start, err := s.watchStart(ctx, opts)
 	if err != nil {
 		return err
 	}
-	st := &watchStream{enc: enc, ends: ends, bookmarks: opts.AllowWatchBookmarks}
 	if auth.IsWebSocket(r) {
-		return s.watchSocket(ctx, w, r, st, start, opts)
+		return s.watchSocket(ctx, w, r, enc, start, opts)
 	}
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
-	st.out, st.wait.dirty = overHTTP{w, http.NewResponseController(w)}, true // the header is sent at once
-	// A webhook that converts objects is called with the request's context, and may take time.
-	if st.begin(ctx, start, opts) && (view.Converts(res) || !st.later(r)) {
-		st.follow(ctx, r.Context().Done())
-	}
+	st := &watchStream{out: overHTTP{w, http.NewResponseController(w)}, enc: enc}
+	st.run(ctx, start, opts)
 	return nil
 }
 
@@ -83,13 +71,15 @@ type watchStart struct {
 	rev     int64          // changes start after it
 	changes *store.Changes
 	sel     store.Selector
-	// refused is an error that the watch sends at once as its only event.
-	refused *metav1.Status
+	// refused is an error that the watch sends as its only event.
+	refused error
 }
 
 // watchStart starts with all objects if the client sends no revision or requests initial events, otherwise with
 // none. A revision that is no longer in the history causes an event, as upstream, not an error response.
 func (s *Watcher) watchStart(ctx context.Context, opts request.ListOptions) (watchStart, error) {
+	ctx, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
 	var start watchStart
 	var err error
 	start.initial, start.rev, err = s.watchFrom(ctx, opts)
@@ -98,7 +88,7 @@ func (s *Watcher) watchStart(ctx context.Context, opts request.ListOptions) (wat
 	}
 	start.changes, start.sel, err = s.API.Changes(ctx, opts.Sel, start.rev)
 	if apierrors.IsResourceExpired(err) {
-		return watchStart{refused: codec.StatusOf(err)}, nil
+		return watchStart{refused: err}, nil
 	}
 	return start, err
 }
@@ -118,9 +108,9 @@ func (s *Watcher) watchFrom(ctx context.Context, opts request.ListOptions) ([]*s
 	return entries, rev, err
 }
 
-// pipe sends the events of a watch: any number of frames at a time.
+// pipe sends the events of a watch.
 type pipe interface {
-	write(frames []byte) error
+	write(frame []byte) error
 	flush() error
 }
 
@@ -129,269 +119,138 @@ type overHTTP struct {
 	control *http.ResponseController
 }
 
-func (o overHTTP) write(frames []byte) error {
-	_, err := o.w.Write(frames)
+func (o overHTTP) write(frame []byte) error {
+	_, err := o.w.Write(frame)
 	return err
 }
 
 func (o overHTTP) flush() error { return o.control.Flush() }
-
-const (
-	// pending is how much a watch buffers before it writes while more events wait, and maxBuffer how large a buffer
-	// other watches use again, in bytes.
-	pending   = 32 << 10
-	maxBuffer = 4 * pending
-	// together is how much is copied to be written at once, in bytes: a frame of HTTP/2 has at most 16 KB.
-	together = 16 << 10
-)
 
 // watchStream writes the events of one watch.
 type watchStream struct {
 	out pipe
 	enc *encoder
 	rev int64 // everything up to this revision is sent
-
-	changes   *store.Changes
-	sel       store.Selector
-	bookmarks bool
-	ends      time.Time
-	ctx       context.Context // for webhooks that convert objects
-	wait      waiting
-	// bookmarkAt is when the next bookmark is due, unless the watch has none.
-	bookmarkAt time.Time
-	// Frames that are not written yet: those in buf, then held, which other watches share. An event alone is written
-	// without a copy.
-	buf  []byte
-	held []byte
-	err  error // the client has left
-	// ended is set when nothing is to be sent after what is there.
-	ended bool
 }
 
-// begin sends the response's header, and the objects with which the watch begins. It returns false if nothing follows.
-func (st *watchStream) begin(ctx context.Context, start watchStart, opts request.ListOptions) bool {
-	st.first(ctx, start, opts)
-	st.flush()
-	return st.err == nil && !st.ended
-}
+// errGone ends a watch whose client has left or does not read.
+var errGone = errors.New("the client has left")
 
-func (st *watchStream) first(ctx context.Context, start watchStart, opts request.ListOptions) {
-	if start.refused != nil {
-		st.refuse(start.refused)
-		return
+// run sends the objects with which the watch begins, and changes until ctx ends or the client has left. An error, such as of a
+// conversion, is the last event, as upstream.
+func (st *watchStream) run(ctx context.Context, start watchStart, opts request.ListOptions) {
+	err := st.begin(ctx, start, opts)
+	if err == nil {
+		start.initial = nil // so that it can be freed
+		err = st.follow(ctx, start, opts.AllowWatchBookmarks)
 	}
-	st.rev, st.changes, st.sel = start.rev, start.changes, start.sel
+	if err != nil && !errors.Is(err, errGone) {
+		object, err := st.enc.status(codec.StatusOf(err))
+		_ = st.add(watch.Error, object, err)
+		_ = st.out.flush()
+	}
+}
+
+func (st *watchStream) begin(ctx context.Context, start watchStart, opts request.ListOptions) error {
+	if start.refused != nil {
+		return start.refused
+	}
+	st.rev = start.rev
 	for e, err := range view.Each(ctx, st.enc.res, start.initial) {
 		if err != nil {
-			st.refuse(codec.StatusOf(err))
-			return
+			return err
 		}
 		object, err := st.enc.object(e)
-		st.add(watch.Added, object, err)
+		if err := st.add(watch.Added, object, err); err != nil {
+			return err
+		}
 	}
 	if opts.SendInitialEvents != nil && *opts.SendInitialEvents && opts.AllowWatchBookmarks {
-		st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		return st.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
+	return nil
 }
 
-// later follows the changes after the handlers have returned. It returns false if the request ends with them.
-func (st *watchStream) later(r *http.Request) bool {
-	q := outlive.Later(r, st.step, st.left)
-	if q == nil {
-		return false
+// follow sends changes, and a bookmark now and then and before a timeout, so that the client's next watch continues from there.
+func (st *watchStream) follow(ctx context.Context, start watchStart, bookmarks bool) error {
+	var tick <-chan time.Time
+	if bookmarks {
+		t := st.enc.s.Clock.NewTicker(bookmarkEvery)
+		defer t.Stop()
+		tick = t.C()
 	}
-	st.enter(context.Background(), q)
-	q.End(func(failure any) any { st.enc.s.crowds.leave(st); return failure })
-	return true
-}
-
-// follow sends changes until the watch ends, or gone is closed because the client has left.
-func (st *watchStream) follow(ctx context.Context, gone <-chan struct{}) {
-	q := outlive.Alone(st.step, st.left)
-	st.enter(ctx, q)
-	defer st.enc.s.crowds.leave(st)
-	q.Run(gone)
-}
-
-func (st *watchStream) enter(ctx context.Context, q *outlive.Request) {
-	st.ctx, st.wait.request, st.bookmarkAt = ctx, q, st.enc.s.Clock.Now().Add(bookmarkEvery)
-	st.enc.s.crowds.enter(st)
-}
-
-func (st *watchStream) left() { st.enc.s.crowds.left(st) }
-
-// step sends the changes that are there. It returns false if the watch waits for others, in its crowd, which resumes it: then the next step may
-// have begun already.
-func (st *watchStream) step() (over bool) {
-	for rounds := 0; st.err == nil && !st.stopped(); rounds++ {
-		wake := st.advance()
-		if wake == nil && !st.ended {
-			if !st.wait.together || rounds < maxRounds {
-				continue
+	for {
+		wake, err := st.read(ctx, start)
+		if err != nil {
+			return err
+		}
+		if wake == nil && ctx.Err() == nil { // there is more
+			continue
+		}
+		if st.out.flush() != nil {
+			return errGone
+		}
+		select {
+		case <-wake:
+		case <-tick:
+			if err := st.bookmark(nil); err != nil {
+				return err
 			}
-			st.wait.stuck = true
-		}
-		st.flush()
-		switch {
-		case st.err != nil:
-		case st.wait.stuck: // and others of its crowd wait for this one
-			st.wait.stuck, st.wait.together = false, false
-			st.enc.s.Guard.Spawn("watches", st.wait.request.Resume)
-			return false
-		case st.ended:
-			return true
-		case st.enc.s.crowds.park(st, wake):
-			return false
+		case <-start.changes.Closed():
+			return nil
+		case <-ctx.Done():
+			if bookmarks && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return st.bookmark(nil)
+			}
+			return nil
 		}
 	}
-	return true
 }
 
-// maxRounds is how often a watch reads changes while others wait for it.
-const maxRounds = 8
-
-// advance takes what is to be sent. It returns what is closed when there is more, nil if there is already.
-func (st *watchStream) advance() (wake <-chan struct{}) {
-	if st.due(); st.ended {
-		return nil
-	}
-	wake, open := st.read(st.ctx)
-	st.ended = st.ended || !open
-	return wake
-}
-
-// stopped reports whether the watch ends without a last word.
-func (st *watchStream) stopped() bool {
-	return st.wait.gone.Load() || st.enc.s.Stop.Err() != nil || closed(st.changes.Closed())
-}
-
-// next is when a bookmark or the end of the watch is due.
-func (st *watchStream) next() time.Time {
-	if st.bookmarks && st.bookmarkAt.Before(st.ends) {
-		return st.bookmarkAt
-	}
-	return st.ends
-}
-
-// due adds what is due: a bookmark now and then, and the end of the watch. A last bookmark lets the client's next watch continue from there.
-func (st *watchStream) due() {
-	now := st.enc.s.Clock.Now()
-	if st.ended || now.Before(st.next()) {
-		return
-	}
-	if st.bookmarks {
-		st.bookmark(nil)
-		st.bookmarkAt = st.bookmarkAt.Add(max(bookmarkEvery, now.Sub(st.bookmarkAt).Truncate(bookmarkEvery)+bookmarkEvery))
-	}
-	st.ended = !now.Before(st.ends)
-}
-
-// read takes the changes that are there. Its buffer is on the stack, so that a quiet watch keeps none.
-func (st *watchStream) read(ctx context.Context) (wake <-chan struct{}, open bool) {
+// read sends the changes that are there. It returns what is closed when there are more, nil if there are already. Its buffer is on a
+// part of the stack that a quiet watch does not keep.
+func (st *watchStream) read(ctx context.Context, start watchStart) (wake <-chan struct{}, err error) {
 	var buf [32]*store.Event
-	events, wake, open := st.changes.Read(buf[:0])
+	events, wake, _ := start.changes.Read(buf[:0])
 	for _, ev := range events {
-		st.event(ctx, ev)
+		if err := st.event(ctx, start.sel, ev); err != nil {
+			return nil, err
+		}
 	}
-	return wake, open
+	return wake, nil
 }
 
-func (st *watchStream) event(ctx context.Context, ev *store.Event) {
-	switch {
-	case ev.Lagged():
-		st.refuse(codec.StatusOf(apierror.Expired("too old resource version: the watch fell behind")))
-		return
-	case !ev.Progress():
-		typ, e := registry.Seen(st.sel, ev)
+func (st *watchStream) event(ctx context.Context, sel store.Selector, ev *store.Event) error {
+	if ev.Lagged() {
+		return apierror.Expired("too old resource version: the watch fell behind")
+	}
+	if !ev.Progress() {
+		typ, e := registry.Seen(sel, ev)
 		frame, err := st.enc.shared(ctx, typ, e)
-		if err != nil { // an object that cannot be converted ends the watch, as upstream
-			st.refuse(codec.StatusOf(err))
-			return
+		if err != nil {
+			return err
 		}
-		st.write(frame, nil)
+		if st.out.write(frame) != nil {
+			return errGone
+		}
 	}
 	st.rev = ev.Rev
-}
-
-// refuse ends the watch with an ERROR event.
-func (st *watchStream) refuse(status *metav1.Status) {
-	if st.ended {
-		return
-	}
-	object, err := st.enc.status(status)
-	st.add(watch.Error, object, err)
-	st.ended = true
+	return nil
 }
 
 // bookmark sends the current revision as a bookmark.
-func (st *watchStream) bookmark(annotations map[string]string) {
+func (st *watchStream) bookmark(annotations map[string]string) error {
 	object, err := st.enc.bookmark(strconv.FormatInt(st.rev, 10), annotations)
-	st.add(watch.Bookmark, object, err)
+	return st.add(watch.Bookmark, object, err)
 }
 
-func (st *watchStream) add(typ watch.EventType, object []byte, err error) {
-	var frame []byte
-	if err == nil {
-		st.spill()
-		st.buf = st.enc.frame(st.buf, typ, object)
+// add sends an event that no other watch shares, unless its object could not be encoded.
+func (st *watchStream) add(typ watch.EventType, object []byte, err error) error {
+	if err != nil {
+		return err
 	}
-	st.write(frame, err)
-}
-
-// write buffers frames until there are enough.
-func (st *watchStream) write(frame []byte, err error) {
-	if st.err = errors.Join(st.err, err); st.err != nil || st.ended {
-		return
+	if st.out.write(st.enc.frame(nil, typ, object)) != nil {
+		return errGone
 	}
-	if st.held != nil {
-		st.spill()
-	}
-	st.held = frame
-	if len(st.buf)+len(st.held) >= pending || st.enc.bare {
-		st.drain()
-	}
-}
-
-// spill makes room for another frame.
-func (st *watchStream) spill() {
-	if st.buf == nil {
-		st.buf = st.enc.s.buffer()
-	}
-	st.buf, st.held = append(st.buf, st.held...), nil
-}
-
-// drain writes the frames, few of them together: each write is a frame of HTTP/2, for which the watch waits.
-func (st *watchStream) drain() {
-	if len(st.buf) > 0 && len(st.buf)+len(st.held) < together {
-		st.spill()
-	}
-	size := len(st.buf) + len(st.held)
-	if size == 0 {
-		return
-	}
-	if st.wait.together && !st.wait.request.Reserve(size) { // others must not wait for its client
-		st.wait.stuck = true
-		return
-	}
-	for _, frames := range [][]byte{st.buf, st.held} {
-		if len(frames) > 0 && st.err == nil {
-			st.err, st.wait.dirty = st.out.write(frames), true
-		}
-	}
-	st.buf, st.held = st.buf[:0], nil
-}
-
-// flush sends the frames to the client. A quiet watch keeps no buffer.
-func (st *watchStream) flush() {
-	if st.err != nil {
-		return
-	}
-	if st.drain(); st.wait.stuck {
-		return
-	}
-	st.enc.s.release(st.buf)
-	st.buf = nil
-	if st.wait.dirty && st.err == nil {
-		st.wait.dirty, st.err = false, st.out.flush()
-	}
+	return nil
 }

@@ -3,13 +3,11 @@ package watch
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/client"
-	"monopod/apiserver/process/guard"
 	"monopod/store"
 )
 
@@ -23,36 +21,21 @@ type API interface {
 	Revision() int64
 }
 
-// Config of a Watcher. All fields but Guard are required.
+// Config of a Watcher. All fields are required.
 type Config struct {
 	API     API
 	MinTime time.Duration   // minimum duration of a watch without a timeout; it ends within twice that
 	Stop    context.Context // watches end with it
 	Clock   clock.WithTicker
-	Guard   *guard.Guard // nil: panics are only recovered
 }
 
 // Watcher serves watches. Watches of the same objects share encoded events.
 type Watcher struct {
 	Config
-	frames  frames
-	crowds  *crowds
-	buffers sync.Pool // of *[]byte, for frames that are written together
+	frames frames
 }
 
 // New returns a Watcher.
-func New(cfg Config) *Watcher { return &Watcher{Config: cfg, crowds: newCrowds(cfg)} }
-
-func (s *Watcher) buffer() []byte {
-	if b, ok := s.buffers.Get().(*[]byte); ok {
-		return *b
-	}
-	return make([]byte, 0, pending)
-}
-
-// release takes a buffer that is no longer used, or nil.
-func (s *Watcher) release(b []byte) {
-	if b = b[:0]; cap(b) > 0 && cap(b) <= maxBuffer {
-		s.buffers.Put(&b)
-	}
+func New(cfg Config) *Watcher {
+	return &Watcher{Config: cfg, frames: frames{all: map[frameKey][]byte{}}}
 }

@@ -68,11 +68,8 @@ func New() *Requests {
 	}
 }
 
-// Counter returns what counts a request that has no latency, a watch or a stream, when it ends. It keeps nothing of the request.
-func (q *Requests) Counter(r Request) func() {
-	s := q.of(r)
-	return func() { s.count.Add(1) }
-}
+// Count counts a request that has no latency: a watch or a stream that has ended.
+func (q *Requests) Count(r Request) { q.of(r).count.Add(1) }
 
 // Observe counts a request that took a time.
 func (q *Requests) Observe(r Request, took time.Duration) {
@@ -112,9 +109,6 @@ func (q *Requests) Collect(out chan<- prometheus.Metric) {
 	defer q.mu.RUnlock()
 	durations, slis := map[Request]*histogram{}, map[Request]*histogram{}
 	for r, s := range q.all {
-		if s.count.Load() == 0 { // they have not ended
-			continue
-		}
 		out <- prometheus.MustNewConstMetric(q.total, prometheus.CounterValue, float64(s.count.Load()), append(r.labels(), r.DryRun, strconv.Itoa(r.Code))...)
 		if s.timed.Load() == 0 {
 			continue

@@ -56,7 +56,7 @@ func TestScrapesLikeVectors(t *testing.T) {
 		v.requests.WithLabelValues(append(labels[:6:6], r.DryRun, code)...).Add(8)
 	}
 	watch := Request{"WATCH", "", "v1", "pods", "", "cluster", "", 200}
-	q.Counter(watch)()
+	q.Count(watch)
 	v.requests.WithLabelValues(append(watch.labels(), "", "200")...).Inc()
 	observers.Wait()
 	if is, want := text(t, ours), text(t, theirs); is != want {
