@@ -60,6 +60,9 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.WhoIs(r)
 		if err != nil {
+			if r.ProtoMajor == 2 && apierrors.IsUnauthorized(err) { // the connection ends after its running requests (upstream: UnauthenticatedHTTP2DOSMitigation)
+				w.Header().Set("Connection", "close")
+			}
 			g.Fail(w, r, err)
 			return
 		}
