@@ -76,7 +76,7 @@ type hotPath struct {
 func hotPaths() map[string]hotPath {
 	all := map[string]hotPath{
 		"agent-status": {agentStatus, ceilings{132, 165_000}},
-		"watch-events": {watchEvents, ceilings{580, 800_000}},
+		"watch-events": {watchEvents, ceilings{800, 1_500_000}},
 	}
 	for name, q := range hotRequests() {
 		all[name] = hotPath{func(tb testing.TB) func(int) {
