@@ -73,7 +73,6 @@ var mayKnow = map[string][]string{
 	"monopod/agent/runtime/containerd/resetcmd": {"monopod/agent", "monopod/apiserver/process", "monopod/store/bolt/flock"},
 	"monopod/apiserver/access/admin":            {"monopod/apiserver/access", "monopod/apiserver/codec", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/apiserver/registry/kind", "monopod/apiserver/registry/view", "monopod/apiserver/request", "monopod/store"},
 	"monopod/apiserver/access/entry":            {"monopod/apiserver/access", "monopod/apiserver/codec", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/apiserver/registry/kind", "monopod/apiserver/registry/view", "monopod/apiserver/request", "monopod/store"},
-	"monopod/apiserver/access/h2":               {"monopod/apiserver/process"},
 	"monopod/apiserver/access/node":             {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/follow", "monopod/apiserver/process", "monopod/apiserver/registry/check", "monopod/apiserver/registry/volume", "monopod/store"},
 	"monopod/apiserver/access/rbac":             {"monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/follow", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/flow/configure":          {"monopod/apiserver/access", "monopod/apiserver/flow", "monopod/apiserver/client", "monopod/apiserver/follow", "monopod/apiserver/process", "monopod/store"},

@@ -45,9 +45,19 @@ func (g *Guard) Identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, ok := g.Authenticator.Authenticate(r); ok {
 			r = r.WithContext(auth.WithUser(r.Context(), user))
+		} else {
+			disconnect(w, r)
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// disconnect ends the HTTP/2 connection of an unknown client after its running requests, since one connection can ask for much
+// (upstream: UnauthenticatedHTTP2DOSMitigation).
+func disconnect(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		w.Header().Set("Connection", "close")
+	}
 }
 
 // warningCode is that of HTTP for warnings that concern the response until it is used.
@@ -60,8 +70,8 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.WhoIs(r)
 		if err != nil {
-			if r.ProtoMajor == 2 && apierrors.IsUnauthorized(err) { // the connection ends after its running requests (upstream: UnauthenticatedHTTP2DOSMitigation)
-				w.Header().Set("Connection", "close")
+			if apierrors.IsUnauthorized(err) {
+				disconnect(w, r)
 			}
 			g.Fail(w, r, err)
 			return

@@ -11,7 +11,6 @@ import (
 
 	"monopod/apiserver/access/auth"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/flow"
 	"monopod/apiserver/process/guard"
 )
 
@@ -27,11 +26,13 @@ const (
 	streamBuffer     = codec.SmallBody
 	connectionBuffer = 4 << 20
 	// maxStreams is the maximum number of concurrent requests of an HTTP/2 connection (upstream's default). Clients open more
-	// connections. Go answers some hundreds of requests beyond it with an error, then closes the connection.
+	// connections.
 	maxStreams = 100
 	// pingTime is how long an HTTP/2 connection may be silent until the client must answer a ping within answerTime.
 	pingTime   = 30 * time.Second
 	answerTime = 15 * time.Second
+	// writeTime is how long the client of an HTTP/2 connection may read nothing while something is to be sent.
+	writeTime = time.Minute
 	// idleTime is how long a connection is kept for the next request.
 	idleTime = 3 * time.Minute
 	// stopTime limits the wait for running requests when the server stops.
@@ -82,7 +83,7 @@ func newServer(h http.Handler, log *zap.Logger) *http.Server {
 		ErrorLog: zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer,
-			SendPingTimeout: pingTime, PingTimeout: answerTime, WriteByteTimeout: flow.StallTime,
+			SendPingTimeout: pingTime, PingTimeout: answerTime, WriteByteTimeout: writeTime,
 		},
 	}
 }
