@@ -253,7 +253,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), RuncOrCrun: child.RuncOrCrun(), Kernel: n.kernel, Log: n.Log, Guard: n.guard})
+	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: n.kernel, Log: n.Log, Guard: n.guard})
 	if err != nil {
 		return err
 	}

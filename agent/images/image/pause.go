@@ -6,9 +6,9 @@ import (
 	"runtime"
 )
 
-// PauseRef is the name of the sandbox image. A new program needs a new name: an image that exists is not replaced. Since
-// the second one, the program restricts its own system calls, and runtime/cri depends on that.
-const PauseRef = "monopod.local/pause:2"
+// PauseRef is the name of the sandbox image. A new program needs a new name (not 2, which was one): an image that exists
+// is not replaced.
+const PauseRef = "monopod.local/pause:1"
 
 //go:embed pause/pause_amd64
 var pauseAMD64 []byte

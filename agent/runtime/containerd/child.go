@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -28,7 +29,6 @@ import (
 	"monopod/agent/network/cni/admission"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/frugal"
 	"monopod/apiserver/process/guard"
 	"monopod/apiserver/process/netchange"
 )
@@ -67,7 +67,6 @@ type Child struct {
 	layout      layout
 	program     string
 	snapshotter string
-	path        string      // a folder in which containerd looks for programs first; empty: none. Set by prepare
 	network     cni.Network // set by prepare
 	prepared    chan struct{}
 	once        sync.Once // closes prepared
@@ -116,11 +115,6 @@ func (c *Child) Snapshotter() string { return c.snapshotter }
 
 // StateDir returns the folder of running containers, for Config.StateDir.
 func (c *Child) StateDir() string { return c.layout.state }
-
-// RuncOrCrun reports whether pods without a handler run with one of the two, for Config.RuncOrCrun.
-func (c *Child) RuncOrCrun() bool {
-	return slices.Contains([]string{Auto, runc, crun}, filepath.Base(cmp.Or(c.config.OCIRuntime, Auto)))
-}
 
 // Network returns the network of the child's pods, once Run has set it up.
 func (c *Child) Network(ctx context.Context) (cni.Network, error) {
@@ -215,14 +209,17 @@ func (c *Child) supervise(ctx context.Context) {
 // prepare prepares the first start: it stops an earlier containerd of this data
 // folder and writes network and config.
 func (c *Child) prepare(ctx context.Context) error {
-	found := c.findPrograms(ctx)
+	programs, err := c.findPrograms(ctx)
+	if err != nil {
+		return err
+	}
 	if err := c.stopLeftover(ctx); err != nil {
 		return err
 	}
 	if err := c.clearOldBoot(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.endShims(ctx), c.clearNamespaces()); err != nil {
+	if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.replaceFronts(programs.runtimes)); err != nil {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{
@@ -233,51 +230,32 @@ func (c *Child) prepare(ctx context.Context) error {
 	}
 	c.network = network
 	c.once.Do(func() { close(c.prepared) })
-	programs, err := found()
-	if err == nil {
-		programs, c.path, err = programs.fronted(c.layout.oci)
-	}
-	if err != nil {
-		return err
-	}
 	return os.WriteFile(c.layout.config, []byte(c.configFile(programs, network).render()), 0o600)
 }
 
 // programs are what containers run with.
 type programs struct {
-	version     programVersion
-	runtimes    []ociRuntime // the default one first
-	shim        string       // absolute; empty: containerd looks for it
-	shimVersion programVersion
+	version  programVersion
+	runtimes []ociRuntime // the default one first
+	shim     string       // absolute; empty: containerd looks for it
 }
 
-// findPrograms asks programs for their versions, while other things are prepared.
-func (c *Child) findPrograms(ctx context.Context) (answer func() (programs, error)) {
-	var found programs
-	asked := guard.Spawn(func() error {
-		out, err := exec.CommandContext(ctx, c.program, "--version").Output()
-		if err != nil {
-			return fmt.Errorf("%s --version: %w", c.program, err)
-		}
-		if found.version, err = parseVersion(string(out)); err != nil {
-			return err
-		}
-		found.runtimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime)
-		return err
-	})
-	shimAsked := guard.Spawn(func() (err error) {
-		if found.shim, err = nextTo(c.program, shimName); err != nil {
-			return nil // containerd reports it when a pod starts
-		}
-		if out, err := exec.CommandContext(ctx, found.shim, "-v").Output(); err == nil {
-			found.shimVersion, _ = parseVersion(string(out)) // of an unknown one, nothing is assumed
-		}
-		return nil
-	})
-	return func() (programs, error) {
-		err := errors.Join(<-asked, <-shimAsked) // before found is read
-		return found, err
+// findPrograms finds them, and asks containerd for its version.
+func (c *Child) findPrograms(ctx context.Context) (found programs, err error) {
+	out, err := exec.CommandContext(ctx, c.program, "--version").Output()
+	if err != nil {
+		return programs{}, fmt.Errorf("%s --version: %w", c.program, err)
 	}
+	if found.version, err = parseVersion(string(out)); err != nil {
+		return programs{}, err
+	}
+	if found.runtimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime); err != nil {
+		return programs{}, err
+	}
+	if shim, err := nextTo(c.program, "containerd-shim-runc-v2"); err == nil { // otherwise containerd reports it when a pod starts
+		found.shim = shim
+	}
+	return found, nil
 }
 
 // clearOldBoot removes the state of pods from before the last boot, which other
@@ -296,11 +274,33 @@ func (c *Child) clearOldBoot() error {
 		return err
 	}
 	if len(mounts) == 0 { // otherwise something is still running there
-		if err := errors.Join(os.RemoveAll(c.layout.state), os.RemoveAll(c.tasks(c.layout.root))); err != nil {
+		if err := errors.Join(os.RemoveAll(c.layout.state), os.RemoveAll(c.tasks(c.layout.root)), os.RemoveAll(c.layout.oci)); err != nil {
 			return err
 		}
 	}
 	return os.WriteFile(c.layout.boot, boot, 0o600)
+}
+
+// replaceFronts replaces the programs that earlier versions put in front of runc and the shim. The shims of pods which
+// those started execute one in the place of runc, until the machine boots: it becomes a link to runc.
+func (c *Child) replaceFronts(runtimes []ociRuntime) error {
+	front := filepath.Join(c.layout.oci, runc)
+	i := slices.IndexFunc(runtimes, func(r ociRuntime) bool { return r.name == runc && r.path != front })
+	if _, err := os.Lstat(front); errors.Is(err, fs.ErrNotExist) || i < 0 {
+		return nil
+	}
+	next := front + ".new" // a shim may execute the program now
+	err := os.Remove(next)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = os.Symlink(runtimes[i].path, next)
+	}
+	if err == nil {
+		err = os.Rename(next, front)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(front+".program"), os.RemoveAll(filepath.Join(c.layout.oci, "bin")))
 }
 
 // runTidied is runOnce, and releases the leases of an earlier containerd.
@@ -322,14 +322,11 @@ func (c *Child) runOnce(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	output := &lineLog{log: c.config.Log}
 	cmd := exec.CommandContext(ctx, c.program, "--config", c.layout.config)
-	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ(), c.path)
+	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, childEnv(os.Environ())
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = stopping
 	// A separate process group, so that Ctrl-C does not reach containerd.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	if err := frugal.Wake(); err != nil { // containers inherit what containerd has of this thread
-		return fmt.Errorf("set the timer slack: %w", err)
-	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -340,17 +337,11 @@ func (c *Child) runOnce(ctx context.Context) error {
 	return errors.Join(err, os.Remove(c.layout.pid))
 }
 
-// childEnv returns env without the variables that systemd sets only for monopod, and with the folder at the front of PATH.
-func childEnv(env []string, path string) []string {
-	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+// childEnv returns env without the variables that systemd sets only for monopod.
+func childEnv(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
 		return strings.HasPrefix(v, "NOTIFY_SOCKET=") || strings.HasPrefix(v, "LISTEN_")
 	})
-	for i, v := range env {
-		if dirs, ok := strings.CutPrefix(v, "PATH="); ok && path != "" {
-			env[i] = "PATH=" + path + ":" + dirs
-		}
-	}
-	return env
 }
 
 // Discard removes everything that survives Run: orphaned shims, mounts of the child,

@@ -24,7 +24,7 @@ type layout struct {
 	hosts  string // registry mirrors: containerd's hosts.toml
 	cni    string
 	cdi    string // the user's CDI specs of this node
-	oci    string // the program in front of runc and, in bin, that in front of the shim
+	oci    string // programs that earlier versions put in front of runc and the shim
 }
 
 // newLayout wants an absolute path.

@@ -150,9 +150,7 @@ func TestReadPID(t *testing.T) {
 
 func TestChildEnv(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]string{"": "[A=b PATH=/x:/y]", "/f": "[A=b PATH=/f:/x:/y]"} {
-		if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1", "PATH=/x:/y"}, path); fmt.Sprint(got) != want {
-			t.Errorf("%v, want %s", got, want)
-		}
+	if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1", "PATH=/x:/y"}); fmt.Sprint(got) != "[A=b PATH=/x:/y]" {
+		t.Errorf("got %v", got)
 	}
 }

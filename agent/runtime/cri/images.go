@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,38 +43,7 @@ type imageService struct {
 	images     cri.ImageServiceClient
 	pause      once
 	pauses     atomic.Pointer[[]string] // names of the images that sandboxes run
-	pinned     pinned
 	flusher    flusher
-}
-
-// pinned are the names with labelPinned.
-type pinned struct {
-	mu      sync.Mutex      // guards what follows
-	names   map[string]bool // as last read; nil: they may have changed
-	changes int
-}
-
-// changed is called when images have changed.
-func (p *pinned) changed() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.names, p.changes = nil, p.changes+1
-}
-
-// known returns the names, nil if they must be read, and how often they have changed.
-func (p *pinned) known() (names map[string]bool, changes int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.names, p.changes
-}
-
-// read records names that were read after so many changes.
-func (p *pinned) read(names map[string]bool, changes int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.changes == changes {
-		p.names = names
-	}
 }
 
 // ListImages is CRI's.
@@ -85,7 +52,6 @@ func (i *imageService) ListImages(ctx context.Context) ([]*cri.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	i.pinned.changed() // by somebody else, perhaps
 	return resp.Images, i.pin(ctx, resp.Images...)
 }
 
@@ -100,12 +66,15 @@ func (i *imageService) ImageStatus(ctx context.Context, name string) (*cri.Image
 
 // pin sets Pinned on images with the label.
 func (i *imageService) pin(ctx context.Context, list ...*cri.Image) error {
-	names, err := i.pinnedNames(ctx)
+	pinned, err := i.client.ImageService().List(InNamespace(ctx), fmt.Sprintf("labels.%q==pinned", labelPinned))
 	if err != nil {
-		return err
+		return errgrpc.ToGRPC(err)
+	}
+	names := make(map[string]bool, len(pinned))
+	for _, img := range pinned {
+		names[img.Name] = true
 	}
 	if pauses := i.pauses.Load(); pauses != nil { // also one that was there before us
-		names = maps.Clone(names)
 		for _, name := range *pauses {
 			names[name] = true
 		}
@@ -118,29 +87,9 @@ func (i *imageService) pin(ctx context.Context, list ...*cri.Image) error {
 	return nil
 }
 
-// pinnedNames returns the names with the label. It asks containerd only after images have changed: each pod asks for the status
-// of its images.
-func (i *imageService) pinnedNames(ctx context.Context) (map[string]bool, error) {
-	names, changes := i.pinned.known()
-	if names != nil {
-		return names, nil
-	}
-	pinned, err := i.client.ImageService().List(InNamespace(ctx), fmt.Sprintf("labels.%q==pinned", labelPinned))
-	if err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	names = make(map[string]bool, len(pinned))
-	for _, img := range pinned {
-		names[img.Name] = true
-	}
-	i.pinned.read(names, changes)
-	return names, nil
-}
-
 // PullImage is CRI's.
 func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
 	defer i.flusher.soon() // a failed pull may have unpacked layers, too
-	defer i.pinned.changed()
 	resp, err := i.images.PullImage(ctx, &cri.PullImageRequest{
 		Image: &cri.ImageSpec{Image: name}, Auth: auth, SandboxConfig: sandbox,
 	})
@@ -149,7 +98,6 @@ func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.Aut
 
 // RemoveImage removes every name of the image.
 func (i *imageService) RemoveImage(ctx context.Context, name string) error {
-	defer i.pinned.changed()
 	_, err := i.images.RemoveImage(ctx, &cri.RemoveImageRequest{Image: &cri.ImageSpec{Image: name}})
 	return present(err)
 }
@@ -193,7 +141,6 @@ func (i *imageService) Downloads(ctx context.Context) (all []runtime.Download, e
 // ImportArchive implements runtime.Runtime.
 func (i *imageService) ImportArchive(ctx context.Context, from io.Reader) ([]string, error) {
 	defer i.flusher.soon()
-	defer i.pinned.changed()
 	tar, err := compression.DecompressStream(from)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package cri_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -34,6 +35,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	t       testing.TB
 	dataDir string
+	oci     string // as --oci-runtime; empty: as the environment says
 	child   *containerd.Child
 	runtime *cri.Runtime
 	halt    func() // ends the child and waits for it
@@ -68,7 +70,7 @@ func startNode(t testing.TB) *node {
 func (n *node) start() {
 	n.t.Helper()
 	log := zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel))
-	child, err := containerd.New(containerd.Config{DataDir: n.dataDir, OCIRuntime: os.Getenv(ociRuntime), Log: log, Executable: plugin(n.t)})
+	child, err := containerd.New(containerd.Config{DataDir: n.dataDir, OCIRuntime: cmp.Or(n.oci, os.Getenv(ociRuntime)), Log: log, Executable: plugin(n.t)})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func (n *node) start() {
 
 func (n *node) connect(child *containerd.Child, log *zap.Logger) {
 	n.t.Helper()
-	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), RuncOrCrun: child.RuncOrCrun(), Kernel: readKernel(n.t), Log: log})
+	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: readKernel(n.t), Log: log})
 	if err != nil {
 		n.t.Fatal(err)
 	}

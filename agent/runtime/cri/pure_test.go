@@ -178,20 +178,3 @@ func TestDropCutResults(t *testing.T) {
 		t.Errorf("left: %q, want %q", left, want)
 	}
 }
-
-// Names that were read while images changed are read again.
-func TestPinnedNames(t *testing.T) {
-	t.Parallel()
-	var p pinned
-	_, before := p.known()
-	p.changed()
-	p.read(map[string]bool{"old": true}, before)
-	names, now := p.known()
-	if names != nil {
-		t.Errorf("%v was read before a change", names)
-	}
-	p.read(map[string]bool{"new": true}, now)
-	if names, _ := p.known(); !names["new"] {
-		t.Errorf("%v, want what was read last", names)
-	}
-}

@@ -31,8 +31,6 @@ const (
 	Namespace = "k8s.io"
 	// maxMessage is kubelet's limit for an answer of the runtime.
 	maxMessage = 16 << 20
-	// window is how much of an answer may be on its way, in bytes: a list of some hundred containers is larger.
-	window = 1 << 20
 	// lag is how long CRI may take to learn of an exit after its event; measured 20
 	// to 70 ms, and seconds for a killed shim.
 	lag = 300 * time.Millisecond
@@ -45,8 +43,6 @@ type Config struct {
 	// StateDir is the folder in which our own containerd has the containers; pods
 	// with user namespaces must be able to traverse it. Empty: another containerd.
 	StateDir string
-	// RuncOrCrun means that pods without a handler run with one of the two.
-	RuncOrCrun bool
 	// Kernel reports OOM kills, some of which containerd misses; nil: only containerd
 	// reports them. Whoever opened it runs it.
 	Kernel *oom.Log
@@ -67,8 +63,6 @@ type Runtime struct {
 	end     context.CancelFunc
 	streams sync.WaitGroup // one for each running Events
 	remains remains
-
-	hostPIDs hostPIDs
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -102,8 +96,6 @@ func Dial(socket string) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
-		// Windows of a fixed size: otherwise a ping after each answer measures how large they should be.
-		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
 	)
 }
 
@@ -178,13 +170,6 @@ func (o *once) do(f func() error) error {
 	o.failed = f()
 	o.done = o.failed == nil
 	return o.failed
-}
-
-// again makes do run the function once more.
-func (o *once) again() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.done = false
 }
 
 // soon starts f, which calls do, unless it runs or has succeeded. It returns how it ended the last time.

@@ -15,10 +15,11 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 	if err := r.ensurePause(ctx); err != nil {
 		return "", err
 	}
-	id, err := r.runPodSandbox(ctx, config, handler)
+	resp, err := r.pods.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
 	if err != nil {
 		return "", err
 	}
+	id := resp.PodSandboxId
 	r.known.add(id, owner{sandbox: id, pod: config.GetMetadata().GetUid()})
 	return id, nil
 }
@@ -48,7 +49,6 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	})
 	if err == nil {
 		r.known.forgetSandbox(id)
-		r.hostPIDs.removed(id)
 		r.remains.removed(r.life, id)
 	}
 	return err
