@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -219,7 +218,7 @@ func (c *Child) prepare(ctx context.Context) error {
 	if err := c.clearOldBoot(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.replaceFronts(programs.runtimes)); err != nil {
+	if err := errors.Join(c.endShims(ctx), c.clearNamespaces(), c.replaceFronts(programs)); err != nil {
 		return err
 	}
 	network, err := cni.Prepare(cni.Config{
@@ -232,6 +231,9 @@ func (c *Child) prepare(ctx context.Context) error {
 	c.once.Do(func() { close(c.prepared) })
 	return os.WriteFile(c.layout.config, []byte(c.configFile(programs, network).render()), 0o600)
 }
+
+// shimName is the program that keeps the containers of a pod.
+const shimName = "containerd-shim-runc-v2"
 
 // programs are what containers run with.
 type programs struct {
@@ -252,7 +254,7 @@ func (c *Child) findPrograms(ctx context.Context) (found programs, err error) {
 	if found.runtimes, err = newOCIHost(ctx, c.program).choose(c.config.OCIRuntime); err != nil {
 		return programs{}, err
 	}
-	if shim, err := nextTo(c.program, "containerd-shim-runc-v2"); err == nil { // otherwise containerd reports it when a pod starts
+	if shim, err := nextTo(c.program, shimName); err == nil { // otherwise containerd reports it when a pod starts
 		found.shim = shim
 	}
 	return found, nil
@@ -281,26 +283,28 @@ func (c *Child) clearOldBoot() error {
 	return os.WriteFile(c.layout.boot, boot, 0o600)
 }
 
-// replaceFronts replaces the programs that earlier versions put in front of runc and the shim. The shims of pods which
-// those started execute one in the place of runc, until the machine boots: it becomes a link to runc.
-func (c *Child) replaceFronts(runtimes []ociRuntime) error {
-	front := filepath.Join(c.layout.oci, runc)
-	i := slices.IndexFunc(runtimes, func(r ociRuntime) bool { return r.name == runc && r.path != front })
-	if _, err := os.Lstat(front); errors.Is(err, fs.ErrNotExist) || i < 0 {
-		return nil
+// replaceFronts replaces the programs that earlier versions put in front of runc and the shim by links to those. The shims
+// of pods which earlier versions started execute the one, and containerd the other, until the machine boots.
+func (c *Child) replaceFronts(found programs) error {
+	behind := map[string]string{filepath.Join(c.layout.oci, "bin", shimName): found.shim}
+	for _, r := range found.runtimes {
+		if r.name == runc {
+			behind[filepath.Join(c.layout.oci, runc)] = r.path
+		}
 	}
-	next := front + ".new" // a shim may execute the program now
-	err := os.Remove(next)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = os.Symlink(runtimes[i].path, next)
+	var errs []error
+	for front, program := range behind {
+		if _, err := os.Lstat(front); err != nil || program == "" || program == front {
+			continue
+		}
+		next := front + ".program" // renamed, because a shim may execute the front now
+		err := cni.Link(program, next)
+		if err == nil {
+			err = os.Rename(next, front)
+		}
+		errs = append(errs, err)
 	}
-	if err == nil {
-		err = os.Rename(next, front)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.RemoveAll(front+".program"), os.RemoveAll(filepath.Join(c.layout.oci, "bin")))
+	return errors.Join(errs...)
 }
 
 // runTidied is runOnce, and releases the leases of an earlier containerd.
