@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,7 +75,7 @@ const settle = 200 * time.Millisecond
 
 // BenchmarkPodLife measures create to Running and delete to gone of concurrent pods, until the last, through the
 // API, alternating with the bare CRI calls for as many pods: on the same containerd, with our network plugin, and on
-// one with runc itself and the plugins that Kubernetes' installations use.
+// one with the plugins that Kubernetes' installations use.
 func BenchmarkPodLife(b *testing.B) {
 	harness.NeedsContainerd(b)
 	for _, c := range []struct{ pods, rounds int }{{1, 20}, {20, 8}, {100, 2}} {
@@ -120,18 +119,10 @@ type base struct {
 const stockPlugins = "/usr/lib/cni"
 
 // stock is a connection to another containerd, which runs the bridge, host-local, portmap and loopback plugins of
-// containernetworking-plugins, and runc without a program in front of it, for which it has another name.
+// containernetworking-plugins.
 func stock(b *testing.B) *cri.Runtime {
 	b.Helper()
 	conf, local := "", b.TempDir()
-	runc, err := exec.LookPath("runc")
-	if err != nil {
-		b.Fatal(err)
-	}
-	renamed := filepath.Join(b.TempDir(), "stock")
-	if err := os.Symlink(runc, renamed); err != nil {
-		b.Fatal(err)
-	}
 	s, _ := launchOn(b, func(dir string) error {
 		conf = filepath.Join(dir, "cni")
 		err := os.MkdirAll(filepath.Join(conf, "net.d"), 0o700)
@@ -139,7 +130,7 @@ func stock(b *testing.B) *cri.Runtime {
   {"type": "bridge", "bridge": "mp-stock", "isGateway": true, "ipMasq": true, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": "`+local+`", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "10.222.9.0/24"}]]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}`), 0o600))
-	}, "--runtime=containerd", "--oci-runtime="+renamed)
+	}, "--runtime=containerd", "--oci-runtime=runc")
 	b.Cleanup(func() {
 		if link, err := netlink.LinkByName("mp-stock"); err == nil {
 			_ = netlink.LinkDel(link)
