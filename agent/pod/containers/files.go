@@ -13,8 +13,7 @@ import (
 	"monopod/agent/pod/spec"
 )
 
-// MessagePath returns the path of an instance's termination message in the pod's folder, next to its volumes. A folder for
-// each container would be one or two more for each pod.
+// MessagePath returns the path of an instance's termination message in the pod's folder, next to its volumes.
 func MessagePath(dir, container string, attempt uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("message-%s-%d", container, attempt))
 }

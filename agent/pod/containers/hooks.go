@@ -34,7 +34,7 @@ type Hooks struct {
 
 // NewHooks returns the hooks of a pod.
 func NewHooks(node *Node, pod *identity.Pod, o *observe.Observer) *Hooks {
-	return &Hooks{node: node, pod: pod, observer: o}
+	return &Hooks{node: node, pod: pod, observer: o, ran: map[string]bool{}}
 }
 
 // run runs a lifecycle handler.
@@ -94,9 +94,6 @@ func (h *Hooks) take(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ran := h.ran[id]
-	if h.ran == nil {
-		h.ran = map[string]bool{}
-	}
 	h.ran[id] = true
 	return ran
 }

@@ -32,21 +32,6 @@ type pending struct {
 // is reports whether the start of the instance is pending.
 func (p *pending) is(id string) bool { return p != nil && p.id == id }
 
-// await records that the outcome of a start is not known yet.
-func (s *Starter) await(container, id string) {
-	if s.pending == nil {
-		s.pending = map[string]*pending{}
-	}
-	s.pending[container] = &pending{id: id}
-}
-
-// settled records that the outcome is known. A pod at rest keeps no empty map.
-func (s *Starter) settled(container string) {
-	if delete(s.pending, container); len(s.pending) == 0 {
-		s.pending = nil
-	}
-}
-
 // afterStart completes a start: the event, the hook and the probes.
 func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
 	s.Images.Started(c.Name)
@@ -63,7 +48,7 @@ func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	}
 	now := s.Observer.Seen().ByID(id)
 	if now == nil || now.State != status.Running {
-		s.settled(c.Name)
+		delete(s.pending, c.Name)
 		s.Wake() // it has already ended
 		return nil
 	}
@@ -73,7 +58,7 @@ func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 			return err
 		}
 	}
-	s.settled(c.Name)
+	delete(s.pending, c.Name)
 	s.Probes.Watch(pod, now, false)
 	return nil
 }
@@ -90,7 +75,7 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	}
 	s.pod.Event(c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	s.Stopper.killing(now, "FailedPostStartHook")
-	s.settled(c.Name)
+	delete(s.pending, c.Name)
 	if err := s.Stopper.one(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
 		return err
 	}
@@ -102,7 +87,7 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) error {
 	now := s.Observer.Seen().ByID(id)
 	if !cutoff.Lost(startErr) {
-		s.settled(name)
+		delete(s.pending, name)
 	}
 	switch {
 	case now == nil || s.spoiled(pod, now), now.State == status.Created && cutoff.Exists(startErr) && s.recreated[name] < maxRecreated:
@@ -179,14 +164,11 @@ func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 // recreate removes an instance that never ran, so that it is created again.
 func (s *Starter) recreate(name, id string) error {
 	s.pod.Log.Info("recreating a container whose start was interrupted", zap.String("container", name), zap.String("id", id))
-	s.await(name, id) // until it is gone
+	s.pending[name] = &pending{id: id} // until it is gone
 	if err := s.discard(id); err != nil {
 		return err
 	}
-	s.settled(name)
-	if s.recreated == nil {
-		s.recreated = map[string]int{}
-	}
+	delete(s.pending, name)
 	s.recreated[name]++
 	return nil
 }

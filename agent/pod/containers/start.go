@@ -52,14 +52,14 @@ type Starter struct {
 
 	crashes   backoff.Backoff
 	announced map[string]bool     // containers whose backoff was reported by an event
-	pending   map[string]*pending // by container; nil: none
+	pending   map[string]*pending // by container: starts whose outcome is not known
 	recreated map[string]int      // how often a container was created again since its last start
 }
 
 // NewStarter returns the Starter of a pod.
 func NewStarter(node *Node, pod *identity.Pod, parts Parts) *Starter {
 	return &Starter{
-		node: node, pod: pod, Parts: parts,
+		node: node, pod: pod, Parts: parts, announced: map[string]bool{}, pending: map[string]*pending{}, recreated: map[string]int{},
 		maker: maker{node: node, pod: pod, observer: parts.Observer, images: parts.Images, volumes: parts.Volumes, sandbox: parts.Sandbox},
 	}
 }
@@ -104,7 +104,7 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	if restarts {
 		s.attempt(c.Name, ended)
 	}
-	s.await(c.Name, id)
+	s.pending[c.Name] = &pending{id: id}
 	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
 	if err := s.Observer.Refresh(ctx, id); err != nil {
 		return errors.Join(startErr, err) // Settle determines the outcome when the runtime responds
@@ -126,9 +126,6 @@ func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Contai
 	}
 	name := fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) // the name in kubelet's messages
 	if !s.announced[container] {
-		if s.announced == nil {
-			s.announced = map[string]bool{}
-		}
 		s.announced[container] = true
 		s.pod.Event(container, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", container, name)
 	}

@@ -54,17 +54,8 @@ type List struct {
 	containers []*cri.Container
 }
 
-const (
-	// starting is how long a runtime that starts may be expected to take: it is asked often, because the node is not
-	// ready before it answers.
-	starting = 3 * time.Second
-	// often is the longest pause between two attempts meanwhile.
-	often = 10 * time.Millisecond
-)
-
 // Connect waits for the runtime to answer and subscribes to its events.
 func (r *Relister) Connect(ctx context.Context) (<-chan runtime.Event, bool) {
-	began := r.cfg.Clock.Now()
 	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
 		var events <-chan runtime.Event
 		err := r.cfg.Guard.Call("events", func() (err error) {
@@ -78,9 +69,6 @@ func (r *Relister) Connect(ctx context.Context) (<-chan runtime.Event, bool) {
 			return events, true
 		}
 		delay := retry.Next()
-		if r.cfg.Clock.Since(began) < starting {
-			delay = min(delay, often)
-		}
 		if delay >= time.Second && ctx.Err() == nil {
 			r.cfg.Log.Warn("container runtime does not respond", zap.Error(err))
 		}
