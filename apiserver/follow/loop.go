@@ -73,8 +73,9 @@ type Deps struct {
 }
 
 // Reconcile brings key to its desired state. After an error, also a conflict, the key is retried with
-// exponential backoff; after a positive again it runs at that time, or earlier when a source wakes it. ctx ends
-// with the call, or before it at the Deadline of the Config.
+// exponential backoff; after a positive again it runs at that time, or earlier when a source wakes it. A key that
+// is woken all the time runs at most twice a second, after the first 500 runs. ctx ends with the call, or before it
+// at the Deadline of the Config.
 //
 // If the Client is client.Ordered, every source has seen all changes of all kinds up to the start of the
 // Reconcile, unless it is late (Current): what a Source's Keys keeps is at least as new as the change that woke
@@ -228,11 +229,18 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 // work reconciles the keys of the queue until it is shut down, each on a goroutine of its own.
 func (l *Loop[K]) work(ctx context.Context, group *guard.Group) {
 	workers := make(chan struct{}, l.cfg.Workers)
+	pace := pace[K]{of: map[K]*rate.Limiter{}, sweep: minSweep}
 	for {
 		workers <- struct{}{}
 		key, shutdown := l.queue.Get()
 		if shutdown {
 			return
+		}
+		if wait := pace.wait(key, l.deps.Clock.Now()); wait > 0 {
+			l.queue.AddAfter(key, wait)
+			l.queue.Done(key)
+			<-workers
+			continue
 		}
 		group.Do(func() error {
 			defer func() { <-workers }()

@@ -15,8 +15,8 @@ const (
 	quiet = 200 * time.Millisecond
 )
 
-// Settled waits until the server has nothing to reconcile: no key waits or is reconciled, none is woken by its
-// own results again and again, and for a while no reconcile and no step of a pod ends. There must be no panic.
+// Settled waits until the server has nothing to reconcile: no key waits or is reconciled, and for a while no
+// reconcile and no step of a pod ends. There must be no panic.
 func (s *Server) Settled() error {
 	var now, before work
 	var since time.Time
@@ -64,7 +64,7 @@ func workIn(metrics string) (w work) {
 		switch family {
 		case "workqueue_work_duration_seconds_count", "kubelet_pod_worker_duration_seconds_count":
 			w.done += n
-		case "workqueue_depth", "monopod_workqueue_restless_keys", "workqueue_unfinished_work_seconds":
+		case "workqueue_depth", "workqueue_unfinished_work_seconds":
 			found = true
 			if n > 0 {
 				w.left += line
