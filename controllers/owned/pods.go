@@ -12,16 +12,8 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/follow"
 )
-
-// parallel is the maximum number of concurrent requests of SlowStart, two bursts of its callers: requests that wait together become
-// durable together.
-const parallel = 1000
-
-// growth is how many further calls of SlowStart follow one that succeeded. Upstream's are two, in batches that wait for the last
-// call of the one before.
-const growth = 16
 
 // Pods creates and deletes the pods of owners, and records upstream's Events about the owner.
 type Pods struct {
@@ -75,38 +67,21 @@ func Ending(err error) bool { return apierrors.HasStatusCause(err, corev1.Namesp
 // name.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// SlowStart calls f with 0 to n-1 concurrently: at first so often, and growth times more for each call that succeeded. If all
-// calls fail for the same reason, few requests are wasted. It begins none after an error, and returns how many calls succeeded
-// and the errors.
+// SlowStart calls f with 0 to n-1 in concurrent batches, each twice as large as the one before: if all calls fail for the same
+// reason, few requests are wasted. It begins no batch after an error, and returns how many calls succeeded and the errors.
 func SlowStart(first, n int, f func(i int) error) (succeeded int, err error) {
-	var (
-		group   guard.Group
-		results = make(chan error, n)
-		errs    []error
-	)
-	for begun, ended := 0, 0; ; ended++ {
-		for ; len(errs) == 0 && begun < min(n, max(first, 1)+growth*succeeded) && begun-ended < parallel; begun++ {
-			i := begun
-			group.Do(func() error {
-				err := guard.Call(func() error { return f(i) })
-				results <- err
-				if p := (*guard.Panic)(nil); errors.As(err, &p) {
-					return err
-				}
-				return nil
-			})
+	for begun, size := 0, max(first, 1); begun < n; size *= 2 {
+		batch := make([]int, min(size, n-begun))
+		for i := range batch {
+			batch[i] = begun + i
 		}
-		if ended == begun {
-			break
-		}
-		if err := <-results; err != nil {
-			errs = append(errs, err)
-		} else {
-			succeeded++
+		begun += len(batch)
+		errs := follow.Each(len(batch), batch, f)
+		if succeeded += len(batch) - len(errs); len(errs) > 0 {
+			return succeeded, errors.Join(errs...)
 		}
 	}
-	guard.Raise(group.Wait())
-	return succeeded, errors.Join(errs...)
+	return succeeded, nil
 }
 
 // Seconds is n seconds, or the longest Duration if that is shorter: fields of an object may

@@ -15,15 +15,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// most is the maximum number of pods created in one sync, of which two bursts are created concurrently: between two syncs, the
-// controller waits for the disk and for the events of all pods.
-const most = 4 * burst
-
-// errChanged ends the creation of pods for a set that has changed since the sync began.
-var errChanged = errors.New("the set has changed")
-
-// manage creates pods, or deletes at most one burst of them, and returns the active ones, including those that it created: the
-// status then need not be written again when their events arrive.
+// manage creates or deletes at most one burst of pods, and returns the active ones, including those that it created: the status then
+// need not be written again when their events arrive.
 func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
@@ -32,7 +25,7 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 		if slices.ContainsFunc(rs.Status.Conditions, isFailure) {
 			first = 1
 		}
-		made, err := r.scaleUp(ctx, rs, first, min(diff, most))
+		made, err := r.scaleUp(ctx, rs, first, min(diff, burst))
 		return slices.Concat(active, made), err
 	case diff < 0:
 		return r.scaleDown(ctx, rs, active, min(-diff, burst))
@@ -40,21 +33,11 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 	return active, nil
 }
 
-// unchanged reports whether the API still has the set as it was when the sync began, but for its status.
-func (r *run) unchanged(ctx context.Context, rs set) bool {
-	now, err := r.kind.get(ctx, r.deps.Client, follow.KeyOf(rs.stored))
-	return err == nil && now.UID == rs.UID && now.Generation == rs.Generation && now.DeletionTimestamp == nil
-}
-
-// scaleUp creates n pods, at first slowly: if all creations fail for the same reason, few requests are wasted. It ends if
-// the set has changed.
+// scaleUp creates n pods, at first slowly: if all creations fail for the same reason, few requests are wasted.
 func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
 	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
 	pods := make([]*corev1.Pod, n)
 	_, err := owned.SlowStart(first, n, func(i int) error {
-		if i > 0 && !r.unchanged(ctx, rs) {
-			return errChanged
-		}
 		var err error
 		pods[i], err = r.control.Create(ctx, rs.stored, owned.NewPod(rs.stored, r.adopter.Ref(rs.stored), &rs.Spec.Template))
 		if owned.Ending(err) {
@@ -62,9 +45,6 @@ func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod,
 		}
 		return err
 	})
-	if errors.Is(err, errChanged) {
-		err = nil // the change wakes the set
-	}
 	return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p == nil }), err
 }
 

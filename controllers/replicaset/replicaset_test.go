@@ -154,7 +154,7 @@ func (m *meanwhile) Create(ctx context.Context, obj client.Object) (client.Objec
 }
 
 // TestChangesWhileCreating: a set that is scaled down or deleted while it creates pods gets only those that were begun by then,
-// at most two bursts.
+// at most two bursts more.
 func TestChangesWhileCreating(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(api *apitest.API){
