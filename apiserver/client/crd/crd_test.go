@@ -152,4 +152,7 @@ func TestManyVersions(t *testing.T) {
 			}
 		})
 	}
+	if few, many := encoding(100), encoding(1000); many > 15*few {
+		t.Errorf("%v allocations for 100 versions, and %v for 1000", few, many)
+	}
 }
