@@ -204,7 +204,7 @@ func TestBadCustomObjects(t *testing.T) {
 		}
 	}
 	code, out := a.read("POST", widgetsAt+"?fieldValidation=Strict", widgetOf("bad", `{"size":1,"size":2,"nope":{},"parts":[{"name":"a","nope":1}]}`))
-	if message, _ := out["message"].(string); code != 400 || message != `strict decoding error: duplicate field "spec.size", unknown field "spec.nope", unknown field "spec.parts[0].nope"` {
+	if message, _ := out["message"].(string); code != 400 || message != `Widget in version "v1" cannot be handled as a Widget: strict decoding error: duplicate field "spec.size", unknown field "spec.nope", unknown field "spec.parts[0].nope"` {
 		t.Error(code, out)
 	}
 }

@@ -32,6 +32,16 @@ import (
 // Decode decodes JSON or protobuf into obj. For JSON it applies the request's fieldValidation: Strict refuses
 // unknown and duplicate fields, Warn (the default) lists them in Warning headers.
 func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error {
+	return decode(w, r, data, obj, func(err error) error {
+		if apierrors.IsBadRequest(err) {
+			return err
+		}
+		return errUnrecognized(err)
+	})
+}
+
+// decode is Decode; refuse returns the error of JSON that does not fit obj.
+func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any, refuse func(error) error) error {
 	validation, err := FieldValidation(r)
 	if err != nil {
 		return err
@@ -52,17 +62,22 @@ func Decode(w http.ResponseWriter, r *http.Request, data []byte, obj any) error 
 	audit.Of(r.Context()).Sent(data)
 	found, err := DecodeJSON(r.Context(), data, obj)
 	if err != nil {
-		return errNoJSON(data, err)
+		return errNoJSON(data, err, refuse)
 	}
-	return validation.Judge(w, found)
+	if err := validation.Judge(w, found); err != nil {
+		return refuse(err)
+	}
+	return nil
 }
 
-// errNoJSON adds a hint if the body may be YAML.
-func errNoJSON(data []byte, err error) error {
-	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+// errNoJSON returns refuse's error for JSON of a wrong type, and one with a hint for a body that may be YAML.
+func errNoJSON(data []byte, err error, refuse func(error) error) error {
+	switch {
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown:
 		return err
-	}
-	if !encjson.Valid(data) && !utilyaml.IsJSONBuffer(data) {
+	case encjson.Valid(data):
+		return refuse(err)
+	case !utilyaml.IsJSONBuffer(data):
 		err = fmt.Errorf("%w: the body is not JSON; for YAML set the header Content-Type: %s", err, TypeYAML)
 	}
 	return errUnrecognized(err)
@@ -142,7 +157,8 @@ func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) err
 // DecodeObject decodes the body of a write to the object or a subresource, and checks that it matches the path.
 func DecodeObject(w http.ResponseWriter, r *http.Request, data []byte, into Expected) (kind.Object, error) {
 	obj := into.New()
-	if err := Decode(w, r, data, obj); err != nil {
+	refuse := func(err error) error { return into.refuse(data, err) }
+	if err := decode(w, r, data, obj, refuse); err != nil {
 		return nil, err
 	}
 	if err := CheckKind(obj.GetObjectKind().GroupVersionKind(), into.Kind); err != nil {
@@ -157,6 +173,16 @@ type Expected struct {
 	Kind       schema.GroupVersionKind
 	Ref        client.Ref
 	Namespaced bool
+}
+
+// refuse returns upstream's error for a body that does not fit the kind: it names the kind, which helps in a file of many objects.
+func (e Expected) refuse(data []byte, err error) error {
+	is := e.Kind
+	var body struct{ Kind, APIVersion string }
+	if encjson.Unmarshal(data, &body) == nil && body.Kind != "" {
+		is = schema.FromAPIVersionAndKind(body.APIVersion, body.Kind)
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind, is.Version, e.Kind.Kind, err))
 }
 
 // CheckKind refuses an object of another kind than the path's. A body without a kind is accepted.

@@ -53,13 +53,13 @@ func (r *Registry) Create(ctx context.Context, obj Object) (Object, error) {
 func (r *Registry) create(ctx context.Context, res *Resource, obj Object) (Object, error) {
 	base := obj.GetGenerateName()
 	if obj.GetName() != "" || base == "" {
-		return r.insert(ctx, res, obj)
+		return r.insert(ctx, res, obj, false)
 	}
 	base = base[:min(len(base), maxBase)]
 	for try := 1; ; try++ {
 		named := obj.DeepCopyObject().(Object)
 		named.SetName(base + utilrand.String(suffixLength))
-		stored, err := r.insert(ctx, res, named)
+		stored, err := r.insert(ctx, res, named, true)
 		if !apierrors.IsAlreadyExists(err) || try == generateTries {
 			return stored, err
 		}
@@ -101,11 +101,12 @@ func (r *Registry) complete(res *Resource, next, cur Object) {
 	}
 }
 
-// insert completes and validates obj, and stores it unless the name is taken.
-func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Object, error) {
+// insert completes and validates obj, and stores it unless the name, which may be generated, is taken.
+func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, generated bool) (Object, error) {
 	ctx, done := admission.During(ctx)
 	defer done()
 	admitted := r.request(ctx, admission.Create, res, "", obj, nil)
+	admitted.Generated = generated
 	if err := r.readyForCreate(ctx, res, obj, admitted); err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object) (Objec
 	if err := r.admission.Validate(ctx, admitted); err != nil {
 		return nil, err
 	}
-	if obj.GetResourceVersion() != "" { // late, as upstream: what admission refuses has its own error
+	if obj.GetResourceVersion() != "" && !isDryRun(ctx) { // late and not for dry runs, as upstream's storage
 		return nil, apierror.BadRequest("resourceVersion should not be set on objects to be created")
 	}
 	warnings(ctx, res, obj, nil)

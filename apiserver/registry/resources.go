@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
+	usage "monopod/apiserver/client/metrics"
 	"monopod/apiserver/registry/admissionpolicy"
 	"monopod/apiserver/registry/apiservice"
 	"monopod/apiserver/registry/autoscaling"
@@ -29,9 +30,14 @@ import (
 
 // Resources returns all served kinds.
 func Resources() []Resource {
-	return slices.Concat(
+	var all []Resource
+	// Users may install a server of metrics.k8s.io.
+	builtIn := func(gv schema.GroupVersion) bool {
+		return gv != usage.GroupVersion() && slices.ContainsFunc(all, func(r Resource) bool { return r.GVR.GroupVersion() == gv })
+	}
+	all = slices.Concat(
 		core.Resources(),
-		apiservice.Resources(),
+		apiservice.Resources(builtIn),
 		service.Resources(),
 		network.Resources(),
 		workload.Resources(),
@@ -50,6 +56,7 @@ func Resources() []Resource {
 		storagemigration.Resources(),
 		dra.Resources(),
 	)
+	return all
 }
 
 // ServedBy returns the kinds that r serves, for controllers that work on objects of all kinds.

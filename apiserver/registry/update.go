@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -116,14 +115,6 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(next, r.Namespaced, r.NameErrors, meta)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(next, cur, meta)...)
-	if cur.GetDeletionTimestamp() != nil {
-		for _, f := range next.GetFinalizers() {
-			if !slices.Contains(cur.GetFinalizers(), f) {
-				errs = append(errs, field.Forbidden(meta.Child("finalizers"),
-					fmt.Sprintf("no new finalizers can be added if the object is being deleted, found new finalizer %q", f)))
-			}
-		}
-	}
 	return append(errs, r.ValidateUpdate(next, cur, sub)...)
 }
 

@@ -45,7 +45,7 @@ func policy(p batchv1.ConcurrencyPolicy) func(*batchv1.CronJob) {
 	return func(cj *batchv1.CronJob) { cj.Spec.ConcurrencyPolicy = p }
 }
 
-func schedule(s string) func(*batchv1.CronJob) {
+func onSchedule(s string) func(*batchv1.CronJob) {
 	return func(cj *batchv1.CronJob) { cj.Spec.Schedule = s }
 }
 
@@ -140,6 +140,20 @@ func (c cluster) finish(as batchv1.JobConditionType) {
 		})
 	}
 	apitest.Settle(time.Second)
+}
+
+// A schedule that no date matches is an Event, as upstream.
+func TestImpossibleSchedule(t *testing.T) {
+	within(t, func(t *testing.T, c cluster) {
+		c.Create(hourly(onSchedule("0 0 30 2 *")))
+		apitest.Settle(time.Second)
+		if got := c.Events.Count(); got["InvalidSchedule"] != 1 || len(got) != 1 {
+			t.Errorf("events %v", got)
+		}
+		c.change(func(cj *batchv1.CronJob) { cj.Spec.Schedule = "* * * * *" })
+		apitest.Settle(time.Minute)
+		c.want("a possible one", "1/00:01")
+	})
 }
 
 func TestStarts(t *testing.T) {
@@ -248,7 +262,7 @@ func TestSuspend(t *testing.T) {
 
 func TestZones(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.Create(hourly(schedule("30 2 * * *"), func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Kolkata") })) // UTC+5:30
+		c.Create(hourly(onSchedule("30 2 * * *"), func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Kolkata") })) // UTC+5:30
 		apitest.Settle(24 * time.Hour)
 		c.want("in its zone", "1/21:00")
 	})
@@ -257,9 +271,9 @@ func TestZones(t *testing.T) {
 // A new schedule makes up for no start before it.
 func TestNewSchedule(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.Create(hourly(schedule("0 0 1 1 *")))
+		c.Create(hourly(onSchedule("0 0 1 1 *")))
 		apitest.Settle(90 * time.Minute)
-		c.change(schedule("0 * * * *"))
+		c.change(onSchedule("0 * * * *"))
 		c.want("not at once", "")
 		apitest.Settle(30 * time.Minute)
 		c.want("next", "1/02:00")
@@ -352,7 +366,7 @@ func TestClockSlightlyBack(t *testing.T) {
 
 func TestManyMissed(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.Create(hourly(schedule("* * * * *"), suspend(true)))
+		c.Create(hourly(onSchedule("* * * * *"), suspend(true)))
 		apitest.Settle(200*time.Minute + time.Second)
 		c.change(suspend(false))
 		c.want("the last one", "1/03:20")
@@ -394,7 +408,7 @@ func TestKilledAfterCreate(t *testing.T) {
 
 func TestIdleWritesNothing(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.Create(hourly(schedule("0 0 1 6 *")))
+		c.Create(hourly(onSchedule("0 0 1 6 *")))
 		apitest.Settle(time.Second)
 		before := c.Store.Revision()
 		apitest.Settle(24 * time.Hour)

@@ -6,6 +6,7 @@ import (
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 
+	"monopod/apiserver/client/schedule"
 	"monopod/controllers/owned"
 )
 
@@ -18,34 +19,10 @@ const (
 	smallStep = 3 * time.Hour
 )
 
-// parse reads the schedule in the CronJob's time zone, by default that of the process.
-func parse(cj *batchv1.CronJob) (cron.Schedule, error) {
-	schedule, err := cron.ParseStandard(cj.Spec.Schedule)
-	if err != nil || cj.Spec.TimeZone == nil {
-		return schedule, err
-	}
-	zone, err := time.LoadLocation(*cj.Spec.TimeZone)
-	if err != nil {
-		return nil, err
-	}
-	if s, ok := schedule.(*cron.SpecSchedule); ok {
-		s.Location = zone
-	}
-	return schedule, nil
-}
-
-// base returns the time of the last start, or of the creation.
-func base(cj *batchv1.CronJob) time.Time {
-	if last := cj.Status.LastScheduleTime; last != nil {
-		return last.Time
-	}
-	return cj.CreationTimestamp.Time
-}
-
 // beginning returns the time after which starts count: begun, or now if the clock has gone back since then or the
 // last start is in the future.
 func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
-	ahead := base(cj).Sub(now) > smallStep
+	ahead := schedule.Since(cj).Sub(now) > smallStep
 	if ahead && (begun.IsZero() || begun.After(now)) || begun.Sub(now) > smallStep {
 		return now
 	}
@@ -55,7 +32,7 @@ func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 // earliest returns the time after which starts may be due: the latest of the last start or the creation, begun, and
 // now minus startingDeadlineSeconds.
 func earliest(cj *batchv1.CronJob, begun, now time.Time) time.Time {
-	since := base(cj)
+	since := schedule.Since(cj)
 	if begun.After(since) || since.Sub(now) > smallStep {
 		since = begun
 	}
@@ -69,47 +46,43 @@ func earliest(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 
 // due returns the last start after since that is not after now, zero if there is none, and the number of these
 // starts, at most manyMissed+1. next is the first start after now.
-func due(schedule cron.Schedule, since, now time.Time) (last, next time.Time, count int) {
-	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
-		return dueEvery(every.Delay, since, now)
+func due(s cron.Schedule, since, now time.Time) (last, next time.Time, count int) {
+	if every, ok := s.(cron.ConstantDelaySchedule); ok {
+		return dueEvery(every, since, now)
 	}
-	if now.Before(since) {
-		return last, schedule.Next(since), 0
-	}
-	next = schedule.Next(now)
-	for t := schedule.Next(since); !t.IsZero() && !t.After(now); t = schedule.Next(t) {
+	next = schedule.Next(s, since, now)
+	for t := s.Next(since); !t.IsZero() && !t.After(now); t = s.Next(t) {
 		last = t
 		if count++; count > manyMissed {
-			return lastUpTo(schedule, t, now), next, count
+			return lastUpTo(s, t, now), next, count
 		}
 	}
 	return last, next, count
 }
 
 // dueEvery is due for "@every": starts are multiples of delay after since.
-func dueEvery(delay time.Duration, since, now time.Time) (last, next time.Time, count int) {
-	n := max(0, now.Sub(since)/delay)
-	next = since.Add((n + 1) * delay)
+func dueEvery(s cron.ConstantDelaySchedule, since, now time.Time) (last, next time.Time, count int) {
+	n := max(0, now.Sub(since)/s.Delay)
 	if n > 0 {
-		last = since.Add(n * delay)
+		last = since.Add(n * s.Delay)
 	}
-	return last, next, int(min(n, manyMissed+1))
+	return last, schedule.Next(s, since, now), int(min(n, manyMissed+1))
 }
 
 // lastUpTo returns the last start that is not after now; start is one of them. It bisects, since there may be
 // millions.
-func lastUpTo(schedule cron.Schedule, start, now time.Time) time.Time {
+func lastUpTo(s cron.Schedule, start, now time.Time) time.Time {
 	low, high := start, now // the start after low is not after now, the start after high is
-	if schedule.Next(low).After(now) {
+	if s.Next(low).After(now) {
 		return start
 	}
 	for high.Sub(low) > time.Second {
 		middle := low.Add(high.Sub(low) / 2)
-		if t := schedule.Next(middle); t.IsZero() || t.After(now) {
+		if t := s.Next(middle); t.IsZero() || t.After(now) {
 			high = middle
 		} else {
 			low = middle
 		}
 	}
-	return schedule.Next(low)
+	return s.Next(low)
 }

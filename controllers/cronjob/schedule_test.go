@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata"
+
+	"monopod/apiserver/client/schedule"
 )
 
 func at(t *testing.T, text string) time.Time {
@@ -39,9 +41,9 @@ func TestDue(t *testing.T) {
 			if c.zone == "" {
 				c.zone = "Etc/UTC"
 			}
-			cj := hourly(schedule(c.schedule))
+			cj := hourly(onSchedule(c.schedule))
 			cj.Spec.TimeZone = &c.zone
-			s, err := parse(cj)
+			s, err := schedule.Of(cj)
 			if err != nil {
 				t.Fatal(err)
 			}

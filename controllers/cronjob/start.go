@@ -13,6 +13,7 @@ import (
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/record"
+	"monopod/apiserver/client/schedule"
 	"monopod/controllers/owned"
 )
 
@@ -32,12 +33,16 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 			return 0, nil
 		}
 	}
-	schedule, err := parse(ro.cj)
+	times, err := schedule.Of(ro.cj)
 	if err != nil {
 		r.warn(ro, "UnparseableSchedule", "unparseable schedule: %q : %s", spec.Schedule, err)
 		return 0, nil // a change of the schedule wakes it
 	}
-	last, next, missed := due(schedule, ro.since, ro.now)
+	last, next, missed := due(times, ro.since, ro.now)
+	if last.IsZero() && next.IsZero() {
+		r.warn(ro, "InvalidSchedule", "invalid schedule: %s : time difference between two schedules is less than 1 second", spec.Schedule)
+		return 0, nil
+	}
 	var again time.Duration
 	if !next.IsZero() {
 		again = max(next.Sub(ro.now), time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/client/schedule"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -33,9 +34,9 @@ func TestTransitions(t *testing.T) {
 		"midnight in Kathmandu":             {"0 0 * * *", "Asia/Kathmandu", "2026-01-01", "18:15"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cj := hourly(schedule(c.schedule))
+			cj := hourly(onSchedule(c.schedule))
 			cj.Spec.TimeZone = &c.zone
-			s, err := parse(cj)
+			s, err := schedule.Of(cj)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +82,7 @@ func TestZonesInTheSchedule(t *testing.T) {
 // Another time zone makes up for no start before it, as another schedule does not.
 func TestNewZone(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.Create(hourly(schedule("0 3 * * *")))
+		c.Create(hourly(onSchedule("0 3 * * *")))
 		apitest.Settle(2 * time.Hour)
 		c.change(func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Tokyo") }) // 03:00 there was 18:00 before
 		apitest.Settle(2 * time.Hour)
@@ -121,7 +122,7 @@ func TestStartingDeadline(t *testing.T) {
 // The number of missed starts since the deadline counts, not that since the last start.
 func TestDeadlineLimitsMissed(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.Create(hourly(schedule("* * * * *"), suspend(true), deadline(600)))
+		c.Create(hourly(onSchedule("* * * * *"), suspend(true), deadline(600)))
 		apitest.Settle(300*time.Minute + time.Second)
 		c.change(suspend(false))
 		c.want("the last one", "1/05:00")

@@ -1,5 +1,6 @@
 // Package protection removes the protection finalizers of terminating claims that no pod uses, of
-// terminating volumes that are not bound, and of terminating VolumeAttributesClasses that none of them names.
+// terminating volumes that are not bound, and of terminating VolumeAttributesClasses that none of them names. It also sets the
+// condition Unused of claims.
 package protection
 
 import (
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
@@ -39,8 +41,8 @@ var _ follow.Controller = (*Controller)(nil)
 // NewClaims returns the controller for claims.
 func NewClaims(deps follow.Deps) *Controller {
 	c := &Controller{deps: deps, name: Claims, sources: []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(deleting)},
-		{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(letGo)},
+		{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: follow.Plain(unsettled)},
+		{Selector: client.Selector{Resource: client.Pods}, Keys: follow.Plain(usersChanged)},
 	}}
 	c.reconcile = c.claim
 	return c
@@ -142,14 +144,23 @@ func deleting(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-// letGo wakes the claims of a pod that no longer exists or has ended.
-func letGo(old, new client.Object) []follow.Key {
+// unsettled wakes claims that are terminating, or bound without the condition Unused.
+func unsettled(old, new client.Object) []follow.Key {
+	if c, ok := new.(*corev1.PersistentVolumeClaim); ok && c.Status.Phase == corev1.ClaimBound && unused(c) == nil {
+		return []follow.Key{follow.KeyOf(new)}
+	}
+	return deleting(old, new)
+}
+
+// usersChanged wakes the claims of a pod that is new, no longer exists, or has ended.
+func usersChanged(old, new client.Object) []follow.Key {
+	was, _ := old.(*corev1.Pod)
 	pod, _ := new.(*corev1.Pod)
-	if pod != nil && !shutDown(pod) {
+	if pod != nil && was != nil && uses(pod) == uses(was) && !shutDown(pod) {
 		return nil
 	}
 	if pod == nil {
-		pod = old.(*corev1.Pod)
+		pod = was
 	}
 	var keys []follow.Key
 	for _, name := range claim.AllOf(pod) {
@@ -158,24 +169,84 @@ func letGo(old, new client.Object) []follow.Key {
 	return keys
 }
 
+// uses reports whether a pod that names a claim counts as its user for the condition Unused: it has not ended (upstream:
+// podUsesPVCForUnusedSince).
+func uses(pod *corev1.Pod) bool {
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return false
+	case pod.DeletionTimestamp == nil:
+		return true
+	}
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.State.Terminated == nil && c.State.Waiting == nil
+	})
+}
+
 // shutDown reports whether the pod has ended and only finalizers keep its object.
 func shutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// claim removes the finalizer of a claim that no pod on a node uses, not even a finished one.
+// claim sets the condition Unused of a bound claim. It removes the finalizer of a terminating one that no pod on a node uses, not even a
+// finished one.
 func (c *Controller) claim(ctx context.Context, key follow.Key) error {
 	held, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, key.Namespace, key.Name)
-	if err != nil || held.DeletionTimestamp == nil || !slices.Contains(held.Finalizers, claim.ClaimProtection) {
+	if err != nil || held.DeletionTimestamp == nil && held.Status.Phase != corev1.ClaimBound {
 		return err
 	}
 	pods, err := client.List[*corev1.Pod](ctx, c.deps.Client, client.Selector{Namespace: key.Namespace})
-	if err != nil || slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
-		return p.Spec.NodeName != "" && !shutDown(p) && slices.Contains(claim.AllOf(p), key.Name)
-	}) {
+	if err != nil {
 		return err
 	}
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !slices.Contains(claim.AllOf(p), key.Name) })
+	switch {
+	case held.DeletionTimestamp == nil:
+		return c.setUnused(ctx, held, !slices.ContainsFunc(pods, uses))
+	case !slices.Contains(held.Finalizers, claim.ClaimProtection):
+		return nil
+	case slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Spec.NodeName != "" && !shutDown(p) }):
+		return nil
+	}
 	return release(ctx, c.deps.Client, held, held.UID, claim.ClaimProtection)
+}
+
+// setUnused stores the condition Unused, whose transition time says since when no pod uses the claim.
+func (c *Controller) setUnused(ctx context.Context, held *corev1.PersistentVolumeClaim, free bool) error {
+	next := corev1.PersistentVolumeClaimCondition{
+		Type: corev1.PersistentVolumeClaimUnused, Status: corev1.ConditionFalse,
+		Reason: "PodUsingPVC", Message: "A pod is currently referencing this PVC",
+	}
+	if free {
+		next.Status, next.Reason, next.Message = corev1.ConditionTrue, "NoPodsUsingPVC", "No pods are currently referencing this PVC"
+	}
+	if was := unused(held); was != nil && was.Status == next.Status {
+		return nil
+	}
+	next.LastTransitionTime = metav1.NewTime(c.deps.Clock.Now())
+	_, err := client.Update(ctx, c.deps.Client, held, "status", func(cur *corev1.PersistentVolumeClaim) error {
+		if cur.UID != held.UID {
+			return errReplaced
+		}
+		if was := unused(cur); was != nil {
+			*was = next
+		} else {
+			cur.Status.Conditions = append(cur.Status.Conditions, next)
+		}
+		return nil
+	})
+	return err
+}
+
+// unused returns the condition Unused; nil: the claim has none.
+func unused(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimCondition {
+	i := slices.IndexFunc(c.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
+		return c.Type == corev1.PersistentVolumeClaimUnused
+	})
+	if i < 0 {
+		return nil
+	}
+	return &c.Status.Conditions[i]
 }
 
 func (c *Controller) volume(ctx context.Context, key follow.Key) error {

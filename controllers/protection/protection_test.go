@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -69,6 +70,42 @@ func TestClaimStaysWhilePodUsesIt(t *testing.T) {
 		if there("used") {
 			t.Error("still there when its last pod was gone")
 		}
+	})
+}
+
+// The condition Unused of a bound claim says since when no pod uses it; a finished pod does not.
+func TestUnusedSince(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := apitest.New(t)
+		api.Run(NewClaims(api.Deps()))
+		want := func(what string, status corev1.ConditionStatus, reason string, since time.Time) {
+			t.Helper()
+			synctest.Wait()
+			c, _ := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", "a")
+			if got := unused(c); got == nil || got.Status != status || got.Reason != reason || !got.LastTransitionTime.Equal(&metav1.Time{Time: since}) {
+				t.Fatalf("%s: %+v, want %s since %v", what, got, status, since)
+			}
+		}
+		api.Create(newClaim("a"))
+		synctest.Wait()
+		if c, _ := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", "a"); unused(c) != nil {
+			t.Errorf("not bound: %+v", c.Status)
+		}
+		bound := time.Now()
+		apitest.Change(api, newClaim("a"), "status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+		want("bound", corev1.ConditionTrue, "NoPodsUsingPVC", bound)
+		time.Sleep(time.Minute)
+		api.Create(apitest.Pod("default", "p", using("a", "")), apitest.Pod("default", "q", using("a", "n")))
+		used := time.Now()
+		want("two pods", corev1.ConditionFalse, "PodUsingPVC", used)
+		time.Sleep(time.Minute)
+		api.Phase(apitest.Pod("default", "q"), corev1.PodSucceeded, false)
+		want("one pod", corev1.ConditionFalse, "PodUsingPVC", used)
+		if _, err := api.Client.Delete(t.Context(), refOf("p"), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+			t.Fatal(err)
+		}
+		want("a finished pod", corev1.ConditionTrue, "NoPodsUsingPVC", time.Now())
 	})
 }
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Builds programs of others, unmodified, from their Go modules, and runs them against bin/monopod with the manifests that the modules
 # contain: each as a process with the kubeconfig of its service account, behind a Service without a selector. Their versions are in
-# go.mod here and, of kube-state-metrics, which needs older libraries, in state/go.mod.
+# go.mod here and, of kube-state-metrics and prometheus-operator, which need older libraries, in state/go.mod and prometheus/go.mod.
 #
-#   testdata/programs/run.sh [sample|metrics|state]...
+#   testdata/programs/run.sh [sample|metrics|state|prometheus]...
 #
 # It needs root (a network namespace), containerd and runc (pods that use memory), kubectl, curl, etcd, and bin/monopod and bin/web.tar
 # (make build web). WORK is the folder for what is built, and for the logs.
@@ -22,6 +22,7 @@ done
 mkdir -p "$work/bin"
 go build -C $here -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" k8s.io/sample-apiserver sigs.k8s.io/metrics-server/cmd/metrics-server
 go build -C $here/state -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/" k8s.io/kube-state-metrics/v2
+go build -C $here/prometheus -trimpath -tags grpcnotrace -ldflags='-s -w' -o "$work/bin/prometheus-operator" github.com/prometheus-operator/prometheus-operator/cmd/operator
 
 pids=
 server=
@@ -210,7 +211,41 @@ state() {
 	k delete deployment shop
 }
 
-for part in ${*:-sample metrics state}; do
+# prometheus starts nothing unless access reviews with its own role allow what it asks, and makes of each Prometheus a StatefulSet.
+prometheus() {
+	module=$(folder github.com/prometheus-operator/prometheus-operator prometheus)/example
+	k apply --server-side -f "$module/prometheus-operator-crd" # kubectl's annotation has no room for them
+	for part in service-account cluster-role cluster-role-binding; do
+		k apply -f "$module/rbac/prometheus-operator/prometheus-operator-$part.yaml"
+	done
+	k wait --for=condition=Established --timeout=90s crd/prometheuses.monitoring.coreos.com crd/thanosrulers.monitoring.coreos.com
+	file=$(account default prometheus-operator)
+	start prometheus-operator env KUBECONFIG="$file" "$work/bin/prometheus-operator" --web.listen-address="$address:10390"
+	for part in service-account cluster-role cluster-role-binding; do
+		k apply -f "$module/rbac/prometheus/prometheus-$part.yaml"
+	done
+	k apply -f - <<-END
+		apiVersion: monitoring.coreos.com/v1
+		kind: Prometheus
+		metadata: {name: small}
+		spec: {serviceAccountName: prometheus, replicas: 1, serviceMonitorSelector: {}}
+	END
+	expect '^prometheus-small ' k get statefulset prometheus-small
+	expect '^prometheus-small-0 ' k get pod prometheus-small-0
+	# Client-side apply changes the custom object, and the operator follows.
+	k apply -f - <<-END
+		apiVersion: monitoring.coreos.com/v1
+		kind: Prometheus
+		metadata: {name: small}
+		spec: {serviceAccountName: prometheus, replicas: 2, serviceMonitorSelector: {}}
+	END
+	expect '^2$' k get statefulset prometheus-small -o 'jsonpath={.spec.replicas}'
+	expect '^2$' k get prometheus small -o 'jsonpath={.status.replicas}'
+	expect '^0$' sh -c 'grep -ciE "missing permission|forbidden|level=error" "$1" || true' - "$work/prometheus-operator.log"
+	k delete prometheus small
+}
+
+for part in ${*:-sample metrics state prometheus}; do
 	echo "== $part"
 	"$part"
 done

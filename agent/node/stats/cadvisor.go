@@ -174,7 +174,7 @@ func (s *Source) measuredGroups(ctx context.Context, e *exposition) error {
 		u := r.cgroups[p.UID]
 		whole := newLabels("container", "", "id", "pod"+string(p.UID), "image", "", "name", "", "namespace", p.Namespace, "pod", p.Name)
 		group{labels: whole, Account: cgroup.Account{CPU: &u.CPU, Memory: &u.Memory, WorkingSet: &u.WorkingSet, RSS: &u.RSS}}.put(e, r.at)
-		for _, c := range r.containers[p.UID] {
+		for _, c := range r.running(p) {
 			image := ""
 			if i := slices.IndexFunc(p.Instances, func(i Instance) bool { return i.ID == c.id }); i >= 0 {
 				image = p.Instances[i].Image

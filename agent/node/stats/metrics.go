@@ -53,7 +53,7 @@ func podMetrics(now, from *reading, p Pod) *metrics.PodMetrics {
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, Labels: p.Labels, CreationTimestamp: at},
 		Timestamp:  at, Window: window(now, from),
 	}
-	for _, c := range now.containers[p.UID] {
+	for _, c := range now.running(p) {
 		rate, ok := now.rate(from, c.id, c.startedAt)
 		if !ok {
 			return nil

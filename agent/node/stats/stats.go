@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -93,6 +94,7 @@ type container struct {
 	id, name  string
 	uid       types.UID
 	attempt   uint32
+	running   bool      // an ended container has disk usage only
 	startedAt time.Time // zero: not known
 	stats     *cri.ContainerStats
 }
@@ -155,11 +157,16 @@ func (r *reading) add(stats *cri.ContainerStats) {
 	r.containers[uid] = append(r.containers[uid], c)
 }
 
+// running returns the pod's running containers: upstream reports no others.
+func (r *reading) running(p Pod) []*container {
+	return slices.DeleteFunc(slices.Clone(r.containers[p.UID]), func(c *container) bool { return !c.running })
+}
+
 // readPod adds the pod as a whole: its cgroup, otherwise the sum of its containers.
 func (s *Source) readPod(r *reading, p Pod) {
 	var sum cgroup.Usage
 	for _, c := range r.containers[p.UID] {
-		c.startedAt = p.Started[c.id]
+		c.startedAt, c.running = p.Started[c.id]
 		r.sums[c.id] = c.cpu()
 		m := c.stats.GetMemory()
 		sum.CPU += c.cpu()

@@ -25,6 +25,7 @@ import (
 // runtime has containers that have used half a CPU since they started.
 type runtime struct {
 	began map[string]time.Time // by pod/container
+	ended string               // one of these
 	none  bool
 	asked int
 }
@@ -61,7 +62,7 @@ func source(t *testing.T, rt *runtime) (*stats.Source, string) {
 			p := stats.Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}, Started: map[string]time.Time{}, LogDir: filepath.Join(dir, "logs"), Dir: dir}
 			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			for id, began := range rt.began {
-				if strings.HasPrefix(id, name+"/") {
+				if strings.HasPrefix(id, name+"/") && id != rt.ended {
 					p.Started[id] = began
 					p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: strings.TrimPrefix(id, name+"/")})
 				}
@@ -115,6 +116,24 @@ func TestRates(t *testing.T) {
 		time.Sleep(time.Hour)
 		if rt.asked != asked {
 			t.Error("measured without a request")
+		}
+	})
+}
+
+// A container that has ended, whose statistics the runtime still reports, is not in those of its pod.
+func TestEndedContainersHaveNoUsage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rt := &runtime{began: map[string]time.Time{"a/c": time.Now(), "a/init": time.Now()}, ended: "a/init"}
+		s, _ := source(t, rt)
+		time.Sleep(10 * time.Second)
+		_, pods, err := s.Metrics(t.Context(), nil)
+		if err != nil || len(pods) != 1 || len(pods[0].Containers) != 1 || pods[0].Containers[0].Name != "c" {
+			t.Errorf("%+v, %v", pods, err)
+		}
+		summary, err := s.Summary(t.Context(), false)
+		if err != nil || len(summary.Pods[1].Containers) != 1 || summary.Pods[1].Containers[0].Name != "c" {
+			t.Errorf("%+v, %v", summary, err)
 		}
 	})
 }

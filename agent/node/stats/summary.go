@@ -100,7 +100,7 @@ func podStats(now, from *reading, p Pod) statsapi.PodStats {
 	if u.Processes > 0 {
 		out.ProcessStats = &statsapi.ProcessStats{ProcessCount: new(u.Processes)}
 	}
-	for _, c := range now.containers[p.UID] {
+	for _, c := range now.running(p) {
 		out.Containers = append(out.Containers, containerStats(now, from, c))
 	}
 	slices.SortFunc(out.Containers, func(a, b statsapi.ContainerStats) int { return cmp.Compare(a.Name, b.Name) })
@@ -138,7 +138,7 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 	if err != nil {
 		return err
 	}
-	for _, c := range now.containers[p.UID] {
+	for _, c := range now.running(p) {
 		i := slices.IndexFunc(out.Containers, func(o statsapi.ContainerStats) bool { return o.Name == c.name })
 		out.Containers[i].Rootfs, out.Containers[i].Logs = within(fs, d.rootfs[c.name]), within(fs, d.logs[c.name])
 	}

@@ -182,13 +182,40 @@ func TestGRPC(t *testing.T) {
 		t.Error(err)
 	}
 	states.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	if err := ask(); err == nil {
-		t.Error("a service that does not serve")
+	fails := func(what, want string) {
+		t.Helper()
+		if err := ask(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
 	}
+	fails("a service that does not serve", `service unhealthy (responded with "NOT_SERVING")`)
 	h.GRPC.Service = new("unknown")
-	if err := ask(); err == nil {
-		t.Error("an unknown service")
+	fails("an unknown service", "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service")
+
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	plain := grpc.NewServer()
+	ended := make(chan error, 1)
+	go func() { ended <- plain.Serve(other) }()
+	defer func() { plain.Stop(); <-ended }()
+	_, port = hostPort(t, other.Addr().String())
+	h.GRPC.Port = int32(port)
+	fails("a server without the protocol", "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health")
+}
+
+// A server that does not answer the connection, or the request.
+func TestGRPCTimeouts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refused := probe.Caller{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }}
+		h := &corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 80}}
+		_, err := refused.Do(t.Context(), h, probe.Target{Host: "192.0.2.1"}, 2*time.Second)
+		if want := `timeout: failed to connect service "192.0.2.1:80" within 2s: context deadline exceeded`; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})
 }
 
 // broken is a runtime that fails with an error.

@@ -19,6 +19,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -75,7 +76,7 @@ func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeou
 	case h.TCPSocket != nil:
 		return "", c.tcp(ctx, h.TCPSocket, t)
 	case h.GRPC != nil:
-		return "", c.health(ctx, h.GRPC, t)
+		return "", c.health(ctx, h.GRPC, t, timeout)
 	}
 	return "", &UnknownError{errors.New("missing probe handler")}
 }
@@ -131,7 +132,8 @@ func (c Caller) tcp(ctx context.Context, a *corev1.TCPSocketAction, t Target) er
 	return conn.Close()
 }
 
-func (c Caller) health(ctx context.Context, a *corev1.GRPCAction, t Target) error {
+// health asks by gRPC's health protocol, with upstream's messages.
+func (c Caller) health(ctx context.Context, a *corev1.GRPCAction, t Target, timeout time.Duration) error {
 	addr := net.JoinHostPort(t.Host, strconv.Itoa(int(a.Port)))
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return c.dial(ctx, "tcp", addr) }))
@@ -143,12 +145,35 @@ func (c Caller) health(ctx context.Context, a *corev1.GRPCAction, t Target) erro
 	if a.Service != nil {
 		service = *a.Service
 	}
-	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service}, grpc.WaitForReady(true))
-	if err != nil {
-		return err
+	if !connected(ctx, conn) {
+		return fmt.Errorf("timeout: failed to connect service %q within %v: %w", addr, timeout, context.DeadlineExceeded)
+	}
+	resp, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	switch s := status.Convert(err); {
+	case err == nil:
+	case s.Code() == codes.Unimplemented:
+		return fmt.Errorf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", s.Message())
+	case s.Code() == codes.DeadlineExceeded:
+		return fmt.Errorf("timeout: health rpc did not complete within %v", timeout)
+	default:
+		return fmt.Errorf("error: health rpc probe failed: %w", err)
 	}
 	if resp.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 		return fmt.Errorf("service unhealthy (responded with %q)", resp.Status.String())
 	}
 	return nil
+}
+
+// connected waits until the connection is ready; false: ctx ended first.
+func connected(ctx context.Context, conn *grpc.ClientConn) bool {
+	conn.Connect()
+	for {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return true
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return false
+		}
+	}
 }

@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,13 +140,17 @@ func (in *Input) podReady(s *corev1.PodStatus) corev1.PodCondition {
 	if c.Status != corev1.ConditionTrue {
 		return c
 	}
+	var unready []string
 	for _, gate := range in.Pod.Spec.ReadinessGates {
-		g := Condition(in.Pod.Status.Conditions, gate.ConditionType)
-		if g == nil || g.Status != corev1.ConditionTrue {
-			c.Status, c.Reason = corev1.ConditionFalse, "ReadinessGatesNotReady"
-			c.Message = fmt.Sprintf("the status of pod readiness gate %q is not \"True\"", gate.ConditionType)
-			return c
+		switch g := Condition(in.Pod.Status.Conditions, gate.ConditionType); {
+		case g == nil:
+			unready = append(unready, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case g.Status != corev1.ConditionTrue:
+			unready = append(unready, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, g.Status))
 		}
+	}
+	if len(unready) > 0 {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "ReadinessGatesNotReady", strings.Join(unready, ", ")
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -164,7 +165,7 @@ func (in *Input) container(spec *corev1.Container, was *corev1.ContainerStatus, 
 	}
 	latest := all[0]
 	out := corev1.ContainerStatus{
-		Name: spec.Name, Image: spec.Image, ImageID: latest.ImageID,
+		Name: spec.Name, Image: cmp.Or(latest.Image, spec.Image), ImageID: latest.ImageID,
 		ContainerID:  containerID(latest.ID),
 		RestartCount: int32(latest.Attempt),
 		State:        stateOf(latest),

@@ -151,6 +151,36 @@ func TestPodIPs(t *testing.T) {
 	}
 }
 
+// What a readiness gate lacks, in upstream's words.
+func TestReadinessGates(t *testing.T) {
+	t.Parallel()
+	p := pod(always, "a")
+	p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/a"}, {ConditionType: "example.com/b"}, {ConditionType: "example.com/c"}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: "example.com/a", Status: corev1.ConditionTrue}, {Type: "example.com/b", Status: corev1.ConditionFalse}}
+	s := status.Of(status.Input{Pod: p, Seen: seen(running("a", 0)), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
+	c := status.Condition(s.Conditions, corev1.PodReady)
+	const want = `the status of pod readiness gate "example.com/b" is not "True", but False, corresponding condition of pod readiness gate "example.com/c" does not exist.`
+	if c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" || c.Message != want {
+		t.Errorf("%+v, want %s", c, want)
+	}
+}
+
+// The image's name is the runtime's, until it has the container that of the spec.
+func TestImageIsTheRuntimes(t *testing.T) {
+	t.Parallel()
+	p := pod(always, "a", "b")
+	p.Spec.Containers[0].Image, p.Spec.Containers[1].Image = "busybox:1.36", "busybox:1.36"
+	c := running("a", 0)
+	c.Image = "docker.io/library/busybox:1.36"
+	s := status.Of(status.Input{Pod: p, Seen: seen(c), HostIPs: []string{"1.2.3.4"}, Now: at(0)})
+	if got := s.ContainerStatuses[0].Image; got != c.Image {
+		t.Errorf("of a container: %s, want %s", got, c.Image)
+	}
+	if got := s.ContainerStatuses[1].Image; got != "busybox:1.36" {
+		t.Errorf("of none yet: %s", got)
+	}
+}
+
 // The same observation again changes nothing, whatever the time.
 func TestStable(t *testing.T) {
 	t.Parallel()

@@ -311,7 +311,7 @@ func (s *containerService) ContainerStatus(ctx context.Context, id string) (*cri
 		Id: c.id, Metadata: config.Metadata, State: c.state,
 		CreatedAt: c.createdAt.UnixNano(), StartedAt: unixNano(c.startedAt), FinishedAt: unixNano(c.finishedAt),
 		ExitCode: c.exitCode, Reason: c.reason, Message: c.message,
-		Image: config.Image, ImageRef: s.images.Ref(c.image), ImageId: c.image.ID,
+		Image: s.images.Name(c.image, config.Image), ImageRef: s.images.Ref(c.image), ImageId: c.image.ID,
 		Labels: config.Labels, Annotations: config.Annotations, Mounts: config.Mounts, LogPath: c.logPath,
 		Resources: &cri.ContainerResources{Linux: config.GetLinux().GetResources()},
 		User:      s.user(config.GetLinux().GetSecurityContext()),

@@ -32,7 +32,7 @@ func (s *setup) EmptyDir(_ context.Context, v *corev1.Volume) (string, error) {
 }
 
 func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.Facts) error {
-	o := topOf(v, fsGroup(facts.Pod))
+	o := topOf(fsGroup(facts.Pod))
 	switch {
 	case v.Medium == corev1.StorageMediumDefault:
 		return s.onDisk(dir, o)
@@ -59,15 +59,9 @@ func (s *Set) emptyDirAt(dir string, v *corev1.EmptyDirVolumeSource, facts env.F
 	return fmt.Errorf("unknown storage medium %q", v.Medium)
 }
 
-// topOf returns the owner and mode of an emptyDir.
-func topOf(v *corev1.EmptyDirVolumeSource, group *int64) mount.Tmpfs {
+// topOf returns the owner and mode of a new emptyDir.
+func topOf(group *int64) mount.Tmpfs {
 	mode := emptyDirMode
-	if v.Mode != nil {
-		mode = os.FileMode(*v.Mode).Perm()
-		if *v.Mode&0o1000 != 0 {
-			mode |= os.ModeSticky
-		}
-	}
 	if group != nil {
 		mode |= os.ModeSetgid | tree.GroupWrites | tree.GroupEnters
 	}

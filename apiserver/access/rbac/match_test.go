@@ -57,6 +57,18 @@ func TestAllows(t *testing.T) {
 	}
 }
 
+// An access review may ask for a subresource as part of the resource's name, as prometheus-operator does; rules that name a subresource
+// in another way do not match it.
+func TestAllowsSubresourceInResource(t *testing.T) {
+	t.Parallel()
+	for rule, want := range map[string]bool{"pods/log": true, "*": true, "pods": false, "*/log": false} {
+		r := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{rule}}
+		if got := allows(&r, &auth.Attributes{Verb: "get", Resource: "pods/log"}); got != want {
+			t.Errorf("a rule for %s: %t, want %t", rule, got, want)
+		}
+	}
+}
+
 // asked reads what a case asks.
 func asked(text string) *auth.Attributes {
 	w := strings.Split(text, " ")

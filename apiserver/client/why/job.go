@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/apiserver/client/schedule"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
@@ -96,6 +97,15 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	if c.Spec.Suspend != nil && *c.Spec.Suspend {
 		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence, "CronJob %s is suspended: it starts no Jobs.", c.Name)
 	}
+	var next string
+	if times, err := schedule.Of(c); err == nil {
+		at := schedule.Next(times, schedule.Since(c), f.Now)
+		if at.IsZero() {
+			return answer("Correct spec.schedule.", evidence, "CronJob %s never runs: no date matches its schedule %q.", c.Name, c.Spec.Schedule)
+		}
+		next = fmt.Sprintf("%s (in %s)", at.UTC().Format(time.RFC3339), words.Ago(at.Sub(f.Now)))
+		evidence = append(evidence, "next start: "+next)
+	}
 	for _, e := range slices.Backward(events) {
 		switch e.Reason {
 		case "UnparseableSchedule", "UnknownTimeZone", "InvalidSchedule":
@@ -117,5 +127,8 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 		a.Evidence = append(evidence, a.Evidence...)
 		return a
 	}
-	return answer("", evidence, "CronJob %s waits for its next time.", c.Name)
+	if next == "" {
+		return answer("", evidence, "CronJob %s waits for its next start.", c.Name)
+	}
+	return answer("", evidence, "CronJob %s waits for its next start at %s.", c.Name, next)
 }

@@ -214,6 +214,8 @@ func situations() map[string]situation {
 		"job suspended":              {objects: "kind: Job\nspec: {suspend: true}", want: "is suspended", do: "suspend"},
 		"job complete":               {objects: job("{type: Complete, status: 'True'}"), want: "is complete"},
 		"cron suspended":             {objects: "kind: CronJob\nspec: {schedule: '* * * * *', suspend: true}", want: "is suspended", do: "suspend"},
+		"cron never":                 {objects: "kind: CronJob\nspec: {schedule: '0 0 30 2 *', timeZone: Etc/UTC}", want: "CronJob p never runs: no date matches its schedule", do: "Correct spec.schedule"},
+		"cron waits":                 {objects: "kind: CronJob\nspec: {schedule: '30 1 * * *', timeZone: Etc/UTC}", want: "waits for its next start at 2026-01-01T01:30:00Z (in 80m)", shows: "next start: 2026-01-01T01:30:00Z"},
 		"cron missed":                {objects: "kind: CronJob\nspec: {schedule: '* * * * *'}" + event("CronJob", "MissSchedule", "Missed scheduled time to start a job: x"), want: "has missed a start", do: "clock"},
 		"cron forbids":               {objects: "kind: CronJob\nspec: {schedule: '* * * * *'}" + event("CronJob", "JobAlreadyActive", "x"), want: "while the one before runs", do: "concurrencyPolicy"},
 		"cron's last job":            {objects: "kind: CronJob\nspec: {schedule: '* * * * *'}\n---\n" + strings.Replace(job("{type: Failed, status: 'True', reason: DeadlineExceeded}"), "spec:", "metadata: {ownerReferences: [{controller: true, uid: CronJob-p, kind: CronJob, name: p}]}\nspec:", 1), want: "The last Job of CronJob p: Job p has failed", do: "Raise"},

@@ -6,9 +6,10 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/apiserver/codec/patch"
 	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/registry/kind"
 )
 
 // metaV1 is the prefix of the names of definitions that all kinds share.
@@ -62,9 +63,13 @@ func listTypes() []string {
 	return append(plainTypes(), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq")
 }
 
-func patchTypes() []string {
-	return []string{
-		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType), string(types.ApplyCBORPatchType)}
+// patchTypes returns the media types of a resource's patches. kubectl chooses by them: it sends strategic merge patches
+// if a kind advertises them. Custom kinds have no Go types, whose tags a strategic merge needs.
+func patchTypes(res *kind.Resource) []string {
+	if res.Schema != nil {
+		return patch.Untyped()
+	}
+	return patch.Served()
 }
 
 // methods maps the API's verbs to HTTP methods, with upstream's prefix of operation IDs.

@@ -127,20 +127,20 @@ func (c *composer) verb(res kind.Resource, verb, sub, scope string) operation {
 		query:    c.query(verb, sub),
 		produces: plainTypes(),
 	}
-	return c.bodies(op, verb, res.ListGVK(), res.ReturnDeleted && sub == "")
+	return c.bodies(op, verb, &res, res.ReturnDeleted && sub == "")
 }
 
-// bodies sets the bodies of an operation's request and responses; list is the kind of lists.
-func (c *composer) bodies(op operation, verb string, list schema.GroupVersionKind, returnDeleted bool) operation {
+// bodies sets the bodies of an operation's request and responses.
+func (c *composer) bodies(op operation, verb string, res *kind.Resource, returnDeleted bool) operation {
 	name := c.nameOf(op.kind)
 	switch verb {
 	case "list":
 		op.produces = listTypes()
-		name = c.nameOf(list)
+		name = c.nameOf(res.ListGVK())
 	case "create", "update":
 		op.body, op.bodyRequired, op.consumes = name, true, []string{anyType}
 	case "patch":
-		op.body, op.bodyRequired, op.consumes = metaV1+"Patch", true, patchTypes()
+		op.body, op.bodyRequired, op.consumes = metaV1+"Patch", true, patchTypes(res)
 	case "delete", "deletecollection":
 		op.body, op.consumes = metaV1+"DeleteOptions", []string{anyType}
 		if verb == "deletecollection" || !returnDeleted {

@@ -9,10 +9,8 @@ package admission
 import (
 	"context"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"monopod/apiserver/access/auth"
@@ -36,7 +34,9 @@ type Request struct {
 	Resource    *kind.Resource
 	Subresource string
 	Namespace   string
-	Name        string // empty for a creation whose name is not yet generated
+	Name        string
+	// Generated: the server makes the name of the new object. Webhooks and policies see it only once the object is complete.
+	Generated bool
 	// Object may be modified by Mutate; nil for deletions and connections. Old is shared,
 	// and nil for a creation. A request to create a subresource (a binding, an eviction)
 	// has the object above it as Old.
@@ -76,8 +76,8 @@ func (r *Request) ChangesAmounts() bool {
 // the client sent.
 func (r *Request) Forbid(why error) error {
 	name := r.Name
-	if r.Object != nil && r.Operation == Create {
-		name = nameOr(r.Object)
+	if r.Generated {
+		name = r.Object.GetGenerateName()
 	}
 	return apierrors.NewForbidden(r.Resource.GVR.GroupResource(), name, why)
 }
@@ -87,14 +87,6 @@ func (r *Request) Warn(text string) {
 	if r.Warning != nil {
 		r.Warning(text)
 	}
-}
-
-// nameOr returns the object's name, or the prefix of a generated name.
-func nameOr(obj metav1.Object) string {
-	if base := obj.GetGenerateName(); base != "" && strings.HasPrefix(obj.GetName(), base) || obj.GetName() == "" {
-		return base
-	}
-	return obj.GetName()
 }
 
 // Plugin is one admission plugin. Either function may be nil. To reject a request it returns

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -26,17 +27,20 @@ const (
 	maxVersionPriority = 1000
 )
 
-// Resources are the kinds of this package.
-func Resources() []kind.Resource {
+// Resources are the kinds of this package. builtIn reports whether this server itself serves a group and version, and never lets another
+// serve it.
+func Resources(builtIn func(schema.GroupVersion) bool) []kind.Resource {
 	return []kind.Resource{{
-		GVR:          client.APIServices,
-		Kind:         "APIService",
-		Categories:   []string{"api-extensions"},
-		New:          func() kind.Object { return new(Service) },
-		ValidName:    func(name string, _ bool) []string { return content.IsPathSegmentName(name) },
-		Default:      func(obj kind.Object) { setDefaults(obj.(*Service)) },
-		Prepare:      prepare,
-		Validate:     validate,
+		GVR:        client.APIServices,
+		Kind:       "APIService",
+		Categories: []string{"api-extensions"},
+		New:        func() kind.Object { return new(Service) },
+		ValidName:  func(name string, _ bool) []string { return content.IsPathSegmentName(name) },
+		Default:    func(obj kind.Object) { setDefaults(obj.(*Service)) },
+		Prepare:    prepare,
+		Validate: func(next, cur kind.Object, subresource string) field.ErrorList {
+			return append(validate(next, cur, subresource), validateBuiltIn(next.(*Service), subresource, builtIn)...)
+		},
 		Subresources: kind.Parts("status"),
 		Columns: []table.Column{
 			table.Name(),
@@ -108,6 +112,15 @@ func prepare(next, cur kind.Object, subresource string) {
 func Local(now metav1.Time) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue, LastTransitionTime: now,
 		Reason: "Local", Message: "Local APIServices are always available"}
+}
+
+// validateBuiltIn refuses another server for a group and version that this one serves.
+func validateBuiltIn(s *Service, subresource string, builtIn func(schema.GroupVersion) bool) field.ErrorList {
+	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+	if subresource != "" || s.Spec.Service == nil || !builtIn(gv) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "service"), fmt.Sprintf("%s is built in: no other server can serve it", gv))}
 }
 
 func validate(next, _ kind.Object, subresource string) (errs field.ErrorList) {

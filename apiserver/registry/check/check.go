@@ -147,7 +147,11 @@ func jsonName(f reflect.StructField) string {
 
 // Union requires exactly one field of the union to be set; the error calls it what.
 func Union(path *field.Path, union any, what string) field.ErrorList {
-	set := UnionMembers(union)
+	return One(path, UnionMembers(union), what)
+}
+
+// One requires exactly one field to be set; set are the JSON names of those that are. The error is about all but the first.
+func One(path *field.Path, set []string, what string) field.ErrorList {
 	if len(set) == 0 {
 		return field.ErrorList{field.Required(path, "must specify a "+what)}
 	}

@@ -200,7 +200,7 @@ func (o *Object) fill(all map[string]any, admit func(bytes int) error) (unknown 
 		case string:
 			*at = value
 		default:
-			return nil, fmt.Errorf("%s: expected a string, got %T", name, value)
+			return nil, fmt.Errorf("%s must be a string", name)
 		}
 	}
 	meta, unknown, err := c.normalize(all, admit)

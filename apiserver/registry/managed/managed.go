@@ -14,6 +14,8 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"regexp"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -183,7 +185,33 @@ func applyError(err error) error {
 	if errors.As(err, &api) {
 		return err
 	}
-	return apierrors.NewBadRequest(err.Error())
+	return apierrors.NewBadRequest(readable(err.Error()))
+}
+
+// mismatch is the merge library's message for a value of a wrong type, up to the next field; it contains the value in Go's syntax.
+var mismatch = regexp.MustCompile(`(?s)(: expected [^\n]*?, got )(?:&value\.valueUnstructured\{Value:|&\{)?(.*?)(\n  \.|$)`)
+
+// readable names the types of values in the words of JSON and YAML.
+func readable(message string) string {
+	return mismatch.ReplaceAllStringFunc(message, func(text string) string {
+		m := mismatch.FindStringSubmatch(text)
+		return m[1] + typeName(m[2]) + m[3]
+	})
+}
+
+// typeName returns the type of a value, or of a type, in Go's syntax.
+func typeName(text string) string {
+	switch {
+	case strings.HasPrefix(text, "["):
+		return "list"
+	case strings.HasPrefix(text, "map["):
+		return "map"
+	case strings.HasPrefix(text, "true"), strings.HasPrefix(text, "false"), text == "bool":
+		return "boolean"
+	case strings.ContainsAny(text, "0123456789") && strings.Trim(text, "-.e+0123456789}") == "", text == "int64", text == "float64":
+		return "number"
+	}
+	return "string"
 }
 
 // KeepTimes restores the times in managedFields if a write changed nothing else: new times alone

@@ -128,7 +128,7 @@ func ingressBackend(backend *networkingv1.IngressBackend, path *field.Path) fiel
 func serviceBackend(service *networkingv1.IngressServiceBackend, path *field.Path) field.ErrorList {
 	at, port := path.Child("service"), service.Port
 	errs := check.Named(at.Child("name"), service.Name, func(name string) []string {
-		return apivalidation.NameIsDNS1035Label(name, false)
+		return apivalidation.NameIsDNSLabel(name, false)
 	})
 	switch {
 	case port.Name != "" && port.Number != 0:

@@ -24,7 +24,7 @@ func TestCreation(t *testing.T) {
 		{"Ingress", `{spec: {}}`, "spec: Invalid value"},
 		{"Ingress", `{spec: {defaultBackend: {}}}`, "spec.defaultBackend: Invalid value"},
 		{"Ingress", `{spec: {defaultBackend: {service: {port: {number: 70000}}}}}`, "spec.defaultBackend.service.name: Required value\nspec.defaultBackend.service.port.number: Invalid value"},
-		{"Ingress", `{spec: {defaultBackend: {service: {name: 1a, port: {name: "a b"}}}}}`, "spec.defaultBackend.service.name: Invalid value\nspec.defaultBackend.service.port.name: Invalid value"},
+		{"Ingress", `{spec: {defaultBackend: {service: {name: 1a., port: {name: "a b"}}}}}`, "spec.defaultBackend.service.name: Invalid value\nspec.defaultBackend.service.port.name: Invalid value"},
 		{"Ingress", `{spec: {defaultBackend: {service: {name: a}}}}`, "spec.defaultBackend: Required value"},
 		{"Ingress", `{spec: {defaultBackend: {service: {name: a, port: {name: b, number: 1}}}}}`, "spec.defaultBackend: Invalid value"},
 		{"Ingress", `{spec: {defaultBackend: {service: {name: a, port: {number: 1}}, resource: {kind: a, name: b}}}}`, "spec.defaultBackend: Invalid value"},

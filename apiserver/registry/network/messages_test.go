@@ -42,7 +42,7 @@ func TestMessages(t *testing.T) {
 		{"Ingress", `{spec: {defaultBackend: {service: {name: a}}}}`, `spec.defaultBackend: Required value: port name or number is required`},
 		{"Ingress", `{spec: {defaultBackend: {service: {port: {number: 1}}}}}`, `spec.defaultBackend.service.name: Required value`},
 		{"Ingress", `{spec: {defaultBackend: {service: {name: A, port: {number: 70000}}}}}`,
-			`[spec.defaultBackend.service.name: Invalid value: "A": a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?'), spec.defaultBackend.service.port.number: Invalid value: 70000: must be between 1 and 65535, inclusive]`},
+			`[spec.defaultBackend.service.name: Invalid value: "A": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?'), spec.defaultBackend.service.port.number: Invalid value: 70000: must be between 1 and 65535, inclusive]`},
 		{"Ingress", `{spec: {defaultBackend: {service: {name: a, port: {name: b, number: 1}}}}}`, `spec.defaultBackend: Invalid value: "": cannot set both port name & port number`},
 		{"Ingress", `{spec: {defaultBackend: {service: {name: a, port: {number: 1}}, resource: {kind: a, name: b}}}}`,
 			`spec.defaultBackend: Invalid value: "": cannot set both resource and service backends`},

@@ -60,8 +60,19 @@ func podPrepare(next, cur kind.Object, subresource string) {
 func podSpecPrepare(pod, old *corev1.Pod) {
 	pod.Status = *old.Status.DeepCopy()
 	podDefault(pod)
+	keepModes(pod.Spec.Volumes, old.Spec.Volumes)
 	if !equality.Semantic.DeepEqual(pod.Spec, old.Spec) {
 		pod.Generation = old.Generation + 1
+	}
+}
+
+// keepModes keeps the modes of emptyDirs, which the defaults drop, of a pod that an earlier version stored with them: volumes
+// cannot change.
+func keepModes(volumes, old []corev1.Volume) {
+	for i := range min(len(volumes), len(old)) {
+		if is, was := volumes[i].EmptyDir, old[i].EmptyDir; is != nil && was != nil {
+			is.Mode = was.Mode
+		}
 	}
 }
 
@@ -80,7 +91,7 @@ func podGated(pod *corev1.Pod) {
 	}
 	pod.Status.Conditions = []corev1.PodCondition{{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
-		Message: "Scheduling is blocked due to non-empty scheduling gates",
+		Message: "Scheduling is blocked due to non-empty scheduling gates", LastTransitionTime: pod.CreationTimestamp,
 	}}
 }
 

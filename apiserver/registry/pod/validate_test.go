@@ -151,7 +151,7 @@ func TestPodBad(t *testing.T) {
 			"spec.containers[0].lifecycle.postStart: Required value\nspec.containers[0].lifecycle.preStop.sleep: Invalid value"},
 		// volumes
 		{`{volumes: [{}, {name: v}, {name: v}], containers: [{name: a, image: b}]}`, "spec.volumes[0].name: Required value\nspec.volumes[2].name: Duplicate value"},
-		{`{volumes: [{name: v, emptyDir: {}, hostPath: {path: /}}], containers: [{name: a, image: b}]}`, "spec.volumes[0].emptyDir: Forbidden"},
+		{`{volumes: [{name: v, emptyDir: {}, hostPath: {path: /}}], containers: [{name: a, image: b}]}`, "spec.volumes[0].hostPath: Forbidden"},
 		{`{volumes: [{name: v, hostPath: {path: /a/../b, type: Thing}}], containers: [{name: a, image: b}]}`, "spec.volumes[0].hostPath.path: Invalid value\nspec.volumes[0].hostPath.type: Unsupported value"},
 		{`{volumes: [{name: v, configMap: {items: [{key: k, path: /abs}], defaultMode: 01000}}], containers: [{name: a, image: b}]}`,
 			"spec.volumes[0].configMap.name: Required value\nspec.volumes[0].configMap.defaultMode: Invalid value\nspec.volumes[0].configMap.items[0].path: Invalid value"},

@@ -19,7 +19,7 @@ func serviceResource() kind.Resource {
 		Categories:    []string{"all"},
 		Subresources:  append(kind.Parts("status"), kind.Proxy("Service")),
 		New:           func() kind.Object { return new(corev1.Service) },
-		ValidName:     apivalidation.NameIsDNS1035Label,
+		ValidName:     apivalidation.NameIsDNSLabel,
 		Default:       serviceDefault,
 		Prepare:       servicePrepare,
 		Validate:      serviceValidate,

@@ -100,7 +100,7 @@ func TestServiceCreation(t *testing.T) {
 func TestServiceNames(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, service.Resources(), "Service")
-	for name, good := range map[string]bool{"a-1": true, "1a": false, "a.b": false, "A": false, strings.Repeat("a", 64): false} {
+	for name, good := range map[string]bool{"a-1": true, "1a": true, "1a-": false, "a.b": false, "A": false, strings.Repeat("a", 64): false} {
 		if got := len(r.NameErrors(name, false)) == 0; got != good {
 			t.Errorf("%s: good %v, want %v", name, got, good)
 		}

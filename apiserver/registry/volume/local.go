@@ -16,9 +16,6 @@ func emptyDirErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	if dir.SizeLimit != nil && dir.SizeLimit.Sign() < 0 {
 		return field.ErrorList{field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity")}
 	}
-	if dir.Mode != nil && (*dir.Mode < 0 || *dir.Mode > 0o1777) { // it may have the sticky bit, like /tmp
-		return field.ErrorList{field.Invalid(at.Child("mode"), *dir.Mode, "must be a number between 0 and 01777 (octal), both inclusive")}
-	}
 	return nil
 }
 

@@ -62,6 +62,7 @@ var all = Types{
 		Plugin: plugins + "downward-api", SetUp: Node.DownwardAPI, ReadOnly: always,
 	},
 	"emptyDir": {
+		Default:  func(v *corev1.VolumeSource) { v.EmptyDir.Mode = nil }, // its feature gate is alpha and off
 		Validate: emptyDirErrors,
 		Plugin:   plugins + "empty-dir", SetUp: Node.EmptyDir, Usage: emptyDirUsage,
 	},
@@ -110,6 +111,15 @@ func goneSince(deprecated, gone int) string {
 	return fmt.Sprintf("deprecated in v1.%d, non-functional in v1.%d+", deprecated, gone)
 }
 
+// members returns the types of a source, in the order in which upstream validates them: emptyDir, then that of declaration.
+func members(v *corev1.VolumeSource) []string {
+	set := check.UnionMembers(*v)
+	if v.HostPath != nil && v.EmptyDir != nil {
+		set[0], set[1] = set[1], set[0]
+	}
+	return set
+}
+
 // Default sets the defaults of a source; one without a type becomes an emptyDir.
 func (t Types) Default(v *corev1.VolumeSource) {
 	set := check.UnionMembers(*v)
@@ -135,7 +145,7 @@ func (t Types) Validate(volumes []corev1.Volume, path *field.Path) field.ErrorLi
 			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
 		}
 		seen[v.Name] = true
-		errs = append(errs, check.Union(at, v.VolumeSource, "volume type")...)
+		errs = append(errs, check.One(at, members(&v.VolumeSource), "volume type")...)
 		if name, of := t.Of(v); of.Validate != nil {
 			errs = append(errs, of.Validate(&v.VolumeSource, at.Child(name))...)
 		}
@@ -193,7 +203,7 @@ func (t Types) ReadOnly(pod *corev1.Pod, name string) bool {
 
 // Of returns the type of a volume and its name; of several the first.
 func (t Types) Of(v *corev1.Volume) (string, Type) {
-	set := check.UnionMembers(v.VolumeSource)
+	set := members(&v.VolumeSource)
 	if len(set) == 0 {
 		return "", Type{}
 	}

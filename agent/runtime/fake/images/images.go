@@ -61,6 +61,16 @@ func (s *Service) Ref(i *Image) string {
 	return i.ID
 }
 
+// Name returns the name of an image in a container's status, as containerd: its first tag or digest, else asked.
+func (s *Service) Name(i *Image, asked *cri.ImageSpec) *cri.ImageSpec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if names := slices.Concat(i.tags, i.digests); len(names) > 0 {
+		asked = &cri.ImageSpec{Image: names[0]}
+	}
+	return asked
+}
+
 func (i *Image) status() *cri.Image {
 	return &cri.Image{
 		Id: i.ID, RepoTags: slices.Clone(i.tags), RepoDigests: slices.Clone(i.digests), Size: i.Size, Pinned: i.pinned,

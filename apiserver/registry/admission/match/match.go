@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -116,7 +115,7 @@ func (q *Request) open() kind.Object {
 	o := q.R.Object
 	if q.Mutating && q.R.Operation == admission.Create && q.Whole() && !none(o) {
 		o = o.DeepCopyObject().(kind.Object)
-		blank(o)
+		q.blank(o)
 	}
 	return o
 }
@@ -164,15 +163,10 @@ func (q *Request) User(ctx context.Context) auth.User {
 
 // Name returns the object's name; empty while it is not yet generated.
 func (q *Request) Name() string {
-	if o := q.R.Object; o != nil && q.Mutating && q.Whole() && q.R.Operation == admission.Create && Generated(o) {
+	if q.Mutating && q.R.Generated {
 		return ""
 	}
 	return q.R.Name
-}
-
-// Generated reports whether the server made the name of a new object.
-func Generated(o kind.Object) bool {
-	return o.GetGenerateName() != "" && strings.HasPrefix(o.GetName(), o.GetGenerateName())
 }
 
 // Options returns the options of the request.

@@ -78,8 +78,8 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 }
 
 // blank removes what the server adds to a new object after mutating admission.
-func blank(o kind.Object) {
-	if Generated(o) {
+func (q *Request) blank(o kind.Object) {
+	if q.R.Generated {
 		o.SetName("")
 	}
 	o.SetUID("")

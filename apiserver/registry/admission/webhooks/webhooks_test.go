@@ -231,6 +231,11 @@ func TestQuestion(t *testing.T) {
 	if _, err := k.Delete(k.ctx, client.RefOf(config("y", nil)), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// The pods of a StatefulSet have both: a name, and the prefix that it begins with.
+	k.create(k.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x-0", GenerateName: "x-"}})
+	if err := json.Unmarshal(asked[4].Object.Raw, &sent); err != nil || asked[4].Name != "x-0" || sent.Name != "x-0" {
+		t.Errorf("asked about %q, sent %s: %v", asked[4].Name, asked[4].Object.Raw, err)
+	}
 	if r := asked[3]; r.Operation != "DELETE" || len(r.Object.Raw) != 0 || len(r.OldObject.Raw) == 0 || !strings.Contains(string(r.Options.Raw), `"kind":"DeleteOptions"`) {
 		t.Errorf("asked %+v", r)
 	}

@@ -5,7 +5,6 @@ package definition
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -13,6 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/client"
@@ -125,7 +125,7 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}
 	}
 	if cur == nil {
-		return ours(validation.ValidateCustomResourceDefinition(ctx, is))
+		return own(validation.ValidateCustomResourceDefinition(ctx, is), is, nil)
 	}
 	if def, err = full(cur.(*crd.Definition)); err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
@@ -135,9 +135,9 @@ func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	case err != nil:
 		return field.ErrorList{field.InternalError(nil, err)}
 	case subresource == "status":
-		return ours(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was))
+		return own(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was), is, was)
 	}
-	return ours(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was))
+	return own(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was), is, was)
 }
 
 // outline returns a copy of a definition without its schemas.
@@ -156,9 +156,14 @@ func internal(def *apiextensionsv1.CustomResourceDefinition) (*apiextensions.Cus
 	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(def, out, nil)
 }
 
-// ours removes errors of the metadata that the registry reports for every kind.
-func ours(errs field.ErrorList) field.ErrorList {
+// own returns errs without those about the metadata that the registry reports for every kind. was is nil for a creation.
+func own(errs field.ErrorList, is, was *apiextensions.CustomResourceDefinition) field.ErrorList {
+	at := field.NewPath("metadata")
+	common := apivalidation.ValidateObjectMeta(&is.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, at)
+	if was != nil {
+		common = append(common, apivalidation.ValidateObjectMetaUpdate(&is.ObjectMeta, &was.ObjectMeta, at)...)
+	}
 	return slices.DeleteFunc(errs, func(e *field.Error) bool {
-		return strings.HasPrefix(e.Field, "metadata") && !strings.HasPrefix(e.Detail, "must be spec.names.plural")
+		return slices.ContainsFunc(common, func(c *field.Error) bool { return c.Error() == e.Error() })
 	})
 }
