@@ -112,7 +112,6 @@ func TestHandler(t *testing.T) {
 
 // unguarded lists the files that start goroutines without this package, and why.
 var unguarded = map[string]string{
-	"apiserver/follow/loop.go":       "a panic ends the loop, which the supervisor restarts",
 	"apiserver/registry/registry.go": "a panic is the last event of a watch",
 	"apiserver/client/remote.go":     "the client imports only the store; it is not used in process",
 	// The sample image contains the program alone.
