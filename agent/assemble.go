@@ -148,7 +148,7 @@ func (a *Agent) assembleSources() error {
 		Guard: a.guard,
 	})
 	a.loop.source, a.loop.statics, a.loop.mirrors = a.source, s, s.mirrors
-	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Made: a.pods.made})
+	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Dir: cfg.volumesDir(), Made: a.pods.made})
 	return nil
 }
 
