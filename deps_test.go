@@ -33,7 +33,7 @@ var mayKnow = map[string][]string{
 	"monopod/apiserver/process/notify":          {},
 	"monopod/apiserver/process/memory":          {},
 	"monopod/apiserver/follow":                  {"monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
-	"monopod/apiserver/registry":                {"monopod/apiserver/codec/patch", "monopod/apiserver/codec/quantity", "monopod/apiserver/codec/wire", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/discovery/openapi/kept", "monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
+	"monopod/apiserver/registry":                {"monopod/apiserver/codec/bounded", "monopod/apiserver/codec/patch", "monopod/apiserver/codec/quantity", "monopod/apiserver/codec/wire", "monopod/apiserver/discovery/openapi/definitions", "monopod/apiserver/discovery/openapi/kept", "monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},
 	"monopod/apiserver/access/auth":             {"monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver/discovery/openapi":       {"monopod/apiserver/codec/patch", "monopod/apiserver/codec/quantity", "monopod/apiserver/codec/wire", "monopod/apiserver/access", "monopod/apiserver/registry", "monopod/apiserver/client", "monopod/store"},
 	"monopod/apiserver":                         {"monopod/store"},

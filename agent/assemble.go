@@ -82,10 +82,11 @@ func (a *Agent) assembleImages() error {
 	a.images = imaging{
 		place: image.NewPlace(d.Runtime, cfg.ImageRoot),
 		pulls: &image.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls},
-		preload: preload.New(preload.Config{
-			Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
-		}),
 	}
+	a.images.preload = preload.New(preload.Config{
+		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
+		Imported: a.images.pulls.Imported, Failed: func(message string) { a.node.Problem(registrar.ImagesNotImported, message) },
+	})
 	return nil
 }
 
@@ -139,6 +140,7 @@ func (a *Agent) assembleSources() error {
 	s.mirrors = mirror.New(mirror.Deps{Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
 	s.manifests = static.NewSource(static.Deps{
 		Clock: d.Clock, Log: d.Log, Node: a.node, Recall: s.mirrors.Recall, Notify: d.Notify,
+		Failed: func(message string) { a.node.Problem(registrar.StaticPodsInvalid, message) },
 	}, static.Config{Path: cfg.ManifestDir, Node: cfg.NodeName, Complete: d.Complete, Now: d.Clock.Now})
 	a.Streams = stream.New(stream.Deps{
 		Runtime: d.Runtime, Clock: d.Clock, Dir: a.logs, Known: a.loop.sweep.swept, Behind: s.mirrors.Behind,
@@ -146,7 +148,7 @@ func (a *Agent) assembleSources() error {
 		Guard: a.guard,
 	})
 	a.loop.source, a.loop.statics, a.loop.mirrors = a.source, s, s.mirrors
-	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Made: a.pods.made})
+	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Dir: cfg.volumesDir(), Made: a.pods.made})
 	return nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
 
 	"monopod/apiserver"
 	"monopod/apiserver/access/auth"
@@ -421,4 +422,17 @@ func TestBadAPIServices(t *testing.T) {
 			t.Errorf("%s: %d %v; want %s", c.spec, code, got["message"], c.want)
 		}
 	}
+}
+
+// The groups of custom resources are in a role for view.token as long as they are served.
+func TestViewerOfCustomResources(t *testing.T) {
+	t.Parallel()
+	a := aggregated(t, newOther(t))
+	text, err := yaml.JSONToYAML([]byte(definitionOf(`{"type":"object"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.define(string(text))
+	const role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:monopod:custom-resources"
+	a.await(role, `"rules":[{"verbs":["get","list","watch"],"apiGroups":["example.com"],"resources":["*"]}]`)
 }

@@ -41,6 +41,9 @@ import (
 	"monopod/apiserver/virtual/explain"
 )
 
+// maxScrapes is how many requests for metrics are answered at the same time.
+const maxScrapes = 4
+
 // Config of a Server. Registry and Authenticator are required.
 type Config struct {
 	Registry      *registry.Registry
@@ -202,8 +205,9 @@ func (s *Server) paths(r chi.Router) {
 		r.Get(token.KeysPath, tokens.Keys)
 	}
 	r.Get("/configz", s.configz)
-	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
-	r.Method(http.MethodGet, "/metrics/slis", promhttp.HandlerFor(s.health.SLIs(), promhttp.HandlerOpts{}))
+	scrapes := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes} // of which each needs a megabyte; others get 503
+	r.Method(http.MethodGet, "/metrics", promhttp.HandlerFor(s.cfg.Metrics, scrapes))
+	r.Method(http.MethodGet, "/metrics/slis", promhttp.HandlerFor(s.health.SLIs(), scrapes))
 	r.Get("/debug/controllers/{name}", s.debug)
 	for path, dump := range s.gate.Dumps() {
 		r.Get(path, dump)

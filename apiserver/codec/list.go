@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -210,22 +208,4 @@ func (a *Responder) Shape(r *http.Request, res *kind.Resource, f Format, e *stor
 		return json.RawMessage(e.JSON()), nil
 	}
 	return e.JSON(), nil
-}
-
-// Tagged sends what get returns, with its hash as ETag, or 304 if the client has that version.
-func Tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, get func() ([]byte, error)) error {
-	etag := strconv.Quote(hash)
-	w.Header().Set("Etag", etag)
-	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	data, err := get()
-	if err != nil {
-		return err
-	}
-	out := begin(w, r, contentType, http.StatusOK, len(data))
-	defer out.Close()
-	_, _ = out.Write(data) // the client may have left
-	return nil
 }

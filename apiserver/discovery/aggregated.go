@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -34,25 +35,24 @@ type aggregated struct {
 // document is immutable.
 type document struct {
 	resources []kind.Resource // of which it was made
+	remotes   []aggregate.Remote
 	list      *apidiscovery.APIGroupDiscoveryList
 	json      []byte
 	tag       string // independent of the encoding
 }
 
 // of reports whether the document was made of these resources: the registry makes a new slice at every change.
-func (doc *document) of(resources []kind.Resource) bool {
-	return len(doc.resources) == len(resources) && (len(resources) == 0 || &doc.resources[0] == &resources[0])
+func (doc *document) of(resources []kind.Resource, remotes []aggregate.Remote) bool {
+	return len(doc.resources) == len(resources) && (len(resources) == 0 || &doc.resources[0] == &resources[0]) &&
+		reflect.DeepEqual(doc.remotes, remotes)
 }
 
 // aggregated returns the current document.
 func (d *Documents) aggregated(a *aggregated) (*document, error) {
-	if len(d.Aggregator.Remotes()) > 0 { // which change whenever another server is asked
-		return d.makeDocument(a.core)
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.used = d.Clock.Now()
-	if a.now != nil && a.now.of(d.Resources()) {
+	if a.now != nil && a.now.of(d.Resources(), d.Aggregator.Remotes()) {
 		return a.now, nil
 	}
 	doc, err := d.makeDocument(a.core)
@@ -77,7 +77,7 @@ func (d *Documents) release(a *aggregated) {
 }
 
 func (d *Documents) makeDocument(core bool) (*document, error) {
-	doc := &document{resources: d.Resources(), list: &apidiscovery.APIGroupDiscoveryList{
+	doc := &document{resources: d.Resources(), remotes: d.Aggregator.Remotes(), list: &apidiscovery.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: codec.Aggregated, APIVersion: apidiscovery.SchemeGroupVersion.String()}, Items: []apidiscovery.APIGroupDiscovery{}}}
 	remote, served := d.remotes(), d.byVersion()
 	for _, versions := range d.groups() {

@@ -27,12 +27,11 @@ func (d *Documents) OpenapiIndex(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		index, err = d.withRemotes(index)
 	}
-	if err == nil {
-		err = codec.Tagged(w, r, codec.TypeJSON, openapi.Hash(index), func() ([]byte, error) { return index, nil })
-	}
 	if err != nil {
 		d.Out.Fail(w, r, err)
+		return
 	}
+	codec.Tagged(w, r, codec.TypeJSON, openapi.Hash(index), index)
 }
 
 // OpenapiGroup answers /openapi/v3/<name>. A response to a request with the document's hash can be cached for
@@ -43,7 +42,11 @@ func (d *Documents) OpenapiGroup(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
 		return
 	}
-	doc, err := d.openapi.V3(name)
+	protobuf, ok := binary(w, r, typeOpenAPI3)
+	if !ok {
+		return
+	}
+	doc, err := d.openapi.V3(name, protobuf)
 	switch hash := r.URL.Query().Get("hash"); {
 	case err != nil:
 		d.Out.Fail(w, r, err)
@@ -58,32 +61,39 @@ func (d *Documents) OpenapiGroup(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", d.Clock.Now().Add(hashedFor).UTC().Format(http.TimeFormat))
 	}
-	d.document(w, r, doc, typeOpenAPI3)
+	d.document(w, r, doc, protobuf, typeOpenAPI3)
 }
 
 // OpenapiV2 answers /openapi/v2.
 func (d *Documents) OpenapiV2(w http.ResponseWriter, r *http.Request) {
-	doc, err := d.openapi.V2()
+	protobuf, ok := binary(w, r, typeOpenAPI2)
+	if !ok {
+		return
+	}
+	doc, err := d.openapi.V2(protobuf)
 	if err != nil {
 		d.Out.Fail(w, r, err)
 		return
 	}
-	d.document(w, r, doc, typeOpenAPI2)
+	d.document(w, r, doc, protobuf, typeOpenAPI2)
 }
 
-// document sends doc as JSON or protobuf. Both have the same ETag, as upstream; Vary distinguishes them.
-func (d *Documents) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf string) {
+// binary reports whether the client prefers protobuf, of that media type, to JSON. false: it accepts neither, which is answered.
+func binary(w http.ResponseWriter, r *http.Request, protobuf string) (prefers, ok bool) {
 	w.Header().Add("Vary", "Accept")
-	var err error
-	switch codec.Preferred(r.Header.Get("Accept"), codec.TypeJSON, protobuf) {
-	case codec.TypeJSON:
-		err = codec.Tagged(w, r, codec.TypeJSON, doc.Hash, func() ([]byte, error) { return doc.JSON, nil })
-	case protobuf:
-		err = codec.Tagged(w, r, protobuf, doc.Hash, doc.Protobuf)
-	default:
+	media := codec.Preferred(r.Header.Get("Accept"), codec.TypeJSON, protobuf)
+	if media == "" {
 		w.WriteHeader(http.StatusNotAcceptable)
 	}
-	if err != nil {
+	return media == protobuf, media != ""
+}
+
+// document sends doc. JSON and protobuf have the same ETag, as upstream; Vary distinguishes them.
+func (d *Documents) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf bool, media string) {
+	if !protobuf {
+		media = codec.TypeJSON
+	}
+	if err := codec.TaggedGzip(w, r, media, doc.Hash, doc.Gzip, doc.Size); err != nil {
 		d.Out.Fail(w, r, err)
 	}
 }

@@ -173,6 +173,7 @@ var ofFiles = []mistake{
 	{command: "images import TMP/none.tar --data-dir=DATA", want: []string{"import TMP/none.tar", "no such file", "name an archive, as docker save writes it"}},
 	{command: "images import TMP/junk --data-dir=DATA", want: []string{"import TMP/junk", "not a complete image archive", "write it with docker save"}},
 	{command: "images import TMP/nothing --data-dir=DATA", want: []string{"import TMP/nothing", "not a complete image archive", "write it with docker save"}},
+	{command: "images import TMP/junk TMP/none.tar --data-dir=DATA", want: []string{"import TMP/junk: not a complete image archive", "import TMP/none.tar: open TMP/none.tar"}},
 	{command: "images import TMP --data-dir=DATA", want: []string{"import TMP: not a file", "name an archive"}},
 	{command: "images save x -f TMP --data-dir=DATA", want: []string{"TMP is a folder", "name the archive to write"}},
 	{command: "images save app:1 -f TMP/x.tar --data-dir=DATA", want: []string{"the fake runtime", "--runtime=containerd"}},

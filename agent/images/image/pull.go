@@ -66,7 +66,8 @@ type Puller struct {
 	failed  map[string]failure
 	pulls   map[string]int // that go on, by image
 	slots   chan struct{}
-	ready   bool // slots is initialized
+	ready   bool              // slots is initialized
+	refused map[string]string // why images of archives were not imported, by full name
 }
 
 type failure struct {
@@ -103,7 +104,7 @@ func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	case img != nil:
 		return img, nil
 	case r.Policy == corev1.PullNever:
-		return nil, r.refuse(ReasonNever, ReasonNever, fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
+		return nil, r.refuse(ReasonNever, ReasonNever, p.refusal(r.Image)+fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
 	}
 	return nil, nil
 }
@@ -244,6 +245,8 @@ func (p *Puller) waits(key string, r Request) error {
 func (p *Puller) note(key string, r Request, err error) error {
 	now := p.Clock.Now()
 	reason, message := judge(r.Image, err)
+	refusal := p.refusal(r.Image)
+	message = refusal + message
 	p.mu.Lock()
 	p.backoff.Attempt(key, now, now)
 	if p.failed == nil {
@@ -251,7 +254,7 @@ func (p *Puller) note(key string, r Request, err error) error {
 	}
 	p.failed[key] = failure{now, reason + ": " + message}
 	p.mu.Unlock()
-	r.Note(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %v", r.Image, err))
+	r.Note(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s%v", r.Image, refusal, err))
 	r.Note(corev1.EventTypeWarning, "Failed", "Error: "+reason)
 	// Retry at once: that attempt only reports ImagePullBackOff and its duration.
 	return &Error{Reason: reason, Message: message, Retry: time.Second}

@@ -277,3 +277,37 @@ func TestLimits(t *testing.T) {
 		t.Error("two at a time, one after another")
 	}
 }
+
+// A pod that waits for an image learns that the archive with it was for another machine, until one for this machine is imported.
+func TestRefusedArchive(t *testing.T) {
+	t.Parallel()
+	const want = "the archive that was imported is built for arm64, this machine is amd64; "
+	p := &image.Puller{Runtime: &registry{here: map[string]bool{}, there: map[string]string{}}, Clock: clock.RealClock{}}
+	wrong := &image.WrongPlatform{Names: []string{"docker.io/library/web:1"}, Has: []string{"arm64"}, Machine: "amd64"}
+	if got := wrong.Error(); got != "image docker.io/library/web:1 is built for arm64, this machine is amd64" {
+		t.Error(got)
+	}
+	for _, step := range []struct {
+		names []string
+		err   error
+		want  bool
+	}{
+		{nil, errors.New("disk full"), false},
+		{[]string{"docker.io/library/other:1"}, fmt.Errorf("import a.tar: %w", wrong), true},
+		{[]string{"docker.io/library/other:1"}, nil, true},
+		{[]string{"docker.io/library/web:1"}, nil, false},
+	} {
+		p.Imported(step.names, step.err)
+		var events []string
+		request := image.Request{Image: "web:1", Owner: "pod", Note: func(_, _, message string) { events = append(events, message) }}
+		_, err := p.Pull(t.Context(), request)
+		request.Policy = corev1.PullNever
+		_, never := p.Present(t.Context(), request)
+		for _, text := range []string{err.Error(), never.Error(), strings.Join(events, "\n")} {
+			if strings.Contains(text, want) != step.want {
+				t.Errorf("after %v, %v: %s", step.names, step.err, text)
+			}
+		}
+		p.Forget("pod")
+	}
+}

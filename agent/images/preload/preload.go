@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -50,12 +51,17 @@ type Config struct {
 	Log     *zap.Logger
 	// Arrived is called after new images were imported.
 	Arrived func()
+	// Imported is called with the result of each import.
+	Imported func(names []string, err error)
+	// Failed is called with the archives that are not imported and why, when that changes; empty: there are none.
+	Failed func(message string)
 }
 
 // Importer imports archives.
 type Importer struct {
 	Config
-	first chan struct{}
+	first  chan struct{}
+	failed string // what Failed was called with; used only by Run
 }
 
 // New returns an importer; Run starts it.
@@ -142,14 +148,20 @@ func (i *Importer) importAll(ctx context.Context) {
 	if err != nil {
 		i.Log.Error("failed to import image archives", zap.Error(err))
 	}
+	var failed []string
 	for _, e := range entries {
 		if name := e.Name(); isArchive(name) && ctx.Err() == nil {
 			fresh, err := i.importOne(ctx, name, known)
 			if err != nil && ctx.Err() == nil {
 				i.Log.Error("failed to import an image archive", zap.String("archive", name), zap.Error(err))
+				failed = append(failed, fmt.Sprintf("%s: %.300s", name, reason(err)))
 			}
 			arrived = arrived || fresh
 		}
+	}
+	if message := strings.Join(failed, "; "); message != i.failed && ctx.Err() == nil {
+		i.failed = message
+		i.Failed(message)
 	}
 	if !maps.EqualFunc(before, known, func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
 		if err := i.keep(known); err != nil {
@@ -159,6 +171,18 @@ func (i *Importer) importAll(ctx context.Context) {
 	if arrived { // also if it had imported them before: a runtime may have lost its images
 		i.Arrived()
 	}
+}
+
+// reason returns an error without the call and the path, which are known to whoever reads it.
+func reason(err error) string {
+	if wrong := (*image.WrongPlatform)(nil); errors.As(err, &wrong) {
+		return wrong.Error()
+	}
+	text := err.Error()
+	if _, rest, ok := strings.Cut(text, " desc = "); ok { // of gRPC
+		return rest
+	}
+	return text
 }
 
 func (i *Importer) known() map[string]imported {
@@ -195,8 +219,9 @@ func (i *Importer) importOne(ctx context.Context, name string, known map[string]
 	delete(known, name)
 	start := i.Clock.Now()
 	images, err := i.Runtime.ImportImages(ctx, path)
+	i.Imported(images, err)
 	if err != nil {
-		return false, err
+		return len(images) > 0, err
 	}
 	known[name] = imported{info.Size(), info.ModTime(), images}
 	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images), zap.Duration("took", i.Clock.Since(start)))

@@ -43,6 +43,7 @@ type Puller interface {
 	Pull(ctx context.Context, r image.Request) (*cri.Image, error)
 	Pulls() []string
 	Forget(owner string)
+	Imported(names []string, err error)
 }
 
 // Stock is the images of a node.
@@ -172,6 +173,13 @@ func (s *Stock) Remove(ctx context.Context, names []string, force bool) error {
 // Import imports an archive as it arrives, and returns the names of its images, which are pinned.
 func (s *Stock) Import(ctx context.Context, archive io.Reader) ([]string, error) {
 	names, err := s.Runtime.ImportArchive(ctx, archive)
+	s.Puller.Imported(names, err)
+	if wrong := (*image.WrongPlatform)(nil); errors.As(err, &wrong) {
+		if len(names) > 0 {
+			s.Changed()
+		}
+		return nil, apierrors.NewBadRequest(wrong.Error())
+	}
 	if notArchive(err) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a complete image archive (%v): write it with docker save, skopeo copy or ctr images export", err))
 	}
@@ -182,10 +190,13 @@ func (s *Stock) Import(ctx context.Context, archive io.Reader) ([]string, error)
 	return names, nil
 }
 
+// notArchives are containerd's errors about a tar of something else, and about one that is cut off.
+var notArchives = []string{"unrecognized image format", io.ErrUnexpectedEOF.Error()}
+
 // notArchive reports whether the import failed because of what was sent.
 func notArchive(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) || status.Code(err) == codes.InvalidArgument ||
-		err != nil && strings.Contains(err.Error(), "unrecognized image format") // a tar of something else, to containerd
+		err != nil && slices.ContainsFunc(notArchives, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // owner is whose backoff pulls of users have.

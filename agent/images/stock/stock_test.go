@@ -88,6 +88,8 @@ type puller struct{ *shelf }
 
 func (puller) Forget(string) {}
 
+func (puller) Imported([]string, error) {}
+
 func (puller) Pulls() []string { return []string{"a:1", "b:1"} }
 
 func (p puller) Pull(ctx context.Context, r image.Request) (*cri.Image, error) {

@@ -398,20 +398,24 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	if err := read[r.fallback].err; err != nil {
 		r.deps.Log.Warn("the default certificate of the ingress controller cannot be used", zap.Stringer("secret", r.fallback), zap.Error(err))
 	}
+	taken := map[string]bool{} // hosts with a certificate
 	for _, c := range p.certs {
 		cert := s.Fallback
 		if c.secret != "" {
 			one := read[follow.Key{Namespace: c.owner.Namespace, Name: c.secret}]
-			if cert = one.cert; one.err != nil {
+			if cert = one.cert; one.err != nil { // its hosts must not fall back to plain HTTP
 				p.problem(c.owner, "BadCertificate", "Secret %q: %s; clients get the default certificate", c.secret, one.err)
+				for _, host := range c.hosts {
+					s.Secured[host] = struct{}{}
+				}
 				continue
 			}
 		}
 		for _, host := range c.hosts {
-			if _, taken := s.Secured[host]; taken {
+			if taken[host] {
 				continue
 			}
-			s.Secured[host] = struct{}{}
+			taken[host], s.Secured[host] = true, struct{}{}
 			if cert == nil {
 				continue
 			}

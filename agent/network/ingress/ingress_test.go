@@ -299,6 +299,15 @@ func TestController(t *testing.T) {
 	edit(c, renewed, func(s *corev1.Secret) { s.Data = renewed.Data })
 	until(t, "the renewed certificate", func() bool { return shown(t, https, "a.com").SerialNumber.Cmp(before.SerialNumber) != 0 })
 
+	// A host with TLS stays one when its Secret is gone: clients get the default certificate, and plain HTTP is redirected to it.
+	if _, err := c.Delete(t.Context(), client.RefOf(renewed), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the default certificate", func() bool { return slices.Equal(shown(t, https, "a.com").DNSNames, []string{"ingress.local"}) })
+	if got := ask(t, web, http1, "a.com"); !strings.HasPrefix(got, "308") {
+		t.Errorf("plain HTTP to a host whose Secret is gone: %s", got)
+	}
+
 	// Rules and endpoints change.
 	edit(c, first, func(i *networkingv1.Ingress) { i.Spec.TLS = nil })
 	until(t, "no redirect", func() bool { return ask(t, web, http1, "a.com") == "200 one" })

@@ -52,3 +52,28 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 		}
 	}
 }
+
+// A problem is a condition while it lasts.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	r, err := New(Deps{
+		Runtime: &away{}, Clock: clock.RealClock{},
+		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:  func() []corev1.NodeConditionType { return nil },
+		Down:      func() bool { return false },
+	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, why := range []string{"", "a.tar: no space left", ""} {
+		r.Problem(ImagesNotImported, why)
+		next := r.status(t.Context())
+		got := ""
+		if c := findCondition(next.Conditions, ImagesNotImported); c != nil && c.Status == corev1.ConditionTrue {
+			got = c.Message
+		}
+		if got != why || findCondition(next.Conditions, StaticPodsInvalid) != nil {
+			t.Errorf("the condition says %q, want %q; %v", got, why, next.Conditions)
+		}
+	}
+}

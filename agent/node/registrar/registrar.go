@@ -94,6 +94,8 @@ type Registrar struct {
 	images  images
 	can     *cri.StatusResponse // the runtime's last answer
 	written time.Time           // the last status write
+	// problems are the messages of conditions that Problem has set.
+	problems map[corev1.NodeConditionType]string
 }
 
 // New reads what the machine is; Run registers it.

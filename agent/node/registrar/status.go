@@ -23,7 +23,26 @@ const (
 	// conditionNetwork is set only if Services or NetworkPolicies are not in the kernel. It is not upstream's
 	// NetworkUnavailable, which keeps pods from the node: pods start and reach each other.
 	conditionNetwork = corev1.NodeConditionType("NetworkDegraded")
+
+	// ImagesNotImported is set while the folder of image archives contains some that cannot be imported.
+	ImagesNotImported = corev1.NodeConditionType("ImagesNotImported")
+	// StaticPodsInvalid is set while the folder of static pods contains files without a valid pod.
+	StaticPodsInvalid = corev1.NodeConditionType("StaticPodsInvalid")
 )
+
+// problems are the conditions that Problem sets.
+var problems = []corev1.NodeConditionType{ImagesNotImported, StaticPodsInvalid}
+
+// Problem sets a condition of the node with a message, or removes it if the message is empty.
+func (r *Registrar) Problem(t corev1.NodeConditionType, message string) {
+	r.mu.Lock()
+	if r.problems == nil {
+		r.problems = map[corev1.NodeConditionType]string{}
+	}
+	r.problems[t] = message
+	r.mu.Unlock()
+	r.Poke()
+}
 
 // status returns the current status of the node; conditions have no times yet.
 func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
@@ -51,6 +70,11 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type: conditionNetwork, Status: corev1.ConditionTrue, Reason: "NetworkRulesNotApplied", Message: degraded.Error(),
 		})
+	}
+	for _, t := range problems {
+		if message := r.problems[t]; message != "" {
+			s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: "Failed", Message: message})
+		}
 	}
 	if lost := r.cfg.StateRestored; lost != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{

@@ -63,16 +63,33 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
 	for _, path := range []string{"/stats/summary", "/stats/history", "/metrics/resource", "/metrics/cadvisor"} {
-		mux.Handle("GET "+path, s.Stats)
+		mux.Handle("GET "+path, few(s.Stats))
 	}
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{}))
-	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", few(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics/probes", few(promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{})))
 	if s.Debugging {
 		s.debugging(mux)
 	} else {
 		s.disabled(mux)
 	}
 	return mux
+}
+
+// maxScrapes is how many requests of one kind for metrics or usage are answered at the same time: each is computed anew.
+const maxScrapes = 4
+
+// few answers requests beyond maxScrapes with 503, as promhttp does.
+func few(next http.Handler) http.Handler {
+	inFlight := make(chan struct{}, maxScrapes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case inFlight <- struct{}{}:
+			defer func() { <-inFlight }()
+			next.ServeHTTP(w, r)
+		default:
+			http.Error(w, fmt.Sprintf("Limit of concurrent requests reached (%d), try again later.", maxScrapes), http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // debugging adds the handlers that --enable-debugging-handlers controls.

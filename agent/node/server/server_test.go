@@ -303,3 +303,31 @@ func TestWithoutDebugging(t *testing.T) {
 		}
 	}
 }
+
+// Usage is computed for each request, so few requests at a time get it.
+func TestConcurrentScrapes(t *testing.T) {
+	t.Parallel()
+	begun, end := make(chan struct{}), make(chan struct{})
+	_, at, _ := newNode(t, func(c *server.Config) {
+		c.Stats = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { begun <- struct{}{}; <-end })
+	})
+	answers := make(chan string, 4)
+	for range 4 {
+		go func() { answers <- ask(t, "GET", at+"/stats/summary") }()
+	}
+	for range 4 {
+		<-begun
+	}
+	if got := ask(t, "GET", at+"/stats/summary"); !strings.HasPrefix(got, "503") {
+		t.Errorf("the fifth request got %s", got)
+	}
+	if got := ask(t, "GET", at+"/metrics"); !strings.HasPrefix(got, "200") {
+		t.Errorf("metrics: %s", got)
+	}
+	close(end)
+	for range 4 {
+		if got := <-answers; !strings.HasPrefix(got, "200") {
+			t.Errorf("got %s", got)
+		}
+	}
+}

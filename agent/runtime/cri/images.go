@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/images/image"
@@ -111,7 +114,7 @@ func (i *imageService) ImportImages(ctx context.Context, path string) ([]string,
 	defer f.Close()
 	names, err := i.ImportArchive(ctx, f)
 	if err != nil {
-		return nil, fmt.Errorf("import %s: %w", path, err)
+		return names, fmt.Errorf("import %s: %w", path, err)
 	}
 	return names, nil
 }
@@ -151,19 +154,92 @@ func (i *imageService) ImportArchive(ctx context.Context, from io.Reader) ([]str
 		return nil, errgrpc.ToGRPC(err)
 	}
 	defer func() { _ = done(context.WithoutCancel(nsCtx)) }() // it expires by itself otherwise
-	labels := containerd.WithImageLabels(map[string]string{labelManaged: "managed", labelPinned: "pinned"})
-	imported, err := i.client.Import(nsCtx, tar, labels)
+	var all []string                                          // images of the archive
+	machine := i.machine()
+	imported, err := i.client.Import(nsCtx, tar, containerd.WithImportPlatform(machine),
+		containerd.WithImageLabels(map[string]string{labelManaged: "managed", labelPinned: "pinned"}),
+		containerd.WithSkipDigestRef(func(name string) bool { all = append(all, name); return true })) // called for each
+	if errors.Is(err, images.ErrEmptyWalk) {
+		return nil, wrongPlatform(all, machine.refused)
+	}
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	var names []string
+	var names, wrong []string
+	var has []ocispec.Platform
 	for _, img := range imported {
+		if ok, found := i.fits(nsCtx, img); !ok {
+			if err := i.client.ImageService().Delete(nsCtx, img.Name); err != nil {
+				return names, errgrpc.ToGRPC(err)
+			}
+			wrong, has = append(wrong, img.Name), append(has, found...)
+			continue
+		}
 		if err := i.unpack(nsCtx, img); err != nil {
 			return nil, fmt.Errorf("%s: %w", img.Name, errgrpc.ToGRPC(err))
 		}
 		names = append(names, img.Name)
 	}
+	if len(wrong) > 0 {
+		err := wrongPlatform(wrong, has)
+		err.OthersArrived = len(names) > 0
+		return names, err
+	}
 	return names, nil
+}
+
+// matcher matches the machine's platform, and collects those that do not match.
+type matcher struct {
+	platform
+	refused []ocispec.Platform
+}
+
+// platform is containerd's platforms.MatchComparer.
+type platform interface {
+	Match(p ocispec.Platform) bool
+	Less(a, b ocispec.Platform) bool
+}
+
+func (i *imageService) machine() *matcher {
+	return &matcher{platform: containerd.NewImage(i.client, images.Image{}).Platform()}
+}
+
+// Match implements platforms.Matcher.
+func (m *matcher) Match(p ocispec.Platform) bool {
+	ok := m.platform.Match(p)
+	if !ok {
+		m.refused = append(m.refused, p)
+	}
+	return ok
+}
+
+// fits reports whether the machine can run an image, or else for which platforms it is built.
+func (i *imageService) fits(ctx context.Context, img images.Image) (bool, []ocispec.Platform) {
+	found, err := images.Platforms(ctx, i.client.ContentStore(), img.Target)
+	fits := err != nil || len(found) == 0 || slices.ContainsFunc(found, i.machine().Match) // unpack returns the error
+	return fits, found
+}
+
+func wrongPlatform(names []string, has []ocispec.Platform) *image.WrongPlatform {
+	err := &image.WrongPlatform{Names: names, Machine: goruntime.GOARCH}
+	for _, p := range has {
+		err.Has = append(err.Has, architecture(p))
+	}
+	slices.Sort(err.Has)
+	err.Has = slices.Compact(err.Has)
+	return err
+}
+
+// architecture returns a platform without the system, which is Linux: arm64, arm/v7, or windows/amd64.
+func architecture(p ocispec.Platform) string {
+	name := p.Architecture
+	if p.OS != "linux" {
+		name = p.OS + "/" + name
+	}
+	if p.Variant != "" && name != "arm64" { // which has only v8
+		name += "/" + p.Variant
+	}
+	return name
 }
 
 // unpack creates the image's snapshot and waits until CRI has learned of the image

@@ -133,6 +133,9 @@ func (c *container) args() ([]string, error) {
 		words = slices.Concat(c.image.Config.Entrypoint, given)
 	}
 	if c.image.Pretended {
+		if code := c.sandbox.config.Annotations[ExitCode]; code != "" {
+			words = []string{"exit", code}
+		}
 		return pretend(words, c.config.Args), nil
 	}
 	if len(words) == 0 || !program.Knows(words[0]) {
@@ -141,14 +144,19 @@ func (c *container) args() ([]string, error) {
 	return words, nil
 }
 
+// ExitCode is the annotation of a pod whose containers of pretended images end at once with its value as their exit code.
+const ExitCode = "monopod.io/fake-exit-code"
+
 // pretend returns what an image without a registry runs: the command if the sample
 // program understands it, else the web server.
 func pretend(words, args []string) []string {
-	if program.Understands(words) {
-		return words
-	}
-	if program.Understands(args) { // kubectl run --image=busybox -- sleep 5
-		return args
+	for _, given := range [][]string{words, args} { // args: kubectl run --image=busybox -- sleep 5
+		if script := scripted(given); script != nil {
+			return script
+		}
+		if program.Understands(given) {
+			return given
+		}
 	}
 	return []string{"/web"}
 }

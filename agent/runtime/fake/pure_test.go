@@ -20,6 +20,15 @@ func TestMergeEnv(t *testing.T) {
 	}
 }
 
+// words splits at spaces; @ is a space within a word.
+func words(text string) []string {
+	out := strings.Fields(text)
+	for i := range out {
+		out[i] = strings.ReplaceAll(out[i], "@", " ")
+	}
+	return out
+}
+
 func TestArgs(t *testing.T) {
 	t.Parallel()
 	ours := &images.Image{Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Cmd: []string{"serve"}}}}
@@ -40,13 +49,33 @@ func TestArgs(t *testing.T) {
 		{"pretended, flags of ours", pretended, "", "-stop-after 3s", "/web -stop-after 3s"},
 		{"pretended, command of ours", pretended, "sleep 5", "", "sleep 5"},
 		{"pretended, kubectl run -- sleep 5", pretended, "", "sleep 5", "/web sleep 5"},
-		{"pretended, unknown command", pretended, "sh -c", "true", "/web"},
+		{"pretended, unknown command", pretended, "nginx -g", "x", "/web"},
+		{"pretended, true", pretended, "/bin/true", "", "/bin/true"},
+		{"pretended, script", pretended, "sh -c", "true", "do true"},
+		{"pretended, script as arguments", pretended, "", "/bin/sh -c exit@3", "do exit 3"},
+		{"pretended, long script", pretended, "", "bash -ec sleep@2;@echo@'a@b'@&&@exit@4;echo@never", "do sleep 2 then echo a b then exit 4"},
+		{"pretended, failure that is ignored", pretended, "", "sh -c false;echo@on", "do echo on"},
+		{"pretended, failure that counts", pretended, "", "sh -c false@&&@echo@on", "do false then echo on"},
+		{"pretended, script for a real shell", pretended, "", "sh -c echo@$HOME", "/web"},
+		{"pretended, script with other programs", pretended, "", "sh -c sleep@1;curl@x", "/web"},
 		{"pretended, unknown arguments", pretended, "", "--port 80", "/web"},
 	} {
-		c := &container{image: tc.image, config: &cri.ContainerConfig{Command: strings.Fields(tc.command), Args: strings.Fields(tc.args)}}
+		c := &container{image: tc.image, config: &cri.ContainerConfig{Command: words(tc.command), Args: words(tc.args)}, sandbox: &sandbox{config: &cri.PodSandboxConfig{}}}
 		got, err := c.args()
 		if strings.Join(got, " ") != tc.want || (err != nil) != (tc.want == "") {
 			t.Errorf("%s: %q, %v, want %q", tc.name, got, err, tc.want)
 		}
+	}
+}
+
+// A pod can say with which code its containers end.
+func TestExitCodeOfAPod(t *testing.T) {
+	t.Parallel()
+	c := &container{
+		image: &images.Image{Pretended: true, Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}, config: &cri.ContainerConfig{Command: []string{"./migrate"}},
+		sandbox: &sandbox{config: &cri.PodSandboxConfig{Annotations: map[string]string{ExitCode: "7"}}},
+	}
+	if got, err := c.args(); strings.Join(got, " ") != "exit 7" || err != nil {
+		t.Errorf("got %q, %v", got, err)
 	}
 }

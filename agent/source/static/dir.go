@@ -165,6 +165,17 @@ func (f *file) tell(name string, err error) []Problem {
 	return []Problem{{File: name, Err: err}}
 }
 
+// Failed returns the files whose pod was not valid, or was another file's, when Read was called last, and why.
+func (d *Dir) Failed() string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(d.files)) {
+		if why := d.files[name].reported; why != "" {
+			out = append(out, fmt.Sprintf("%s: %.300s", name, why))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
 // choose decides which file defines a pod that several files contain: the one whose pod runs
 // already, else the first.
 func (d *Dir) choose(names []string) map[string]string {

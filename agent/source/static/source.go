@@ -36,6 +36,8 @@ type Deps struct {
 	Node  Node
 	// Recall sets the former statuses of the first pods.
 	Recall func(context.Context, []*corev1.Pod)
+	// Failed is called with the files that have no valid pod and why, when that changes; empty: there are none.
+	Failed func(message string)
 	// Notify reports changes in a folder; nil: the function Notify.
 	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
 }
@@ -45,6 +47,7 @@ type Source struct {
 	Deps
 	dir     *Dir
 	updates chan []*corev1.Pod
+	failed  string // what Failed was called with; used only by Run
 }
 
 // NewSource returns a Source of a folder; without a path in config it has no pods.
@@ -138,6 +141,10 @@ func (s *Source) read() ([]*corev1.Pod, bool) {
 		}
 		s.Log.Error("file of a static pod ignored", zap.String("file", p.File), zap.Error(p.Err))
 		s.Node.Event(corev1.EventTypeWarning, reasonBroken, "Static pod file %s: %v", p.File, p.Err)
+	}
+	if failed := s.dir.Failed(); failed != s.failed {
+		s.failed = failed
+		s.Failed(failed)
 	}
 	return pods, true
 }

@@ -268,3 +268,33 @@ func TestNotify(t *testing.T) {
 		t.Error("a folder that is not there is watched")
 	}
 }
+
+// Files without a valid pod are named until they are corrected or removed.
+func TestFailed(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	const good = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i}]}\n"
+	for _, step := range []struct {
+		do   func()
+		want []string // each within one part
+	}{
+		{func() { f.write("a.yaml", good) }, nil},
+		{func() { f.write("b.yaml", "foo: [") }, []string{"b.yaml: cannot be read"}},
+		{func() {}, []string{"b.yaml: cannot be read"}},
+		{func() { f.write("c.yaml", good) }, []string{"b.yaml: cannot be read", "c.yaml: pod default/web-node1 is already defined by a.yaml"}},
+		{func() { _ = os.Remove(filepath.Join(f.Path, "a.yaml")) }, []string{"b.yaml: cannot be read"}},
+		{func() { f.write("b.yaml", strings.ReplaceAll(good, "web", "other")) }, nil},
+	} {
+		step.do()
+		f.read()
+		got := f.Failed()
+		if (got == "") != (step.want == nil) || len(step.want) > 0 && strings.Count(got, "; ") != len(step.want)-1 {
+			t.Errorf("got %q, want %q", got, step.want)
+		}
+		for _, part := range step.want {
+			if !strings.Contains(got, part) {
+				t.Errorf("got %q, want %q", got, part)
+			}
+		}
+	}
+}

@@ -23,6 +23,8 @@ type Deps struct {
 	Client client.Client
 	// Node returns the node, as stored or as it will be.
 	Node func() *corev1.Node
+	// Dir contains the volumes of this node's provisioner.
+	Dir string
 	// Made reports whether the runtime has containers of a pod.
 	Made func(types.UID) bool
 }
@@ -65,7 +67,7 @@ func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, 
 	case !claim.Reaches(pv, c.Node()):
 		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q: no matching NodeSelectorTerms", pv.Name)
 	}
-	return pv, c.takeAlone(ctx, pod.UID, pvc, ran)
+	return claim.Here(pv, c.Dir), c.takeAlone(ctx, pod.UID, pvc, ran)
 }
 
 // mayUse returns an error if the pod must not use the claim. Only pods that ran before may use one

@@ -110,7 +110,7 @@ func (p *Provisioner) onClaim(_, new client.Object) []task {
 
 // mine reports whether the volume is on this node.
 func (p *Provisioner) mine(v *corev1.PersistentVolume) bool {
-	return v.Annotations[claim.ProvisionedBy] == claim.Provisioner && v.Spec.Local != nil && v.Spec.Local.Path == p.path(v.Name) &&
+	return v.Annotations[claim.ProvisionedBy] == claim.Provisioner && v.Spec.Local != nil && claim.Here(v, p.Dir).Spec.Local.Path == p.path(v.Name) &&
 		equality.Semantic.DeepEqual(v.Spec.NodeAffinity, p.affinity())
 }
 

@@ -62,7 +62,7 @@ var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticat
 // nothing here.
 var FrontProxy = User{Name: "front-proxy-client", Groups: []string{"monopod:front-proxy"}}
 
-// Viewer is the user of view.token; the ClusterRole view is bound to group Viewers.
+// Viewer is the user of view.token; the ClusterRole system:monopod:viewer is bound to group Viewers.
 var Viewer = User{Name: "monopod-viewer", Groups: []string{Viewers, Authenticated}}
 
 // Authenticator returns the user of a request; false if it does not recognize one.

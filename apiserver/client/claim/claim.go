@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
+	"path/filepath"
 )
 
 // Upstream's annotations and finalizers. (k8s.io/component-helpers/storage/volume defines them too, but imports
@@ -135,4 +136,19 @@ func AllOf(pod *corev1.Pod) []string {
 		}
 	}
 	return names
+}
+
+// Here returns the volume with the path that it has on this node. A folder of Provisioner is the one with the volume's name in dir, also
+// if the state was restored into another data folder than that in which the volume was created. v is not modified.
+func Here(v *corev1.PersistentVolume, dir string) *corev1.PersistentVolume {
+	if v.Annotations[ProvisionedBy] != Provisioner || v.Spec.Local == nil {
+		return v
+	}
+	parent, name := filepath.Split(v.Spec.Local.Path)
+	if name != v.Name || filepath.Base(parent) != filepath.Base(dir) || filepath.Clean(parent) == filepath.Clean(dir) {
+		return v
+	}
+	v = v.DeepCopy()
+	v.Spec.Local.Path = filepath.Join(dir, name)
+	return v
 }

@@ -124,30 +124,39 @@ func importArchives(c *command) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var errs []error // a bad file does not keep the others from being imported
 			for _, file := range files {
-				if err := importFile(cmd, server, file); err != nil {
-					return fmt.Errorf("import %s: %w", file, err)
+				names, err := Import(cmd, server, file)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("import %s: %w", file, err))
+				}
+				for _, name := range names {
+					fmt.Fprintln(cmd.OutOrStdout(), "imported", name)
+				}
+				if cmd.Context().Err() != nil {
+					break
 				}
 			}
-			return nil
+			return errors.Join(errs...)
 		},
 	}
 }
 
-func importFile(cmd *cobra.Command, server *local.Server, file string) error {
+// Import imports an archive, shows its progress, and returns the names of its images.
+func Import(cmd *cobra.Command, server *local.Server, file string) ([]string, error) {
 	from, size := cmd.InOrStdin(), int64(-1)
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return fmt.Errorf("%w; name an archive, as docker save writes it, or - for standard input", errors.Unwrap(err)) // the caller adds the file
+			return nil, fmt.Errorf("%w; name an archive, as docker save writes it, or - for standard input", errors.Unwrap(err)) // the caller adds the file
 		}
 		defer f.Close()
 		info, err := f.Stat()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !info.Mode().IsRegular() {
-			return errors.New("not a file; name an archive, as docker save writes it")
+			return nil, errors.New("not a file; name an archive, as docker save writes it")
 		}
 		from, size = f, info.Size()
 	}
@@ -155,18 +164,14 @@ func importFile(cmd *cobra.Command, server *local.Server, file string) error {
 	defer progress.End()
 	resp, err := server.Send(cmd.Context(), http.MethodPost, images.Path, io.TeeReader(from, progress), size)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	var imported images.Imported
 	if err := json.NewDecoder(resp.Body).Decode(&imported); err != nil {
-		return err
+		return nil, err
 	}
-	progress.End()
-	for _, name := range imported.Names {
-		fmt.Fprintln(cmd.OutOrStdout(), "imported", name)
-	}
-	return nil
+	return imported.Names, nil
 }
 
 func rm(c *command) *cobra.Command {

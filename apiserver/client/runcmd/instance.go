@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,38 +32,12 @@ func (i *instance) data() string       { return filepath.Join(i.dir, "data") }
 func (i *instance) log() string        { return filepath.Join(i.dir, "monopod.log") }
 func (i *instance) kubeconfig() string { return filepath.Join(i.data(), "admin.kubeconfig") }
 
-// prepare creates the folders and copies the image archives into theirs.
-func (i *instance) prepare(images []string) error {
-	to := filepath.Join(i.data(), "images")
-	if err := os.MkdirAll(to, 0o700); err != nil {
+// prepare creates the data folder.
+func (i *instance) prepare() error {
+	if err := os.MkdirAll(i.data(), 0o700); err != nil {
 		return err
 	}
-	if err := os.Chmod(i.data(), 0o711); err != nil { // of pods with users of their own, see serve
-		return err
-	}
-	for n, path := range images {
-		if err := copyFile(filepath.Join(to, fmt.Sprintf("%d-%s", n, filepath.Base(path))), path); err != nil {
-			return fmt.Errorf("--image: %w", err)
-		}
-	}
-	return nil
-}
-
-func copyFile(to, from string) error {
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return os.Chmod(i.data(), 0o711) // of pods with users of their own, see serve
 }
 
 // start starts serve. If this process is killed, the kernel ends serve too.

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/apiserver/client/archive"
+	"monopod/apiserver/client/imagescmd"
+	"monopod/apiserver/client/local"
 	"monopod/apiserver/client/why/words"
 	"monopod/apiserver/process/commandline"
 	"monopod/apiserver/process/guard"
@@ -95,7 +97,7 @@ func (c *command) try(cmd *cobra.Command, i *instance, argv []string, signals <-
 	if err := os.Chmod(i.dir, 0o711); err != nil { // pods with users of their own traverse it
 		return err
 	}
-	if err := i.prepare(c.images); err != nil {
+	if err := i.prepare(); err != nil {
 		return err
 	}
 	var flags []string
@@ -116,6 +118,11 @@ func (c *command) try(cmd *cobra.Command, i *instance, argv []string, signals <-
 			return &commandline.Exit{Code: 128 + int(syscall.SIGINT), Err: errors.New("interrupted before monopod was ready")}
 		}
 		return err
+	}
+	for _, file := range c.images {
+		if _, err := imagescmd.Import(cmd, local.At(i.data()), file); err != nil {
+			return fmt.Errorf("--image %s: %w", file, err)
+		}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "monopod: ready in %.2f s, KUBECONFIG=%s\n", time.Since(began).Seconds(), i.kubeconfig())
 	return i.execute(cmd, argv, signals)

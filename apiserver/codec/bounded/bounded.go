@@ -21,7 +21,20 @@ const (
 	MaxDepth = 256
 	// MaxItems is the maximum number of items of a list.
 	MaxItems = 10_000
+	// MaxBytes is the maximum size of an object as JSON, in bytes: that of a request's body.
+	MaxBytes = 3 << 20
 )
+
+// Check returns why a webhook's JSON is not decoded: it is too large, nested too deep or has too long a list.
+func Check(data []byte) error {
+	if len(data) > MaxBytes {
+		return fmt.Errorf("it has %d bytes, limit is %d", len(data), MaxBytes)
+	}
+	if _, err := new(Weigher).JSON(data, new(any)); err != nil {
+		return err
+	}
+	return nil
+}
 
 // Weigher computes the memory of values of Go types. It analyzes a type when it first sees it. The zero value is
 // ready to use.

@@ -44,6 +44,8 @@ type Aggregator struct {
 	cfg Config
 	mu  sync.Mutex // guards changes of now
 	now atomic.Pointer[map[schema.GroupVersion]*backend]
+
+	kept atomic.Pointer[kept] // nil: Local was not called
 }
 
 // New returns an Aggregator without other servers.
@@ -93,13 +95,25 @@ func (a *Aggregator) Remotes() []Remote {
 	return out
 }
 
-// Local returns the resources without those that another server serves.
+// Local returns the resources without those that another server serves. It returns the same slice until one of the two changes.
 func (a *Aggregator) Local(resources []kind.Resource) []kind.Resource {
-	if a == nil || len(*a.now.Load()) == 0 {
+	if a == nil || len(*a.now.Load()) == 0 || len(resources) == 0 {
 		return resources
 	}
-	now := *a.now.Load()
-	return slices.DeleteFunc(slices.Clone(resources), func(r kind.Resource) bool { return now[r.GVR.GroupVersion()] != nil })
+	now := a.now.Load()
+	if last := a.kept.Load(); last != nil && last.remotes == now && len(last.of) == len(resources) && &last.of[0] == &resources[0] {
+		return last.resources
+	}
+	next := &kept{remotes: now, of: resources,
+		resources: slices.DeleteFunc(slices.Clone(resources), func(r kind.Resource) bool { return (*now)[r.GVR.GroupVersion()] != nil })}
+	a.kept.Store(next)
+	return next.resources
+}
+
+// kept is what Local returned, and for what.
+type kept struct {
+	remotes       *map[schema.GroupVersion]*backend
+	of, resources []kind.Resource
 }
 
 // set makes an APIService take effect; nil: it no longer exists.

@@ -34,7 +34,11 @@ func (c *Controller) register(ctx context.Context) error {
 				wanted[nameOf(gv)] = local(gv)
 			}
 		}
-		if err := c.sync(ctx, wanted); err != nil {
+		err := c.sync(ctx, wanted)
+		if err == nil {
+			err = c.show(ctx, kinds)
+		}
+		if err != nil {
 			if ctx.Err() == nil {
 				c.deps.Log.Warn("failed to register the groups of this server", zap.Error(err))
 			}

@@ -9,17 +9,51 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klauspost/compress/gzip"
+
 	"monopod/apiserver/discovery/openapi/definitions"
 	"monopod/apiserver/discovery/openapi/foreign"
+	"monopod/apiserver/registry/kind"
 )
 
-// Document is a document as JSON with its hash.
+// Document is a document in one encoding. It is immutable.
 type Document struct {
+	Hash string // of the JSON
+	Gzip []byte // the document, compressed
+	Size int    // of the document that is not compressed, in bytes
+
+	// Of which it was composed:
+	resources []kind.Resource
+	parts     []*foreign.Part
+}
+
+// composed is a document that was just composed.
+type composed struct {
 	JSON []byte
 	Hash string
 
 	pieces pieces
 	as     renderer
+}
+
+// packed returns the document as JSON or protobuf.
+func (d *composed) packed(protobuf bool) (*Document, error) {
+	text := d.JSON
+	if protobuf {
+		var err error
+		if text, err = d.Protobuf(); err != nil {
+			return nil, err
+		}
+	}
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	if _, err := z.Write(text); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return &Document{Hash: d.Hash, Gzip: bytes.Clone(out.Bytes()), Size: len(text)}, nil
 }
 
 // Hash returns the hash of a document, as clients see it (upstream: SHA-512 in capitals).
@@ -49,7 +83,7 @@ type renderer interface {
 }
 
 // compose composes a document: its paths, then every definition that they refer to, then the parts of other servers' documents.
-func (c *composer) compose(paths []path, as renderer, parts ...*foreign.Part) (*Document, error) {
+func (c *composer) compose(paths []path, as renderer, parts ...*foreign.Part) (*composed, error) {
 	p := pieces{version: c.cfg.Version}
 	var err error
 	if p.paths, err = renderPaths(paths, as); err != nil {
@@ -74,7 +108,7 @@ func (c *composer) compose(paths []path, as renderer, parts ...*foreign.Part) (*
 	if err != nil {
 		return nil, err
 	}
-	return &Document{JSON: text, Hash: Hash(text), pieces: p, as: as}, nil
+	return &composed{JSON: text, Hash: Hash(text), pieces: p, as: as}, nil
 }
 
 func renderPaths(paths []path, as renderer) ([]piece, error) {
@@ -126,7 +160,7 @@ func join(list []piece) json.RawMessage {
 
 // Protobuf returns the document as gnostic's protobuf. It is encoded piece by piece, because the parser needs a
 // hundred times the memory of its text; consecutive protobuf messages form one message.
-func (d *Document) Protobuf() ([]byte, error) {
+func (d *composed) Protobuf() ([]byte, error) {
 	var out []byte
 	for _, part := range d.pieces.split() {
 		text, err := d.as.document(part)

@@ -1,7 +1,25 @@
 package openapi
 
+import "monopod/apiserver/discovery/openapi/foreign"
+
+// Text is a document as it is composed.
+type Text = composed
+
 // Held reports whether the schemas are in memory.
 func Held(d *Documents) bool { return d.data.Held() }
 
 // Release releases the schemas at once.
 func Release(d *Documents) { d.data.Release() }
+
+// Composed returns the v3 document of that name, or with an empty name v2, before it is compressed.
+func Composed(d *Documents, name string) (*Text, error) {
+	data, err := d.data.Get()
+	if err != nil {
+		return nil, err
+	}
+	var parts []*foreign.Part
+	if d.cfg.Foreign != nil {
+		parts = d.cfg.Foreign()
+	}
+	return d.compose(data, name, d.cfg.Resources(), parts)
+}

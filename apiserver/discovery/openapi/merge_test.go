@@ -29,14 +29,14 @@ const theirs = `{"swagger":"2.0","paths":{"/apis/wardle.example.com/v1/flunders"
 "io.k8s.apimachinery.pkg.apis.meta.v1.Time":TIME}}`
 
 // merged returns our document of OpenAPI v2 with others merged into it, and without.
-func merged(t *testing.T, others ...string) (with, without *openapi.Document) {
+func merged(t *testing.T, others ...string) (with, without *openapi.Text) {
 	t.Helper()
 	deployments := func() []kind.Resource {
 		return slices.DeleteFunc(registry.Resources(), func(r kind.Resource) bool {
 			return r.GVR != schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 		})
 	}
-	without, err := openapi.New(openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{}}).V2()
+	without, err := openapi.Composed(openapi.New(openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{}}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func merged(t *testing.T, others ...string) (with, without *openapi.Document) {
 		}
 		return parts
 	}})
-	with, err = d.V2()
+	with, err = openapi.Composed(d, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	with, without := merged(t, theirs)
 	var is, was struct{ Paths, Definitions, Parameters map[string]any }
-	for doc, into := range map[*openapi.Document]any{with: &is, without: &was} {
+	for doc, into := range map[*openapi.Text]any{with: &is, without: &was} {
 		if err := json.Unmarshal(doc.JSON, into); err != nil {
 			t.Fatal(err)
 		}

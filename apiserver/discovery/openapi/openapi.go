@@ -1,8 +1,8 @@
 // Package openapi describes the served resources as OpenAPI documents: v3, one per group and version, and v2,
 // one for all. kubectl uses them to explain fields, to detect features and to merge lists.
 //
-// A document is composed on request from []Resource and the schemas in package definitions, and is not kept.
-// Only the schemas and the documents' hashes are kept, while they are in use.
+// A document is composed from []Resource and the schemas in package definitions when it is first requested. The schemas and the
+// composed documents, compressed, are kept while they are in use: clients share them.
 package openapi
 
 import (
@@ -28,7 +28,7 @@ const idle = 2 * time.Minute
 
 // Config of Documents. All fields but Foreign are required.
 type Config struct {
-	// Resources returns the served resources; the documents follow its changes.
+	// Resources returns the served resources: another slice after every change. The documents follow its changes.
 	Resources func() []kind.Resource
 	// Version is the server's version.
 	Version string
@@ -47,15 +47,24 @@ type Documents struct {
 type data struct {
 	set *definitions.Set
 
-	mu     sync.Mutex        // guards hashes
-	hashes map[string]string // of documents by name
+	composing sync.Mutex // held while a document is composed, which takes many times the memory of its result
+
+	mu        sync.Mutex            // guards the fields below
+	hashes    map[string]string     // of v3 documents by name
+	documents map[request]*Document // those that were composed for the present resources
+}
+
+// request is what a document is composed for.
+type request struct {
+	name     string // of the v3 document; empty: v2
+	protobuf bool
 }
 
 // New returns the documents of the served resources.
 func New(cfg Config) *Documents {
 	return &Documents{cfg: cfg, data: kept.New(cfg.Clock, idle, func() (*data, error) {
 		set, err := definitions.Read()
-		return &data{set: set, hashes: map[string]string{}}, err
+		return &data{set: set, hashes: map[string]string{}, documents: map[request]*Document{}}, err
 	})}
 }
 
@@ -68,7 +77,7 @@ func (d *Documents) Index() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths, all := object{}, servedBy(&d.cfg)
+	paths, all := object{}, servedBy(d.cfg.Resources())
 	for _, name := range all.names() {
 		hash, err := d.hash(data, all, name)
 		if err != nil {
@@ -85,9 +94,9 @@ func URL(name, hash string) string { return "/openapi/v3/" + name + "?hash=" + h
 // served are the served resources by group and version, looked up once for a whole document or index: there may be thousands.
 type served map[schema.GroupVersion][]kind.Resource
 
-func servedBy(cfg *Config) served {
+func servedBy(resources []kind.Resource) served {
 	out := served{}
-	for _, res := range cfg.Resources() {
+	for _, res := range resources {
 		gv := res.GVR.GroupVersion()
 		out[gv] = append(out[gv], res)
 	}
@@ -112,13 +121,15 @@ func (d *Documents) hash(data *data, all served, name string) (string, error) {
 	if hash := d.customHash(all, name); hash != "" {
 		return hash, nil
 	}
+	data.composing.Lock()
+	defer data.composing.Unlock()
 	data.mu.Lock()
 	hash, ok := data.hashes[name]
 	data.mu.Unlock()
 	if ok {
 		return hash, nil
 	}
-	doc, err := d.V3(name)
+	doc, err := d.version3(data, all, name)
 	if err != nil {
 		return "", err
 	}
@@ -128,16 +139,80 @@ func (d *Documents) hash(data *data, all served, name string) (string, error) {
 	return doc.Hash, nil
 }
 
-// V3 returns /openapi/v3/<name>; nil for an unknown name.
-func (d *Documents) V3(name string) (*Document, error) {
-	all := servedBy(&d.cfg)
-	if !slices.Contains(all.names(), name) {
-		return nil, nil
+// V3 returns /openapi/v3/<name> as JSON or protobuf; nil for an unknown name.
+func (d *Documents) V3(name string, protobuf bool) (*Document, error) {
+	return d.document(request{name, protobuf}, nil)
+}
+
+// V2 returns /openapi/v2 as JSON or protobuf.
+func (d *Documents) V2(protobuf bool) (*Document, error) {
+	var parts []*foreign.Part
+	if d.cfg.Foreign != nil {
+		parts = d.cfg.Foreign()
 	}
+	return d.document(request{protobuf: protobuf}, parts)
+}
+
+// document returns the document that was composed of the present resources and these parts, or composes it. Concurrent requests
+// wait for one composition. nil: there is none of this name.
+func (d *Documents) document(what request, parts []*foreign.Part) (*Document, error) {
 	data, err := d.data.Get()
 	if err != nil {
 		return nil, err
 	}
+	resources := d.cfg.Resources()
+	if doc := data.kept(what, resources, parts); doc != nil {
+		return doc, nil
+	}
+	data.composing.Lock()
+	defer data.composing.Unlock()
+	if doc := data.kept(what, resources, parts); doc != nil { // by a request before this one
+		return doc, nil
+	}
+	made, err := d.compose(data, what.name, resources, parts)
+	if err != nil || made == nil {
+		return nil, err
+	}
+	doc, err := made.packed(what.protobuf)
+	if err != nil {
+		return nil, err
+	}
+	doc.resources, doc.parts = resources, parts
+	data.mu.Lock()
+	defer data.mu.Unlock()
+	maps.DeleteFunc(data.documents, func(_ request, old *Document) bool { return !same(old.resources, resources) })
+	data.documents[what] = doc
+	return doc, nil
+}
+
+// kept returns the document that was composed of these resources and parts; nil: there is none.
+func (d *data) kept(what request, resources []kind.Resource, parts []*foreign.Part) *Document {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if doc := d.documents[what]; doc != nil && same(doc.resources, resources) && slices.Equal(doc.parts, parts) {
+		return doc
+	}
+	return nil
+}
+
+// same reports whether both are the same slice.
+func same(a, b []kind.Resource) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// compose composes a document; nil: there is none of this name.
+func (d *Documents) compose(data *data, name string, resources []kind.Resource, parts []*foreign.Part) (*composed, error) {
+	all := servedBy(resources)
+	if name == "" {
+		return d.version2(data, all, parts)
+	}
+	if !slices.Contains(all.names(), name) {
+		return nil, nil
+	}
+	return d.version3(data, all, name)
+}
+
+func (d *Documents) version3(data *data, all served, name string) (*composed, error) {
 	gv, _ := versionOf(name)
 	set, err := extended(data.set, all[gv])
 	if err != nil {
@@ -149,6 +224,19 @@ func (d *Documents) V3(name string) (*Document, error) {
 		doc.Hash = hash
 	}
 	return doc, err
+}
+
+func (d *Documents) version2(data *data, all served, parts []*foreign.Part) (*composed, error) {
+	set, err := extended(data.set, slices.Collect(maps.Values(all))...)
+	if err != nil {
+		return nil, err
+	}
+	c := newComposer(set, &d.cfg, all)
+	var paths []path
+	for _, name := range all.names() {
+		paths = append(paths, c.named(name)...)
+	}
+	return c.compose(paths, &version2{parameters: map[string]object{}}, parts...)
 }
 
 // extended returns the set with the definitions of those of the resources that are custom kinds.
@@ -186,29 +274,6 @@ func (d *Documents) customHash(all served, name string) string {
 		return ""
 	}
 	return Hash([]byte(d.cfg.Version + strings.Join(revisions, ",")))
-}
-
-// V2 returns /openapi/v2.
-func (d *Documents) V2() (*Document, error) {
-	data, err := d.data.Get()
-	if err != nil {
-		return nil, err
-	}
-	all := servedBy(&d.cfg)
-	set, err := extended(data.set, slices.Collect(maps.Values(all))...)
-	if err != nil {
-		return nil, err
-	}
-	c := newComposer(set, &d.cfg, all)
-	var paths []path
-	for _, name := range all.names() {
-		paths = append(paths, c.named(name)...)
-	}
-	var parts []*foreign.Part
-	if d.cfg.Foreign != nil {
-		parts = d.cfg.Foreign()
-	}
-	return c.compose(paths, &version2{parameters: map[string]object{}}, parts...)
 }
 
 // versionOf returns the group and version that the v3 document of this name describes; false: it describes none.

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,7 @@ import (
 
 	"monopod/apiserver/discovery/openapi"
 	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/discovery/openapi/foreign"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 )
@@ -33,7 +36,7 @@ func documents() *openapi.Documents {
 }
 
 // all returns the v3 documents by name, and the v2 document as "v2".
-func all(t *testing.T) map[string]*openapi.Document {
+func all(t *testing.T) map[string]*openapi.Text {
 	t.Helper()
 	d := documents()
 	index, err := d.Index()
@@ -46,9 +49,9 @@ func all(t *testing.T) map[string]*openapi.Document {
 	if err := json.Unmarshal(index, &listed); err != nil {
 		t.Fatal(err)
 	}
-	docs := map[string]*openapi.Document{}
+	docs := map[string]*openapi.Text{}
 	for name, at := range listed.Paths {
-		doc, err := d.V3(name)
+		doc, err := openapi.Composed(d, name)
 		if err != nil || doc == nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -57,7 +60,7 @@ func all(t *testing.T) map[string]*openapi.Document {
 		}
 		docs[name] = doc
 	}
-	if docs["v2"], err = d.V2(); err != nil {
+	if docs["v2"], err = openapi.Composed(d, ""); err != nil {
 		t.Fatal(err)
 	}
 	return docs
@@ -67,7 +70,7 @@ func all(t *testing.T) map[string]*openapi.Document {
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	docs := all(t)
-	for name, look := range map[string]func(*testing.T, map[string]*openapi.Document){
+	for name, look := range map[string]func(*testing.T, map[string]*openapi.Text){
 		"are closed": closed, "describe every kind": everyKind, "as protobuf": protobuf, "operations": operations,
 	} {
 		t.Run(name, func(t *testing.T) { look(t, docs) })
@@ -75,7 +78,7 @@ func TestDocuments(t *testing.T) {
 }
 
 // A document refers only to what it defines, and operation IDs are unique.
-func closed(t *testing.T, docs map[string]*openapi.Document) {
+func closed(t *testing.T, docs map[string]*openapi.Text) {
 	t.Parallel()
 	mention := regexp.MustCompile(`"\$ref":"#/(definitions|components/schemas|parameters)/([^"]+)"`)
 	id := regexp.MustCompile(`"operationId":"([^"]+)"`)
@@ -105,7 +108,7 @@ func closed(t *testing.T, docs map[string]*openapi.Document) {
 
 // Every served kind is described where clients expect it: in the v3 document of its group and version and in v2,
 // with a patch that has the parameter fieldValidation, by which kubectl detects server-side validation.
-func everyKind(t *testing.T, docs map[string]*openapi.Document) {
+func everyKind(t *testing.T, docs map[string]*openapi.Text) {
 	t.Parallel()
 	parsed := map[string]spec3.OpenAPI{}
 	for _, res := range registry.Resources() {
@@ -163,7 +166,7 @@ func validates(doc spec3.OpenAPI, want schema.GroupVersionKind) bool {
 }
 
 // The protobuf, encoded piece by piece, equals that of the whole document.
-func protobuf(t *testing.T, docs map[string]*openapi.Document) {
+func protobuf(t *testing.T, docs map[string]*openapi.Text) {
 	t.Parallel()
 	for _, name := range []string{"v2", "apis/apps/v1", "version"} {
 		data, err := docs[name].Protobuf()
@@ -193,7 +196,7 @@ func protobuf(t *testing.T, docs map[string]*openapi.Document) {
 // The options of a group only contain its own kinds and the core ones.
 func TestOptionsOfOneGroup(t *testing.T) {
 	t.Parallel()
-	doc, err := documents().V3("apis/apps/v1")
+	doc, err := openapi.Composed(documents(), "apis/apps/v1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +216,7 @@ func TestOptionsOfOneGroup(t *testing.T) {
 }
 
 // Operations have upstream's IDs and actions, which generated clients and audit tools use.
-func operations(t *testing.T, docs map[string]*openapi.Document) {
+func operations(t *testing.T, docs map[string]*openapi.Text) {
 	t.Parallel()
 	for _, c := range []struct{ doc, path, method, id, action string }{
 		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "get", "listCoreV1NamespacedPod", "list"},
@@ -285,7 +288,7 @@ func TestMemoryComesBack(t *testing.T) {
 	d := documents()
 	openapi.Release(d)
 	before := heap()
-	if _, err := d.V2(); err != nil {
+	if _, err := d.V2(false); err != nil {
 		t.Fatal(err)
 	}
 	held := heap() - before
@@ -301,7 +304,7 @@ func BenchmarkV2(b *testing.B) {
 	d := documents()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := d.V2(); err != nil {
+		if _, err := d.V2(false); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -336,11 +339,76 @@ func TestEachVersionOnce(t *testing.T) {
 	}
 	for name, ask := range map[string]func() error{
 		"index": func() error { _, err := d.Index(); return err },
-		"v2":    func() error { _, err := d.V2(); return err },
+		"v2":    func() error { _, err := d.V2(false); return err },
 	} {
 		listed, asked = 0, 0
 		if err := ask(); err != nil || listed != 1 || asked != 200 {
 			t.Errorf("%s: listed %d times, asked %d schemas of 200 (%v)", name, listed, asked, err)
 		}
 	}
+}
+
+// Concurrent requests for a document compose it once, until what is served changes, and share its bytes.
+func TestComposedOnce(t *testing.T) {
+	t.Parallel()
+	var asked int
+	custom := kind.Resource{GVR: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Kind: "Widget",
+		Schema: custom{name: "com.example.v1.Widget", asked: &asked}}
+	var resources atomic.Pointer[[]kind.Resource]
+	change := func() { all := append(registry.Resources(), custom); resources.Store(&all) }
+	var parts []*foreign.Part
+	d := openapi.New(openapi.Config{Version: "v1.37.2", Clock: clock.RealClock{}, Resources: func() []kind.Resource { return *resources.Load() },
+		Foreign: func() []*foreign.Part { return parts }})
+	v2 := func() (*openapi.Document, error) { return d.V2(false) }
+	v3 := func() (*openapi.Document, error) { return d.V3("apis/example.com/v1", true) }
+	for _, step := range []struct {
+		name string
+		read func() (*openapi.Document, error)
+		do   func()
+		want int // schemas read
+	}{
+		{"v2", v2, change, 1},
+		{"v2 again", v2, func() {}, 0},
+		{"v3", v3, func() {}, 2}, // also for its hash
+		{"v2 after v3", v2, func() {}, 0},
+		{"a definition has changed", v2, change, 1},
+		{"a definition has changed, v3", v3, func() {}, 2},
+		{"another server's part", v2, func() { parts = []*foreign.Part{part(t)} }, 1},
+		{"the same part", v2, func() {}, 0},
+	} {
+		step.do()
+		asked = 0
+		var wg sync.WaitGroup
+		docs := make([]*openapi.Document, 50)
+		for i := range docs {
+			wg.Go(func() {
+				doc, err := step.read()
+				if err != nil {
+					t.Error(err)
+				}
+				docs[i] = doc
+			})
+		}
+		wg.Wait()
+		if asked != step.want {
+			t.Errorf("%s: 50 requests read the schema %d times, want %d", step.name, asked, step.want)
+		}
+		for _, doc := range docs {
+			if doc == nil || doc != docs[0] {
+				t.Fatalf("%s: requests do not share the document", step.name)
+			}
+		}
+	}
+	if doc, err := d.V3("apis/nobody.example/v1", false); doc != nil || err != nil {
+		t.Errorf("an unknown name: %v, %v", doc, err)
+	}
+}
+
+func part(t *testing.T) *foreign.Part {
+	t.Helper()
+	part, err := foreign.Read([]byte(`{"paths":{"/apis/a.example.com/v1/":{}}}`), "/apis/a.example.com/v1/")
+	if err != nil || part == nil {
+		t.Fatal(err)
+	}
+	return part
 }

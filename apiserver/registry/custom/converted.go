@@ -11,14 +11,12 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/codec/bounded"
 )
 
-const (
-	// maxConverted is the size of the largest object that a webhook may return (that of the largest request body).
-	maxConverted = 3 << 20
-	// maxQuoted bounds what an error quotes of an answer.
-	maxQuoted = 256
-)
+// maxQuoted bounds what an error quotes of an answer.
+const maxQuoted = 256
 
 // answered returns the objects of an answer, or why it is none, in upstream's words.
 func answered(asked, answer *apiextensionsv1.ConversionReview) ([]runtime.RawExtension, error) {
@@ -43,8 +41,8 @@ func quoted(text string) string { return text[:min(len(text), maxQuoted)] }
 
 // accept returns the object that a webhook made of in. Its metadata is that of in, except labels and annotations.
 func (v *Version) accept(in *Object, answer *runtime.RawExtension) (*Object, error) {
-	if len(answer.Raw) > maxConverted {
-		return nil, fmt.Errorf("it has %d bytes, limit is %d", len(answer.Raw), maxConverted)
+	if err := bounded.Check(answer.Raw); err != nil {
+		return nil, err
 	}
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(answer.Raw); err != nil {

@@ -30,6 +30,8 @@ func commands() map[string]command {
 		"await":       {(*run).await, 2, math.MaxInt},
 		"tick":        {(*run).tick, 2, 2},
 		"exit":        {(*run).exit, 1, 1},
+		"true":        {func(*run, context.Context, []string) int { return 0 }, 0, math.MaxInt},
+		"false":       {func(*run, context.Context, []string) int { return 1 }, 0, math.MaxInt},
 		"echo":        {(*run).echo, 0, math.MaxInt},
 		"stderr":      {(*run).stderr, 0, math.MaxInt},
 		"env":         {(*run).env, 0, 0},
@@ -306,6 +308,9 @@ func (r *run) load(ctx context.Context, args []string) int {
 
 // duration parses a Go duration, or a number of seconds like sleep(1).
 func duration(s string) (time.Duration, error) {
+	if s == "infinity" {
+		return math.MaxInt64, nil
+	}
 	if seconds, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second, nil
 	}

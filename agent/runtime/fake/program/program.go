@@ -9,6 +9,7 @@
 //	await FILE WORD…           wait until a file contains the words and nothing else
 //	tick N INTERVAL            print N lines (0: without end), one each INTERVAL
 //	exit CODE                  exit at once
+//	true, false                exit at once with 0, 1
 //	echo|stderr WORD…          print the words
 //	env                        print the environment
 //	cat [FILE…]                print files, or stdin

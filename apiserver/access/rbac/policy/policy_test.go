@@ -1,16 +1,20 @@
 package policy_test
 
 import (
+	"slices"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"monopod/apiserver/access/auth"
+	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/access/rbac/policy"
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/clusterrole"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )
 
@@ -141,5 +145,36 @@ func TestBootstrapRepairs(t *testing.T) {
 	}
 	if b := get[*rbacv1.ClusterRoleBinding](t, api, "", "cluster-admin"); b.RoleRef.Name != "cluster-admin" || len(b.Subjects) != 1 {
 		t.Errorf("binding: %+v", b)
+	}
+}
+
+// The holder of view.token reads every kind and its subresources, except Secrets and what opens a stream, and changes nothing.
+func TestViewer(t *testing.T) {
+	t.Parallel()
+	all, err := policy.Defaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(all, func(o client.Object) bool { return o.GetName() == "system:monopod:viewer" })
+	rules := all[at].(*rbacv1.ClusterRole).Rules
+	hidden := []string{"secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy", "nodes/proxy"}
+	check := func(res *kind.Resource, sub string, verbs []string) {
+		name := res.GVR.Resource
+		if sub != "" {
+			name += "/" + sub
+		}
+		for _, verb := range verbs {
+			a := auth.Attributes{Verb: verb, Group: res.GVR.Group, Version: res.GVR.Version, Resource: res.GVR.Resource, Subresource: sub}
+			want := slices.Contains([]string{"get", "list", "watch"}, verb) && (res.GVR.Group != "" || !slices.Contains(hidden, name))
+			if rbac.Allows(rules, &a) != want {
+				t.Errorf("%s %s.%s: want %t", verb, name, res.GVR.Group, want)
+			}
+		}
+	}
+	for _, res := range registry.Resources() {
+		check(&res, "", res.VerbList())
+		for _, sub := range res.Subresources {
+			check(&res, sub.Name, sub.VerbList())
+		}
 	}
 }

@@ -38,6 +38,8 @@ func first(all []known, message string) Cause {
 // Pull returns why an image cannot be pulled. The causes are in the order in which they are looked for: a message may contain several.
 func Pull(message string) Cause {
 	return first([]known{
+		{[]string{"the archive that was imported is built for"}, Cause{"the archive that was imported with it is built for another processor",
+			"Import an archive for this machine's processor: docker save --platform, or skopeo copy --override-arch."}},
 		{[]string{"pull access denied", "insufficient_scope", "401 unauthorized", "403 forbidden", "unauthorized", "no basic auth credentials", "authorization failed", "failed to authorize", "authentication required"}, Cause{"the registry refuses access without other credentials, or the repository does not exist",
 			"Name a Secret of type kubernetes.io/dockerconfigjson in imagePullSecrets, write credentials to config.json in the data folder, or correct the name."}},
 		{[]string{"toomanyrequests", "429 too many requests"}, Cause{"the registry limits the number of pulls, and the limit is reached",

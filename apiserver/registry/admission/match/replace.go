@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
+	"monopod/apiserver/codec/bounded"
 	"monopod/apiserver/codec/quantity"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
@@ -24,6 +25,9 @@ func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, e
 	is := q.R.Object
 	was := encoded(is)
 	f := q.In(res)
+	if err := bounded.Check(data); err != nil {
+		return false, apierrors.NewInternalError(fmt.Errorf("admission changed the object to one that is not accepted: %w", err))
+	}
 	next, err := q.decode(res, data, strict)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)

@@ -38,6 +38,11 @@ func TestHostile(t *testing.T) {
 		{"wrong UID", text(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`), answered + `expected response.uid="`, false},
 		{"deep", text(200, strings.Repeat(`{"a":`, 100000)), called, false},
 		{"huge", text(200, strings.Repeat(" ", 9<<20)), called + "the response is larger than 8388608 bytes", false},
+		{"huge by its header", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "9000000000")
+			_ = http.NewResponseController(w).Flush() // and sends nothing
+			<-r.Context().Done()
+		}, called + "the response is larger than 8388608 bytes", false},
 		{"404", text(404, "x"), called + "the server could not find the requested resource", false},
 		{"500", text(500, strings.Repeat("x", 1<<20)), called + `an error on the server ("xxx`, false},
 		{"redirect", func(w http.ResponseWriter, r *http.Request) {
@@ -64,6 +69,8 @@ func TestHostile(t *testing.T) {
 		{"a patch of the name to an invalid one", reply(t, `[{"op":"replace","path":"/metadata/name","value":"A B"}]`), "metadata.name: Invalid value", true},
 		{"a patch that copies without end", reply(t, "["+strings.TrimSuffix(strings.Repeat(`{"op":"copy","from":"/data","path":"/data/x"},`, 5000), ",")+"]"), "Internal error occurred", true},
 		{"a patch with too many operations", reply(t, "["+strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10001), ",")+"]"), "allowed maximum operations", true},
+		{"a patch that is too large", reply(t, `[{"op":"add","path":"/data/x","value":"`+strings.Repeat("x", 3<<20)+`"}]`), "bytes, limit is 3145728", true},
+		{"a deep patch", reply(t, `[{"op":"add","path":"/x","value":`+strings.Repeat(`{"a":`, 5000)+"1"+strings.Repeat("}", 5000)+`}]`), "nested more than 256 levels", true},
 		{"a patch without a type", reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
 			return &reviewv1.AdmissionResponse{Allowed: true, Patch: []byte("[]")}
 		}), answered + "webhook returned response.patch but not response.patchType", false},

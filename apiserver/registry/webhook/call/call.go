@@ -197,12 +197,16 @@ func timeout(ctx context.Context) string {
 }
 
 func read(response *http.Response, answer any) error {
+	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxAnswer)
+	if response.ContentLength > maxAnswer {
+		return errTooLarge
+	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return err
 	case len(data) > maxAnswer:
-		return fmt.Errorf("the response is larger than %d bytes", maxAnswer)
+		return errTooLarge
 	case response.StatusCode < http.StatusOK || response.StatusCode > http.StatusPartialContent:
 		return failed(response.StatusCode, data)
 	}

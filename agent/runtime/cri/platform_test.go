@@ -1,0 +1,42 @@
+package cri_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"monopod/agent/images/image"
+)
+
+// An archive for other machines is refused with what it has; the images for this one that it also has are imported.
+func TestImportOfAnotherPlatform(t *testing.T) {
+	n := startNode(t)
+	file := []image.File{{Path: "true", Data: []byte("x"), Mode: 0o755}}
+	foreign := image.Image{Ref: "docker.io/library/foreign:1", Files: file, Arch: "s390x"}
+	ours := image.Image{Ref: "docker.io/library/ours:1", Files: file}
+	for _, c := range []struct {
+		images []image.Image
+		names  []string
+	}{
+		{[]image.Image{foreign}, nil},
+		{[]image.Image{foreign, ours}, []string{"docker.io/library/ours:1"}},
+	} {
+		var packed bytes.Buffer
+		if err := image.Archive(&packed, c.images...); err != nil {
+			t.Fatal(err)
+		}
+		names, err := n.runtime.ImportArchive(t.Context(), &packed)
+		wrong := (*image.WrongPlatform)(nil)
+		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "image docker.io/library/foreign:1 is built for s390x, this machine is ") || wrong.OthersArrived != (c.names != nil) {
+			t.Errorf("got %v", err)
+		}
+		if !slices.Equal(names, c.names) {
+			t.Errorf("imported %v, want %v", names, c.names)
+		}
+		if img, err := n.runtime.ImageStatus(t.Context(), foreign.Ref); img != nil || err != nil {
+			t.Errorf("the runtime shows %v, %v", img, err)
+		}
+	}
+}
