@@ -79,9 +79,13 @@ func (a *Agent) assembleImages() error {
 	if err != nil {
 		return err
 	}
+	records, err := image.NewRecords(filepath.Join(cfg.DataDir, "image_manager"))
+	if err != nil {
+		return err
+	}
 	a.images = imaging{
 		place: image.NewPlace(d.Runtime, cfg.ImageRoot),
-		pulls: &image.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls},
+		pulls: &image.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls, Records: records, Verify: cfg.Verify},
 		preload: preload.New(preload.Config{
 			Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
 		}),
@@ -185,6 +189,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 		Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Images: a.images.place,
 		Pods:  func() map[types.UID]collector.Pod { return by(a.pods, func(p *pod.Pod) collector.Pod { return p }) },
 		Known: known, Sweep: a.loop.sweep.folders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
+		ImageRemoved: a.images.pulls.Records.Removed,
 	}, cfg.Garbage); err != nil {
 		return err
 	}

@@ -134,6 +134,8 @@ type Config struct {
 	Logs logs.Rotation
 	// Pulls is the number of parallel image pulls; the zero value: one.
 	Pulls image.Limits
+	// Verify is the policy for images that are present; the zero value is upstream's.
+	Verify image.Verification
 	// PullConfig is a file with the node's registry credentials, as docker login writes it; empty: none.
 	PullConfig string
 	// Eviction contains the eviction thresholds; the zero value disables eviction.

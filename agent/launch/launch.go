@@ -320,7 +320,7 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
 		NodeName: n.cfg.Settings.NodeName, Families: n.cfg.Settings.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs, Server: server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, Verify: n.cfg.Settings.Verify, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins")}, Plugins: n.path("plugins_registry"), PodResources: n.path("pod-resources", "kubelet.sock"),
 	})
