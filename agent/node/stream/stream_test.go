@@ -109,19 +109,25 @@ func TestLogs(t *testing.T) {
 	waiting := func(p *corev1.Pod) {
 		p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}
 	}
+	initializing := func(p *corev1.Pod) {
+		waiting(p)
+		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, []corev1.Container{{Name: "app"}}
+		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses, []corev1.ContainerStatus{{Name: "app"}}
+	}
 	for name, c := range map[string]struct {
 		has    []status.Container
 		opts   corev1.PodLogOptions
 		change func(*corev1.Pod)
 		want   string // of the log, or of the error
 	}{
-		"the newest":                {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
-		"the one before":            {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, want: "first\n"},
-		"no one before":             {has: []status.Container{instance(1, status.Running)}, opts: corev1.PodLogOptions{Previous: true}, want: `previous terminated container "c" in pod "p" not found`},
-		"ended, and to start again": {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: waiting, want: "first\n"},
-		"not started":               {has: []status.Container{instance(1, status.Created)}, want: `container "c" in pod "p" is waiting to start: ContainerCreating`},
-		"waits":                     {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
-		"no such container":         {opts: corev1.PodLogOptions{Container: "d"}, want: "container d is not valid for pod p"},
+		"the newest":                       {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
+		"the one before":                   {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, want: "first\n"},
+		"no one before":                    {has: []status.Container{instance(1, status.Running)}, opts: corev1.PodLogOptions{Previous: true}, want: `previous terminated container "c" in pod "p" not found`},
+		"ended, and to start again":        {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: waiting, want: "first\n"},
+		"init container that starts again": {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: initializing, want: "first\n"},
+		"not started":                      {has: []status.Container{instance(1, status.Created)}, want: `container "c" in pod "p" is waiting to start: ContainerCreating`},
+		"waits":                            {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
+		"no such container":                {opts: corev1.PodLogOptions{Container: "d"}, want: "container d is not valid for pod p"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
