@@ -81,7 +81,7 @@ func (w *worker) report(terminal bool) {
 	w.observer.Publish()
 	w.reporter.report(w.desired.pod, status.Input{
 		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started, HostIPs: w.node.HostIPs(),
-		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Now: w.node.Clock.Now(),
+		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Level: w.resizer.level, Now: w.node.Clock.Now(),
 	}, func(st *corev1.PodStatus) {
 		w.devices.show(st)
 		w.devices.hold(st, terminal)
