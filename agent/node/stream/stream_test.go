@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"monopod/agent/logs/logdir"
 	"monopod/agent/node/stream"
 	"monopod/agent/pod/status"
+	"monopod/agent/runtime"
 )
 
 // world is a node with one pod, and a runtime that records its calls.
@@ -31,11 +33,12 @@ type world struct {
 	news  chan struct{}
 	known chan struct{}
 	asked string
+	execs func() ([]runtime.Process, error)
 }
 
 func newWorld(t *testing.T, containers ...status.Container) *world {
 	t.Helper()
-	w := &world{T: t, dir: logdir.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{})}
+	w := &world{T: t, dir: logdir.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{}), execs: func() ([]runtime.Process, error) { return nil, errors.New("no processes") }}
 	w.seen.Store(&status.Observed{Containers: containers})
 	close(w.known)
 	return w
@@ -69,6 +72,8 @@ func (w *world) Exec(_ context.Context, req *cri.ExecRequest) (string, error) {
 	w.asked = req.ContainerId
 	return "http://127.0.0.1/exec", nil
 }
+
+func (w *world) Execs(context.Context, string) ([]runtime.Process, error) { return w.execs() }
 
 func (w *world) Attach(_ context.Context, req *cri.AttachRequest) (string, error) {
 	w.asked = req.ContainerId
