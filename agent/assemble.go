@@ -105,6 +105,7 @@ func (a *Agent) assembleNode() error {
 		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.machine.capacity, a.machine.allocatable },
 		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.upkeep.placement.Offer(next, cur, first) },
 		Pressure:  func() []corev1.NodeConditionType { return a.upkeep.evict.Pressure() },
+		Needs:     d.Needs,
 		Down:      func() bool { return a.Drain.Down() },
 		Learns:    health.Check, Ready: a.images.place.Find,
 	}, registrar.Config{

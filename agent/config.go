@@ -48,6 +48,8 @@ type Deps struct {
 	Log      *zap.Logger           // nil: none
 	Recorder Recorder              // nil: no events
 	Metrics  prometheus.Registerer // nil: none
+	// Needs returns what every pod needs and the machine lacks; nil: not checked.
+	Needs func() error
 	// Gather collects the node's metrics; nil: none.
 	Gather  prometheus.Gatherer
 	Mounter volume.Mounter // nil: the kernel's
@@ -228,6 +230,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Network == nil {
 		d.Network = func(context.Context) error { return nil }
+	}
+	if d.Needs == nil {
+		d.Needs = func() error { return nil }
 	}
 	if d.Gather == nil {
 		d.Gather = prometheus.NewRegistry()
