@@ -76,7 +76,7 @@ const findTime = 10 * time.Second
 // find returns the pod of the node; false: none. Right after a start it waits until
 // the running pods are known.
 func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
-	if !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
+	if !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
 		return s.deps.Pod(pod.UID)
 	}
 	limit := s.deps.Clock.NewTimer(findTime)
