@@ -53,7 +53,7 @@ var mayKnow = map[string][]string{
 	"monopod/agent/network/dump":                {},
 	"monopod/agent/network/service":             {"monopod/agent/network/dump", "monopod/agent/network/nft", "monopod/apiserver/process"},
 	"monopod/agent/network/cni":                 {"monopod/agent/network/dump", "monopod/agent/network/nft", "monopod/apiserver/process"},
-	"monopod/agent/network/cni/rules":           {"monopod/agent/network/nft", "monopod/apiserver/process"},
+	"monopod/agent/network/cni/rules":           {"monopod/agent/network/dump", "monopod/agent/network/nft", "monopod/apiserver/process"},
 	"monopod/agent/network/cni/subnets":         {"monopod/agent/network/dump"},
 	"monopod/agent/network/cni/shape":           {"monopod/agent/network/dump"},
 	"monopod/agent/node/inspectcmd":             {"monopod/agent", "monopod/apiserver/access", "monopod/apiserver/client", "monopod/apiserver/process", "monopod/store"},

@@ -182,7 +182,7 @@ func fieldPath(pod *corev1.Pod, container string) string {
 
 // Stock returns the images of the node, for admins.
 func (a *Agent) Stock() *stock.Stock {
-	return &stock.Stock{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived, InUse: a.pods.volumeImages}
+	return &stock.Stock{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived, Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
 }
 
 // imagesArrived reports imported images to the node and the pods.

@@ -79,9 +79,13 @@ func (a *Agent) assembleImages() error {
 	if err != nil {
 		return err
 	}
+	records, err := image.NewRecords(filepath.Join(cfg.DataDir, "image_manager"))
+	if err != nil {
+		return err
+	}
 	a.images = imaging{
 		place: image.NewPlace(d.Runtime, cfg.ImageRoot),
-		pulls: &image.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls},
+		pulls: &image.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls, Records: records, Verify: cfg.Verify},
 	}
 	a.images.preload = preload.New(preload.Config{
 		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
@@ -102,6 +106,7 @@ func (a *Agent) assembleNode() error {
 		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.machine.capacity, a.machine.allocatable },
 		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.upkeep.placement.Offer(next, cur, first) },
 		Pressure:  func() []corev1.NodeConditionType { return a.upkeep.evict.Pressure() },
+		Needs:     d.Needs,
 		Down:      func() bool { return a.Drain.Down() },
 		Learns:    health.Check, Ready: a.images.place.Find,
 	}, registrar.Config{
@@ -187,6 +192,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 		Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Images: a.images.place,
 		Pods:  func() map[types.UID]collector.Pod { return by(a.pods, func(p *pod.Pod) collector.Pod { return p }) },
 		Known: known, Sweep: a.loop.sweep.folders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
+		ImageRemoved: a.images.pulls.Records.Removed,
 	}, cfg.Garbage); err != nil {
 		return err
 	}

@@ -48,6 +48,8 @@ type Deps struct {
 	Log      *zap.Logger           // nil: none
 	Recorder Recorder              // nil: no events
 	Metrics  prometheus.Registerer // nil: none
+	// Needs returns what every pod needs and the machine lacks; nil: not checked.
+	Needs func() error
 	// Gather collects the node's metrics; nil: none.
 	Gather  prometheus.Gatherer
 	Mounter volume.Mounter // nil: the kernel's
@@ -134,6 +136,8 @@ type Config struct {
 	Logs logs.Rotation
 	// Pulls is the number of parallel image pulls; the zero value: one.
 	Pulls image.Limits
+	// Verify is the policy for images that are present; the zero value is upstream's.
+	Verify image.Verification
 	// PullConfig is a file with the node's registry credentials, as docker login writes it; empty: none.
 	PullConfig string
 	// Eviction contains the eviction thresholds; the zero value disables eviction.
@@ -226,6 +230,9 @@ func (d Deps) withDefaults() Deps {
 	}
 	if d.Network == nil {
 		d.Network = func(context.Context) error { return nil }
+	}
+	if d.Needs == nil {
+		d.Needs = func() error { return nil }
 	}
 	if d.Gather == nil {
 		d.Gather = prometheus.NewRegistry()

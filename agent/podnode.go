@@ -79,13 +79,13 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 			},
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Guard: a.guard, Probes: probes, Logs: a.logs, Placement: place,
 			Caller:  probe.Caller{Exec: d.Runtime, Dial: d.Dial},
-			Started: func() { a.metrics.Started(); rotate.Poke() }, Running: rotate.Poke,
+			Started: func(kind string) { a.metrics.Started(kind); rotate.Poke() }, Running: rotate.Poke,
 		},
 		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{
 			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(longestStart, atMost(startsAtOnce, startMemory)).Take,
 			EndTurn:   turns.New(longestEnd, atMost(cfg.MaxPods, endMemory)).Take,
-			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran,
+			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran, Terminated: a.metrics.Terminated,
 		},
 	}
 	if a.cgroups != nil {

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,90 @@ func TestResizeRejectedByRuntime(t *testing.T) {
 		}
 		if shares, _, _ := w.has("p"); shares != 204 {
 			t.Errorf("%d shares", shares)
+		}
+	})
+}
+
+// level is what a pod itself has; its container has no limits.
+func (w *world) level(cpu, memory string) *corev1.Pod {
+	p := pod("p")
+	r := resources(cpu, memory)
+	p.Spec.Resources = &r
+	return p
+}
+
+func (w *world) resizeLevel(cpu, memory string) {
+	w.Helper()
+	ref := client.Ref{Resource: client.Pods, Namespace: "default", Name: "p", Subresource: "resize"}
+	_, err := w.api.Update(w.Context(), ref, func(cur client.Object) (client.Object, error) {
+		next := cur.DeepCopyObject().(*corev1.Pod)
+		r := resources(cpu, memory)
+		next.Spec.Resources = &r
+		return next, nil
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// TestResizeOfPodLevel: the resources of the pod itself change in place, and are the limits of a container without its own. Events say
+// what happened.
+func TestResizeOfPodLevel(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.create(w.level("100m", "64Mi"))
+		w.until(time.Second, "p", ready)
+		if _, memory, _ := w.has("p"); memory != 64<<20 {
+			t.Errorf("a container without a limit has %d bytes", memory)
+		}
+		w.resizeLevel("1000", "64Mi")
+		w.after(time.Second)
+		w.resizeLevel("500m", "128Mi")
+		w.after(time.Second)
+		p := w.get("p")
+		if _, memory, _ := w.has("p"); memory != 128<<20 || p.Status.ContainerStatuses[0].RestartCount != 0 {
+			t.Errorf("has %d bytes, status %+v", memory, p.Status.ContainerStatuses[0])
+		}
+		if r := p.Status.Resources; r == nil || r.Limits.Memory().String() != "128Mi" || p.Status.AllocatedResources.Cpu().String() != "500m" {
+			t.Errorf("status %+v, %v", r, p.Status.AllocatedResources)
+		}
+		for _, c := range []corev1.PodConditionType{corev1.PodResizeInProgress, corev1.PodResizePending} {
+			if condition(p, c) != nil {
+				t.Errorf("still %s", c)
+			}
+		}
+		var resized []string
+		for _, e := range w.recorded() {
+			if what, _, ok := strings.Cut(e, ": {"); ok && strings.Contains(e, "Resize") {
+				resized = append(resized, what)
+			}
+		}
+		want := []string{"Warning p ResizeInfeasible: Pod resize Infeasible", "Normal p ResizeStarted: Pod resize started", "Normal p ResizeCompleted: Pod resize completed"}
+		if !slices.Equal(resized, want) {
+			t.Errorf("events %q, want %q", resized, want)
+		}
+		w.stop()
+		w.startAgent()
+		w.after(time.Second)
+		if _, memory, _ := w.has("p"); memory != 128<<20 || w.called("UpdateContainerResources") != 1 {
+			t.Errorf("after a restart of the agent: %d bytes, %d calls", memory, w.called("UpdateContainerResources"))
+		}
+	})
+}
+
+// TestResizeOfPodLevelByRestart: a container whose policy demands it restarts for the limit of its pod, too.
+func TestResizeOfPodLevelByRestart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.level("100m", "64Mi")
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		w.create(p)
+		w.until(time.Second, "p", ready)
+		w.resizeLevel("100m", "128Mi")
+		w.until(20*time.Second, "p", restarts(1))
+		w.until(20*time.Second, "p", ready)
+		w.after(time.Second)
+		p = w.get("p")
+		if _, memory, _ := w.has("p"); memory != 128<<20 || p.Status.Resources.Limits.Memory().String() != "128Mi" || p.Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("has %d bytes, status %+v", memory, p.Status)
 		}
 	})
 }

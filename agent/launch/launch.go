@@ -212,6 +212,11 @@ func (n *Node) runPods(ctx context.Context) error {
 		n.fake.Store(rt)
 		return n.runOn(ctx, rt, runsOn{})
 	}
+	if written, err := host.WriteHosts("/"); err != nil {
+		n.Log.Warn("failed to write /etc/hosts, which containerd copies for each pod", zap.Error(err))
+	} else if written {
+		n.Log.Info("the machine had no /etc/hosts, which containerd copies for each pod; it was written")
+	}
 	socket, managed := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd.Socket)
 	if managed {
 		return n.runOnChild(ctx)
@@ -223,8 +228,11 @@ func (n *Node) runPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.runOn(ctx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir)})
+	return n.runOn(ctx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), needs: needs})
 }
+
+// needs returns what every pod on containerd needs and this machine lacks.
+func needs() error { return host.Needs("/") }
 
 // readKernel reads the kernel's log until stop is called. If it is not readable, only the runtime reports
 // processes that the OOM killer ended.
@@ -271,7 +279,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef, ours: true, podCIDRs: func() []string { return podCIDRs(child) }})
+		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef, ours: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
 	})
 	return group.Wait()
 }
@@ -291,6 +299,7 @@ type runsOn struct {
 	sandboxImage string          // empty: not known
 	ours         bool            // the pods' network
 	podCIDRs     func() []string // the ranges of pods; nil: not known
+	needs        func() error    // of every pod; nil: nothing
 }
 
 // runOn runs the agent and closes rt after it.
@@ -316,11 +325,11 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	a, err := agent.New(agent.Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: registry, Gather: prometheus.Gatherers{registry, process}, Mounter: n.mounter(),
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
-		Network:      n.Network,
+		Network: n.Network, Needs: on.needs,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, agent.Config{
 		NodeName: n.cfg.Settings.NodeName, Families: n.cfg.Settings.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs, Server: server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
+		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, Verify: n.cfg.Settings.Verify, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,
 		Devices: deviceplugin.Config{Dir: n.path("device-plugins")}, Plugins: n.path("plugins_registry"), PodResources: n.path("pod-resources", "kubelet.sock"),
 	})

@@ -36,6 +36,7 @@ type Settings struct {
 	Containerd containerd.Options
 	Cgroups    cgroup.Options
 	Pulls      image.Limits
+	Verify     image.Verification
 	Garbage    garbage.Policy
 	Logs       logs.Rotation
 	MaxPods    int
@@ -91,6 +92,7 @@ func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	s.Cgroups.Flags(runtime)
 	images := group("image and container")
 	s.Pulls.Flags(images)
+	s.Verify.Flags(images)
 	s.Garbage.Flags(images)
 	s.Logs.Flags(images)
 	pods := group("pod")
@@ -129,7 +131,7 @@ func (s *Settings) Complete() error {
 	}
 	var err error
 	s.evictions, err = s.Eviction.Policy()
-	return errors.Join(s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(), s.Pulls.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
+	return errors.Join(s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(), s.Pulls.Check(), s.Verify.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
 		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(), s.Ingress.Check(), err)
 }
 

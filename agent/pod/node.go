@@ -92,4 +92,6 @@ type Hooks struct {
 	// Stepped receives the duration of a step, by upstream's operation; Ran the time until a new pod ran.
 	Stepped func(operation string, took time.Duration)
 	Ran     func(took time.Duration)
+	// Terminated receives the end of a container, by its type, when it is reported.
+	Terminated func(kind string, end *corev1.ContainerStateTerminated)
 }

@@ -3,6 +3,8 @@ package pod
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,9 +56,11 @@ func quiet(t *testing.T) *identity.Pod {
 func TestReporter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n, ran := &node{}, []time.Duration{}
+		n, ran, ended := &node{}, []time.Duration{}, []string{}
 		object := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
-		r := newReporter(&Node{Clock: clock.RealClock{}, Statuses: n, Hooks: Hooks{Ran: func(d time.Duration) { ran = append(ran, d) }}}, quiet(t), object)
+		r := newReporter(&Node{Clock: clock.RealClock{}, Statuses: n, Hooks: Hooks{Ran: func(d time.Duration) { ran = append(ran, d) }, Terminated: func(kind string, end *corev1.ContainerStateTerminated) {
+			ended = append(ended, fmt.Sprint(kind, " ", end.ExitCode, " ", end.Reason))
+		}}}, quiet(t), object)
 		yes := func(string) bool { return true }
 		report := func(seen status.Observed) {
 			r.report(object, status.Input{Seen: &seen, Ready: yes, Started: yes, Now: time.Now()}, func(*corev1.PodStatus) {})
@@ -71,8 +75,14 @@ func TestReporter(t *testing.T) {
 			Containers: []status.Container{{ID: "c", Name: "c", SandboxID: "s", State: status.Running, StartedAt: time.Now()}}}
 		report(running)
 		report(running)
-		if len(n.sets) != 2 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() || r.finished() || r.last(object).Phase != corev1.PodRunning {
+		if len(n.sets) != 2 || len(ended) > 0 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() || r.finished() || r.last(object).Phase != corev1.PodRunning {
 			t.Errorf("%d statuses, ran after %v: %+v", len(n.sets), ran, r.last(object))
+		}
+		running.Containers[0].Exit(3, time.Now())
+		report(running)
+		report(running)
+		if !slices.Equal(ended, []string{"container 3 Error"}) {
+			t.Errorf("ended: %q", ended)
 		}
 	})
 }

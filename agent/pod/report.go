@@ -2,12 +2,14 @@ package pod
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"monopod/agent/pod/identity"
+	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 )
 
@@ -44,12 +46,32 @@ func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.Po
 	unseen := r.id.Static && r.stored == nil // its mirror pod may not exist yet
 	switch {
 	case unseen, !apiequality.Semantic.DeepEqual(&base.Status, &next):
+		r.count(&base.Status, &next)
 		r.stored = &next
 		r.node.Statuses.Set(r.id.Life, pod, &next)
 	case apiequality.Semantic.DeepEqual(&pod.Status, &next):
 		r.stored = &pod.Status // one copy is enough
 	default:
 		r.node.Statuses.Restore(r.id.Life, pod)
+	}
+}
+
+// count counts the containers that have terminated since was.
+func (r *reporter) count(was, is *corev1.PodStatus) {
+	for _, list := range []struct {
+		kind    string
+		was, is []corev1.ContainerStatus
+	}{
+		{spec.TypeInit, was.InitContainerStatuses, is.InitContainerStatuses},
+		{spec.TypeContainer, was.ContainerStatuses, is.ContainerStatuses},
+		{spec.TypeEphemeral, was.EphemeralContainerStatuses, is.EphemeralContainerStatuses},
+	} {
+		for i := range list.is {
+			end, name := list.is[i].State.Terminated, list.is[i].Name
+			if end != nil && !slices.ContainsFunc(list.was, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Terminated != nil }) {
+				r.node.Hooks.Terminated(list.kind, end)
+			}
+		}
 	}
 }
 
@@ -81,7 +103,7 @@ func (w *worker) report(terminal bool) {
 	w.observer.Publish()
 	w.reporter.report(w.desired.pod, status.Input{
 		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started, HostIPs: w.node.HostIPs(),
-		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Now: w.node.Clock.Now(),
+		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Level: w.resizer.level, Now: w.node.Clock.Now(),
 	}, func(st *corev1.PodStatus) {
 		w.devices.show(st)
 		w.devices.hold(st, terminal)

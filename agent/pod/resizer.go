@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,34 +27,63 @@ type resizer struct {
 	sandbox  *sandbox.Sandbox
 	report   func()
 
-	progress *status.Resize // while the containers' resources differ from the allocated ones
-	after    time.Time      // time of the next attempt after the runtime refused
+	level    *corev1.ResourceRequirements // of the pod itself, as its cgroup has them; nil: not known yet
+	progress *status.Resize               // while the resources differ from the allocated ones
+	started  bool                         // a resize was granted and is not reported as completed
+	after    time.Time                    // time of the next attempt after the runtime refused
+}
+
+// granted reports that the node gives the pod what it requests. The next attempt is immediate.
+func (r *resizer) granted(pod *corev1.Pod) {
+	r.started = true
+	r.id.Event("", corev1.EventTypeNormal, "ResizeStarted", "%s", resize.Message("Pod resize started", pod, ""))
+}
+
+// pending reports why the node does not give the pod what it requests.
+func (r *resizer) pending(pod *corev1.Pod, why *status.Resize) {
+	reason := "ResizeDeferred"
+	if why.Reason == corev1.PodReasonInfeasible {
+		reason = "ResizeInfeasible"
+	}
+	r.id.Event("", corev1.EventTypeWarning, reason, "%s", resize.Message("Pod resize "+why.Reason, pod, why.Message))
 }
 
 // retry makes the next attempt immediate, because the request has changed.
 func (r *resizer) retry() { r.after = time.Time{} }
 
-// resize sets the resources of running containers to the allocated ones, and returns those that must restart for
-// it.
+// resize sets the resources of the pod and of running containers to the allocated ones, and returns the containers
+// that must restart for it.
 func (r *resizer) resize(ctx context.Context, pod *corev1.Pod) (restart []plan.Kill) {
-	restart, changed := resize.Plan(pod, r.observer.Seen())
-	if len(changed) == 0 {
+	if r.level == nil {
+		r.level = resize.Actual(resize.Level(pod))
+	}
+	restart, changed := resize.Plan(pod, r.level, r.observer.Seen())
+	if len(changed) == 0 && !resize.Differs(pod, r.level) {
 		r.progress = nil
+		if r.started && len(restart) == 0 {
+			r.completed(pod)
+		}
 	} else if rest := r.after.Sub(r.node.Clock.Now()); rest > 0 {
 		r.pace.RetryIn(rest)
 	} else {
-		r.actuate(ctx, pod, changed)
+		r.actuate(ctx, pod, changed, len(restart) == 0)
 	}
 	return restart
 }
 
-// actuate updates the runtime. What it refuses is retried.
-func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) {
+func (r *resizer) completed(pod *corev1.Pod) {
+	r.started, r.progress = false, nil
+	r.id.Event("", corev1.EventTypeNormal, "ResizeCompleted", "%s", resize.Message("Pod resize completed", pod, ""))
+}
+
+// actuate updates the runtime. What it refuses is retried. all: no container must restart before the pod has its
+// resources.
+func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.Container, all bool) {
 	if r.progress == nil {
 		r.progress = &status.Resize{Type: corev1.PodResizeInProgress}
 		r.report()
 	}
-	r.sandbox.Limit(resize.Widest(pod, r.observer.Seen())) // at no time may a container have more than its pod
+	r.sandbox.Limit(resize.Widest(pod, r.level, r.observer.Seen())) // at no time may a container have more than its pod
 	var failed error
 	for _, c := range list {
 		id := r.observer.Seen().Latest(c.Name).ID
@@ -64,7 +94,7 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		}
 		if err != nil {
 			failed = err
-			r.id.Event(c.Name, corev1.EventTypeWarning, "ResizeError", "Error resizing container %s: %v", c.Name, err)
+			r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s", resize.Message("Pod resize error", pod, fmt.Sprintf("container %s: %v", c.Name, err)))
 			continue
 		}
 		r.observer.Resized(id, &c.Resources)
@@ -72,6 +102,12 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 	if failed == nil {
 		r.sandbox.Limit(pod)
 		r.progress = nil
+		if all {
+			r.level = resize.Actual(pod.Spec.Resources)
+			if r.started {
+				r.completed(pod)
+			}
+		}
 		return
 	}
 	r.progress = &status.Resize{Type: corev1.PodResizeInProgress, Reason: corev1.PodReasonError, Message: failed.Error()}

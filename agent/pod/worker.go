@@ -170,9 +170,14 @@ func (w *worker) receive(n news) {
 
 // ask takes the desired pod, with as many resources as the node has.
 func (w *worker) ask(object *corev1.Pod) {
+	was := w.desired.deferred
 	if asks, granted := w.desired.ask(object, w.node.Hooks.Fits); asks {
 		w.resizer.retry()
+		if why := w.desired.deferred; why != nil && (was == nil || *was != *why) {
+			w.resizer.pending(object, why)
+		}
 		if granted {
+			w.resizer.granted(object)
 			w.volumes.Doubt() // they may contain the resources
 		}
 	}

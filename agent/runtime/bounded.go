@@ -171,6 +171,10 @@ func (b bounded) PortForward(ctx context.Context, req *cri.PortForwardRequest) (
 	return within(ctx, b, "PortForward", RequestTimeout, func(ctx context.Context) (string, error) { return b.Runtime.PortForward(ctx, req) })
 }
 
+func (b bounded) Execs(ctx context.Context, id string) ([]Process, error) {
+	return within(ctx, b, "Execs", RequestTimeout, func(ctx context.Context) ([]Process, error) { return b.Runtime.Execs(ctx, id) })
+}
+
 func (b bounded) ListImages(ctx context.Context) ([]*cri.Image, error) {
 	return within(ctx, b, "ListImages", RequestTimeout, b.Runtime.ListImages)
 }

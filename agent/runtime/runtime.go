@@ -17,6 +17,12 @@ type Download struct {
 	Done, Total int64  // in bytes; Total may be 0: not known
 }
 
+// Process is one that was started in a container besides its own.
+type Process struct {
+	ID  string // no other process ever has it
+	PID int    // on the machine
+}
+
 // Runtime is the part of CRI's RuntimeService and ImageService that the agent uses,
 // in CRI's own words and types, and the stream of changes that CRI lacks. Errors
 // carry gRPC status codes: NotFound for a missing object; stopping or removing one is
@@ -58,6 +64,9 @@ type Runtime interface {
 	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
 	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)
+	// Execs returns the processes that Exec and ExecSync started in a container and that run;
+	// Unimplemented if the runtime does not know.
+	Execs(ctx context.Context, id string) ([]Process, error)
 
 	ListImages(ctx context.Context) ([]*cri.Image, error)
 	// ImageStatus returns nil without an error if the image is missing.

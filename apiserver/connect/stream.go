@@ -61,13 +61,13 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 	if !request.IsUpgrade(r) {
 		return apierrors.NewBadRequest("Upgrade request required")
 	}
-	to, err := streamURL(r.Context(), opts, pod, node)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(c.Stop, cancel)()
+	to, err := streamURL(ctx, opts, pod, node)
+	if err != nil {
+		return err
+	}
 	return c.carry(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), opts, to, c.missed(opts, pod, node))
 }
 
@@ -90,7 +90,9 @@ func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.O
 	case p.Missed != nil:
 		err = p.ServeSPDY(w, r, to)
 	default:
-		c.handThrough(to).ServeHTTP(w, r)
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		c.handThrough(to).ServeHTTP(noticing{w, cancel}, r.WithContext(ctx)) // a proxy alone waits for the process after its client has left
 	}
 	return badRequest(err)
 }

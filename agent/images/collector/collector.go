@@ -65,6 +65,8 @@ type Deps struct {
 	// InUse returns the names of images that are used other than by containers; may
 	// be nil.
 	InUse func() []string
+	// ImageRemoved is called with the ID of a removed image.
+	ImageRemoved func(id string)
 	// Images is the location of images.
 	Images *image.Place
 }

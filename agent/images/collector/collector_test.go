@@ -76,10 +76,11 @@ func (w *world) collector(t *testing.T, known bool, pods ...pod) *collector.Coll
 			}
 			return out
 		},
-		Known:     func() bool { return known },
-		Sweep:     func() (int, int) { w.news = append(w.news, "swept"); return 0, 0 },
-		Preloaded: func() map[string]bool { return map[string]bool{"preloaded:1": true} },
-		InUse:     func() []string { return []string{"volume:1"} },
+		Known:        func() bool { return known },
+		Sweep:        func() (int, int) { w.news = append(w.news, "swept"); return 0, 0 },
+		Preloaded:    func() map[string]bool { return map[string]bool{"preloaded:1": true} },
+		ImageRemoved: func(string) {},
+		InUse:        func() []string { return []string{"volume:1"} },
 	}, garbage.Policy{PerContainer: 1, MaxContainers: -1})
 	if err != nil {
 		t.Fatal(err)

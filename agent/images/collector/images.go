@@ -126,6 +126,7 @@ func (c *Collector) free(ctx context.Context, list []garbage.Image, reason strin
 		if err := c.Runtime.RemoveImage(ctx, img.ID); err != nil {
 			return freed, fmt.Errorf("remove image %s: %w", img.ID, err)
 		}
+		c.ImageRemoved(img.ID)
 		freed += img.Size
 		c.imagesGone.WithLabelValues(reason).Inc()
 		c.Log.Info("image removed", zap.String("image", img.ID), zap.Strings("names", img.Names), zap.Int64("bytes", img.Size), zap.String("reason", reason))

@@ -60,6 +60,8 @@ type Puller struct {
 	Limits     Limits
 	ConfigFile string   // credentials of the node, as docker login writes them; empty: none
 	Metrics    *Metrics // nil: none
+	Records    *Records // of who pulled what; nil: every pod may use every image
+	Verify     Verification
 
 	mu      sync.Mutex // guards the fields below
 	backoff backoff.Backoff
@@ -77,17 +79,18 @@ type failure struct {
 
 // Request is a container's request for an image.
 type Request struct {
-	Image   string
-	Policy  corev1.PullPolicy
-	Owner   string // whose backoff it is: the pod
-	Secrets []*corev1.Secret
+	Image  string
+	Policy corev1.PullPolicy
+	Owner  string // whose backoff it is: the pod
+	// Secrets returns the pod's pull secrets; nil: none. It is called only if credentials are needed.
+	Secrets func() ([]*corev1.Secret, error)
 	Sandbox *cri.PodSandboxConfig
 	Note    Note
 }
 
-// Present returns at once: the image, if it is present and the policy does not
-// require a pull; nil if it must be pulled. An error that is not an Error means that
-// the runtime is unavailable.
+// Present returns at once: the image, if it is present, the pod may use it, and the
+// policy does not require a pull; nil if it must be pulled. An error that is not an
+// Error means that the runtime or the API is unavailable.
 func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
 		return nil, r.refuse(ReasonInvalid, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
@@ -102,8 +105,11 @@ func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	case err != nil:
 		return nil, r.refuse(ReasonInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
 	case img != nil:
-		return img, nil
-	case r.Policy == corev1.PullNever:
+		if may, err := p.mayUse(r, img); may || err != nil {
+			return img, err
+		}
+	}
+	if r.Policy == corev1.PullNever { // also if the pod may not use it: the answer does not tell that it is present
 		return nil, r.refuse(ReasonNever, ReasonNever, p.refusal(r.Image)+fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
 	}
 	return nil, nil
@@ -124,6 +130,10 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	if err := p.waits(key, r); err != nil {
 		return nil, err
 	}
+	auths, unread, err := p.credentials(r)
+	if err != nil {
+		return nil, err
+	}
 	r.Note(corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	asked := p.Clock.Now()
 	release, err := take(ctx, p.places())
@@ -134,7 +144,7 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	p.count(r.Image, 1)
 	defer p.count(r.Image, -1)
 	began := p.Clock.Now()
-	img, err := p.pull(ctx, r)
+	img, err := p.pull(ctx, r, auths, unread)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -178,39 +188,63 @@ func (p *Puller) places() chan struct{} {
 	return p.slots
 }
 
-// pull tries the credentials of the pod, then those of the node; without any it pulls
-// anonymously.
-func (p *Puller) pull(ctx context.Context, r Request) (*cri.Image, error) {
-	auths, unread := p.credentials(r)
+// pull tries the credentials in order, and records who pulled the image.
+func (p *Puller) pull(ctx context.Context, r Request, auths []keyring.Credential, unread error) (*cri.Image, error) {
+	if p.Records == nil {
+		img, _, err := p.try(ctx, r, auths, unread)
+		return img, err
+	}
+	if err := p.Records.begin(r.Image); err != nil {
+		return nil, err
+	}
+	img, source, err := p.try(ctx, r, auths, unread)
+	if err != nil {
+		img = nil
+	}
+	// As upstream, an image that is there is not refused because of its record.
+	if err := p.Records.end(r.Image, img, source); err != nil {
+		r.Note(corev1.EventTypeWarning, "Failed", err.Error())
+	}
+	return img, err
+}
+
+// try tries the credentials in order and returns the source of those that pulled the image.
+func (p *Puller) try(ctx context.Context, r Request, auths []keyring.Credential, unread error) (*cri.Image, *keyring.Source, error) {
 	var errs []error
 	for _, auth := range auths {
-		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth, r.Sandbox)
+		ref, err := p.Runtime.PullImage(ctx, Named(r.Image), auth.AuthConfig, r.Sandbox)
 		if err == nil {
-			return p.arrived(ctx, ref, r.Image)
+			img, err := p.arrived(ctx, ref, r.Image)
+			return img, auth.Source, err
 		}
 		if cutoff.Broken(err) {
-			return nil, err
+			return nil, nil, err
 		}
 		errs = append(errs, err)
 	}
 	if unread != nil { // it may have had the right credentials
 		errs = append(errs, unread)
 	}
-	return nil, utilerrors.NewAggregate(errs)
+	return nil, nil, utilerrors.NewAggregate(errs)
 }
 
-// credentials returns at least one element; nil means an anonymous pull.
-func (p *Puller) credentials(r Request) ([]*cri.AuthConfig, error) {
-	ring, err := keyring.OfSecrets(r.Secrets)
-	auths := ring.Lookup(r.Image)
+// credentials returns those of the pod, then those of the node, or one without a login: an anonymous pull. unread
+// is about secrets and files that cannot be read; err that the pod's secrets are not known.
+func (p *Puller) credentials(r Request) (auths []keyring.Credential, unread, err error) {
+	secrets, err := r.secrets()
+	if err != nil {
+		return nil, nil, err
+	}
+	ring, unread := keyring.OfSecrets(secrets)
+	auths = ring.Lookup(r.Image)
 	if p.ConfigFile != "" {
-		node, err2 := keyring.OfFile(p.ConfigFile)
-		auths, err = append(auths, node.Lookup(r.Image)...), errors.Join(err, err2)
+		node, err := keyring.OfFile(p.ConfigFile)
+		auths, unread = append(auths, node.Lookup(r.Image)...), errors.Join(unread, err)
 	}
 	if len(auths) == 0 {
-		auths = []*cri.AuthConfig{nil}
+		auths = []keyring.Credential{{}}
 	}
-	return auths, err
+	return auths, unread, nil
 }
 
 // arrived returns the image just pulled.

@@ -137,7 +137,7 @@ func TestCredentials(t *testing.T) {
 			t.Parallel()
 			r := &registry{here: map[string]bool{}, there: map[string]string{"reg.example.com/a:1": "secret", "else.example.com/a:1": "secret"}}
 			p := &image.Puller{Runtime: r, Clock: clock.RealClock{}, ConfigFile: file}
-			_, err := p.Pull(t.Context(), image.Request{Image: c.image, Owner: "pod", Note: func(string, string, string) {}, Secrets: c.secrets})
+			_, err := p.Pull(t.Context(), image.Request{Image: c.image, Owner: "pod", Note: func(string, string, string) {}, Secrets: func() ([]*corev1.Secret, error) { return c.secrets, nil }})
 			if strings.Join(r.pulls, ",") != c.users || (err != nil || c.fails != "") && fmt.Sprint(err) != c.fails {
 				t.Errorf("pulled as %q: %v", r.pulls, err)
 			}

@@ -50,7 +50,8 @@ type Puller interface {
 type Stock struct {
 	Runtime Runtime
 	Puller  Puller
-	Changed func() // is called after images came or went
+	Changed func()          // is called after images came or went
+	Removed func(id string) // is called after an image was removed
 	// InUse returns the names of images that volumes show; nil: there are none.
 	InUse func() []string
 }
@@ -164,7 +165,11 @@ func (s *Stock) Remove(ctx context.Context, names []string, force bool) error {
 	}
 	var errs []error
 	for _, id := range ids {
-		errs = append(errs, s.Runtime.RemoveImage(ctx, id))
+		err := s.Runtime.RemoveImage(ctx, id)
+		if err == nil {
+			s.Removed(id)
+		}
+		errs = append(errs, err)
 	}
 	s.Changed()
 	return errors.Join(errs...)

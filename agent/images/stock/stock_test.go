@@ -103,7 +103,7 @@ func (p puller) Pull(ctx context.Context, r image.Request) (*cri.Image, error) {
 // served serves a shelf; changed counts the changes.
 func served(t *testing.T, s *shelf) (server *httptest.Server, changed *int) {
 	changed = new(int)
-	of := &stock.Stock{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }, InUse: func() []string { return s.shown }}
+	of := &stock.Stock{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }, Removed: func(string) {}, InUse: func() []string { return s.shown }}
 	server = httptest.NewServer(stock.Handler(func() *stock.Stock { return of }))
 	t.Cleanup(server.Close)
 	return server, changed

@@ -322,6 +322,66 @@ func TestHostPort(t *testing.T) {
 	})
 }
 
+// TestUDPHostPortMoves has a client that keeps its socket, and sent while no pod had the port, reach each pod that gets the port.
+func TestUDPHostPortMoves(t *testing.T) {
+	t.Parallel()
+	onHost(t, func() {
+		n := prepare(t)
+		for _, address := range []string{"127.0.0.1:18080", n.Gateways()[0].String() + ":18080"} {
+			c, err := net.Dial("udp", address)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.SetDeadline(time.Now().Add(time.Minute))
+			for _, id := range []string{"first", "second"} {
+				c.Write([]byte("x")) //nolint:errcheck // nobody hears it
+				p := newPod(t, n, id)
+				p.add(rules.Port{HostPort: 18080, ContainerPort: 8080, Protocol: "udp"})
+				var server net.PacketConn
+				p.inside(func() { server, err = net.ListenPacket("udp", ":8080") })
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				go func() {
+					buffer := make([]byte, 1)
+					for {
+						_, from, err := server.ReadFrom(buffer)
+						if err != nil {
+							return
+						}
+						server.WriteTo([]byte(id), from) //nolint:errcheck // the client waits for it
+					}
+				}()
+				if got := askUDP(c); got != id {
+					t.Errorf("%s: %q answers, want %s", address, got, id)
+				}
+				server.Close()
+				if out, err := p.run("DEL"); err != nil {
+					t.Errorf("%v: %s", err, out)
+				}
+			}
+			c.Close()
+		}
+	})
+}
+
+// askUDP sends until somebody answers or the test has waited long enough; the host refuses what is sent to no pod.
+func askUDP(c net.Conn) string {
+	for range 20 {
+		if _, err := c.Write([]byte("x")); err != nil {
+			continue // the refusal of an earlier packet
+		}
+		buffer := make([]byte, 10)
+		c.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // a read without one waits for the minute
+		if got, err := c.Read(buffer); err == nil {
+			return string(buffer[:got])
+		}
+	}
+	return ""
+}
+
 func TestFailedAddLeavesNothing(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {

@@ -46,6 +46,7 @@ type Facts struct {
 	Bridge      error // a bridge and a pair of virtual links
 	Nftables    error // a table with a NAT chain
 	Seccomp     bool
+	Hosts       error // why there is no /etc/hosts
 	Clock       Clock
 	Disk        host.Amount
 	Inodes      host.Amount
@@ -97,7 +98,7 @@ func Of(f Facts) []Result {
 	}
 	results = append(results, f.user())
 	if f.Privileged { // otherwise nothing else can be tried
-		results = append(results, f.Cgroups.judge(), f.overlay(), f.bridge(), f.nftables(), f.seccomp())
+		results = append(results, f.Cgroups.judge(), f.overlay(), f.bridge(), f.nftables(), f.seccomp(), f.hosts())
 	}
 	results = append(results, f.containerd(), f.runc())
 	if f.Child && f.Privileged {
@@ -195,6 +196,13 @@ func (f Facts) seccomp() Result {
 		return bad(Warning, "seccomp", "the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")
 	}
 	return good("seccomp", "works")
+}
+
+func (f Facts) hosts() Result {
+	if f.Hosts != nil {
+		return bad(Warning, "hosts", "there is no /etc/hosts, which containerd copies for each pod: monopod writes one when it starts", "echo 127.0.0.1 localhost > /etc/hosts")
+	}
+	return good("hosts", "/etc/hosts exists")
 }
 
 func (f Facts) clock() Result {

@@ -35,7 +35,7 @@ func TestAFitMachine(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if len(results) != 14 || Worst(results) != OK {
+	if len(results) != 15 || Worst(results) != OK {
 		t.Errorf("%d results, the worst is %s", len(results), Worst(results))
 	}
 }
@@ -77,6 +77,7 @@ func TestWhatIsMissing(t *testing.T) {
 		"no overlay":          {func(f *Facts) { f.Overlay = unix.ENODEV }, "overlay", Warning, "/data (no such device)", "modprobe overlay"},
 		"no bridge":           {func(f *Facts) { f.Bridge = unix.EOPNOTSUPP }, "network", Missing, "operation not supported", "modprobe bridge veth"},
 		"no nftables":         {func(f *Facts) { f.Nftables = unix.EPROTONOSUPPORT }, "nftables", Warning, "protocol not supported", "modprobe nf_tables"},
+		"no hosts":            {func(f *Facts) { f.Hosts = unix.ENOENT }, "hosts", Warning, "no /etc/hosts", "> /etc/hosts"},
 		"no seccomp":          {func(f *Facts) { f.Seccomp = false }, "seccomp", Warning, "none", "CONFIG_SECCOMP_FILTER"},
 		"no containerd":       {func(f *Facts) { f.Containerd = Program{Err: errors.New("containerd is not installed")} }, "containerd", Missing, "not installed", "apt-get install"},
 		"no runc": {func(f *Facts) {

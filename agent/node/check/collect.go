@@ -57,6 +57,7 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	}
 	_, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail")
 	f.Seccomp = err == nil
+	f.Hosts = host.Hosts("/")
 	f.HostSocket, f.Child = containerd.Locate(ctx, cfg.DataDir, cfg.Containerd)
 	if !f.Child {
 		f.SocketError = answers(ctx, f.HostSocket)

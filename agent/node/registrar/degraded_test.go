@@ -20,6 +20,7 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
 		Pressure:  func() []corev1.NodeConditionType { return nil },
 		Down:      func() bool { return false },
+		Needs:     func() error { return nil },
 	}, Config{NodeName: "n1", HostIPs: func() []string { return ips }, Network: func(context.Context) error { return degraded }})
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +51,25 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 		if findCondition(stored.Conditions, corev1.NodeNetworkUnavailable) != nil {
 			t.Error("NetworkUnavailable keeps pods from the node")
 		}
+	}
+}
+
+// TestNotReadyWithoutWhatEveryPodNeeds: the Ready condition says what the machine lacks and what to do.
+func TestNotReadyWithoutWhatEveryPodNeeds(t *testing.T) {
+	t.Parallel()
+	r, err := New(Deps{
+		Runtime: &away{}, Clock: clock.RealClock{},
+		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:  func() []corev1.NodeConditionType { return nil },
+		Down:      func() bool { return false },
+		Needs:     func() error { return errors.New("no control groups are mounted: run mount") },
+	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := findCondition(r.status(t.Context()).Conditions, corev1.NodeReady)
+	if c == nil || c.Status != corev1.ConditionFalse || c.Message != "no pod can start: no control groups are mounted: run mount" {
+		t.Errorf("%+v", c)
 	}
 }
 

@@ -32,6 +32,7 @@ func TestShortageIsReportedWhileItLasts(t *testing.T) {
 		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
 		Pressure:  func() []corev1.NodeConditionType { return nil },
 		Down:      func() bool { return false },
+		Needs:     func() error { return nil },
 	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)

@@ -50,6 +50,8 @@ type Deps struct {
 	Pressure func() []corev1.NodeConditionType
 	// Down reports whether the machine is about to shut down.
 	Down func() bool
+	// Needs returns what every pod needs and the machine lacks; nil: nothing.
+	Needs func() error
 	// Learns returns nil while the node observes its pods.
 	Learns func() error
 	// Ready is called after each check that finds the runtime ready.

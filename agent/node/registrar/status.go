@@ -99,6 +99,10 @@ func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 		c.Message = shutdown.NotReady
 		return c
 	}
+	if err := r.Needs(); err != nil {
+		c.Message = fmt.Sprintf("no pod can start: %v", err)
+		return c
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.HeartbeatPeriod)
 	defer cancel()
 	resp, err := r.Runtime.Status(ctx)

@@ -68,26 +68,31 @@ func (s *Streams) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodL
 // waitsToRestart reports whether a container's last instance is already the previous
 // one to users, as in CrashLoopBackOff.
 func waitsToRestart(pod *corev1.Pod, name string) bool {
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name == name {
-			return s.State.Waiting != nil
-		}
-	}
-	return false
+	s := statusOf(pod, name)
+	return s != nil && s.State.Waiting != nil
 }
 
 func waitingReason(pod *corev1.Pod, name string) string {
+	s := statusOf(pod, name)
+	switch {
+	case s == nil || s.State.Waiting == nil:
+		return "ContainerCreating"
+	case s.State.Waiting.Message != "" && s.State.Waiting.Reason != "CrashLoopBackOff":
+		return s.State.Waiting.Message
+	}
+	return s.State.Waiting.Reason
+}
+
+// statusOf returns the status of a container of any kind; nil: none yet.
+func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-		for _, s := range list {
-			if s.Name == name && s.State.Waiting != nil {
-				if s.State.Waiting.Message != "" && s.State.Waiting.Reason != "CrashLoopBackOff" {
-					return s.State.Waiting.Message
-				}
-				return s.State.Waiting.Reason
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
 			}
 		}
 	}
-	return "ContainerCreating"
+	return nil
 }
 
 // dead is closed when the container does not run according to its observed state.

@@ -19,6 +19,7 @@ import (
 	"monopod/agent/logs/logdir"
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
+	"monopod/agent/runtime"
 	"monopod/apiserver/client"
 	"monopod/apiserver/process/guard"
 )
@@ -30,6 +31,7 @@ type Runtime interface {
 	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
 	PortForward(ctx context.Context, req *cri.PortForwardRequest) (url string, err error)
+	Execs(ctx context.Context, id string) ([]runtime.Process, error)
 }
 
 // Pod is a pod on the node.
@@ -58,12 +60,15 @@ type Deps struct {
 }
 
 // Streams serves streams of the node's containers.
-type Streams struct{ deps Deps }
+type Streams struct {
+	deps      Deps
+	terminals chan struct{} // held while a terminal's process is not known yet: two could be confused
+}
 
 var _ client.Node = (*Streams)(nil)
 
 // New returns Streams.
-func New(deps Deps) *Streams { return &Streams{deps} }
+func New(deps Deps) *Streams { return &Streams{deps, make(chan struct{}, 1)} }
 
 // findTime limits find.
 const findTime = 10 * time.Second
@@ -71,7 +76,7 @@ const findTime = 10 * time.Second
 // find returns the pod of the node; false: none. Right after a start it waits until
 // the running pods are known.
 func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
-	if !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
+	if !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
 		return s.deps.Pod(pod.UID)
 	}
 	limit := s.deps.Clock.NewTimer(findTime)
@@ -123,16 +128,22 @@ func (s *Streams) alive(ctx context.Context, pod *corev1.Pod, container string) 
 	return "", apierrors.NewBadRequest(fmt.Sprintf("container not found (%q)", container))
 }
 
-// Exec prepares a command in a container; see client.Node.
+// Exec prepares a command in a container; see client.Node. The process of a terminal ends with ctx.
 func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
 	pod = s.deps.Behind(pod)
 	id, err := s.alive(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
-	return parse(s.deps.Runtime.Exec(ctx, &cri.ExecRequest{
-		ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
-	}))
+	start := func() (*url.URL, error) {
+		return parse(s.deps.Runtime.Exec(ctx, &cri.ExecRequest{
+			ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
+		}))
+	}
+	if !opts.TTY {
+		return start()
+	}
+	return s.terminal(ctx, id, start)
 }
 
 // RunInContainer runs a command until it ends and returns its output, standard output first. An exit code other

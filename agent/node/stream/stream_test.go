@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"monopod/agent/logs/logdir"
 	"monopod/agent/node/stream"
 	"monopod/agent/pod/status"
+	"monopod/agent/runtime"
 )
 
 // world is a node with one pod, and a runtime that records its calls.
@@ -31,11 +33,12 @@ type world struct {
 	news  chan struct{}
 	known chan struct{}
 	asked string
+	execs func() ([]runtime.Process, error)
 }
 
 func newWorld(t *testing.T, containers ...status.Container) *world {
 	t.Helper()
-	w := &world{T: t, dir: logdir.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{})}
+	w := &world{T: t, dir: logdir.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{}), execs: func() ([]runtime.Process, error) { return nil, errors.New("no processes") }}
 	w.seen.Store(&status.Observed{Containers: containers})
 	close(w.known)
 	return w
@@ -69,6 +72,8 @@ func (w *world) Exec(_ context.Context, req *cri.ExecRequest) (string, error) {
 	w.asked = req.ContainerId
 	return "http://127.0.0.1/exec", nil
 }
+
+func (w *world) Execs(context.Context, string) ([]runtime.Process, error) { return w.execs() }
 
 func (w *world) Attach(_ context.Context, req *cri.AttachRequest) (string, error) {
 	w.asked = req.ContainerId
@@ -109,19 +114,25 @@ func TestLogs(t *testing.T) {
 	waiting := func(p *corev1.Pod) {
 		p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}
 	}
+	initializing := func(p *corev1.Pod) {
+		waiting(p)
+		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, []corev1.Container{{Name: "app"}}
+		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses, []corev1.ContainerStatus{{Name: "app"}}
+	}
 	for name, c := range map[string]struct {
 		has    []status.Container
 		opts   corev1.PodLogOptions
 		change func(*corev1.Pod)
 		want   string // of the log, or of the error
 	}{
-		"the newest":                {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
-		"the one before":            {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, want: "first\n"},
-		"no one before":             {has: []status.Container{instance(1, status.Running)}, opts: corev1.PodLogOptions{Previous: true}, want: `previous terminated container "c" in pod "p" not found`},
-		"ended, and to start again": {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: waiting, want: "first\n"},
-		"not started":               {has: []status.Container{instance(1, status.Created)}, want: `container "c" in pod "p" is waiting to start: ContainerCreating`},
-		"waits":                     {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
-		"no such container":         {opts: corev1.PodLogOptions{Container: "d"}, want: "container d is not valid for pod p"},
+		"the newest":                       {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, want: "second\n"},
+		"the one before":                   {has: []status.Container{instance(2, status.Running), instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, want: "first\n"},
+		"no one before":                    {has: []status.Container{instance(1, status.Running)}, opts: corev1.PodLogOptions{Previous: true}, want: `previous terminated container "c" in pod "p" not found`},
+		"ended, and to start again":        {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: waiting, want: "first\n"},
+		"init container that starts again": {has: []status.Container{instance(1, status.Exited)}, opts: corev1.PodLogOptions{Previous: true}, change: initializing, want: "first\n"},
+		"not started":                      {has: []status.Container{instance(1, status.Created)}, want: `container "c" in pod "p" is waiting to start: ContainerCreating`},
+		"waits":                            {change: waiting, want: `container "c" in pod "p" is waiting to start: CrashLoopBackOff`},
+		"no such container":                {opts: corev1.PodLogOptions{Container: "d"}, want: "container d is not valid for pod p"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

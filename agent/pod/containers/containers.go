@@ -71,6 +71,8 @@ type Node struct {
 	Probes    *probe.Metrics
 	Logs      *logdir.Dir
 	Placement Placement
-	// Started is called for each container that was started; Running also for each that was found running.
-	Started, Running func()
+	// Started is called with the type of each container that was started.
+	Started func(kind string)
+	// Running is called for each container that was found running.
+	Running func()
 }

@@ -44,7 +44,7 @@ func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 			s.node.Logs.Link(pod, now)
 		}
 		s.Observer.Publish()
-		s.node.Started()
+		s.node.Started(spec.Type(pod, c.Name))
 	}
 	now := s.Observer.Seen().ByID(id)
 	if now == nil || now.State != status.Running {

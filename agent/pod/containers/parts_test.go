@@ -21,6 +21,7 @@ import (
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/probe"
+	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/inventory"
@@ -144,6 +145,15 @@ func TestBackOff(t *testing.T) {
 			}
 			time.Sleep(want)
 			s.attempt("c", last.FinishedAt)
+		}
+		fixed := &corev1.Container{Name: "c", Image: "fixed"}
+		last := &status.Container{State: status.Exited, FinishedAt: time.Now(), Hash: spec.Hash(fixed)}
+		if s.renew(fixed, last); s.backOff(pod, "c", last) == nil {
+			t.Error("the same image does not wait")
+		}
+		last.Hash = spec.Hash(&corev1.Container{Name: "c", Image: "broken"})
+		if s.renew(fixed, last); s.backOff(pod, "c", last) != nil {
+			t.Error("another image waits")
 		}
 		s.recreated = map[string]int{"c": 1}
 		if err := s.backOff(pod, "c", &status.Container{State: status.Exited, FinishedAt: time.Now()}); err != nil {

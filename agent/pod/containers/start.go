@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -86,6 +87,7 @@ func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.
 // outcome is the status in the runtime afterwards, not only the result of the call.
 func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	last := s.Observer.Seen().Latest(c.Name)
+	s.renew(c, last)
 	if err := s.backOff(pod, c.Name, last); err != nil {
 		return err
 	}
@@ -113,6 +115,13 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		return s.notStarted(pod, c.Name, id, startErr)
 	}
 	return s.afterStart(ctx, pod, c, id)
+}
+
+// renew ends the backoff of a container whose image has changed since it ended: the new one may not crash.
+func (s *Starter) renew(c *corev1.Container, last *status.Container) {
+	if last != nil && last.State == status.Exited && last.Hash != spec.Hash(c) {
+		s.crashes.Forget(c.Name)
+	}
 }
 
 // backOff delays a container that ended recently.
@@ -165,7 +174,7 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	}
 	if err != nil {
 		s.Images.Forget(pod, c) // they may have been removed in the meantime
-		return "", s.refused(c.Name, whyNotCreated(err), err)
+		return "", s.refused(c.Name, whyNotCreated(err), remedied(err))
 	}
 	s.Observer.ContainerMade(status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: sandbox, Hash: spec.Hash(c), Image: c.Image,
@@ -181,6 +190,17 @@ func (s *Starter) refused(container, reason string, err error) error {
 	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that
 	s.pod.Event(container, corev1.EventTypeWarning, "Failed", "Error: %s", text)
 	return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: reason, Message: text}}
+}
+
+// private matches containerd's error for a mount propagation that the mount on the host does not allow.
+var private = regexp.MustCompile(`is mounted on "([^"]+)" but it is not a shared`)
+
+// remedied adds what to do to an error of the runtime.
+func remedied(err error) error {
+	if m := private.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%w; mountPropagation needs a shared mount on the node: run mount --make-rshared %s there, before pods start at each boot", err, m[1])
+	}
+	return err
 }
 
 // whyNotCreated returns the reason in the status of a container that the runtime refused to create. It depends

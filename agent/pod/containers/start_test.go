@@ -2,11 +2,24 @@ package containers
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 )
+
+// TestPrivateMount: the error of a mount propagation that is not possible says what to do.
+func TestPrivateMount(t *testing.T) {
+	t.Parallel()
+	err := remedied(errors.New(`failed to generate container "1" spec: path "/srv/data" is mounted on "/srv" but it is not a shared mount`))
+	if !strings.Contains(err.Error(), "run mount --make-rshared /srv there") {
+		t.Error(err)
+	}
+	if plain := errors.New("no"); remedied(plain) != plain {
+		t.Error("another error is changed")
+	}
+}
 
 // The second text is containerd 2.4's.
 func TestReasonOfFailedCreation(t *testing.T) {

@@ -130,13 +130,14 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 	if why, waits := st.Wait(s.node.Clock.Now()); waits {
 		return nil, blocked(why)
 	}
+	r := s.request(pod, n)
 	if s.mayArrive(ctx, n) {
 		if st.Missing() {
-			s.pull(pod, n, sandbox) // which waits for the archives, and then finds it or refuses
+			s.pull(n, r, sandbox) // which waits for the archives, and then finds it or refuses
 		}
 		return nil, blocked(st.Said())
 	}
-	present, err := s.node.Puller.Present(ctx, s.request(n))
+	present, err := s.node.Puller.Present(ctx, r)
 	if e := (*image.Error)(nil); errors.As(err, &e) {
 		st.Failed(e, s.node.Clock.Now())
 		return nil, blocked(*e)
@@ -150,7 +151,7 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 		return present, nil
 	}
 	if st.Missing() {
-		s.pull(pod, n, sandbox)
+		s.pull(n, r, sandbox)
 	}
 	return nil, blocked(st.Said())
 }
@@ -182,21 +183,21 @@ func blocked(why image.Error) *pace.Blocked {
 }
 
 // request returns the puller's request for the need.
-func (s *Images) request(n need) image.Request {
+func (s *Images) request(pod *corev1.Pod, n need) image.Request {
 	return image.Request{
 		Image: n.image, Policy: n.policy, Owner: string(s.pod.UID),
-		Note: func(eventType, reason, message string) { s.pod.Event(n.container, eventType, reason, "%s", message) },
+		Secrets: sync.OnceValues(func() ([]*corev1.Secret, error) { return s.secrets(s.pod.Life, pod) }),
+		Note:    func(eventType, reason, message string) { s.pod.Event(n.container, eventType, reason, "%s", message) },
 	}
 }
 
 // pull pulls an image on a new goroutine.
-func (s *Images) pull(pod *corev1.Pod, n need, sandbox func() *cri.PodSandboxConfig) {
-	r := s.request(n)
+func (s *Images) pull(n need, r image.Request, sandbox func() *cri.PodSandboxConfig) {
 	r.Sandbox = sandbox()
 	s.node.Guard.Go(&s.pulls, "pull", func() {
 		var img *cri.Image
 		err := s.pod.Call("pull", func() (err error) {
-			img, err = s.fetch(s.pod.Life, pod, r)
+			img, err = s.fetch(s.pod.Life, r)
 			return err
 		})
 		s.done(n.key, Result{img, err})
@@ -204,7 +205,7 @@ func (s *Images) pull(pod *corev1.Pod, n need, sandbox func() *cri.PodSandboxCon
 }
 
 // fetch pulls an image, unless it is imported from an archive.
-func (s *Images) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*cri.Image, error) {
+func (s *Images) fetch(ctx context.Context, r image.Request) (*cri.Image, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -213,9 +214,6 @@ func (s *Images) fetch(ctx context.Context, pod *corev1.Pod, r image.Request) (*
 	img, err := s.node.Puller.Present(ctx, r)
 	if img != nil || err != nil {
 		return img, err
-	}
-	if r.Secrets, err = s.secrets(ctx, pod); err != nil {
-		return nil, err
 	}
 	if img, err = s.node.Puller.Pull(ctx, r); err == nil {
 		s.node.Changed()
@@ -255,13 +253,12 @@ func (s *Images) Pulled(key string, r Result) {
 
 // Look reads the images of containers about to start, while the sandbox is created. It changes nothing; Found
 // takes its result.
-func (s *Images) Look(ctx context.Context, list []*corev1.Container) map[string]*cri.Image {
+func (s *Images) Look(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) map[string]*cri.Image {
 	out := map[string]*cri.Image{}
 	for _, c := range list {
-		if c.ImagePullPolicy == corev1.PullAlways {
-			continue
-		}
-		img, err := s.node.Runtime.ImageStatus(ctx, image.Named(c.Image))
+		r := s.request(pod, needOf(c))
+		r.Note = func(string, string, string) {} // Bring reports what is wrong
+		img, err := s.node.Puller.Present(ctx, r)
 		if err == nil && img != nil {
 			out[c.Name] = img
 			s.pod.Event(c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)

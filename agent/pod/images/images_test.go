@@ -170,12 +170,14 @@ func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 	}
 }
 
-func TestLookOmitsAlwaysPulledImages(t *testing.T) {
+// TestLookFindsWhatThePodMayUse: an image that must be pulled, also because the pod may not use the one that is
+// present, is not found.
+func TestLookFindsWhatThePodMayUse(t *testing.T) {
 	t.Parallel()
-	r := &registry{}
-	s := images.New(&images.Node{Runtime: r}, &identity.Pod{Event: func(string, string, string, string, ...any) {}}, nil)
-	found := s.Look(t.Context(), []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "web", ImagePullPolicy: corev1.PullAlways}})
-	if len(found) != 1 || found["a"] == nil {
+	r := &registry{present: map[string]*cri.Image{"web": {Id: "here"}}}
+	s := images.New(&images.Node{Puller: r}, &identity.Pod{Event: func(string, string, string, string, ...any) {}}, nil)
+	found := s.Look(t.Context(), &corev1.Pod{}, []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}})
+	if len(found) != 1 || found["a"].GetId() != "here" {
 		t.Error(found)
 	}
 }

@@ -4,10 +4,12 @@ package metrics
 import (
 	"errors"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod"
 	"monopod/agent/pod/status"
@@ -16,7 +18,10 @@ import (
 
 // Metrics are the metrics of a node.
 type Metrics struct {
-	startedContainers prometheus.Counter
+	startedPods       prometheus.Counter
+	failedPods        prometheus.Counter
+	startedContainers *prometheus.CounterVec // by type
+	endedContainers   *prometheus.CounterVec // by type, exit code and reason
 	podStart          prometheus.Histogram
 	steps             *prometheus.HistogramVec // by operation of a worker
 	operations        *prometheus.CounterVec   // of the runtime
@@ -30,9 +35,18 @@ type Metrics struct {
 func New(r prometheus.Registerer, node string, pods func() iter.Seq[*pod.Pod]) (*Metrics, error) {
 	const operation = "operation_type"
 	m := &Metrics{
-		startedContainers: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_started_containers_total", Help: "Containers started.",
+		startedPods: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_started_pods_total", Help: "Pods whose sandbox was started.",
 		}),
+		failedPods: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_started_pods_errors_total", Help: "Attempts to start the sandbox of a pod that failed.",
+		}),
+		startedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_started_containers_total", Help: "Containers started, by type.",
+		}, []string{"container_type"}),
+		endedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_terminated_containers_total", Help: "Containers that were reported as terminated, by type, exit code and reason.",
+		}, []string{"container_type", "exit_code", "reason"}),
 		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pod_start_duration_seconds", Help: "Duration in seconds from the node seeing a new pod until the pod is Running.",
 			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
@@ -62,7 +76,7 @@ func New(r prometheus.Registerer, node string, pods func() iter.Seq[*pod.Pod]) (
 		Name: "kubelet_running_pods", Help: "Pods with a running sandbox.",
 	}, counts.runningPods)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.startedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, running, counts} {
+	for _, c := range []prometheus.Collector{m.startedPods, m.failedPods, m.startedContainers, m.endedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, running, counts} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -75,6 +89,13 @@ func (m *Metrics) Operation(call string, took time.Duration, err error) {
 	m.operationTook.WithLabelValues(name).Observe(took.Seconds())
 	if err != nil {
 		m.failures.WithLabelValues(name).Inc()
+	}
+	switch {
+	case call != "RunPodSandbox":
+	case err != nil:
+		m.failedPods.Inc()
+	default:
+		m.startedPods.Inc()
 	}
 }
 
@@ -198,4 +219,9 @@ func (m *Metrics) Stepped(operation string, took time.Duration) {
 func (m *Metrics) Ran(took time.Duration) { m.podStart.Observe(took.Seconds()) }
 
 // Started counts a started container.
-func (m *Metrics) Started() { m.startedContainers.Inc() }
+func (m *Metrics) Started(kind string) { m.startedContainers.WithLabelValues(kind).Inc() }
+
+// Terminated counts a container that was reported as terminated.
+func (m *Metrics) Terminated(kind string, end *corev1.ContainerStateTerminated) {
+	m.endedContainers.WithLabelValues(kind, strconv.Itoa(int(end.ExitCode)), end.Reason).Inc()
+}

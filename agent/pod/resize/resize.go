@@ -3,6 +3,7 @@
 package resize
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,9 +29,9 @@ func Containers(s *corev1.PodSpec) []*corev1.Container {
 	return out
 }
 
-// Asked reports whether a container of next has other resources than in old.
+// Asked reports whether next, or a container of it, has other resources than in old.
 func Asked(next, old *corev1.PodSpec) bool {
-	return anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
+	return len(changed(own(next), own(old))) > 0 || anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
 }
 
 // Requested reports whether a container of next requests another amount than in old.
@@ -47,6 +48,14 @@ func anyOther(next, old *corev1.PodSpec, differ func(a, b *corev1.ResourceRequir
 	})
 }
 
+// own returns the resources of the pod itself.
+func own(s *corev1.PodSpec) *corev1.ResourceRequirements {
+	if s.Resources == nil {
+		return &corev1.ResourceRequirements{}
+	}
+	return s.Resources
+}
+
 // changed returns those of cpu and memory that differ.
 func changed(a, b *corev1.ResourceRequirements) []corev1.ResourceName {
 	var out []corev1.ResourceName
@@ -58,9 +67,9 @@ func changed(a, b *corev1.ResourceRequirements) []corev1.ResourceName {
 	return out
 }
 
-// Keep returns next with the resources of the containers of had.
+// Keep returns next with the resources of had and of its containers.
 func Keep(next, had *corev1.Pod) *corev1.Pod {
-	return with(next, func(name string) *corev1.ResourceRequirements {
+	return with(next, had.Spec.Resources, func(name string) *corev1.ResourceRequirements {
 		if c := spec.Find(had, name); c != nil {
 			return &c.Resources
 		}
@@ -73,12 +82,21 @@ func Allocated(pod *corev1.Pod) *corev1.Pod {
 	if status.Condition(pod.Status.Conditions, corev1.PodResizePending) == nil {
 		return pod
 	}
-	return with(pod, func(name string) *corev1.ResourceRequirements { return Stored(pod, name, "") })
+	return with(pod, Level(pod), func(name string) *corev1.ResourceRequirements { return Stored(pod, name, "") })
 }
 
-// with returns a copy of the pod in which each container has the resources that of returns.
-func with(pod *corev1.Pod, of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
+// Level returns the resources of the pod itself that an earlier agent gave it; it is shared, nil: it has none.
+func Level(pod *corev1.Pod) *corev1.ResourceRequirements {
+	if pod.Spec.Resources != nil && pod.Status.Resources != nil {
+		return pod.Status.Resources
+	}
+	return pod.Spec.Resources
+}
+
+// with returns a copy of the pod that itself has the resources in level, and each container those that of returns.
+func with(pod *corev1.Pod, level *corev1.ResourceRequirements, of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
 	kept := pod.DeepCopy()
+	kept.Spec.Resources = level.DeepCopy()
 	for _, c := range Containers(&kept.Spec) {
 		if had := of(c.Name); had != nil {
 			c.Resources = *had.DeepCopy()
@@ -120,14 +138,21 @@ func pending(reason, message string) *status.Resize {
 }
 
 // Plan returns which of the running containers have other resources than allocated: those that must restart for
-// it, and those that must not.
-func Plan(pod *corev1.Pod, seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
+// it, and those that must not. level is what the pod itself has: its limits are those of containers without one.
+func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
+	pods := changed(&corev1.ResourceRequirements{Limits: own(&pod.Spec).Limits}, &corev1.ResourceRequirements{Limits: level.Limits})
 	for _, c := range Containers(&pod.Spec) {
 		now := seen.Latest(c.Name)
 		if now == nil || now.State != status.Running || now.Resources == nil {
 			continue
 		}
-		switch names := changed(&c.Resources, now.Resources); {
+		names := changed(&c.Resources, now.Resources)
+		for _, name := range pods {
+			if q := c.Resources.Limits[name]; q.IsZero() {
+				names = append(names, name)
+			}
+		}
+		switch {
 		case len(names) == 0:
 		case restarts(c, names):
 			restart = append(restart, plan.Kill{Container: now, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
@@ -138,6 +163,16 @@ func Plan(pod *corev1.Pod, seen *status.Observed) (restart []plan.Kill, change [
 	return restart, change
 }
 
+// Differs reports whether the pod itself has other resources than allocated.
+func Differs(pod *corev1.Pod, level *corev1.ResourceRequirements) bool {
+	return len(changed(own(&pod.Spec), level)) > 0
+}
+
+// Actual returns the resources of the pod itself, or none.
+func Actual(r *corev1.ResourceRequirements) *corev1.ResourceRequirements {
+	return own(&corev1.PodSpec{Resources: r}).DeepCopy()
+}
+
 // restarts reports whether a container must restart when these resources change.
 func restarts(c *corev1.Container, names []corev1.ResourceName) bool {
 	return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
@@ -145,9 +180,12 @@ func restarts(c *corev1.Container, names []corev1.ResourceName) bool {
 	})
 }
 
-// Widest returns the pod with the larger of its containers' current and allocated resources.
-func Widest(pod *corev1.Pod, seen *status.Observed) *corev1.Pod {
+// Widest returns the pod with the larger of its and its containers' current and allocated resources.
+func Widest(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed) *corev1.Pod {
 	wide := pod.DeepCopy()
+	if r := wide.Spec.Resources; r != nil {
+		r.Limits, r.Requests = amount.Larger(r.Limits, level.Limits), amount.Larger(r.Requests, level.Requests)
+	}
 	for _, c := range Containers(&wide.Spec) {
 		if now := seen.Latest(c.Name); now != nil && now.Resources != nil {
 			c.Resources.Limits = amount.Larger(c.Resources.Limits, now.Resources.Limits)
@@ -155,4 +193,32 @@ func Widest(pod *corev1.Pod, seen *status.Observed) *corev1.Pod {
 		}
 	}
 	return wide
+}
+
+// summary is what the Events of a resize show, as kubelet's.
+type summary struct {
+	InitContainers []container `json:"initContainers,omitempty"`
+	Containers     []container `json:"containers,omitempty"`
+	Generation     int64       `json:"generation"`
+	Error          string      `json:"error,omitempty"`
+}
+
+type container struct {
+	Name      string                      `json:"name"`
+	Resources corev1.ResourceRequirements `json:"resources"`
+}
+
+// Message returns the message of an Event: what happened, the resources, and what failed.
+func Message(what string, pod *corev1.Pod, failed string) string {
+	all := func(list []corev1.Container) (out []container) {
+		for i := range list {
+			out = append(out, container{list[i].Name, list[i].Resources})
+		}
+		return out
+	}
+	text, err := json.Marshal(summary{all(pod.Spec.InitContainers), all(pod.Spec.Containers), pod.Generation, failed})
+	if err != nil { // never: all of it can be encoded
+		return what
+	}
+	return what + ": " + string(text)
 }

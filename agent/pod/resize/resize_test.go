@@ -94,7 +94,7 @@ func TestPlan(t *testing.T) {
 	} {
 		has := amounts("1", "1Gi")
 		seen := &status.Observed{Containers: []status.Container{{ID: "1", Name: "c", State: c.state, Resources: &has}}}
-		kills, changes := resize.Plan(c.pod, seen)
+		kills, changes := resize.Plan(c.pod, &corev1.ResourceRequirements{}, seen)
 		if len(kills) != c.restarts || len(changes) != c.changes {
 			t.Errorf("%s: restarts %v, changes %v", name, kills, changes)
 		}
@@ -108,7 +108,7 @@ func TestKeepAndWidest(t *testing.T) {
 		t.Errorf("kept %v of %v", kept.Spec, next.Spec)
 	}
 	has := amounts("2", "1Gi")
-	wide := resize.Widest(next, &status.Observed{Containers: []status.Container{{Name: "c", Resources: &has}}})
+	wide := resize.Widest(next, &corev1.ResourceRequirements{}, &status.Observed{Containers: []status.Container{{Name: "c", Resources: &has}}})
 	if r := wide.Spec.Containers[0].Resources; cpu(&r) != "2" || r.Limits.Memory().String() != "2Gi" {
 		t.Errorf("widest %v", r)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,4 +63,23 @@ func LogDir(root string, pod *corev1.Pod) string {
 // LogPath returns a container's log below LogDir.
 func LogPath(container string, attempt uint32) string {
 	return filepath.Join(container, strconv.FormatUint(uint64(attempt), 10)+".log")
+}
+
+// Types of containers, by the names of kubelet's metrics.
+const (
+	TypeContainer = "container"
+	TypeInit      = "init_container"
+	TypeEphemeral = "ephemeral_container"
+)
+
+// Type returns the type of a pod's container.
+func Type(pod *corev1.Pod, name string) string {
+	named := func(c corev1.Container) bool { return c.Name == name }
+	switch {
+	case slices.ContainsFunc(pod.Spec.Containers, named):
+		return TypeContainer
+	case slices.ContainsFunc(pod.Spec.InitContainers, named):
+		return TypeInit
+	}
+	return TypeEphemeral
 }

@@ -22,7 +22,7 @@ const (
 
 // Resources returns a container's cgroup settings.
 func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.LinuxContainerResources {
-	requests, limits := c.Resources.Requests, c.Resources.Limits
+	requests, limits := c.Resources.Requests, limitsOf(pod, c)
 	request := requests.Cpu().MilliValue()
 	if _, ok := requests[corev1.ResourceCPU]; !ok {
 		request = limits.Cpu().MilliValue()
@@ -36,6 +36,20 @@ func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.
 		r.CpuPeriod, r.CpuQuota = cfsPeriod, Quota(milli)
 	}
 	return r
+}
+
+// limitsOf returns a container's limits of CPU and memory; what it does not limit is limited as in its pod, so that
+// a program in it that reads its limit finds one.
+func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q := c.Resources.Limits[name]; !q.IsZero() {
+			out[name] = q
+		} else if pod.Spec.Resources != nil {
+			out[name] = pod.Spec.Resources.Limits[name]
+		}
+	}
+	return out
 }
 
 // Shares returns the cgroup v1 cpu.shares of a request in millicores.

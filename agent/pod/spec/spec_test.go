@@ -117,6 +117,20 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestLimitsOfPod: a container without a limit has that of its pod, and requests as much CPU, as with kubelet.
+func TestLimitsOfPod(t *testing.T) {
+	t.Parallel()
+	p := pod()
+	p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}}
+	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 200000 || got.CpuShares != 2048 || got.MemoryLimitInBytes != 1<<30 {
+		t.Errorf("no limits: %v", got)
+	}
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 100000 || got.CpuShares != 1024 || got.MemoryLimitInBytes != 1<<30 {
+		t.Errorf("a limit of CPU: %v", got)
+	}
+}
+
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	p := pod()

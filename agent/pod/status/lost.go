@@ -28,20 +28,21 @@ func (c *Container) Lose(at time.Time) {
 	c.ExitCode, c.Reason, c.Message = lostExitCode, lostReason, lostMessage
 }
 
-// conclude ends the containers that never ran, of a pod that has ended: nothing waits any longer. As upstream, if
-// some init containers had an instance and not all succeeded, the later ones keep waiting.
+// conclude ends the containers that never ran, of a pod that has ended: nothing waits any longer. As upstream, until
+// the pod is initialized its containers keep waiting, and so do the init containers after the last one that had an
+// instance; the first ends in any case.
 func (in *Input) conclude(out *corev1.PodStatus) {
 	inits := out.InitContainerStatuses
-	reached := len(inits)
-	for reached > 0 && !evident(&inits[reached-1]) {
-		reached--
-	}
-	if reached > 0 && in.initialized(out) != initDone {
-		concludeAll(inits[:reached])
-	} else {
+	if in.initialized(out) == initDone {
 		concludeAll(inits)
 		concludeAll(out.ContainerStatuses)
+		return
 	}
+	reached := len(inits)
+	for reached > 1 && !evident(&inits[reached-1]) {
+		reached--
+	}
+	concludeAll(inits[:reached])
 }
 
 func concludeAll(list []corev1.ContainerStatus) {

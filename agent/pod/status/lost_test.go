@@ -24,8 +24,8 @@ func TestConcluded(t *testing.T) {
 		init, other []string
 	}{
 		"volumes never came":           {pod(always, "a", "b"), &status.Observed{}, nil, []string{lost, lost}},
-		"with init containers":         {withInit(pod(always, "a"), one, two), &status.Observed{}, []string{lost, lost}, []string{lost}},
-		"with a sidecar":               {withInit(pod(always, "a"), side), seen(), []string{lost}, []string{lost}},
+		"with init containers":         {withInit(pod(always, "a"), one, two), &status.Observed{}, []string{lost, waits}, []string{waits}},
+		"with a sidecar":               {withInit(pod(always, "a"), side), seen(), []string{lost}, []string{waits}},
 		"created and never started":    {pod(always, "a", "b"), seen(created), nil, []string{lost, lost}},
 		"one ran, the other did not":   {pod(always, "a", "b"), seen(exited("a", 0, 1)), nil, []string{ended, lost}},
 		"an init container failed":     {withInit(pod(never, "a"), one, two), seen(exited("i", 0, 1)), []string{ended, waits}, []string{waits}},

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
 )
 
 // Waiting is why a container that should run does not.
@@ -37,7 +38,9 @@ type Input struct {
 	Terminal bool
 	Failure  *Failure
 	Resize   *Resize // of the running containers; nil: the requested ones
-	Now      time.Time
+	// Level is what a pod with resources of its own has of them; nil: not known.
+	Level *corev1.ResourceRequirements
+	Now   time.Time
 }
 
 // Of computes the whole status. Conditions of other components are kept, and a condition's transition time
@@ -47,6 +50,9 @@ func Of(in Input) corev1.PodStatus {
 	out := *old.DeepCopy()
 	out.ObservedGeneration = in.Pod.Generation
 	out.QOSClass = QOS(in.Pod)
+	if resource.IsPodLevelResourcesSet(in.Pod) {
+		out.Resources, out.AllocatedResources = cmp.Or(in.Level, old.Resources, in.Pod.Spec.Resources), resource.PodRequests(in.Pod, resource.PodResourcesOptions{})
+	}
 	in.addresses(&out)
 	if out.StartTime == nil {
 		out.StartTime = new(metav1.NewTime(in.Now.Truncate(time.Second)))

@@ -4,9 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types/runc/options"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/runtime"
 	"monopod/apiserver/process/backoff"
 )
 
@@ -122,6 +125,22 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout
 func (r *Runtime) Exec(ctx context.Context, req *cri.ExecRequest) (string, error) {
 	resp, err := r.pods.Exec(ctx, req)
 	return resp.GetUrl(), err
+}
+
+// Execs asks containerd, because CRI does not tell.
+func (r *Runtime) Execs(ctx context.Context, id string) ([]runtime.Process, error) {
+	resp, err := r.client.TaskService().ListPids(InNamespace(ctx), &tasks.ListPidsRequest{ContainerID: id})
+	if err != nil {
+		return nil, err
+	}
+	var out []runtime.Process
+	for _, p := range resp.Processes {
+		var details options.ProcessDetails
+		if p.Info != nil && p.Info.UnmarshalTo(&details) == nil && details.ExecID != "" && details.ExecID != id {
+			out = append(out, runtime.Process{ID: details.ExecID, PID: int(p.Pid)})
+		}
+	}
+	return out, nil
 }
 
 // Attach is CRI's.

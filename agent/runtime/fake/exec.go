@@ -15,6 +15,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
+	"monopod/agent/runtime"
 	"monopod/agent/runtime/fake/gate"
 	"monopod/agent/runtime/fake/program"
 	"monopod/apiserver/process/guard"
@@ -86,6 +87,11 @@ func (s *streamService) Exec(ctx context.Context, req *cri.ExecRequest) (string,
 		resp, err := server.GetExec(req)
 		return resp.GetUrl(), err
 	})
+}
+
+// Execs implements runtime.Runtime: there are no processes.
+func (s *streamService) Execs(context.Context, string) ([]runtime.Process, error) {
+	return nil, status.Error(codes.Unimplemented, "no processes run in containers")
 }
 
 // Attach returns a URL for the streams of the container.

@@ -41,6 +41,9 @@ func podSpecDefault(spec *corev1.PodSpec) {
 func podDefault(obj kind.Object) {
 	pod := obj.(*corev1.Pod)
 	podSpecDefault(&pod.Spec)
+	if g := pod.Spec.TerminationGracePeriodSeconds; *g < 0 {
+		*g = 1
+	}
 	kind.SetIfNil(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	for c := range podspec.Containers(&pod.Spec) {
 		c.Resources.Requests = requestsFromLimits(c.Resources)

@@ -76,7 +76,9 @@ func TestResize(t *testing.T) {
 		"other resources":   {inits + "\ncontainers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi, ephemeral-storage: 1Gi}, limits: {cpu: 2}}}]", []string{"spec.containers[0].resources: Forbidden"}},
 		"another container": {inits + "\ncontainers: [{name: d, image: x}]", []string{"spec.containers: Forbidden"}},
 		"plain init container": {"initContainers: [{name: i, resources: {requests: {cpu: 1}}}, {name: s, resources: {requests: {cpu: 1}}}]\ncontainers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 2}}}]",
-			[]string{"spec.initContainers[0].resources: Forbidden"}},
+			nil},
+		"plain init container by a restart": {"initContainers: [{name: i, resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}], resources: {requests: {cpu: 1}}}, {name: s, resources: {requests: {cpu: 1}}}]\ncontainers: [{name: c, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 2}}}]",
+			[]string{"spec.initContainers[0]: Forbidden"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,6 +88,20 @@ func TestResize(t *testing.T) {
 				t.Errorf("generation %d after %d", next.GetGeneration(), cur.GetGeneration())
 			}
 		})
+	}
+	level := kindtest.Create(t, r, "metadata: {name: p, namespace: default}\nspec: {resources: {requests: {cpu: 1}, limits: {cpu: 2, hugepages-2Mi: 2Mi}}, containers: [{name: c, image: x}]}")
+	for resources, want := range map[string][]string{
+		"resources: {requests: {cpu: 2}, limits: {cpu: 3, hugepages-2Mi: 2Mi}}, ":              nil,
+		"resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 1Gi, hugepages-2Mi: 2Mi}}, ": nil,
+		"": {"spec: Invalid value", "spec.resources: Forbidden"},
+		"resources: {requests: {cpu: 1}, limits: {hugepages-2Mi: 2Mi}}, ":         {"spec.resources.limits: Forbidden"},
+		"resources: {requests: {cpu: 1}, limits: {cpu: 2, hugepages-2Mi: 4Mi}}, ": {"spec: Forbidden"},
+	} {
+		next := kindtest.Update(t, r, level, "metadata: {name: p, namespace: default}\nspec: {"+resources+"containers: [{name: c, image: x}]}", "resize")
+		kindtest.WantErrors(t, kindtest.Validate(r, next, level, "resize"), want...)
+		if len(want) == 0 && next.GetGeneration() != level.GetGeneration()+1 {
+			t.Errorf("%s: generation %d after %d", resources, next.GetGeneration(), level.GetGeneration())
+		}
 	}
 	guaranteed := kindtest.Create(t, r, "metadata: {name: p, namespace: default}\nspec: {containers: [{name: c, image: x, resources: {limits: {cpu: 1, memory: 1Gi}}}]}")
 	next := kindtest.Update(t, r, guaranteed, "metadata: {name: p, namespace: default}\nspec: {containers: [{name: c, resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 1, memory: 1Gi}}}]}", "resize")

@@ -122,6 +122,17 @@ func TestPodGrace(t *testing.T) {
 	}
 }
 
+// TestNegativeGracePeriod: it is stored as 1, also of a pod that an earlier version stored; 0 stays.
+func TestNegativeGracePeriod(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]int64{"-1": 1, "0": 0, "7": 7} {
+		pod := parsePod(t, "{terminationGracePeriodSeconds: "+given+", containers: [{name: a, image: b}]}")
+		if got := *pod.Spec.TerminationGracePeriodSeconds; got != want {
+			t.Errorf("%s is stored as %d", given, got)
+		}
+	}
+}
+
 func TestBindPod(t *testing.T) {
 	t.Parallel()
 	pod := parsePod(t, "{schedulingGates: [{name: x/y}], containers: [{name: a, image: b}]}")

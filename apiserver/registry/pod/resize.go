@@ -15,6 +15,7 @@ import (
 func takeResources(next, sent *corev1.PodSpec) {
 	takeFrom(next.Containers, sent.Containers)
 	takeFrom(next.InitContainers, sent.InitContainers)
+	next.Resources = sent.Resources
 	if !sameNames(next.Containers, sent.Containers) {
 		next.Containers = sent.Containers
 	}
@@ -52,6 +53,7 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	if is, was := podQOS(&pod.Spec), podQOS(&old.Spec); is != was {
 		errs = append(errs, field.Invalid(spec, is, "Pod QOS Class may not change as a result of resizing"))
 	}
+	errs = append(errs, levelResize(pod.Spec.Resources, old.Spec.Resources, spec)...)
 	for i := range pod.Spec.Containers {
 		at := spec.Child("containers").Index(i).Child("resources")
 		errs = append(errs, containerResize(&pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, at)...)
@@ -70,16 +72,39 @@ func resizable(pod *corev1.Pod) field.ErrorList {
 	return nil
 }
 
-// initResize allows resizing sidecars only: other init containers end before the next one starts.
+// levelResize returns the errors of a change of the resources of the pod itself.
+func levelResize(next, old *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
+	if old == nil && next == nil {
+		return nil
+	}
+	at := spec.Child("resources")
+	if next == nil {
+		return field.ErrorList{field.Forbidden(at, "pod-level resources cannot be removed")}
+	}
+	if old == nil {
+		old = &corev1.ResourceRequirements{}
+	}
+	var errs field.ErrorList
+	if removed(next.Requests, old.Requests) {
+		errs = append(errs, field.Forbidden(at.Child("requests"), "pod-level resource requests cannot be removed"))
+	}
+	if removed(next.Limits, old.Limits) {
+		errs = append(errs, field.Forbidden(at.Child("limits"), "pod-level resource limits cannot be removed"))
+	}
+	if !equality.Semantic.DeepEqual(otherThanCPUMemory(next), otherThanCPUMemory(old)) {
+		errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable at pod-level"))
+	}
+	return errs
+}
+
+// initResize refuses to resize an init container by a restart: it would run again from its start.
 func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range next {
-		at := path.Index(i).Child("resources")
-		switch {
-		case podspec.IsSidecar(&old[i]):
-			errs = append(errs, containerResize(&next[i].Resources, &old[i].Resources, at)...)
-		case !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources):
-			errs = append(errs, field.Forbidden(at, "resources for non-sidecar init containers are immutable"))
+		errs = append(errs, containerResize(&next[i].Resources, &old[i].Resources, path.Index(i).Child("resources"))...)
+		if !podspec.IsSidecar(&old[i]) && !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources) &&
+			slices.ContainsFunc(next[i].ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }) {
+			errs = append(errs, field.Forbidden(path.Index(i), "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
 		}
 	}
 	return errs

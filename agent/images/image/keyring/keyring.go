@@ -3,7 +3,9 @@
 package keyring
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +25,27 @@ type Keyring []entry
 
 type entry struct {
 	server string // host and path, without scheme and version
-	auth   *cri.AuthConfig
+	Credential
+}
+
+// Credential is a login and where it comes from.
+type Credential struct {
+	*cri.AuthConfig
+	Source *Source // nil: the node
+}
+
+// Source is a pull secret and the hash of the login in it. Its fields are those of kubelet's ImagePullSecret.
+type Source struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Hash      string `json:"credentialHash"`
+}
+
+// Same reports whether both are the same secret, with any login.
+func (s Source) Same(t Source) bool {
+	s.Hash = t.Hash
+	return s == t
 }
 
 // config is docker's config.json. Credential helpers (credsStore, credHelpers) are
@@ -50,6 +72,9 @@ func OfSecrets(secrets []*corev1.Secret) (Keyring, error) {
 			err = json.Unmarshal(data, &cfg.Auths)
 		}
 		some, err2 := cfg.keyring()
+		for i := range some {
+			some[i].Source = &Source{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, Hash: hash(some[i].AuthConfig)}
+		}
 		if err := errors.Join(err, err2); err != nil {
 			errs = append(errs, fmt.Errorf("image pull secret %s/%s: %w", s.Namespace, s.Name, err))
 		}
@@ -85,7 +110,7 @@ func (c *config) keyring() (Keyring, error) {
 			errs = append(errs, fmt.Errorf("credentials for %s: %w", server, err))
 			continue
 		}
-		all = append(all, entry{canonical(server), auth})
+		all = append(all, entry{canonical(server), Credential{AuthConfig: auth}})
 	}
 	return all, errors.Join(errs...)
 }
@@ -108,6 +133,16 @@ func (l *login) config() (*cri.AuthConfig, error) {
 	return &cri.AuthConfig{Username: user, Password: password, IdentityToken: l.IdentityToken, RegistryToken: l.RegistryToken}, nil
 }
 
+// hash is the SHA-256 of a login.
+func hash(auth *cri.AuthConfig) string {
+	text, err := json.Marshal([]string{auth.Username, auth.Password, auth.IdentityToken, auth.RegistryToken})
+	if err != nil { // never for strings
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
 // sorted orders longer paths on the same server first.
 func (k Keyring) sorted() Keyring {
 	slices.SortStableFunc(k, func(a, b entry) int { return strings.Compare(b.server, a.server) })
@@ -115,12 +150,12 @@ func (k Keyring) sorted() Keyring {
 }
 
 // Lookup returns the matching credentials for an image, to be tried in order.
-func (k Keyring) Lookup(image string) []*cri.AuthConfig {
+func (k Keyring) Lookup(image string) []Credential {
 	full := qualified(image)
-	var out []*cri.AuthConfig
+	var out []Credential
 	for _, e := range k {
 		if serves(e.server, full) {
-			out = append(out, e.auth)
+			out = append(out, e.Credential)
 		}
 	}
 	return out

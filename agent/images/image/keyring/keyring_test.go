@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/images/image/keyring"
 )
@@ -19,7 +18,7 @@ func secret(text string) *corev1.Secret {
 	return s
 }
 
-func users(list []*cri.AuthConfig) string {
+func users(list []keyring.Credential) string {
 	var out []string
 	for _, a := range list {
 		out = append(out, a.Username)

@@ -25,7 +25,7 @@ type Port struct {
 	HostIP        string `json:"hostIP,omitempty"` // empty: all addresses, of all families of the pod; 0.0.0.0 and ::, all of one
 }
 
-// AddPorts maps ports of the host to the pod with the addresses.
+// AddPorts maps ports of the host to the pod with the addresses, also for clients that already send to them.
 func (r Rules) AddPorts(pod []netip.Addr, ports []Port) error {
 	for _, p := range ports {
 		if host, err := p.host(); err != nil {
@@ -38,7 +38,10 @@ func (r Rules) AddPorts(pod []netip.Addr, ports []Port) error {
 	for _, ip := range pod {
 		errs = append(errs, r.addPorts(ip, ports))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return forgetFlows(pod, ports)
 }
 
 func (r Rules) addPorts(ip netip.Addr, ports []Port) error {
