@@ -62,6 +62,17 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: kubectl get nodes lists none."), evidence
 	}
 	for _, c := range causes.Scheduling(message) {
+		switch {
+		case strings.Contains(c.Do, "monopod why pvc/"):
+			if a := f.unbound(p); a != nil {
+				phrases, dos, evidence = append(phrases, words.Lower(strings.TrimSuffix(a.Sentence, "."))), append(dos, a.Do), append(evidence, a.Evidence...)
+				continue
+			}
+		case strings.Contains(message, facts.NoFreePorts) && strings.Contains(c.Sentence, "host port"):
+			if taken := f.taken(p); len(taken) > 0 {
+				c.Sentence = strings.Join(taken, ", ")
+			}
+		}
 		phrases, dos = append(phrases, c.Sentence), append(dos, f.named(p, c.Do))
 	}
 	for _, n := range facts.Every[*corev1.Node](f.Facts) {
@@ -70,6 +81,30 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 		}
 	}
 	return phrases, dos, evidence
+}
+
+// unbound explains the first claim of a pod that is not bound; nil if none is known.
+func (f explanation) unbound(p *corev1.Pod) *Answer {
+	for _, name := range facts.Claims(p) {
+		if claim := facts.Related[*corev1.PersistentVolumeClaim](f.Facts, p.Namespace, name); claim != nil && claim.Status.Phase != corev1.ClaimBound {
+			return new(f.about(claim).claim(claim))
+		}
+	}
+	return nil
+}
+
+// taken says which pods have the host ports of a pod.
+func (f explanation) taken(p *corev1.Pod) (phrases []string) {
+	for _, other := range facts.Every[*corev1.Pod](f.Facts) {
+		for _, port := range facts.SharedPorts(p, other) {
+			name := other.Name
+			if other.Namespace != p.Namespace {
+				name = other.Namespace + "/" + name
+			}
+			phrases = append(phrases, fmt.Sprintf("pod %s has its hostPort %d on node %s", name, port.HostPort, other.Spec.NodeName))
+		}
+	}
+	return phrases
 }
 
 // named puts names in the place of NODE and NAME, if only one is possible.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
@@ -82,6 +84,24 @@ func (f explanation) explain() Answer {
 		return f.budget(o)
 	case *certificatesv1.CertificateSigningRequest:
 		return f.request(o)
+	case *corev1.Namespace:
+		return f.namespace(o)
+	case *corev1.ResourceQuota:
+		return f.quota(o)
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		var hooks []hook
+		for _, w := range o.Webhooks {
+			hooks = append(hooks, hook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
+		}
+		return f.webhooks(hooks)
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		var hooks []hook
+		for _, w := range o.Webhooks {
+			hooks = append(hooks, hook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
+		}
+		return f.webhooks(hooks)
+	case *crd.Definition:
+		return f.definition(o)
 	}
 	return f.generic()
 }

@@ -73,19 +73,29 @@ func (s *Explainer) explain(r *http.Request) (why.Answer, error) {
 	return why.Of(known), nil
 }
 
-// resourceNamed returns the stored resource with this kind, plural, singular or short name, which may be followed by
-// a dot and the group.
+// resourceNamed returns the resource with this kind, plural, singular or short name, which may be followed by a dot and
+// the group, or the version and the group. The versions of a custom kind are views; that of the stored version is
+// preferred, because it needs no conversion.
 func (s *Explainer) resourceNamed(text string) (*registry.Resource, error) {
 	name, group, exact := strings.Cut(strings.ToLower(text), ".")
 	meant := "; kubectl api-resources lists them"
+	var view *registry.Resource
 	for _, res := range s.Registry.Resources() {
 		names := append([]string{res.GVR.Resource, res.SingularName(), strings.ToLower(res.Kind)}, res.ShortNames...)
-		if res.Stored() && slices.Contains(names, name) && (!exact || res.GVR.Group == group) {
+		of := !exact || res.GVR.Group == group || res.GVR.Version+"."+res.GVR.Group == group
+		switch {
+		case res.Virtual:
+		case slices.Contains(names, name) && of && res.Stored():
 			return &res, nil
+		case slices.Contains(names, name) && of && (view == nil || res.View.Of == res.GVR):
+			view = &res
 		}
-		if i := slices.IndexFunc(names, func(n string) bool { return spelling.Near(n, name) }); i >= 0 {
+		if i := slices.IndexFunc(names, func(n string) bool { return n != name && spelling.Near(n, name) }); i >= 0 && !res.Virtual {
 			meant = fmt.Sprintf("; did you mean %s?", names[i])
 		}
+	}
+	if view != nil {
+		return view, nil
 	}
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("the kind must be a kind, a resource or a short name that the server stores, got %q%s", text, meant))
 }

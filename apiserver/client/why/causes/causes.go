@@ -95,14 +95,14 @@ type refusal struct {
 func refusals() []refusal {
 	is := func(expr, sentence, do string) refusal { return refusal{regexp.MustCompile(expr), Cause{sentence, do}} }
 	return []refusal{
-		is(`exceeded quota: [^,]+`, "a ResourceQuota of the namespace is used up", "Raise the ResourceQuota, lower requests and limits, or delete other pods."),
+		is(`exceeded quota: [^"]+`, "a ResourceQuota of the namespace is used up", "Raise the ResourceQuota, lower requests and limits, or delete other pods."),
 		is(`failed quota: [^:]+`, "a ResourceQuota requires requests or limits that the template lacks", "Set resources.requests and resources.limits in the template, or defaults by a LimitRange."),
 		is(`(maximum|minimum) \S+ usage per \S+ is [^,]+`, "a LimitRange of the namespace does not allow its resources", "Change the resources of the template, or the LimitRange."),
 		is(`violates PodSecurity`, "the namespace's Pod Security level does not allow it", "Change the fields that the message names, or the label pod-security.kubernetes.io/enforce of the namespace."),
 		is(`error looking up service account`, "its service account does not exist", "Create the ServiceAccount, or correct serviceAccountName in the template."),
 		is(`admission webhook "[^"]+" denied`, "an admission webhook denies it", "Change the template as the message says, or the webhook's configuration."),
 		is(`ValidatingAdmissionPolicy '[^']+'.* denied request`, "a ValidatingAdmissionPolicy denies it", "Change the template as the message says, or the policy."),
-		is(`failed calling webhook`, "an admission webhook does not answer", "Start the webhook's service, or change failurePolicy or its configuration."),
+		is(`failed calling webhook.*`, "an admission webhook does not answer", "Start the webhook's service, or change failurePolicy or its configuration."),
 		is(`no PriorityClass with name`, "its PriorityClass does not exist", "Create the PriorityClass, or correct priorityClassName in the template."),
 		is(`is being terminated|NamespaceTerminating`, "the namespace is being deleted", "Wait, and use another namespace."),
 	}
@@ -126,7 +126,7 @@ func Scheduling(message string) (all []Cause) {
 		{"topology spread constraints", Cause{"its topology spread constraints allow no node", "Raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway."}},
 		{"node affinity/selector", Cause{"no node has the labels that its nodeSelector or node affinity requires", "kubectl label node NODE KEY=VALUE, or change the selector."}},
 		{"requested node name", Cause{"the node that it names does not exist", "Correct spec.nodeName."}},
-		{"free ports", Cause{"another pod has its host port", "Use another hostPort, or a Service; find the pod with: kubectl get pods -A -o wide"}},
+		{"free ports", Cause{"another pod has its host port", "Use another hostPort, or a Service."}},
 		{"Too many pods", Cause{"the node runs as many pods as it may", "Delete pods, or raise --max-pods."}},
 	} {
 		if strings.Contains(message, k.words) {
