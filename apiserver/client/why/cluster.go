@@ -38,7 +38,7 @@ func (f explanation) namespace(n *corev1.Namespace) Answer {
 		case corev1.NamespaceContentRemaining:
 			for _, m := range remaining.FindAllStringSubmatch(c.Message, -1) {
 				kind := strings.TrimSuffix(m[1], ".")
-				kinds, left = append(kinds, kind), append(left, m[2]+" of "+kind)
+				kinds, left = append(kinds, kind), append(left, kind+" ("+m[2]+")")
 			}
 		case corev1.NamespaceFinalizersRemaining:
 			for _, m := range finalizing.FindAllStringSubmatch(c.Message, -1) {
@@ -53,9 +53,9 @@ func (f explanation) namespace(n *corev1.Namespace) Answer {
 		return answer("Fix what the message names: start the server of the APIService (kubectl get apiservices), or delete the APIService if it is no longer needed.", evidence, "%s: its content cannot be deleted: %s.", state, strings.Join(failed, "; "))
 	case len(finalizers) > 0:
 		return answer(fmt.Sprintf("Let the controller that set the finalizer do its work. If it no longer exists, remove the finalizer from each object with kubectl patch; to list them: kubectl get %s -n %s", strings.Join(kinds, ","), n.Name), evidence,
-			"%s: %s remain, with the %s.", state, strings.Join(left, ", "), words.List("finalizer", finalizers))
+			"%s: it still contains %s, with the %s.", state, strings.Join(left, ", "), words.List("finalizer", finalizers))
 	case len(left) > 0:
-		return answer("Wait until they are deleted; to see them: kubectl get "+strings.Join(kinds, ",")+" -n "+n.Name, evidence, "%s: %s remain.", state, strings.Join(left, ", "))
+		return answer("Wait until they are deleted; to see them: kubectl get "+strings.Join(kinds, ",")+" -n "+n.Name, evidence, "%s: it still contains %s.", state, strings.Join(left, ", "))
 	case len(n.Finalizers) > 0:
 		return *f.held()
 	}
@@ -111,7 +111,7 @@ func (f explanation) webhooks(hooks []hook) Answer {
 // definition explains a CustomResourceDefinition: its conditions, and the webhook that converts its versions.
 func (f explanation) definition(d *crd.Definition) Answer {
 	if at := facts.Conversion(d); at != nil && d.DeletionTimestamp == nil {
-		if a := f.noServer(at.Namespace, at.Name, fmt.Sprintf("Objects of CustomResourceDefinition %s cannot be converted between its versions, because its conversion webhook does not answer", d.Name),
+		if a := f.noServer(at.Namespace, at.Name, fmt.Sprintf("CustomResourceDefinition %s cannot convert objects between its versions, because its conversion webhook does not answer", d.Name),
 			"Start the webhook's Service, or set spec.conversion.strategy: None if the versions are alike."); a != nil {
 			return *a
 		}

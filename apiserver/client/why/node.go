@@ -87,7 +87,7 @@ func (f explanation) budget(b *policyv1.PodDisruptionBudget) Answer {
 }
 
 // unserved matches the message about a metric whose API has no server.
-var unserved = regexp.MustCompile(`could not find the requested resource \(get [^)]*?((?:external|custom)\.metrics\.k8s\.io)\)|no (?:custom|external) metrics API|(?:unable to fetch metrics from|no known available metric versions).*?((?:external|custom)[. ]metrics)`)
+var unserved = regexp.MustCompile(`(?:could not find the requested resource|no matches for|metrics API).*?((?:external|custom)\.metrics\.k8s\.io)`)
 
 // autoscaler explains a HorizontalPodAutoscaler.
 func (f explanation) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer {

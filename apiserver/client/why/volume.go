@@ -151,7 +151,7 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 	case failed != nil:
 		return answer("Change the claim as the message says; create it again if the field cannot change.", events, "Claim %s waits for a volume: %s.", c.Name, words.Clip(failed.Message))
 	case sc != nil && sc.VolumeBindingMode != nil && *sc.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && len(users) == 0:
-		return answer("Create a pod that uses the claim; nothing is wrong.", events, "Claim %s waits for its first pod: the StorageClass %q binds claims when a pod uses them.", c.Name, class)
+		return answer("", events, "Claim %s waits for its first pod, and nothing is wrong: the StorageClass %q binds claims when a pod uses them.", c.Name, class)
 	case class == "" || sc != nil && sc.Provisioner == "kubernetes.io/no-provisioner":
 		return answer("Create a PersistentVolume with the same class, enough capacity and the access modes.", events, "Claim %s waits for a volume: no PersistentVolume fits, and nothing provisions one.", c.Name)
 	case len(users) > 0:

@@ -26,7 +26,8 @@ import (
 	"monopod/apiserver/client/why/words"
 )
 
-// Path is where the API server answers: GET with the parameters kind, namespace and name.
+// Path is where the API server answers: GET with the parameters kind, namespace and name, with an Answer; without kind and
+// name with a Report, of one namespace or of all.
 const Path = "/monopod/why"
 
 // Answer explains the state of an object.
@@ -121,7 +122,7 @@ func (f explanation) generic() Answer {
 	}
 	warnings := f.Warnings(f.Object)
 	for _, c := range words.Conditions(f.Object) {
-		if bad := c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown; bad && positive(c.Type) {
+		if bad(c) {
 			return answer("Follow the message of the condition; the controller of this kind has written it.", append(f.EventLines(warnings), words.Condition(c)),
 				"%s is not %s: %s.", name, c.Type, words.Reason(c.Reason, c.Message))
 		}
@@ -151,6 +152,11 @@ func (f explanation) held() *Answer {
 	}
 	return found("Let the controller that set the finalizer do its work; remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
 		"%s has been terminating for %s and waits for its %s.", name, since, words.List("finalizer", obj.GetFinalizers()))
+}
+
+// bad reports whether a condition says that something is wrong.
+func bad(c metav1.Condition) bool {
+	return (c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown) && positive(c.Type)
 }
 
 // positive reports whether a condition of this type is good when it is True.

@@ -90,7 +90,7 @@ func Worst(pods []*corev1.Pod) *corev1.Pod {
 			return 4
 		case p.Spec.NodeName == "":
 			return 1
-		case trouble(p):
+		case Trouble(p):
 			return 0
 		}
 		return 2
@@ -107,8 +107,8 @@ func Worst(pods []*corev1.Pod) *corev1.Pod {
 	return first
 }
 
-// trouble reports whether a container of a pod waits for something other than its creation, or has failed.
-func trouble(p *corev1.Pod) bool {
+// Trouble reports whether a container of a pod waits for something other than its creation, or has failed.
+func Trouble(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 		w, t := s.State.Waiting, s.State.Terminated
 		return w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0

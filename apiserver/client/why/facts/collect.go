@@ -88,11 +88,13 @@ func (c *collector) surroundings() {
 		}
 	case *corev1.Service:
 		c.endpoints(o)
+		c.connect(o)
 	case *networkingv1.Ingress:
 		c.others(client.IngressClasses, "", nil)
 		for _, b := range Backends(o) {
 			if s, ok := c.get(client.Services, ns, b.Name).(*corev1.Service); ok {
 				c.endpoints(s)
+				c.connect(s)
 			}
 		}
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
@@ -126,7 +128,6 @@ func (c *collector) endpoints(s *corev1.Service) {
 	if len(c.Pods) == 0 && len(s.Spec.Selector) > 0 {
 		c.Pods = listOf[*corev1.Pod](c, s.Namespace, nil)
 	}
-	c.connect(s)
 }
 
 // maxConnected is how many pods of a Service are tried at most.

@@ -110,7 +110,7 @@ func Count(n int, noun string) string {
 // Lower begins a sentence's continuation: its first letter is small, unless it is a kind's or an abbreviation's.
 func Lower(sentence string) string {
 	first, size := utf8.DecodeRuneInString(sentence)
-	if word, _, _ := strings.Cut(sentence, " "); word != "Container" && word != "Init" && word != "The" && word != "No" && word != "Sidecar" {
+	if word, _, _ := strings.Cut(sentence, " "); word != "Container" && word != "Claim" && word != "Init" && word != "The" && word != "No" && word != "Sidecar" {
 		return sentence
 	}
 	return string(unicode.ToLower(first)) + sentence[size:]
