@@ -103,7 +103,7 @@ func exit(wrong bool, err error) error {
 }
 
 // pause is the time between two questions of --wait.
-const pause = time.Second
+const pause = 500 * time.Millisecond
 
 // until asks once, or with --wait until nothing is wrong or the time is over; it returns the last answer.
 func (c *command) until(ctx context.Context, ask func() (wrong bool, err error)) (bool, error) {
