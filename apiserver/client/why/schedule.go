@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,6 +69,11 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 				phrases, dos, evidence = append(phrases, words.Lower(strings.TrimSuffix(a.Sentence, "."))), append(dos, a.Do), append(evidence, a.Evidence...)
 				continue
 			}
+		case strings.Contains(c.Sentence, "taint"):
+			if node, condition := f.tainted(p); node != "" {
+				phrases, dos = append(phrases, fmt.Sprintf("node %s has the condition %s", node, condition)), append(dos, pressed(condition)+" Its cause: monopod why node/"+node)
+				continue
+			}
 		case strings.Contains(message, facts.NoFreePorts) && strings.Contains(c.Sentence, "host port"):
 			if taken := f.taken(p); len(taken) > 0 {
 				c.Sentence = strings.Join(taken, ", ")
@@ -91,6 +97,24 @@ func (f explanation) unbound(p *corev1.Pod) *Answer {
 		}
 	}
 	return nil
+}
+
+// tainted returns the first node that keeps a pod away because of one of its conditions, as the node lifecycle controller
+// says by a taint, and the condition; empty if no such taint does.
+func (f explanation) tainted(p *corev1.Pod) (string, corev1.NodeConditionType) {
+	conditions := map[string]corev1.NodeConditionType{
+		corev1.TaintNodeDiskPressure: corev1.NodeDiskPressure, corev1.TaintNodeMemoryPressure: corev1.NodeMemoryPressure,
+		corev1.TaintNodePIDPressure: corev1.NodePIDPressure, corev1.TaintNodeNetworkUnavailable: corev1.NodeNetworkUnavailable,
+		corev1.TaintNodeNotReady: "Ready=False", corev1.TaintNodeUnreachable: "Ready=Unknown",
+	}
+	for _, n := range facts.Every[*corev1.Node](f.Facts) {
+		for _, t := range n.Spec.Taints {
+			if c, ok := conditions[t.Key]; ok && !slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.Key == t.Key || o.Key == "" }) {
+				return n.Name, c
+			}
+		}
+	}
+	return "", ""
 }
 
 // taken says which pods have the host ports of a pod.

@@ -173,7 +173,7 @@ func node(n *corev1.Node) int {
 	}
 	return wrongIf(slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type != corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}), reduced)
+	}), everything) // it takes no pods
 }
 
 func replicas(want, ready int32, wrong bool) int {

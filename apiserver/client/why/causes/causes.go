@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client/why/words"
 )
@@ -138,10 +139,13 @@ func Scheduling(message string) (all []Cause) {
 
 // End returns why a pod failed as a whole, as the end of a sentence about it, and what to do; empty if its containers are the reason.
 func End(p *corev1.Pod) (sentence, do string) {
-	message := words.Clip(p.Status.Message)
+	message, again := words.Clip(p.Status.Message), "create the pod again, because it has no owner that does."
+	if metav1.GetControllerOf(p) != nil {
+		again = "its owner creates another pod."
+	}
 	switch reason := p.Status.Reason; {
 	case reason == "Evicted":
-		return "was evicted from its node: " + message, "Free the resource that the message names, or give the pod requests (and limits) that cover its use; its owner creates another pod."
+		return "was evicted from its node: " + message, "Free the resource that the message names, or give the pod requests (and limits) that cover its use; " + again
 	case reason == "Preempting":
 		return "was stopped to make room for a critical pod: " + message, "Give the node more room, or the pod a higher priority."
 	case reason == "DeadlineExceeded":
@@ -151,9 +155,9 @@ func End(p *corev1.Pod) (sentence, do string) {
 	case reason == "NodeLost":
 		return "was on a node that stopped responding", "Start the node again."
 	case strings.HasPrefix(reason, "OutOf"):
-		return "was refused by its node, which has too few free resources: " + message, "Lower the requests of the pod, or stop other pods; its owner creates another pod."
+		return "was refused by its node, which has too few free resources: " + message, "Lower the requests of the pod, or stop other pods; " + again
 	case reason != "":
-		return "was refused by its node: " + words.Reason(reason, p.Status.Message), "Change the pod as the message says; its owner creates another pod."
+		return "was refused by its node: " + words.Reason(reason, p.Status.Message), "Change the pod as the message says; " + again
 	}
 	return "", ""
 }
