@@ -107,7 +107,10 @@ func (f explanation) ends(p *corev1.Pod) (lines []string) {
 
 // nodeLost explains a pod whose node is not ready.
 func (f explanation) nodeLost(p *corev1.Pod) *Answer {
-	if f.Lacks(client.Nodes, "", p.Spec.NodeName) {
+	switch gone := f.Lacks(client.Nodes, "", p.Spec.NodeName); {
+	case gone && p.Status.Phase == corev1.PodRunning:
+		return found("Wait: the pod is deleted, and its owner creates another one; start the node again if its data are needed.", nil, "Pod %s ran on node %s, which no longer exists.", p.Name, p.Spec.NodeName)
+	case gone:
 		return found("Correct spec.nodeName and create the pod again (kubectl get nodes lists the names), or start a node of this name; the scheduler chooses a node for a pod without nodeName.", nil,
 			"Pod %s does not start: its node %s does not exist.", p.Name, p.Spec.NodeName)
 	}

@@ -215,6 +215,7 @@ func situations() map[string]situation {
 		"scheduled since":          {objects: starting("FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu."), want: "Pod p has been starting on node box", do: "Wait"},
 		"pulling since":            {objects: normal(starting("Pulling", "Pulling image")) + strings.Replace(event("Pod", "FailedMount", "kernel says no"), "00:09:30Z", "00:09:00Z", 1), want: "has been pulling its image", do: "Wait"},
 		"no such node":             {objects: "kind: Pod\n" + onNode + "\nstatus: {phase: Pending}", absent: client.Ref{Resource: client.Nodes, Name: "box"}, want: "Pod p does not start: its node box does not exist.", do: "Correct spec.nodeName"},
+		"node deleted":             {objects: "kind: Pod\n" + onNode + "\n" + running, absent: client.Ref{Resource: client.Nodes, Name: "box"}, want: "Pod p ran on node box, which no longer exists.", do: "its owner creates another one"},
 		// Ends of pods.
 		"evicted":           {objects: failed("Evicted", "The node was low on resource: memory."), want: "was evicted from its node: The node was low on resource: memory", do: "create the pod again, because it has no owner"},
 		"evicted, owned":    {objects: strings.Replace(failed("Evicted", "x"), "kind: Pod\n", "kind: Pod\nmetadata: {ownerReferences: [{controller: true, kind: Backup, name: b, uid: u}]}\n", 1), want: "was evicted", do: "its owner creates another pod."},
