@@ -93,6 +93,9 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	} else {
 		evidence = append(evidence, "it has never started a Job")
 	}
+	if c.Spec.Suspend != nil && *c.Spec.Suspend {
+		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence, "CronJob %s is suspended: it starts no Jobs.", c.Name)
+	}
 	times, next := next(c, f.Now)
 	if times == nil || next.IsZero() {
 		return answer("Correct spec.schedule or spec.timeZone; its five fields are minute, hour, day of the month, month and day of the week.", evidence, "CronJob %s never runs: %s.", c.Name, neverRuns(c, times))
@@ -100,13 +103,8 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	evidence = append(evidence, "next start: "+next.UTC().Format(time.RFC3339))
 	events := f.EventsOf(c)
 	evidence = append(evidence, f.EventLines(events)...)
-	if c.Spec.Suspend != nil && *c.Spec.Suspend {
-		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence, "CronJob %s is suspended: it starts no Jobs.", c.Name)
-	}
 	for _, e := range slices.Backward(events) {
 		switch e.Reason {
-		case "UnparseableSchedule", "UnknownTimeZone", "InvalidSchedule":
-			return answer("Correct spec.schedule or spec.timeZone.", evidence, "CronJob %s starts no Jobs: %s.", c.Name, words.Clip(e.Message))
 		case "TooManyMissedTimes", "MissSchedule":
 			return answer("Check the machine's clock and startingDeadlineSeconds; monopod must run at the scheduled time.", evidence, "CronJob %s has missed a start: %s.", c.Name, words.Clip(e.Message))
 		case "JobAlreadyActive":
