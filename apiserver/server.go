@@ -123,16 +123,17 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	limits := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
 	through := gate{limits, out.Fail}
 	others := remotes{cfg.Aggregator, out.Fail}
+	streams := connect.New(connect.Config{
+		API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log})
 	return &Server{
 		cfg: cfg, registry: cfg.Registry, out: out, guard: guard, gate: through, counters: newCounters(cfg.Metrics), remotes: others,
 		targets: &targets{registry: cfg.Registry, guard: guard, gate: through, remotes: others, fail: out.Fail},
-		streams: connect.New(connect.Config{
-			API: cfg.Registry, Guard: guard, Gate: limits, Fail: out.Fail, Node: cfg.Node, Pods: cfg.Pods, Stop: ctx, Clock: cfg.Clock, Log: cfg.Log}),
+		streams: streams,
 		watches: watch.New(watch.Config{API: cfg.Registry, MinTime: limits.MinWatchTime(), Stop: ctx, Clock: cfg.Clock}),
 		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
 		computed: computed{virtual.New(virtual.Config{
 			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
-		explain: &explain.Explainer{Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Clock: cfg.Clock, Out: out},
+		explain: &explain.Explainer{Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Connect: streams.Dial, Clock: cfg.Clock, Out: out},
 		health:  health.New(cfg.Checks, func(ctx context.Context) bool { _, known := auth.Known(ctx); return known }, cfg.Log),
 		admin:   admin.New(cfg.Admin, out, cfg.Clock, cfg.Log),
 	}, nil

@@ -17,6 +17,10 @@ func TestWhy(t *testing.T) {
 	if code, out := a.read("POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"x"}]}}`, asJSON, admin); code != 201 {
 		t.Fatalf("%d %v", code, out)
 	}
+	a.define(widgets)
+	if code, out := a.read("POST", "/apis/example.com/v1/namespaces/default/widgets", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1}}`, asJSON, admin); code != 201 {
+		t.Fatalf("%d %v", code, out)
+	}
 	for name, c := range map[string]struct {
 		who, query string
 		code       int
@@ -27,6 +31,15 @@ func TestWhy(t *testing.T) {
 		"its short name":         {admin, "kind=po&name=p", 200, "sentence", "Pod p"},
 		"with its group":         {admin, "kind=deployments.apps&name=none", 404, "reason", "NotFound"},
 		"another group":          {admin, "kind=deployments.acme.com&name=p", 400, "message", "must be a kind"},
+		"custom":                 {admin, "kind=widget&name=w", 200, "sentence", "Nothing is known to be wrong with Widget w"},
+		"custom, plural":         {admin, "kind=widgets&name=w", 200, "sentence", "Widget w"},
+		"custom, with its group": {admin, "kind=widgets.example.com&name=w", 200, "sentence", "Widget w"},
+		"custom, with version":   {admin, "kind=Widget.v2.example.com&name=w", 200, "sentence", "Widget w"},
+		"custom, another group":  {admin, "kind=widget.acme.com&name=w", 400, "message", "must be a kind"},
+		"misspelt":               {admin, "kind=widgte&name=w", 400, "message", "did you mean widget"},
+		"all":                    {admin, "", 200, "problems", "Pod p has been waiting for the scheduler"},
+		"all of a namespace":     {admin, "namespace=kube-system", 200, "problems", "[]"},
+		"all that jane may read": {janeSays, "", 200, "hidden", `User "jane" cannot list resource "deployments"`},
 		"no name":                {admin, "kind=pod", 400, "message", "the parameter name is required"},
 		"a kind without state":   {admin, "kind=subjectaccessreviews&name=p", 400, "message", "must be a kind"},
 		"without a namespace":    {admin, "kind=ns&name=default&namespace=x", 200, "sentence", "Nothing is known to be wrong with Namespace default"},

@@ -122,7 +122,8 @@ func ipOf(host string) netip.Addr {
 
 func (c *Connector) holds(ip netip.Addr) bool { return c.Pods != nil && c.Pods.Holds(ip) }
 
-func (c *Connector) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// Dial connects to a pod, or to another address that is not only this machine's.
+func (c *Connector) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if c.holds(ipOf(address)) {
 		return c.Pods.Dial(ctx, network, address)
 	}
@@ -162,7 +163,7 @@ func (c *Connector) transport() *http.Transport {
 		DisableKeepAlives: true,
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := c.dial(ctx, network, address)
+			conn, err := c.Dial(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}

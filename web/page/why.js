@@ -5,13 +5,13 @@ import { address, findKind, getJSON, h } from "./core.js";
 const PAUSE = 1000; // milliseconds between two questions
 
 /**
- * why adds the section with the answer for the object of a page; kinds without a status have none. It returns a function that
+ * why adds the section with the answer for the object of a page; objects without a status have one only while they are being deleted. It returns a function that
  * asks again, for changes of what belongs to the object: they may change the answer, and not the object.
  */
 export function why(sections, kind) {
   let box = null, timer = 0;
   sections.add("Why", (obj) => {
-    box = obj.status ? h("div", { class: "why" }) : null;
+    box = obj.status || obj.metadata.deletionTimestamp ? h("div", { class: "why" }) : null;
     if (box) answer(box, kind, obj.metadata);
     box?.addEventListener("again", () => answer(box, kind, obj.metadata));
     return box;
@@ -35,8 +35,11 @@ function answer(box, kind, { namespace = "", name }) {
     if (a.do) parts.push(h("p", { class: "todo" }, h("strong", {}, "What to do: "), commands(a.do, namespace)));
     if (a.evidence.length) parts.push(h("details", {}, h("summary", {}, "Evidence"), h("ul", {}, a.evidence.map((line) => h("li", {}, line)))));
     box.replaceChildren(...parts);
-  }).catch(() => {
-    if (box.parentElement) box.parentElement.hidden = true; // the user may not read it, or it is gone
+  }).catch((err) => {
+    const hidden = [403, 404].includes(err.code); // the user may not read it, or it is gone
+    if (box.parentElement) box.parentElement.hidden = hidden;
+    box.dataset.answer = "";
+    if (!hidden) box.replaceChildren(h("p", { class: "sentence" }, err.message));
   });
 }
 

@@ -34,7 +34,8 @@ func NewStopper(node *Node, pod *identity.Pod, o *observe.Observer, hooks *Hooks
 }
 
 // ToRestart stops containers that start again, one after the other, each within the grace period of the failed
-// probe, or else the pod's.
+// probe, or else the pod's. A container without a termination message gets the reason as its message: events are
+// dropped when there are many, and a program that ends on SIGTERM with exit code 0 looks as if it had completed.
 func (s *Stopper) ToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Kill) error {
 	for _, k := range list {
 		s.killing(k.Container, k.Message)
@@ -45,6 +46,7 @@ func (s *Stopper) ToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Ki
 		if k.Container.State == status.Unknown {
 			return observe.ErrAlive
 		}
+		s.observer.Describe(k.Container.ID, k.Message)
 	}
 	return nil
 }

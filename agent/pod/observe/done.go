@@ -101,6 +101,13 @@ func (o *Observer) Explain(id, reason, message string) {
 	}
 }
 
+// Describe says why a container ended, unless its termination message does.
+func (o *Observer) Describe(id, message string) {
+	if c := o.seen.ByID(id); c != nil && c.State == status.Exited && c.Message == "" {
+		c.Message = message
+	}
+}
+
 // Resized records the current resources of a container.
 func (o *Observer) Resized(id string, r *corev1.ResourceRequirements) {
 	if c := o.seen.ByID(id); c != nil {

@@ -99,7 +99,7 @@ func (c container) events() []string { return c.EventLines(c.Warnings(c.pod)) }
 
 // crashed explains a container that ended as it should not.
 func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
-	evidence := []string{fmt.Sprintf("last end, %s ago: %s", words.Ago(c.Now.Sub(t.FinishedAt.Time)), words.End(t))}
+	evidence := []string{fmt.Sprintf("last end%s: %s", c.since(t.FinishedAt), words.End(t))}
 	if c.status.RestartCount > 0 {
 		evidence = append(evidence, fmt.Sprintf("restarts: %d", c.status.RestartCount))
 	}
@@ -130,6 +130,9 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 	if len(lines) > 0 {
 		said = fmt.Sprintf("; its last line is %q", lines[len(lines)-1])
 	}
+	if cause := c.told(lines); cause.says != "" {
+		return c.found(cause.do, append(evidence, cause.evidence...), "%s%s: %s", words.Ends(t), said, cause.says)
+	}
 	do, limits := c.dropped(lines)
 	return c.found(do+c.remedy(t), append(evidence, limits...), "%s%s", words.Ends(t), said)
 }
@@ -138,6 +141,8 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 func (c container) remedy(t *corev1.ContainerStateTerminated) string {
 	logs := fmt.Sprintf("Read the whole log: kubectl logs %s -c %s --previous", c.pod.Name, c.spec.Name)
 	switch {
+	case t.Reason == "Unknown" && t.ExitCode == 255:
+		return "It starts again by itself; if it does not, read the events: kubectl describe pod " + c.pod.Name
 	case t.ExitCode == 0:
 		return "Let the program run in the foreground, or use a Job, or restartPolicy: OnFailure."
 	case t.ExitCode == 126:
@@ -152,16 +157,22 @@ func (c container) remedy(t *corev1.ContainerStateTerminated) string {
 	return "Fix what the log reports, in the program, its arguments or its environment. " + logs
 }
 
-// unhealthy explains an end that a liveness or startup probe caused; nil if none did.
+// unhealthy explains an end that a liveness or startup probe caused; nil if none did. The message of the end says so,
+// unless the program has written one of its own: then only the event does.
 func (c container) unhealthy(t *corev1.ContainerStateTerminated, evidence []string) *Answer {
 	for _, kind := range []string{"Liveness", "Startup"} {
 		field := strings.ToLower(kind) + "Probe"
-		killed := c.Last(c.pod, fmt.Sprintf("Container %s failed %s probe", c.spec.Name, strings.ToLower(kind)), "Killing")
-		if killed == nil || facts.LastOf(killed).Before(t.StartedAt.Time) {
+		message := fmt.Sprintf("Container %s failed %s probe", c.spec.Name, strings.ToLower(kind))
+		killed := c.Last(c.pod, message, "Killing")
+		if !strings.HasPrefix(t.Message, message) && (killed == nil || facts.LastOf(killed).Before(t.StartedAt.Time)) {
 			continue
 		}
 		failure := c.Last(c.pod, kind+" probe", "Unhealthy")
-		text := "its reason is no longer known"
+		probe := c.spec.LivenessProbe
+		if kind == "Startup" {
+			probe = c.spec.StartupProbe
+		}
+		text := words.Handler(probe)
 		if failure != nil {
 			text, evidence = words.Probe(failure.Message), append(evidence, c.EventLine(failure))
 		}
@@ -250,7 +261,17 @@ func (f explanation) starting(p *corev1.Pod) *Answer {
 	}
 	for _, c := range f.containersOf(p) {
 		if c.init && c.status.State.Running != nil && !sidecar(c.spec) {
-			return c.found("Wait until it ends; its log says how far it is: kubectl logs "+p.Name+" -c "+c.spec.Name, nil, "has been running for %s; the other containers start when it has ended", words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)))
+			said, evidence := "", []string(nil)
+			for _, line := range c.LogLines(p, c.spec.Name) {
+				evidence, said = append(evidence, "log: "+line), fmt.Sprintf("; its last line is %q", line)
+			}
+			cause := c.told(c.LogLines(p, c.spec.Name))
+			if cause.says != "" {
+				said += ": " + cause.says
+				cause.do += " "
+			}
+			return c.found(cause.do+"Wait until it ends; its log says how far it is: kubectl logs "+p.Name+" -c "+c.spec.Name, append(evidence, cause.evidence...),
+				"has been running for %s, and the other containers start when it has ended%s", words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)), said)
 		}
 	}
 	return nil

@@ -27,6 +27,14 @@ func (c container) noImage(reason, message string) *Answer {
 			text = strings.ToLower(e.Message)
 		}
 	}
+	if c.spec.ImagePullPolicy == corev1.PullAlways && facts.HasImage(facts.Related[*corev1.Node](c.Facts, "", c.pod.Spec.NodeName), c.spec.Image) {
+		because := words.Clip(message)
+		if f := causes.Pull(text); f.Sentence != "" {
+			because = f.Sentence
+		}
+		return c.found("Set imagePullPolicy: IfNotPresent, which uses the image of the node; Always is the default for the tag latest.", evidence,
+			"does not start: its imagePullPolicy Always asks the registry although the node has the image %q, and %s", c.spec.Image, because)
+	}
 	if f := causes.Pull(text); f.Sentence != "" {
 		return c.found(f.Do+c.meant(), evidence, "does not start: the image %q cannot be pulled, because %s", c.spec.Image, f.Sentence)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
@@ -92,28 +93,22 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	} else {
 		evidence = append(evidence, "it has never started a Job")
 	}
-	events := f.EventsOf(c)
-	evidence = append(evidence, f.EventLines(events)...)
 	if c.Spec.Suspend != nil && *c.Spec.Suspend {
 		return answer(fmt.Sprintf(`kubectl patch cronjob %s -p '{"spec":{"suspend":false}}'`, c.Name), evidence, "CronJob %s is suspended: it starts no Jobs.", c.Name)
 	}
-	var next string
-	if times, err := schedule.Of(c); err == nil {
-		at := schedule.Next(times, schedule.Since(c), f.Now)
-		if at.IsZero() {
-			return answer("Correct spec.schedule.", evidence, "CronJob %s never runs: no date matches its schedule %q.", c.Name, c.Spec.Schedule)
-		}
-		next = fmt.Sprintf("%s (in %s)", at.UTC().Format(time.RFC3339), words.Ago(at.Sub(f.Now)))
-		evidence = append(evidence, "next start: "+next)
+	times, next := next(c, f.Now)
+	if times == nil || next.IsZero() {
+		return answer("Correct spec.schedule or spec.timeZone; its five fields are minute, hour, day of the month, month and day of the week.", evidence, "CronJob %s never runs: %s.", c.Name, neverRuns(c, times))
 	}
+	evidence = append(evidence, "next start: "+next.UTC().Format(time.RFC3339))
+	events := f.EventsOf(c)
+	evidence = append(evidence, f.EventLines(events)...)
 	for _, e := range slices.Backward(events) {
 		switch e.Reason {
-		case "UnparseableSchedule", "UnknownTimeZone", "InvalidSchedule":
-			return answer("Correct spec.schedule or spec.timeZone.", evidence, "CronJob %s starts no Jobs: %s.", c.Name, words.Clip(e.Message))
 		case "TooManyMissedTimes", "MissSchedule":
 			return answer("Check the machine's clock and startingDeadlineSeconds; monopod must run at the scheduled time.", evidence, "CronJob %s has missed a start: %s.", c.Name, words.Clip(e.Message))
 		case "JobAlreadyActive":
-			return answer("Wait, make the Job shorter, or set concurrencyPolicy to Allow or Replace.", evidence, "CronJob %s does not start a Job while the one before runs (concurrencyPolicy: Forbid).", c.Name)
+			return answer("Wait, make the Job shorter, or set concurrencyPolicy to Allow or Replace.", evidence, "CronJob %s does not start a Job while the previous one runs (concurrencyPolicy: Forbid).", c.Name)
 		case "FailedCreate":
 			return *f.notCreated("CronJob "+c.Name+" starts no Job", c, e.Message)
 		}
@@ -123,12 +118,30 @@ func (f workloads) cronJob(c *batchv1.CronJob) Answer {
 	}
 	if last := f.LastJob(c); last != nil {
 		a := f.about(last).explain()
-		a.Sentence = fmt.Sprintf("The last Job of CronJob %s: %s", c.Name, a.Sentence)
+		a.Sentence = fmt.Sprintf("CronJob %s runs next in %s. Its last Job: %s", c.Name, words.Ago(next.Sub(f.Now)), a.Sentence)
 		a.Evidence = append(evidence, a.Evidence...)
 		return a
 	}
-	if next == "" {
-		return answer("", evidence, "CronJob %s waits for its next start.", c.Name)
+	return answer("", evidence, "CronJob %s runs next in %s, at %s.", c.Name, words.Ago(next.Sub(f.Now)), next.UTC().Format(time.RFC3339))
+}
+
+// next returns the schedule of a CronJob and its next start after now: nil if it cannot be parsed, the zero time if no
+// date matches.
+func next(c *batchv1.CronJob, now time.Time) (cron.Schedule, time.Time) {
+	times, err := schedule.Of(c)
+	if err != nil {
+		return nil, time.Time{}
 	}
-	return answer("", evidence, "CronJob %s waits for its next start at %s.", c.Name, next)
+	return times, schedule.Next(times, schedule.Since(c), now)
+}
+
+// neverRuns says why a CronJob without a next start never runs.
+func neverRuns(c *batchv1.CronJob, times cron.Schedule) string {
+	switch {
+	case times != nil:
+		return fmt.Sprintf("no date matches its schedule %q", c.Spec.Schedule)
+	case c.Spec.TimeZone != nil:
+		return fmt.Sprintf("its schedule %q or its time zone %q is not valid", c.Spec.Schedule, *c.Spec.TimeZone)
+	}
+	return fmt.Sprintf("its schedule %q is not valid", c.Spec.Schedule)
 }

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -85,6 +86,9 @@ func (f explanation) budget(b *policyv1.PodDisruptionBudget) Answer {
 	return answer("Run more replicas, or lower minAvailable (raise maxUnavailable); kubectl drain waits until then.", evidence, "PodDisruptionBudget %s allows no eviction: all of its %s must stay.", b.Name, words.Count(int(b.Status.CurrentHealthy), "healthy pod"))
 }
 
+// unserved matches the message about a metric whose API has no server.
+var unserved = regexp.MustCompile(`(?:could not find the requested resource|no matches for|metrics API).*?((?:external|custom)\.metrics\.k8s\.io)`)
+
 // autoscaler explains a HorizontalPodAutoscaler.
 func (f explanation) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer {
 	var evidence []string
@@ -105,6 +109,10 @@ func (f explanation) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer
 		return answer("Scale the target to at least 1 by hand.", evidence, "HorizontalPodAutoscaler %s is off, because the replicas of %s are 0.", h.Name, target)
 	case active.Status == corev1.ConditionFalse && strings.Contains(active.Message, "missing request"):
 		return answer("Set resources.requests for every container of the target.", evidence, "HorizontalPodAutoscaler %s cannot compute a utilization: containers of %s have no requests.", h.Name, target)
+	case active.Status == corev1.ConditionFalse && unserved.MatchString(active.Message):
+		api := unserved.FindStringSubmatch(active.Message)[1]
+		return answer("Install a metrics adapter that serves this API and the metric (kubectl get apiservices shows which are there), or use a metric of type Resource (cpu, memory), which monopod serves.", evidence,
+			"HorizontalPodAutoscaler %s has no metrics of %s: nothing serves the API %s.", h.Name, target, api)
 	case active.Status == corev1.ConditionFalse:
 		return answer("Wait until the pods run and have been measured (kubectl top pods); the fake runtime measures nothing.", evidence, "HorizontalPodAutoscaler %s has no metrics of %s: %s.", h.Name, target, words.Clip(active.Message))
 	case limited.Status == corev1.ConditionTrue && slices.Contains([]string{"TooManyReplicas", "TooFewReplicas"}, limited.Reason):

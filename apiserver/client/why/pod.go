@@ -6,8 +6,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"monopod/apiserver/client"
 	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
@@ -15,7 +17,7 @@ import (
 
 // pod explains a pod: the first of these views that has something to say explains it.
 func (f explanation) pod(p *corev1.Pod) Answer {
-	for _, view := range []func(*corev1.Pod) *Answer{f.deleted, f.ended, f.unscheduled, f.nodeLost, f.broken, f.unprepared, f.starting, f.gated} {
+	for _, view := range []func(*corev1.Pod) *Answer{f.deleted, f.ended, f.unscheduled, f.nodeLost, f.unprepared, f.broken, f.starting, f.gated} {
 		if a := view(p); a != nil {
 			return *a
 		}
@@ -48,13 +50,21 @@ func (f explanation) deleted(p *corev1.Pod) *Answer {
 			what = "the time for the preStop hook of container " + hook + " and its end"
 		}
 		return found("Wait. A shorter terminationGracePeriodSeconds, or a program that ends on SIGTERM, makes it faster.", evidence,
-			"Pod %s is being deleted: %s still run, and %s of %s are left.", p.Name, words.List("container", running), words.Ago(left), what)
+			"Pod %s is being deleted: %s, and %s of %s are left.", p.Name, stillRun(running), words.Ago(left), what)
 	case len(running) > 0:
 		return found("Read the events of the pod and the log of monopod: the runtime does not end the container.", evidence,
-			"Pod %s is being deleted: its grace period ended %s ago, and %s still run.", p.Name, words.Ago(-left), words.List("container", running))
+			"Pod %s is being deleted: its grace period ended %s ago, and %s.", p.Name, words.Ago(-left), stillRun(running))
 	}
 	return found("Wait a moment; if it stays, a volume that cannot be unmounted or the runtime is the cause: read the events and the log of monopod.", evidence,
 		"Pod %s is being deleted: its containers have ended, and the node removes what it used.", p.Name)
+}
+
+// stillRun is "container c still runs" or "containers a, b still run".
+func stillRun(running []string) string {
+	if len(running) == 1 {
+		return "container " + running[0] + " still runs"
+	}
+	return words.List("container", running) + " still run"
 }
 
 // preStop returns the first of the containers that has a preStop hook.
@@ -97,6 +107,13 @@ func (f explanation) ends(p *corev1.Pod) (lines []string) {
 
 // nodeLost explains a pod whose node is not ready.
 func (f explanation) nodeLost(p *corev1.Pod) *Answer {
+	switch gone := f.Lacks(client.Nodes, "", p.Spec.NodeName); {
+	case gone && p.Status.Phase == corev1.PodRunning:
+		return found("Wait: the pod is deleted, and its owner creates another one; start the node again if its data are needed.", nil, "Pod %s ran on node %s, which no longer exists.", p.Name, p.Spec.NodeName)
+	case gone:
+		return found("Correct spec.nodeName and create the pod again (kubectl get nodes lists the names), or start a node of this name; the scheduler chooses a node for a pod without nodeName.", nil,
+			"Pod %s does not start: its node %s does not exist.", p.Name, p.Spec.NodeName)
+	}
 	ready := f.lost(p.Spec.NodeName)
 	if ready == nil {
 		return nil
@@ -135,16 +152,28 @@ func (f explanation) running(p *corev1.Pod) Answer {
 	for _, s := range p.Status.ContainerStatuses {
 		restarts += s.RestartCount
 		if t := s.LastTerminationState.Terminated; t != nil {
-			evidence = append(evidence, fmt.Sprintf("container %s ended before, %s ago: %s", s.Name, words.Ago(f.Now.Sub(t.FinishedAt.Time)), words.End(t)))
+			evidence = append(evidence, fmt.Sprintf("container %s ended before%s: %s", s.Name, f.since(t.FinishedAt), words.End(t)))
 		}
 	}
 	if p.Status.Phase == corev1.PodPending {
 		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.EventLines(f.EventsOf(p)), "Pod %s has been starting on node %s for %s.", p.Name, p.Spec.NodeName, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
+	if ready := facts.PodCondition(p, corev1.PodReady); ready != nil && ready.Status != corev1.ConditionTrue {
+		return answer("Wait a moment; if it stays like this, read the events: kubectl describe pod "+p.Name, append(evidence, f.EventLines(f.EventsOf(p))...),
+			"Pod %s runs, but is not ready: %s.", p.Name, words.Reason(ready.Reason, ready.Message))
+	}
 	if restarts > 0 {
-		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %d times.", p.Name, restarts)
+		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %s.", p.Name, words.Count(int(restarts), "time"))
 	}
 	return answer("", evidence, "Pod %s runs and is ready.", p.Name)
+}
+
+// since says how long ago a time is, after a comma; nothing if it is not known.
+func (f explanation) since(t metav1.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return ", " + words.Ago(f.Now.Sub(t.Time)) + " ago"
 }
 
 // names returns the names of the containers in a state.

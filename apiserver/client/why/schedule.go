@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +63,22 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: kubectl get nodes lists none."), evidence
 	}
 	for _, c := range causes.Scheduling(message) {
+		switch {
+		case strings.Contains(c.Do, "monopod why pvc/"):
+			if a := f.unbound(p); a != nil {
+				phrases, dos, evidence = append(phrases, words.Lower(strings.TrimSuffix(a.Sentence, "."))), append(dos, a.Do), append(evidence, a.Evidence...)
+				continue
+			}
+		case strings.Contains(c.Sentence, "taint"):
+			if node, condition := f.tainted(p); node != "" {
+				phrases, dos = append(phrases, fmt.Sprintf("node %s has the condition %s", node, condition)), append(dos, pressed(condition)+" Its cause: monopod why node/"+node)
+				continue
+			}
+		case strings.Contains(message, facts.NoFreePorts) && strings.Contains(c.Sentence, "host port"):
+			if taken := f.taken(p); len(taken) > 0 {
+				c.Sentence = strings.Join(taken, ", ")
+			}
+		}
 		phrases, dos = append(phrases, c.Sentence), append(dos, f.named(p, c.Do))
 	}
 	for _, n := range facts.Every[*corev1.Node](f.Facts) {
@@ -70,6 +87,48 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 		}
 	}
 	return phrases, dos, evidence
+}
+
+// unbound explains the first claim of a pod that is not bound; nil if none is known.
+func (f explanation) unbound(p *corev1.Pod) *Answer {
+	for _, name := range facts.Claims(p) {
+		if claim := facts.Related[*corev1.PersistentVolumeClaim](f.Facts, p.Namespace, name); claim != nil && claim.Status.Phase != corev1.ClaimBound {
+			return new(f.about(claim).claim(claim))
+		}
+	}
+	return nil
+}
+
+// tainted returns the first node that keeps a pod away because of one of its conditions, as the node lifecycle controller
+// says by a taint, and the condition; empty if no such taint does.
+func (f explanation) tainted(p *corev1.Pod) (string, corev1.NodeConditionType) {
+	conditions := map[string]corev1.NodeConditionType{
+		corev1.TaintNodeDiskPressure: corev1.NodeDiskPressure, corev1.TaintNodeMemoryPressure: corev1.NodeMemoryPressure,
+		corev1.TaintNodePIDPressure: corev1.NodePIDPressure, corev1.TaintNodeNetworkUnavailable: corev1.NodeNetworkUnavailable,
+		corev1.TaintNodeNotReady: "Ready=False", corev1.TaintNodeUnreachable: "Ready=Unknown",
+	}
+	for _, n := range facts.Every[*corev1.Node](f.Facts) {
+		for _, t := range n.Spec.Taints {
+			if c, ok := conditions[t.Key]; ok && !slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.Key == t.Key || o.Key == "" }) {
+				return n.Name, c
+			}
+		}
+	}
+	return "", ""
+}
+
+// taken says which pods have the host ports of a pod.
+func (f explanation) taken(p *corev1.Pod) (phrases []string) {
+	for _, other := range facts.Every[*corev1.Pod](f.Facts) {
+		for _, port := range facts.SharedPorts(p, other) {
+			name := other.Name
+			if other.Namespace != p.Namespace {
+				name = other.Namespace + "/" + name
+			}
+			phrases = append(phrases, fmt.Sprintf("pod %s has its hostPort %d on node %s", name, port.HostPort, other.Spec.NodeName))
+		}
+	}
+	return phrases
 }
 
 // named puts names in the place of NODE and NAME, if only one is possible.

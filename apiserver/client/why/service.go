@@ -42,6 +42,9 @@ func (f traffic) service(s *corev1.Service) Answer {
 	if a := f.wrongPort(s); a != nil {
 		return *a
 	}
+	if a := f.unheard(s, ready); a != nil {
+		return *a
+	}
 	if ready == 0 {
 		if a := f.because("Service "+s.Name+" has no endpoints that are ready", f.Selected(s)); a != nil {
 			return *a
@@ -81,6 +84,9 @@ func (f traffic) noPods(s *corev1.Service) *Answer {
 	}
 	var near []string
 	for _, p := range f.Pods {
+		if p.Namespace != s.Namespace {
+			continue
+		}
 		for key, value := range s.Spec.Selector {
 			if has, ok := p.Labels[key]; ok && (has != value || len(s.Spec.Selector) > 1) {
 				near = append(near, fmt.Sprintf("pod %s has the labels %s", p.Name, labels.Set(p.Labels)))
@@ -117,6 +123,49 @@ func (f traffic) wrongPort(s *corev1.Service) *Answer {
 	return nil
 }
 
+// unheard explains a Service at whose target port no pod listens, although pods are ready; nil if one answers, or if
+// that is not known.
+func (f traffic) unheard(s *corev1.Service, ready int) *Answer {
+	for _, port := range s.Spec.Ports {
+		var declared []string
+		target, heard := int32(0), false
+		for _, p := range f.Selected(s) {
+			n := facts.TargetPort(p, port)
+			if c := facts.PodCondition(p, corev1.PodReady); n == 0 || c == nil || c.Status != corev1.ConditionTrue {
+				continue
+			}
+			if slices.Contains(f.Closed, facts.PortKey(p, n)) {
+				target = n
+			} else {
+				heard = heard || target == 0 // only the first pods are tried
+			}
+			for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+				for _, cp := range c.Ports {
+					declared = append(declared, fmt.Sprintf("container %s of pod %s declares the port %d", c.Name, p.Name, cp.ContainerPort))
+				}
+			}
+		}
+		if ready > 0 && target != 0 && !heard {
+			return found("Correct targetPort, or let the program listen on this port, on all addresses (0.0.0.0) and not only on localhost.", declared[:min(len(declared), facts.MaxEvents)],
+				"Service %s has %s ready, but nothing listens on targetPort %d of its pods (connection refused), where its port %d leads.", s.Name, words.Count(ready, "endpoint"), target, port.Port)
+		}
+	}
+	return nil
+}
+
+// ingressController is what IngressClasses of monopod's own controller name.
+const ingressController = "monopod.io/ingress"
+
+// ours says which class makes monopod serve an Ingress.
+func ours(classes []*networkingv1.IngressClass) string {
+	for _, c := range classes {
+		if c.Spec.Controller == ingressController {
+			return fmt.Sprintf("Set spec.ingressClassName: %s, and monopod serves it", c.Name)
+		}
+	}
+	return "Start monopod with --ingress, and set spec.ingressClassName: monopod"
+}
+
 // ingress explains an Ingress: its class and its backends.
 func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	if a := f.held(); a != nil {
@@ -129,7 +178,7 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 		for _, c := range classes {
 			have = append(have, "there is the IngressClass "+c.Name)
 		}
-		return answer("Use an IngressClass that exists (kubectl get ingressclass), or create it.", append(have, events...), "Ingress %s is not served: its IngressClass %q does not exist.", i.Name, *name)
+		return answer(ours(classes)+"; or install the controller of the class.", append(have, events...), "Ingress %s is not served: its IngressClass %q does not exist.", i.Name, *name)
 	}
 	if i.Spec.IngressClassName == nil && i.Annotations["kubernetes.io/ingress.class"] == "" && !slices.ContainsFunc(classes, func(c *networkingv1.IngressClass) bool {
 		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
@@ -145,6 +194,11 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 		return answer("Fix what the event reports.", events, "Ingress %s has a problem: %s.", i.Name, words.Clip(f.Warnings(i)[len(f.Warnings(i))-1].Message))
 	}
 	if len(i.Status.LoadBalancer.Ingress) == 0 {
+		if name := i.Spec.IngressClassName; name != nil {
+			if class := facts.Related[*networkingv1.IngressClass](f.Facts, "", *name); class.Spec.Controller != ingressController {
+				return answer(ours(classes)+"; or start that controller.", events, "Ingress %s is not served by monopod: its IngressClass %s belongs to the controller %s, which has not given it an address.", i.Name, *name, class.Spec.Controller)
+			}
+		}
 		return answer("Check that an ingress controller for the class runs; monopod's own needs --ingress.", events, "Ingress %s has backends, but no controller has given it an address.", i.Name)
 	}
 	var at []string

@@ -3,11 +3,14 @@ package why
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"monopod/apiserver/client"
 	"monopod/apiserver/client/why/causes"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
@@ -25,23 +28,69 @@ func missing(subject, message string, evidence []string) *Answer {
 	if m == nil {
 		return nil
 	}
-	kind := map[string]string{"configmap": "ConfigMap", "secret": "Secret", "persistentvolumeclaim": "PersistentVolumeClaim", "persistentvolume": "PersistentVolume", "serviceaccount": "ServiceAccount"}[strings.ToLower(m[1])]
-	return found(fmt.Sprintf("Create the %s %s, correct the reference, or mark it as optional; it starts by itself then.", kind, m[2]), append([]string{words.Clip(message)}, evidence...),
-		"%s: the %s %s does not exist.", subject, kind, m[2])
+	return absent(subject, m[1], m[2], append([]string{words.Clip(message)}, evidence...))
 }
 
-// unprepared explains a pod on a node whose containers cannot be created yet: volumes, sandbox, devices.
+// absent explains that an object does not exist; kind may be in lower case.
+func absent(subject, kind, name string, evidence []string) *Answer {
+	kind = kindNamed(kind)
+	return found(fmt.Sprintf("Create the %s %s, correct the reference, or mark it as optional; it starts by itself then.", kind, name), evidence,
+		"%s: the %s %s does not exist.", subject, kind, name)
+}
+
+// kindNamed returns the name of a kind that a volume refers to, in whatever case it is given.
+func kindNamed(text string) string {
+	for _, kind := range []string{"ConfigMap", "Secret", "PersistentVolumeClaim", "PersistentVolume", "ServiceAccount"} {
+		if strings.EqualFold(kind, text) {
+			return kind
+		}
+	}
+	return text
+}
+
+// unprepared explains a pod on a node whose containers cannot be created yet, or not again: volumes, sandbox, devices.
+// What its volumes need and does not exist is the cause, whatever the events say: they may be missing, or stale.
 func (f explanation) unprepared(p *corev1.Pod) *Answer {
-	if p.Status.Phase != corev1.PodPending {
+	if !facts.Unprepared(p) {
 		return nil
 	}
-	events := f.Warnings(p)
-	if len(events) == 0 {
+	subject, ended := fmt.Sprintf("Pod %s does not start", p.Name), time.Time{}
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if t := s.State.Terminated; t != nil {
+			subject = fmt.Sprintf("Pod %s does not start again", p.Name)
+			if t.FinishedAt.After(ended) {
+				ended = t.FinishedAt.Time
+			}
+		}
+	}
+	events := slices.DeleteFunc(f.Warnings(p), func(e *corev1.Event) bool {
+		return e.Reason == "FailedScheduling" || facts.LastOf(e).Before(ended)
+	})
+	evidence := f.EventLines(events)
+	for _, ref := range facts.Sources(p) {
+		if f.Lacks(ref.Resource, ref.Namespace, ref.Name) {
+			return absent(subject, strings.TrimSuffix(ref.Resource.Resource, "s"), ref.Name, evidence)
+		}
+	}
+	for _, name := range facts.Claims(p) {
+		if claim := facts.Related[*corev1.PersistentVolumeClaim](f.Facts, p.Namespace, name); claim != nil && claim.Status.Phase != corev1.ClaimBound {
+			a := f.about(claim).claim(claim)
+			a.Sentence, a.Evidence = subject+": "+a.Sentence, append(evidence, a.Evidence...)
+			return &a
+		}
+	}
+	if pulling := f.Last(p, "", "Pulling", "Pulled"); len(events) == 0 || pulling != nil && pulling.Reason == "Pulling" && facts.LastOf(pulling).After(facts.LastOf(events[len(events)-1])) {
 		return nil
 	}
 	e := events[len(events)-1]
-	subject := fmt.Sprintf("Pod %s does not start", p.Name)
-	evidence := f.EventLines(events)
+	if restarted := !ended.IsZero(); restarted && !slices.Contains([]string{"FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "WaitingForDevicePlugin", "NetworkNotReady"}, e.Reason) {
+		return nil // its containers end, one after the other
+	}
+	if m := absentObject.FindStringSubmatch(e.Message); m != nil && slices.ContainsFunc(f.Others, func(o client.Object) bool {
+		return o.GetName() == m[2] && strings.EqualFold(words.Kind(o), m[1])
+	}) {
+		return found("Wait; the node tries again by itself, at the latest after two minutes.", evidence, "%s: the %s %s did not exist at the last attempt, and exists now.", subject, kindNamed(m[1]), m[2])
+	}
 	switch e.Reason {
 	case "FailedMount", "FailedAttachVolume", "FailedMapVolume":
 		return unmounted(subject, e.Message, evidence)
@@ -102,7 +151,7 @@ func (f explanation) claim(c *corev1.PersistentVolumeClaim) Answer {
 	case failed != nil:
 		return answer("Change the claim as the message says; create it again if the field cannot change.", events, "Claim %s waits for a volume: %s.", c.Name, words.Clip(failed.Message))
 	case sc != nil && sc.VolumeBindingMode != nil && *sc.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && len(users) == 0:
-		return answer("Create a pod that uses the claim; nothing is wrong.", events, "Claim %s waits for its first pod: the StorageClass %q binds claims when a pod uses them.", c.Name, class)
+		return answer("", events, "Claim %s waits for its first pod, and nothing is wrong: the StorageClass %q binds claims when a pod uses them.", c.Name, class)
 	case class == "" || sc != nil && sc.Provisioner == "kubernetes.io/no-provisioner":
 		return answer("Create a PersistentVolume with the same class, enough capacity and the access modes.", events, "Claim %s waits for a volume: no PersistentVolume fits, and nothing provisions one.", c.Name)
 	case len(users) > 0:

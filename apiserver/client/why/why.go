@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,11 +21,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 	"monopod/apiserver/client/why/facts"
 	"monopod/apiserver/client/why/words"
 )
 
-// Path is where the API server answers: GET with the parameters kind, namespace and name.
+// Path is where the API server answers: GET with the parameters kind, namespace and name, with an Answer; without kind and
+// name with a Report, of one namespace or of all.
 const Path = "/monopod/why"
 
 // Answer explains the state of an object.
@@ -82,6 +85,24 @@ func (f explanation) explain() Answer {
 		return f.budget(o)
 	case *certificatesv1.CertificateSigningRequest:
 		return f.request(o)
+	case *corev1.Namespace:
+		return f.namespace(o)
+	case *corev1.ResourceQuota:
+		return f.quota(o)
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		var hooks []hook
+		for _, w := range o.Webhooks {
+			hooks = append(hooks, hook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
+		}
+		return f.webhooks(hooks)
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		var hooks []hook
+		for _, w := range o.Webhooks {
+			hooks = append(hooks, hook{w.Name, w.ClientConfig.Service, w.FailurePolicy})
+		}
+		return f.webhooks(hooks)
+	case *crd.Definition:
+		return f.definition(o)
 	}
 	return f.generic()
 }
@@ -101,7 +122,7 @@ func (f explanation) generic() Answer {
 	}
 	warnings := f.Warnings(f.Object)
 	for _, c := range words.Conditions(f.Object) {
-		if bad := c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown; bad && positive(c.Type) {
+		if bad(c) {
 			return answer("Follow the message of the condition; the controller of this kind has written it.", append(f.EventLines(warnings), words.Condition(c)),
 				"%s is not %s: %s.", name, c.Type, words.Reason(c.Reason, c.Message))
 		}
@@ -131,6 +152,11 @@ func (f explanation) held() *Answer {
 	}
 	return found("Let the controller that set the finalizer do its work; remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
 		"%s has been terminating for %s and waits for its %s.", name, since, words.List("finalizer", obj.GetFinalizers()))
+}
+
+// bad reports whether a condition says that something is wrong.
+func bad(c metav1.Condition) bool {
+	return (c.Status == metav1.ConditionFalse || c.Status == metav1.ConditionUnknown) && positive(c.Type)
 }
 
 // positive reports whether a condition of this type is good when it is True.

@@ -76,7 +76,7 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	done := d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want && d.Status.Replicas == want
 	newest := f.NewestOf(d)
 	if !done && newest != nil && d.Status.ReadyReplicas >= want && newest.Status.ReadyReplicas < want {
-		state += ", not all of its current template"
+		state += ", not all of the current revision"
 	}
 	switch {
 	case d.Generation > d.Status.ObservedGeneration:
@@ -106,14 +106,14 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	return answer("Wait; the rollout goes on by itself.", evidence, "%s; its rollout is in progress.", state)
 }
 
-// undo appends to do how to return to the template before, if pods of it are ready.
+// undo appends to do how to return to the previous revision, if pods of it are ready.
 func (f workloads) undo(do string, d *appsv1.Deployment, newest *appsv1.ReplicaSet) string {
 	for _, rs := range facts.Every[*appsv1.ReplicaSet](f.Facts) {
 		if metav1.IsControlledBy(rs, d) && newest != nil && rs.Name != newest.Name && rs.Status.ReadyReplicas > 0 {
 			if do != "" && !strings.ContainsAny(do[len(do)-1:], ".?!") { // it ends with a command
 				do += "."
 			}
-			return strings.TrimSpace(do + " The template before still runs; to return to it: kubectl rollout undo deployment/" + d.Name)
+			return strings.TrimSpace(do + " The previous revision still runs; to return to it: kubectl rollout undo deployment/" + d.Name)
 		}
 	}
 	return do
@@ -147,11 +147,33 @@ func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
 }
 
 func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
+	if p, a := f.outdated(s); a != nil {
+		a.Do = "kubectl delete pod " + p.Name
+		a.Evidence = append(a.Evidence, fmt.Sprintf("pod %s is of the revision %s, the StatefulSet wants %s", p.Name, p.Labels[appsv1.StatefulSetRevisionLabel], s.Status.UpdateRevision),
+			"a rollout waits until each pod is ready (podManagementPolicy: OrderedReady), so that it does not replace a broken pod of another revision")
+		return *a
+	}
 	a := f.set(s, ptr.Deref(s.Spec.Replicas, 1), s.Status.ReadyReplicas, s.Status.Replicas)
 	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && s.Status.Replicas < ptr.Deref(s.Spec.Replicas, 1) && len(f.Pods) > 0 && a.Do != "" {
 		a.Evidence = append(a.Evidence, "the next pod is created when the ones before it are ready (podManagementPolicy: OrderedReady)")
 	}
 	return a
+}
+
+// outdated returns the pod of another revision that is broken, and holds up the rollout that would replace it, and its
+// explanation; nil if there is none.
+func (f workloads) outdated(s *appsv1.StatefulSet) (*corev1.Pod, *Answer) {
+	if s.DeletionTimestamp != nil || s.Spec.PodManagementPolicy == appsv1.ParallelPodManagement || s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || s.Status.UpdateRevision == "" {
+		return nil, nil
+	}
+	p := facts.Worst(f.Pods)
+	if p == nil || p.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	if revision := p.Labels[appsv1.StatefulSetRevisionLabel]; revision == "" || revision == s.Status.UpdateRevision {
+		return nil, nil
+	}
+	return p, f.because(fmt.Sprintf("StatefulSet %s has %d of %d pods ready, and its rollout waits for a broken pod of another revision", s.Name, s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1)), f.Pods)
 }
 
 func (f workloads) daemonSet(d *appsv1.DaemonSet) Answer {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client/why/words"
 )
@@ -97,14 +98,14 @@ type refusal struct {
 func refusals() []refusal {
 	is := func(expr, sentence, do string) refusal { return refusal{regexp.MustCompile(expr), Cause{sentence, do}} }
 	return []refusal{
-		is(`exceeded quota: [^,]+`, "a ResourceQuota of the namespace is used up", "Raise the ResourceQuota, lower requests and limits, or delete other pods."),
+		is(`exceeded quota: [^"]+`, "a ResourceQuota of the namespace is used up", "Raise the ResourceQuota, lower requests and limits, or delete other pods."),
 		is(`failed quota: [^:]+`, "a ResourceQuota requires requests or limits that the template lacks", "Set resources.requests and resources.limits in the template, or defaults by a LimitRange."),
 		is(`(maximum|minimum) \S+ usage per \S+ is [^,]+`, "a LimitRange of the namespace does not allow its resources", "Change the resources of the template, or the LimitRange."),
 		is(`violates PodSecurity`, "the namespace's Pod Security level does not allow it", "Change the fields that the message names, or the label pod-security.kubernetes.io/enforce of the namespace."),
 		is(`error looking up service account`, "its service account does not exist", "Create the ServiceAccount, or correct serviceAccountName in the template."),
 		is(`admission webhook "[^"]+" denied`, "an admission webhook denies it", "Change the template as the message says, or the webhook's configuration."),
 		is(`ValidatingAdmissionPolicy '[^']+'.* denied request`, "a ValidatingAdmissionPolicy denies it", "Change the template as the message says, or the policy."),
-		is(`failed calling webhook`, "an admission webhook does not answer", "Start the webhook's service, or change failurePolicy or its configuration."),
+		is(`failed calling webhook.*`, "an admission webhook does not answer", "Start the webhook's service, or change failurePolicy or its configuration."),
 		is(`no PriorityClass with name`, "its PriorityClass does not exist", "Create the PriorityClass, or correct priorityClassName in the template."),
 		is(`is being terminated|NamespaceTerminating`, "the namespace is being deleted", "Wait, and use another namespace."),
 	}
@@ -128,7 +129,7 @@ func Scheduling(message string) (all []Cause) {
 		{"topology spread constraints", Cause{"its topology spread constraints allow no node", "Raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway."}},
 		{"node affinity/selector", Cause{"no node has the labels that its nodeSelector or node affinity requires", "kubectl label node NODE KEY=VALUE, or change the selector."}},
 		{"requested node name", Cause{"the node that it names does not exist", "Correct spec.nodeName."}},
-		{"free ports", Cause{"another pod has its host port", "Use another hostPort, or a Service; find the pod with: kubectl get pods -A -o wide"}},
+		{"free ports", Cause{"another pod has its host port", "Use another hostPort, or a Service."}},
 		{"Too many pods", Cause{"the node runs as many pods as it may", "Delete pods, or raise --max-pods."}},
 	} {
 		if strings.Contains(message, k.words) {
@@ -140,10 +141,13 @@ func Scheduling(message string) (all []Cause) {
 
 // End returns why a pod failed as a whole, as the end of a sentence about it, and what to do; empty if its containers are the reason.
 func End(p *corev1.Pod) (sentence, do string) {
-	message := words.Clip(p.Status.Message)
+	message, again := words.Clip(p.Status.Message), "create the pod again, because it has no owner that does."
+	if metav1.GetControllerOf(p) != nil {
+		again = "its owner creates another pod."
+	}
 	switch reason := p.Status.Reason; {
 	case reason == "Evicted":
-		return "was evicted from its node: " + message, "Free the resource that the message names, or give the pod requests (and limits) that cover its use; its owner creates another pod."
+		return "was evicted from its node: " + message, "Free the resource that the message names, or give the pod requests (and limits) that cover its use; " + again
 	case reason == "Preempting":
 		return "was stopped to make room for a critical pod: " + message, "Give the node more room, or the pod a higher priority."
 	case reason == "DeadlineExceeded":
@@ -153,9 +157,9 @@ func End(p *corev1.Pod) (sentence, do string) {
 	case reason == "NodeLost":
 		return "was on a node that stopped responding", "Start the node again."
 	case strings.HasPrefix(reason, "OutOf"):
-		return "was refused by its node, which has too few free resources: " + message, "Lower the requests of the pod, or stop other pods; its owner creates another pod."
+		return "was refused by its node, which has too few free resources: " + message, "Lower the requests of the pod, or stop other pods; " + again
 	case reason != "":
-		return "was refused by its node: " + words.Reason(reason, p.Status.Message), "Change the pod as the message says; its owner creates another pod."
+		return "was refused by its node: " + words.Reason(reason, p.Status.Message), "Change the pod as the message says; " + again
 	}
 	return "", ""
 }

@@ -3,7 +3,6 @@ package facts
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -51,7 +50,10 @@ func (f *Facts) LastJob(c *batchv1.CronJob) (last *batchv1.Job) {
 
 // Selected returns the pods that a Service selects.
 func (f *Facts) Selected(s *corev1.Service) (pods []*corev1.Pod) {
-	for _, p := range f.Pods {
+	for _, p := range slices.Concat(f.Pods, Every[*corev1.Pod](f)) {
+		if slices.ContainsFunc(pods, func(known *corev1.Pod) bool { return known.UID == p.UID }) {
+			continue
+		}
 		if p.Namespace == s.Namespace && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.Labels)) {
 			pods = append(pods, p)
 		}
@@ -88,7 +90,7 @@ func Worst(pods []*corev1.Pod) *corev1.Pod {
 			return 4
 		case p.Spec.NodeName == "":
 			return 1
-		case trouble(p):
+		case Trouble(p):
 			return 0
 		}
 		return 2
@@ -105,8 +107,8 @@ func Worst(pods []*corev1.Pod) *corev1.Pod {
 	return first
 }
 
-// trouble reports whether a container of a pod waits for something other than its creation, or has failed.
-func trouble(p *corev1.Pod) bool {
+// Trouble reports whether a container of a pod waits for something other than its creation, or has failed.
+func Trouble(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 		w, t := s.State.Waiting, s.State.Terminated
 		return w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" || t != nil && t.ExitCode != 0
@@ -121,6 +123,3 @@ func PodCondition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition
 	}
 	return &p.Status.Conditions[i]
 }
-
-// NoAnswer matches the last line of a program whose connection got no answer, as when a NetworkPolicy drops its packets.
-var NoAnswer = regexp.MustCompile(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)

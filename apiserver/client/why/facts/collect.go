@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/client"
+	"monopod/apiserver/client/crd"
 )
 
 // Reader reads what the caller may read. An object or a log that it may not read is a Forbidden error.
@@ -27,6 +29,8 @@ type Reader interface {
 	List(ctx context.Context, sel client.Selector) ([]client.Object, string, error)
 	// Log returns the last lines of a container's log, of its current or its previous instance.
 	Log(ctx context.Context, pod *corev1.Pod, container string, previous bool) (string, error)
+	// Refuses reports whether a pod refuses TCP connections to a port; false if that is not known.
+	Refuses(ctx context.Context, pod *corev1.Pod, port int32) bool
 }
 
 // Collect reads the facts about the object at ref. What else the caller may not read is missing from them and
@@ -38,10 +42,10 @@ func Collect(ctx context.Context, r Reader, ref client.Ref, now time.Time) (Fact
 	}
 	c := &collector{Facts: Facts{Now: now, Object: obj, Logs: map[string]string{}}, ctx: ctx, r: r}
 	c.surroundings()
-	c.events()
 	for _, p := range c.suspects() {
 		c.details(p)
 	}
+	c.events()
 	return c.Facts, c.err
 }
 
@@ -84,18 +88,30 @@ func (c *collector) surroundings() {
 		}
 	case *corev1.Service:
 		c.endpoints(o)
+		c.connect(o)
 	case *networkingv1.Ingress:
 		c.others(client.IngressClasses, "", nil)
 		for _, b := range Backends(o) {
 			if s, ok := c.get(client.Services, ns, b.Name).(*corev1.Service); ok {
 				c.endpoints(s)
+				c.connect(s)
 			}
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			c.webhook(o.Webhooks[i].ClientConfig.Service)
+		}
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			c.webhook(o.Webhooks[i].ClientConfig.Service)
+		}
+	case *crd.Definition:
+		if at := Conversion(o); at != nil {
+			c.webhook(&admissionregistrationv1.ServiceReference{Namespace: at.Namespace, Name: at.Name})
 		}
 	case *corev1.PersistentVolumeClaim:
 		c.Pods = slices.DeleteFunc(listOf[*corev1.Pod](c, ns, nil), func(p *corev1.Pod) bool { return !uses(p, o.Name) })
-		if o.Spec.StorageClassName != nil {
-			c.get(client.StorageClasses, "", *o.Spec.StorageClassName)
-		}
+		c.class(o)
 	case *corev1.Node:
 		c.others(client.PodDisruptionBudgets, "", nil)
 	case *networkingv1.NetworkPolicy:
@@ -111,6 +127,42 @@ func (c *collector) endpoints(s *corev1.Service) {
 	c.others(client.NetworkPolicies, s.Namespace, nil)
 	if len(c.Pods) == 0 && len(s.Spec.Selector) > 0 {
 		c.Pods = listOf[*corev1.Pod](c, s.Namespace, nil)
+	}
+}
+
+// maxConnected is how many pods of a Service are tried at most.
+const maxConnected = 3
+
+// connect finds ports of a Service's pods that refuse connections although the pods are ready.
+func (c *collector) connect(s *corev1.Service) {
+	tried := 0
+	for _, p := range c.Selected(s) {
+		if ready := PodCondition(p, corev1.PodReady); ready == nil || ready.Status != corev1.ConditionTrue || tried == maxConnected {
+			continue
+		}
+		tried++
+		for _, port := range s.Spec.Ports {
+			if n := TargetPort(p, port); n != 0 && port.Protocol != corev1.ProtocolUDP && port.Protocol != corev1.ProtocolSCTP && c.r.Refuses(c.ctx, p, n) {
+				c.Closed = append(c.Closed, PortKey(p, n))
+			}
+		}
+	}
+}
+
+// webhook reads the Service of a webhook; nil: it has none.
+func (c *collector) webhook(at *admissionregistrationv1.ServiceReference) {
+	if at == nil {
+		return
+	}
+	if s, ok := c.get(client.Services, at.Namespace, at.Name).(*corev1.Service); ok {
+		c.endpoints(s)
+	}
+}
+
+// class reads the StorageClass of a claim.
+func (c *collector) class(claim *corev1.PersistentVolumeClaim) {
+	if name := claim.Spec.StorageClassName; name != nil && *name != "" {
+		c.get(client.StorageClasses, "", *name)
 	}
 }
 
@@ -144,16 +196,29 @@ func (c *collector) suspects() (out []*corev1.Pod) {
 	return out
 }
 
-// details reads the node of a pod, or all nodes if it has none, and the logs of its containers that have ended.
+// details reads what explains a pod: its node, or all nodes if it has none, what its volumes need, and the logs of
+// containers that have ended or make the others wait.
 func (c *collector) details(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		c.others(client.Nodes, "", nil)
+		c.claims(p)
+		if scheduled := PodCondition(p, corev1.PodScheduled); scheduled != nil && strings.Contains(scheduled.Message, NoFreePorts) {
+			for _, other := range listOf[*corev1.Pod](c, metav1.NamespaceAll, nil) {
+				if len(SharedPorts(p, other)) > 0 {
+					c.Others = append(c.Others, other)
+				}
+			}
+		}
 		return
 	}
 	c.get(client.Nodes, "", p.Spec.NodeName)
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		previous := s.State.Terminated == nil && s.LastTerminationState.Terminated != nil
-		if s.State.Terminated == nil && !previous || s.Ready && s.State.Running != nil {
+	if Unprepared(p) {
+		c.sources(p)
+	}
+	for i, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		waitedFor := i < len(p.Status.InitContainerStatuses) && s.State.Running != nil && !s.Ready
+		previous := s.State.Terminated == nil && !waitedFor && s.LastTerminationState.Terminated != nil
+		if s.State.Terminated == nil && !previous && !waitedFor || s.Ready && s.State.Running != nil {
 			continue
 		}
 		log, err := c.r.Log(c.ctx, p, s.Name, previous)
@@ -161,10 +226,45 @@ func (c *collector) details(p *corev1.Pod) {
 			c.hide(err)
 		} else if err == nil { // a log that no longer exists is no error
 			c.Logs[LogKey(p, s.Name)] = log
-			if NoAnswer.MatchString(log) {
-				c.others(client.NetworkPolicies, p.Namespace, nil)
+			c.mentioned(p, log)
+		}
+	}
+}
+
+// claims reads the claims of a pod with their StorageClasses.
+func (c *collector) claims(p *corev1.Pod) {
+	for _, name := range Claims(p) {
+		if claim, ok := c.get(client.PersistentVolumeClaims, p.Namespace, name).(*corev1.PersistentVolumeClaim); ok {
+			c.class(claim)
+		}
+	}
+}
+
+// sources reads what the volumes of a pod need.
+func (c *collector) sources(p *corev1.Pod) {
+	for _, ref := range Sources(p) {
+		c.get(ref.Resource, ref.Namespace, ref.Name)
+	}
+}
+
+// mentioned reads what explains the last lines of a log: policies, Services, and the roles of the pod's service account.
+func (c *collector) mentioned(p *corev1.Pod, log string) {
+	if NoAnswer.MatchString(log) {
+		c.others(client.NetworkPolicies, p.Namespace, nil)
+	}
+	if Unreachable.MatchString(log) {
+		c.others(client.Services, metav1.NamespaceAll, nil)
+		for _, s := range Every[*corev1.Service](&c.Facts) {
+			if Mentions(log, s) && len(s.Spec.Selector) > 0 {
+				c.others(client.EndpointSlices, s.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
+				c.others(client.Pods, s.Namespace, labels.SelectorFromSet(s.Spec.Selector))
+				c.connect(s)
 			}
 		}
+	}
+	if Denied.MatchString(log) {
+		c.others(client.RoleBindings, p.Namespace, nil)
+		c.others(client.ClusterRoleBindings, "", nil)
 	}
 }
 
@@ -201,6 +301,7 @@ func (c *collector) get(resource schema.GroupVersionResource, namespace, name st
 		c.hide(err)
 		return nil
 	case apierrors.IsNotFound(err):
+		c.Absent = append(c.Absent, client.Ref{Resource: resource, Namespace: namespace, Name: name})
 		return nil
 	case err != nil:
 		c.err = err
@@ -272,9 +373,4 @@ func owning[T client.Object](owner client.Object, objs []T) []T {
 }
 
 // uses reports whether a pod uses a claim.
-func uses(p *corev1.Pod, claim string) bool {
-	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
-			v.Ephemeral != nil && p.Name+"-"+v.Name == claim
-	})
-}
+func uses(p *corev1.Pod, claim string) bool { return slices.Contains(Claims(p), claim) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/client"
 	"monopod/apiserver/client/why/words"
@@ -22,12 +23,22 @@ type Facts struct {
 	Events []*corev1.Event   // of Object, and of Pods and Others
 	Pods   []*corev1.Pod     // that Object owns, selects or uses
 	Others []client.Object   // owners, owned objects, and those that Object or a pod refers to
+	Absent []client.Ref      // what Object or a pod refers to, and does not exist
 	Logs   map[string]string // ends of logs by LogKey
+	Closed []string          // ports of pods that refuse connections, by PortKey
 	Hidden []string          // what could not be read, as phrases
 }
 
 // LogKey is the key in Facts.Logs of the container whose end is to be explained.
 func LogKey(pod *corev1.Pod, container string) string { return pod.Name + "/" + container }
+
+// PortKey is the string in Facts.Closed for a port of a pod.
+func PortKey(pod *corev1.Pod, port int32) string { return fmt.Sprintf("%s:%d", pod.Name, port) }
+
+// Lacks reports whether an object is known not to exist.
+func (f *Facts) Lacks(resource schema.GroupVersionResource, namespace, name string) bool {
+	return slices.Contains(f.Absent, client.Ref{Resource: resource, Namespace: namespace, Name: name})
+}
 
 // Related returns the first object of a type among Others with this namespace and name, or the zero value.
 func Related[T client.Object](f *Facts, namespace, name string) (found T) {

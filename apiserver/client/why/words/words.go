@@ -26,12 +26,15 @@ const maxText = 400
 var statusCode = regexp.MustCompile(`statuscode: (\d+)`)
 
 // Name returns kind and name: Pod web.
-func Name(obj client.Object) string {
+func Name(obj client.Object) string { return Kind(obj) + " " + obj.GetName() }
+
+// Kind returns the kind of an object.
+func Kind(obj client.Object) string {
 	kind := obj.GetObjectKind().GroupVersionKind().Kind
 	if kind == "" { // of a typed object that was made in process
 		kind = reflect.TypeOf(obj).Elem().Name()
 	}
-	return kind + " " + obj.GetName()
+	return kind
 }
 
 // Ago is a duration as kubectl prints it; of the future, 0s.
@@ -107,7 +110,7 @@ func Count(n int, noun string) string {
 // Lower begins a sentence's continuation: its first letter is small, unless it is a kind's or an abbreviation's.
 func Lower(sentence string) string {
 	first, size := utf8.DecodeRuneInString(sentence)
-	if word, _, _ := strings.Cut(sentence, " "); word != "Container" && word != "Init" && word != "The" && word != "No" && word != "Sidecar" {
+	if word, _, _ := strings.Cut(sentence, " "); word != "Container" && word != "Claim" && word != "Init" && word != "The" && word != "No" && word != "Sidecar" {
 		return sentence
 	}
 	return string(unicode.ToLower(first)) + sentence[size:]
@@ -154,8 +157,10 @@ func Ends(t *corev1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason == "ContainerStatusUnknown":
 		return "is gone, and its end was not observed"
+	case t.Reason == "Unknown" && t.ExitCode == 255: // containerd's, of a container that it does not find again
+		return "ended when its node or the container runtime was restarted" + after
 	case t.ExitCode == 0:
-		return "ends with exit code 0" + after + " although it is to run all the time"
+		return "ends with exit code 0" + after + " although it should keep running"
 	case Signal(t) != 0:
 		return fmt.Sprintf("is ended by signal %s (exit code %d)%s", unix.SignalName(Signal(t)), t.ExitCode, after)
 	}
@@ -183,6 +188,22 @@ func Signal(t *corev1.ContainerStateTerminated) syscall.Signal {
 		return syscall.Signal(t.ExitCode - 128)
 	}
 	return 0
+}
+
+// Handler says what a probe does; nil: it is no longer in the spec.
+func Handler(p *corev1.Probe) string {
+	switch {
+	case p == nil:
+	case p.HTTPGet != nil:
+		return fmt.Sprintf("its HTTP GET of %s on port %s", p.HTTPGet.Path, p.HTTPGet.Port.String())
+	case p.TCPSocket != nil:
+		return "its connection to port " + p.TCPSocket.Port.String()
+	case p.GRPC != nil:
+		return fmt.Sprintf("its gRPC health check on port %d", p.GRPC.Port)
+	case p.Exec != nil:
+		return fmt.Sprintf("its command %q", strings.Join(p.Exec.Command, " "))
+	}
+	return "its reason is no longer known"
 }
 
 // Probe shortens the message of a failed probe.
