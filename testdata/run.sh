@@ -12,8 +12,11 @@ if [ "$runtime" = containerd ] && [ "$(id -u)" != 0 ]; then
 	runtime=fake
 fi
 socket=$data/monopod.sock
-mkdir -p "$data/images"
-cp bin/web.tar "$data/images/"
+# With the permissions that Monopod would otherwise correct, with a warning for each.
+install -d -m 711 "$data"
+install -d -m 700 "$data/images"
+install -m 600 bin/web.tar "$data/images/"
+install -m 600 /dev/null "$data/monopod.log"
 
 api() { curl -sS --fail --unix-socket "$socket" "$@"; }
 

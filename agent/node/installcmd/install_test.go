@@ -248,6 +248,20 @@ func TestDataFolderOfTheFlags(t *testing.T) {
 	}
 }
 
+// The commands concern the machine itself, whatever the current folder is.
+func TestRoot(t *testing.T) {
+	t.Parallel()
+	for _, cmd := range New("/var/lib/monopod") {
+		if root := cmd.Flags().Lookup("root").DefValue; root != "/" {
+			t.Errorf("%s: the root is %q", cmd.Name(), root)
+		}
+	}
+	b := newBox(t)
+	if err := b.install(t.Context(), b.make("v1", "ok"), []string{"--data-dir=data"}); err == nil || !strings.Contains(err.Error(), "absolute path") {
+		t.Errorf("a relative data folder: %v", err)
+	}
+}
+
 // A second installation changes nothing; one with other flags changes the unit and restarts.
 func TestInstall(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func New(dataDir string) []*cobra.Command {
 	for _, make := range []func(*command) *cobra.Command{install, uninstall, upgrade, rollback} {
 		c := &command{installer: installer{dataDir: dataDir, clock: clock.RealClock{}, settle: settle}}
 		cmd := make(c)
-		cmd.Flags().StringVar(&c.root, "root", "", "Folder that stands for the machine's root, for tests.")
+		cmd.Flags().StringVar(&c.root, "root", "/", "Folder that stands for the machine's root, for tests.")
 		_ = cmd.Flags().MarkHidden("root") // the flag exists
 		all = append(all, cmd)
 	}

@@ -25,7 +25,7 @@ import (
 // installer changes the machine below root.
 type installer struct {
 	*service
-	root    string // empty: the machine itself
+	root    string // "/": the machine itself
 	program string // where the program is installed
 	dataDir string
 	timeout time.Duration // until the service must be healthy
@@ -80,6 +80,9 @@ func ask(ctx context.Context, program string, args ...string) (string, error) {
 // install makes the machine run the program with these flags of serve. It changes only what differs.
 func (i *installer) install(ctx context.Context, self string, flags []string) error {
 	i.dataDir = flagValue(flags, "--data-dir", i.dataDir)
+	if !filepath.IsAbs(i.dataDir) {
+		return fmt.Errorf("--data-dir must be an absolute path, got %q: a service starts in another folder", i.dataDir)
+	}
 	if _, err := ask(ctx, self, append([]string{"config"}, flags...)...); err != nil {
 		return fmt.Errorf("the flags of serve are not valid: %w", err)
 	}
