@@ -1,0 +1,76 @@
+# Functions for a virtual machine with Debian 12: systemd, kernel 6.1, cgroup v2. It runs in qemu without KVM, so it needs
+# only root and apt, and takes half a minute to boot. Sourced by run.sh.
+#
+# $vm is the folder for all of it. The API of the machine is at 127.0.0.1:$api_port.
+
+ssh_options=(-q -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=2 -o ServerAliveInterval=5)
+
+# free_port prints a port of loopback that nobody listens on.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# make_disk builds the disk, once.
+make_disk() {
+	[ ! -f "$vm/clean.raw" ] || return 0
+	local root=$vm/root
+	rm -rf "$root"
+	debootstrap --variant=minbase --include=systemd-sysv,linux-image-cloud-amd64,openssh-server,iproute2,ca-certificates,curl,procps,dbus,kmod,udev,ifupdown,isc-dhcp-client,containerd,runc \
+		bookworm "$root" >"$vm/debootstrap.log" 2>&1 || { tail "$vm/debootstrap.log" >&2; return 1; }
+	[ -f "$vm/key" ] || ssh-keygen -q -t ed25519 -N '' -f "$vm/key"
+	install -D -m 600 "$vm/key.pub" "$root/root/.ssh/authorized_keys"
+	echo box >"$root/etc/hostname"
+	printf 'auto lo ens3\niface lo inet loopback\niface ens3 inet dhcp\n' >"$root/etc/network/interfaces"
+	printf '/dev/vda / ext4 defaults 0 1\n' >"$root/etc/fstab"
+	# Monopod brings its own containerd up; the distribution's service is not needed.
+	rm -f "$root/etc/systemd/system/multi-user.target.wants/containerd.service"
+	cp "$root"/boot/vmlinuz-* "$vm/vmlinuz"
+	cp "$root"/boot/initrd.img-* "$vm/initrd"
+	truncate -s 6G "$vm/clean.raw.new"
+	mkfs.ext4 -q -d "$root" "$vm/clean.raw.new"
+	mv "$vm/clean.raw.new" "$vm/clean.raw"
+	rm -rf "$root"
+}
+
+# boot starts the machine with the memory in MiB, and returns when it answers.
+boot() {
+	qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m "$1" -kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
+		-append "root=/dev/vda rw console=ttyS0" -drive "file=$vm/disk.raw,format=raw,if=virtio,cache=none" \
+		-netdev "user,id=n,hostfwd=tcp:127.0.0.1:$ssh_port-:22,hostfwd=tcp:127.0.0.1:$api_port-:6443" -device virtio-net-pci,netdev=n \
+		-display none -serial "file:$vm/serial.log" >"$vm/qemu.log" 2>&1 &
+	qemu=$!
+	answers
+}
+
+# answers waits until the machine can be logged in to.
+answers() {
+	local n
+	for n in $(seq 300); do
+		! box true 2>/dev/null || return 0
+		kill -0 "$qemu" 2>/dev/null || { cat "$vm/qemu.log" >&2; return 1; }
+		sleep 1
+	done
+	echo "the machine did not boot; the end of its console:" >&2
+	tail -n 5 "$vm/serial.log" >&2
+	return 1
+}
+
+# box runs a command in the machine, in a folder that is not the root.
+box() { ssh "${ssh_options[@]}" -i "$vm/key" -p "$ssh_port" root@127.0.0.1 "cd /tmp && $*"; }
+
+# put copies files into a folder of the machine.
+put() { scp "${ssh_options[@]}" -i "$vm/key" -P "$ssh_port" "${@:1:$#-1}" "root@127.0.0.1:${*: -1}"; }
+
+# cut cuts the power: what the machine had not written to its disk is lost.
+cut_power() {
+	kill -9 "$qemu"
+	wait "$qemu" 2>/dev/null || true
+}
+
+# ended waits until the machine has switched itself off.
+ended() {
+	local n
+	for n in $(seq 120); do
+		kill -0 "$qemu" 2>/dev/null || { wait "$qemu" 2>/dev/null || true; return 0; }
+		sleep 1
+	done
+	return 1
+}

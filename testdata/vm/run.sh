@@ -1,0 +1,176 @@
+#!/bin/bash
+# The whole life of a box, in a virtual machine that boots: make vm-test. It needs root and apt, some 3 GB in $VM_DIR, and
+# takes half an hour on two cores.
+#
+#   run.sh [CASE...]    the cases below, or all of them in their order
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+vm=${VM_DIR:-/var/tmp/monopod-vm-test}
+cuts=${VM_CUTS:-20}
+mkdir -p "$vm"
+. testdata/vm/machine.sh
+
+export DEBIAN_FRONTEND=noninteractive
+command -v qemu-system-x86_64 debootstrap mkfs.ext4 ssh >/dev/null ||
+	apt-get install -y -qq --no-install-recommends qemu-system-x86 debootstrap e2fsprogs openssh-client >/dev/null
+ssh_port=$(free_port)
+api_port=$(free_port)
+qemu=
+trap '[ -z "$qemu" ] || kill -9 "$qemu" 2>/dev/null || true' EXIT
+
+fail() {
+	echo "FAIL $case: $*" >&2
+	box 'journalctl -u monopod -n 15 --no-pager -o cat; monopod status' >&2 2>/dev/null || true
+	exit 1
+}
+
+# until_true TIMEOUT COMMAND…: runs a command in the machine until it succeeds.
+until_true() {
+	local end=$((SECONDS + $1))
+	shift
+	until box "$*" >/dev/null 2>&1; do
+		[ $SECONDS -lt $end ] || fail "in vain: $*"
+		sleep 1
+	done
+}
+
+api() { box "curl -sS --fail --unix-socket /var/lib/monopod/monopod.sock $*"; }
+
+# apply creates an object from the YAML at the standard input, at a path.
+apply() { api "-o /dev/null -H 'Content-Type: application/yaml' --data-binary @- http://x$1"; }
+
+# pod NAME RESOURCES COMMAND…: creates a pod of the sample image that is not restarted.
+pod() {
+	apply /api/v1/namespaces/default/pods <<END
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 5
+  containers: [{name: main, image: monopod.local/web:1, command: [$(printf '/web, '; printf '"%s", ' "${@:3}")], resources: $2}]
+END
+}
+
+# phase NAME: prints the pod's phase and the reasons in its status.
+phase() { api "http://x/api/v1/namespaces/default/pods/$1" | grep -oE '"(phase|reason)": ?"[^"]*"' | tr -d ' ' | tr '\n' ' '; }
+
+# pod_phase TIMEOUT NAME REGEXP: waits until phase prints something that matches.
+pod_phase() {
+	local end=$((SECONDS + $1))
+	until phase "$2" 2>/dev/null | grep -qE "$3"; do
+		[ $SECONDS -lt $end ] || fail "pod $2 is not $3: $(phase "$2")"
+		sleep 1
+	done
+}
+
+# ready is a command that succeeds once the API and the node are ready.
+ready='monopod status'
+
+# deployed is one that succeeds while all three web servers are ready.
+deployed='curl -sS --unix-socket /var/lib/monopod/monopod.sock http://x/apis/apps/v1/namespaces/default/deployments/web | grep -qE "\"readyReplicas\": ?3"'
+
+install_() { # with the current folder /tmp, as people type it
+	box /root/monopod install | tee "$vm/install.out" | grep -q 'starts with the machine (systemd)' || fail "$(cat "$vm/install.out")"
+	box monopod install | grep -q 'nothing was to be done' || fail "a second install changed something"
+	until_true 60 "$ready"
+	box 'monopod images import /root/web.tar'
+	! box 'journalctl -u monopod -o cat' | grep -E '"level":"(warn|error)"' || fail "warnings of a new installation"
+}
+
+pods() {
+	apply /apis/apps/v1/namespaces/default/deployments <testdata/web.yaml
+	until_true 120 "$deployed"
+}
+
+limits() { # of cgroup v2, as the container itself reads them
+	pod limited '{requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 250m, memory: 64Mi}}' \
+		do cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.swap.max then sleep 3600
+	pod_phase 60 limited Running
+	local found
+	found=$(api http://x/api/v1/namespaces/default/pods/limited/log | tr '\n' ' ')
+	[ "$found" = '25000 100000 67108864 0 ' ] || fail "cpu.max, memory.max, memory.swap.max: $found"
+}
+
+oom() {
+	pod greedy '{limits: {memory: 32Mi}}' alloc 200
+	pod_phase 120 greedy 'OOMKilled'
+}
+
+eviction() { # by real memory pressure: the machine has 768 MiB
+	pod huge '{}' alloc 600
+	pod_phase 180 huge 'Evicted'
+	until_true 400 "$ready"
+}
+
+reboot() {
+	box 'systemctl reboot' || true
+	sleep 5
+	answers
+	until_true 120 "$ready"
+	until_true 120 "$deployed"
+}
+
+upgrade() {
+	box 'printf "#!/bin/sh\n[ \"\$1\" != serve ] || exit 1\nexec /usr/local/bin/monopod \"\$@\"\n" >broken && chmod +x broken'
+	! box monopod upgrade ./broken >"$vm/upgrade.out" 2>&1 || fail "a broken program was installed"
+	grep -q 'runs again' "$vm/upgrade.out" || fail "$(cat "$vm/upgrade.out")"
+	until_true 60 "$ready"
+	box 'cp /usr/local/bin/monopod newer && echo >>newer && monopod upgrade ./newer' | grep -q 'to go back' || fail "upgrade"
+	box monopod rollback >/dev/null
+}
+
+shutdown() { # through logind, which waits for the pods
+	box 'monopod install -- --shutdown-grace-period=4s --shutdown-grace-period-critical-pods=1s' >/dev/null
+	until_true 60 'systemd-inhibit --list --no-legend | grep -q monopod'
+	pod last '{}' sleep 3600
+	pod_phase 60 last Running
+	box 'systemctl poweroff' || true
+	ended || fail "the machine did not switch itself off"
+	boot 768
+	until_true 120 "$ready"
+	pod_phase 30 last Terminated
+	box 'monopod install' >/dev/null
+}
+
+power() { # cuts under writes: nothing acknowledged is lost, and all pods are back
+	local cut acked=0 writer kubeconfig=$vm/kubeconfig
+	for cut in $(seq "$cuts"); do
+		: >"$vm/acked"
+		box "for i in \$(seq 100000); do curl -sS --fail -o /dev/null --unix-socket /var/lib/monopod/monopod.sock -H 'Content-Type: application/json' -d '{\"metadata\":{\"name\":\"cut-$cut-'\$i'\"}}' http://x/api/v1/namespaces/default/configmaps && echo cut-$cut-\$i; done" >>"$vm/acked" 2>/dev/null &
+		writer=$!
+		sleep $((3 + RANDOM % 5))
+		cut_power
+		wait $writer || true
+		boot 768
+		until_true 120 "$ready"
+		api http://x/api/v1/namespaces/default/configmaps | grep -oE "\"name\": ?\"cut-$cut-[0-9]+\"" | grep -oE 'cut-[0-9]+-[0-9]+' | sort >"$vm/stored"
+		sort "$vm/acked" | comm -23 - "$vm/stored" >"$vm/lost"
+		[ ! -s "$vm/lost" ] || fail "cut $cut: $(wc -l <"$vm/lost") acknowledged objects are lost: $(head -n 3 "$vm/lost")"
+		[ -s "$vm/acked" ] || fail "cut $cut: nothing was written"
+		acked=$((acked + $(wc -l <"$vm/acked")))
+		until_true 120 "$deployed"
+	done
+	echo "$cuts power cuts, $acked acknowledged objects, 0 lost"
+}
+
+package() { # the Debian package instead of install
+	box 'monopod uninstall --purge' >/dev/null
+	box 'apt-get install -y -qq /root/monopod.deb' >/dev/null 2>&1 || box 'dpkg -i /root/monopod.deb' >/dev/null
+	until_true 120 "$ready"
+	[ "$(box 'command -v monopod')" = /usr/bin/monopod ] || fail "monopod is at $(box 'command -v monopod')"
+}
+
+all=(install_ pods limits oom eviction reboot upgrade shutdown power package)
+case=machine
+make build web
+make_disk
+cp --sparse=always "$vm/clean.raw" "$vm/disk.raw"
+testdata/deb.sh bin/monopod 0.0.1 amd64 "$vm/monopod.deb" >/dev/null
+boot 768
+put bin/monopod bin/web.tar "$vm/monopod.deb" /root/
+for case in "${@:-${all[@]}}"; do
+	began=$SECONDS
+	"$case"
+	echo "ok ${case%_} ($((SECONDS - began)) s)"
+done
