@@ -20,7 +20,7 @@ COMPILE = -race -trimpath -tags grpcnotrace
 # time (traces keep their lines), and vet has run before.
 TESTFLAGS = $(COMPILE) -parallel 4 -vet=off -ldflags='-s -w' -timeout 60m
 
-.PHONY: build deb run test lint bench clean kubectl web openapi
+.PHONY: build deb run test vm-test lint bench clean kubectl web openapi
 
 # The version is that of the commit, as Go finds it out; VERSION=v1.2.3 names another one.
 VERSION ?=
@@ -66,6 +66,9 @@ test: ## every test
 bench: ## the figures of docs/benchmarks.md, with those of the last commit beside them
 	@testdata/install.sh containerd runc
 	@$(GO) run -tags grpcnotrace ./testdata/bench
+
+vm-test: ## a box's whole life in a virtual machine: install, limits, eviction, reboot, upgrade, power cuts
+	@testdata/vm/run.sh
 
 lint:
 	$(GO) run $(LINT) run $(PACKAGES)

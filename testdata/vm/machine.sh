@@ -20,8 +20,6 @@ make_disk() {
 	echo box >"$root/etc/hostname"
 	printf 'auto lo ens3\niface lo inet loopback\niface ens3 inet dhcp\n' >"$root/etc/network/interfaces"
 	printf '/dev/vda / ext4 defaults 0 1\n' >"$root/etc/fstab"
-	# Monopod brings its own containerd up; the distribution's service is not needed.
-	rm -f "$root/etc/systemd/system/multi-user.target.wants/containerd.service"
 	cp "$root"/boot/vmlinuz-* "$vm/vmlinuz"
 	cp "$root"/boot/initrd.img-* "$vm/initrd"
 	truncate -s 6G "$vm/clean.raw.new"
