@@ -19,16 +19,23 @@ import (
 // programs that flush often load other rules afterwards.
 const settle = 200 * time.Millisecond
 
+// maxRetry is the longest pause before a repair that failed is tried again.
+const maxRetry = 30 * time.Second
+
 // Keep restores the network's tables, until ctx ends, after another program has removed rules from them, as `nft flush
 // ruleset` does: address translation, rejection, isolation, and the host ports of running pods. It runs in the
 // network namespace in which Prepare was called.
 func Keep(ctx context.Context, n Network, log *zap.Logger) {
 	k := keeper{Network: n, log: log}
 	removals := nft.Watch(ctx)
-	for err := k.check(ctx); ; err = k.check(ctx) {
-		if err != nil && ctx.Err() == nil {
+	retry := backoff.Retry{First: settle, Most: maxRetry}
+	for {
+		if err := k.check(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("cannot repair the nftables rules of the pod network", zap.Error(err))
+			retry.Wait(ctx, clock.RealClock{})
+			continue
 		}
+		retry.Reset()
 		if _, open := <-removals; !open {
 			return
 		}

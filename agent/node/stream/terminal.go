@@ -46,7 +46,8 @@ func (s *Streams) terminal(ctx context.Context, container string, start func() (
 	}
 	begun = true
 	s.deps.Guard.Spawn("terminal", func() {
-		limited, cancel := context.WithTimeout(ctx, terminalStart)
+		// Also if the client leaves before the process is found.
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), terminalStart)
 		p, found := s.begun(limited, container, before)
 		cancel()
 		if <-s.terminals; !found {
