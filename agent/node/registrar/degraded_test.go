@@ -81,6 +81,7 @@ func TestProblems(t *testing.T) {
 		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
 		Pressure:  func() []corev1.NodeConditionType { return nil },
 		Down:      func() bool { return false },
+		Needs:     func() error { return nil },
 	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"syscall"
 	"testing"
@@ -50,9 +51,11 @@ func onTerminal(t *testing.T, command ...string) *exec.Cmd {
 // goes on.
 func TestTerminalThatIsLeft(t *testing.T) {
 	t.Parallel()
+	// Programs do not ignore SIGHUP, also if this one was started by nohup.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	for name, c := range map[string]struct {
 		command []string
-		signal  syscall.Signal
+		ended   syscall.Signal
 	}{
 		"ends":           {[]string{"sh", "-c", "echo; exec sleep 3600"}, syscall.SIGHUP},
 		"ignores SIGHUP": {[]string{"sh", "-c", `trap "" HUP; echo; sleep 3600; :`}, syscall.SIGKILL},
@@ -74,8 +77,8 @@ func TestTerminalThatIsLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = left.Wait()
-			if got := left.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != c.signal {
-				t.Errorf("ended by %v, want %v", got.Signal(), c.signal)
+			if got := left.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != c.ended {
+				t.Errorf("ended by %v, want %v", got.Signal(), c.ended)
 			}
 			if err := other.Process.Signal(syscall.Signal(0)); err != nil {
 				t.Errorf("the other one: %v", err)

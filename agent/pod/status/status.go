@@ -233,6 +233,9 @@ func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, reg
 	}
 	out.RestartCount, out.LastTerminationState = was.RestartCount, was.LastTerminationState
 	out.ContainerID, out.ImageID, out.VolumeMounts = was.ContainerID, was.ImageID, was.VolumeMounts
+	if was.ImageID != "" { // the image of the instance that is gone
+		out.Image = was.Image
+	}
 	ended := was.State
 	if was.State.Running != nil {
 		ended = corev1.ContainerState{Terminated: lost(was.ContainerID, lostMessage)}

@@ -124,6 +124,7 @@ func (p Pool) hold(ip netip.Addr, h Holder) error {
 		return err
 	}
 	if err := os.WriteFile(p.File(ip), data, 0o644); err != nil {
+		_ = os.Remove(p.File(ip)) // on a full disk it is there, and empty
 		return err
 	}
 	// Not truncated, because ext4 writes such a file to the disk when it is closed.
