@@ -21,7 +21,8 @@ type admitter struct {
 	guard *guard.Guard
 	pods  *pods
 	event func(pod *corev1.Pod, container, eventType, reason, format string, args ...any)
-	node  func() *corev1.Node
+	node  func(context.Context) *corev1.Node
+	size  func() *corev1.Node // the node as this agent wrote it last, for its resources
 	place placer
 	evict *evictor.Evictor
 	// refuse rejects all pods while the node shuts down.
@@ -110,7 +111,7 @@ func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 		}
 	}
 	if v.Refused == nil {
-		v = d.ask(object, critical)
+		v = d.ask(ctx, object, critical)
 	}
 	if v.Refused == nil && len(v.Victims) == 0 { // others call the handlers when resources are free
 		v.Refused = d.place.Admit(ctx, object)
@@ -120,8 +121,8 @@ func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 }
 
 // ask calls the handlers. If resources for a critical pod are missing, other pods are preempted.
-func (d *admitter) ask(object *corev1.Pod, critical bool) (v pod.Verdict) {
-	node, others := d.place.WithDevices(d.node()), d.pods.activeBeside(object)
+func (d *admitter) ask(ctx context.Context, object *corev1.Pod, critical bool) (v pod.Verdict) {
+	node, others := d.place.WithDevices(d.node(ctx)), d.pods.activeBeside(object)
 	for _, ask := range d.handlers {
 		v.Refused = ask(object, others, node)
 		if v.Refused != nil && critical {
@@ -154,7 +155,7 @@ func (d *admitter) readmit(ctx context.Context, p *pod.Pod) {
 		if object.DeletionTimestamp != nil {
 			return
 		}
-		if refused = d.ask(object, false).Refused; refused == nil {
+		if refused = d.ask(ctx, object, false).Refused; refused == nil {
 			refused = d.place.Admit(ctx, object)
 		}
 		d.tellRefused(object, refused)
@@ -173,5 +174,5 @@ func (d *admitter) fits(had, pod *corev1.Pod) *status.Resize {
 	if why := d.place.Infeasible(had, pod); why != "" {
 		return resize.Infeasible(why)
 	}
-	return resize.Pending(pod, d.pods.activeBeside(pod), d.node())
+	return resize.Pending(pod, d.pods.activeBeside(pod), d.size())
 }

@@ -218,7 +218,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 func (a *Agent) assemblePods() error {
 	d, cfg := &a.deps, &a.cfg
 	a.loop.admitter = &admitter{
-		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Current, place: a.upkeep.placement, evict: a.upkeep.evict,
+		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Latest, size: a.node.Current, place: a.upkeep.placement, evict: a.upkeep.evict,
 		refuse: a.Drain.Refuse, wake: make(chan struct{}, 1),
 		handlers: []admission.Handler{admission.NodeName, a.admitSecurity, admission.Affinity, admission.Taints, admission.Ports, admission.Resources},
 	}

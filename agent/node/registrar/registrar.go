@@ -170,6 +170,15 @@ func (r *Registrar) Current() *corev1.Node {
 	return r.fresh()
 }
 
+// Latest is Current with the labels, taints and other settings that the API has now: the scheduler places pods by these.
+func (r *Registrar) Latest(ctx context.Context) *corev1.Node {
+	now := *r.Current()
+	if node, err := client.Get[*corev1.Node](ctx, r.Client, "", r.cfg.NodeName); err == nil {
+		now.Labels, now.Spec = node.Labels, node.Spec
+	}
+	return &now
+}
+
 func (r *Registrar) ready() bool {
 	c := findCondition(r.Current().Status.Conditions, corev1.NodeReady)
 	return c != nil && c.Status == corev1.ConditionTrue

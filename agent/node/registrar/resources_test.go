@@ -59,6 +59,10 @@ func TestResourcesOfThisAgent(t *testing.T) {
 	if now := r.Current(); now.UID != "u" || now.Status.Allocatable.Pods().Value() != 500 || now.Status.Capacity.Pods().Value() != 500 {
 		t.Errorf("%s has %v", now.UID, now.Status.Allocatable)
 	}
+	api.node.Spec.Taints = []corev1.Taint{{Key: "new"}}
+	if now := r.Latest(t.Context()); len(now.Spec.Taints) != 1 || now.Status.Allocatable.Pods().Value() != 500 {
+		t.Errorf("after a change by somebody else: taints %v, %v", now.Spec.Taints, now.Status.Allocatable)
+	}
 	if n := api.node.Status.Allocatable.Pods().Value(); n != 110 {
 		t.Errorf("the API's object has changed: %d pods", n)
 	}
