@@ -3,6 +3,8 @@ package memory
 import (
 	"context"
 	"os"
+	"runtime/debug"
+	"runtime/metrics"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -16,10 +18,15 @@ const (
 	every     = time.Minute
 )
 
-// Release gives the pages of the program's file back to the kernel after the start, and then every minute until ctx ends. They
-// are two thirds of the memory of a process that has just started, most of them are not needed again, and the kernel reads
-// those that are. It ignores errors: where the system does not allow it, the process only keeps the memory.
+// worth is how much must have been allocated since the heap was given back until it is again: an idle process takes minutes.
+const worth = 4 << 20
+
+// Release gives memory back to the kernel after the start, and then every minute until ctx ends: the heap, if a burst has used
+// it, and the pages of the program's file. These are two thirds of the memory of a process that has just started, most of them
+// are not needed again, and the kernel reads those that are. It ignores errors: where the system does not allow it, the process
+// only keeps the memory.
 func Release(ctx context.Context, c clock.Clock) error {
+	released := uint64(0)
 	for wait := startTime; ; wait = every {
 		t := c.NewTimer(wait)
 		select {
@@ -28,8 +35,19 @@ func Release(ctx context.Context, c clock.Clock) error {
 			return nil
 		case <-t.C():
 		}
+		if n := allocated(); n-released > worth {
+			debug.FreeOSMemory()
+			released = n
+		}
 		_ = releaseProgram()
 	}
+}
+
+// allocated returns how many bytes of heap the process has ever allocated.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // releaseProgram gives back the pages of the program that are only read.
