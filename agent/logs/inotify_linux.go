@@ -42,7 +42,7 @@ func (n *Inotify) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case _ = <-n.watcher.Errors: // too many writes at once: the next check finds them
+		case <-n.watcher.Errors: //nolint:errcheck // too many writes at once: the next check finds them
 		case ev := <-n.watcher.Events:
 			if !ev.Has(fsnotify.Write) {
 				continue

@@ -335,7 +335,7 @@ func TestUDPHostPortMoves(t *testing.T) {
 			}
 			c.SetDeadline(time.Now().Add(time.Minute))
 			for _, id := range []string{"first", "second"} {
-				c.Write([]byte("x")) //nolint:errcheck // nobody hears it
+				c.Write([]byte("x")) // nobody hears it
 				p := newPod(t, n, id)
 				p.add(rules.Port{HostPort: 18080, ContainerPort: 8080, Protocol: "udp"})
 				var server net.PacketConn
@@ -351,7 +351,7 @@ func TestUDPHostPortMoves(t *testing.T) {
 						if err != nil {
 							return
 						}
-						server.WriteTo([]byte(id), from) //nolint:errcheck // the client waits for it
+						server.WriteTo([]byte(id), from) // the client waits for it
 					}
 				}()
 				if got := askUDP(c); got != id {
@@ -374,7 +374,7 @@ func askUDP(c net.Conn) string {
 			continue // the refusal of an earlier packet
 		}
 		buffer := make([]byte, 10)
-		c.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // a read without one waits for the minute
+		c.SetReadDeadline(time.Now().Add(time.Second)) // a read without one waits for the minute
 		if got, err := c.Read(buffer); err == nil {
 			return string(buffer[:got])
 		}

@@ -16,7 +16,7 @@ func TestPrivateMount(t *testing.T) {
 	if !strings.Contains(err.Error(), "run mount --make-rshared /srv there") {
 		t.Error(err)
 	}
-	if plain := errors.New("no"); remedied(plain) != plain {
+	if plain := errors.New("no"); !errors.Is(remedied(plain), plain) {
 		t.Error("another error is changed")
 	}
 }
