@@ -38,7 +38,7 @@ type situation struct {
 	closed  string     // a port of a pod that refuses connections
 	want    string     // part of the sentence
 	shows   string     // part of the evidence
-	do      string     // part of what to do; empty: nothing is to be done
+	do      string     // part of the remedy; empty: there is none
 }
 
 const (
