@@ -124,6 +124,51 @@ func TestResizer(t *testing.T) {
 	})
 }
 
+// limits are the CPU requests of the pods that a cgroup was set to.
+type limits []string
+
+func (l *limits) Create(*corev1.Pod)        {}
+func (l *limits) Hold(*corev1.Pod)          {}
+func (l *limits) Remove(*corev1.Pod) error  { return nil }
+func (l *limits) Parent(*corev1.Pod) string { return "" }
+func (l *limits) Update(pod *corev1.Pod) {
+	*l = append(*l, pod.Spec.Containers[0].Resources.Requests.Cpu().String())
+}
+
+// A container that restarts with more than its pod had finds the pod's cgroup changed; also if the agent restarts meanwhile.
+func TestResizeByRestartSetsTheCgroup(t *testing.T) {
+	t.Parallel()
+	restarts := func(cpu string) *corev1.Pod {
+		pod := sized(cpu)
+		pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+		return pod
+	}
+	for _, adopted := range []bool{false, true} {
+		set, p, id := &limits{}, &pace.Pace{}, quiet(t)
+		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &inventory.Owners{}}, id, nil)
+		c := status.Container{ID: "c", Name: "c", State: status.Running, Resources: &restarts("1").Spec.Containers[0].Resources}
+		o.ContainerMade(c)
+		all := &Node{Clock: clock.RealClock{}}
+		all.Sandboxes.Cgroups = set
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}
+		if !adopted {
+			r.granted(restarts("2"))
+			if restart := r.resize(t.Context(), restarts("2")); len(restart) != 1 || !slices.Equal(*set, limits{"2"}) {
+				t.Errorf("restart %v, cgroup %v", restart, *set)
+			}
+		}
+		r.behind = r.behind || adopted
+		c.State = status.Exited
+		o.ContainerMade(c)
+		*set = nil
+		for range 2 {
+			if restart := r.resize(t.Context(), restarts("2")); len(restart) != 0 || !slices.Equal(*set, limits{"2"}) {
+				t.Errorf("adopted %v: restart %v, cgroup %v", adopted, restart, *set)
+			}
+		}
+	}
+}
+
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	n, p := &node{}, &pace.Pace{}

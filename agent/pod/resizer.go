@@ -30,12 +30,13 @@ type resizer struct {
 	level    *corev1.ResourceRequirements // of the pod itself, as its cgroup has them; nil: not known yet
 	progress *status.Resize               // while the resources differ from the allocated ones
 	started  bool                         // a resize was granted and is not reported as completed
+	behind   bool                         // the cgroup may have other limits than the pod
 	after    time.Time                    // time of the next attempt after the runtime refused
 }
 
 // granted reports that the node gives the pod what it requests. The next attempt is immediate.
 func (r *resizer) granted(pod *corev1.Pod) {
-	r.started = true
+	r.started, r.behind = true, true
 	r.id.Event("", corev1.EventTypeNormal, "ResizeStarted", "%s", resize.Message("Pod resize started", pod, ""))
 }
 
@@ -58,9 +59,12 @@ func (r *resizer) resize(ctx context.Context, pod *corev1.Pod) (restart []plan.K
 		r.level = resize.Actual(resize.Level(pod))
 	}
 	restart, changed := resize.Plan(pod, r.level, r.observer.Seen())
-	if len(changed) == 0 && !resize.Differs(pod, r.level) {
+	if len(changed)+len(restart) == 0 && !resize.Differs(pod, r.level) {
 		r.progress = nil
-		if r.started && len(restart) == 0 {
+		if r.behind { // before a container starts that needs more than the pod had
+			r.limit(pod)
+		}
+		if r.started {
 			r.completed(pod)
 		}
 	} else if rest := r.after.Sub(r.node.Clock.Now()); rest > 0 {
@@ -74,6 +78,12 @@ func (r *resizer) resize(ctx context.Context, pod *corev1.Pod) (restart []plan.K
 func (r *resizer) completed(pod *corev1.Pod) {
 	r.started, r.progress = false, nil
 	r.id.Event("", corev1.EventTypeNormal, "ResizeCompleted", "%s", resize.Message("Pod resize completed", pod, ""))
+}
+
+// limit sets the limits of the pod's cgroup to the allocated resources.
+func (r *resizer) limit(pod *corev1.Pod) {
+	r.sandbox.Limit(pod)
+	r.behind = false
 }
 
 // actuate updates the runtime. What it refuses is retried. all: no container must restart before the pod has its
@@ -100,9 +110,9 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		r.observer.Resized(id, &c.Resources)
 	}
 	if failed == nil {
-		r.sandbox.Limit(pod)
 		r.progress = nil
 		if all {
+			r.limit(pod)
 			r.level = resize.Actual(pod.Spec.Resources)
 			if r.started {
 				r.completed(pod)

@@ -215,6 +215,7 @@ func (w *worker) look(ctx context.Context) error {
 	seen := w.observer.Seen()
 	if first {
 		w.sandbox.Hold(w.desired.pod)
+		w.resizer.behind = len(seen.Sandboxes) > 0 // the earlier agent may have ended during a resize
 		if len(seen.Containers) > 0 {
 			w.volumes.Doubt()
 		}
