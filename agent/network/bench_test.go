@@ -29,7 +29,7 @@ func BenchmarkServices(b *testing.B) {
 	}
 }
 
-func measure(b *testing.B, endpoints int) {
+func measure(b *testing.B, perService int) {
 	const n = 1000
 	var services, slices []client.Object
 	for i := range n {

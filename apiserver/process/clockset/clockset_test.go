@@ -5,12 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"monopod/testdata/harness"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Nothing is sent while the clock only runs; the watch ends with its context.
 func TestWatchEnds(t *testing.T) {

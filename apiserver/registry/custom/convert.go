@@ -33,7 +33,7 @@ const (
 )
 
 // webhook converts the objects of one definition.
-type webhook struct {
+type conversionWebhook struct {
 	spec    *apiextensionsv1.CustomResourceConversion
 	version string // of ConversionReview, which the webhook and this server know
 	client  *call.Client
@@ -43,7 +43,7 @@ type webhook struct {
 }
 
 // webhook returns the webhook of a definition, with its connections if it was known; nil: it has none.
-func (k *Kinds) webhook(def *Definition) *webhook {
+func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	known := k.webhooks[def.Name]
@@ -56,7 +56,7 @@ func (k *Kinds) webhook(def *Definition) *webhook {
 		return nil
 	}
 	c := spec.Webhook.ClientConfig
-	w := &webhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls), client: call.New(call.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
+	w := &conversionWebhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls), client: call.New(call.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
 	for _, version := range spec.Webhook.ConversionReviewVersions {
 		if version == "v1" || version == "v1beta1" { // which have the same fields
 			w.version = version

@@ -41,12 +41,12 @@ type Kinds struct {
 	memory  memory // of what they converted
 
 	mu       sync.Mutex // guards webhooks
-	webhooks map[string]*webhook
+	webhooks map[string]*conversionWebhook
 }
 
 // NewKinds returns a Kinds.
 func NewKinds(clock clock.WithDelayedExecution, network call.Network) *Kinds {
-	return &Kinds{clock: clock, shared: kept.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*webhook{}}
+	return &Kinds{clock: clock, shared: kept.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*conversionWebhook{}}
 }
 
 // Of returns the resources that a definition makes: one for each served version, all of them views of the

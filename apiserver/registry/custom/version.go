@@ -40,7 +40,7 @@ type Version struct {
 	schemas *kept.Value[*compiled]
 	types   *kept.Value[managedfields.TypeConverter]
 	// webhook converts objects of other versions; nil: versions differ only in what their schemas say.
-	webhook  *webhook
+	webhook  *conversionWebhook
 	siblings []*Version // all versions of the definition
 }
 

@@ -19,12 +19,12 @@ import (
 // Base returns the environment of all expressions. Upstream's packages for custom resources read it from environment, so it is
 // bounded there: who uses such a package calls Base before.
 func Base() *environment.EnvSet {
-	bounded()
+	replaceFunctions()
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
 
-// bounded replaces upstream's functions and costs. It panics if upstream's functions are not those that the bounds are made for.
-var bounded = sync.OnceFunc(func() {
+// replaceFunctions replaces upstream's functions and costs. It panics if upstream's functions are not those that the bounds are made for.
+var replaceFunctions = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), ProgramOptions: []cel.ProgramOption{
 		cel.CostTracking(&costs{}), cel.CustomDecorator(searching), cel.OptimizeRegex(constantPatterns()...)}}
