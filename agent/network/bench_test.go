@@ -38,7 +38,7 @@ func measure(b *testing.B, perService int) {
 		services = append(services, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: ip, ClusterIPs: []string{ip}, Ports: []corev1.ServicePort{{Port: 80}}}})
 		meta.Labels = map[string]string{discoveryv1.LabelServiceName: meta.Name}
 		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: new(int32(8080))}}}
-		for e := range endpoints {
+		for e := range perService {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+i/200, i%200, 1+e)}, NodeName: new("here")})
 		}
 		slices = append(slices, slice)
