@@ -21,7 +21,7 @@ var mutual = [][2]string{
 	{"monopod/agent/pod", "monopod/agent/source"},
 	{"monopod/agent/pod", "monopod/agent/storage"},
 	{"monopod/apiserver", "monopod/store"},
-	{"monopod/apiserver/access", "monopod/apiserver/client"},
+	{"monopod/apiserver/access", "monopod/apiserver/kit/client"},
 	{"monopod/apiserver/access", "monopod/apiserver/codec"},
 	{"monopod/apiserver/access", "monopod/apiserver/registry"},
 	{"monopod/apiserver/access", "monopod/apiserver/request"},

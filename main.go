@@ -26,17 +26,17 @@ import (
 	"monopod/agent/node/host"
 	"monopod/agent/node/nodecmd"
 	"monopod/apiserver"
-	"monopod/apiserver/access/admin"
+	"monopod/apiserver/admin"
 	"monopod/apiserver/client/clientcmd"
-	"monopod/apiserver/client/status"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/memory"
+	"monopod/apiserver/kit/systemd"
 	api "monopod/apiserver/launch"
 	"monopod/apiserver/launch/statecmd"
 	"monopod/apiserver/process/commandline"
 	"monopod/apiserver/process/envtest"
-	"monopod/apiserver/process/guard"
-	"monopod/apiserver/process/memory"
-	"monopod/apiserver/process/notify"
+	"monopod/apiserver/status"
 	"monopod/controllers"
 	control "monopod/controllers/launch"
 	"monopod/store/folder"
@@ -289,7 +289,7 @@ func (p *parts) run(ctx context.Context) error {
 	defer stopLast()
 	group, groupCtx := guard.With(ctx)
 	group.Do(func() error { return p.server.Serve(last, p.api.Access) })
-	socket := notify.Take() // before any child process is started
+	socket := systemd.Take() // before any child process is started
 	group.Do(func() error { p.notify(groupCtx, socket); return nil })
 	group.Do(func() error { return p.controllers.RunAlways(last) })
 	group.Do(func() error { return p.api.Access.Run(last, p.log.Named("certificates")) })
@@ -314,7 +314,7 @@ func (p *parts) work(ctx context.Context) error {
 }
 
 // notify tells systemd, until ctx ends, how far the server is.
-func (p *parts) notify(ctx context.Context, socket *notify.Socket) {
+func (p *parts) notify(ctx context.Context, socket *systemd.Socket) {
 	if err := socket.Run(ctx, clock.RealClock{}, p.server.Ready); err != nil {
 		p.log.Warn("failed to notify systemd", zap.Error(err))
 	}

@@ -12,7 +12,7 @@ import (
 	"monopod/agent/pod/resize"
 	"monopod/agent/pod/status"
 	"monopod/agent/pressure/evictor"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // admitter admits pods one after the other, in the order in which the loop passes them on. It writes checkpoints

@@ -30,8 +30,8 @@ import (
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/source"
 	"monopod/agent/storage/claims"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // Agent runs the pods bound to its node. It also implements client.Node.

@@ -40,8 +40,8 @@ import (
 	"monopod/agent/source/mirror"
 	"monopod/agent/source/static"
 	"monopod/agent/storage/claims"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
 )
 
 // assemble reads the machine and creates the parts, each after those that it depends on. Where two depend on

@@ -16,7 +16,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/runtime/fake"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/testdata/harness"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/images/garbage"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // restart starts another agent with other settings.

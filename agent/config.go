@@ -32,7 +32,7 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // Recorder writes events and must not block. Package record implements it.

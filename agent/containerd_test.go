@@ -20,7 +20,7 @@ import (
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/testdata/harness"
 	"monopod/testdata/web/image"
 )

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"monopod/agent/resources/dra"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // deviceClaims is the API of dynamic resource allocation for one node.

@@ -17,7 +17,7 @@ import (
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/resources/numa/numatest"
 	"monopod/agent/resources/topology"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/testdata/deviceplugin/plugin"
 	"monopod/testdata/deviceplugin/sockets"
 	"monopod/testdata/deviceplugin/sockets/socketstest"

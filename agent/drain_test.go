@@ -12,7 +12,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/node/shutdown"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 func goesDown(w *world) bool {

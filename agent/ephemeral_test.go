@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // debug adds an ephemeral container that runs the sample program.

@@ -16,7 +16,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/pressure/eviction"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // signals are above all thresholds, except for those that the test lowers.

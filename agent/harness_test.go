@@ -27,7 +27,7 @@ import (
 	"monopod/agent/runtime/fake"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/relist"
 	"monopod/agent/source"
 	"monopod/agent/source/mirror"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // loop passes changes of the API and the runtime to the pods that they concern, and never waits for a pod.

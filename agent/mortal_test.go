@@ -14,7 +14,7 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // moment is when an agent is killed relative to an external call.

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // exists is when a call finds that the runtime had started the container before it died.

@@ -12,7 +12,7 @@ import (
 
 	"monopod/agent"
 	"monopod/agent/runtime"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // radio is a runtime whose events the test controls.

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/storage/certificate"
 	"monopod/agent/storage/token"
-	"monopod/apiserver/process/memory"
+	"monopod/apiserver/kit/memory"
 )
 
 // maximum number of pods that start concurrently: more would only share the same CPUs. A start that takes longer no

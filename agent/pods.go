@@ -17,8 +17,8 @@ import (
 	"monopod/agent/pod/images"
 	"monopod/agent/pressure/evictor"
 	"monopod/agent/resources/placement"
-	"monopod/apiserver/client/claim"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/guard"
 )
 
 var (

@@ -9,7 +9,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime/fake"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // After a reboot there are no processes and no mounts; the sandboxes and containers that the runtime still lists

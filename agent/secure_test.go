@@ -12,7 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime/fake"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // onModern runs the agent on a runtime with containerd 2's features.

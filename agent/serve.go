@@ -18,11 +18,11 @@ import (
 	"monopod/agent/pod/status"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/provision"
-	"monopod/apiserver/client"
-	metricsapi "monopod/apiserver/client/metrics"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	metricsapi "monopod/apiserver/kit/metrics"
+	"monopod/apiserver/kit/record"
 )
 
 var _ server.Node = (*Agent)(nil)

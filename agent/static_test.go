@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/agent"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // inStaticWorld runs a test on a node with a folder of static pods.

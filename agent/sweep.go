@@ -7,7 +7,7 @@ import (
 	"monopod/agent/logs/logdir"
 	"monopod/agent/resources/enforce"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/process/folder"
+	"monopod/apiserver/kit/filewatch"
 )
 
 // sweeper removes what a crash or an earlier start has left of pods.
@@ -45,7 +45,7 @@ func (s *sweeper) over() bool {
 // folders removes the folders of pods that do not exist. A folder with a mount that cannot be unmounted stays,
 // and is retried with the next garbage collection of containers.
 func (s *sweeper) folders() (logFolders, logLinks int) {
-	for _, name := range folder.Names(s.cfg.podsDir()) {
+	for _, name := range filewatch.Names(s.cfg.podsDir()) {
 		uid := types.UID(name)
 		if s.pods.there(uid) {
 			continue

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/audit"
+	"monopod/apiserver/audit"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/process/health"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/health"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/kit/client"
 )
 
 // discard is a response that is discarded.

@@ -9,8 +9,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/crd"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/crd"
 	"monopod/apiserver/registry"
 )
 

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"

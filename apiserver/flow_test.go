@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver"
-	"monopod/apiserver/flow/configure"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/flow"
+	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -30,7 +30,7 @@ func controlled(t *testing.T) API {
 	if err := reg.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := configure.Ensure(t.Context(), reg); err != nil {
+	if err := flow.Ensure(t.Context(), reg); err != nil {
 		t.Fatal(err)
 	}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authenticator: byToken()})

@@ -13,9 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )
@@ -72,7 +71,7 @@ func protobufBody(tb testing.TB, obj interface{ Marshal() ([]byte, error) }, api
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return append(bytes.Clone(protobuf.Magic), data...)
+	return append(bytes.Clone(codec.Magic), data...)
 }
 
 // collections are the paths at which objects of each kind are created.

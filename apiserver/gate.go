@@ -3,8 +3,8 @@ package apiserver
 import (
 	"net/http"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/flow"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/request"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/registry"
 	"monopod/store"

@@ -7,10 +7,10 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/flow/latency"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // counters are the server's metrics, with upstream's names and labels.

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/codec"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
 )

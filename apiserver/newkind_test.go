@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/crd"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/crd"
 	"monopod/apiserver/registry"
 )
 

@@ -8,9 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/access/audit"
+	"monopod/apiserver/audit"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/codec/patch"
+	"monopod/apiserver/patch"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/codec"
-	"monopod/apiserver/codec/patch"
+	"monopod/apiserver/patch"
 	"monopod/apiserver/registry"
 )
 

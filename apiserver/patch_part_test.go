@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 )
 

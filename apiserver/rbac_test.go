@@ -12,10 +12,10 @@ import (
 	"testing"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/auth"
 	nodeauth "monopod/apiserver/access/node"
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/access/rbac/policy"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/registry"
 	"monopod/store"
 	"monopod/testdata/harness"

@@ -7,7 +7,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/connect/aggregate"
+	"monopod/apiserver/aggregate"
 	"monopod/apiserver/request"
 )
 

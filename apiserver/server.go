@@ -15,30 +15,27 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access"
-	"monopod/apiserver/access/admin"
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/access/entry"
-	"monopod/apiserver/access/login"
 	"monopod/apiserver/access/token"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/images"
-	"monopod/apiserver/client/status"
-	"monopod/apiserver/client/why"
+	"monopod/apiserver/admin"
+	"monopod/apiserver/aggregate"
+	"monopod/apiserver/audit"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/connect"
-	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/connect/watch"
 	"monopod/apiserver/discovery"
 	"monopod/apiserver/flow"
-	"monopod/apiserver/flow/configure"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/health"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/health"
+	"monopod/apiserver/kit/images"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/request"
+	"monopod/apiserver/status"
 	"monopod/apiserver/virtual"
-	"monopod/apiserver/virtual/explain"
+	"monopod/apiserver/why"
 )
 
 // maxScrapes is how many requests for metrics are answered at the same time.
@@ -99,7 +96,7 @@ type Server struct {
 	computed computed
 	health   *health.Health
 	admin    *admin.Admin
-	explain  *explain.Explainer
+	explain  *virtual.Explainer
 	counters counters
 	remotes  remotes
 }
@@ -133,7 +130,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		docs:    discovery.New(discovery.Config{Resources: cfg.Registry.Resources, Version: Version.GitVersion, Out: out, Clock: cfg.Clock, Aggregator: cfg.Aggregator}),
 		computed: computed{virtual.New(virtual.Config{
 			API: cfg.Registry, Guard: guard, Authenticator: cfg.Authenticator, Checks: cfg.Checks, Usage: cfg.Usage, Clock: cfg.Clock}, cfg.Answers), out},
-		explain: &explain.Explainer{Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Connect: streams.Dial, Clock: cfg.Clock, Out: out},
+		explain: &virtual.Explainer{Registry: cfg.Registry, Guard: guard, Gate: limits, Node: cfg.Node, Connect: streams.Dial, Clock: cfg.Clock, Out: out},
 		health:  health.New(cfg.Checks, func(ctx context.Context) bool { _, known := auth.Known(ctx); return known }, cfg.Log),
 		admin:   admin.New(cfg.Admin, out, cfg.Clock, cfg.Log),
 	}, nil
@@ -178,7 +175,7 @@ func (s *Server) Serve(ctx context.Context, a *entry.Entry) error {
 
 // FlowControl returns the controller of FlowSchemas and PriorityLevelConfigurations, which limit the server's requests.
 func (s *Server) FlowControl(deps follow.Deps) follow.Controller {
-	return configure.New(deps, s.gate.Configure)
+	return flow.NewController(deps, s.gate.Configure)
 }
 
 // Ready returns nil if /readyz is ok.
@@ -194,7 +191,7 @@ func (s *Server) public(r chi.Router) {
 	}
 	r.Get("/version", s.version)
 	if s.cfg.Admin.SignIn != nil {
-		r.Post(login.Exchange, s.admin.Session)
+		r.Post(admin.Exchange, s.admin.Session)
 	}
 }
 
@@ -218,7 +215,7 @@ func (s *Server) paths(r chi.Router) {
 	}
 	r.Get(status.Path, s.admin.Status)
 	r.Get(status.LogPath, s.admin.Log)
-	r.Post(login.Path, s.admin.Login)
+	r.Post(admin.Path, s.admin.Login)
 	r.Post("/monopod/snapshot", s.admin.Snapshot)
 	r.Get("/monopod/shutdown", s.admin.Shutdown)
 	r.Post("/monopod/shutdown", s.admin.Shutdown)

@@ -19,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/auth"
 	satoken "monopod/apiserver/access/token"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/clienttest"
-	"monopod/apiserver/process/health"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/client/clienttest"
+	"monopod/apiserver/kit/health"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

@@ -23,8 +23,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
 	"monopod/testdata/harness"

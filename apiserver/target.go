@@ -6,8 +6,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/access"
-	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 // An explanation is computed with the rights of the caller: what it may not read is missing and named.

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/record"
 	"monopod/controllers/internal/apitest"
 )
 

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/metrics"
 	"monopod/controllers/internal/apitest"
 	"monopod/controllers/podstate"
 )

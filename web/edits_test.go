@@ -11,7 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 const shelf = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shelf", "namespace": "default", "labels": {"team": "one"}}, "spec": {"replicas": 2,

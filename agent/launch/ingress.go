@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network/ingress"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // superviseIngress returns what keeps the ingress controller running; nil: there is none.

@@ -39,12 +39,12 @@ import (
 	"monopod/agent/runtime/fake"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/client"
-	metricsapi "monopod/apiserver/client/metrics"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
-	"monopod/apiserver/process/health"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/health"
+	metricsapi "monopod/apiserver/kit/metrics"
+	"monopod/apiserver/kit/record"
 )
 
 // Config of a Node. DataDir and Settings that Complete has accepted are required.

@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // TestHealthReportsPanicsNextToTheAgent: the parts that run before and next to the agent share its health check.

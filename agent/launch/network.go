@@ -15,8 +15,8 @@ import (
 	"monopod/agent/network/cni"
 	"monopod/agent/pod/spec"
 	"monopod/agent/runtime/containerd"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
 )
 
 // serveServices returns what serves Services in the network of the child's pods.

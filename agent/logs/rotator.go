@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Interval of checks of a growing file: shorter if it would reach its bound before.

@@ -16,7 +16,7 @@ import (
 	"monopod/agent/network/networktest"
 	"monopod/agent/network/service"
 	"monopod/agent/network/view"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // BenchmarkServices reports the memory that the network keeps for each of 1,000 Services with two or ten endpoints at

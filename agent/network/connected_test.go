@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // TestPodsConnectedBefore: policies know the addresses of a pod whose status an earlier process could not write before it ended, until

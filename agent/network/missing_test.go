@@ -13,7 +13,7 @@ import (
 
 	"monopod/agent/network/dns"
 	"monopod/agent/network/networktest"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 
 	mdns "github.com/miekg/dns"
 )

@@ -27,8 +27,8 @@ import (
 	"monopod/agent/network/service"
 	"monopod/agent/network/service/healthcheck"
 	"monopod/agent/network/view"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
 )
 
 // Name of the controller.

@@ -16,8 +16,8 @@ import (
 	"monopod/agent/pod/sandbox"
 	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // Node is what the pods of a node share. It is plain data; what it refers to is safe for concurrent use.

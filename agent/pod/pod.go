@@ -20,7 +20,7 @@ import (
 	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
 	"monopod/agent/runtime"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Pod is one pod for the rest of the node. All its methods except Run may be called on any goroutine.

@@ -12,7 +12,7 @@ import (
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/plan"
 	"monopod/agent/pod/status"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // sync brings the pod closer to its desired state: it carries out plans until there is nothing to do now.

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/pod/sandbox"
 	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // worker brings one pod to its desired state. Only run's goroutine uses it.

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
-	"monopod/apiserver/registry/volume"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/volume"
 )
 
 // Update is a change of the node's pods: a full list, or one pod.

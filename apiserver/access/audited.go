@@ -7,9 +7,9 @@ import (
 
 	"github.com/go-chi/chi/v5/middleware"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/audit"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/request"
 )
 

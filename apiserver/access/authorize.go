@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/audit"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/request"
 )
 

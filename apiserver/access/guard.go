@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/audit"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/request"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/request"
 )
 

@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/kit/bounded"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -92,7 +91,7 @@ func (a *Account) admitJSON(r *http.Request, data []byte, into any) error {
 		return nil
 	}
 	bytes, err := a.Weigher.JSON(data, shape(into))
-	if err == nil && quantity.Suspicious(data) { // which is decoded without a type
+	if err == nil && bounded.SuspiciousQuantity(data) { // which is decoded without a type
 		var more int
 		more, err = a.Weigher.JSON(data, new(any))
 		bytes += more

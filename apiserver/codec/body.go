@@ -14,8 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/codec/cbor"
+	"monopod/apiserver/kit/bounded"
 )
 
 // Body reads the request's body as JSON, which it converts from YAML if the Content-Type says so, or as
@@ -70,10 +69,10 @@ func toJSON(r *http.Request, data []byte) ([]byte, error) {
 
 // cborToJSON converts a CBOR body.
 func cborToJSON(r *http.Request, data []byte) ([]byte, error) {
-	if err := AccountOf(r.Context()).decode(r.Context(), cbor.Weight(data)); err != nil {
+	if err := AccountOf(r.Context()).decode(r.Context(), Weight(data)); err != nil {
 		return nil, err
 	}
-	out, err := cbor.ToJSON(data)
+	out, err := ToJSON(data)
 	if err != nil {
 		return nil, apierrors.NewBadRequest("the body is not valid CBOR: " + err.Error())
 	}

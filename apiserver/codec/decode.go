@@ -20,11 +20,9 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/client"
-	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/codec/protobuf"
-	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/audit"
+	"monopod/apiserver/kit/bounded"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
 )
@@ -47,7 +45,7 @@ func decode(w http.ResponseWriter, r *http.Request, data []byte, obj any, refuse
 		return err
 	}
 	account := AccountOf(r.Context())
-	if raw, ok := bytes.CutPrefix(data, protobuf.Magic); ok {
+	if raw, ok := bytes.CutPrefix(data, Magic); ok {
 		err := decodeProtobuf(r, account, raw, obj)
 		if record := audit.Of(r.Context()); err == nil && record.Wants(audit.Request) {
 			if data, err := encjson.Marshal(obj); err == nil {
@@ -94,7 +92,7 @@ func DecodeJSON(ctx context.Context, data []byte, obj any) (found []error, err e
 	if o, ok := obj.(strict); ok {
 		return o.UnmarshalStrict(data, func(bytes int) error { return AccountOf(ctx).admitMore(ctx, bytes) })
 	}
-	if err := quantity.CheckJSON(data, obj); err != nil {
+	if err := bounded.CheckJSONQuantities(data, obj); err != nil {
 		return nil, err
 	}
 	return json.UnmarshalStrict(data, obj)
@@ -142,7 +140,7 @@ func decodeProtobuf(r *http.Request, account *Account, data []byte, obj any) err
 	if err := account.admitProtobuf(r, envelope.Raw, obj); err != nil {
 		return err
 	}
-	if err := quantity.CheckProtobuf(envelope.Raw, shape(obj)); err != nil {
+	if err := bounded.CheckProtobufQuantities(envelope.Raw, shape(obj)); err != nil {
 		return errUnrecognized(err)
 	}
 	if err := m.Unmarshal(envelope.Raw); err != nil {
@@ -258,7 +256,7 @@ func DecodePatch(data []byte) (obj *unstructured.Unstructured, doubled []error, 
 func CheckAmounts(obj *unstructured.Unstructured, typed any) error {
 	data, err := encjson.Marshal(obj.Object)
 	if err == nil {
-		err = quantity.CheckJSON(data, typed)
+		err = bounded.CheckJSONQuantities(data, typed)
 	}
 	if err != nil {
 		return errUnrecognized(err)

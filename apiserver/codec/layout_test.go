@@ -10,7 +10,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/codec/layout"
 	"monopod/store"
 )
 
@@ -29,7 +28,7 @@ func entries(t *testing.T) []*store.Entry {
 		}
 		out = append(out, store.NewEncoded(store.Key{}, 0, nil, data))
 	}
-	return append(out, store.NewEncoded(store.Key{}, 0, nil, deep(layout.MaxDepth+1)), store.NewEncoded(store.Key{}, 0, nil, fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", layout.MaxValues))))
+	return append(out, store.NewEncoded(store.Key{}, 0, nil, deep(MaxDepth+1)), store.NewEncoded(store.Key{}, 0, nil, fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", MaxValues))))
 }
 
 func deep(levels int) []byte {
@@ -53,7 +52,7 @@ func TestLayoutsOfLists(t *testing.T) {
 			encode: func(e *store.Entry) ([]byte, error) { return e.JSON(), nil },
 		}
 		var plain, pretty, text bytes.Buffer
-		for l, out := range map[layout.Layout]*bytes.Buffer{layout.Compact: &plain, layout.Indented: &pretty, layout.YAML: &text} {
+		for l, out := range map[Layout]*bytes.Buffer{Compact: &plain, Pretty: &pretty, YAML: &text} {
 			if err := p.write(out, l); err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +77,7 @@ func TestLayoutsOfLists(t *testing.T) {
 // What indentation would make much larger is not indented.
 func TestLayoutsAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, l := range []layout.Layout{layout.Compact, layout.Indented, layout.YAML} {
+	for _, l := range []Layout{Compact, Pretty, YAML} {
 		for _, data := range [][]byte{deep(9000), []byte("[" + strings.Repeat("{},", 700_000) + "{}]"), []byte(`"` + strings.Repeat(`[{\"`, 100_000) + `"`)} {
 			out, err := l.Lay("", data)
 			if err != nil || len(out) > len(data)+10 {

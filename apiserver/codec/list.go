@@ -13,9 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/codec/layout"
-	"monopod/apiserver/codec/protobuf"
+	"monopod/apiserver/audit"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
@@ -84,7 +82,7 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 // SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
 // memory as a whole.
 func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
-	if f.Media != TypeProtobuf && (res.View != nil || layoutOf(r, f) != layout.Compact) {
+	if f.Media != TypeProtobuf && (res.View != nil || layoutOf(r, f) != Compact) {
 		head, err := listHead(res.ListGVK(), meta)
 		if err != nil {
 			return err
@@ -105,7 +103,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 	if err != nil {
 		return err
 	}
-	size := len(head) + len(layout.ListTail) + max(len(entries)-1, 0)
+	size := len(head) + len(ListTail) + max(len(entries)-1, 0)
 	for _, e := range entries {
 		n, exact := e.Size()
 		if !exact {
@@ -124,7 +122,7 @@ func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res
 	if err != nil {
 		return err
 	}
-	list, err := protobuf.NewList(res.ListGVK(), meta, entries)
+	list, err := NewProtobufList(res.ListGVK(), meta, entries)
 	if err != nil {
 		return err
 	}
@@ -162,7 +160,7 @@ func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 		}
 		w.Write(e.JSON())
 	}
-	io.WriteString(w, layout.ListTail)
+	io.WriteString(w, ListTail)
 }
 
 // SendEntry sends an object in the form that the client accepts.
@@ -174,16 +172,16 @@ func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, 
 		}
 		return err
 	}
-	head, data, err := protobuf.Entry(e)
+	head, data, err := ProtobufEntry(e)
 	if err != nil {
 		a.unsendable(w, r, err)
 		return nil
 	}
-	out := begin(w, r, f.Header(), http.StatusOK, len(head)+len(data)+len(protobuf.Tail))
+	out := begin(w, r, f.Header(), http.StatusOK, len(head)+len(data)+len(Tail))
 	defer out.Close()
 	out.Write(head) // the client may have left
 	out.Write(data)
-	io.WriteString(out, protobuf.Tail)
+	io.WriteString(out, Tail)
 	return nil
 }
 

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -180,7 +179,7 @@ func hasProtobuf(res *kind.Resource) bool {
 	case res.Stored():
 		return true
 	}
-	_, ok := res.New().(protobuf.Message)
+	_, ok := res.New().(ProtobufMessage)
 	return ok
 }
 

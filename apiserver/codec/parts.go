@@ -12,8 +12,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/codec/layout"
+	"monopod/apiserver/audit"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/view"
 	"monopod/store"
@@ -46,7 +45,7 @@ func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.
 }
 
 // write writes the list to a writer.
-func (p parts) write(out io.Writer, l layout.Layout) error {
+func (p parts) write(out io.Writer, l Layout) error {
 	before, between, after, empty, err := l.Around(p.head, p.count)
 	if err != nil {
 		return err
@@ -101,7 +100,7 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 
 func (a *Responder) sendWhole(w http.ResponseWriter, r *http.Request, f Format, p parts) error {
 	whole := wholeList{limit: cmp.Or(a.MaxWhole, maxWhole)}
-	if err := p.write(&whole, layout.Compact); err != nil {
+	if err := p.write(&whole, Compact); err != nil {
 		return err
 	}
 	a.Send(w, r, f, http.StatusOK, json.RawMessage(whole.Bytes()))

@@ -11,10 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/codec/cbor"
-	"monopod/apiserver/codec/layout"
-	"monopod/apiserver/codec/protobuf"
+	"monopod/apiserver/audit"
 )
 
 // Responder sends responses. Log is required.
@@ -53,11 +50,11 @@ func (a *Responder) unsendable(w http.ResponseWriter, r *http.Request, err error
 
 func encode(r *http.Request, f Format, v any) ([]byte, error) {
 	if f.Media == TypeProtobuf {
-		return protobuf.Body(v)
+		return Protobuf(v)
 	}
 	as := layoutOf(r, f)
 	data, ok := v.([]byte)
-	if ok && as == layout.Indented {
+	if ok && as == Pretty {
 		return data, nil // it is as it is to be
 	}
 	var err error
@@ -72,24 +69,24 @@ func encode(r *http.Request, f Format, v any) ([]byte, error) {
 // CBOREvent appends an event of a watch to b; object is JSON.
 func CBOREvent(b []byte, typ watch.EventType, object []byte) []byte {
 	event := fmt.Appendf(make([]byte, 0, len(object)+64), `{"type":%q,"object":%s}`, typ, object)
-	out, err := cbor.FromJSON(event)
+	out, err := FromJSON(event)
 	if err != nil { // not by an object that was encoded here
 		return b
 	}
-	return append(append(b, cbor.Prefix...), out...)
+	return append(append(b, Prefix...), out...)
 }
 
 // layoutOf returns the layout of a response.
-func layoutOf(r *http.Request, f Format) layout.Layout {
+func layoutOf(r *http.Request, f Format) Layout {
 	switch {
 	case f.Media == TypeYAML:
-		return layout.YAML
+		return YAML
 	case f.Media == TypeCBOR:
-		return layout.CBOR
+		return CBOR
 	case pretty(r):
-		return layout.Indented
+		return Pretty
 	}
-	return layout.Compact
+	return Compact
 }
 
 // pretty reports whether the response is indented.

@@ -21,8 +21,6 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	utilexec "k8s.io/utils/exec"
-
-	"monopod/apiserver/connect/socket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -187,7 +185,7 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 	say(t, ws, false, stdinChannel, "a")
 	say(t, ws, false, stdinChannel, "b")
 	say(t, ws, false, 99, "unread")
-	say(t, ws, false, socket.Closing, "\x00")
+	say(t, ws, false, Closing, "\x00")
 	if got := heard(ws, false); got[stdoutChannel] != "out:ab" || got[stderrChannel] != "err:ab" || !strings.Contains(got[statusChannel], "Success") {
 		t.Errorf("heard %q", got)
 	}
@@ -319,7 +317,7 @@ func TestForward(t *testing.T) {
 func TestReader(t *testing.T) {
 	t.Parallel()
 	dialWS, _ := front(t, func(w http.ResponseWriter, r *http.Request) error {
-		return socket.Reader(w, r, func(ctx context.Context, out io.Writer) {
+		return Reader(w, r, func(ctx context.Context, out io.Writer) {
 			fmt.Fprint(out, "a line")
 			if r.URL.Path == "/" {
 				return

@@ -14,8 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
-	"monopod/apiserver/connect/socket"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 const (
@@ -34,12 +33,12 @@ func forwardProtocols() []string {
 // each port has two channels, for data and for errors; the first message of each is the port in two bytes,
 // little-endian. After an error nothing has been written to w.
 func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32) error {
-	protocol, err := socket.Choose(r, forwardProtocols())
+	protocol, err := Choose(r, forwardProtocols())
 	if err != nil {
 		return err
 	}
 	if n := len(ports); protocol != tunnelled && (n == 0 || n > maxPorts) {
-		return &socket.RequestError{Text: fmt.Sprintf("ports: the query must contain 1 to %d ports, got %d", maxPorts, n)}
+		return &RequestError{Text: fmt.Sprintf("ports: the query must contain 1 to %d ports, got %d", maxPorts, n)}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -49,7 +48,7 @@ func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32)
 	}
 	defer raw.Close()
 	if protocol == tunnelled {
-		socket.Upgrade(w, r, protocol, func(ws *websocket.Conn) { tunnel(ws, raw) })
+		Upgrade(w, r, protocol, func(ws *websocket.Conn) { tunnel(ws, raw) })
 		return nil
 	}
 	conn, err := spdy.NewClientConnection(raw)
@@ -61,8 +60,8 @@ func Forward(w http.ResponseWriter, r *http.Request, to *url.URL, ports []int32)
 	if err != nil {
 		return err
 	}
-	socket.Upgrade(w, r, protocol, func(ws *websocket.Conn) {
-		s := socket.NewChannels(ws, protocol)
+	Upgrade(w, r, protocol, func(ws *websocket.Conn) {
+		s := NewChannels(ws, protocol)
 		var received guard.Group
 		received.Do(func() error {
 			defer cancel()
@@ -84,7 +83,7 @@ func tunnel(ws *websocket.Conn, raw io.ReadWriteCloser) {
 	var sent guard.Group
 	sent.Do(func() error {
 		defer ws.Close()
-		_, err := io.Copy(socket.Messages(ws), raw)
+		_, err := io.Copy(Messages(ws), raw)
 		return err
 	})
 	for {
@@ -127,7 +126,7 @@ func openPairs(conn httpstream.Connection, ports []int32) ([]pair, error) {
 
 // forward sends what comes from the ports until all have ended, and returns the first error: the end of one
 // side.
-func forward(s *socket.Channels, pairs []pair) error {
+func forward(s *Channels, pairs []pair) error {
 	var all guard.Group
 	for i, p := range pairs {
 		number := binary.LittleEndian.AppendUint16(nil, uint16(p.port))

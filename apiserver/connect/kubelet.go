@@ -7,9 +7,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/kit/client"
 )
 
 // Kubelet returns the handler of the node's own port, which serves the agent's paths to users that are

@@ -10,11 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/query"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/connect/socket"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/query"
 )
 
 // log writes a container's log as plain text.
@@ -45,7 +44,7 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	defer cancel()
 	defer context.AfterFunc(c.Stop, cancel)()
 	if auth.IsWebSocket(r) {
-		return badRequest(socket.Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
+		return badRequest(Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
 			if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(out, err) // the header is sent, so only the body can contain the error
 			}

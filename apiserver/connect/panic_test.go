@@ -13,8 +13,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/apiserver/connect/socket"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // torn returns a connection that panics when its client is read.
@@ -46,7 +45,7 @@ func TestPanicReachesTheRequest(t *testing.T) {
 		return Forward(w, r, parsed(t, resp.Url), []int32{80})
 	}
 	read := func(w http.ResponseWriter, r *http.Request) error {
-		return socket.Reader(w, r, func(ctx context.Context, _ io.Writer) { <-ctx.Done() })
+		return Reader(w, r, func(ctx context.Context, _ io.Writer) { <-ctx.Done() })
 	}
 	for name, c := range map[string]struct {
 		serve    func(http.ResponseWriter, *http.Request) error

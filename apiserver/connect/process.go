@@ -14,8 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
-	"monopod/apiserver/connect/socket"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Channels of a process.
@@ -52,7 +51,7 @@ type Process struct {
 // Serve connects the WebSocket that r asks for to the process that the runtime serves at to, until one of them
 // ends. After an error nothing has been written to w.
 func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) error {
-	protocol, err := socket.Choose(r, processProtocols())
+	protocol, err := Choose(r, processProtocols())
 	if err != nil {
 		return err
 	}
@@ -63,8 +62,8 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 		return err
 	}
 	defer streams.conn.Close()
-	socket.Upgrade(w, r, protocol, func(ws *websocket.Conn) {
-		s := socket.NewChannels(ws, protocol)
+	Upgrade(w, r, protocol, func(ws *websocket.Conn) {
+		s := NewChannels(ws, protocol)
 		var received guard.Group
 		received.Do(func() error {
 			defer cancel()

@@ -18,10 +18,10 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/proxy"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/endpoint"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/endpoint"
 	"monopod/apiserver/request"
 )
 

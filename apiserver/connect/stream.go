@@ -18,11 +18,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/query"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/connect/socket"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/query"
 	"monopod/apiserver/request"
 )
 
@@ -99,7 +98,7 @@ func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.O
 
 // badRequest converts a socket.RequestError to 400 and returns other errors unchanged.
 func badRequest(err error) error {
-	if wrong := (*socket.RequestError)(nil); errors.As(err, &wrong) {
+	if wrong := (*RequestError)(nil); errors.As(err, &wrong) {
 		return apierrors.NewBadRequest(wrong.Error())
 	}
 	return err

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"monopod/apiserver/aggregate"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/registry/kind"
 )
 

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
+	"monopod/apiserver/aggregate"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/request"
 )

@@ -4,8 +4,8 @@ package discovery
 import (
 	"k8s.io/utils/clock"
 
+	"monopod/apiserver/aggregate"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/connect/aggregate"
 	"monopod/apiserver/discovery/openapi"
 	"monopod/apiserver/registry/kind"
 )

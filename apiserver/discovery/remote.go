@@ -10,9 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/connect/aggregate"
+	"monopod/apiserver/aggregate"
 	"monopod/apiserver/discovery/openapi"
-	"monopod/apiserver/discovery/openapi/foreign"
 )
 
 // remotes returns the groups and versions that other servers serve.
@@ -63,7 +62,7 @@ func remoteKind(in schema.GroupVersion, res metav1.APIResource) *metav1.GroupVer
 }
 
 // foreign returns the parts of other servers' documents of OpenAPI v2, as they were when these servers were last reached.
-func (d *Documents) foreign() (parts []*foreign.Part) {
+func (d *Documents) foreign() (parts []*aggregate.Part) {
 	for _, r := range d.Aggregator.Remotes() {
 		if r.OpenAPI2 != nil {
 			parts = append(parts, r.OpenAPI2)

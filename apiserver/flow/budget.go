@@ -8,10 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
-	"monopod/apiserver/codec/bounded"
 	"monopod/apiserver/flow/fair"
+	"monopod/apiserver/kit/bounded"
 )
 
 // A body uses memory three times: as it arrives (received), while it is converted or decoded, and as the object

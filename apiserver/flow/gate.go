@@ -13,10 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/flow/fair"
-	"monopod/apiserver/flow/priority"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/request"
 )
 
@@ -24,7 +23,7 @@ import (
 // fairly among priority levels and users.
 type Gate struct {
 	// Dispatcher limits the requests in flight.
-	*priority.Dispatcher
+	*Dispatcher
 
 	limits   Limits
 	open     fair.Tally // watches and streams by user
@@ -38,7 +37,7 @@ type Gate struct {
 func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 	l = l.complete()
 	g := &Gate{
-		Dispatcher: priority.New(priority.Config{Seats: l.seats(), Wait: min(queueWait, l.RequestTimeout), Clock: c, Metrics: reg}),
+		Dispatcher: NewDispatcher(DispatcherConfig{Seats: l.seats(), Wait: min(queueWait, l.RequestTimeout), Clock: c, Metrics: reg}),
 		limits:     l, bodies: newBudget(l, c),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests", Help: "Watches and streams that are open.",
@@ -99,7 +98,7 @@ func (g *Gate) Enter(h http.Header, r *http.Request, ref client.Ref) (context.Co
 // Seat waits for a seat, which the request holds until leave is called; it does not limit the request's time or body. It
 // adds the headers of priority and fairness to h, which may be nil. ref is zero for a non-resource path.
 func (g *Gate) Seat(ctx context.Context, h http.Header, r *http.Request, ref client.Ref) (leave func(), err error) {
-	digest := priority.Request{User: auth.UserOf(ctx), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
+	digest := Request{User: auth.UserOf(ctx), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
 	if ref.Resource.Resource != "" {
 		digest.Verb, digest.Namespace, digest.Name = request.Verb(r, ref), ref.Namespace, ref.Name
 		digest.Group, digest.Version, digest.Resource, digest.Subresource = ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 // Limits limit the load from clients. The zero value has upstream's defaults, under upstream's flags; a negative

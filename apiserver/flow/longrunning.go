@@ -7,9 +7,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/flow/fair"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/request"
 )
 

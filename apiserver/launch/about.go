@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/apiserver"
-	"monopod/apiserver/client/status"
+	"monopod/apiserver/status"
 )
 
 // About describes the process, but for what the API does not know of it.

@@ -11,7 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/crd"
+	"monopod/apiserver/kit/crd"
 	"monopod/apiserver/registry/custom"
 	"monopod/store"
 	"monopod/store/bolt"

@@ -20,21 +20,21 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver"
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/entry"
 	nodeauth "monopod/apiserver/access/node"
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/access/rbac/policy"
 	"monopod/apiserver/access/token"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
+	"monopod/apiserver/aggregate"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/connect"
-	"monopod/apiserver/connect/aggregate"
-	"monopod/apiserver/flow/configure"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
-	"monopod/apiserver/process/health"
-	"monopod/apiserver/process/memory"
+	"monopod/apiserver/flow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/health"
+	"monopod/apiserver/kit/memory"
+	"monopod/apiserver/kit/record"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/custom"
@@ -176,7 +176,7 @@ func (a *API) bootstrap(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
 	group.Do(func() error { return policy.Bootstrap(ctx, a.Registry) })
 	group.Do(func() error { return storage.Bootstrap(ctx, a.Registry) })
-	group.Do(func() error { return configure.Ensure(ctx, a.Registry) })
+	group.Do(func() error { return flow.Ensure(ctx, a.Registry) })
 	return group.Wait()
 }
 

@@ -23,10 +23,10 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/metrics"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/metrics"
 	"monopod/apiserver/registry/apiservice"
 	"monopod/testdata/harness"
 )

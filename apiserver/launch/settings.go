@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"monopod/apiserver/access/audit"
 	"monopod/apiserver/access/entry"
+	"monopod/apiserver/audit"
 	"monopod/apiserver/flow"
 	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/allocate"

@@ -7,8 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/storage"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 )
 

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/apierror"
 	"monopod/store"
 )

@@ -24,9 +24,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/query"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/query"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/admission/plugins"

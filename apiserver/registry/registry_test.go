@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access/token"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/clienttest"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/client/clienttest"
+	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

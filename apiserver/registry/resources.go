@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/client"
-	usage "monopod/apiserver/client/metrics"
+	"monopod/apiserver/kit/client"
+	usage "monopod/apiserver/kit/metrics"
 	"monopod/apiserver/registry/admissionpolicy"
 	"monopod/apiserver/registry/apiservice"
 	"monopod/apiserver/registry/autoscaling"

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/apierror"

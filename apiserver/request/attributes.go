@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
 )
 
 // Attributes returns the attributes of a request about ref. The namespace of a request for a namespace is that

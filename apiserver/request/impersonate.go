@@ -9,7 +9,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 // Impersonated returns the user in the impersonation headers; false without such headers.

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/query"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/query"
 )
 
 // ListOptions are the parsed query of a list or watch.

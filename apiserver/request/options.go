@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client/query"
+	"monopod/apiserver/kit/query"
 )
 
 // PatchOptions returns the options of a patch, or upstream's errors: only an apply can be forced, and it needs a

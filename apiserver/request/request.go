@@ -9,9 +9,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/images"
-	"monopod/apiserver/client/query"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/images"
+	"monopod/apiserver/kit/query"
 )
 
 // Verb returns the Kubernetes verb of a request: get, list, watch, create, update, patch, delete or

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
 	"monopod/apiserver/codec"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 )
 

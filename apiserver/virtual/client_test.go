@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/metrics"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/virtual"
 	"monopod/store"

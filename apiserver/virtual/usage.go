@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/metrics"
 	"monopod/apiserver/registry/kind"
 )
 

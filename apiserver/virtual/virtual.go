@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/health"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/health"
 	"monopod/apiserver/registry/kind"
 )
 

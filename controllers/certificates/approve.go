@@ -8,7 +8,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // Allowed reports whether the user who created a request may create the subresource of

@@ -9,8 +9,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 )
 
 // How long requests stay after their decision, or their creation if there is none (upstream's).

@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 )
 
 // podRequestStays is how long a PodCertificateRequest stays, whatever came of it: the agent has read the answer by then

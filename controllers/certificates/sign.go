@@ -12,8 +12,8 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 )
 
 // Sign signs a certificate for a public key, and returns it PEM encoded.

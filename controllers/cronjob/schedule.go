@@ -6,7 +6,7 @@ import (
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 
-	"monopod/apiserver/client/schedule"
+	"monopod/apiserver/kit/batch"
 	"monopod/controllers/owned"
 )
 
@@ -22,7 +22,7 @@ const (
 // beginning returns the time after which starts count: begun, or now if the clock has gone back since then or the
 // last start is in the future.
 func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
-	ahead := schedule.Since(cj).Sub(now) > smallStep
+	ahead := batch.ScheduledSince(cj).Sub(now) > smallStep
 	if ahead && (begun.IsZero() || begun.After(now)) || begun.Sub(now) > smallStep {
 		return now
 	}
@@ -32,7 +32,7 @@ func beginning(cj *batchv1.CronJob, begun, now time.Time) time.Time {
 // earliest returns the time after which starts may be due: the latest of the last start or the creation, begun, and
 // now minus startingDeadlineSeconds.
 func earliest(cj *batchv1.CronJob, begun, now time.Time) time.Time {
-	since := schedule.Since(cj)
+	since := batch.ScheduledSince(cj)
 	if begun.After(since) || since.Sub(now) > smallStep {
 		since = begun
 	}
@@ -50,7 +50,7 @@ func due(s cron.Schedule, since, now time.Time) (last, next time.Time, count int
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {
 		return dueEvery(every, since, now)
 	}
-	next = schedule.Next(s, since, now)
+	next = batch.NextTime(s, since, now)
 	for t := s.Next(since); !t.IsZero() && !t.After(now); t = s.Next(t) {
 		last = t
 		if count++; count > manyMissed {
@@ -66,7 +66,7 @@ func dueEvery(s cron.ConstantDelaySchedule, since, now time.Time) (last, next ti
 	if n > 0 {
 		last = since.Add(n * s.Delay)
 	}
-	return last, schedule.Next(s, since, now), int(min(n, manyMissed+1))
+	return last, batch.NextTime(s, since, now), int(min(n, manyMissed+1))
 }
 
 // lastUpTo returns the last start that is not after now; start is one of them. It bisects, since there may be

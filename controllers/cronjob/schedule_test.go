@@ -6,7 +6,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
-	"monopod/apiserver/client/schedule"
+	"monopod/apiserver/kit/batch"
 )
 
 func at(t *testing.T, text string) time.Time {
@@ -43,7 +43,7 @@ func TestDue(t *testing.T) {
 			}
 			cj := hourly(onSchedule(c.schedule))
 			cj.Spec.TimeZone = &c.zone
-			s, err := schedule.Of(cj)
+			s, err := batch.ScheduleOf(cj)
 			if err != nil {
 				t.Fatal(err)
 			}

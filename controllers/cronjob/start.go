@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/client/schedule"
+	"monopod/apiserver/kit/batch"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/record"
 	"monopod/controllers/owned"
 )
 
@@ -33,7 +33,7 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 			return 0, nil
 		}
 	}
-	times, err := schedule.Of(ro.cj)
+	times, err := batch.ScheduleOf(ro.cj)
 	if err != nil {
 		r.warn(ro, "UnparseableSchedule", "unparseable schedule: %q : %s", spec.Schedule, err)
 		return 0, nil // a change of the schedule wakes it

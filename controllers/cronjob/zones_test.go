@@ -8,7 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/schedule"
+	"monopod/apiserver/kit/batch"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -36,7 +36,7 @@ func TestTransitions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cj := hourly(onSchedule(c.schedule))
 			cj.Spec.TimeZone = &c.zone
-			s, err := schedule.Of(cj)
+			s, err := batch.ScheduleOf(cj)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,7 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 	"monopod/controllers/owned"
 )
 

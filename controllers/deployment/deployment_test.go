@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/controllers/internal/apitest"
 	"monopod/controllers/replicaset"
 )

@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // rollbackTo returns the revision that the annotation of old clients requests, 0 for the previous one; false if there

@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	upstream "k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/record"
 	"monopod/controllers/nodestate"
 	"monopod/controllers/owned"
 	"monopod/controllers/podstate"

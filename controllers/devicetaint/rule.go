@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/controllers/nodestate"
 )
 

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	upstream "k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/controllers/nodestate"
 	"monopod/controllers/owned"
 )

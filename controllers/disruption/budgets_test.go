@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/controllers/internal/apitest"
 )
 

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // demand returns what the budget requires for these pods.

@@ -17,9 +17,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/record"
 	"monopod/controllers/servicestate"
 	"monopod/controllers/sliceset"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 	"monopod/controllers/sliceset"
 )
 

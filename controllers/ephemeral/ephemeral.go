@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/record"
 )
 
 // Name of the controller, upstream's.

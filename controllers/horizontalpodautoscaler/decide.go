@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client/metrics"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/metrics"
 )
 
 // input is what one evaluation is based on.

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client/metrics"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/metrics"
 )
 
 // now is the time of every evaluation of these tests.

@@ -28,10 +28,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/metrics"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/metrics"
+	"monopod/apiserver/kit/record"
 )
 
 // Name of the controller.

@@ -18,9 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/metrics"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/metrics"
 	"monopod/controllers/internal/apitest"
 )
 

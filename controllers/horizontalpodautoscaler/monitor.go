@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // monitor counts evaluations in upstream's metrics: names, labels and label values.

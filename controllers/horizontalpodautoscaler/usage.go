@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/kit/metrics"
 	"monopod/controllers/podstate"
 )
 

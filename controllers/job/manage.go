@@ -10,8 +10,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client/indexes"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/batch"
+	"monopod/apiserver/kit/follow"
 	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
@@ -88,7 +88,7 @@ func (ro *round) pending(n int) []int32 {
 			have = append(have, i)
 		}
 	}
-	missing := taken.Merge(indexes.Of(have...)).Missing(n, *ro.job.Spec.Completions)
+	missing := taken.Merge(batch.IndexesOf(have...)).Missing(n, *ro.job.Spec.Completions)
 	if ro.job.Spec.BackoffLimitPerIndex == nil {
 		if wait := ro.backoff.left(ro.now); wait > 0 {
 			ro.wait(wait)

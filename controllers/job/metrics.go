@@ -8,8 +8,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client/indexes"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/batch"
+	"monopod/apiserver/kit/follow"
 	"monopod/controllers/podstate"
 )
 
@@ -93,7 +93,7 @@ func (m *metrics) wrote(job *batchv1.Job, was, is *batchv1.JobStatus) {
 		if text == nil {
 			return 0
 		}
-		list, _ := indexes.Parse(*text, *job.Spec.Completions) // written by this controller
+		list, _ := batch.ParseIndexes(*text, *job.Spec.Completions) // written by this controller
 		return list.Count()
 	}
 	add(m.indexes.WithLabelValues(labelSucceeded, limit), count(&is.CompletedIndexes)-count(&was.CompletedIndexes))

@@ -8,7 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client/indexes"
+	"monopod/apiserver/kit/batch"
 )
 
 // matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches, empty if there is
@@ -124,14 +124,14 @@ func attempts(pod *corev1.Pod) int32 {
 }
 
 // successMessage describes the first rule that the completed indexes satisfy; empty if there is none.
-func successMessage(policy *batchv1.SuccessPolicy, done indexes.List) string {
+func successMessage(policy *batchv1.SuccessPolicy, done batch.Indexes) string {
 	if policy == nil || len(done) == 0 {
 		return ""
 	}
 	for i, rule := range policy.Rules {
 		have, met := done.Count(), false
 		if rule.SucceededIndexes != nil {
-			want, err := indexes.Parse(*rule.SucceededIndexes, math.MaxInt32)
+			want, err := batch.ParseIndexes(*rule.SucceededIndexes, math.MaxInt32)
 			if err != nil || len(want) == 0 {
 				continue
 			}

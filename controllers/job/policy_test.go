@@ -7,7 +7,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client/indexes"
+	"monopod/apiserver/kit/batch"
 	"monopod/controllers/internal/apitest"
 )
 
@@ -91,7 +91,7 @@ func TestSuccessMessage(t *testing.T) {
 		"enough of the indexes": {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("1-5"), SucceededCount: new(int32(2))}), []int32{0, 2, 5}, "Matched rules at index 0"},
 		"the second rule":       {list(batchv1.SuccessPolicyRule{SucceededIndexes: new("9")}, batchv1.SuccessPolicyRule{SucceededCount: new(int32(1))}), []int32{0}, "Matched rules at index 1"},
 	} {
-		if got := successMessage(c.policy, indexes.Of(c.done...)); got != c.want {
+		if got := successMessage(c.policy, batch.IndexesOf(c.done...)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/client/indexes"
+	"monopod/apiserver/kit/batch"
 	"monopod/controllers/podstate"
 )
 
@@ -33,8 +33,8 @@ type round struct {
 
 	// Including pods that the status does not count yet.
 	succeeded, failed int32
-	done              indexes.List // of an Indexed Job
-	lost              indexes.List // with backoffLimitPerIndex
+	done              batch.Indexes // of an Indexed Job
+	lost              batch.Indexes // with backoffLimitPerIndex
 
 	// replaced contains failed pods of indexes that have no other pod yet, by index. They keep the finalizer, since
 	// their replacement inherits their failure count.
@@ -105,8 +105,8 @@ func (ro *round) sum() {
 
 // listed parses a list of indexes of the status. It drops indexes that are not below completions, which a user may
 // have lowered.
-func (ro *round) listed(text string) indexes.List {
-	list, err := indexes.Parse(text, math.MaxInt32)
+func (ro *round) listed(text string) batch.Indexes {
+	list, err := batch.ParseIndexes(text, math.MaxInt32)
 	if err != nil {
 		return nil // the API rejects such a list
 	}
@@ -114,14 +114,14 @@ func (ro *round) listed(text string) indexes.List {
 }
 
 // indexesOf returns the indexes of the uncounted pods that f accepts.
-func (ro *round) indexesOf(f func(*corev1.Pod) bool) indexes.List {
+func (ro *round) indexesOf(f func(*corev1.Pod) bool) batch.Indexes {
 	var found []int32
 	for _, p := range ro.pods {
 		if i, ok := ro.index(p); ok && tracked(p) && f(p) {
 			found = append(found, i)
 		}
 	}
-	return indexes.Of(found...)
+	return batch.IndexesOf(found...)
 }
 
 // fresh returns the pods that f accepts and the status does not count yet.

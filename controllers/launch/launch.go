@@ -7,11 +7,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/clockset"
-	"monopod/apiserver/process/guard"
-	"monopod/apiserver/process/health"
-	"monopod/apiserver/process/netchange"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/health"
+	"monopod/apiserver/kit/kernel"
 	"monopod/controllers"
 	"monopod/controllers/customresource"
 	"monopod/controllers/election"
@@ -46,7 +45,7 @@ type Controllers struct {
 
 // New creates the controllers without starting them. All deps are required.
 func New(deps controllers.Deps, cfg Config) (*Controllers, error) {
-	cfg.ClockSet = clockset.Watch
+	cfg.ClockSet = kernel.WatchClock
 	manager, err := controllers.New(controllers.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log.Named("controllers"), Metrics: deps.Metrics}, cfg.Config)
 	if err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func New(deps controllers.Deps, cfg Config) (*Controllers, error) {
 	c := &Controllers{Manager: manager}
 	c.add(Entry{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
 		return kubernetesservice.New(deps, kubernetesservice.Config{
-			Server: cfg.Server, ClusterIP: cfg.ClusterIP, Moved: []func(context.Context) <-chan struct{}{netchange.Watch, cfg.Moved}})
+			Server: cfg.Server, ClusterIP: cfg.ClusterIP, Moved: []func(context.Context) <-chan struct{}{kernel.WatchNetwork, cfg.Moved}})
 	}})
 	c.add(Entry{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})
 	for _, e := range cfg.Always {

@@ -22,9 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/record"
 	"monopod/controllers/nodestate"
 	"monopod/controllers/owned"
 	"monopod/controllers/podstate"

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // Adopter decides which objects of type T an owner adopts, keeps and releases by its selector.

@@ -5,7 +5,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // UpdateStatus changes the status of an owner. It writes nothing, and returns nil, if the object is gone or another

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 )
 
 // bind binds the claim and the volume to each other: first the volume, so that no other claim takes it, then the

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
 	"monopod/controllers/internal/apitest"
 )
 

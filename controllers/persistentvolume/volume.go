@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 )
 
 // Upstream's reasons of a volume's events and status.

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 	"monopod/controllers/internal/apitest"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // watching counts the watches that are open, by resource.

@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/controllers/owned"
 )
 

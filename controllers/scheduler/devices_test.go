@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/controllers/internal/apitest"
 	"monopod/controllers/podstate"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 	"monopod/controllers/owned"
 	"monopod/controllers/scheduler/queue"
 )

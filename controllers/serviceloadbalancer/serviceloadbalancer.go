@@ -18,9 +18,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/record"
 )
 
 // Name of the controller, Component the source of its events (both upstream's).

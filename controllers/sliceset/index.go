@@ -6,8 +6,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 )
 
 // Index holds the slices that one controller manages, by the Service that they belong to. A slice that was just

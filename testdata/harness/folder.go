@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 )
 
 // DataFolder returns the data folder of a server that is not there: handler answers on its socket until the test ends.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 	"monopod/testdata/harness"
 )
 

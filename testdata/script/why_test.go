@@ -8,7 +8,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"monopod/apiserver/client/why"
+	"monopod/apiserver/why"
 	"monopod/testdata/harness"
 )
 

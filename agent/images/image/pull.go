@@ -20,7 +20,7 @@ import (
 
 	"monopod/agent/images/image/keyring"
 	"monopod/agent/runtime/cutoff"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // Runtime is the part of the runtime that holds images.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"monopod/agent/runtime/cutoff"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // Try is the state of an image that is not present yet: whether it is being pulled,

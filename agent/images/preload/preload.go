@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/images/image"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // arrival is how long an archive must stay unchanged before it is imported.

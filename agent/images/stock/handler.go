@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/images"
+	"monopod/apiserver/kit/images"
 )
 
 // Handler serves images.Path. The stock is nil while the node does not exist.

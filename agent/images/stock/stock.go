@@ -24,7 +24,7 @@ import (
 	"monopod/agent/images/image"
 	"monopod/agent/pod/spec"
 	"monopod/agent/runtime"
-	"monopod/apiserver/client/images"
+	"monopod/apiserver/kit/images"
 )
 
 // Runtime is the part of the runtime that holds images.

@@ -20,7 +20,7 @@ import (
 	"monopod/agent/images/image"
 	"monopod/agent/images/stock"
 	"monopod/agent/runtime"
-	"monopod/apiserver/client/images"
+	"monopod/apiserver/kit/images"
 )
 
 // shelf is a runtime with two images, one of which a pod uses.

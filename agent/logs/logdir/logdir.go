@@ -16,7 +16,7 @@ import (
 
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
-	"monopod/apiserver/process/folder"
+	"monopod/apiserver/kit/filewatch"
 )
 
 // Dir is the folder of all logs.
@@ -89,7 +89,7 @@ func (d *Dir) link(pod *corev1.Pod, c *status.Container) string {
 // Sweep removes the folders of pods that do not exist and dangling links. It returns
 // their numbers.
 func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
-	for _, name := range folder.Names(d.root) {
+	for _, name := range filewatch.Names(d.root) {
 		uid := types.UID(name[strings.LastIndex(name, "_")+1:])
 		if there(uid) {
 			continue
@@ -100,7 +100,7 @@ func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 		}
 		folders++
 	}
-	for _, name := range folder.Names(d.links) {
+	for _, name := range filewatch.Names(d.links) {
 		if d.dangling(filepath.Join(d.links, name), there) {
 			links++
 		}

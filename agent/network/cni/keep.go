@@ -12,7 +12,7 @@ import (
 	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/nft"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // settle is how long after another program removed rules from the kernel the tables are checked: a flush is many removals, and

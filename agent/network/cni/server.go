@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/network/cni/admission"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
 )
 
 // The stub has the same numbers. All integers are in the machine's byte order.

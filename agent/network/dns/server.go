@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 const (

@@ -23,7 +23,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"monopod/agent/network/networktest"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // start serves the zone on loopback. Its clock stands still: a machine that is busy makes no resolver silent.

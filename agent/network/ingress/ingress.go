@@ -22,10 +22,10 @@ import (
 	"monopod/agent/network/ingress/proxy"
 	"monopod/agent/network/ingress/route"
 	"monopod/agent/network/view"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/record"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/record"
 )
 
 // Name of the controller.

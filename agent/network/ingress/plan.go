@@ -11,7 +11,7 @@ import (
 	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/proxy"
 	"monopod/agent/network/ingress/route"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 const (

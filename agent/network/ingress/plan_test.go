@@ -13,7 +13,7 @@ import (
 
 	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/proxy"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // ing reads an Ingress; age is how many seconds after the others it was created.

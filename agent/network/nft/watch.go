@@ -7,7 +7,7 @@ import (
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 
-	"monopod/apiserver/process/kernel"
+	"monopod/apiserver/kit/kernel"
 )
 
 // Watch sends whenever another program has removed rules, sets, chains or tables in the network namespace of the caller, as `nft flush

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // text is routes as lines: frontend -> endpoints.

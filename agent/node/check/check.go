@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"monopod/agent/node/host"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/words"
 )
 
 // Verdict is the result of a check.

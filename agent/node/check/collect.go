@@ -14,8 +14,8 @@ import (
 
 	"monopod/agent/node/host"
 	"monopod/agent/runtime/containerd"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
 )
 
 // Config says what monopod would be started with.

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/netchange"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/kernel"
 )
 
 // settled is how long after a change the addresses are read: a link that comes up gets them one after the other.
@@ -56,7 +56,7 @@ func (a *Addresses) Run(ctx context.Context, changed func()) {
 		<-ctx.Done()
 		return
 	}
-	changes := netchange.Watch(ctx)
+	changes := kernel.WatchNetwork(ctx)
 	for open := true; open; _, open = <-changes {
 		backoff.Sleep(ctx, clock.RealClock{}, settled)
 		if next := next(*a.now.Load(), a.families); !slices.Equal(next, *a.now.Load()) && ctx.Err() == nil {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // WatchUsage calls passed when the memory usage of all processes has grown by the

@@ -15,11 +15,11 @@ import (
 
 	"monopod/agent/node/check"
 	"monopod/apiserver/client/archive"
-	"monopod/apiserver/client/images"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/status"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/images"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/kit/words"
 	"monopod/apiserver/process/commandline"
+	"monopod/apiserver/status"
 )
 
 type command struct {

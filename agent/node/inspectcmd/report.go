@@ -18,10 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/client/archive"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/status"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/kit/words"
 	"monopod/apiserver/process/commandline"
+	"monopod/apiserver/status"
 )
 
 // report is an archive that is being written.

@@ -21,7 +21,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 )
 
 // TestMain makes the test's program a monopod that is not much more than its service.

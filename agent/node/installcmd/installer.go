@@ -17,9 +17,9 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/status"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/status"
 )
 
 // installer changes the machine below root.

@@ -10,9 +10,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/status"
+	"monopod/apiserver/kit/local"
 	"monopod/apiserver/process/commandline"
+	"monopod/apiserver/status"
 )
 
 // upgrade replaces the installed program by the one in a file. If that does not become healthy, the previous one

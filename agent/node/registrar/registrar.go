@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/node/host"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/client"
 )
 
 // KubeletVersion is the version of Kubernetes that the agent implements.

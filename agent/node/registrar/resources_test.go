@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // registeredBefore is an API with the node of an earlier agent, whose status cannot be written.

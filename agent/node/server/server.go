@@ -19,7 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // Node is the node that the server represents.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 
 	"monopod/agent/pod/spec"
-	"monopod/apiserver/client/query"
+	"monopod/apiserver/kit/query"
 )
 
 // maxCommand is the maximum size of the body of a request to run a command, in bytes.

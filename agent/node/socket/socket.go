@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
 )
 
 // MaxPath is the longest path of a Unix socket on Linux (sun_path), in bytes.

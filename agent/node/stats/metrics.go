@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/kit/metrics"
 )
 
 // Metrics returns the node and its pods for metrics.k8s.io, by namespace and name; ErrNone if the runtime has no

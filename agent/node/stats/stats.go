@@ -30,7 +30,7 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/storage/volume"
-	api "monopod/apiserver/registry/volume"
+	api "monopod/apiserver/kit/volume"
 )
 
 // Runtime is the part of the agent's runtime that has statistics.

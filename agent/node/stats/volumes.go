@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/node/host"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Claim is a PersistentVolumeClaim of a pod, whose volume is mounted at Dir.

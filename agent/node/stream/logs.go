@@ -14,7 +14,7 @@ import (
 
 	"monopod/agent/logs"
 	"monopod/agent/pod/status"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // Logs writes a container's log; see client.Node.

@@ -20,8 +20,8 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	"monopod/agent/runtime"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // Runtime is the part of the agent's runtime that serves streams.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/runtime"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // How the process of a terminal is found, and ended.

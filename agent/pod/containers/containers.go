@@ -21,8 +21,8 @@ import (
 	"monopod/agent/pod/probe"
 	"monopod/agent/pod/status"
 	"monopod/agent/resources/topology"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // Runtime is the part of the runtime that it uses.

@@ -16,7 +16,7 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	"monopod/agent/runtime/cutoff"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // postStartLimit limits a postStart hook, which has no timeout of its own.

@@ -22,7 +22,7 @@ import (
 	"monopod/agent/resources/cdi"
 	"monopod/agent/resources/topology"
 	"monopod/agent/runtime/abilities"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // maker creates the configs of one pod's containers, and their files. It has no state.

@@ -24,7 +24,7 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // Parts are the other parts of the pod's worker that starting a container needs.

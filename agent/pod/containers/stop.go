@@ -13,7 +13,7 @@ import (
 	"monopod/agent/pod/plan"
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // minAfterHook is the minimum grace period after a preStop hook (upstream's).

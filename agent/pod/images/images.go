@@ -21,8 +21,8 @@ import (
 	"monopod/agent/pod/status"
 	"monopod/agent/runtime/abilities"
 	"monopod/agent/runtime/cutoff"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // Puller is the node's puller.

@@ -13,7 +13,7 @@ import (
 
 	"monopod/agent/pod"
 	"monopod/agent/pod/status"
-	"monopod/apiserver/registry/volume"
+	"monopod/apiserver/kit/volume"
 )
 
 // Metrics are the metrics of a node.

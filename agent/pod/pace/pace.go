@@ -9,7 +9,7 @@ import (
 
 	"monopod/agent/pod/status"
 	"monopod/agent/runtime/cutoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Blocked is why a container does not start now, and when to retry; with a zero Retry another event wakes the

@@ -21,9 +21,9 @@ import (
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
 	"monopod/agent/resources/userns"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // Runtime is the part of the runtime that it uses.

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/sandbox"
 	"monopod/agent/runtime/inventory"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // machine creates sandboxes, cgroups and user namespaces, or fails.

@@ -17,9 +17,9 @@ import (
 
 	"monopod/agent/pod/status"
 	"monopod/agent/source/static"
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 )
 
 // Writer stores pods' statuses. It writes on its own goroutines, until the context of the call that started them

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // Objects reads the ConfigMaps and Secrets of one namespace, each once. It is for one step of a

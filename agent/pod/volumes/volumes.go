@@ -24,8 +24,8 @@ import (
 	"monopod/agent/storage/claims"
 	"monopod/agent/storage/tree"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 )
 
 // Runtime is what the volumes need of the container runtime.

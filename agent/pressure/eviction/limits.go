@@ -7,7 +7,7 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"monopod/agent/pod/status"
-	"monopod/apiserver/registry/volume"
+	"monopod/apiserver/kit/volume"
 )
 
 // Disk is a pod's usage of the node's disk, in bytes.

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Watch makes Run check at once when the kernel reports memory pressure: tasks that

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/cpuset"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Container is a running container.

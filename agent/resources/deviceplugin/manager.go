@@ -37,7 +37,7 @@ import (
 	"monopod/agent/node/socket"
 	"monopod/agent/resources/deviceplugin/checkpoint"
 	"monopod/agent/resources/topology"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // stopGrace is how long a plugin may be away before its capacity becomes 0 (upstream:

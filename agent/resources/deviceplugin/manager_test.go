@@ -29,7 +29,7 @@ import (
 	"monopod/agent/node/socket"
 	"monopod/agent/resources/pluginwatcher"
 	"monopod/agent/resources/topology"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 	"monopod/testdata/deviceplugin/plugin"
 	"monopod/testdata/deviceplugin/sockets"
 	"monopod/testdata/deviceplugin/sockets/socketstest"

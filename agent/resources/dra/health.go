@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	"k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 const (

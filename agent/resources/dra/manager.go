@@ -25,7 +25,7 @@ import (
 
 	"monopod/agent/resources/checkpoint"
 	"monopod/agent/resources/topology"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Config of a Manager. All fields are required.

@@ -22,7 +22,7 @@ import (
 
 	"monopod/agent/resources/checkpoint"
 	"monopod/agent/resources/pluginwatcher"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 	"monopod/testdata/deviceplugin/sockets"
 	"monopod/testdata/deviceplugin/sockets/socketstest"
 	sample "monopod/testdata/dradriver/driver"

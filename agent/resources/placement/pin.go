@@ -14,7 +14,7 @@ import (
 
 	"monopod/agent/pod/status"
 	"monopod/agent/resources/cpumanager"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // pin keeps containers on their CPUs until ctx ends.

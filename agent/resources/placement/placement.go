@@ -33,7 +33,7 @@ import (
 	"monopod/agent/resources/podresources"
 	"monopod/agent/resources/reserve"
 	"monopod/agent/resources/topology"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Pod is a pod on the node.

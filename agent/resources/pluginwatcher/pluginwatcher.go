@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/node/socket"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/folder"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/filewatch"
+	"monopod/apiserver/kit/guard"
 )
 
 // Plugin is a plugin that wants to register.
@@ -88,7 +88,7 @@ func (f *found) follow(ctx context.Context) error {
 	if err := os.MkdirAll(f.Dir, 0o750); err != nil {
 		return err
 	}
-	watch, err := folder.Watch(f.Dir)
+	watch, err := filewatch.Watch(f.Dir)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"monopod/agent/node/socket"
 	podstatus "monopod/agent/pod/status"
 	"monopod/agent/resources/topology"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Rate limit and burst of requests (upstream's values).

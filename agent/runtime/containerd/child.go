@@ -27,9 +27,9 @@ import (
 	"monopod/agent/network/cni"
 	"monopod/agent/network/cni/admission"
 	"monopod/agent/storage/mount"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
-	"monopod/apiserver/process/netchange"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/kernel"
 )
 
 const (
@@ -173,7 +173,7 @@ const routesSettle = time.Second
 
 // followRoutes adapts the pod network to the host's routes until ctx ends.
 func (c *Child) followRoutes(ctx context.Context) {
-	for range netchange.Watch(ctx) {
+	for range kernel.WatchNetwork(ctx) {
 		if !backoff.Sleep(ctx, c.config.Clock, routesSettle) {
 			continue // until the channel is closed
 		}

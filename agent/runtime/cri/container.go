@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime"
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // CreateContainer is CRI's.

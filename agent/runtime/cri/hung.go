@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime/shim"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
 )
 
 // A shim that hangs answers no call, and containerd waits for it with every call about its containers: without help, its pod could never

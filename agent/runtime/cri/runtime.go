@@ -23,7 +23,7 @@ import (
 
 	"monopod/agent/pressure/oom"
 	"monopod/agent/runtime"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 const (

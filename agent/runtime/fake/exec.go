@@ -18,7 +18,7 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/fake/gate"
 	"monopod/agent/runtime/fake/program"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // ExecSync runs a command in a container. It kills the command and returns

@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/fake/files"
 	"monopod/agent/runtime/fake/output"
 	"monopod/agent/runtime/fake/program"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Causes with which a process is killed.

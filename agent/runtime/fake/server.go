@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/cri-streaming/pkg/streaming"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // server is the loopback server of the streams. The first request for a URL starts it.

@@ -14,7 +14,7 @@ import (
 
 	"monopod/agent/pod/spec"
 	"monopod/agent/pod/status"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Runtime is the part of the agent's runtime that lists.

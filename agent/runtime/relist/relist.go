@@ -14,8 +14,8 @@ import (
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/inventory"
 	"monopod/agent/runtime/pleg"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
 )
 
 // Config of a Relister. All of it is required.

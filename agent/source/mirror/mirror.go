@@ -22,10 +22,10 @@ import (
 
 	"monopod/agent/pod/status"
 	"monopod/agent/source/static"
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
+	"monopod/apiserver/kit/guard"
 )
 
 const (

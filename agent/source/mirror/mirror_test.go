@@ -15,8 +15,8 @@ import (
 
 	"monopod/agent/source/mirror"
 	"monopod/agent/source/static"
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

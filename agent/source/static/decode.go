@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
-	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/registry/volume"
+	"monopod/apiserver/kit/bounded"
+	"monopod/apiserver/kit/volume"
 )
 
 // decode reads the pod of a file, in YAML or JSON. It drops unknown fields and returns them, like

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Notify watches a folder until stop is called: changed has a value after a manifest in it was

@@ -19,7 +19,7 @@ import (
 
 	"monopod/agent/storage/renewal"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // ErrPending is the error for a certificate that no signer has issued yet.

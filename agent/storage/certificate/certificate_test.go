@@ -20,7 +20,7 @@ import (
 
 	"monopod/agent/storage/certificate"
 	"monopod/agent/storage/volume"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // api has one service account, one node, and the newest request.

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // create generates a key and requests a certificate for it, in the name of the pod, its service account and the node.

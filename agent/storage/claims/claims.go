@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/ephemeral"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 )
 
 // Deps are the dependencies of Claims. All are required.

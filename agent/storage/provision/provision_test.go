@@ -25,9 +25,9 @@ import (
 
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/provision"
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 )
 
 // volume sets a volume's finalizer according to its reclaim policy, and removes a released volume.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/storage/renewal"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"monopod/agent/storage/token"
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // issuer is an API that issues tokens "1", "2", … and nothing else.

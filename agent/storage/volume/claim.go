@@ -13,7 +13,7 @@ import (
 
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/tree"
-	api "monopod/apiserver/registry/volume"
+	api "monopod/apiserver/kit/volume"
 )
 
 // Claim returns the path of the volume behind a claim. The volume is on this machine, so only a

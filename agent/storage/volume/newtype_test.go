@@ -16,7 +16,7 @@ import (
 
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
-	api "monopod/apiserver/registry/volume"
+	api "monopod/apiserver/kit/volume"
 )
 
 // iscsi is a type of volumes that only this file knows.

@@ -13,7 +13,7 @@ import (
 	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
 	"monopod/agent/storage/tree"
-	api "monopod/apiserver/registry/volume"
+	api "monopod/apiserver/kit/volume"
 )
 
 // setup sets up one volume of a Set. Its methods for the types of volumes are in the files of these.

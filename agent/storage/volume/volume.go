@@ -17,7 +17,7 @@ import (
 
 	"monopod/agent/pod/env"
 	"monopod/agent/storage/mount"
-	api "monopod/apiserver/registry/volume"
+	api "monopod/apiserver/kit/volume"
 )
 
 // Mounter mounts and unmounts on this machine.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/local"
 )
 
 // Path is where a running monopod serves its list of certificates; POST replaces them.

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 // renewCheck is how often certificates are checked for renewal, in addition to the check at each handshake.

@@ -18,7 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 const year = 365 * 24 * time.Hour

@@ -19,9 +19,9 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/certscmd"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/guard"
 )
 
 // maxSocketPath is the longest path of a Unix socket on Linux (sun_path).

@@ -13,7 +13,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 // writeGiven writes a certificate for these names, and the authority that signed it and the returned client.

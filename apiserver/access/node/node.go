@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/rbac"
-	"monopod/apiserver/client"
-	"monopod/apiserver/registry/volume"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/volume"
 )
 
 const role = "system:node"

@@ -9,11 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/node"
 	"monopod/apiserver/access/rbac"
 	"monopod/apiserver/access/rbac/policy"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 	"monopod/store"
 )

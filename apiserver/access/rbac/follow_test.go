@@ -9,9 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
-	"monopod/apiserver/access/auth"
 	"monopod/apiserver/access/rbac"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
 )
 
 // closing is an empty API whose watches end at once.

@@ -6,7 +6,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 // Allows reports whether one of the rules allows a.

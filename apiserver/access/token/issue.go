@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
 )
 
 // Upstream's values: an hour by default, at least ten minutes, at most 2^32 s.

@@ -9,7 +9,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 )
 
 const algorithm = jose.ES256

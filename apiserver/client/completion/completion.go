@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client/images"
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/images"
+	"monopod/apiserver/kit/local"
 	"monopod/apiserver/process/commandline"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 	"monopod/testdata/harness"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"monopod/apiserver/access/login"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/status"
+	"monopod/apiserver/admin"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/status"
 )
 
 type command struct {
@@ -71,7 +71,7 @@ func (c *command) run(cmd *cobra.Command) error {
 
 // page asks for a code and returns the page's path with it. It is behind the #, which browsers do not send.
 func (c *command) page(ctx context.Context, server *local.Server) (string, error) {
-	path := login.Path
+	path := admin.Path
 	if c.view {
 		path += "?view=true"
 	}
@@ -80,7 +80,7 @@ func (c *command) page(ctx context.Context, server *local.Server) (string, error
 		return "", err
 	}
 	defer resp.Body.Close()
-	var answer login.Answer
+	var answer admin.Answer
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		return "", err
 	}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"monopod/apiserver/client/images"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/images"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/kit/words"
 	"monopod/apiserver/process/commandline"
 )
 

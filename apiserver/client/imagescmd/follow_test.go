@@ -3,7 +3,7 @@ package imagescmd
 import (
 	"testing"
 
-	"monopod/apiserver/client/images"
+	"monopod/apiserver/kit/images"
 )
 
 func TestCalled(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"monopod/apiserver/client/completion"
-	"monopod/apiserver/client/images"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/images"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/kit/words"
 	"monopod/apiserver/process/commandline"
-	"monopod/apiserver/process/guard"
 )
 
 type command struct {

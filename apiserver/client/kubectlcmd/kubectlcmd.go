@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 )
 
 // shortcuts are the commands of kubectl that are commands of monopod, too. logs is one of monopod's own.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 )
 
 func TestFolder(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 )
 
 // owner is a kind whose pods a selector finds.

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/apiserver/client/completion"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
 )
 
 type command struct {

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 )
 
 // stream is the log of one container.

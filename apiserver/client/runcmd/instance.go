@@ -14,8 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
 )
 
 // instance is a monopod in a folder of its own.

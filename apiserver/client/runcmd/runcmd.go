@@ -19,10 +19,10 @@ import (
 
 	"monopod/apiserver/client/archive"
 	"monopod/apiserver/client/imagescmd"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/guard"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/kit/words"
 	"monopod/apiserver/process/commandline"
-	"monopod/apiserver/process/guard"
 )
 
 type command struct {

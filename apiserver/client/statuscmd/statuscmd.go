@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/status"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/kit/words"
 	"monopod/apiserver/process/commandline"
+	"monopod/apiserver/status"
 )
 
 // New returns the command; dataDir is the default of --data-dir.

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"monopod/apiserver/client/completion"
-	"monopod/apiserver/client/local"
-	"monopod/apiserver/client/why"
-	"monopod/apiserver/client/why/words"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/kit/words"
 	"monopod/apiserver/process/commandline"
+	"monopod/apiserver/why"
 )
 
 type command struct {

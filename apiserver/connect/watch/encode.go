@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/codec"
-	"monopod/apiserver/codec/protobuf"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/view"
@@ -66,10 +65,10 @@ func (e *encoder) frame(b []byte, typ watch.EventType, object []byte) []byte {
 		return append(b, "}\n"...)
 	}
 	if e.bare {
-		return protobuf.Event(b, typ, object)
+		return codec.ProtobufEvent(b, typ, object)
 	}
 	at := len(b)
-	b = protobuf.Event(append(b, 0, 0, 0, 0), typ, object)
+	b = codec.ProtobufEvent(append(b, 0, 0, 0, 0), typ, object)
 	binary.BigEndian.PutUint32(b[at:], uint32(len(b)-at-4))
 	return b
 }
@@ -109,14 +108,14 @@ func (e *encoder) object(entry *store.Entry) ([]byte, error) {
 		return e.encode(codec.Partial(entry.Object, e.version))
 	}
 	if e.media == codec.TypeProtobuf {
-		return protobuf.Body(entry.Object)
+		return codec.Protobuf(entry.Object)
 	}
 	return entry.JSON(), nil
 }
 
 func (e *encoder) encode(v any) ([]byte, error) {
 	if e.media == codec.TypeProtobuf {
-		return protobuf.Body(v)
+		return codec.Protobuf(v)
 	}
 	return json.Marshal(v)
 }
@@ -148,7 +147,7 @@ func (e *encoder) bookmark(resourceVersion string, annotations map[string]string
 	case e.as != "":
 		return e.encode(codec.Partial(obj, e.version))
 	case e.media == codec.TypeProtobuf:
-		return protobuf.Body(obj)
+		return codec.Protobuf(obj)
 	}
 	meta, err := json.Marshal(annotations)
 	if err != nil {

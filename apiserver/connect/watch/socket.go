@@ -10,7 +10,7 @@ import (
 
 	"monopod/apiserver/codec"
 	"monopod/apiserver/flow"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/request"
 )
 

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/apierror"

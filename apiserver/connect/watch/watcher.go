@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/store"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
-	"monopod/apiserver/discovery/openapi/definitions"
-	"monopod/apiserver/discovery/openapi/foreign"
+	"monopod/apiserver/aggregate"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -24,7 +24,7 @@ type Document struct {
 
 	// Of which it was composed:
 	resources []kind.Resource
-	parts     []*foreign.Part
+	parts     []*aggregate.Part
 }
 
 // composed is a document that was just composed.
@@ -83,7 +83,7 @@ type renderer interface {
 }
 
 // compose composes a document: its paths, then every definition that they refer to, then the parts of other servers' documents.
-func (c *composer) compose(paths []path, as renderer, parts ...*foreign.Part) (*composed, error) {
+func (c *composer) compose(paths []path, as renderer, parts ...*aggregate.Part) (*composed, error) {
 	p := pieces{version: c.cfg.Version}
 	var err error
 	if p.paths, err = renderPaths(paths, as); err != nil {

@@ -1,6 +1,6 @@
 package openapi
 
-import "monopod/apiserver/discovery/openapi/foreign"
+import "monopod/apiserver/aggregate"
 
 // Text is a document as it is composed.
 type Text = composed
@@ -17,7 +17,7 @@ func Composed(d *Documents, name string) (*Text, error) {
 	if err != nil {
 		return nil, err
 	}
-	var parts []*foreign.Part
+	var parts []*aggregate.Part
 	if d.cfg.Foreign != nil {
 		parts = d.cfg.Foreign()
 	}

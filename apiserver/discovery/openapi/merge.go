@@ -7,19 +7,19 @@ import (
 	"reflect"
 	"slices"
 
-	"monopod/apiserver/discovery/openapi/foreign"
+	"monopod/apiserver/aggregate"
 )
 
 // merge adds the part of another server's document, as upstream does: a definition or parameter that both have under one name is
 // shared if it says the same, otherwise the other server's gets a new name.
-func (p *pieces) merge(part *foreign.Part) error {
+func (p *pieces) merge(part *aggregate.Part) error {
 	theirs, err := part.Content()
 	if err != nil {
 		return err
 	}
 	renames := map[string]string{}
-	definitions := fit(p.definitions, theirs.Definitions, foreign.Definitions, renames)
-	parameters := fit(p.parameters, theirs.Parameters, foreign.Parameters, renames)
+	definitions := fit(p.definitions, theirs.Definitions, aggregate.Definitions, renames)
+	parameters := fit(p.parameters, theirs.Parameters, aggregate.Parameters, renames)
 	renamed := func(prefix, name string) string {
 		if to, ok := renames[prefix+name]; ok {
 			return to
@@ -28,7 +28,7 @@ func (p *pieces) merge(part *foreign.Part) error {
 	}
 	add := func(list *[]piece, more map[string]json.RawMessage) {
 		for _, name := range slices.Sorted(maps.Keys(more)) {
-			*list = append(*list, piece{name: name, json: foreign.Refs(more[name], renamed), foreign: true})
+			*list = append(*list, piece{name: name, json: aggregate.Refs(more[name], renamed), foreign: true})
 		}
 	}
 	add(&p.definitions, definitions)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
+	"monopod/apiserver/aggregate"
 	"monopod/apiserver/discovery/openapi"
-	"monopod/apiserver/discovery/openapi/foreign"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/kind"
 )
@@ -46,9 +46,9 @@ func merged(t *testing.T, others ...string) (with, without *openapi.Text) {
 	}
 	fill := strings.NewReplacer("TIME", string(ours.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.Time"]),
 		"RAW", strings.TrimSuffix(string(ours.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"]), "}")+`,"x-kubernetes-group-version-kind":[{"group":"wardle.example.com","kind":"Raw","version":"v1"}]}`)
-	d := openapi.New(openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{}, Foreign: func() (parts []*foreign.Part) {
+	d := openapi.New(openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{}, Foreign: func() (parts []*aggregate.Part) {
 		for _, text := range others {
-			part, err := foreign.Read([]byte(fill.Replace(text)), "/apis/wardle.example.com/v1/")
+			part, err := aggregate.Read([]byte(fill.Replace(text)), "/apis/wardle.example.com/v1/")
 			if err != nil {
 				t.Fatal(err)
 			}

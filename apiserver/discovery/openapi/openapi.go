@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/discovery/openapi/definitions"
-	"monopod/apiserver/discovery/openapi/foreign"
-	"monopod/apiserver/discovery/openapi/kept"
+	"monopod/apiserver/aggregate"
+	"monopod/apiserver/kit/idlecache"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -34,13 +34,13 @@ type Config struct {
 	Version string
 	Clock   clock.WithDelayedExecution
 	// Foreign returns the parts of other servers' documents that V2 contains; nil: there are none.
-	Foreign func() []*foreign.Part
+	Foreign func() []*aggregate.Part
 }
 
 // Documents serves the OpenAPI documents of a set of resources.
 type Documents struct {
 	cfg  Config
-	data *kept.Value[*data]
+	data *idlecache.Value[*data]
 }
 
 // data is kept while it is in use.
@@ -62,7 +62,7 @@ type request struct {
 
 // New returns the documents of the served resources.
 func New(cfg Config) *Documents {
-	return &Documents{cfg: cfg, data: kept.New(cfg.Clock, idle, func() (*data, error) {
+	return &Documents{cfg: cfg, data: idlecache.New(cfg.Clock, idle, func() (*data, error) {
 		set, err := definitions.Read()
 		return &data{set: set, hashes: map[string]string{}, documents: map[request]*Document{}}, err
 	})}
@@ -146,7 +146,7 @@ func (d *Documents) V3(name string, protobuf bool) (*Document, error) {
 
 // V2 returns /openapi/v2 as JSON or protobuf.
 func (d *Documents) V2(protobuf bool) (*Document, error) {
-	var parts []*foreign.Part
+	var parts []*aggregate.Part
 	if d.cfg.Foreign != nil {
 		parts = d.cfg.Foreign()
 	}
@@ -155,7 +155,7 @@ func (d *Documents) V2(protobuf bool) (*Document, error) {
 
 // document returns the document that was composed of the present resources and these parts, or composes it. Concurrent requests
 // wait for one composition. nil: there is none of this name.
-func (d *Documents) document(what request, parts []*foreign.Part) (*Document, error) {
+func (d *Documents) document(what request, parts []*aggregate.Part) (*Document, error) {
 	data, err := d.data.Get()
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (d *Documents) document(what request, parts []*foreign.Part) (*Document, er
 }
 
 // kept returns the document that was composed of these resources and parts; nil: there is none.
-func (d *data) kept(what request, resources []kind.Resource, parts []*foreign.Part) *Document {
+func (d *data) kept(what request, resources []kind.Resource, parts []*aggregate.Part) *Document {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if doc := d.documents[what]; doc != nil && same(doc.resources, resources) && slices.Equal(doc.parts, parts) {
@@ -201,7 +201,7 @@ func same(a, b []kind.Resource) bool {
 }
 
 // compose composes a document; nil: there is none of this name.
-func (d *Documents) compose(data *data, name string, resources []kind.Resource, parts []*foreign.Part) (*composed, error) {
+func (d *Documents) compose(data *data, name string, resources []kind.Resource, parts []*aggregate.Part) (*composed, error) {
 	all := servedBy(resources)
 	if name == "" {
 		return d.version2(data, all, parts)
@@ -226,7 +226,7 @@ func (d *Documents) version3(data *data, all served, name string) (*composed, er
 	return doc, err
 }
 
-func (d *Documents) version2(data *data, all served, parts []*foreign.Part) (*composed, error) {
+func (d *Documents) version2(data *data, all served, parts []*aggregate.Part) (*composed, error) {
 	set, err := extended(data.set, slices.Collect(maps.Values(all))...)
 	if err != nil {
 		return nil, err

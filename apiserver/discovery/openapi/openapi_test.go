@@ -20,10 +20,10 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/utils/clock"
 
+	"monopod/apiserver/aggregate"
 	"monopod/apiserver/discovery/openapi"
-	"monopod/apiserver/discovery/openapi/definitions"
-	"monopod/apiserver/discovery/openapi/foreign"
 	"monopod/apiserver/registry"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -356,9 +356,9 @@ func TestComposedOnce(t *testing.T) {
 		Schema: custom{name: "com.example.v1.Widget", asked: &asked}}
 	var resources atomic.Pointer[[]kind.Resource]
 	change := func() { all := append(registry.Resources(), custom); resources.Store(&all) }
-	var parts []*foreign.Part
+	var parts []*aggregate.Part
 	d := openapi.New(openapi.Config{Version: "v1.37.2", Clock: clock.RealClock{}, Resources: func() []kind.Resource { return *resources.Load() },
-		Foreign: func() []*foreign.Part { return parts }})
+		Foreign: func() []*aggregate.Part { return parts }})
 	v2 := func() (*openapi.Document, error) { return d.V2(false) }
 	v3 := func() (*openapi.Document, error) { return d.V3("apis/example.com/v1", true) }
 	for _, step := range []struct {
@@ -373,7 +373,7 @@ func TestComposedOnce(t *testing.T) {
 		{"v2 after v3", v2, func() {}, 0},
 		{"a definition has changed", v2, change, 1},
 		{"a definition has changed, v3", v3, func() {}, 2},
-		{"another server's part", v2, func() { parts = []*foreign.Part{part(t)} }, 1},
+		{"another server's part", v2, func() { parts = []*aggregate.Part{part(t)} }, 1},
 		{"the same part", v2, func() {}, 0},
 	} {
 		step.do()
@@ -404,9 +404,9 @@ func TestComposedOnce(t *testing.T) {
 	}
 }
 
-func part(t *testing.T) *foreign.Part {
+func part(t *testing.T) *aggregate.Part {
 	t.Helper()
-	part, err := foreign.Read([]byte(`{"paths":{"/apis/a.example.com/v1/":{}}}`), "/apis/a.example.com/v1/")
+	part, err := aggregate.Read([]byte(`{"paths":{"/apis/a.example.com/v1/":{}}}`), "/apis/a.example.com/v1/")
 	if err != nil || part == nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/codec/patch"
-	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/patch"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 )
 

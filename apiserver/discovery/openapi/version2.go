@@ -10,7 +10,7 @@ import (
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	"google.golang.org/protobuf/proto"
 
-	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/registry/definitions"
 )
 
 // kindExtension is the extension with the kind of a schema or an operation.

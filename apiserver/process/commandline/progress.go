@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Progress shows how far a long step is, in one line that it rewrites. It shows nothing unless it is on a terminal.

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // Administrative access to devices is only for namespaces with the label.

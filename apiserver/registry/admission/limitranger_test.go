@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 func rangeOf(t *testing.T, limits string) *corev1.LimitRange {

@@ -17,7 +17,7 @@ import (
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/webhook"
 )

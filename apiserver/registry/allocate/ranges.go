@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // ReadyRanges returns the ranges of ServiceCIDRs that are ready, by name.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
 )
 
 // metrics requires an Object or External metric if minReplicas is 0: without pods,

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client/indexes"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/batch"
+	"monopod/apiserver/kit/check"
 )
 
 // Upstream's limits (pkg/apis/batch/validation).
@@ -132,7 +132,7 @@ func successRule(rule *batchv1.SuccessPolicyRule, completions int32, path *field
 		if len(*text) > maxIndexesLetters {
 			errs = append(errs, field.TooLong(at, *text, maxIndexesLetters))
 		}
-		list, err := indexes.Parse(*text, completions)
+		list, err := batch.ParseIndexes(*text, completions)
 		if err != nil {
 			errs = append(errs, field.Invalid(at, *text, fmt.Sprintf("error parsing succeededIndexes: %v", err)))
 		}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client/indexes"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/batch"
+	"monopod/apiserver/kit/check"
 )
 
 // jobStatus checks a status, which may come from an external controller
@@ -151,11 +151,11 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 
 // indexesBelow parses a list of the job's indexes. It returns nil without a list
 // or without completions.
-func indexesBelow(spec *batchv1.JobSpec, text *string) (indexes.List, error) {
+func indexesBelow(spec *batchv1.JobSpec, text *string) (batch.Indexes, error) {
 	if text == nil || spec.Completions == nil {
 		return nil, nil
 	}
-	return indexes.Parse(*text, *spec.Completions)
+	return batch.ParseIndexes(*text, *spec.Completions)
 }
 
 func samePointer[T comparable](a, b *T) bool {

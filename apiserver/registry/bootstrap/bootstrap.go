@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/registry/policy"
 )
 

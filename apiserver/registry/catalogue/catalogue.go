@@ -10,10 +10,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/client"
-	openapi "monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admissionpolicy/typecheck"
 	"monopod/apiserver/registry/apierror"
+	openapi "monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
 )

@@ -3,7 +3,7 @@ package core
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 )

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/codec/bounded"
+	"monopod/apiserver/kit/bounded"
 )
 
 // maxQuoted bounds what an error quotes of an answer.

@@ -21,9 +21,9 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"monopod/apiserver/client/crd"
-	"monopod/apiserver/discovery/openapi/definitions"
-	"monopod/apiserver/discovery/openapi/kept"
+	"monopod/apiserver/kit/crd"
+	"monopod/apiserver/kit/idlecache"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/webhook/call"
 )
@@ -35,7 +35,7 @@ type Definition = crd.Definition
 type Kinds struct {
 	clock clock.WithDelayedExecution
 	// shared is the schemas to which those of custom kinds refer: of metadata and of lists.
-	shared *kept.Value[*definitions.Set]
+	shared *idlecache.Value[*definitions.Set]
 	// network is how conversion webhooks are reached.
 	network call.Network
 	memory  memory // of what they converted
@@ -46,7 +46,7 @@ type Kinds struct {
 
 // NewKinds returns a Kinds.
 func NewKinds(clock clock.WithDelayedExecution, network call.Network) *Kinds {
-	return &Kinds{clock: clock, shared: kept.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*conversionWebhook{}}
+	return &Kinds{clock: clock, shared: idlecache.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*conversionWebhook{}}
 }
 
 // Of returns the resources that a definition makes: one for each served version, all of them views of the

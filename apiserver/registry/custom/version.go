@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"monopod/apiserver/discovery/openapi/kept"
+	"monopod/apiserver/kit/idlecache"
 	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/expressions"
 )
@@ -37,8 +37,8 @@ type Version struct {
 	api     string // the apiVersion of the version's objects
 	def     *Definition
 	spec    *apiextensionsv1.CustomResourceDefinitionVersion
-	schemas *kept.Value[*compiled]
-	types   *kept.Value[managedfields.TypeConverter]
+	schemas *idlecache.Value[*compiled]
+	types   *idlecache.Value[managedfields.TypeConverter]
 	// webhook converts objects of other versions; nil: versions differ only in what their schemas say.
 	webhook  *conversionWebhook
 	siblings []*Version // all versions of the definition
@@ -56,8 +56,8 @@ type compiled struct {
 
 func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
 	v := &Version{kinds: k, name: spec.Name, api: def.Spec.Group + "/" + spec.Name, def: def, spec: spec}
-	v.schemas = kept.New(k.clock, idle, v.compile)
-	v.types = kept.New(k.clock, idle, v.newTypes)
+	v.schemas = idlecache.New(k.clock, idle, v.compile)
+	v.types = idlecache.New(k.clock, idle, v.newTypes)
 	return v
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 	"k8s.io/apiserver/pkg/cel/library"
 
-	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/kit/bounded"
 )
 
 const (
@@ -39,7 +39,7 @@ var checks = map[string]func(args []ref.Val) error{
 
 // number refuses a quantity with so many digits that comparing it takes minutes.
 func number(args []ref.Val) error {
-	if text, ok := args[0].(types.String); ok && quantity.Suspicious([]byte(text)) {
+	if text, ok := args[0].(types.String); ok && bounded.SuspiciousQuantity([]byte(text)) {
 		return fmt.Errorf("the quantity is out of range")
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package flowcontrol contains the kinds of API Priority and Fairness. Package apiserver/flow/priority acts on them.
+// Package flowcontrol contains the kinds of API Priority and Fairness. Package apiserver/flow acts on them.
 package flowcontrol
 
 import (
@@ -8,7 +8,7 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/utils/ptr"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 )

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
 	"monopod/apiserver/registry/kind"
 )
 

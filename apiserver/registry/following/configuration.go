@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 	"monopod/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 	"monopod/store"
 )
 

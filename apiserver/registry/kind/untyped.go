@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 
-	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/registry/definitions"
 )
 
 // Schema describes the objects of a kind that has no Go type of its own.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/json"
 
-	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/kit/bounded"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -53,7 +53,7 @@ func begin(m *managedfields.FieldManager, t Target, cur kind.Object) (kind.Objec
 // in this version, or the annotation is invalid.
 func (t Target) lastApplied(cur kind.Object) kind.Object {
 	text := cur.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
-	if text == "" || t.Subresource != "" || quantity.CheckJSON([]byte(text), t.Resource.New()) != nil {
+	if text == "" || t.Subresource != "" || bounded.CheckJSONQuantities([]byte(text), t.Resource.New()) != nil {
 		return nil
 	}
 	u := &unstructured.Unstructured{}

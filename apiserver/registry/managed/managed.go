@@ -26,8 +26,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/discovery/openapi/definitions"
-	"monopod/apiserver/discovery/openapi/kept"
+	"monopod/apiserver/kit/idlecache"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -37,12 +37,12 @@ const idle = 5 * time.Minute
 
 // Fields tracks managed fields. It is safe for concurrent use.
 type Fields struct {
-	types *kept.Value[managedfields.TypeConverter]
+	types *idlecache.Value[managedfields.TypeConverter]
 }
 
 // New returns Fields with the schemas of Kubernetes' own types.
 func New(clock clock.WithDelayedExecution) *Fields {
-	return &Fields{types: kept.New(clock, idle, newTypes)}
+	return &Fields{types: idlecache.New(clock, idle, newTypes)}
 }
 
 // newTypes builds the schemas by which objects merge.

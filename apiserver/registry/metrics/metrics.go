@@ -5,7 +5,7 @@ package metrics
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/client/metrics"
+	"monopod/apiserver/kit/metrics"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 )

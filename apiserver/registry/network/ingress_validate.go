@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
 )
 
 func ingressSpec(spec *networkingv1.IngressSpec, path *field.Path) field.ErrorList {

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/registry/volume"
 )
 
 // podSpecDefault sets the defaults of a pod spec, in a pod or a template (upstream:

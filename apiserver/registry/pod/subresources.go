@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 )
 

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/registry/volume"
 )
 
 // podWarnings returns the warnings for new pods only, as upstream: programs write most updates.

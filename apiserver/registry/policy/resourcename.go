@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
 )
 
 // countedNames returns the names of the objects that a quota counts by a short name;

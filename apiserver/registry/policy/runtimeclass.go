@@ -7,8 +7,8 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod/podspec"

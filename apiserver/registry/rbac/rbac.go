@@ -1,4 +1,4 @@
-// Package rbac defines roles and role bindings. Package apiserver/access/auth
+// Package rbac defines roles and role bindings. Package apiserver/auth
 // evaluates them.
 package rbac
 
@@ -9,7 +9,7 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 )

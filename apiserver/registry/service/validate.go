@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
 	"monopod/apiserver/registry/kind"
 )
 

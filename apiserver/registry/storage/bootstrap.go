@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	claims "monopod/apiserver/client/claim"
+	claims "monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 )
 
 const (

@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod/podspec"
-	"monopod/apiserver/registry/volume"
 )
 
 func persistentVolumeResource() kind.Resource {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
-	claims "monopod/apiserver/client/claim"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
+	claims "monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/registry/volume"
 )
 
 func persistentVolumeClaimResource() kind.Resource {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 )

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/registry/volume"
 )
 
 // Upstream's limits for the status of an attachment.

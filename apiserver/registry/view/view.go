@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"iter"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/registry/kind"
 	"monopod/store"
 )

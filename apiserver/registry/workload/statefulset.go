@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/apiserver/registry/pod"
 	"monopod/apiserver/registry/storage"
-	"monopod/apiserver/registry/volume"
 )
 
 // statefulSetMayChange is upstream's error for a change of an immutable field.

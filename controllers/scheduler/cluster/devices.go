@@ -15,8 +15,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 	"monopod/controllers/nodestate"
 )
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
 )
 
 // Pod is a pod on a node or one without, with what the scheduler computes of it once.

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/claim"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/follow"
 )
 
 // Storage is what decides where a pod's volumes can be: claims by namespace/name, all else by name.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 	"monopod/controllers/scheduler/cluster"
 	"monopod/controllers/scheduler/rules"
 )

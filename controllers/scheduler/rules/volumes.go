@@ -9,7 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 
-	"monopod/apiserver/client/claim"
+	"monopod/apiserver/kit/claim"
 	"monopod/controllers/scheduler/cluster"
 )
 

@@ -2,7 +2,7 @@
 
 // Command pack writes the definitions that its sibling generated, the way an
 // API server publishes them, to one compressed file. See
-// monopod/apiserver/discovery/openapi/definitions for its format.
+// monopod/apiserver/registry/definitions for its format.
 package main
 
 import (

@@ -13,7 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // protocol is the protocol of a backend.

@@ -15,7 +15,7 @@ import (
 
 	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/route"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // Site is the immutable configuration that requests are served by.

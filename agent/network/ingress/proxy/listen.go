@@ -15,7 +15,7 @@ import (
 	"monopod/agent/network/ingress/certs"
 	"monopod/agent/network/ingress/route"
 	"monopod/agent/network/ingress/seats"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Limits of connections of clients.

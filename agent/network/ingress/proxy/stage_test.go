@@ -20,7 +20,7 @@ import (
 	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/route"
 	"monopod/agent/network/ingress/seats"
-	"monopod/apiserver/follow"
+	"monopod/apiserver/kit/follow"
 )
 
 // pipes is a network in memory, so that time can be virtual.

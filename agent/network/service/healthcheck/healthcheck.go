@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"monopod/agent/node/shutdown"
-	"monopod/apiserver/client/local"
+	"monopod/apiserver/kit/local"
 )
 
 type command struct {

@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/node/shutdown"
-	"monopod/apiserver/process/backoff"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
 )
 
 // Node is the node whose pods are stopped.

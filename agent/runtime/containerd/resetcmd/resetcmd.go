@@ -18,7 +18,7 @@ import (
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 	"monopod/store/bolt/flock"
 )
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/kit/guard"
 )
 
 // Errors that Config.Fail returns to simulate a runtime that is killed and restarted.

@@ -12,8 +12,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/clusterrole"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/clusterrole"
 )
 
 //go:embed policy.txt

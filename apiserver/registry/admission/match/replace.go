@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
-	"monopod/apiserver/codec/bounded"
-	"monopod/apiserver/codec/quantity"
+	"monopod/apiserver/kit/bounded"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 )
@@ -68,7 +67,7 @@ func (q *Request) decode(res *kind.Resource, data []byte, strict bool) (kind.Obj
 		_, err := o.UnmarshalStrict(data, func(int) error { return nil }) // its defaults were admitted with the request
 		return next, err
 	}
-	if err := quantity.CheckJSON(data, next); err != nil {
+	if err := bounded.CheckJSONQuantities(data, next); err != nil {
 		return nil, err
 	}
 	if !strict {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
-	"monopod/apiserver/access/auth"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/registry/admission"
 )
 

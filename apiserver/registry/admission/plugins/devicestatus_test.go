@@ -10,8 +10,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 )

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/auth"
-	"monopod/apiserver/client"
+	"monopod/apiserver/auth"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/admission"
-	"monopod/apiserver/registry/volume"
 )
 
 // nodeRestriction restricts an agent, which is system:node:NAME of group system:nodes, to its own

@@ -5,7 +5,7 @@ package plugins
 import (
 	"slices"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/podsecurity"
 	"monopod/apiserver/registry/admission/quota"

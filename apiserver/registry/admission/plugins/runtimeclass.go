@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
 )
 

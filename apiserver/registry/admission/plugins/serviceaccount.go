@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/admission"
-	"monopod/apiserver/registry/volume"
 )
 
 // Upstream's names and values (plugin/pkg/admission/serviceaccount).

@@ -8,8 +8,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/client"
-	claims "monopod/apiserver/client/claim"
+	claims "monopod/apiserver/kit/claim"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
 )
 

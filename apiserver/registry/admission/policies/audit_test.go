@@ -5,7 +5,7 @@ import (
 	"maps"
 	"testing"
 
-	"monopod/apiserver/access/audit/audittest"
+	"monopod/apiserver/audit/audittest"
 )
 
 // The audit event of a request has the failures of policies whose binding says Audit, and the annotations of all of them.

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/quota"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/quota"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/kind"
 )

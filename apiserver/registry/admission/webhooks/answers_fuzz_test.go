@@ -17,7 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/client"
+	"monopod/apiserver/kit/client"
 )
 
 // FuzzAnswers answers an admission review with a status code and a text, in which UID stands for the right UID, or with a patch. Whatever

@@ -8,7 +8,7 @@ import (
 	reviewv1 "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
-	"monopod/apiserver/access/audit/audittest"
+	"monopod/apiserver/audit/audittest"
 )
 
 // The audit event of a request has the annotations of webhooks, what mutating ones did in each round, and which failed and were ignored.

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/crd"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/crd"
 	"monopod/apiserver/registry"
 )
 

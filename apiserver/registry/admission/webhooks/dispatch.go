@@ -10,8 +10,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/process/guard"
+	"monopod/apiserver/audit"
+	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/kind"

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/process/backoff"
+	"monopod/apiserver/kit/backoff"
 )
 
 // failures logs failed calls of webhooks, at a growing distance for each webhook until it works again.

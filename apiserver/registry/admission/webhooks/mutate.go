@@ -15,8 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/apiserver/access/audit"
-	"monopod/apiserver/codec/patch"
+	"monopod/apiserver/audit"
+	"monopod/apiserver/patch"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/kind"

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/openapi"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
 )
 

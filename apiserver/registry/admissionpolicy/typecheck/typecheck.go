@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 	openapispec "k8s.io/kube-openapi/pkg/validation/spec"
 
-	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/expressions"
 	"monopod/apiserver/registry/kind"
 )

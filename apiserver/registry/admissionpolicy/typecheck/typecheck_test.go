@@ -8,10 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/discovery/openapi/definitions"
+	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/admissionpolicy/typecheck"
+	"monopod/apiserver/registry/definitions"
 	"monopod/store"
 )
 

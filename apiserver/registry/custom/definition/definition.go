@@ -15,8 +15,8 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/crd"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/crd"
 	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/expressions"
 	"monopod/apiserver/registry/kind"

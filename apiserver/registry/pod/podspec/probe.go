@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/check"
+	"monopod/apiserver/kit/check"
 )
 
 func probesValidate(c *corev1.Container, path *field.Path) field.ErrorList {

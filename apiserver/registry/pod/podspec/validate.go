@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/check"
-	"monopod/apiserver/registry/volume"
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/volume"
 )
 
 // AnnotationErrors validates the annotations of a pod or a template that the control plane uses.

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/apiserver/registry/check"
-	"monopod/apiserver/registry/volume"
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/volume"
 )
 
 // mountsValidate validates a container's mounts against the pod's volumes.

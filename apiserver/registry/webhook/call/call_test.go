@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"monopod/apiserver/client"
-	"monopod/apiserver/client/endpoint"
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/endpoint"
 	"monopod/apiserver/registry/webhook/call"
 )
 

@@ -1,0 +1,211 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"monopod/apiserver/auth"
+)
+
+// Level is the level of detail of a record; each level includes those before.
+type Level string
+
+// The levels.
+const (
+	None            Level = "None"
+	Metadata        Level = "Metadata"
+	Request         Level = "Request"         // and the request body
+	RequestResponse Level = "RequestResponse" // and the response body
+)
+
+// Stage is the stage of a request at which an event is written.
+type Stage string
+
+// The stages.
+const (
+	RequestReceived  Stage = "RequestReceived"
+	ResponseStarted  Stage = "ResponseStarted" // only for watches and streams
+	ResponseComplete Stage = "ResponseComplete"
+	Panic            Stage = "Panic"
+)
+
+// Policy selects what is recorded, in upstream's format: the first rule that matches a request sets its level. A
+// request that no rule matches is not recorded.
+type Policy struct {
+	APIVersion        string         `json:"apiVersion"`
+	Kind              string         `json:"kind"`
+	Metadata          map[string]any `json:"metadata,omitempty"`
+	OmitStages        []Stage        `json:"omitStages,omitempty"`
+	OmitManagedFields bool           `json:"omitManagedFields,omitempty"`
+	Rules             []Rule         `json:"rules"`
+}
+
+// Rule matches a request that each of its lists contains; an empty list matches every request.
+type Rule struct {
+	Level             Level            `json:"level"`
+	Users             []string         `json:"users,omitempty"`
+	UserGroups        []string         `json:"userGroups,omitempty"`
+	Verbs             []string         `json:"verbs,omitempty"`
+	Resources         []GroupResources `json:"resources,omitempty"`
+	Namespaces        []string         `json:"namespaces,omitempty"` // "" matches cluster-scoped objects
+	NonResourceURLs   []string         `json:"nonResourceURLs,omitempty"`
+	OmitStages        []Stage          `json:"omitStages,omitempty"`
+	OmitManagedFields *bool            `json:"omitManagedFields,omitempty"`
+}
+
+// GroupResources are resources of one group, or of all with "*": "pods", "pods/log", "pods/*" (includes pods),
+// "*/scale" or "*". An empty list matches the whole group.
+type GroupResources struct {
+	Group         string   `json:"group"`
+	Resources     []string `json:"resources,omitempty"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+}
+
+// LoadPolicy reads a policy file. Its error names every invalid field by its path.
+func LoadPolicy(path string) (*Policy, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p, err := ParsePolicy(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// ParsePolicy parses a policy in YAML or JSON.
+func ParsePolicy(data []byte) (*Policy, error) {
+	p := &Policy{}
+	if err := yaml.UnmarshalStrict(data, p); err != nil {
+		return nil, err
+	}
+	return p, p.validate()
+}
+
+func (p *Policy) validate() error {
+	var errs []error
+	if p.APIVersion != apiVersion || p.Kind != "Policy" {
+		errs = append(errs, fmt.Errorf("it is a %q of %q, not a Policy of %s", p.Kind, p.APIVersion, apiVersion))
+	}
+	if len(p.Rules) == 0 {
+		errs = append(errs, errors.New("rules: Required value: without rules nothing is recorded"))
+	}
+	errs = append(errs, validStages(p.OmitStages, "omitStages"))
+	for i, r := range p.Rules {
+		errs = append(errs, r.validate(fmt.Sprintf("rules[%d]", i)))
+	}
+	return errors.Join(errs...)
+}
+
+func (r Rule) validate(path string) error {
+	var errs []error
+	if levels := []Level{None, Metadata, Request, RequestResponse}; !slices.Contains(levels, r.Level) {
+		errs = append(errs, fmt.Errorf("%s.level: Unsupported value: %q: supported values: %q", path, r.Level, levels))
+	}
+	if len(r.NonResourceURLs) > 0 && (len(r.Resources) > 0 || len(r.Namespaces) > 0) {
+		errs = append(errs, fmt.Errorf("%s.nonResourceURLs: Invalid value: a rule can have resources or paths, not both", path))
+	}
+	for i, u := range r.NonResourceURLs {
+		if u != "*" && (!strings.HasPrefix(u, "/") || strings.Contains(strings.TrimSuffix(u, "*"), "*")) {
+			errs = append(errs, fmt.Errorf("%s.nonResourceURLs[%d]: Invalid value: %q: must begin with a slash, and may end in an asterisk", path, i, u))
+		}
+	}
+	for i, g := range r.Resources {
+		if len(g.ResourceNames) > 0 && len(g.Resources) == 0 {
+			errs = append(errs, fmt.Errorf("%s.resources[%d].resourceNames: Invalid value: resourceNames need resources", path, i))
+		}
+	}
+	return errors.Join(append(errs, validStages(r.OmitStages, path+".omitStages"))...)
+}
+
+func validStages(stages []Stage, path string) error {
+	known := []Stage{RequestReceived, ResponseStarted, ResponseComplete, Panic}
+	for i, s := range stages {
+		if !slices.Contains(known, s) {
+			return fmt.Errorf("%s[%d]: Unsupported value: %q: supported values: %q", path, i, s, known)
+		}
+	}
+	return nil
+}
+
+// Decision is the result of a policy for one request.
+type Decision struct {
+	Level             Level
+	OmitStages        []Stage
+	OmitManagedFields bool
+}
+
+// Decide returns the decision for a request.
+func (p *Policy) Decide(a auth.Attributes) Decision {
+	for _, r := range p.Rules {
+		if r.fits(a) {
+			d := Decision{Level: r.Level, OmitStages: slices.Concat(p.OmitStages, r.OmitStages), OmitManagedFields: p.OmitManagedFields}
+			if r.OmitManagedFields != nil {
+				d.OmitManagedFields = *r.OmitManagedFields
+			}
+			return d
+		}
+	}
+	return Decision{Level: None}
+}
+
+func (r Rule) fits(a auth.Attributes) bool {
+	switch {
+	case len(r.Users) > 0 && !slices.Contains(r.Users, a.User.Name):
+		return false
+	case len(r.UserGroups) > 0 && !slices.ContainsFunc(r.UserGroups, func(g string) bool { return slices.Contains(a.User.Groups, g) }):
+		return false
+	case len(r.Verbs) > 0 && !slices.Contains(r.Verbs, a.Verb):
+		return false
+	case len(r.Namespaces) > 0 || len(r.Resources) > 0:
+		return r.fitsResource(a)
+	case len(r.NonResourceURLs) > 0:
+		return a.Path != "" && slices.ContainsFunc(r.NonResourceURLs, func(u string) bool { return fitsPath(u, a.Path) })
+	}
+	return true
+}
+
+func (r Rule) fitsResource(a auth.Attributes) bool {
+	if a.Path != "" || (len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, a.Namespace)) {
+		return false
+	}
+	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g GroupResources) bool { return g.has(a) })
+}
+
+func (g GroupResources) has(a auth.Attributes) bool {
+	if g.Group != a.Group && g.Group != "*" {
+		return false
+	}
+	if len(g.Resources) == 0 {
+		return true
+	}
+	named := len(g.ResourceNames) == 0 || slices.Contains(g.ResourceNames, a.Name)
+	return named && slices.ContainsFunc(g.Resources, func(spec string) bool { return fitsSpec(spec, a.Resource, a.Subresource) })
+}
+
+func fitsSpec(spec, resource, sub string) bool {
+	if spec == "*" || (sub == "" && spec == resource) {
+		return true
+	}
+	of, part, ok := strings.Cut(spec, "/")
+	switch {
+	case !ok:
+		return false
+	case part == "*":
+		return of == resource
+	}
+	return sub != "" && part == sub && (of == "*" || of == resource)
+}
+
+func fitsPath(spec, path string) bool {
+	if prefix, ok := strings.CutSuffix(spec, "*"); ok {
+		return strings.HasPrefix(path, prefix)
+	}
+	return spec == path
+}

@@ -1,0 +1,304 @@
+// Package follow lets every part of the process follow the API and reconcile: list and watch, a keyed queue,
+// reconcile, restart.
+//
+//   - Source: which objects to watch, and which keys their changes wake.
+//   - Loop: passes the sources' keys through one queue, client-go's, to Reconcile, one at a time for a key.
+//   - Current, SeesOwnWrites, Tracking: what the sources have seen when a Reconcile starts.
+//   - Supervisor: keeps a controller running and restarts it after a panic or an error.
+//   - Metrics: metrics of the queues and supervisors.
+//
+// Retries, backoff and recovery from panics are here and in apiserver/process, and nowhere else. There are no
+// informer caches: in process, Client reads from memory.
+package follow
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/guard"
+)
+
+// Key names a namespaced or cluster-scoped object of a known kind.
+type Key = types.NamespacedName
+
+// KeyOf returns obj's Key.
+func KeyOf(obj client.Object) Key {
+	return Key{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// Controller runs until ctx ends, then returns nil. Run may be called again after it has returned; it keeps no
+// state between runs.
+type Controller interface {
+	Name() string
+	Run(ctx context.Context) error
+}
+
+// Task is a Controller that consists of one function.
+func Task(name string, run func(ctx context.Context) error) Controller { return task{name, run} }
+
+type task struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// Name implements Controller.
+func (t task) Name() string { return t.name }
+
+// Run implements Controller.
+func (t task) Run(ctx context.Context) error { return t.run(ctx) }
+
+// Deps is what every controller needs. All fields but Guard and Jumps are required.
+type Deps struct {
+	Client  client.Client
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	Metrics *Metrics
+	Guard   *guard.Guard // logs and counts panics; nil: they are only logged
+	Jumps   *Jumps       // of the wall clock; nil: a key that waits for a time runs as late as that
+}
+
+// Reconcile brings key to its desired state. After an error, also a conflict, the key is retried with
+// exponential backoff; after a positive again it runs at that time, or earlier when a source wakes it. A key that
+// is woken all the time runs at most twice a second, after the first 500 runs. ctx ends with the call, or before it
+// at the Deadline of the Config.
+//
+// If the Client is client.Ordered, every source has seen all changes of all kinds up to the start of the
+// Reconcile, unless it is late (Current): what a Source's Keys keeps is at least as new as the change that woke
+// the key.
+type Reconcile[K comparable] func(ctx context.Context, key K) (again time.Duration, err error)
+
+// Config configures a Loop.
+type Config[K comparable] struct {
+	Name      string // of the queue, in metrics and logs
+	Workers   int    // 0 means 1
+	Sources   []Source[K]
+	Start     []K // keys to reconcile once, after the first full lists
+	Reconcile Reconcile[K]
+
+	// Deadline ends the context of a Reconcile that takes longer, so that a call that hangs does not block the
+	// worker; 0: 5 min. The key is then retried.
+	Deadline time.Duration
+	// MinRetry and MaxRetry are the first and the longest pause of a key that fails again and again; each is
+	// twice the one before. 0: 5 ms and 1000 s.
+	MinRetry, MaxRetry time.Duration
+}
+
+// Defaults of a Config; client-go's for the retries.
+const (
+	deadline = 5 * time.Minute
+	minRetry = 5 * time.Millisecond
+	maxRetry = 1000 * time.Second
+)
+
+// Retries of all keys of a loop together, after the first ones; client-go's.
+const (
+	retriesPerSecond = 10
+	retriesAtOnce    = 100
+)
+
+// errDeadline is the cause that ends the context of a Reconcile after its deadline.
+var errDeadline = errors.New("reconcile took too long")
+
+// Loop passes the keys that its sources wake to Reconcile: not before every source has listed once, and never
+// the same key to two workers at a time.
+type Loop[K comparable] struct {
+	deps    Deps
+	cfg     Config[K]
+	running running
+	queue   workqueue.TypedDelayingInterface[K]
+	retries workqueue.TypedRateLimiter[K]
+	order   *order
+
+	mu      sync.Mutex     // guards waiting
+	waiting map[K]struct{} // keys that run at a time
+}
+
+// New returns a Loop for one Run, which must follow.
+func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
+	cfg.Workers = max(cfg.Workers, 1)
+	cfg.Deadline = cmp.Or(cfg.Deadline, deadline)
+	cfg.MinRetry, cfg.MaxRetry = cmp.Or(cfg.MinRetry, minRetry), cmp.Or(cfg.MaxRetry, maxRetry)
+	kinds := make([]schema.GroupVersionResource, len(cfg.Sources))
+	for i, src := range cfg.Sources {
+		kinds[i] = src.Selector.Resource
+	}
+	return &Loop[K]{deps: deps, cfg: cfg, order: newOrder(deps.Client, deps.Clock, kinds), waiting: map[K]struct{}{},
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+			Name: cfg.Name, MetricsProvider: provider{deps.Metrics}, Clock: quiet{deps.Clock},
+		}),
+		retries: workqueue.NewTypedMaxOfRateLimiter(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[K](cfg.MinRetry, cfg.MaxRetry),
+			&workqueue.TypedBucketRateLimiter[K]{Limiter: rate.NewLimiter(retriesPerSecond, retriesAtOnce)},
+		),
+	}
+}
+
+// quiet is a clock for queues, whose tickers do not tick: an idle queue would wake up every 500 ms for two metrics, which
+// Metrics computes when they are read, and every 10 s in case a timer was missed.
+type quiet struct{ clock.WithTicker }
+
+// NewTicker implements clock.WithTicker.
+func (quiet) NewTicker(time.Duration) clock.Ticker { return silent{} }
+
+type silent struct{}
+
+// C implements clock.Ticker.
+func (silent) C() <-chan time.Time { return nil }
+
+// Stop implements clock.Ticker.
+func (silent) Stop() {}
+
+// Add wakes keys from outside the sources. Source.Keys and Reconcile may call it, also for the key being
+// reconciled, which then runs once more.
+func (l *Loop[K]) Add(keys ...K) {
+	for _, key := range keys {
+		l.queue.Add(key)
+	}
+}
+
+// AddAfter wakes keys after d, or earlier if something else wakes them.
+func (l *Loop[K]) AddAfter(d time.Duration, keys ...K) {
+	l.mu.Lock()
+	for _, key := range keys {
+		l.waiting[key] = struct{}{}
+	}
+	l.mu.Unlock()
+	for _, key := range keys {
+		l.queue.AddAfter(key, d)
+	}
+}
+
+// addWaiting wakes the keys that run at a time, because the wall clock has jumped.
+func (l *Loop[K]) addWaiting() {
+	l.mu.Lock()
+	keys := slices.Collect(maps.Keys(l.waiting))
+	l.mu.Unlock()
+	l.Add(keys...)
+}
+
+// Run watches and reconciles until ctx ends, then waits for everything it started and returns nil. A panic
+// anywhere in it ends it with a *guard.Panic.
+func (l *Loop[K]) Run(ctx context.Context) error {
+	defer l.deps.Metrics.track(l.cfg.Name, gauges{depth: l.queue.Len, running: &l.running, clock: l.deps.Clock})()
+	group, ctx := guard.With(ctx)
+	var synced sync.WaitGroup
+	for i, src := range l.cfg.Sources {
+		synced.Add(1)
+		group.Do(func() error {
+			listed := sync.OnceFunc(synced.Done)
+			defer listed()
+			v := &view[K]{src: src, deps: l.deps, name: l.cfg.Name, add: l.Add}
+			v.follow(ctx, listed, func(revision string) { l.order.reached(i, revision) })
+			return nil
+		})
+	}
+	group.Do(func() error {
+		if synced.Wait(); ctx.Err() == nil {
+			l.Add(l.cfg.Start...)
+			l.work(ctx, group)
+		}
+		return nil
+	})
+	for jumped := l.deps.Jumps.next(); ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-jumped:
+			jumped = l.deps.Jumps.next()
+			l.addWaiting()
+		}
+	}
+	l.queue.ShutDown()
+	return group.Wait()
+}
+
+// work reconciles the keys of the queue until it is shut down, each on a goroutine of its own.
+func (l *Loop[K]) work(ctx context.Context, group *guard.Group) {
+	workers := make(chan struct{}, l.cfg.Workers)
+	pace := pace[K]{of: map[K]*rate.Limiter{}, sweep: minSweep}
+	for {
+		workers <- struct{}{}
+		key, shutdown := l.queue.Get()
+		if shutdown {
+			return
+		}
+		if wait := pace.wait(key, l.deps.Clock.Now()); wait > 0 {
+			l.queue.AddAfter(key, wait)
+			l.queue.Done(key)
+			<-workers
+			continue
+		}
+		group.Do(func() error {
+			defer func() { <-workers }()
+			defer l.queue.Done(key)
+			l.next(ctx, key)
+			return nil
+		})
+	}
+}
+
+// next reconciles one key.
+func (l *Loop[K]) next(ctx context.Context, key K) {
+	if ctx.Err() != nil {
+		return
+	}
+	defer l.running.begin(l.deps.Clock)()
+	l.mu.Lock()
+	delete(l.waiting, key)
+	l.mu.Unlock()
+	ctx, behind := l.order.begin(ctx)
+	if behind != nil {
+		l.deps.Log.Warn("watch events are late, reconciling without them",
+			zap.String("controller", l.cfg.Name), zap.Strings("resources", behind))
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	again, err := l.reconcile(ctx, key)
+	l.settle(ctx, key, again, err)
+}
+
+// reconcile calls Reconcile with its deadline. If it fails because of the deadline, the error says so.
+func (l *Loop[K]) reconcile(ctx context.Context, key K) (time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Deadline, errDeadline)
+	defer cancel()
+	again, err := l.cfg.Reconcile(ctx, key)
+	if err != nil && errors.Is(context.Cause(ctx), errDeadline) {
+		err = fmt.Errorf("%w: %w", errDeadline, err)
+	}
+	return again, err
+}
+
+// settle decides when key runs again.
+func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err error) {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return
+	case err != nil:
+		level := zap.WarnLevel
+		if apierrors.IsConflict(err) {
+			level = zap.DebugLevel // a conflict
+		}
+		l.deps.Log.Log(level, "reconcile failed", zap.String("controller", l.cfg.Name),
+			zap.Any("key", key), zap.Int("retries", l.retries.NumRequeues(key)), zap.Error(err))
+		l.AddAfter(l.retries.When(key), key)
+		return
+	case again > 0:
+		l.AddAfter(again, key)
+	}
+	l.retries.Forget(key)
+}

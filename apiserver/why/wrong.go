@@ -1,0 +1,254 @@
+package why
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/crd"
+	"monopod/apiserver/kit/words"
+	"monopod/apiserver/why/facts"
+)
+
+// Report is the answer without a kind: all that is wrong now, the worst first.
+type Report struct {
+	Problems []Problem `json:"problems"`
+	More     int       `json:"more,omitempty"`   // objects that look wrong, beyond those that are explained
+	Hidden   []string  `json:"hidden,omitempty"` // what could not be read
+}
+
+// Problem is an object with which something is wrong, explained.
+type Problem struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Answer
+}
+
+// MaxProblems is how many problems a Report explains at most.
+const MaxProblems = 20
+
+// Looked returns the resources whose objects Wrong judges, beside those of custom kinds. The objects of a namespace do
+// without the others.
+func Looked() (namespaced, others []schema.GroupVersionResource) {
+	return []schema.GroupVersionResource{client.Pods, client.Deployments, client.ReplicaSets, client.StatefulSets, client.DaemonSets, client.Jobs, client.CronJobs,
+			client.PersistentVolumeClaims, client.Services, client.Ingresses, client.HorizontalPodAutoscalers},
+		[]schema.GroupVersionResource{client.Nodes, client.Namespaces, client.APIServices, client.CustomResourceDefinitions,
+			client.ValidatingWebhookConfigurations, client.MutatingWebhookConfigurations}
+}
+
+// How bad it is that something is wrong with an object.
+const (
+	everything = iota // nothing runs, or nothing can be created
+	stopped           // a workload has nothing that is ready
+	reduced           // a workload has less than it should have
+	other
+	fine
+)
+
+// removal is how long a deletion may take until it counts as wrong.
+const removal = 30 * time.Second
+
+// Wrong returns those of the objects that look wrong, the worst first. A pod counts for its owner, so that a cause is
+// found once. What is explained decides: an answer with nothing to do is no problem.
+func Wrong(objects []client.Object, now time.Time) []client.Object {
+	w := judge{now: now, byUID: map[types.UID]client.Object{}, rank: map[client.Object]int{}}
+	for _, o := range objects {
+		w.byUID[o.GetUID()] = o
+		switch t := o.(type) {
+		case *corev1.Pod:
+			w.pods = append(w.pods, t)
+		case *batchv1.Job:
+			w.jobs = append(w.jobs, t)
+		}
+	}
+	var all []client.Object
+	for _, o := range objects {
+		if at, rank := w.judged(o); rank < fine {
+			if was, known := w.rank[at]; !known {
+				all = append(all, at)
+				w.rank[at] = rank
+			} else {
+				w.rank[at] = min(was, rank)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b client.Object) int {
+		return cmp.Or(cmp.Compare(w.rank[a], w.rank[b]), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return all
+}
+
+type judge struct {
+	now   time.Time
+	byUID map[types.UID]client.Object
+	pods  []*corev1.Pod
+	jobs  []*batchv1.Job
+	rank  map[client.Object]int
+}
+
+// judged returns how bad the state of an object is, and the object that explains it.
+func (w *judge) judged(o client.Object) (at client.Object, rank int) {
+	if t := o.GetDeletionTimestamp(); t != nil { // a pod's is in the future while its grace period lasts
+		if w.now.Sub(t.Time) > removal {
+			return o, reduced
+		}
+		return o, fine
+	}
+	switch o := o.(type) {
+	case *corev1.Node:
+		return o, node(o)
+	case *corev1.Pod:
+		return w.pod(o)
+	case *appsv1.Deployment:
+		want := ptr.Deref(o.Spec.Replicas, 1)
+		return o, replicas(want, o.Status.ReadyReplicas, o.Status.ReadyReplicas < want || o.Status.UpdatedReplicas < want || o.Status.Replicas != want)
+	case *appsv1.ReplicaSet:
+		if metav1.GetControllerOf(o) != nil {
+			return o, fine
+		}
+		want := ptr.Deref(o.Spec.Replicas, 1)
+		return o, replicas(want, o.Status.ReadyReplicas, o.Status.ReadyReplicas < want)
+	case *appsv1.StatefulSet:
+		want := ptr.Deref(o.Spec.Replicas, 1)
+		return o, replicas(want, o.Status.ReadyReplicas, o.Status.ReadyReplicas < want)
+	case *appsv1.DaemonSet:
+		want := o.Status.DesiredNumberScheduled
+		return o, replicas(want, o.Status.NumberReady, o.Status.NumberReady < want)
+	case *batchv1.Job:
+		return o, wrongIf(jobCondition(o, batchv1.JobFailed) != nil && w.newest(o), other)
+	case *batchv1.CronJob:
+		_, at := next(o, w.now)
+		return o, wrongIf(at.IsZero() && !ptr.Deref(o.Spec.Suspend, false), other)
+	case *corev1.PersistentVolumeClaim:
+		if o.Status.Phase == corev1.ClaimLost {
+			return o, stopped
+		}
+		return o, wrongIf(o.Status.Phase != corev1.ClaimBound && !w.used(o), other)
+	case *corev1.Service:
+		return o, wrongIf(w.leadsNowhere(o) || o.Spec.Type == corev1.ServiceTypeLoadBalancer && len(o.Status.LoadBalancer.Ingress) == 0, other)
+	case *networkingv1.Ingress:
+		return o, wrongIf(len(o.Status.LoadBalancer.Ingress) == 0, other)
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return o, wrongIf(slices.ContainsFunc(o.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+			return c.Status == corev1.ConditionFalse && c.Reason != "ScalingDisabled" && c.Type != autoscalingv2.ScalingLimited
+		}), other)
+	case *admissionregistrationv1.ValidatingWebhookConfiguration, *admissionregistrationv1.MutatingWebhookConfiguration:
+		return o, everything // if its explanation finds no Service
+	case *corev1.Namespace:
+		return o, fine
+	case *crd.Definition:
+		if facts.Conversion(o) != nil {
+			return o, stopped // if its explanation finds no Service
+		}
+	}
+	return o, wrongIf(slices.ContainsFunc(words.Conditions(o), bad), other)
+}
+
+func wrongIf(wrong bool, rank int) int {
+	if wrong {
+		return rank
+	}
+	return fine
+}
+
+func node(n *corev1.Node) int {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return everything
+		}
+	}
+	return wrongIf(slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type != corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}), everything) // it takes no pods
+}
+
+func replicas(want, ready int32, wrong bool) int {
+	switch {
+	case !wrong:
+		return fine
+	case ready == 0 && want > 0:
+		return stopped
+	}
+	return reduced
+}
+
+// pod judges a pod, for its owner if that judges it, too.
+func (w *judge) pod(p *corev1.Pod) (client.Object, int) {
+	owner := metav1.GetControllerOf(p)
+	if owner != nil {
+		switch o := w.byUID[owner.UID].(type) {
+		case *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet:
+			return p, fine // its number of ready pods says it
+		case *batchv1.Job: // it counts only failed pods
+			scheduled := facts.PodCondition(p, corev1.PodScheduled)
+			return o, wrongIf(p.Status.Phase != corev1.PodFailed && (facts.Trouble(p) || scheduled != nil && scheduled.Status == corev1.ConditionFalse), stopped)
+		}
+	}
+	ready := facts.PodCondition(p, corev1.PodReady)
+	switch {
+	case p.Status.Phase == corev1.PodFailed:
+		return p, other
+	case p.Status.Phase == corev1.PodSucceeded, ready != nil && ready.Status == corev1.ConditionTrue:
+		return p, fine
+	}
+	return p, stopped
+}
+
+// newest reports whether no Job of the same CronJob is newer.
+func (w *judge) newest(j *batchv1.Job) bool {
+	owner := metav1.GetControllerOf(j)
+	return owner == nil || !slices.ContainsFunc(w.jobs, func(later *batchv1.Job) bool {
+		o := metav1.GetControllerOf(later)
+		return o != nil && o.UID == owner.UID && later.CreationTimestamp.After(j.CreationTimestamp.Time)
+	})
+}
+
+// used reports whether a pod uses a claim: then the pod, or its owner, shows what is wrong.
+func (w *judge) used(c *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(w.pods, func(p *corev1.Pod) bool {
+		return p.Namespace == c.Namespace && slices.Contains(facts.Claims(p), c.Name)
+	})
+}
+
+// leadsNowhere reports whether a Service selects no pod, and no pod that a workload would create.
+func (w *judge) leadsNowhere(s *corev1.Service) bool {
+	if len(s.Spec.Selector) == 0 || s.Spec.Type == corev1.ServiceTypeExternalName {
+		return false
+	}
+	selector := labels.SelectorFromSet(s.Spec.Selector)
+	for _, o := range w.byUID {
+		var of map[string]string
+		switch o := o.(type) {
+		case *corev1.Pod:
+			of = o.Labels
+		case *appsv1.Deployment:
+			of = o.Spec.Template.Labels
+		case *appsv1.StatefulSet:
+			of = o.Spec.Template.Labels
+		case *appsv1.DaemonSet:
+			of = o.Spec.Template.Labels
+		case *appsv1.ReplicaSet:
+			of = o.Spec.Template.Labels
+		case *batchv1.CronJob:
+			of = o.Spec.JobTemplate.Spec.Template.Labels
+		}
+		if of != nil && o.GetNamespace() == s.Namespace && selector.Matches(labels.Set(of)) {
+			return false
+		}
+	}
+	return true
+}
