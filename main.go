@@ -39,7 +39,7 @@ import (
 	"monopod/apiserver/status"
 	"monopod/controllers"
 	control "monopod/controllers/launch"
-	"monopod/store/folder"
+	"monopod/store/datadir"
 	"monopod/web"
 )
 
@@ -174,7 +174,7 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 	if err := cfg.Possible(); err != nil {
 		return err
 	}
-	closed, err := folder.Open(cfg.DataDir)
+	closed, err := datadir.Open(cfg.DataDir)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}

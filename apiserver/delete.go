@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/registry"
-	"monopod/apiserver/registry/view"
+	"monopod/apiserver/registry/convert"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -115,7 +115,7 @@ func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, op
 		})...)
 		batch = batch[:0]
 	}
-	for e, err := range view.Each(r.Context(), t.res, entries) { // converted, so that each deletion need not call the webhook
+	for e, err := range convert.Each(r.Context(), t.res, entries) { // converted, so that each deletion need not call the webhook
 		if err != nil {
 			errs = append(errs, err)
 			break

@@ -23,7 +23,7 @@ import (
 	"monopod/apiserver/kit/metrics"
 	"monopod/apiserver/registry/apiservice"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 // Config of an Aggregator. API, Served and Log are required.
@@ -33,7 +33,7 @@ type Config struct {
 	Served func() (kinds []kind.Resource, changed <-chan struct{})
 	// Identity is the client certificate by which other servers recognize this one; nil: none.
 	Identity func() (*tls.Certificate, error)
-	Dial     call.Dial // nil: the system's
+	Dial     webhook.Dial // nil: the system's
 	// Announce is called when Kinds returns something else; nil: nobody asks for Kinds.
 	Announce func()
 	Log      *zap.Logger

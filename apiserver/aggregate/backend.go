@@ -29,7 +29,7 @@ import (
 	"monopod/apiserver/codec"
 	"monopod/apiserver/connect"
 	"monopod/apiserver/registry/apiservice"
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 const (
@@ -68,7 +68,7 @@ type document struct {
 }
 
 func newBackend(cfg *Config, s *apiservice.Service) *backend {
-	to := call.Target{Namespace: s.Spec.Service.Namespace, Service: s.Spec.Service.Name, Port: *s.Spec.Service.Port}
+	to := webhook.Target{Namespace: s.Spec.Service.Namespace, Service: s.Spec.Service.Name, Port: *s.Spec.Service.Port}
 	b := &backend{service: s, announce: cfg.Announce}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify}
 	b.url, secure.ServerName = to.Address()

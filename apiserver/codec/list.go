@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"monopod/apiserver/audit"
+	"monopod/apiserver/registry/convert"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -41,7 +41,7 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 func partialList(r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, 0, len(entries))}
 	list.Kind, list.APIVersion = partialListKind, f.Shape.String()
-	for e, err := range view.Each(r.Context(), res, entries) {
+	for e, err := range convert.Each(r.Context(), res, entries) {
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +118,7 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 
 // sendProtobufList encodes one item after the other into the response.
 func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
-	entries, err := view.Entries(r.Context(), res, entries) // custom objects have no protobuf
+	entries, err := convert.Entries(r.Context(), res, entries) // custom objects have no protobuf
 	if err != nil {
 		return err
 	}

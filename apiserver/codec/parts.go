@@ -13,8 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/audit"
+	"monopod/apiserver/registry/convert"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/view"
 	"monopod/store"
 )
 
@@ -37,8 +37,8 @@ type parts struct {
 
 // partsOf returns the parts of a list of a kind.
 func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.Entry, encode func(*store.Entry) ([]byte, error)) parts {
-	p := parts{head: head, count: len(entries), entries: view.Each(r.Context(), res, entries), encode: encode, keep: gzipFrom}
-	if view.Converts(res) {
+	p := parts{head: head, count: len(entries), entries: convert.Each(r.Context(), res, entries), encode: encode, keep: gzipFrom}
+	if convert.Converts(res) {
 		p.keep = maxKept
 	}
 	return p

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"monopod/apiserver/registry/custom"
-	"monopod/apiserver/registry/following"
+	"monopod/apiserver/registry/reload"
 	"monopod/store"
 )
 
@@ -43,7 +43,7 @@ func definitions() store.Selector { return store.Selector{Resource: custom.Defin
 // Run serves the custom kinds that definitions make, until ctx ends: a definition that is new,
 // changes or goes takes effect at once.
 func (d Definitions) Run(ctx context.Context) error {
-	return following.Following{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitions(), d.Load, func(ev *store.Event) {
+	return reload.Following{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitions(), d.Load, func(ev *store.Event) {
 		if ev.New != nil {
 			if ev.Old == nil {
 				custom.Sweep(ctx, d.registry.store, ev.New, d.registry.log)

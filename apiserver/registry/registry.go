@@ -34,14 +34,12 @@ import (
 	"monopod/apiserver/registry/admission/webhooks"
 	"monopod/apiserver/registry/allocate"
 	"monopod/apiserver/registry/apierror"
-	"monopod/apiserver/registry/bootstrap"
-	"monopod/apiserver/registry/catalogue"
+	"monopod/apiserver/registry/convert"
 	"monopod/apiserver/registry/custom"
-	"monopod/apiserver/registry/following"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/managed"
-	"monopod/apiserver/registry/view"
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/reload"
+	"monopod/apiserver/registry/webhook"
 	"monopod/store"
 )
 
@@ -64,7 +62,7 @@ type Config struct {
 	Guard *guard.Guard
 
 	// Dial connects to webhooks; nil: the system does.
-	Dial call.Dial
+	Dial webhook.Dial
 
 	Services allocate.Config // ranges of Services' addresses and ports
 
@@ -82,7 +80,7 @@ type Config struct {
 
 // Registry serves resources from a store. It does not close the store.
 type Registry struct {
-	*catalogue.Catalogue
+	*Catalogue
 	store     store.Store
 	clock     clock.WithDelayedExecution
 	log       *zap.Logger
@@ -90,8 +88,8 @@ type Registry struct {
 	admission admission.Chain
 	hooks     *webhooks.Hooks
 	policies  *policies.Policies
-	dynamic   admission.Chain          // the part of admission that users configure: hooks and policies
-	follows   following.Configurations // of dynamic
+	dynamic   admission.Chain       // the part of admission that users configure: hooks and policies
+	follows   reload.Configurations // of dynamic
 	tokens    Tokens
 	fields    *managed.Fields
 	services  *allocate.Services
@@ -125,7 +123,7 @@ func Kinds(resources []Resource) func(resource string) (store.Kind, bool) {
 // New returns a Registry that serves resources from s, which was opened with Kinds(resources).
 func New(s store.Store, resources []Resource, cfg Config) *Registry {
 	r := &Registry{
-		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, establish: cfg.Establish, Catalogue: catalogue.New(resources),
+		store: s, clock: cfg.Clock, log: cfg.Log, guard: cfg.Guard, tokens: cfg.Tokens, off: cfg.Off, establish: cfg.Establish, Catalogue: newCatalogue(resources),
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
@@ -137,7 +135,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 		r.guard = guard.Logging(r.log)
 	}
 	r.fields = managed.New(r.clock)
-	r.kinds = custom.NewKinds(r.clock, call.Network{API: r, Dial: cfg.Dial})
+	r.kinds = custom.NewKinds(r.clock, webhook.Network{API: r, Dial: cfg.Dial})
 	r.configure(s, &cfg)
 	r.admission = plugins.New(r, cfg.Roles, cfg.Tolerations, r.dynamic).Without(cfg.DisabledPlugins)
 	r.services = newServices(r, cfg.Services)
@@ -147,7 +145,7 @@ func New(s store.Store, resources []Resource, cfg Config) *Registry {
 // configure makes the part of admission that users configure.
 func (r *Registry) configure(s store.Store, cfg *Config) {
 	of := match.Config{API: r, Versions: r.Versions, Authorizer: cfg.Roles}
-	in := following.Following{Store: s, Clock: r.clock, Log: r.log}
+	in := reload.Following{Store: s, Clock: r.clock, Log: r.log}
 	r.hooks = webhooks.New(webhooks.Config{Config: of, Following: in, Dial: cfg.Dial})
 	types := func(res *Resource, sub string) (managedfields.TypeConverter, error) {
 		return r.fields.Types(managed.Target{Resource: res, Subresource: sub})
@@ -156,7 +154,7 @@ func (r *Registry) configure(s store.Store, cfg *Config) {
 	mutating, validating := r.policies.Plugins()
 	chain := r.hooks.Plugins() // mutating, validating
 	r.dynamic = slices.Insert(slices.Insert(chain, 1, validating), 0, mutating).Without(cfg.DisabledPlugins)
-	r.follows = following.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
+	r.follows = reload.Configurations{r.hooks.Configuration(), r.policies.Configuration()}
 }
 
 // Entry is Get with the encoded object.
@@ -169,7 +167,7 @@ func (r *Registry) Entry(ctx context.Context, ref client.Ref) (*store.Entry, err
 	if err != nil {
 		return nil, apierror.Of(err, res, ref.Name)
 	}
-	return view.Entry(ctx, res, e)
+	return convert.Entry(ctx, res, e)
 }
 
 // Get implements client.Client. For a scale subresource it returns the Scale.
@@ -225,13 +223,13 @@ func (r *Registry) List(ctx context.Context, sel client.Selector) ([]Object, str
 		return nil, "", err
 	}
 	objs := make([]Object, len(entries))
-	if view.Internal(ctx, res) {
+	if convert.Internal(ctx, res) {
 		for i, e := range entries {
-			objs[i] = view.Bare(res, e.Object)
+			objs[i] = convert.Bare(res, e.Object)
 		}
 		return objs, formatRevision(rev), nil
 	}
-	if entries, err = view.Entries(ctx, res, entries); err != nil {
+	if entries, err = convert.Entries(ctx, res, entries); err != nil {
 		return nil, "", err
 	}
 	for i, e := range entries {
@@ -325,10 +323,10 @@ func watchEvent(ctx context.Context, res *Resource, s store.Selector, ev *store.
 		return watch.Event{Type: watch.Bookmark, Object: mark}
 	}
 	typ, e := Seen(s, ev)
-	if view.Internal(ctx, res) {
-		return watch.Event{Type: typ, Object: view.Bare(res, e.Object)}
+	if convert.Internal(ctx, res) {
+		return watch.Event{Type: typ, Object: convert.Bare(res, e.Object)}
 	}
-	obj, err := view.Of(ctx, res, e.Object)
+	obj, err := convert.Of(ctx, res, e.Object)
 	if err != nil {
 		return watch.Event{Type: watch.Error, Object: statusOf(err)}
 	}
@@ -359,10 +357,10 @@ func (r *Registry) Newest(resource schema.GroupVersionResource) (int64, bool) {
 }
 
 // Bootstrap creates what every cluster has.
-func (r *Registry) Bootstrap(ctx context.Context) error { return bootstrap.Run(ctx, r) }
+func (r *Registry) Bootstrap(ctx context.Context) error { return createBasics(ctx, r) }
 
 // ConfiguredAdmission returns what configures webhooks and policies of r; it must be loaded at the start.
-func ConfiguredAdmission(r *Registry) following.Configurations { return r.follows }
+func ConfiguredAdmission(r *Registry) reload.Configurations { return r.follows }
 
 // Revision returns the current revision.
 func (r *Registry) Revision() int64 { return r.store.Revision() }

@@ -7,24 +7,20 @@ import (
 
 	"monopod/apiserver/kit/client"
 	usage "monopod/apiserver/kit/metrics"
-	"monopod/apiserver/registry/admissionpolicy"
+	"monopod/apiserver/registry/admissionregistration"
 	"monopod/apiserver/registry/apiservice"
 	"monopod/apiserver/registry/autoscaling"
 	"monopod/apiserver/registry/batch"
 	"monopod/apiserver/registry/certificates"
 	"monopod/apiserver/registry/core"
-	"monopod/apiserver/registry/custom/definition"
+	"monopod/apiserver/registry/custom"
 	"monopod/apiserver/registry/dra"
 	"monopod/apiserver/registry/flowcontrol"
-	"monopod/apiserver/registry/metrics"
 	"monopod/apiserver/registry/network"
 	"monopod/apiserver/registry/policy"
 	"monopod/apiserver/registry/rbac"
-	"monopod/apiserver/registry/review"
 	"monopod/apiserver/registry/service"
 	"monopod/apiserver/registry/storage"
-	"monopod/apiserver/registry/storagemigration"
-	"monopod/apiserver/registry/webhook"
 	"monopod/apiserver/registry/workload"
 )
 
@@ -46,14 +42,12 @@ func Resources() []Resource {
 		certificates.Resources(),
 		policy.Resources(),
 		rbac.Resources(),
-		review.Resources(),
+		reviewResources(),
 		storage.Resources(),
-		metrics.Resources(),
-		definition.Resources(),
-		webhook.Resources(),
-		admissionpolicy.Resources(),
+		metricsResources(),
+		custom.Resources(),
+		admissionregistration.Resources(),
 		flowcontrol.Resources(),
-		storagemigration.Resources(),
 		dra.Resources(),
 	)
 	return all

@@ -10,7 +10,7 @@ import (
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/apierror"
-	"monopod/apiserver/registry/view"
+	"monopod/apiserver/registry/convert"
 	"monopod/store"
 )
 
@@ -68,7 +68,7 @@ func matcher(res *Resource, l labels.Selector, f fields.Requirements) func(store
 		if len(f) == 0 {
 			return true
 		}
-		as, err := view.Of(context.Background(), res, obj)
+		as, err := convert.Of(context.Background(), res, obj)
 		return err != nil || matchFields(f, res, as) // the error ends the request when it shows the object
 	}
 }

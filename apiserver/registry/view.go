@@ -8,7 +8,7 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission/match"
 	"monopod/apiserver/registry/apierror"
-	"monopod/apiserver/registry/view"
+	"monopod/apiserver/registry/convert"
 )
 
 // viewed is a resource that is a view, for writes.
@@ -41,7 +41,7 @@ func (v viewed) create(ctx context.Context, obj Object) (Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return view.Of(ctx, res, stored)
+	return convert.Of(ctx, res, stored)
 }
 
 // through returns the context of a write through the view. late: the view validates after mutating admission.
@@ -63,7 +63,7 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 		if scales { // a Scale is the same in every view
 			return change(cur)
 		}
-		old, err := view.Of(ctx, res, cur)
+		old, err := convert.Of(ctx, res, cur)
 		if err != nil {
 			return nil, err
 		}
@@ -87,14 +87,14 @@ func (v viewed) update(ctx context.Context, ref client.Ref, change client.Change
 	if err != nil || scales {
 		return stored, err
 	}
-	return view.Of(ctx, res, stored)
+	return convert.Of(ctx, res, stored)
 }
 
 // remove deletes the stored object of a view.
 func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
 	res := v.res
-	self := view.Internal(ctx, res)
-	if view.Converts(res) && !self { // an object that cannot be returned is not deleted
+	self := convert.Internal(ctx, res)
+	if convert.Converts(res) && !self { // an object that cannot be returned is not deleted
 		if _, err := v.Entry(ctx, ref); err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (v viewed) remove(ctx context.Context, ref client.Ref, opts metav1.DeleteOp
 		return nil, err
 	}
 	if self {
-		return view.Bare(res, last), nil
+		return convert.Bare(res, last), nil
 	}
-	return view.Of(ctx, res, last)
+	return convert.Of(ctx, res, last)
 }

@@ -41,16 +41,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
-	"monopod/store/bolt/flock"
-)
-
-// Errors of a file that cannot be opened.
-var (
-	// ErrDamaged means that the content of the file is not what was written.
-	ErrDamaged = content.ErrDamaged
-	// ErrNewer means that a later version of this program wrote the file.
-	ErrNewer = content.ErrNewer
 )
 
 // Config of a Place.
@@ -157,7 +147,7 @@ type Report struct {
 // snapshot; without a snapshot it fails and changes nothing. A file that has gone missing is created empty if
 // there are no snapshots. The folder is locked until Close.
 func (p *Place) Open() (*DB, error) {
-	folder, err := flock.Dir(p.dir())
+	folder, err := Dir(p.dir())
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", p.path, err)
 	}
@@ -239,7 +229,7 @@ func (p *Place) create() error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(db.Update(content.Layout), db.Close()); err != nil {
+	if err := errors.Join(db.Update(Layout), db.Close()); err != nil {
 		return err
 	}
 	if err := moveInto(tmp, p.path); err != nil {

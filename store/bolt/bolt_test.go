@@ -14,7 +14,6 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
-	"monopod/store/bolt/flock"
 	"monopod/store/storetest"
 )
 
@@ -147,7 +146,7 @@ func TestLockedFileIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, path)
 	defer s.Close()
-	if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, flock.ErrLocked) {
+	if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, bolt.ErrLocked) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -157,18 +156,18 @@ func TestHold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, path)
-	if _, err := flock.Hold(path); !errors.Is(err, flock.ErrLocked) {
+	if _, err := bolt.Hold(path); !errors.Is(err, bolt.ErrLocked) {
 		t.Errorf("held an open file: %v", err)
 	}
 	if err := errors.Join(s.Close(), os.WriteFile(path, []byte("damaged"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		held, err := flock.Hold(path)
+		held, err := bolt.Hold(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, flock.ErrLocked) {
+		if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, bolt.ErrLocked) {
 			t.Errorf("opened a file that is held: %v", err)
 		}
 		if err := errors.Join(held.Close(), os.RemoveAll(path)); err != nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
 	"monopod/store/bolt/wal"
 )
 
@@ -16,7 +15,7 @@ import (
 // if they are too long for the log, or if that cannot be used. An error means that they are in neither, or that the log
 // is broken.
 func (l *log) commit(records []store.Record, reserved int64) error {
-	if err := content.CanWrite(records); err != nil {
+	if err := CanWrite(records); err != nil {
 		return err
 	}
 	err := l.append(records, reserved)
@@ -81,9 +80,9 @@ func (l *log) checkpoint(goOn bool) error {
 				return err
 			}
 		}
-		var next content.WAL
+		var next WAL
 		var g wal.Generation
-		begin := func(id int) (_ content.WAL, err error) {
+		begin := func(id int) (_ WAL, err error) {
 			next, g, err = l.begin(id)
 			return next, err
 		}
@@ -98,7 +97,7 @@ func (l *log) checkpoint(goOn bool) error {
 
 // begin begins a generation of the log that the file names from this transaction on. If the log has no room, there is
 // none.
-func (l *log) begin(id int) (next content.WAL, g wal.Generation, err error) {
+func (l *log) begin(id int) (next WAL, g wal.Generation, err error) {
 	next = l.another()
 	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.named.Generation, After: l.next().Number, Base: uint64(id)}
 	next.Size, err = l.wal.Begin(g)
@@ -114,14 +113,14 @@ func (l *log) begin(id int) (next content.WAL, g wal.Generation, err error) {
 func (l *log) part() error { return l.bring(l.another()) }
 
 // another is a place in the log that continues no other.
-func (l *log) another() content.WAL {
-	next := content.NewWAL(l.next().At)
+func (l *log) another() WAL {
+	next := NewWAL(l.next().At)
 	next.File = cmp.Or(l.named.File, next.File)
 	return next
 }
 
 // next is where the write-ahead log goes on once the file is complete.
-func (l *log) next() content.WAL {
+func (l *log) next() WAL {
 	next := l.named
 	next.Open = false
 	if l.wal != nil {
@@ -134,7 +133,7 @@ func (l *log) next() content.WAL {
 }
 
 // bring brings the file up to date, and lets it name the next place in the write-ahead log.
-func (l *log) bring(next content.WAL) error {
+func (l *log) bring(next WAL) error {
 	id, err := putSome(l.db(), l.onlyInLog(), l.reserved, names(next))
 	return l.done(id, err, next, wal.Generation{})
 }
@@ -163,7 +162,7 @@ func (l *log) openWAL() bool {
 
 // done is called after transactions of the file, which now names next and the generation that begins there, if any. An
 // error leaves the file as it was, or the log broken.
-func (l *log) done(id int, err error, next content.WAL, g wal.Generation) error {
+func (l *log) done(id int, err error, next WAL, g wal.Generation) error {
 	l.watched.look(l.open.Load())
 	if err != nil {
 		if !l.rolledBack(err, id) {

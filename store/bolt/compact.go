@@ -6,8 +6,6 @@ import (
 	"os"
 
 	"go.etcd.io/bbolt"
-
-	"monopod/store/bolt/content"
 )
 
 const (
@@ -74,9 +72,9 @@ func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	if err != nil {
 		return err
 	}
-	err = content.Guard(func() error { return bbolt.Compact(dst, src, compactTx) })
+	err = Guard(func() error { return bbolt.Compact(dst, src, compactTx) })
 	if err == nil {
-		err = dst.Update(content.Part)
+		err = dst.Update(Part)
 	}
 	if err == nil {
 		err = dst.Sync()

@@ -13,7 +13,6 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
-	"monopod/store/bolt/flock"
 	"monopod/store/storetest"
 )
 
@@ -355,7 +354,7 @@ func TestLockNamesItsHolder(t *testing.T) {
 	s := open(t, path)
 	defer s.Close()
 	_, err := bolt.Open(path, storetest.Config())
-	if !errors.Is(err, flock.ErrLocked) {
+	if !errors.Is(err, bolt.ErrLocked) {
 		t.Fatalf("got %v", err)
 	}
 	if want := fmt.Sprintf("pid %d: ", os.Getpid()); !strings.Contains(err.Error(), want) {

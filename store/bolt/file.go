@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
-	"monopod/store/bolt/flock"
-	"monopod/store/bolt/pages"
 )
 
 // state is an open file and its metadata.
@@ -20,7 +17,7 @@ type state struct {
 	db     *bbolt.DB
 	file   *os.File // db's own
 	torn   bool     // one of the two meta pages was torn
-	header content.Header
+	header Header
 	free   int64 // bytes of free pages
 	size   int64 // bytes of all pages
 }
@@ -39,10 +36,10 @@ func (s *state) firstRevision() int64 {
 
 func (p *Place) options() *bbolt.Options {
 	o := &bbolt.Options{
-		Timeout:        flock.Timeout,
+		Timeout:        Timeout,
 		FreelistType:   bbolt.FreelistMapType,
 		NoFreelistSync: true,
-		PageSize:       pages.Size,
+		PageSize:       Size,
 	}
 	if strconv.IntSize == 32 {
 		o.MaxSize = 1 << 30 // the file is mapped whole
@@ -65,7 +62,7 @@ func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 		if readOnly {
 			how = unix.LOCK_SH
 		}
-		if err = flock.File(f, how); err == nil {
+		if err = File(f, how); err == nil {
 			s.torn, err = checkFile(f)
 		}
 		if err != nil {
@@ -74,13 +71,13 @@ func (p *Place) openChecked(path string, readOnly bool) (s *state, err error) {
 		s.file = f
 		return f, nil
 	}
-	err = content.Guard(func() error {
+	err = Guard(func() error {
 		var err error
 		s.db, err = bbolt.Open(path, 0o600, o)
 		return err
 	})
 	switch {
-	case err == nil, errors.Is(err, flock.ErrLocked), errors.Is(err, ErrDamaged):
+	case err == nil, errors.Is(err, ErrLocked), errors.Is(err, ErrDamaged):
 	case unreadable(err):
 		err = fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	default:
@@ -97,7 +94,7 @@ func checkFile(f *os.File) (torn bool, err error) {
 	if !info.Mode().IsRegular() {
 		return false, fmt.Errorf("%s is not a regular file", f.Name())
 	}
-	torn, err = pages.Check(f, info.Size())
+	torn, err = Check(f, info.Size())
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", ErrDamaged, f.Name(), err)
 	}
@@ -109,7 +106,7 @@ func checkFile(f *os.File) (torn bool, err error) {
 func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*store.Entry, err error) {
 	each := func(e *store.Entry) { entries = append(entries, e) }
 	s, err = p.open(path, false, report, each)
-	if err != nil || s.header.Format == content.Format {
+	if err != nil || s.header.Format == Format {
 		return s, entries, err
 	}
 	report.MigratedFrom = s.header.Format
@@ -118,7 +115,7 @@ func (p *Place) openMigrated(path string, report *Report) (s *state, entries []*
 			return nil, nil, errors.Join(fmt.Errorf("snapshot before the migration of %s: %w", path, err), s.close())
 		}
 	}
-	if err := s.db.Update(content.Migrate); err != nil {
+	if err := s.db.Update(Migrate); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("migrate %s: %w", path, err), s.close())
 	}
 	entries = nil
@@ -169,15 +166,15 @@ func (p *Place) load(s *state, path string, readOnly bool, report *Report, each 
 
 // load reads the header and every object, and checks them against each other.
 func (s *state) load(cfg store.Config, each func(*store.Entry)) error {
-	return content.Guard(func() error {
+	return Guard(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
 			s.size = tx.Size()
-			s.free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * pages.Size
-			s.header, err = content.ReadHeader(tx)
+			s.free = int64(s.db.Stats().FreePageN+s.db.Stats().PendingPageN) * Size
+			s.header, err = ReadHeader(tx)
 			if err != nil {
 				return err
 			}
-			return content.ReadObjects(tx, s.header, cfg, each)
+			return ReadObjects(tx, s.header, cfg, each)
 		})
 	})
 }

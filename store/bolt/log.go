@@ -14,8 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
-	"monopod/store/bolt/pages"
 	"monopod/store/bolt/wal"
 )
 
@@ -30,7 +28,7 @@ type log struct {
 	broken  error // once set, the content of the disk is unknown
 
 	wal      *wal.Log                   // nil before it is used, and if it cannot be
-	named    content.WAL                // as the file names it
+	named    WAL                        // as the file names it
 	copied   bool                       // a snapshot of the file names it, too
 	behind   map[store.Key]store.Record // what it has and the file has not
 	reserved int64                      // the newest one, in it or the file
@@ -69,7 +67,7 @@ func (l *log) Commit(records []store.Record, reserved int64) error {
 func (l *log) freeInside() bool {
 	enough := func() bool {
 		stats := l.db().Stats()
-		return int64(stats.FreePageN+stats.PendingPageN)*pages.Size >= l.reserve.size
+		return int64(stats.FreePageN+stats.PendingPageN)*Size >= l.reserve.size
 	}
 	if enough() || len(l.behind) == 0 || l.tried == l.wal.Number() {
 		return enough()
@@ -95,7 +93,7 @@ func (l *log) rolledBack(err error, id int) bool {
 		!errors.Is(err, bolterrors.ErrKeyTooLarge) && !errors.Is(err, bolterrors.ErrValueTooLarge) {
 		return strings.HasPrefix(err.Error(), "file resize error") // before anything was written
 	}
-	return content.Guard(func() error {
+	return Guard(func() error {
 		return l.db().View(func(tx *bbolt.Tx) error {
 			if tx.ID() >= id {
 				return errors.New("the transaction is there")

@@ -14,7 +14,6 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
-	"monopod/store/bolt/flock"
 	"monopod/store/storetest"
 )
 
@@ -247,7 +246,7 @@ func TestLockOutlivesTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := bolt.Open(l.path, storetest.Config())
-	if !errors.Is(err, flock.ErrLocked) || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, bolt.ErrLocked) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 	if err := l.Close(); err != nil {

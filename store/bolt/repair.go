@@ -10,8 +10,6 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
-	"monopod/store/bolt/flock"
 )
 
 // unknownBlock is how far the revision jumps when it is unknown how far the lost file
@@ -97,14 +95,14 @@ func (p *Place) moveOn(path string, mark int64) error {
 		return err
 	}
 	err = s.db.Update(func(tx *bbolt.Tx) error {
-		h, err := content.ReadHeader(tx)
+		h, err := ReadHeader(tx)
 		if err != nil {
 			return err
 		}
 		h.Reserved = max(h.Reserved, mark) + 1
 		h.Revision = h.Reserved
-		h.WAL = content.NewWAL(0) // what is in the log now continues another file
-		return h.Put(tx.Bucket(content.Meta))
+		h.WAL = NewWAL(0) // what is in the log now continues another file
+		return h.Put(tx.Bucket(Meta))
 	})
 	return errors.Join(err, s.close())
 }
@@ -134,7 +132,7 @@ func (p *Place) setAside(path, why string) (string, error) {
 // one of List, or a path. The old file is kept. Revisions continue above those of
 // both.
 func (p *Place) Restore(name string) (Report, error) {
-	unlock, err := flock.Dir(p.dir())
+	unlock, err := Dir(p.dir())
 	if err != nil {
 		return Report{}, err
 	}
@@ -169,7 +167,7 @@ func (p *Place) Restore(name string) (Report, error) {
 func (p *Place) mark() (int64, io.Closer, error) {
 	current, err := p.openState(p.path, false)
 	switch {
-	case errors.Is(err, flock.ErrLocked):
+	case errors.Is(err, ErrLocked):
 		return 0, nil, err
 	case err == nil:
 		return current.firstRevision(), current.db, nil

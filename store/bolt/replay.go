@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/bbolt"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
 	"monopod/store/bolt/wal"
 )
 
@@ -20,7 +19,7 @@ func logOf(path string) string { return path + "-wal" }
 type unapplied struct {
 	wal.Content
 	damage error // nil: it is all that was written
-	header content.Header
+	header Header
 }
 
 // readLog returns what the log of the file has that the file has not; nil: nothing.
@@ -68,14 +67,14 @@ func (p *Place) replay(s *state, u *unapplied, report *Report, each func(*store.
 		if report == nil {
 			return fmt.Errorf("%w; start monopod to continue without the missing writes", u.damage)
 		}
-		next = content.NewWAL(0)
+		next = NewWAL(0)
 		reserved += unknownBlock
 	}
 	for _, r := range u.Records {
 		if r.JSON == nil || each == nil {
 			continue
 		}
-		e, err := content.Decode(r.Key, r.JSON, p.cfg.Config)
+		e, err := Decode(r.Key, r.JSON, p.cfg.Config)
 		if err != nil {
 			return err
 		}
@@ -111,11 +110,11 @@ func (p *Place) dropLog(why string, report *Report) (setAside string) {
 }
 
 // readHeader also returns the number of the newest transaction.
-func (s *state) readHeader() (h content.Header, id uint64, err error) {
-	err = content.Guard(func() error {
+func (s *state) readHeader() (h Header, id uint64, err error) {
+	err = Guard(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
 			id = uint64(tx.ID())
-			h, err = content.ReadHeader(tx)
+			h, err = ReadHeader(tx)
 			return err
 		})
 	})
@@ -123,24 +122,24 @@ func (s *state) readHeader() (h content.Header, id uint64, err error) {
 }
 
 // naming returns where the log goes on once the transaction with this number is durable.
-type naming func(id int) (content.WAL, error)
+type naming func(id int) (WAL, error)
 
-func names(next content.WAL) naming { return func(int) (content.WAL, error) { return next, nil } }
+func names(next WAL) naming { return func(int) (WAL, error) { return next, nil } }
 
 // put writes records, the reserved revision and where the log goes on, unless name is nil, in one transaction, and
 // returns its number.
 func put(db *bbolt.DB, records []store.Record, reserved int64, name naming) (id int, err error) {
-	err = content.Guard(func() error {
+	err = Guard(func() error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			id = tx.ID()
 			if name == nil {
-				return content.Write(tx, records, reserved, nil)
+				return Write(tx, records, reserved, nil)
 			}
 			next, err := name(id)
 			if err != nil {
 				return err
 			}
-			return content.Write(tx, records, reserved, &next)
+			return Write(tx, records, reserved, &next)
 		})
 	})
 	return id, err

@@ -7,7 +7,6 @@ import (
 	"go.etcd.io/bbolt"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
 	"monopod/store/storetest"
 )
 
@@ -32,7 +31,7 @@ func TestNewestReserved(t *testing.T) {
 		}
 		for range 2 {
 			if err := d.view(func(tx *bbolt.Tx) error {
-				h, err := content.ReadHeader(tx)
+				h, err := ReadHeader(tx)
 				if h.Reserved != step.reserved {
 					t.Errorf("step %d: %d is reserved, want %d", i, h.Reserved, step.reserved)
 				}

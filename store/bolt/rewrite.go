@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/bbolt"
 
 	"monopod/store"
-	"monopod/store/bolt/content"
 )
 
 // Loss describes an open state file, or its folder, that another process removed, replaced or wrote.
@@ -105,7 +104,7 @@ func (p *Place) recreate(records []store.Record, reserved int64) (next *state, s
 	tmp := p.scratch()
 	err = removeIfThere(tmp)
 	if err == nil {
-		err = content.Guard(func() error { return p.fill(tmp, records, reserved) })
+		err = Guard(func() error { return p.fill(tmp, records, reserved) })
 	}
 	if err == nil {
 		next, err = p.openState(tmp, false)
@@ -134,14 +133,14 @@ func (p *Place) fill(path string, records []store.Record, reserved int64) error 
 		return err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		if err := content.Layout(tx); err != nil {
+		if err := Layout(tx); err != nil {
 			return err
 		}
-		return content.Write(tx, nil, reserved, nil)
+		return Write(tx, nil, reserved, nil)
 	})
 	for some := range slices.Chunk(records, fillTx) {
 		if err == nil {
-			err = db.Update(func(tx *bbolt.Tx) error { return content.Write(tx, some, reserved, nil) })
+			err = db.Update(func(tx *bbolt.Tx) error { return Write(tx, some, reserved, nil) })
 		}
 	}
 	if err == nil {

@@ -18,9 +18,6 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-
-	"monopod/store/bolt/content"
-	"monopod/store/bolt/flock"
 )
 
 // Snapshot is a copy of the state file. A file next to it has its checksum, as
@@ -159,7 +156,7 @@ func (p *Place) Save() (Snapshot, error) {
 // openOffline opens the file as it is, locked until both unlock and the state are
 // closed.
 func (p *Place) openOffline() (s *state, unlock io.Closer, err error) {
-	if unlock, err = flock.Dir(p.dir()); err != nil {
+	if unlock, err = Dir(p.dir()); err != nil {
 		return nil, nil, err
 	}
 	if s, err = p.openState(p.path, false); err != nil {
@@ -215,9 +212,9 @@ func (p *Place) nameSnapshot(tmp string, s Snapshot) error {
 func (p *Place) writeSnapshot(path string, view view) (s Snapshot, err error) {
 	sum := sha256.New()
 	err = writeFile(path, func(w io.Writer) error {
-		return content.Guard(func() error {
+		return Guard(func() error {
 			return view(func(tx *bbolt.Tx) error {
-				h, err := content.ReadHeader(tx)
+				h, err := ReadHeader(tx)
 				if err != nil {
 					return err
 				}
@@ -300,9 +297,9 @@ func (d *DB) saveIfDue(every time.Duration) (wait time.Duration, err error) {
 			return every - age, nil
 		}
 		same := false
-		err = content.Guard(func() error {
+		err = Guard(func() error {
 			return d.log.db().View(func(tx *bbolt.Tx) error {
-				h, err := content.ReadHeader(tx)
+				h, err := ReadHeader(tx)
 				same = h.Revision == all[0].Revision && !h.WAL.Open
 				return err
 			})

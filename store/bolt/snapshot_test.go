@@ -21,8 +21,6 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
-	"monopod/store/bolt/content"
-	"monopod/store/bolt/flock"
 	"monopod/store/storetest"
 )
 
@@ -104,7 +102,7 @@ func TestRestore(t *testing.T) {
 	}
 	storetest.Put(t, s, key("kept"), "new")
 	last := storetest.Put(t, s, store.Key{Resource: "leases", Namespace: "ns", Name: "volatile"}, "x")
-	if _, err := p.Restore(made.Name); !errors.Is(err, flock.ErrLocked) {
+	if _, err := p.Restore(made.Name); !errors.Is(err, bolt.ErrLocked) {
 		t.Errorf("restored while it is open: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -162,7 +160,7 @@ func TestSaveOffline(t *testing.T) {
 	p, _ := place(t, 0)
 	s := openAt(t, p)
 	storetest.Put(t, s, key("a"), "1")
-	if _, err := p.Save(); !errors.Is(err, flock.ErrLocked) {
+	if _, err := p.Save(); !errors.Is(err, bolt.ErrLocked) {
 		t.Errorf("saved while it is open: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -329,7 +327,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	p, path := place(t, 0)
 	formatOne(t, path, 99)
-	setHeader(t, path, content.Header{Format: 99}, 99)
+	setHeader(t, path, bolt.Header{Format: 99}, 99)
 	before := read(t, path)
 	if _, err := p.Open(); !errors.Is(err, bolt.ErrNewer) || errors.Is(err, bolt.ErrDamaged) {
 		t.Errorf("got %v", err)
@@ -340,14 +338,14 @@ func TestNewerFormatIsRefused(t *testing.T) {
 }
 
 // setHeader stores a header, and the number of a format.
-func setHeader(t *testing.T, path string, h content.Header, format uint64) {
+func setHeader(t *testing.T, path string, h bolt.Header, format uint64) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket(content.Meta)
+		meta := tx.Bucket(bolt.Meta)
 		return errors.Join(h.Put(meta), meta.Put([]byte("format"), binary.BigEndian.AppendUint64(nil, format)))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
@@ -361,7 +359,7 @@ func TestDamagedFormat(t *testing.T) {
 	for _, format := range []uint64{0, 1, 2, 99, 1 << 62} {
 		p, path := place(t, 0)
 		formatOne(t, path, format)
-		setHeader(t, path, content.Header{Format: content.Format}, format)
+		setHeader(t, path, bolt.Header{Format: bolt.Format}, format)
 		if _, err := p.Open(); !errors.Is(err, bolt.ErrDamaged) || errors.Is(err, bolt.ErrNewer) {
 			t.Errorf("format %d: got %v", format, err)
 		}
@@ -407,7 +405,7 @@ func TestMostlyFreeFileIsCompactedAtStart(t *testing.T) {
 		t.Errorf("%d bytes before, %d after, %+v", before, size(t, path), s.Report)
 	}
 	storetest.Put(t, s, key("new"), "1")
-	if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, flock.ErrLocked) {
+	if _, err := bolt.Open(path, storetest.Config()); !errors.Is(err, bolt.ErrLocked) {
 		t.Errorf("the new file is not locked: %v", err)
 	}
 	want = contents(t, s)
@@ -436,7 +434,7 @@ func TestCompact(t *testing.T) {
 	if !same(contents(t, s), want) {
 		t.Error("objects changed")
 	}
-	if _, _, err := p.Compact(); !errors.Is(err, flock.ErrLocked) {
+	if _, _, err := p.Compact(); !errors.Is(err, bolt.ErrLocked) {
 		t.Errorf("compacted while it is open: %v", err)
 	}
 }

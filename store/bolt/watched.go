@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"monopod/store"
-	"monopod/store/bolt/pages"
 )
 
 // errFolder means that the data folder is not the one that was locked. Monopod does
@@ -29,7 +28,7 @@ type heads [2][128]byte
 
 func (h *heads) read(f *os.File) error {
 	_, first := f.ReadAt(h[0][:], 0)
-	_, second := f.ReadAt(h[1][:], pages.Size)
+	_, second := f.ReadAt(h[1][:], Size)
 	return errors.Join(first, second)
 }
 

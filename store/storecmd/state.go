@@ -14,7 +14,6 @@ import (
 
 	"monopod/store"
 	"monopod/store/bolt"
-	"monopod/store/bolt/flock"
 	"monopod/store/etcd"
 )
 
@@ -62,7 +61,7 @@ func Open(ctx context.Context, p Place, cfg Config) (*State, error) {
 		s.Store = s.File
 		return s, nil
 	}
-	folder, err := flock.Dir(p.DataDir)
+	folder, err := bolt.Dir(p.DataDir)
 	if err != nil {
 		return nil, err
 	}

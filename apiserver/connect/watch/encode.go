@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/apiserver/codec"
+	"monopod/apiserver/registry/convert"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -81,7 +81,7 @@ func (e *encoder) shared(ctx context.Context, typ watch.EventType, entry *store.
 			return frame, nil
 		}
 	}
-	entry, err := view.Entry(ctx, e.res, entry)
+	entry, err := convert.Entry(ctx, e.res, entry)
 	if err != nil {
 		return nil, err
 	}

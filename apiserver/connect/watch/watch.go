@@ -17,8 +17,8 @@ import (
 	"monopod/apiserver/codec"
 	"monopod/apiserver/registry"
 	"monopod/apiserver/registry/apierror"
+	"monopod/apiserver/registry/convert"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/view"
 	"monopod/apiserver/request"
 	"monopod/store"
 )
@@ -156,7 +156,7 @@ func (st *watchStream) begin(ctx context.Context, start watchStart, opts request
 		return start.refused
 	}
 	st.rev = start.rev
-	for e, err := range view.Each(ctx, st.enc.res, start.initial) {
+	for e, err := range convert.Each(ctx, st.enc.res, start.initial) {
 		if err != nil {
 			return err
 		}

@@ -120,7 +120,7 @@ var unguarded = map[string]string{
 	"agent/runtime/fake/program/serve.go":    "net/http recovers what its handlers panic",
 	// The store must not import packages of the server.
 	"store/copy.go":                 "an errgroup that is waited for",
-	"store/bolt/content/content.go": "bbolt's panics are errors, see Guard there",
+	"store/bolt/content.go": "bbolt's panics are errors, see Guard there",
 	"store/bolt/guard.go":           "reads inotify events",
 	"store/etcd/etcd.go":            "compaction",
 	"store/etcd/watch.go":           "decodes what etcd sends",

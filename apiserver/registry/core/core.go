@@ -3,7 +3,6 @@
 package core
 
 import (
-	"monopod/apiserver/registry/eviction"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/pod"
 )
@@ -17,7 +16,7 @@ func Resources() []kind.Resource {
 		eventResource(),
 		namespaceResource(),
 		nodeResource(),
-		pod.Resource(eviction.Subresource()),
+		pod.Resource(Subresource()),
 		podTemplateResource(),
 		secretResource(),
 		serviceAccountResource(),

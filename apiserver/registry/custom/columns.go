@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/jsonpath"
 
-	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/kind/table"
 	"monopod/store"
 )
@@ -29,7 +28,7 @@ func columnsWith(spec *apiextensionsv1.CustomResourceDefinitionVersion, rows *la
 			{Name: "Age", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"}}
 	}
 	columns := []table.Column{table.Name()}
-	for i, def := range more[:min(len(more), bounds.MaxColumns)] { // an earlier build may have stored more
+	for i, def := range more[:min(len(more), MaxColumns)] { // an earlier build may have stored more
 		if !isAge(def) {
 			rows.last = i
 		}
@@ -63,13 +62,13 @@ func columnOf(def apiextensionsv1.CustomResourceColumnDefinition, i int, rows *l
 			defer mu.Unlock()
 			if path == nil {
 				path = jsonpath.New(def.Name).AllowMissingKeys(true)
-				if !bounds.Cheap(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
+				if !Cheap(def.JSONPath) || path.Parse(fmt.Sprintf("{%s}", def.JSONPath)) != nil {
 					path = nil
 					return nil // validation refuses it
 				}
 			}
 			o := obj.(*Object)
-			if bounds.Descends(def.JSONPath) && o.size() > bounds.MaxDescent {
+			if Descends(def.JSONPath) && o.size() > MaxDescent {
 				return nil
 			}
 			return cell(path, rows.content(o), def.Type, now)
@@ -128,10 +127,10 @@ func cell(path *jsonpath.JSONPath, all map[string]any, typ string, now time.Time
 
 // cut returns a text that is not longer than a cell may be.
 func cut(text string) string {
-	if len(text) <= bounds.MaxCell {
+	if len(text) <= MaxCell {
 		return text
 	}
-	return strings.ToValidUTF8(text[:bounds.MaxCell], "") + "…"
+	return strings.ToValidUTF8(text[:MaxCell], "") + "…"
 }
 
 func typedCell(typ string, value any, now time.Time) any {

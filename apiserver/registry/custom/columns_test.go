@@ -9,7 +9,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/kind/table"
 )
 
@@ -22,7 +21,7 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 	}}
 	rows := &lastRow{}
 	columns := columnsWith(spec, rows)
-	for filler, want := range map[int]string{100: "[o red red <unknown>]", bounds.MaxDescent: "[o red <nil> <unknown>]"} {
+	for filler, want := range map[int]string{100: "[o red red <unknown>]", MaxDescent: "[o red <nil> <unknown>]"} {
 		o := &Object{members: []member{{"spec", fmt.Appendf(nil, `{"inner":{"color":"red"},"text":%q}`, strings.Repeat("x", filler))}}}
 		o.Name = "o"
 		row := table.Row(columns, o, time.Time{}, runtime.RawExtension{})

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 type conversionWebhook struct {
 	spec    *apiextensionsv1.CustomResourceConversion
 	version string // of ConversionReview, which the webhook and this server know
-	client  *call.Client
+	client  *webhook.Client
 	places  chan struct{}      // of calls that run
 	flights singleflight.Group // of single objects
 	memory  *memory
@@ -56,7 +56,7 @@ func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 		return nil
 	}
 	c := spec.Webhook.ClientConfig
-	w := &conversionWebhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls), client: call.New(call.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
+	w := &conversionWebhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls), client: webhook.New(webhook.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
 	for _, version := range spec.Webhook.ConversionReviewVersions {
 		if version == "v1" || version == "v1beta1" { // which have the same fields
 			w.version = version

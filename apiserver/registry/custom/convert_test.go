@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 // FuzzConverted: whatever a conversion webhook answers, the object is refused, or it is the one that was sent, and can be stored.
@@ -27,7 +27,7 @@ func FuzzConverted(f *testing.F) {
 	def := &Definition{}
 	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
 		{Name: "v2", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
-	v := NewKinds(clock.RealClock{}, call.Network{}).newVersion(def, &def.Spec.Versions[0])
+	v := NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 	in := &Object{TypeMeta: metav1.TypeMeta{Kind: "Thing", APIVersion: "example.com/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", ResourceVersion: "9", Generation: 3}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		answer := &apiextensionsv1.ConversionReview{}

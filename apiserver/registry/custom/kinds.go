@@ -25,7 +25,7 @@ import (
 	"monopod/apiserver/kit/idlecache"
 	"monopod/apiserver/registry/definitions"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 // Definition is a CustomResourceDefinition.
@@ -37,7 +37,7 @@ type Kinds struct {
 	// shared is the schemas to which those of custom kinds refer: of metadata and of lists.
 	shared *idlecache.Value[*definitions.Set]
 	// network is how conversion webhooks are reached.
-	network call.Network
+	network webhook.Network
 	memory  memory // of what they converted
 
 	mu       sync.Mutex // guards webhooks
@@ -45,7 +45,7 @@ type Kinds struct {
 }
 
 // NewKinds returns a Kinds.
-func NewKinds(clock clock.WithDelayedExecution, network call.Network) *Kinds {
+func NewKinds(clock clock.WithDelayedExecution, network webhook.Network) *Kinds {
 	return &Kinds{clock: clock, shared: idlecache.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*conversionWebhook{}}
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 // objectSchema has most of what a schema may say.
@@ -65,7 +65,7 @@ func objectVersion(tb testing.TB) *Version {
 	def := &Definition{}
 	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
 		{Name: "v1", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
-	return NewKinds(clock.RealClock{}, call.Network{}).newVersion(def, &def.Spec.Versions[0])
+	return NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 }
 
 // objectSpecs are specs, and whether they are valid and have no unknown field.

@@ -10,8 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/registry/custom/definition"
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 // BenchmarkRules evaluates the rules of an object with a hundred items, of which each has one. The CPU time of an evaluation includes
@@ -32,10 +31,10 @@ func BenchmarkRules(b *testing.B) {
 			}
 			def := schemaDefinition(&props)
 			apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&def.CustomResourceDefinition)
-			if errs := definition.Validate(def, nil, ""); len(errs) > 0 {
+			if errs := Validate(def, nil, ""); len(errs) > 0 {
 				b.Fatal(errs)
 			}
-			v := NewKinds(clock.RealClock{}, call.Network{}).newVersion(def, &def.Spec.Versions[0])
+			v := NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 			c, err := v.compiled()
 			if err != nil {
 				b.Fatal(err)

@@ -7,8 +7,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/registry/custom/definition"
-	"monopod/apiserver/registry/webhook/call"
+	"monopod/apiserver/registry/webhook"
 )
 
 // schemaSeeds are schemas of a spec, with a spec for each.
@@ -39,10 +38,10 @@ func FuzzSchema(f *testing.F) {
 		}
 		def := schemaDefinition(&props)
 		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&def.CustomResourceDefinition)
-		if len(definition.Validate(def, nil, "")) > 0 {
+		if len(Validate(def, nil, "")) > 0 {
 			return
 		}
-		v := NewKinds(clock.RealClock{}, call.Network{}).newVersion(def, &def.Spec.Versions[0])
+		v := NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 		if _, err := v.compiled(); err != nil {
 			t.Fatalf("%s is valid and does not compile: %v", schema, err)
 		}
@@ -74,7 +73,7 @@ func TestSchemaSeedsAreValid(t *testing.T) {
 		}
 		def := schemaDefinition(&props)
 		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&def.CustomResourceDefinition)
-		if errs := definition.Validate(def, nil, ""); len(errs) > 0 {
+		if errs := Validate(def, nil, ""); len(errs) > 0 {
 			t.Errorf("%s: %v", seed[0], errs)
 		}
 	}

@@ -23,7 +23,6 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"monopod/apiserver/kit/idlecache"
-	"monopod/apiserver/registry/custom/bounds"
 	"monopod/apiserver/registry/expressions"
 )
 
@@ -51,7 +50,7 @@ type compiled struct {
 	defaulted      bool               // the schema has defaults
 	values, status *spec.Schema       // of objects, and of their status if that is validated by itself
 	rules          *cel.Validator     // nil: the schema has no rules
-	work           *bounds.Work       // of comparing objects with the schema
+	work           *Work              // of comparing objects with the schema
 }
 
 func (k *Kinds) newVersion(def *Definition, spec *apiextensionsv1.CustomResourceDefinitionVersion) *Version {
@@ -104,8 +103,8 @@ func (v *Version) compile() (*compiled, error) {
 	if c.structural, err = schema.NewStructural(props); err != nil {
 		return nil, fmt.Errorf("schema of version %s: %w", v.name, err)
 	}
-	c.work = bounds.WorkOf(read)
-	bounds.EachSchema(read, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
+	c.work = WorkOf(read)
+	EachSchema(read, func(s *apiextensionsv1.JSONSchemaProps) { c.defaulted = c.defaulted || s.Default != nil })
 	expressions.Base()
 	c.rules = cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	return c, nil
@@ -130,7 +129,7 @@ func (v *Version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
 // for the memory of the defaults.
 func (c *compiled) normalize(all map[string]any, admit func(bytes int) error) (*metav1.ObjectMeta, []string, error) {
 	if c.defaulted {
-		size, err := bounds.Defaults(all, c.structural)
+		size, err := Defaults(all, c.structural)
 		if err == nil && size > 0 {
 			err = admit(size)
 		}
@@ -191,7 +190,7 @@ func (v *Version) check(next, cur *Object, subresource string) (field.ErrorList,
 		return field.ErrorList{exceeds}, nil
 	}
 	if cur == nil {
-		errs := validation.ValidateCustomResource(nil, is, bounds.Validator(c.values))
+		errs := validation.ValidateCustomResource(nil, is, Validator(c.values))
 		errs = append(errs, v.checkScale(is, true)...)
 		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
 		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.structural, is)...)
@@ -230,11 +229,11 @@ func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource s
 			if c.structural != nil {
 				options = append(options, validation.WithRatcheting(same.Key("status")))
 			}
-			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], bounds.Validator(c.status), options...)
+			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], Validator(c.status), options...)
 		}
 		errs = append(errs, v.checkScale(is, false)...)
 	} else {
-		errs = validation.ValidateCustomResourceUpdate(nil, is, was, bounds.Validator(c.values), validation.WithRatcheting(same))
+		errs = validation.ValidateCustomResourceUpdate(nil, is, was, Validator(c.values), validation.WithRatcheting(same))
 		errs = append(errs, v.checkScale(is, true)...)
 		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
 	}
@@ -260,7 +259,7 @@ func (c *compiled) checkRules(errs field.ErrorList, is, was map[string]any, opti
 	if was != nil {
 		old = was
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), bounds.RuleTime)
+	ctx, cancel := context.WithTimeout(context.Background(), RuleTime)
 	defer cancel()
 	more, _ := c.rules.Validate(ctx, nil, c.structural, is, old, celconfig.RuntimeCELCostBudget, options...)
 	return append(errs, more...)

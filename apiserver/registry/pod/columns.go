@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/registry/pod/podspec"
 )
 
 // podNodeLost is the reason that upstream's node lifecycle controller sets in pods of a node that
@@ -73,7 +72,7 @@ func summarizePod(pod *corev1.Pod) podSummary {
 	s := podSummary{reason: podReason(pod), total: len(pod.Spec.Containers)}
 	sidecars := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
-		if podspec.IsSidecar(&pod.Spec.InitContainers[i]) {
+		if IsSidecar(&pod.Spec.InitContainers[i]) {
 			sidecars[pod.Spec.InitContainers[i].Name] = true
 			s.total++
 		}

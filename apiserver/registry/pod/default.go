@@ -8,7 +8,6 @@ import (
 
 	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/pod/podspec"
 )
 
 // podSpecDefault sets the defaults of a pod spec, in a pod or a template (upstream:
@@ -31,7 +30,7 @@ func podSpecDefault(spec *corev1.PodSpec) {
 	for i := range spec.Volumes {
 		volume.All().Default(&spec.Volumes[i].VolumeSource)
 	}
-	for c := range podspec.Containers(spec) {
+	for c := range Containers(spec) {
 		containerDefault(c)
 	}
 }
@@ -45,7 +44,7 @@ func podDefault(obj kind.Object) {
 		*g = 1
 	}
 	kind.SetIfNil(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
-	for c := range podspec.Containers(&pod.Spec) {
+	for c := range Containers(&pod.Spec) {
 		c.Resources.Requests = requestsFromLimits(c.Resources)
 		if pod.Spec.HostNetwork {
 			hostPortsDefault(c.Ports)

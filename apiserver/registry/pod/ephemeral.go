@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/kit/check"
-	"monopod/apiserver/registry/pod/podspec"
 )
 
 func takeEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent.EphemeralContainers }
@@ -17,7 +16,7 @@ func takeEphemeral(next, sent *corev1.PodSpec) { next.EphemeralContainers = sent
 // ephemeralUpdate returns the errors of an update that may only add ephemeral containers.
 func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	path := spec.Child("ephemeralContainers")
-	errs := podspec.Validate(&pod.Spec, spec)
+	errs := Validate(&pod.Spec, spec)
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		errs = append(errs, field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
 	}

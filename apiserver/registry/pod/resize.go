@@ -2,7 +2,6 @@ package pod
 
 import (
 	"fmt"
-	"monopod/apiserver/registry/pod/podspec"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +48,7 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	if !sameNames(pod.Spec.InitContainers, old.Spec.InitContainers) {
 		return field.ErrorList{field.Forbidden(spec.Child("initContainers"), "initContainers may not be added, removed, renamed or reordered on resize")}
 	}
-	errs := podspec.Validate(&pod.Spec, spec)
+	errs := Validate(&pod.Spec, spec)
 	if is, was := podQOS(&pod.Spec), podQOS(&old.Spec); is != was {
 		errs = append(errs, field.Invalid(spec, is, "Pod QOS Class may not change as a result of resizing"))
 	}
@@ -102,7 +101,7 @@ func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList 
 	var errs field.ErrorList
 	for i := range next {
 		errs = append(errs, containerResize(&next[i].Resources, &old[i].Resources, path.Index(i).Child("resources"))...)
-		if !podspec.IsSidecar(&old[i]) && !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources) &&
+		if !IsSidecar(&old[i]) && !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources) &&
 			slices.ContainsFunc(next[i].ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }) {
 			errs = append(errs, field.Forbidden(path.Index(i), "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
 		}

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/pod/podspec"
 )
 
 func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
@@ -20,12 +19,12 @@ func podValidate(next, cur kind.Object, subresource string) field.ErrorList {
 		return append(podStatusUpdate(pod, old, field.NewPath("status")), mirrorUpdate(pod.Annotations, old.Annotations)...)
 	}
 	errs := append(podAnnotations(pod), mirrorUpdate(pod.Annotations, old.Annotations)...)
-	errs = append(errs, podspec.Validate(&pod.Spec, spec)...)
+	errs = append(errs, Validate(&pod.Spec, spec)...)
 	return append(errs, podSpecUpdate(&pod.Spec, &old.Spec, spec)...)
 }
 
 func podCreation(pod *corev1.Pod, spec *field.Path) field.ErrorList {
-	errs := append(podAnnotations(pod), podspec.Validate(&pod.Spec, spec)...)
+	errs := append(podAnnotations(pod), Validate(&pod.Spec, spec)...)
 	if len(pod.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
@@ -36,15 +35,15 @@ func podCreation(pod *corev1.Pod, spec *field.Path) field.ErrorList {
 }
 
 func podAnnotations(pod *corev1.Pod) field.ErrorList {
-	return podspec.AnnotationErrors(pod.Annotations, &pod.Spec, field.NewPath("metadata", "annotations"))
+	return AnnotationErrors(pod.Annotations, &pod.Spec, field.NewPath("metadata", "annotations"))
 }
 
 // ValidateTemplate returns the errors of a pod template.
 func ValidateTemplate(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := metavalidation.ValidateLabels(template.Labels, path.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(template.Annotations, path.Child("annotations"))...)
-	errs = append(errs, podspec.AnnotationErrors(template.Annotations, &template.Spec, path.Child("annotations"))...)
-	errs = append(errs, podspec.Validate(&template.Spec, path.Child("spec"))...)
+	errs = append(errs, AnnotationErrors(template.Annotations, &template.Spec, path.Child("annotations"))...)
+	errs = append(errs, Validate(&template.Spec, path.Child("spec"))...)
 	if len(template.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"monopod/apiserver/kit/check"
-	"monopod/apiserver/registry/pod/podspec"
 )
 
 // podMayChange is upstream's list of what an update of a pod's spec may change.
@@ -137,7 +136,7 @@ func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 		}
 	}
 	if !narrower(requiredNodes(next.Affinity), requiredNodes(old.Affinity)) {
-		at := path.Child("affinity", "nodeAffinity", podspec.RequiredTerms, "nodeSelectorTerms")
+		at := path.Child("affinity", "nodeAffinity", RequiredTerms, "nodeSelectorTerms")
 		errs = append(errs, field.Invalid(at, "", "only additions are allowed to each of the existing terms (no mutations or deletions)"))
 	}
 	return errs
@@ -222,7 +221,7 @@ func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 // allMayRestart reports whether a rule of a container can restart all containers, including those
 // that have ended permanently.
 func allMayRestart(spec *corev1.PodSpec) bool {
-	for c := range podspec.Containers(spec) {
+	for c := range Containers(spec) {
 		for i := range c.RestartPolicyRules {
 			if c.RestartPolicyRules[i].Action == corev1.ContainerRestartRuleActionRestartAllContainers {
 				return true

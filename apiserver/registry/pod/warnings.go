@@ -12,7 +12,6 @@ import (
 
 	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
-	"monopod/apiserver/registry/pod/podspec"
 )
 
 // podWarnings returns the warnings for new pods only, as upstream: programs write most updates.
@@ -33,7 +32,7 @@ func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) [
 	notes.lines = append(notes.lines, volume.All().Warnings(spec.Volumes, path.Child("spec", "volumes"))...)
 	notes.listWarnings(spec, path.Child("spec"))
 	notes.amountWarnings(path.Child("spec", "overhead"), spec.Overhead)
-	for c, at := range podspec.ContainersAt(spec, path.Child("spec")) {
+	for c, at := range ContainersAt(spec, path.Child("spec")) {
 		notes.amountWarnings(at.Child("resources", "limits"), c.Resources.Limits)
 		notes.amountWarnings(at.Child("resources", "requests"), c.Resources.Requests)
 		notes.envWarnings(c.Env, at.Child("env"))
@@ -150,7 +149,7 @@ func (n *notes) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec
 		old(corev1.SeccompPodAnnotationKey, seccomp, "seccompProfile")
 	}
 	armored := spec.SecurityContext != nil && spec.SecurityContext.AppArmorProfile != nil
-	for c := range podspec.ContainersAt(spec, path) {
+	for c := range ContainersAt(spec, path) {
 		s := c.SecurityContext
 		if s == nil || s.SeccompProfile == nil {
 			old(corev1.SeccompContainerAnnotationKeyPrefix+c.Name, seccomp, "seccompProfile")
@@ -212,7 +211,7 @@ type portPlace struct {
 
 func (n *notes) portWarnings(spec *corev1.PodSpec, path *field.Path) {
 	before := map[string][]portPlace{}
-	for c, at := range podspec.ContainersAt(spec, path) {
+	for c, at := range ContainersAt(spec, path) {
 		for i, port := range c.Ports {
 			here := portPlace{port, at.Child("ports").Index(i)}
 			if port.HostIP != "" && port.HostPort == 0 {

@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/registry/pod/podspec"
+	"monopod/apiserver/registry/pod"
 )
 
 func runtimeClassResource() kind.Resource {
@@ -32,7 +32,7 @@ func runtimeClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	class, handler := next.(*nodev1.RuntimeClass), field.NewPath("handler")
 	errs := check.Invalid(handler, class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))
 	if class.Overhead != nil {
-		errs = append(errs, podspec.LimitErrors(class.Overhead.PodFixed, field.NewPath("overhead"))...)
+		errs = append(errs, pod.LimitErrors(class.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
 	errs = append(errs, runtimeClassScheduling(class.Scheduling, field.NewPath("scheduling"))...)
 	if cur == nil {
@@ -48,7 +48,7 @@ func runtimeClassScheduling(s *nodev1.Scheduling, at *field.Path) field.ErrorLis
 	errs := metavalidation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))
 	for i := range s.Tolerations {
 		path := at.Child("tolerations").Index(i)
-		errs = append(errs, podspec.TolerationErrors(&s.Tolerations[i], path)...)
+		errs = append(errs, pod.TolerationErrors(&s.Tolerations[i], path)...)
 		for j := range i {
 			if equality.Semantic.DeepEqual(s.Tolerations[i], s.Tolerations[j]) {
 				errs = append(errs, field.Duplicate(path, s.Tolerations[i]))

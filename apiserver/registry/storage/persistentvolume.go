@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/kit/volume"
 	"monopod/apiserver/registry/kind"
 	"monopod/apiserver/registry/kind/table"
-	"monopod/apiserver/registry/pod/podspec"
+	"monopod/apiserver/registry/pod"
 )
 
 func persistentVolumeResource() kind.Resource {
@@ -160,7 +160,7 @@ func volumeAffinity(spec *corev1.PersistentVolumeSpec, at *field.Path) field.Err
 	case a.Required == nil:
 		return field.ErrorList{field.Required(at.Child("required"), "must specify required node constraints")}
 	}
-	return podspec.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
+	return pod.NodeSelectorErrors(spec.NodeAffinity.Required, at.Child("required"))
 }
 
 func volumeAttributes(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {

@@ -29,6 +29,7 @@ func Resources() []kind.Resource {
 		storageClassResource(),
 		volumeAttachmentResource(),
 		volumeAttributesClassResource(),
+		storageVersionMigrationResource(),
 	}
 }
 

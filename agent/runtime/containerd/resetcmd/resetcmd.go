@@ -19,7 +19,7 @@ import (
 	"monopod/agent/runtime/cri"
 	"monopod/agent/storage/mount"
 	"monopod/apiserver/kit/guard"
-	"monopod/store/bolt/flock"
+	"monopod/store/bolt"
 )
 
 // New returns the command. dataDir is the default of --data-dir.
@@ -78,7 +78,7 @@ func hold(dir string) (io.Closer, error) {
 			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w; name the folder that serve uses", dir, err)
 		}
 	}
-	return flock.Hold(state)
+	return bolt.Hold(state)
 }
 
 func removeAll(ctx context.Context, child *containerd.Child) error {

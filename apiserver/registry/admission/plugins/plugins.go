@@ -7,8 +7,6 @@ import (
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
-	"monopod/apiserver/registry/admission/podsecurity"
-	"monopod/apiserver/registry/admission/quota"
 )
 
 // New returns the chain; plugins read stored objects through c. With nil roles every user may
@@ -18,9 +16,9 @@ func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admissio
 		namespaceLifecycle(c),
 		serviceAccount(c),
 		priority(c),
-		quota.LimitRanger(c),
+		LimitRanger(c),
 		defaultTolerationSeconds(stay),
-		podsecurity.New(c),
+		NewPodSecurity(c),
 		defaultIngressClass(c),
 		nodeRestriction(c),
 		roleEscalation(c, roles),
@@ -36,6 +34,6 @@ func New(c client.Client, roles Roles, stay TolerationSeconds, webhooks admissio
 		trustBundleAttest(roles),
 		certificateSubjectRestriction(),
 	}, webhooks, admission.Chain{
-		quota.ResourceQuota(c), // last: what it admits counts at once
+		ResourceQuota(c), // last: what it admits counts at once
 	})
 }

@@ -17,7 +17,7 @@ import (
 
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
-	"monopod/apiserver/registry/admissionpolicy"
+	"monopod/apiserver/registry/admissionregistration"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -60,12 +60,12 @@ type validation struct {
 }
 
 // policy collects what a policy says. The error is that of a request that cannot be judged at all.
-func (v *validation) policy(ctx context.Context, p *policy[*admissionpolicy.Expressions]) error {
+func (v *validation) policy(ctx context.Context, p *policy[*admissionregistration.Expressions]) error {
 	res, err := v.concerned(ctx, p.match, &p.selectors)
 	if err == nil && res == nil {
 		return nil
 	}
-	var expressions *admissionpolicy.Expressions
+	var expressions *admissionregistration.Expressions
 	if err == nil {
 		expressions, err = p.compiled()
 	}
@@ -84,7 +84,7 @@ func (v *validation) policy(ctx context.Context, p *policy[*admissionpolicy.Expr
 }
 
 // binding collects what a policy says for one binding, once for each object that parameterizes it.
-func (v *validation) binding(ctx context.Context, p *common, b *binding, res *kind.Resource, e *admissionpolicy.Expressions, notes annotations) error {
+func (v *validation) binding(ctx context.Context, p *common, b *binding, res *kind.Resource, e *admissionregistration.Expressions, notes annotations) error {
 	all, err := v.bound(ctx, p, b)
 	if err != nil {
 		v.misconfigured(p, b, err)
@@ -114,7 +114,7 @@ func (v *validation) binding(ctx context.Context, p *common, b *binding, res *ki
 }
 
 // evaluate evaluates the policy with one object of parameters.
-func (v *validation) evaluate(ctx context.Context, p *common, e *admissionpolicy.Expressions, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) verdict {
+func (v *validation) evaluate(ctx context.Context, p *common, e *admissionregistration.Expressions, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) verdict {
 	in, err := v.Input(ctx, res, params, namespace)
 	if err != nil {
 		return p.failure(fmt.Errorf("failed to convert object version: %w", err))

@@ -18,7 +18,7 @@ import (
 
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
-	"monopod/apiserver/registry/admissionpolicy"
+	"monopod/apiserver/registry/admissionregistration"
 	"monopod/apiserver/registry/kind"
 )
 
@@ -46,12 +46,12 @@ type mutation struct {
 }
 
 // policy changes the object as a policy says. The error ends the request at once.
-func (m *mutation) policy(ctx context.Context, p *policy[*admissionpolicy.Mutations]) error {
+func (m *mutation) policy(ctx context.Context, p *policy[*admissionregistration.Mutations]) error {
 	res, err := m.concerned(ctx, p.match, &p.selectors)
 	if err == nil && res == nil {
 		return nil
 	}
-	var compiled *admissionpolicy.Mutations
+	var compiled *admissionregistration.Mutations
 	if err == nil {
 		compiled, err = p.compiled()
 	}
@@ -89,7 +89,7 @@ func (m *mutation) fail(p *common, b *binding, err error, reason metav1.StatusRe
 type invocation struct {
 	*common
 	binding *binding
-	is      *admissionpolicy.Mutations
+	is      *admissionregistration.Mutations
 	res     *kind.Resource
 	params  runtime.Object
 }

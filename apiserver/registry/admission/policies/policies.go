@@ -21,15 +21,15 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
-	"monopod/apiserver/registry/admissionpolicy"
-	"monopod/apiserver/registry/following"
+	"monopod/apiserver/registry/admissionregistration"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/reload"
 )
 
 // Config of Policies. Kind and Types are required.
 type Config struct {
 	match.Config
-	following.Following
+	reload.Following
 	// Kind returns the served resource of a kind; nil: none.
 	Kind func(gvk schema.GroupVersionKind) *kind.Resource
 	// Types returns the converter by which objects of a resource, or of a subresource of it, merge.
@@ -40,8 +40,8 @@ type Config struct {
 type Policies struct {
 	cfg        Config
 	mu         sync.Mutex // guards changes of both sets
-	validating set[*admissionpolicy.Expressions]
-	mutating   set[*admissionpolicy.Mutations]
+	validating set[*admissionregistration.Expressions]
+	mutating   set[*admissionregistration.Mutations]
 }
 
 // New returns Policies without policies.
@@ -62,8 +62,8 @@ func (p *Policies) Any() bool { return p.validating.now.Load() != nil || p.AnyMu
 func (p *Policies) AnyMutating() bool { return p.mutating.now.Load() != nil }
 
 // Configuration returns what configures the policies.
-func (p *Policies) Configuration() following.Configuration {
-	return following.Configuration{Following: p.cfg.Following, Load: p.Load, Kinds: []schema.GroupVersionResource{
+func (p *Policies) Configuration() reload.Configuration {
+	return reload.Configuration{Following: p.cfg.Following, Load: p.Load, Kinds: []schema.GroupVersionResource{
 		client.ValidatingAdmissionPolicies, client.ValidatingAdmissionPolicyBindings,
 		client.MutatingAdmissionPolicies, client.MutatingAdmissionPolicyBindings,
 	}}
@@ -88,11 +88,11 @@ func (p *Policies) loadValidating(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rules []rule[*admissionpolicy.Expressions]
+	var rules []rule[*admissionregistration.Expressions]
 	for _, is := range all {
-		rules = append(rules, rule[*admissionpolicy.Expressions]{is,
+		rules = append(rules, rule[*admissionregistration.Expressions]{is,
 			common{kind: "ValidatingAdmissionPolicy", params: is.Spec.ParamKind, match: is.Spec.MatchConstraints, onFailure: is.Spec.FailurePolicy},
-			func() (*admissionpolicy.Expressions, error) { return admissionpolicy.Compile(&is.Spec) }})
+			func() (*admissionregistration.Expressions, error) { return admissionregistration.Compile(&is.Spec) }})
 	}
 	var bound []*binding
 	for _, b := range bindings {
@@ -111,11 +111,13 @@ func (p *Policies) loadMutating(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rules []rule[*admissionpolicy.Mutations]
+	var rules []rule[*admissionregistration.Mutations]
 	for _, is := range all {
-		rules = append(rules, rule[*admissionpolicy.Mutations]{is,
+		rules = append(rules, rule[*admissionregistration.Mutations]{is,
 			common{kind: mutatingName, params: is.Spec.ParamKind, match: is.Spec.MatchConstraints, onFailure: is.Spec.FailurePolicy},
-			func() (*admissionpolicy.Mutations, error) { return admissionpolicy.CompileMutations(&is.Spec) }})
+			func() (*admissionregistration.Mutations, error) {
+				return admissionregistration.CompileMutations(&is.Spec)
+			}})
 	}
 	var bound []*binding
 	for _, b := range bindings {

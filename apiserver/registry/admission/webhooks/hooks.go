@@ -20,18 +20,18 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry/admission"
 	"monopod/apiserver/registry/admission/match"
-	"monopod/apiserver/registry/following"
+	"monopod/apiserver/registry/admissionregistration"
 	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/reload"
 	"monopod/apiserver/registry/webhook"
-	"monopod/apiserver/registry/webhook/call"
 )
 
 // Config of Hooks.
 type Config struct {
 	match.Config
-	following.Following
+	reload.Following
 	// Dial connects to webhooks; nil: the system does.
-	Dial call.Dial
+	Dial webhook.Dial
 }
 
 // Hooks contains the configured webhooks.
@@ -47,10 +47,10 @@ type configured struct{ mutating, validating []*hook }
 
 // hook is one webhook.
 type hook struct {
-	webhook.Hook
+	admissionregistration.Hook
 	configuration string
 	id            string // unique
-	client        *call.Client
+	client        *webhook.Client
 	rules         []admissionv1.NamedRuleWithOperations
 	selectors     match.Selectors
 	conditions    func() plugincel.ConditionEvaluator
@@ -72,8 +72,8 @@ func (h *Hooks) Plugins() admission.Chain {
 }
 
 // Configuration returns what configures the webhooks.
-func (h *Hooks) Configuration() following.Configuration {
-	return following.Configuration{Following: h.cfg.Following, Load: h.Load,
+func (h *Hooks) Configuration() reload.Configuration {
+	return reload.Configuration{Following: h.cfg.Following, Load: h.Load,
 		Kinds: []schema.GroupVersionResource{client.MutatingWebhookConfigurations, client.ValidatingWebhookConfigurations}}
 }
 
@@ -141,7 +141,7 @@ func (h *Hooks) list(ctx context.Context, known map[string][]*hook, of client.Se
 
 // compile returns the webhooks of a configuration.
 func (h *Hooks) compile(c kind.Object) []*hook {
-	all := webhook.Of(c)
+	all := admissionregistration.Of(c)
 	out := make([]*hook, len(all))
 	for i := range all {
 		hook := &hook{Hook: all[i], configuration: c.GetName(), id: string(c.GetUID()) + "/" + all[i].Name}
@@ -149,8 +149,10 @@ func (h *Hooks) compile(c kind.Object) []*hook {
 			hook.rules = append(hook.rules, admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
 		}
 		hook.selectors = match.NewSelectors(hook.NamespaceSelector, hook.ObjectSelector)
-		hook.client = call.New(call.TargetOf(hook.ClientConfig.URL, hook.ClientConfig.Service, hook.ClientConfig.CABundle), call.Network{API: h.cfg.API, Dial: h.cfg.Dial})
-		hook.conditions = sync.OnceValue(func() plugincel.ConditionEvaluator { return webhook.Compile(hook.MatchConditions) })
+		hook.client = webhook.New(webhook.TargetOf(hook.ClientConfig.URL, hook.ClientConfig.Service, hook.ClientConfig.CABundle), webhook.Network{API: h.cfg.API, Dial: h.cfg.Dial})
+		hook.conditions = sync.OnceValue(func() plugincel.ConditionEvaluator {
+			return admissionregistration.CompileConditions(hook.MatchConditions)
+		})
 		out[i] = hook
 	}
 	return out

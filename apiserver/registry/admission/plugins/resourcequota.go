@@ -1,0 +1,194 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/quota"
+	"monopod/apiserver/registry/admission"
+	"monopod/apiserver/registry/kind"
+)
+
+// quotas charges writes to the quotas of their namespace. The usage is the sum of what is stored
+// and being stored, so that nothing must be written for it.
+type quotas struct {
+	api    client.Client
+	clock  clock.PassiveClock
+	ledger ledger
+}
+
+// ResourceQuota rejects writes that exceed a quota. It must be the last plugin: what it admits
+// counts at once.
+func ResourceQuota(c client.Client) admission.Plugin {
+	q := &quotas{api: c, clock: clock.RealClock{}}
+	return admission.Plugin{Name: "ResourceQuota", Validate: q.validate}
+}
+
+func (q *quotas) validate(ctx context.Context, r *admission.Request) error {
+	if !charged(r) {
+		return nil
+	}
+	all, err := client.List[*corev1.ResourceQuota](ctx, q.api, client.Selector{Namespace: r.Namespace})
+	if err != nil {
+		return err
+	}
+	demands, err := demandsOf(r, all, q.clock.Now())
+	if err != nil || len(demands) == 0 {
+		return err
+	}
+	return q.charge(ctx, r, demands)
+}
+
+// charged reports whether the request creates an object or may use more. Updates of pods, services
+// and claims only may use more.
+func charged(r *admission.Request) bool {
+	if !r.Resource.Namespaced || !quota.Counted(r.Resource.GVR.GroupResource()) || r.Object == nil {
+		return false
+	}
+	if r.Operation == admission.Create {
+		return r.Subresource == ""
+	}
+	switch r.Object.(type) {
+	case *corev1.Pod:
+		return r.Operation == admission.Update && r.ChangesAmounts()
+	case *corev1.Service, *corev1.PersistentVolumeClaim:
+		return r.Operation == admission.Update && r.Subresource == ""
+	}
+	return false
+}
+
+// demand is what a request needs of one quota.
+type demand struct {
+	of        *corev1.ResourceQuota
+	requested corev1.ResourceList // all above zero
+	used      corev1.ResourceList // current usage of the requested resources
+	resource  schema.GroupResource
+	now       time.Time
+}
+
+// demandsOf returns what the request needs of each quota that applies.
+func demandsOf(r *admission.Request, all []*corev1.ResourceQuota, now time.Time) ([]*demand, error) {
+	gr := r.Resource.GVR.GroupResource()
+	var demands []*demand
+	for _, rq := range all {
+		hard := corev1.ResourceList{}
+		for name, amount := range rq.Spec.Hard {
+			if quota.Names(gr, name) {
+				hard[name] = amount
+			}
+		}
+		if len(hard) == 0 || !quota.Matches(&rq.Spec, r.Object) {
+			continue
+		}
+		if pod, ok := r.Object.(*corev1.Pod); ok && r.Operation == admission.Create {
+			if err := quota.Must(hard, pod); err != nil {
+				return nil, r.Forbid(fmt.Errorf("failed quota: %s: %w", rq.Name, err))
+			}
+		}
+		requested := quota.Of(gr, r.Object, hard, now)
+		d := &demand{of: rq, resource: gr, now: now}
+		if requested = quota.Over(requested, d.use(r.Old, hard)); len(requested) > 0 {
+			d.requested = requested
+			demands = append(demands, d)
+		}
+	}
+	return demands, nil
+}
+
+// use returns what obj, which may be nil, uses of the quota's resources in mask.
+func (d *demand) use(obj kind.Object, mask corev1.ResourceList) corev1.ResourceList {
+	if obj == nil || !quota.Matches(&d.of.Spec, obj) {
+		return nil
+	}
+	return quota.Of(d.resource, obj, mask, d.now)
+}
+
+// charge admits the demands if the usage allows them, and counts the object until it is stored or
+// has failed.
+func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*demand) error {
+	began := q.ledger.begin()
+	defer q.ledger.end(began)
+	stored, _, err := q.api.List(ctx, client.Selector{Resource: r.Resource.GVR, Namespace: r.Namespace})
+	if err != nil {
+		return err
+	}
+	for _, d := range demands {
+		d.used = quota.Sum(&d.of.Spec, d.resource, stored, d.requested, d.now)
+	}
+	var h *hold
+	if !r.DryRun {
+		h = &hold{resource: r.Resource.GVR.GroupResource(), object: r.Object}
+	}
+	err = q.ledger.take(began, h, func(pending []*hold) error { return allow(r, demands, stored, pending) })
+	if err == nil && h != nil && !admission.OnEnd(ctx, func() { q.ledger.release(h) }) {
+		q.ledger.release(h) // outside of During nothing ends the write
+	}
+	return err
+}
+
+// allow adds what is being stored to the usage, and returns an error if the quota is exceeded.
+func allow(r *admission.Request, demands []*demand, stored []kind.Object, pending []*hold) error {
+	for _, h := range pending {
+		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace || h.object.GetUID() == r.Object.GetUID() {
+			continue
+		}
+		now := same(stored, h.object)
+		for _, d := range demands {
+			quota.Add(d.used, quota.Over(d.use(h.object, d.requested), d.use(now, d.requested)))
+		}
+	}
+	for _, d := range demands {
+		if err := d.exceeded(); err != nil {
+			return r.Forbid(err)
+		}
+	}
+	return nil
+}
+
+// same returns the stored version of obj in a list sorted by name; nil: none.
+func same(stored []kind.Object, obj kind.Object) kind.Object {
+	i, found := slices.BinarySearchFunc(stored, obj.GetName(), func(o kind.Object, name string) int {
+		return strings.Compare(o.GetName(), name)
+	})
+	if !found || stored[i].GetUID() != obj.GetUID() {
+		return nil
+	}
+	return stored[i]
+}
+
+// exceeded returns the error with the exceeded amounts.
+func (d *demand) exceeded() error {
+	var over []corev1.ResourceName
+	for name, amount := range d.requested {
+		total := d.used[name].DeepCopy()
+		total.Add(amount)
+		if total.Cmp(d.of.Spec.Hard[name]) > 0 {
+			over = append(over, name)
+		}
+	}
+	if len(over) == 0 {
+		return nil
+	}
+	slices.Sort(over)
+	return errors.New("exceeded quota: " + d.of.Name + ", requested: " + amountsText(d.requested, over) +
+		", used: " + amountsText(d.used, over) + ", limited: " + amountsText(d.of.Spec.Hard, over))
+}
+
+// amountsText returns "cpu=1,memory=1Gi".
+func amountsText(amounts corev1.ResourceList, names []corev1.ResourceName) string {
+	parts := make([]string, len(names))
+	for i, name := range names {
+		amount := amounts[name]
+		parts[i] = string(name) + "=" + amount.String()
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,147 @@
+// Package view shows stored objects as clients see them: in the version that they ask for.
+package convert
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"monopod/apiserver/auth"
+	"monopod/apiserver/registry/kind"
+	"monopod/store"
+)
+
+// Of returns a stored object as clients of res see it.
+func Of(ctx context.Context, res *kind.Resource, stored kind.Object) (kind.Object, error) {
+	if res.View == nil || stored == nil {
+		return stored, nil
+	}
+	obj, err := res.View.Shown(ctx, stored)
+	if err != nil {
+		return nil, err
+	}
+	return named(res, obj, stored), nil
+}
+
+// named returns an object that was converted from stored, with the kind of res.
+func named(res *kind.Resource, obj, stored kind.Object) kind.Object {
+	if as := obj.GetObjectKind(); obj != stored && as.GroupVersionKind() != res.GVK() { // others may share a converted object
+		as.SetGroupVersionKind(res.GVK())
+	}
+	return obj
+}
+
+// Internal reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only their metadata,
+// and must work when the webhook does not.
+func Internal(ctx context.Context, res *kind.Resource) bool {
+	_, known := auth.Known(ctx)
+	return !known && Converts(res)
+}
+
+// Bare returns a stored object of a resource that a webhook converts, with the kind of res, but with its content as it is stored.
+func Bare(res *kind.Resource, stored kind.Object) kind.Object {
+	return named(res, res.View.Show(stored), stored)
+}
+
+// Entry returns a stored entry as clients of res see it.
+func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entry, error) {
+	if res.View == nil {
+		return e, nil
+	}
+	if res.View.Converter == nil {
+		return shown(res, e, res.View.Show(e.Object))
+	}
+	out, err := Entries(ctx, res, []*store.Entry{e})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// A webhook converts at most atOnce entries of a list at the same time, which together have atOnceBytes as they are stored, or one.
+const (
+	atOnce      = 500
+	atOnceBytes = 2 << 20
+)
+
+// Each returns the entries of a list as clients of res see them, one after the other, until an error. They are made when they are asked
+// for, because the list as a whole may be much larger than what is stored: by the defaults of its schema, or by a webhook.
+func Each(ctx context.Context, res *kind.Resource, entries []*store.Entry) iter.Seq2[*store.Entry, error] {
+	return func(yield func(*store.Entry, error) bool) {
+		for len(entries) > 0 {
+			shown, err := Entries(ctx, res, entries[:step(res, entries)])
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range shown {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			entries = entries[len(shown):]
+		}
+	}
+}
+
+// step returns how many of the entries are converted at the same time.
+func step(res *kind.Resource, entries []*store.Entry) int {
+	if !Converts(res) {
+		return 1
+	}
+	n, size := 0, 0
+	for _, e := range entries[:min(len(entries), atOnce)] {
+		if size += len(e.JSON()); n > 0 && size > atOnceBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// Converts reports whether a webhook converts the objects of res.
+func Converts(res *kind.Resource) bool { return res.View != nil && res.View.Converter != nil }
+
+// Entries is Entry for several entries.
+func Entries(ctx context.Context, res *kind.Resource, entries []*store.Entry) ([]*store.Entry, error) {
+	if res.View == nil {
+		return entries, nil
+	}
+	var converted []kind.Object
+	if c := res.View.Converter; c != nil {
+		stored := make([]kind.Object, len(entries))
+		for i, e := range entries {
+			stored[i] = e.Object
+		}
+		var err error
+		if converted, err = c.Show(ctx, stored); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]*store.Entry, len(entries))
+	for i, e := range entries {
+		var obj kind.Object
+		if converted != nil {
+			obj = converted[i]
+		} else {
+			obj = res.View.Show(e.Object)
+		}
+		var err error
+		if out[i], err = shown(res, e, obj); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// shown returns the entry of a stored object that is obj for clients of res: the stored one if that is the same object.
+func shown(res *kind.Resource, e *store.Entry, obj kind.Object) (*store.Entry, error) {
+	if obj == e.Object {
+		return e, nil
+	}
+	data, err := json.Marshal(named(res, obj, e.Object))
+	if err != nil {
+		return nil, err
+	}
+	return store.NewEncoded(e.Key, e.Rev, obj, data), nil
+}

@@ -1,0 +1,169 @@
+// Package definition is the kind CustomResourceDefinition: what prepares and validates its objects. Package custom makes
+// kinds of them.
+
+package custom
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/crd"
+	"monopod/apiserver/registry/expressions"
+	"monopod/apiserver/registry/kind"
+	"monopod/apiserver/registry/kind/table"
+)
+
+// Resources are the kinds of this package.
+func Resources() []kind.Resource {
+	return []kind.Resource{{
+		GVR:        client.CustomResourceDefinitions,
+		Kind:       "CustomResourceDefinition",
+		ShortNames: []string{"crd", "crds"},
+		Categories: []string{"api-extensions"},
+		Qualified:  true,
+		New:        func() kind.Object { return new(crd.Definition) },
+		Default: func(obj kind.Object) {
+			apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&obj.(*crd.Definition).CustomResourceDefinition)
+		},
+		Prepare:  prepare,
+		Validate: Validate,
+		// The first deletion adds a finalizer: the definition stays until its objects are gone.
+		Held:         func(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil },
+		Subresources: kind.Parts("status"),
+		Columns:      []table.Column{table.Name(), table.CreatedAt()},
+	}}
+}
+
+func prepare(next, cur kind.Object, subresource string) {
+	is, was := next.(*crd.Definition), (*crd.Definition)(nil)
+	if cur != nil {
+		was = cur.(*crd.Definition)
+	}
+	switch {
+	case was == nil:
+		is.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
+		is.Generation = 1
+		keepStored(is)
+	case subresource == "delete":
+		terminate(is, was)
+	case subresource == "status":
+		is.KeepSpec(was)
+	default:
+		is.Status = *was.Status.DeepCopy()
+		apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(&is.CustomResourceDefinition)
+		if !sameSpec(is, was) {
+			is.Generation = was.Generation + 1
+		}
+		keepStored(is)
+	}
+}
+
+// sameSpec reports whether both definitions have the same spec, schemas included.
+func sameSpec(a, b *crd.Definition) bool {
+	if a.SharesSchemas(b) {
+		return equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	}
+	is, err := a.Full()
+	was, err2 := b.Full()
+	return err == nil && err2 == nil && equality.Semantic.DeepEqual(is.Spec, was.Spec)
+}
+
+// keepStored adds the storage version to those in which objects may be stored.
+func keepStored(def *crd.Definition) {
+	for _, v := range def.Spec.Versions {
+		if v.Storage && !slices.Contains(def.Status.StoredVersions, v.Name) {
+			def.Status.StoredVersions = append(def.Status.StoredVersions, v.Name)
+		}
+	}
+}
+
+// terminate begins the deletion: the finalizer holds the definition until its objects are deleted.
+func terminate(next, cur *crd.Definition) {
+	if cur.DeletionTimestamp != nil {
+		return
+	}
+	if !slices.Contains(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
+		next.Finalizers = append(next.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
+	}
+	apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
+		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: "InstanceDeletionPending",
+		Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+	})
+}
+
+// validationTime bounds the validation of one definition, whose rules are compiled.
+const validationTime = 30 * time.Second
+
+// Validate returns the errors of a definition. A schema that is too large or too deep is refused before its rules are compiled.
+func Validate(next, cur kind.Object, subresource string) field.ErrorList {
+	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
+	defer cancel()
+	full := (*crd.Definition).Full
+	if subresource == "status" { // which does not look at the schemas
+		full = outline
+	}
+	def, err := full(next.(*crd.Definition))
+	if err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	if errs := CheckCost(&def.Spec); errs != nil && (cur == nil || subresource == "") {
+		return errs // nothing is compiled
+	}
+	expressions.Base()
+	is, err := internalDefinition(def)
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}
+	}
+	if cur == nil {
+		return own(validation.ValidateCustomResourceDefinition(ctx, is), is, nil)
+	}
+	if def, err = full(cur.(*crd.Definition)); err != nil {
+		return field.ErrorList{field.InternalError(nil, err)}
+	}
+	was, err := internalDefinition(def)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.InternalError(nil, err)}
+	case subresource == "status":
+		return own(validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, is, was), is, was)
+	}
+	return own(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was), is, was)
+}
+
+// outline returns a copy of a definition without its schemas.
+func outline(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	def := d.CustomResourceDefinition
+	def.Spec.Versions = slices.Clone(def.Spec.Versions)
+	for i := range def.Spec.Versions {
+		def.Spec.Versions[i].Schema = nil
+	}
+	return def.DeepCopy(), nil
+}
+
+// internal returns a definition, which it takes over, in the form that upstream's validation takes.
+func internalDefinition(def *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, error) {
+	out := &apiextensions.CustomResourceDefinition{}
+	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(def, out, nil)
+}
+
+// own returns errs without those about the metadata that the registry reports for every kind. was is nil for a creation.
+func own(errs field.ErrorList, is, was *apiextensions.CustomResourceDefinition) field.ErrorList {
+	at := field.NewPath("metadata")
+	common := apivalidation.ValidateObjectMeta(&is.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, at)
+	if was != nil {
+		common = append(common, apivalidation.ValidateObjectMetaUpdate(&is.ObjectMeta, &was.ObjectMeta, at)...)
+	}
+	return slices.DeleteFunc(errs, func(e *field.Error) bool {
+		return slices.ContainsFunc(common, func(c *field.Error) bool { return c.Error() == e.Error() })
+	})
+}

@@ -1,0 +1,179 @@
+package custom
+
+import (
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+const (
+	// maxSteps is the maximum number of steps of comparing an object with its schema, less than ten seconds: a step of a regular
+	// expression takes some 8 ns at most.
+	maxSteps = 1_000_000_000
+	// What upstream's validator takes for a value, for each property that its schema has, and for each value of an enumeration.
+	valueSteps, propertySteps, enumSteps = 400, 80, 10
+)
+
+// Work says how long it takes to compare values with a schema. One of 3 MB in which a megabyte of patterns meets a text of another one
+// takes hours.
+type Work struct {
+	patterns map[string]int // their sizes
+	size     int            // of all patterns and enumerations
+	values   int            // steps for a value that meets all of the schema
+}
+
+// WorkOf returns the work of a schema.
+func WorkOf(s *apiextensionsv1.JSONSchemaProps) *Work {
+	w := &Work{patterns: map[string]int{}}
+	EachSchema(s, func(s *apiextensionsv1.JSONSchemaProps) {
+		if s.Pattern != "" {
+			if w.patterns[s.Pattern] == 0 {
+				w.patterns[s.Pattern] = sizeOfPattern(s.Pattern)
+			}
+			w.size += w.patterns[s.Pattern]
+		}
+		w.size += len(s.Enum)
+		w.values += valueSteps + propertySteps*len(s.Properties) + enumSteps*len(s.Enum)
+	})
+	return w
+}
+
+// Exceeds returns an error if it takes too long to compare a value with a schema, which says where.
+func (w *Work) Exceeds(value any, s *spec.Schema, at *field.Path) *field.Error {
+	left := walk{w, maxSteps}
+	return left.exceeds(value, s, at)
+}
+
+// walk is a comparison, and how many steps it has left.
+type walk struct {
+	*Work
+	left int
+}
+
+func (w *walk) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
+	where, ok := w.ofValue(x, s)
+	if ok {
+		return nil
+	}
+	for i := len(where) - 1; i >= 0; i-- {
+		if n, ok := where[i].(int); ok && at != nil {
+			at = at.Index(n)
+		} else {
+			at = at.Child(fmt.Sprint(where[i]))
+		}
+	}
+	return field.Forbidden(at, fmt.Sprintf("comparing the object with its schema takes more than %d steps: its texts, lists or maps are too long for the schema's patterns and alternatives", maxSteps))
+}
+
+// ofValue takes the steps of a value. If they are more than there are left, it returns the value's fields and indices, the outermost
+// last, and false.
+func (w *walk) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
+	w.left -= valueSteps + enumSteps*len(s.Enum)
+	switch x := x.(type) {
+	case string:
+		if n := w.patterns[s.Pattern]; n > 0 {
+			w.left -= n * min(len(x)+1, maxSteps/n+1)
+		}
+	case map[string]any:
+		where = w.ofObject(x, s)
+	case []any:
+		where = w.ofList(x, s)
+	}
+	if where != nil || w.left < 0 {
+		return where, false
+	}
+	for _, all := range [][]spec.Schema{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range all {
+			if where, ok = w.ofValue(x, &all[i]); !ok {
+				return where, false
+			}
+		}
+	}
+	if s.Not != nil {
+		if where, ok = w.ofValue(x, s.Not); !ok {
+			return where, false
+		}
+	}
+	return nil, w.left >= 0
+}
+
+// ofObject takes the steps of the fields of an object; it returns nil, or what ofValue returns if they are too many.
+func (w *walk) ofObject(x map[string]any, s *spec.Schema) []any {
+	w.left -= propertySteps * len(s.Properties)
+	for name, value := range x {
+		member, known := s.Properties[name]
+		if !known {
+			if s.AdditionalProperties == nil || s.AdditionalProperties.Schema == nil {
+				continue
+			}
+			member = *s.AdditionalProperties.Schema
+		}
+		if where, ok := w.ofValue(value, &member); !ok {
+			return append(where, name)
+		}
+	}
+	return nil
+}
+
+// ofList is ofObject for the items of a list.
+func (w *walk) ofList(x []any, s *spec.Schema) []any {
+	if s.Items == nil || s.Items.Schema == nil {
+		return nil
+	}
+	for i, item := range x {
+		if where, ok := w.ofValue(item, s.Items.Schema); !ok {
+			return append(where, i)
+		}
+	}
+	return nil
+}
+
+// defaultsExceed returns an error if it takes too long to compare the defaults of a schema with it, which validation does.
+func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.Error {
+	bytes := 0
+	EachSchema(s, func(s *apiextensionsv1.JSONSchemaProps) {
+		if s.Default != nil {
+			bytes += len(s.Default.Raw)
+		}
+	})
+	if bytes == 0 {
+		return nil
+	}
+	w := WorkOf(s)
+	if (w.size == 0 || bytes <= maxSteps/w.size) && bytes <= maxSteps/w.values { // whatever the defaults are
+		return nil
+	}
+	internal := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s, internal, nil); err != nil {
+		return field.Invalid(at, nil, err.Error())
+	}
+	decoded := &spec.Schema{}
+	if err := validation.ConvertJSONSchemaProps(internal, decoded); err != nil {
+		return field.Invalid(at, nil, err.Error())
+	}
+	left := walk{w, maxSteps}
+	return left.ofDefaults(decoded, at)
+}
+
+// ofDefaults takes the steps of all defaults in a schema, which are where a structural schema may have them.
+func (w *walk) ofDefaults(s *spec.Schema, at *field.Path) *field.Error {
+	if s.Default != nil {
+		if err := w.exceeds(s.Default, s, at.Child("default")); err != nil {
+			return err
+		}
+	}
+	for name := range s.Properties {
+		member := s.Properties[name]
+		if err := w.ofDefaults(&member, at.Child("properties").Key(name)); err != nil {
+			return err
+		}
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		return w.ofDefaults(s.Items.Schema, at.Child("items"))
+	}
+	return nil
+}

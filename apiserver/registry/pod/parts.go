@@ -1,0 +1,31 @@
+package pod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The functions below validate parts of a pod's spec for other kinds.
+
+// NodeSelectorErrors requires terms; path is the selector's.
+func NodeSelectorErrors(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
+	at := path.Child("nodeSelectorTerms")
+	if len(s.NodeSelectorTerms) == 0 {
+		return field.ErrorList{field.Required(at, "must have at least one node selector term")}
+	}
+	var errs field.ErrorList
+	for i := range s.NodeSelectorTerms {
+		errs = append(errs, nodeTermValidate(&s.NodeSelectorTerms[i], at.Index(i))...)
+	}
+	return errs
+}
+
+// TolerationErrors returns the errors of one toleration.
+func TolerationErrors(t *corev1.Toleration, path *field.Path) field.ErrorList {
+	return tolerationValidate(t, path)
+}
+
+// LimitErrors returns the errors of limits without requests.
+func LimitErrors(limits corev1.ResourceList, path *field.Path) field.ErrorList {
+	return resourcesValidate(&corev1.ResourceRequirements{Limits: limits}, nil, path)
+}

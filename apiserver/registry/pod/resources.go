@@ -1,0 +1,85 @@
+package pod
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	helpers "k8s.io/component-helpers/resource"
+
+	"monopod/apiserver/kit/check"
+)
+
+// resourcesValidate validates a container's resources; claims are the pod's.
+func resourcesValidate(r *corev1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
+	errs := amountsValidate(r.Limits, check.ContainerResourceName, path.Child("limits"))
+	errs = append(errs, amountsValidate(r.Requests, check.ContainerResourceName, path.Child("requests"))...)
+	errs = append(errs, requestsWithinLimits(r, path)...)
+	for i, c := range r.Claims {
+		at := path.Child("claims").Index(i).Child("name")
+		if !claims[c.Name] {
+			errs = append(errs, field.NotFound(at, c.Name))
+		}
+	}
+	return errs
+}
+
+// podLevelResources are the resources that a pod itself may have: cpu, memory and huge pages.
+func podLevelResources(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	supported := func(at *field.Path, name corev1.ResourceName) field.ErrorList {
+		if helpers.IsSupportedPodLevelResource(name) {
+			return nil
+		}
+		return field.ErrorList{field.NotSupported(at, name, slices.Sorted(maps.Keys(helpers.SupportedPodLevelResources())))}
+	}
+	errs := amountsValidate(r.Limits, supported, path.Child("limits"))
+	errs = append(errs, amountsValidate(r.Requests, supported, path.Child("requests"))...)
+	return append(errs, requestsWithinLimits(r, path)...)
+}
+
+func amountsValidate(list corev1.ResourceList, name func(*field.Path, corev1.ResourceName) field.ErrorList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, n := range slices.Sorted(maps.Keys(list)) {
+		at := path.Key(string(n))
+		errs = append(errs, name(at, n)...)
+		errs = append(errs, check.Amount(at, n, list[n])...)
+	}
+	return errs
+}
+
+// requestsWithinLimits also requires limits for resources that cannot be overcommitted, and cpu or
+// memory with huge pages.
+func requestsWithinLimits(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		limit, limited := r.Limits[name]
+		switch {
+		case !limited && !check.Overcommittable(name):
+			errs = append(errs, field.Required(path.Child("limits"), "Limit must be set for non overcommitable resources"))
+		case limited && !check.Overcommittable(name) && request.Cmp(limit) != 0:
+			errs = append(errs, field.Invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+		case limited && request.Cmp(limit) > 0:
+			errs = append(errs, field.Invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		}
+	}
+	if hugePagesAlone(r) {
+		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
+	}
+	return errs
+}
+
+func hugePagesAlone(r *corev1.ResourceRequirements) bool {
+	huge := false
+	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
+		for name := range list {
+			if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
+				return false
+			}
+			huge = huge || check.IsHugePages(name)
+		}
+	}
+	return huge
+}

@@ -1,0 +1,80 @@
+package pod
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"monopod/apiserver/kit/check"
+	"monopod/apiserver/kit/volume"
+)
+
+// mountsValidate validates a container's mounts against the pod's volumes.
+func mountsValidate(c *corev1.Container, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i := range c.VolumeMounts {
+		m, at := &c.VolumeMounts[i], path.Child("volumeMounts").Index(i)
+		errs = append(errs, mountValidate(m, volumes, at)...)
+		if m.MountPath != "" && seen[m.MountPath] {
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		seen[m.MountPath] = true
+		if p := m.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && !isPrivileged(c.SecurityContext) {
+			errs = append(errs, field.Forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers"))
+		}
+	}
+	for i, d := range c.VolumeDevices {
+		errs = append(errs, deviceValidate(d, volumes, path.Child("volumeDevices").Index(i))...)
+	}
+	return errs
+}
+
+func mountValidate(m *corev1.VolumeMount, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
+	errs := check.Required(path.Child("name"), m.Name)
+	if m.Name != "" && volumes[m.Name] == nil {
+		errs = append(errs, field.NotFound(path.Child("name"), m.Name))
+	}
+	errs = append(errs, check.Required(path.Child("mountPath"), m.MountPath)...)
+	if strings.Contains(m.MountPath, ":") {
+		errs = append(errs, field.Invalid(path.Child("mountPath"), m.MountPath, "must not contain ':'"))
+	}
+	if m.SubPath != "" && m.SubPathExpr != "" {
+		errs = append(errs, field.Invalid(path.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+	}
+	errs = append(errs, check.LocalPath(m.SubPath, path.Child("subPath"))...)
+	errs = append(errs, check.LocalPath(m.SubPathExpr, path.Child("subPathExpr"))...)
+	errs = append(errs, check.NilOr(path.Child("mountPropagation"), m.MountPropagation,
+		corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)...)
+	return append(errs, recursiveReadOnly(m, path.Child("recursiveReadOnly"))...)
+}
+
+func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList {
+	errs := check.NilOr(path, m.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+	if len(errs) > 0 || m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return errs
+	}
+	if !m.ReadOnly {
+		errs = append(errs, field.Forbidden(path, "may only be specified when readOnly is true"))
+	}
+	if p := m.MountPropagation; p != nil && *p != corev1.MountPropagationNone {
+		errs = append(errs, field.Forbidden(path, "may only be specified when mountPropagation is None or not specified"))
+	}
+	return errs
+}
+
+// deviceValidate requires a claim: no other volume can be a raw device.
+func deviceValidate(d corev1.VolumeDevice, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
+	errs := append(check.Required(path.Child("name"), d.Name), check.Required(path.Child("devicePath"), d.DevicePath)...)
+	errs = append(errs, check.NoBacksteps(d.DevicePath, path.Child("devicePath"))...)
+	v := volumes[d.Name]
+	switch {
+	case v == nil && d.Name != "":
+		errs = append(errs, field.NotFound(path.Child("name"), d.Name))
+	case v != nil && !volume.All().Block(v):
+		errs = append(errs, field.Invalid(path.Child("name"), d.Name, fmt.Sprintf("can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode, not volume %s", d.Name)))
+	}
+	return errs
+}

@@ -1,0 +1,53 @@
+// Package following keeps what configures the API up to date with the store.
+package reload
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/backoff"
+	"monopod/store"
+)
+
+// Following is what Run needs.
+type Following struct {
+	Store store.Store
+	Clock clock.WithDelayedExecution
+	Log   *zap.Logger
+}
+
+// Run calls load, which returns a revision, and then each for every change of the selected objects after it, until
+// ctx ends.
+func (f Following) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error), each func(*store.Event)) error {
+	retry := backoff.Retry{First: time.Second, Most: time.Minute}
+	for {
+		rev, err := load(ctx)
+		if err == nil {
+			err = f.from(ctx, sel, rev, func(ev *store.Event) { each(ev); retry.Reset() })
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		f.Log.Warn("failed to follow what configures the API, trying again", zap.String("resource", sel.Resource), zap.Error(err))
+		if !retry.Wait(ctx, f.Clock) {
+			return nil
+		}
+	}
+}
+
+func (f Following) from(ctx context.Context, sel store.Selector, rev int64, each func(*store.Event)) error {
+	changes, err := f.Store.Watch(ctx, sel, rev)
+	if err != nil {
+		return err
+	}
+	changes.Each(ctx, func(ev *store.Event) bool {
+		if !ev.Lagged() && !ev.Progress() {
+			each(ev)
+		}
+		return true
+	})
+	return nil
+}

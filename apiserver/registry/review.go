@@ -1,0 +1,32 @@
+// Package review contains the kinds that ask who a user is and what a user may do.
+// The server answers them and stores nothing.
+
+package registry
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/registry/kind"
+)
+
+// Resources are the kinds of this package, in the order discovery lists them.
+func reviewResources() []kind.Resource {
+	who, may := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
+	local := question(may, "localsubjectaccessreviews", "LocalSubjectAccessReview",
+		func() kind.Object { return new(authorizationv1.LocalSubjectAccessReview) })
+	local.Namespaced = true
+	return []kind.Resource{
+		question(who, "selfsubjectreviews", "SelfSubjectReview", func() kind.Object { return new(authenticationv1.SelfSubjectReview) }),
+		question(who, "tokenreviews", "TokenReview", func() kind.Object { return new(authenticationv1.TokenReview) }),
+		local,
+		question(may, "selfsubjectaccessreviews", "SelfSubjectAccessReview", func() kind.Object { return new(authorizationv1.SelfSubjectAccessReview) }),
+		question(may, "selfsubjectrulesreviews", "SelfSubjectRulesReview", func() kind.Object { return new(authorizationv1.SelfSubjectRulesReview) }),
+		question(may, "subjectaccessreviews", "SubjectAccessReview", func() kind.Object { return new(authorizationv1.SubjectAccessReview) }),
+	}
+}
+
+func question(gv schema.GroupVersion, resource, name string, empty func() kind.Object) kind.Resource {
+	return kind.Resource{GVR: gv.WithResource(resource), Kind: name, Verbs: []string{"create"}, Virtual: true, New: empty}
+}

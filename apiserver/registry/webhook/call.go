@@ -1,0 +1,230 @@
+// Package call sends requests to webhooks: over TLS, to a URL or to an endpoint of a Service, within a time, and
+// for an answer of bounded size.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/endpoint"
+)
+
+const (
+	// maxAnswer is the size of the largest answer: a patch that replaces the largest object, in base64.
+	maxAnswer = 8 << 20
+	// idleConnections of a webhook are kept for idleTime.
+	idleConnections = 4
+	idleTime        = time.Minute
+	// defaultPort is a Service's port if the configuration has none.
+	defaultPort = 443
+)
+
+// Dial connects to an address.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Network is what a Client needs of its surroundings.
+type Network struct {
+	API  endpoint.Reader // to find the endpoints of Services
+	Dial Dial            // nil: the system's
+}
+
+// Target is what is called: a URL, or a path of a Service.
+type Target struct {
+	URL                      string // empty: the Service
+	Namespace, Service, Path string
+	Port                     int32 // of the Service; 0: 443
+	CABundle                 []byte
+}
+
+// TargetOf returns the target of a webhook's configuration.
+func TargetOf(url *string, service *admissionv1.ServiceReference, ca []byte) Target {
+	to := Target{CABundle: ca}
+	if url != nil {
+		to.URL = *url
+	}
+	if service != nil {
+		to.Namespace, to.Service = service.Namespace, service.Name
+		if service.Path != nil {
+			to.Path = *service.Path
+		}
+		if service.Port != nil {
+			to.Port = *service.Port
+		}
+	}
+	return to
+}
+
+// Client calls one Target. It keeps connections between calls; Close must follow.
+type Client struct {
+	url  string
+	http http.Client
+	err  error // of a target that cannot be called
+}
+
+// New returns the Client of a target.
+func New(to Target, network Network) *Client {
+	dial := network.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	c := &Client{url: clean(to.URL)}
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(to.CABundle) > 0 {
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(to.CABundle) {
+			c.err = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+		}
+	}
+	if to.URL == "" {
+		c.url, secure.ServerName = to.Address()
+		dial = to.Dialer(network.API, dial)
+	}
+	c.http = http.Client{
+		Transport: &http.Transport{
+			DialContext: dial, TLSClientConfig: secure, TLSHandshakeTimeout: 10 * time.Second,
+			MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTime, MaxResponseHeaderBytes: 64 << 10,
+		},
+		// A webhook must not send the server elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// clean returns a URL with a clean path, as upstream's client has it: many servers answer others with a redirect.
+func clean(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Path == "" {
+		return address
+	}
+	u.Path, u.RawPath = path.Join("/", u.Path), ""
+	return u.String()
+}
+
+// Address returns the URL of a Service, and the name that its certificate must have.
+func (t *Target) Address() (address, name string) {
+	name = t.Service + "." + t.Namespace + ".svc"
+	u := url.URL{Scheme: "https", Host: net.JoinHostPort(name, strconv.Itoa(int(t.port()))), Path: t.Path}
+	return clean(u.String()), name
+}
+
+func (t *Target) port() int32 {
+	if t.Port == 0 {
+		return defaultPort
+	}
+	return t.Port
+}
+
+// Dialer returns a Dial that connects to an endpoint of the Service. Each connection may lead to another one.
+func (t *Target) Dialer(api endpoint.Reader, dial Dial) Dial {
+	ref := client.Ref{Resource: client.Services, Namespace: t.Namespace, Name: t.Service}
+	port := strconv.Itoa(int(t.port()))
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		obj, err := api.Get(ctx, ref)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("service %q not found", ref.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		service := obj.(*corev1.Service)
+		if service.Spec.Type == corev1.ServiceTypeExternalName {
+			return dial(ctx, network, net.JoinHostPort(service.Spec.ExternalName, port))
+		}
+		host, err := endpoint.Of(ctx, api, service, service.Name, port)
+		if err != nil {
+			return nil, err
+		}
+		return dial(ctx, network, host)
+	}
+}
+
+// Close closes idle connections. Calls that run finish.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Post sends body as JSON and decodes the answer into the value at answer. ctx should have a deadline, which is passed on to the
+// webhook.
+func (c *Client) Post(ctx context.Context, body, answer any) error {
+	if c.err != nil {
+		return c.err
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+timeout(ctx), bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, */*")
+	r.Header.Set("User-Agent", "kube-apiserver-admission")
+	response, err := c.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	return read(response, answer)
+}
+
+// timeout returns the query that tells the webhook how long the caller waits: whole seconds, rounded up.
+func timeout(ctx context.Context) string {
+	at, ok := ctx.Deadline()
+	left := time.Until(at)
+	if !ok || left <= 0 {
+		return ""
+	}
+	return "?timeout=" + ((left + time.Second - 1).Truncate(time.Second)).String()
+}
+
+func read(response *http.Response, answer any) error {
+	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxAnswer)
+	if response.ContentLength > maxAnswer {
+		return errTooLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return err
+	case len(data) > maxAnswer:
+		return errTooLarge
+	case response.StatusCode < http.StatusOK || response.StatusCode > http.StatusPartialContent:
+		return failed(response.StatusCode, data)
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
+	}
+	return nil
+}
+
+// maxShown is how much of an answer an error quotes.
+const maxShown = 2048
+
+// failed returns the error of an answer that is not a success, as client-go would.
+func failed(code int, data []byte) error {
+	var status metav1.Status
+	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {
+		return &apierrors.StatusError{ErrStatus: status}
+	}
+	text := strings.TrimSpace(strings.ToValidUTF8(string(data[:min(len(data), maxShown)]), ""))
+	return apierrors.NewGenericServerResponse(code, "post", schema.GroupResource{}, "", text, 0, true)
+}

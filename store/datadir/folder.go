@@ -1,0 +1,109 @@
+// Package folder creates the data folder and protects its content from other users.
+//
+// Other users may traverse the folder (mode 0711), which pods with user namespaces
+// need, but neither list nor change it. Only the owner may access the files at its
+// top and the folders returned by secret.
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const (
+	mode    os.FileMode = 0o711
+	others  os.FileMode = 0o077
+	reading os.FileMode = 0o044
+	writing os.FileMode = 0o022
+)
+
+// secret returns the folders that other users must not traverse.
+func secret() []string { return []string{"pki", "images", "manifests", "snapshots"} }
+
+// Open creates dir and the folders in it that a user fills, or checks the existing
+// ones. It returns each change as a phrase. A folder that is not empty and that other
+// users may write to is an error, because its content may come from them.
+func Open(dir string) (changed []string, err error) {
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return nil, fmt.Errorf("%w; choose a folder that you can write to", err)
+	}
+	at, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if at.Mode()&writing != 0 {
+		if err := onlyIfEmpty(dir, at.Mode()); err != nil {
+			return nil, err
+		}
+	}
+	if err := narrow(dir, at.Mode(), reading|writing, &changed); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"pki", "images", "manifests"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return changed, closeSecrets(dir, &changed)
+}
+
+func onlyIfEmpty(dir string, is os.FileMode) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Readdirnames(1); errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("other users may write to %s (mode %04o), so its content may come from them: check it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
+}
+
+// closeSecrets removes other users' permissions from the files in dir and from the
+// folders with secrets. It ignores anything that is neither a file nor a folder.
+func closeSecrets(dir string, changed *[]string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	folders := map[string]bool{}
+	for _, name := range secret() {
+		folders[name] = true
+	}
+	for _, e := range entries {
+		if !e.Type().IsRegular() && (!e.IsDir() || !folders[e.Name()]) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := narrow(filepath.Join(dir, e.Name()), info.Mode(), others, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// narrow removes permissions from the file or folder at path.
+func narrow(path string, is, away os.FileMode, changed *[]string) error {
+	if is&away == 0 {
+		return nil
+	}
+	next := is.Perm() &^ away
+	if err := os.Chmod(path, next); err != nil {
+		if errors.Is(err, syscall.EPERM) {
+			return fmt.Errorf("other users may access %s (mode %04o), which belongs to another user: run chmod %04o %[1]s as that user", path, is.Perm(), next)
+		}
+		return err
+	}
+	*changed = append(*changed, fmt.Sprintf("%s: mode %04o, was %04o", path, next, is.Perm()))
+	return nil
+}
