@@ -21,9 +21,9 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/host"
 	node "monopod/agent/launch"
 	"monopod/agent/network/cni"
-	"monopod/agent/node/host"
 	"monopod/agent/node/nodecmd"
 	"monopod/apiserver"
 	"monopod/apiserver/admin"

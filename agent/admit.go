@@ -7,10 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/admission"
 	"monopod/agent/pod"
 	"monopod/agent/pod/resize"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
+	"monopod/agent/predicates"
 	"monopod/agent/pressure/evictor"
 	"monopod/apiserver/kit/guard"
 )
@@ -28,7 +28,7 @@ type admitter struct {
 	// refuse rejects all pods while the node shuts down.
 	refuse func(*corev1.Pod) *status.Failure
 	// handlers run in this order; the first rejection counts.
-	handlers []admission.Handler
+	handlers []predicates.Handler
 	wake     chan struct{}
 
 	mu   sync.Mutex // guards jobs
@@ -90,7 +90,7 @@ func (d *admitter) judge(ctx context.Context, p *pod.Pod, gone bool) {
 			return nil
 		})
 		if err != nil {
-			v = pod.Verdict{Refused: admission.Rejected("UnexpectedAdmissionError", "Unexpected error while the pod was admitted: %v", err)}
+			v = pod.Verdict{Refused: predicates.Rejected("UnexpectedAdmissionError", "Unexpected error while the pod was admitted: %v", err)}
 			d.tellRefused(p.Object(), v.Refused)
 		}
 		p.Judged(v)
@@ -107,7 +107,7 @@ func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 	object = resize.Allocated(object)
 	if v.Refused = d.refuse(object); v.Refused == nil {
 		if f := d.evict.Admit(object, critical); f != nil {
-			v.Refused = admission.Rejected(f.Reason, "%s", f.Message)
+			v.Refused = predicates.Rejected(f.Reason, "%s", f.Message)
 		}
 	}
 	if v.Refused == nil {

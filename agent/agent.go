@@ -11,24 +11,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/images/collector"
-	"monopod/agent/images/image"
-	"monopod/agent/images/preload"
-	"monopod/agent/images/stock"
+	"monopod/agent/images/admin"
+	"monopod/agent/images/gc"
+	"monopod/agent/images/pull"
 	"monopod/agent/logs"
-	"monopod/agent/logs/logdir"
 	"monopod/agent/node/registrar"
 	"monopod/agent/node/shutdown/drain"
-	"monopod/agent/node/stats"
 	"monopod/agent/node/stream"
 	"monopod/agent/pod"
-	"monopod/agent/pod/metrics"
-	"monopod/agent/pod/statuswriter"
 	"monopod/agent/pressure/evictor"
-	"monopod/agent/resources/enforce"
+	"monopod/agent/resources/cgroup"
 	"monopod/agent/resources/placement"
-	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/relist"
 	"monopod/agent/source"
+	"monopod/agent/stats"
 	"monopod/agent/storage/claims"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
@@ -42,15 +38,15 @@ type Agent struct {
 	cfg             Config
 	guard           *guard.Guard
 	machine         *machine
-	metrics         *metrics.Metrics
+	metrics         *pod.Metrics
 	pods            *pods
-	owners          *inventory.Owners
+	owners          *relist.Owners
 	loop            *loop
 	node            *registrar.Registrar
 	images          imaging
-	logs            *logdir.Dir
-	status          *statuswriter.Writer
-	cgroups         *enforce.Enforcer // nil: the runtime's default
+	logs            *logs.Dir
+	status          *pod.StatusWriter
+	cgroups         *cgroup.Enforcer // nil: the runtime's default
 	claims          *claims.Claims
 	upkeep          upkeep
 	source          *source.Source
@@ -59,15 +55,15 @@ type Agent struct {
 
 // imaging contains the parts for images.
 type imaging struct {
-	pulls   *image.Puller
-	preload *preload.Importer
-	place   *image.Place
+	pulls   *pull.Puller
+	preload *pull.Importer
+	place   *pull.Place
 }
 
 // upkeep contains the parts that maintain the node.
 type upkeep struct {
 	placement *placement.Placement
-	collect   *collector.Collector
+	collect   *gc.Collector
 	rotate    *logs.Rotator
 	evict     *evictor.Evictor
 	stats     *stats.Source
@@ -87,7 +83,7 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	if err := deps.configured(cfg); err != nil {
 		return nil, err
 	}
-	a := &Agent{deps: deps.withDefaults(), cfg: cfg, owners: &inventory.Owners{}}
+	a := &Agent{deps: deps.withDefaults(), cfg: cfg, owners: &relist.Owners{}}
 	if err := a.assemble(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -181,8 +177,8 @@ func fieldPath(pod *corev1.Pod, container string) string {
 }
 
 // Stock returns the images of the node, for admins.
-func (a *Agent) Stock() *stock.Stock {
-	return &stock.Stock{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived, Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
+func (a *Agent) Stock() *admin.Admin {
+	return &admin.Admin{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived, Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
 }
 
 // imagesArrived reports imported images to the node and the pods.

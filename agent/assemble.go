@@ -9,36 +9,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/admission"
-	"monopod/agent/images/collector"
-	"monopod/agent/images/image"
-	"monopod/agent/images/preload"
+	"monopod/agent/host/checkpoint"
+	"monopod/agent/images/gc"
+	"monopod/agent/images/pull"
 	"monopod/agent/logs"
-	"monopod/agent/logs/logdir"
 	"monopod/agent/node/registrar"
 	"monopod/agent/node/server"
 	"monopod/agent/node/shutdown/drain"
-	"monopod/agent/node/stats"
 	"monopod/agent/node/stream"
 	"monopod/agent/pod"
-	"monopod/agent/pod/metrics"
 	"monopod/agent/pod/probe"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
-	"monopod/agent/pod/statuswriter"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
+	"monopod/agent/predicates"
 	"monopod/agent/pressure/eviction"
 	"monopod/agent/pressure/evictor"
 	"monopod/agent/resources/cgroup"
-	"monopod/agent/resources/checkpoint"
-	"monopod/agent/resources/enforce"
 	"monopod/agent/resources/placement"
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/inventory"
-	"monopod/agent/runtime/pleg"
 	"monopod/agent/runtime/relist"
 	"monopod/agent/source"
-	"monopod/agent/source/mirror"
 	"monopod/agent/source/static"
+	"monopod/agent/stats"
 	"monopod/agent/storage/claims"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
@@ -52,14 +44,14 @@ func (a *Agent) assemble() (err error) {
 		return err
 	}
 	a.pods = newPods(d.Clock, a.guard)
-	if a.metrics, err = metrics.New(d.Metrics, cfg.NodeName, a.pods.all); err != nil {
+	if a.metrics, err = pod.NewMetrics(d.Metrics, cfg.NodeName, a.pods.all); err != nil {
 		return err
 	}
 	d.Runtime = runtime.Bounded(d.Runtime, a.metrics.Operation)
 	if a.machine, err = readMachine(cfg); err != nil {
 		return err
 	}
-	a.logs = logdir.New(filepath.Join(cfg.DataDir, "logs"), d.Log)
+	a.logs = logs.New(filepath.Join(cfg.DataDir, "logs"), d.Log)
 	a.loop = &loop{clock: d.Clock, log: d.Log, guard: a.guard, period: cfg.RelistPeriod, pods: a.pods, owners: a.owners}
 	a.loop.sweep = &sweeper{
 		cfg: cfg, log: d.Log, pods: a.pods, logs: a.logs, mounter: d.Mounter, swept: make(chan struct{}),
@@ -75,19 +67,19 @@ func (a *Agent) assemble() (err error) {
 
 func (a *Agent) assembleImages() error {
 	d, cfg := &a.deps, &a.cfg
-	pulls, err := image.NewMetrics(d.Metrics)
+	pulls, err := pull.NewMetrics(d.Metrics)
 	if err != nil {
 		return err
 	}
-	records, err := image.NewRecords(filepath.Join(cfg.DataDir, "image_manager"))
+	records, err := pull.NewRecords(filepath.Join(cfg.DataDir, "image_manager"))
 	if err != nil {
 		return err
 	}
 	a.images = imaging{
-		place: image.NewPlace(d.Runtime, cfg.ImageRoot),
-		pulls: &image.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls, Records: records, Verify: cfg.Verify},
+		place: pull.NewPlace(d.Runtime, cfg.ImageRoot),
+		pulls: &pull.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls, Records: records, Verify: cfg.Verify},
 	}
-	a.images.preload = preload.New(preload.Config{
+	a.images.preload = pull.NewImporter(pull.PreloadConfig{
 		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
 		Imported: a.images.pulls.Imported, Failed: func(message string) { a.node.Problem(registrar.ImagesNotImported, message) },
 	})
@@ -97,7 +89,7 @@ func (a *Agent) assembleImages() error {
 // assembleNode creates the parts for the Node object, the runtime and the shutdown.
 func (a *Agent) assembleNode() error {
 	d, cfg := &a.deps, &a.cfg
-	health, err := pleg.New(d.Clock, d.Metrics)
+	health, err := relist.NewHealth(d.Clock, d.Metrics)
 	if err != nil {
 		return err
 	}
@@ -117,7 +109,7 @@ func (a *Agent) assembleNode() error {
 		return err
 	}
 	a.loop.relister = relist.New(relist.Config{
-		Runtime: d.Runtime, Inventory: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Health: health,
+		Runtime: d.Runtime, Inventory: relist.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Health: health,
 		Guard: a.guard, Clock: d.Clock, Log: d.Log, Poke: a.node.Poke,
 	})
 	a.Drain, err = drain.New(drain.Deps{
@@ -135,14 +127,14 @@ func (a *Agent) assembleNode() error {
 // assembleSources creates the parts that receive pods and report them.
 func (a *Agent) assembleSources() error {
 	d, cfg := &a.deps, &a.cfg
-	a.status = statuswriter.New(d.Client, d.Clock, d.Log, a.guard)
+	a.status = pod.NewStatusWriter(d.Client, d.Clock, d.Log, a.guard)
 	a.source = source.New(source.Follower(d.Client, d.Clock, d.Log), cfg.NodeName, a.pods.refresh)
 	s := &statics{clock: d.Clock, pods: a.pods, resumed: a.Drain.TakeAgain, again: make(chan struct{}, 1)}
 	metrics, err := follow.NewMetrics(d.Metrics)
 	if err != nil {
 		return err
 	}
-	s.mirrors = mirror.New(mirror.Deps{Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
+	s.mirrors = source.NewMirrors(source.MirrorDeps{Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
 	s.manifests = static.NewSource(static.Deps{
 		Clock: d.Clock, Log: d.Log, Node: a.node, Recall: s.mirrors.Recall, Notify: d.Notify,
 		Failed: func(message string) { a.node.Problem(registrar.StaticPodsInvalid, message) },
@@ -165,7 +157,7 @@ func (a *Agent) assembleUpkeep() (err error) {
 		manager = cgroup.New(cgroup.Config{
 			Mount: cfg.CgroupMount, Root: cfg.CgroupRoot, MaxPIDs: cfg.PodMaxPIDs, HugePages: a.machine.pageSizes, Units: d.Units,
 		})
-		a.cgroups = enforce.New(enforce.Deps{
+		a.cgroups = cgroup.NewEnforcer(cgroup.EnforcerDeps{
 			Cgroups: manager, Node: a.node, Log: d.Log, Reserve: cfg.Reserve, Capacity: a.machine.capacity, Observe: a.metrics.Cgroup,
 		})
 		a.loop.sweep.cgroups = a.cgroups
@@ -188,9 +180,9 @@ func (a *Agent) assembleUpkeep() (err error) {
 	}, cfg.Logs); err != nil {
 		return err
 	}
-	if u.collect, err = collector.New(collector.Deps{
+	if u.collect, err = gc.New(gc.Deps{
 		Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Images: a.images.place,
-		Pods:  func() map[types.UID]collector.Pod { return by(a.pods, func(p *pod.Pod) collector.Pod { return p }) },
+		Pods:  func() map[types.UID]gc.RunningPod { return by(a.pods, func(p *pod.Pod) gc.RunningPod { return p }) },
 		Known: known, Sweep: a.loop.sweep.folders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
 		ImageRemoved: a.images.pulls.Records.Removed,
 	}, cfg.Garbage); err != nil {
@@ -220,7 +212,7 @@ func (a *Agent) assemblePods() error {
 	a.loop.admitter = &admitter{
 		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Latest, size: a.node.Current, place: a.upkeep.placement, evict: a.upkeep.evict,
 		refuse: a.Drain.Refuse, wake: make(chan struct{}, 1),
-		handlers: []admission.Handler{admission.NodeName, a.admitSecurity, admission.Affinity, admission.Taints, admission.Ports, admission.Resources},
+		handlers: []predicates.Handler{predicates.NodeName, a.admitSecurity, predicates.Affinity, predicates.Taints, predicates.Ports, predicates.Resources},
 	}
 	probed := prometheus.NewRegistry()
 	probes, err := probe.NewMetrics(probed)

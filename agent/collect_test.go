@@ -13,7 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
-	"monopod/agent/images/garbage"
+	"monopod/agent/images/gc"
 	"monopod/apiserver/kit/client"
 )
 
@@ -74,7 +74,7 @@ func TestDeadContainersAreCollected(t *testing.T) {
 func TestDeadContainersAreKeptAsAsked(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) {
-			c.Garbage = garbage.Default()
+			c.Garbage = gc.Default()
 			c.Garbage.PerContainer, c.Garbage.MinContainerAge = 2, 10*time.Minute
 		})
 		w.create(pod("crash", "exit", "3"))
@@ -209,7 +209,7 @@ func (w *world) usesImage(name, image string) {
 func TestUnusedImagesAreCollectedByAge(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) {
-			c.Garbage = garbage.Default()
+			c.Garbage = gc.Default()
 			c.Garbage.ImageHigh, c.Garbage.ImageMaxAge = 100, time.Hour
 		})
 		w.usesImage("a", "old:1")
@@ -232,7 +232,7 @@ func TestUnusedImagesAreCollectedByAge(t *testing.T) {
 func TestUnusedImagesAreCollectedForSpace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.restart(func(c *agent.Config) {
-			c.Garbage = garbage.Default()
+			c.Garbage = gc.Default()
 			c.Garbage.ImageHigh, c.Garbage.ImageLow = 1, 0
 		})
 		w.usesImage("a", "old:1")

@@ -17,12 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/admission/security"
-	"monopod/agent/images/garbage"
-	"monopod/agent/images/image"
+	"monopod/agent/host/mount"
+	"monopod/agent/host/oom"
+	"monopod/agent/images/gc"
+	"monopod/agent/images/pull"
 	"monopod/agent/logs"
+	"monopod/agent/podapi/security"
 	"monopod/agent/pressure/eviction"
-	"monopod/agent/pressure/oom"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/resources/cpumanager"
 	"monopod/agent/resources/deviceplugin"
@@ -30,7 +31,6 @@ import (
 	"monopod/agent/resources/reserve"
 	"monopod/agent/resources/topology"
 	"monopod/agent/runtime"
-	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/client"
 )
@@ -131,13 +131,13 @@ type Config struct {
 	RelistPeriod    time.Duration // 300 s: interval of relists without lost events
 
 	// Garbage is the policy for dead containers and unused images; the zero value is garbage.Default.
-	Garbage garbage.Policy
+	Garbage gc.Policy
 	// Logs is the policy of log rotation; the zero value is logs.DefaultRotation.
 	Logs logs.Rotation
 	// Pulls is the number of parallel image pulls; the zero value: one.
-	Pulls image.Limits
+	Pulls pull.Limits
 	// Verify is the policy for images that are present; the zero value is upstream's.
-	Verify image.Verification
+	Verify pull.Verification
 	// PullConfig is a file with the node's registry credentials, as docker login writes it; empty: none.
 	PullConfig string
 	// Eviction contains the eviction thresholds; the zero value disables eviction.
@@ -192,7 +192,7 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.LeaseDuration, 40*time.Second)
 	def(&c.SyncFrequency, time.Minute)
 	def(&c.RelistPeriod, 300*time.Second)
-	def(&c.Garbage, garbage.Default())
+	def(&c.Garbage, gc.Default())
 	def(&c.Logs, logs.DefaultRotation())
 	def(&c.ImageRoot, c.DataDir)
 	def(&c.SysRoot, "/sys")

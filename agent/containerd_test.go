@@ -17,9 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent"
+	"monopod/agent/host/mount"
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
-	"monopod/agent/storage/mount"
 	"monopod/apiserver/kit/client"
 	"monopod/testdata/harness"
 	"monopod/testdata/web/image"

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/host/mount"
 	"monopod/agent/runtime"
-	"monopod/agent/storage/mount"
 )
 
 // story is a pod's whole life as a user sees it: it must hold however often the agent is killed on the way.

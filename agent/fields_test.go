@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/admission/security"
-	"monopod/agent/pod/spec"
+	"monopod/agent/podapi/security"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/userns"
 	"monopod/apiserver/registry"
 )

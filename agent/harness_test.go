@@ -23,9 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"monopod/agent"
+	"monopod/agent/host/mount"
 	"monopod/agent/pressure/eviction"
 	"monopod/agent/runtime/fake"
-	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/registry"

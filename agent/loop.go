@@ -12,13 +12,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/pod"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/placement"
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/inventory"
 	"monopod/agent/runtime/relist"
 	"monopod/agent/source"
-	"monopod/agent/source/mirror"
 	"monopod/apiserver/kit/guard"
 )
 
@@ -33,8 +31,8 @@ type loop struct {
 	relister  *relist.Relister
 	source    *source.Source
 	statics   *statics
-	mirrors   *mirror.Mirrors
-	owners    *inventory.Owners
+	mirrors   *source.Mirrors
+	owners    *relist.Owners
 	placement *placement.Placement
 	sweep     *sweeper
 	sweeping  sync.WaitGroup
@@ -120,7 +118,7 @@ func (l *loop) listed(ctx context.Context, answer relist.List) {
 }
 
 // orphans ends what the runtime runs for a pod that the node does not have and is not about to list.
-func (l *loop) orphans(ctx context.Context, found map[types.UID]*inventory.Held, listed map[types.UID]bool) {
+func (l *loop) orphans(ctx context.Context, found map[types.UID]*relist.Held, listed map[types.UID]bool) {
 	for uid, r := range found {
 		if l.pods.there(uid) || listed[uid] {
 			continue
@@ -157,7 +155,7 @@ func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 
 // configChanged brings pods in line with the API. found is what the runtime had when the agent started, given
 // only with the first list.
-func (l *loop) configChanged(ctx context.Context, u source.Update, found map[types.UID]*inventory.Held) {
+func (l *loop) configChanged(ctx context.Context, u source.Update, found map[types.UID]*relist.Held) {
 	if u.List == nil {
 		l.podChanged(ctx, u.Pod, u.Gone, false)
 		return
@@ -211,7 +209,7 @@ func (l *loop) podChanged(ctx context.Context, object *corev1.Pod, gone, found b
 }
 
 // staticsChanged takes over the pods in the folder of static pods.
-func (l *loop) staticsChanged(ctx context.Context, files []*corev1.Pod, found map[types.UID]*inventory.Held) {
+func (l *loop) staticsChanged(ctx context.Context, files []*corev1.Pod, found map[types.UID]*relist.Held) {
 	l.statics.expect(files)
 	l.orphans(ctx, l.statics.predecessors(found), nil)
 	l.statics.run(ctx, found)

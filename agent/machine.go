@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"monopod/agent/node/host"
+	"monopod/agent/host"
 )
 
 // machine describes the node.

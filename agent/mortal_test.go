@@ -11,8 +11,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent"
+	"monopod/agent/host/mount"
 	"monopod/agent/runtime"
-	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/client"
 )

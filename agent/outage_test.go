@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"monopod/agent/runtime/fake/gate"
+	"monopod/agent/runtime/fake"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -66,12 +66,12 @@ func (o *outage) call(op, id string) error {
 	}
 	o.met = true
 	if o.when == exists {
-		return gate.ErrTaskExists
+		return fake.ErrTaskExists
 	}
 	o.down = true
 	time.AfterFunc(outageTime, o.back)
 	if o.when == after {
-		return gate.ErrLost
+		return fake.ErrLost
 	}
 	return status.Error(codes.Unavailable, "error reading from server: EOF")
 }

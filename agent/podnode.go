@@ -11,14 +11,12 @@ import (
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/probe"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/turns"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/cdi"
 	"monopod/agent/resources/userns"
-	"monopod/agent/runtime/inventory"
-	"monopod/agent/storage/certificate"
-	"monopod/agent/storage/token"
+	"monopod/agent/runtime/relist"
+	"monopod/agent/storage/credentials"
 	"monopod/apiserver/kit/memory"
 )
 
@@ -48,7 +46,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	d, cfg, m := &a.deps, &a.cfg, a.machine
 	rotate, place := a.upkeep.rotate, a.upkeep.placement
 	memory := m.capacity[corev1.ResourceMemory]
-	certificates := certificate.New(d.Client, d.Clock, cfg.NodeName, func(pod *corev1.Pod, reason, message string) {
+	certificates := credentials.NewCertificates(d.Client, d.Clock, cfg.NodeName, func(pod *corev1.Pod, reason, message string) {
 		a.event(pod, "", corev1.EventTypeWarning, reason, "%s", message)
 	})
 	d.Metrics.MustRegister(certificates.Metrics())
@@ -56,7 +54,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,
 		HostIPs: m.addresses.Strings, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
 		Observers: observe.Node{
-			Clock: d.Clock, Runtime: inventory.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners, HostIPs: m.addresses.Strings, Allocatable: m.allocatable,
+			Clock: d.Clock, Runtime: relist.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners, HostIPs: m.addresses.Strings, Allocatable: m.allocatable,
 			Flushed: a.Flushed, Log: a.logs.Path,
 		},
 		Images: images.Node{
@@ -65,7 +63,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
-			Tokens: token.New(d.Client, d.Clock), Claims: a.claims, Saw: a.metrics.Volume,
+			Tokens: credentials.NewTokens(d.Client, d.Clock), Claims: a.claims, Saw: a.metrics.Volume,
 			Certificates: certificates,
 		},
 		Sandboxes: sandbox.Node{
@@ -83,8 +81,8 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{
-			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: turns.New(longestStart, atMost(startsAtOnce, startMemory)).Take,
-			EndTurn:   turns.New(longestEnd, atMost(cfg.MaxPods, endMemory)).Take,
+			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: newTurns(longestStart, atMost(startsAtOnce, startMemory)).Take,
+			EndTurn:   newTurns(longestEnd, atMost(cfg.MaxPods, endMemory)).Take,
 			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran, Terminated: a.metrics.Terminated,
 		},
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/images/collector"
+	"monopod/agent/images/gc"
 	"monopod/agent/pod"
 	"monopod/agent/pod/images"
 	"monopod/agent/pressure/evictor"
@@ -23,7 +23,7 @@ import (
 
 var (
 	_ evictor.Pod   = (*pod.Pod)(nil)
-	_ collector.Pod = (*pod.Pod)(nil)
+	_ gc.RunningPod = (*pod.Pod)(nil)
 	_ placement.Pod = (*pod.Pod)(nil)
 )
 

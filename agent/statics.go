@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/pod"
-	"monopod/agent/pod/spec"
-	"monopod/agent/runtime/inventory"
-	"monopod/agent/source/mirror"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/runtime/relist"
+	"monopod/agent/source"
 	"monopod/agent/source/static"
 )
 
@@ -21,7 +21,7 @@ type statics struct {
 	clock     clock.PassiveClock
 	pods      *pods
 	manifests *static.Source
-	mirrors   *mirror.Mirrors
+	mirrors   *source.Mirrors
 	// resumed are those that a cancelled shutdown has stopped.
 	resumed func() map[types.UID]bool
 
@@ -54,12 +54,12 @@ func (s *statics) expect(files []*corev1.Pod) {
 
 // predecessors returns what the runtime has of other pods with the name of a static pod: its file changed while
 // no agent ran.
-func (s *statics) predecessors(found map[types.UID]*inventory.Held) map[types.UID]*inventory.Held {
+func (s *statics) predecessors(found map[types.UID]*relist.Held) map[types.UID]*relist.Held {
 	names := map[types.NamespacedName]bool{}
 	for _, object := range s.want {
 		names[types.NamespacedName{Namespace: object.Namespace, Name: object.Name}] = true
 	}
-	old := map[types.UID]*inventory.Held{}
+	old := map[types.UID]*relist.Held{}
 	for uid, r := range found {
 		if s.want[uid] == nil && names[types.NamespacedName{Namespace: r.Identity.Namespace, Name: r.Identity.Name}] {
 			old[uid] = r
@@ -70,7 +70,7 @@ func (s *statics) predecessors(found map[types.UID]*inventory.Held) map[types.UI
 
 // run ends static pods that are no longer desired and starts those that do not run. One that was ended and is
 // desired again starts when it is gone.
-func (s *statics) run(ctx context.Context, found map[types.UID]*inventory.Held) {
+func (s *statics) run(ctx context.Context, found map[types.UID]*relist.Held) {
 	resumed := s.resumed()
 	for p := range s.pods.all() {
 		if object := p.Object(); p.Static() && (s.want[p.UID()] == nil || resumed[p.UID()]) && object.DeletionTimestamp == nil {

@@ -4,8 +4,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/logs/logdir"
-	"monopod/agent/resources/enforce"
+	"monopod/agent/logs"
+	"monopod/agent/resources/cgroup"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/filewatch"
 )
@@ -15,11 +15,11 @@ type sweeper struct {
 	cfg     *Config
 	log     *zap.Logger
 	pods    *pods
-	logs    *logdir.Dir
+	logs    *logs.Dir
 	mounter volume.Mounter
-	cgroups *enforce.Enforcer // nil: there are none
-	poke    func()            // wakes the evictor, so that a shortage at start is handled at once
-	swept   chan struct{}     // closed when the API's pods are known and the rest is removed
+	cgroups *cgroup.Enforcer // nil: there are none
+	poke    func()           // wakes the evictor, so that a shortage at start is handled at once
+	swept   chan struct{}    // closed when the API's pods are known and the rest is removed
 }
 
 // run sweeps at the start.

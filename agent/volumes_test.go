@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"monopod/agent/host/mount"
 	"monopod/agent/runtime/fake"
-	"monopod/agent/storage/mount"
 )
 
 func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {

@@ -22,22 +22,21 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent"
-	"monopod/agent/images/image"
-	"monopod/agent/images/stock"
+	"monopod/agent/host"
+	"monopod/agent/host/mount"
+	"monopod/agent/host/oom"
+	"monopod/agent/images/admin"
+	"monopod/agent/images/pull"
 	"monopod/agent/logs"
 	"monopod/agent/network"
-	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
-	"monopod/agent/pressure/oom"
 	"monopod/agent/resources/cgroup"
-	"monopod/agent/resources/cgroup/systemd"
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/runtime/fake"
-	"monopod/agent/storage/mount"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
@@ -157,7 +156,7 @@ func (n *Node) Shutdown() http.Handler {
 
 // Images returns the handler that shows and changes the node's images. It refuses while the node starts.
 func (n *Node) Images() http.Handler {
-	return stock.Handler(func() *stock.Stock {
+	return admin.Handler(func() *admin.Admin {
 		if a := n.agent.Load(); a != nil {
 			return a.Stock()
 		}
@@ -279,7 +278,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: image.PauseRef, ours: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
+		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: pull.PauseRef, ours: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
 	})
 	return group.Wait()
 }
@@ -289,7 +288,7 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 	if n.cfg.Settings.Cgroups.Driver != cgroup.Systemd {
 		return nil, func() {}
 	}
-	m := systemd.New(nil)
+	m := cgroup.NewSlices(nil)
 	return m, m.Close
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"monopod/agent/network"
 	"monopod/agent/network/cni"
-	"monopod/agent/pod/spec"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/runtime/containerd"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"monopod/agent/network/cni/subnets"
+	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/dns"
 
 	"github.com/spf13/pflag"
@@ -39,8 +39,8 @@ func (n *PodNetwork) complete(pods int) error {
 			return fmt.Errorf("--pod-cidr: %w", err)
 		case p != p.Masked():
 			return fmt.Errorf("--pod-cidr: %s has bits beyond its length; did you mean %s?", p, p.Masked())
-		case subnets.Capacity(p) < pods:
-			return fmt.Errorf("--pod-cidr: %s has addresses for %d pods, fewer than --max-pods=%d", p, max(0, subnets.Capacity(p)), pods)
+		case ipam.Capacity(p) < pods:
+			return fmt.Errorf("--pod-cidr: %s has addresses for %d pods, fewer than --max-pods=%d", p, max(0, ipam.Capacity(p)), pods)
 		}
 		n.ranges = append(n.ranges, p)
 	}

@@ -12,14 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"monopod/agent/admission/security"
-	"monopod/agent/images/garbage"
-	"monopod/agent/images/image"
+	"monopod/agent/host"
+	"monopod/agent/images/gc"
+	"monopod/agent/images/pull"
 	"monopod/agent/logs"
 	"monopod/agent/network/ingress"
-	"monopod/agent/node/host"
 	"monopod/agent/node/shutdown"
-	"monopod/agent/pod/spec"
+	"monopod/agent/podapi/security"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/pressure/eviction"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/resources/cpumanager"
@@ -35,9 +35,9 @@ type Settings struct {
 	Runtime    string // "containerd", "fake" or NoRuntime
 	Containerd containerd.Options
 	Cgroups    cgroup.Options
-	Pulls      image.Limits
-	Verify     image.Verification
-	Garbage    garbage.Policy
+	Pulls      pull.Limits
+	Verify     pull.Verification
+	Garbage    gc.Policy
 	Logs       logs.Rotation
 	MaxPods    int
 	Network    PodNetwork

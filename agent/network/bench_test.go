@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/agent/network/dns"
+	"monopod/agent/network/endpoints"
 	"monopod/agent/network/networktest"
 	"monopod/agent/network/service"
-	"monopod/agent/network/view"
 	"monopod/apiserver/kit/client"
 )
 
@@ -52,7 +52,7 @@ func measure(b *testing.B, perService int) {
 	}
 	for b.Loop() {
 		before := heap()
-		seen := view.New("here")
+		seen := endpoints.New("here")
 		zone := dns.NewZone("cluster.local", seen, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 		proxy := service.New(service.Config{Table: "monopod-bench", Node: service.Node{Name: "here"}, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Log: zap.NewNop()})
 		for i, objects := range [][]client.Object{services, slices} {

@@ -22,11 +22,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/network/dns"
+	"monopod/agent/network/endpoints"
 	"monopod/agent/network/nft"
 	"monopod/agent/network/policy"
 	"monopod/agent/network/service"
-	"monopod/agent/network/service/healthcheck"
-	"monopod/agent/network/view"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
 )
@@ -99,7 +98,7 @@ const dnsPort = 53
 // Run implements follow.Controller. Its tables stay in the kernel when it ends, so that pods' connections continue.
 func (n *Network) Run(ctx context.Context) error {
 	group, ctx := guard.With(ctx)
-	health := healthcheck.New(ctx, n.deps.Guard, n.deps.Log)
+	health := service.NewHealthChecks(ctx, n.deps.Guard, n.deps.Log)
 	defer health.Wait()
 	r := n.begin(health)
 	defer r.proxy.Close()
@@ -139,7 +138,7 @@ const settle = 200 * time.Millisecond
 // running is a Network while it runs.
 type running struct {
 	*Network
-	seen  *view.View
+	seen  *endpoints.View
 	proxy *service.Proxy
 	rules *enforcing
 	zone  *dns.Zone        // nil: no DNS server
@@ -148,9 +147,9 @@ type running struct {
 	disturbed atomic.Bool // another program removed rules from the kernel
 }
 
-func (n *Network) begin(health *healthcheck.Servers) *running {
+func (n *Network) begin(health *service.HealthChecks) *running {
 	return &running{
-		Network: n, seen: view.New(n.cfg.Node),
+		Network: n, seen: endpoints.New(n.cfg.Node),
 		proxy: service.New(service.Config{
 			Table: n.cfg.Table, Node: service.Node{Name: n.cfg.Node, Pool: n.cfg.Pool}, Bridge: n.cfg.Bridge, Bridges: n.cfg.Bridges, Families: n.cfg.Families, Health: health, Log: n.deps.Log,
 		}),

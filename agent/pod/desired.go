@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod/resize"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 )
 
 // desired is the desired state of a pod.

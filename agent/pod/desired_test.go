@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // sized is a pod whose container requests that much CPU.

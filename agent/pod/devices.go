@@ -8,7 +8,7 @@ import (
 
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/pace"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/resources/dra"
 	"monopod/agent/resources/topology"

@@ -3,7 +3,7 @@ package pod
 import (
 	"context"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // gate holds a new worker until the pod is admitted, the earlier pod of its name is gone, and so are pods that

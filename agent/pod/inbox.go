@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod/images"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
 )
 

@@ -14,8 +14,8 @@ import (
 	"monopod/agent/pod/images"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
 )

@@ -18,9 +18,9 @@ import (
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/deviceplugin"
-	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/relist"
 )
 
 // node is the node of a part under test.
@@ -92,7 +92,7 @@ func TestResizer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n, p, id := &node{err: errors.New("no")}, &pace.Pace{}, quiet(t)
-		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &inventory.Owners{}}, id, nil)
+		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
 		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
 		all := &Node{Clock: clock.RealClock{}, Runtime: n}
 		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}
@@ -145,7 +145,7 @@ func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	}
 	for _, adopted := range []bool{false, true} {
 		set, p, id := &limits{}, &pace.Pace{}, quiet(t)
-		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &inventory.Owners{}}, id, nil)
+		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
 		c := status.Container{ID: "c", Name: "c", State: status.Running, Resources: &restarts("1").Spec.Containers[0].Resources}
 		o.ContainerMade(c)
 		all := &Node{Clock: clock.RealClock{}}

@@ -11,14 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/images/garbage"
+	"monopod/agent/images/gc"
 	"monopod/agent/pod/containers"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/resize"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
 	"monopod/apiserver/kit/guard"
 )
@@ -200,9 +200,9 @@ func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 
 // Garbage returns what the collector may remove; false: nothing, because the worker has not observed the pod
 // yet, or because it is deleted, and the worker removes everything.
-func (p *Pod) Garbage() (garbage.Pod, bool) {
+func (p *Pod) Garbage() (gc.Pod, bool) {
 	seen := p.Seen()
-	return garbage.Pod{UID: p.id.UID, Seen: seen, Over: p.Over()}, seen != nil && p.Object().DeletionTimestamp == nil
+	return gc.Pod{UID: p.id.UID, Seen: seen, Over: p.Over()}, seen != nil && p.Object().DeletionTimestamp == nil
 }
 
 // ContainerRemoved records that a dead container was removed.

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // waits is a pod that waits at its gate, so that its worker does not observe it yet.

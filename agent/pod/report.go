@@ -9,8 +9,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"monopod/agent/pod/identity"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 )
 
 // reporter stores the pod's status when it has changed.

@@ -13,9 +13,9 @@ import (
 	"monopod/agent/pod/plan"
 	"monopod/agent/pod/resize"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
-	"monopod/agent/runtime/cutoff"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
+	"monopod/agent/runtime"
 )
 
 // resizer changes the resources of running containers.
@@ -98,7 +98,7 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 	for _, c := range list {
 		id := r.observer.Seen().Latest(c.Name).ID
 		err := r.node.Runtime.UpdateContainerResources(ctx, id, spec.Resources(pod, c, r.node.Memory))
-		if cutoff.Lost(err) {
+		if runtime.Lost(err) {
 			r.pace.RetryIn(time.Second)
 			return
 		}

@@ -11,7 +11,7 @@ import (
 	"monopod/agent/pod/containers"
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/plan"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/guard"
 )
 

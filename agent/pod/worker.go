@@ -17,8 +17,8 @@ import (
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/guard"
 )
 

@@ -62,7 +62,7 @@ type issued struct {
 	until time.Time
 }
 
-// New returns a Desk without codes.
+// NewDesk returns a Desk without codes.
 func NewDesk(clk clock.PassiveClock) *Desk {
 	return &Desk{clock: clk, codes: map[[sha256.Size]byte]issued{}}
 }

@@ -29,7 +29,7 @@ const (
 // Magic is the prefix of every protobuf body (upstream: the k8s envelope).
 var Magic = []byte("k8s\x00")
 
-// Message is a type that can be encoded as protobuf.
+// ProtobufMessage is a type that can be encoded as protobuf.
 type ProtobufMessage interface {
 	Size() int
 	MarshalToSizedBuffer(data []byte) (int, error)
@@ -98,7 +98,7 @@ func appendBody(b []byte, gvk schema.GroupVersionKind, size int) []byte {
 	return appendField(b, field2, size)
 }
 
-// Body returns v, an object with a TypeMeta, as a body. It fails with 406 for a type without protobuf.
+// Protobuf returns v, an object with a TypeMeta, as a body. It fails with 406 for a type without protobuf.
 func Protobuf(v any) ([]byte, error) {
 	m, err := asMessage(v)
 	if err != nil {
@@ -113,7 +113,7 @@ func Protobuf(v any) ([]byte, error) {
 	return append(b, Tail...), err
 }
 
-// Entry returns an entry's object as a body in two parts, which Tail ends. It fails with 406 for a type without protobuf.
+// ProtobufEntry returns an entry's object as a body in two parts, which Tail ends. It fails with 406 for a type without protobuf.
 func ProtobufEntry(e *store.Entry) (head, data []byte, err error) {
 	m, err := asMessage(e.Object)
 	if err != nil {
@@ -129,7 +129,7 @@ func ProtobufEntry(e *store.Entry) (head, data []byte, err error) {
 // headSize is more than most bodies have before their message, in bytes.
 const headSize = 96
 
-// Event appends a watch event that contains object, a body.
+// ProtobufEvent appends a watch event that contains object, a body.
 func ProtobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
 	raw := sizeOfField(len(object))
 	b = append(appendField(b, field1, len(typ)), typ...)
@@ -137,7 +137,7 @@ func ProtobufEvent(b []byte, typ watch.EventType, object []byte) []byte {
 	return append(b, object...)
 }
 
-// List is a list of entries that is written one item at a time.
+// ProtobufList is a list of entries that is written one item at a time.
 type ProtobufList struct {
 	gvk   schema.GroupVersionKind
 	meta  metav1.ListMeta
@@ -145,13 +145,13 @@ type ProtobufList struct {
 	size  int // of the list without its envelope
 }
 
-// item is an entry and the size of its message.
+// protobufItem is an entry and the size of its message.
 type protobufItem struct {
 	entry *store.Entry
 	size  int
 }
 
-// NewList returns the list of entries, which are of one kind. It fails for a kind without protobuf.
+// NewProtobufList returns the list of entries, which are of one kind. It fails for a kind without protobuf.
 func NewProtobufList(gvk schema.GroupVersionKind, meta metav1.ListMeta, entries []*store.Entry) (*ProtobufList, error) {
 	l := &ProtobufList{gvk: gvk, meta: meta, items: make([]protobufItem, len(entries))}
 	l.size = sizeOfField(meta.Size())

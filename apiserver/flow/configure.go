@@ -32,7 +32,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New returns the controller.
+// NewController returns the controller.
 func NewController(deps follow.Deps, apply Apply) *Controller { return &Controller{deps, apply} }
 
 // Name implements follow.Controller.

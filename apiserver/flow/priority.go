@@ -23,7 +23,7 @@ import (
 	"monopod/apiserver/flow/fair"
 )
 
-// Config of a Dispatcher.
+// DispatcherConfig of a Dispatcher.
 type DispatcherConfig struct {
 	Seats   int                   // of all levels together; 0 or less: no limit
 	Wait    time.Duration         // maximum time that a request waits
@@ -60,7 +60,7 @@ type level struct {
 	newest *Ticket    // of the requests that are executing
 }
 
-// New returns a dispatcher with upstream's default objects, until Configure.
+// NewDispatcher returns a dispatcher with upstream's default objects, until Configure.
 func NewDispatcher(cfg DispatcherConfig) *Dispatcher {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}

@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/registry/policy"
 )
 
-// Run creates what every cluster has: four namespaces, each with its default service
+// createBasics creates what every cluster has: four namespaces, each with its default service
 // account, and two priority classes. Existing objects do not change.
 func createBasics(ctx context.Context, c client.Client) error {
 	var all []client.Object

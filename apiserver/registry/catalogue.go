@@ -38,7 +38,7 @@ type contents struct {
 	changed   chan struct{}                              // closed when another state replaces this one
 }
 
-// New returns a Catalogue of the built-in kinds.
+// newCatalogue returns a Catalogue of the built-in kinds.
 func newCatalogue(resources []kind.Resource) *Catalogue {
 	c := &Catalogue{fixed: slices.Clone(resources), custom: map[string][]*kind.Resource{}}
 	c.now.Store(c.contents())

@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/registry/kind/table"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// metricsResources are the kinds of this package, in the order discovery lists them.
 func metricsResources() []kind.Resource {
 	return []kind.Resource{
 		{

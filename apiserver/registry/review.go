@@ -11,7 +11,7 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Resources are the kinds of this package, in the order discovery lists them.
+// reviewResources are the kinds of this package, in the order discovery lists them.
 func reviewResources() []kind.Resource {
 	who, may := authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion
 	local := question(may, "localsubjectaccessreviews", "LocalSubjectAccessReview",

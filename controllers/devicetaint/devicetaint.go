@@ -23,7 +23,6 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/record"
-	"monopod/controllers/nodestate"
 	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
@@ -182,7 +181,7 @@ func (r *run) onRule(ctx context.Context, old, new client.Object) ([]key, error)
 		return nil, nil
 	}
 	keys, err := r.usersOf(ctx, func(d *resourcev1.DeviceRequestAllocationResult) bool {
-		return evicting(was) && nodestate.Taints(was, d.Driver, d.Pool, d.Device) || evicting(is) && nodestate.Taints(is, d.Driver, d.Pool, d.Device)
+		return evicting(was) && podstate.Taints(was, d.Driver, d.Pool, d.Device) || evicting(is) && podstate.Taints(is, d.Driver, d.Pool, d.Device)
 	})
 	if is != nil {
 		keys = append(keys, key{true, follow.KeyOf(is)})

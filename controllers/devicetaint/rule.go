@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"monopod/apiserver/kit/client"
-	"monopod/controllers/nodestate"
+	"monopod/controllers/podstate"
 )
 
 // statusPeriod is the shortest time between two updates of a rule's condition (upstream: 10 s).
@@ -115,7 +115,7 @@ func counted(n int, what string) string {
 // pending counts the pods that a rule evicts or, with another effect, would evict, and their namespaces.
 func (r *run) pending(ctx context.Context, rule *resourcev1.DeviceTaintRule) (pods, namespaces int, err error) {
 	keys, err := r.usersOf(ctx, func(d *resourcev1.DeviceRequestAllocationResult) bool {
-		return nodestate.Taints(rule, d.Driver, d.Pool, d.Device)
+		return podstate.Taints(rule, d.Driver, d.Pool, d.Device)
 	})
 	if err != nil {
 		return 0, 0, err
@@ -146,7 +146,7 @@ func (r *run) devices(ctx context.Context, rule *resourcev1.DeviceTaintRule) (pu
 	r.mu.Lock()
 	for id := range r.pools {
 		r.current(id, func(d *resourcev1.Device) bool {
-			if nodestate.Taints(rule, id.driver, id.name, d.Name) {
+			if podstate.Taints(rule, id.driver, id.name, d.Name) {
 				published++
 			}
 			return true
@@ -154,7 +154,7 @@ func (r *run) devices(ctx context.Context, rule *resourcev1.DeviceTaintRule) (pu
 	}
 	r.mu.Unlock()
 	_, err = r.usersOf(ctx, func(d *resourcev1.DeviceRequestAllocationResult) bool {
-		if nodestate.Taints(rule, d.Driver, d.Pool, d.Device) {
+		if podstate.Taints(rule, d.Driver, d.Pool, d.Device) {
 			allocated++
 		}
 		return false

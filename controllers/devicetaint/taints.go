@@ -10,8 +10,8 @@ import (
 	upstream "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"monopod/apiserver/kit/client"
-	"monopod/controllers/nodestate"
 	"monopod/controllers/owned"
+	"monopod/controllers/podstate"
 )
 
 // pool names a driver's pool of devices.
@@ -111,7 +111,7 @@ func (r *run) add(e *eviction, device *resourcev1.DeviceRequestAllocationResult,
 		return d.Name != device.Device
 	})
 	for _, rule := range r.rules {
-		if (evicting(rule) || rule == supposed) && nodestate.Taints(rule, device.Driver, device.Pool, device.Device) {
+		if (evicting(rule) || rule == supposed) && podstate.Taints(rule, device.Driver, device.Pool, device.Device) {
 			taint := rule.Spec.Taint
 			taint.Effect = resourcev1.DeviceTaintEffectNoExecute
 			one(&taint, rule)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/kit/client"
-	"monopod/controllers/nodestate"
+	"monopod/controllers/podstate"
 )
 
 // excludeDisruption is upstream's label of nodes that do not count for the disruption of their zone.
@@ -107,7 +107,7 @@ func (r *run) count(nodes []*corev1.Node) (allLost bool) {
 		}
 		switch {
 		case excluded(n):
-		case nodestate.Ready(n):
+		case podstate.NodeReady(n):
 			z.ready++
 			allLost = false
 		default:
@@ -167,7 +167,7 @@ func (r *run) hearAgain() {
 
 // noExecuteFor returns the NoExecute taint that a node's Ready condition requires; empty: none.
 func noExecuteFor(n *corev1.Node) string {
-	switch nodestate.ReadyStatus(n) {
+	switch podstate.ReadyStatus(n) {
 	case corev1.ConditionFalse:
 		return corev1.TaintNodeNotReady
 	case corev1.ConditionUnknown:

@@ -25,7 +25,6 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/record"
-	"monopod/controllers/nodestate"
 	"monopod/controllers/owned"
 	"monopod/controllers/podstate"
 )
@@ -109,7 +108,7 @@ func onNode(old, new client.Object) []string {
 		return []string{is.Name, cluster}
 	}
 	was := old.(*corev1.Node)
-	ready := nodestate.ReadyStatus(was) != nodestate.ReadyStatus(is)
+	ready := podstate.ReadyStatus(was) != podstate.ReadyStatus(is)
 	tainted := !equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints)
 	var keys []string
 	if ready || tainted || !slices.Equal(called(was), called(is)) {
@@ -160,7 +159,7 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	if left > 0 {
 		return left, r.taint(ctx, node)
 	}
-	if nodestate.ReadyStatus(node) != corev1.ConditionUnknown {
+	if podstate.ReadyStatus(node) != corev1.ConditionUnknown {
 		if err := r.unknown(ctx, node); err != nil {
 			return 0, err
 		}

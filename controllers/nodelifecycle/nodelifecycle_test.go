@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/controllers/internal/apitest"
-	"monopod/controllers/nodestate"
+	"monopod/controllers/podstate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +29,7 @@ func lease() *coordinationv1.Lease {
 func state(api *apitest.API) string {
 	synctest.Wait()
 	n, _ := apitest.Get[*corev1.Node](api, "", "n")
-	out := string(nodestate.ReadyStatus(n))
+	out := string(podstate.ReadyStatus(n))
 	for _, t := range n.Spec.Taints {
 		out += " " + t.Key
 	}

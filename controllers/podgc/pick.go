@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"monopod/apiserver/kit/client"
-	"monopod/controllers/nodestate"
+	"monopod/controllers/podstate"
 )
 
 // excess returns the finished pods beyond threshold: evicted ones first, then
@@ -64,7 +64,7 @@ func gone(p *corev1.Pod) bool {
 func outOfService(pods []*corev1.Pod, nodes map[string]*corev1.Node) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range pods {
-		if n := nodes[p.Spec.NodeName]; n != nil && p.DeletionTimestamp != nil && !nodestate.Ready(n) && tainted(n) {
+		if n := nodes[p.Spec.NodeName]; n != nil && p.DeletionTimestamp != nil && !podstate.NodeReady(n) && tainted(n) {
 			out = append(out, p)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/controllers/scheduler/cluster"
-	"monopod/controllers/scheduler/queue"
 	"monopod/controllers/scheduler/rules"
 )
 
@@ -26,7 +25,7 @@ var (
 )
 
 // bind writes the binding. The pod leaves the queue when the API shows it.
-func (r *run) bind(ctx context.Context, e *queue.Entry, p *cluster.Pod, node string, began time.Time) error {
+func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, began time.Time) error {
 	pod := p.Pod
 	_, err := client.Update(ctx, r.deps.Client, pod, "binding", func(p *corev1.Pod) error {
 		p.UID = pod.UID // a pod of the same name conflicts
@@ -46,7 +45,7 @@ func (r *run) bind(ctx context.Context, e *queue.Entry, p *cluster.Pod, node str
 
 // failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that no longer exists or was
 // bound meanwhile leaves the queue with its event.
-func (r *run) failed(ctx context.Context, e *queue.Entry, pod *cluster.Pod, err error) {
+func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -69,7 +68,7 @@ func (r *run) failed(ctx context.Context, e *queue.Entry, pod *cluster.Pod, err 
 
 // reservation is the place of a pod whose volumes are being bound on a node, or whose devices are prepared for it.
 type reservation struct {
-	entry   *queue.Entry
+	entry   *Entry
 	pod     *cluster.Pod
 	node    string
 	since   time.Time

@@ -9,7 +9,6 @@ import (
 
 	"monopod/apiserver/kit/follow"
 	"monopod/controllers/owned"
-	"monopod/controllers/scheduler/queue"
 )
 
 // metrics are upstream's, with its names.
@@ -62,7 +61,7 @@ func newMetrics(all *follow.Metrics) (*metrics, error) {
 	return m, err
 }
 
-func (m *metrics) scheduled(e *queue.Entry, attempt, all time.Duration) {
+func (m *metrics) scheduled(e *Entry, attempt, all time.Duration) {
 	m.attempts.WithLabelValues(Component, "scheduled").Inc()
 	m.duration.WithLabelValues(Component, "scheduled").Observe(attempt.Seconds())
 	m.sli.WithLabelValues(strconv.Itoa(min(e.Attempts, 16))).Observe(all.Seconds())
@@ -79,7 +78,7 @@ func (m *metrics) incoming(added bool) {
 	if added {
 		event = "PodAdd"
 	}
-	m.entered.WithLabelValues(event, string(queue.Active)).Inc()
+	m.entered.WithLabelValues(event, string(Active)).Inc()
 }
 
 // observe sets what the gauges are read from.
@@ -122,7 +121,7 @@ func (g gauges) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value int, labels ...string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
 	}
-	for _, s := range queue.States() {
+	for _, s := range States() {
 		gauge(g.pending, r.queue.Len(s), string(s))
 	}
 	for i := range r.chooser.Rules {

@@ -24,8 +24,6 @@ import (
 	"monopod/apiserver/kit/record"
 	"monopod/controllers/podstate"
 	"monopod/controllers/scheduler/cluster"
-	"monopod/controllers/scheduler/preemption"
-	"monopod/controllers/scheduler/queue"
 	"monopod/controllers/scheduler/rules"
 )
 
@@ -63,8 +61,8 @@ func (c *Controller) Name() string { return Name }
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	chooser := &rules.Chooser{Rules: rules.All()}
-	r := &run{Controller: c, cluster: cluster.New(), queue: queue.New(), chooser: chooser,
-		finder: &preemption.Finder{Chooser: chooser}, budgets: map[follow.Key]*policyv1.PodDisruptionBudget{},
+	r := &run{Controller: c, cluster: cluster.New(), queue: newQueue(), chooser: chooser,
+		finder: &Finder{Chooser: chooser}, budgets: map[follow.Key]*policyv1.PodDisruptionBudget{},
 		reserved: map[follow.Key]*reservation{}}
 	source := func(resource client.Selector, keys func(old, new client.Object) []follow.Key) follow.Source[follow.Key] {
 		return follow.Source[follow.Key]{Selector: resource, Keys: follow.Plain(func(old, new client.Object) []follow.Key {
@@ -107,9 +105,9 @@ type run struct {
 	// by the decision or wakes the pod after it.
 	mu       sync.Mutex
 	cluster  *cluster.Cluster
-	queue    *queue.Queue
+	queue    *Queue
 	chooser  *rules.Chooser
-	finder   *preemption.Finder
+	finder   *Finder
 	budgets  map[follow.Key]*policyv1.PodDisruptionBudget
 	reserved map[follow.Key]*reservation // pods with a node that wait for their claims
 }
@@ -153,14 +151,14 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 
 // decision is what is to be done with a pod.
 type decision struct {
-	entry     *queue.Entry
+	entry     *Entry
 	pod       *cluster.Pod
 	began     time.Time
 	node      string                    // empty: none
 	devices   []rules.Reservation       // its resource claims are written first
 	place     *reservation              // its claims are bound first
 	message   string                    // why it has no node
-	candidate *preemption.Candidate     // the pods that must go
+	candidate *Candidate                // the pods that must go
 	unnamed   []*corev1.Pod             // pods that are no longer nominated for the node
 	keep      bool                      // what the pod is nominated for stays
 	idle      *resourcev1.ResourceClaim // its devices are given back
@@ -171,7 +169,7 @@ type decision struct {
 func (r *run) gated(key follow.Key) *decision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.queue.Get(key); e != nil && e.State == queue.Gated {
+	if e := r.queue.Get(key); e != nil && e.State == Gated {
 		return &decision{entry: e, pod: e.Pod, message: "Scheduling is blocked due to non-empty scheduling gates"}
 	}
 	return nil
@@ -216,7 +214,7 @@ func (r *run) refuse(d *decision, c *rules.Cycle, out *rules.Outcome) {
 	if d.idle = r.chooser.Idle(c, out); d.idle != nil {
 		d.message += " deallocation of ResourceClaim completed"
 	} else if out.Nodes > 0 {
-		why := preemption.Ineligible(c, out)
+		why := Ineligible(c, out)
 		if d.keep = why != ""; !d.keep {
 			d.candidate, why = r.finder.Find(c, out, r.allBudgets())
 			r.metrics.preemptions.Inc()

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/runtime/abilities"
+	"monopod/agent/runtime"
 	"monopod/store/etcd/etcdtest"
 	"monopod/testdata/harness"
 )
@@ -151,7 +151,7 @@ func condition(name, runtime string) (bool, error) {
 
 // can reports whether a runtime has the ability of a condition.
 func can(name string, v *cri.VersionResponse) (bool, error) {
-	is := abilities.Of(v)
+	is := runtime.AbilitiesOf(v)
 	switch name {
 	case "cdi":
 		return is.CDI, nil

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-
-	"monopod/agent/network/cni/shape"
 )
 
 // send sends bytes from this namespace to an address and returns how long the receiver, which answers at the end, took.
@@ -74,7 +72,7 @@ func TestBandwidth(t *testing.T) {
 		// A megabyte at 2 MB/s, of which a burst of 200 KB passes at once.
 		const bytes, rate, least = 1 << 20, 16e6, 250 * time.Millisecond
 		slow, fast := newPod(t, n, "bw-slow"), newPod(t, n, "bw-fast")
-		slow.bandwidth = shape.Bandwidth{IngressRate: rate, IngressBurst: 1<<32 - 1, EgressRate: rate, EgressBurst: 1<<32 - 1}
+		slow.bandwidth = Bandwidth{IngressRate: rate, IngressBurst: 1<<32 - 1, EgressRate: rate, EgressBurst: 1<<32 - 1}
 		slow.add()
 		fast.add()
 		for _, p := range []*pod{slow, fast} {
@@ -107,12 +105,12 @@ func TestBandwidth(t *testing.T) {
 			err = netlink.LinkDel(link)
 		}
 		if err == nil {
-			err = shape.Reclaim("mp-another")
+			err = Reclaim("mp-another")
 		}
 		if err != nil || ifbs(t) != 1 {
 			t.Errorf("%v, %d ifb devices: another instance's reclaim removed ours", err, ifbs(t))
 		}
-		if err := shape.Reclaim(n.Bridge); err != nil || ifbs(t) != 0 {
+		if err := Reclaim(n.Bridge); err != nil || ifbs(t) != 0 {
 			t.Errorf("%v, %d ifb devices are left", err, ifbs(t))
 		}
 		bad := newPod(t, n, "bw-bad")

@@ -18,7 +18,6 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/network/cni/admission"
 	"monopod/agent/network/cni/ipam"
 )
 
@@ -42,7 +41,7 @@ type call struct {
 	config []byte            // standard input
 	conf   pluginConf        // config, decoded by run
 	broken error             // why it could not be decoded
-	admit  admission.Admit   // nil: no check
+	admit  Admit             // nil: no check
 }
 
 // args are a call's checked arguments.
@@ -202,8 +201,8 @@ func (c call) do() answer {
 // check returns the arguments if they are complete and valid.
 func (c call) check(versions version.PluginInfo) (args, error) {
 	a := args{container: c.env["CNI_CONTAINERID"], netns: c.env["CNI_NETNS"], ifname: c.env["CNI_IFNAME"], conf: c.conf}
-	a.pod.NamespacedName, a.pod.UID = admission.Pod(c.env["CNI_ARGS"])
-	a.admit = admission.Of(c.env["CNI_ARGS"], c.admit)
+	a.pod.NamespacedName, a.pod.UID = Pod(c.env["CNI_ARGS"])
+	a.admit = AdmitAll(c.env["CNI_ARGS"], c.admit)
 	command := c.env["CNI_COMMAND"]
 	if verbs(c.plugin)[command] == nil {
 		return a, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("unknown CNI_COMMAND: %q", command), "")

@@ -29,8 +29,6 @@ import (
 
 	"monopod/agent/network/cni/ipam"
 	"monopod/agent/network/cni/rules"
-	"monopod/agent/network/cni/shape"
-	"monopod/agent/network/cni/subnets"
 )
 
 const (
@@ -60,7 +58,7 @@ type Network struct {
 func (n Network) Gateways() []netip.Addr {
 	var out []netip.Addr
 	for _, subnet := range n.Subnets {
-		out = append(out, subnets.Gateway(subnet))
+		out = append(out, ipam.Gateway(subnet))
 	}
 	return out
 }
@@ -106,8 +104,8 @@ type pluginConf struct {
 	Network
 	Capabilities  map[string]bool `json:"capabilities,omitempty"`
 	RuntimeConfig struct {
-		PortMappings []rules.Port    `json:"portMappings,omitempty"`
-		Bandwidth    shape.Bandwidth `json:"bandwidth,omitzero"`
+		PortMappings []rules.Port `json:"portMappings,omitempty"`
+		Bandwidth    Bandwidth    `json:"bandwidth,omitzero"`
 	} `json:"runtimeConfig,omitzero"`
 }
 

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"monopod/agent/network/cni/subnets"
+	"monopod/agent/network/cni/ipam"
 
 	"github.com/vishvananda/netlink"
 )
@@ -79,7 +79,7 @@ func TestHoldsAddressesOfPods(t *testing.T) {
 		if err := netlink.LinkAdd(bridge); err != nil {
 			t.Error(err)
 		}
-		if err := netlink.AddrAdd(bridge, address(netip.PrefixFrom(subnets.Gateway(subnet), subnet.Bits()))); err != nil {
+		if err := netlink.AddrAdd(bridge, address(netip.PrefixFrom(ipam.Gateway(subnet), subnet.Bits()))); err != nil {
 			t.Error(err)
 		}
 		if err := netlink.LinkSetUp(bridge); err != nil {

@@ -17,11 +17,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/network/cni/isolation"
-	"monopod/agent/network/cni/shape"
-	"monopod/agent/network/cni/subnets"
-	"monopod/agent/network/dump"
+	"monopod/agent/network/cni/ipam"
+	"monopod/agent/network/cni/rules"
 	"monopod/agent/network/nft"
+	"monopod/agent/network/retry"
 )
 
 // Config of an instance's network.
@@ -45,7 +44,7 @@ type Config struct {
 // with IPv6.
 func Prepare(cfg Config) (Network, error) {
 	n := Network{Bridge: bridgeName(cfg.ID), Table: "monopod-" + cfg.ID, Dir: cfg.Dir}
-	taken, err := subnets.Taken(n.Bridge)
+	taken, err := ipam.Taken(n.Bridge)
 	if err != nil {
 		return Network{}, err
 	}
@@ -53,11 +52,11 @@ func Prepare(cfg Config) (Network, error) {
 	if err != nil {
 		return Network{}, err
 	}
-	n.Subnets = subnets.Plan{ID: cfg.ID, Pods: cfg.Pods, Given: cfg.Subnets, Services: cfg.Services, Old: load(cfg.Dir).Subnets, Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log}.Choose()
-	if slices.ContainsFunc(n.Subnets, subnets.SameFamily(false)) && !haveIPv6() {
-		return Network{}, fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", subnets.Find(n.Subnets, false))
+	n.Subnets = ipam.Plan{ID: cfg.ID, Pods: cfg.Pods, Given: cfg.Subnets, Services: cfg.Services, Old: load(cfg.Dir).Subnets, Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log}.Choose()
+	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) && !haveIPv6() {
+		return Network{}, fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", ipam.Find(n.Subnets, false))
 	}
-	n.Services = subnets.Without(n.Subnets, cfg.Services)
+	n.Services = ipam.Without(n.Subnets, cfg.Services)
 	if err := n.writeFiles(cfg.Executable); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
@@ -68,7 +67,7 @@ func Prepare(cfg Config) (Network, error) {
 	if err := writeFile(filepath.Join(n.Dir, "network.json"), data); err != nil {
 		return Network{}, fmt.Errorf("prepare pod network: %w", err)
 	}
-	if err := errors.Join(n.Reclaim(), shape.Reclaim(n.Bridge)); err != nil {
+	if err := errors.Join(n.Reclaim(), Reclaim(n.Bridge)); err != nil {
 		return Network{}, fmt.Errorf("reclaim addresses: %w", err)
 	}
 	if foreign := n.Foreign(); foreign != "" {
@@ -136,7 +135,7 @@ func (n Network) setUp(log *zap.Logger) error {
 	if err != nil {
 		return fmt.Errorf("set up bridge %s: %w", n.Bridge, err)
 	}
-	if slices.ContainsFunc(n.Subnets, subnets.SameFamily(false)) {
+	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) {
 		if err := sysctls(ipv6Sysctls(n.Bridge)); err != nil {
 			return fmt.Errorf("set up IPv6 of %s: %w", n.Bridge, err)
 		}
@@ -159,12 +158,12 @@ func (n Network) setUp(log *zap.Logger) error {
 			log.Warn("cannot enable IP forwarding: pods cannot reach other hosts", zap.Stringer("subnet", subnet), zap.Error(err))
 		}
 	}
-	taken, err := subnets.Taken(n.Bridge)
+	taken, err := ipam.Taken(n.Bridge)
 	if err != nil {
 		return err
 	}
 	n.rules().SetUp(taken, log)
-	if err := isolation.SetUp(n.Table, bridge); err != nil {
+	if err := rules.SetUp(n.Table, bridge); err != nil {
 		log.Warn("cannot keep pods from reaching each other at the link layer: programs in pods may evade NetworkPolicies", zap.Error(err))
 	}
 	return nil
@@ -188,13 +187,13 @@ func (n Network) ensureBridge() (netlink.Link, error) {
 // onlyAddresses gives the bridge the gateways' addresses, and removes others except
 // link-local ones.
 func (n Network) onlyAddresses(link netlink.Link) error {
-	have, err := dump.All(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
+	have, err := retry.All(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
 	var want []string
 	for _, subnet := range n.Subnets {
-		want = append(want, netip.PrefixFrom(subnets.Gateway(subnet), subnet.Bits()).String())
+		want = append(want, netip.PrefixFrom(ipam.Gateway(subnet), subnet.Bits()).String())
 	}
 	for _, a := range have {
 		if a.IP.IsLinkLocalUnicast() || slices.Contains(want, a.IPNet.String()) {
@@ -205,7 +204,7 @@ func (n Network) onlyAddresses(link netlink.Link) error {
 		}
 	}
 	for _, subnet := range n.Subnets {
-		err := netlink.AddrReplace(link, address(netip.PrefixFrom(subnets.Gateway(subnet), subnet.Bits())))
+		err := netlink.AddrReplace(link, address(netip.PrefixFrom(ipam.Gateway(subnet), subnet.Bits())))
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return err
 		}

@@ -18,9 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"monopod/agent/network/cni/ipam"
-	"monopod/agent/network/cni/isolation"
-	"monopod/agent/network/cni/shape"
-	"monopod/agent/network/cni/subnets"
+	"monopod/agent/network/cni/rules"
 )
 
 func add(args args) (types.Result, error) {
@@ -48,7 +46,7 @@ func add(args args) (types.Result, error) {
 		result, err = conf.connect(args, ips)
 	}
 	if err != nil {
-		return nil, errors.Join(err, conf.release(args.container, args.ifname), shape.Remove(vethName(args.container, args.ifname)))
+		return nil, errors.Join(err, conf.release(args.container, args.ifname), Remove(vethName(args.container, args.ifname)))
 	}
 	return result, nil
 }
@@ -87,14 +85,14 @@ func (n pluginConf) connect(args args, ips []netip.Addr) (*current.Result, error
 
 // limit limits the bandwidth of the pod behind the link.
 func (n pluginConf) limit(hostEnd string) error {
-	if n.RuntimeConfig.Bandwidth == (shape.Bandwidth{}) {
+	if n.RuntimeConfig.Bandwidth == (Bandwidth{}) {
 		return nil
 	}
 	link, err := netlink.LinkByName(hostEnd)
 	if err != nil {
 		return err
 	}
-	if err := shape.Remove(hostEnd); err != nil { // of an interrupted attempt
+	if err := Remove(hostEnd); err != nil { // of an interrupted attempt
 		return err
 	}
 	return n.RuntimeConfig.Bandwidth.Apply(link, n.Bridge)
@@ -110,7 +108,7 @@ func vethName(container, ifname string) string {
 // replaces a pair of an interrupted attempt.
 func addVeth(bridge netlink.Link, hostEnd, ifname string, ns netns.NsHandle, mac net.HardwareAddr) error {
 	pair := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: ifname, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(ns)}
-	pair.Name, pair.MTU, pair.MasterIndex, pair.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, isolation.Group(bridge.Attrs().Name)
+	pair.Name, pair.MTU, pair.MasterIndex, pair.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, rules.Group(bridge.Attrs().Name)
 	pair.NumTxQueues, pair.NumRxQueues = 1, 1 // by default, one for each processor
 	err := netlink.LinkAdd(pair)
 	if errors.Is(err, unix.EEXIST) {
@@ -206,7 +204,7 @@ func (n Network) result(args args, hostEnd string, ips []netip.Addr) *current.Re
 		},
 	}
 	for i, subnet := range n.Subnets {
-		gw := subnets.Gateway(subnet).AsSlice()
+		gw := ipam.Gateway(subnet).AsSlice()
 		anywhere := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
 		out.IPs = append(out.IPs, &current.IPConfig{Interface: new(2), Gateway: gw, Address: *ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))})
 		out.Routes = append(out.Routes, &types.Route{Dst: *anywhere, GW: gw})
@@ -222,7 +220,7 @@ func del(args args) (types.Result, error) {
 	if err := args.conf.release(args.container, args.ifname); err != nil {
 		return nil, fmt.Errorf("release the addresses: %w", err)
 	}
-	return nil, shape.Remove(vethName(args.container, args.ifname))
+	return nil, Remove(vethName(args.container, args.ifname))
 }
 
 // check compares the pod's link with the addresses on record.

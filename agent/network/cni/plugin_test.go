@@ -23,9 +23,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/network/cni/isolation"
 	"monopod/agent/network/cni/rules"
-	"monopod/agent/network/cni/shape"
 	"monopod/agent/network/networktest"
 )
 
@@ -58,7 +56,7 @@ type pod struct {
 	ip   netip.Addr
 	ips  []netip.Addr
 
-	bandwidth shape.Bandwidth
+	bandwidth Bandwidth
 }
 
 // pods counts the namespaces: pods of several tests may have the same ID.
@@ -225,7 +223,7 @@ func checkPort(t *testing.T, n Network, id string) {
 		t.Error(err)
 		return
 	}
-	if a := link.Attrs(); a.MasterIndex != bridge.Attrs().Index || a.Group != isolation.Group(n.Bridge) || a.MTU != bridge.Attrs().MTU || a.Flags&net.FlagUp == 0 {
+	if a := link.Attrs(); a.MasterIndex != bridge.Attrs().Index || a.Group != rules.Group(n.Bridge) || a.MTU != bridge.Attrs().MTU || a.Flags&net.FlagUp == 0 {
 		t.Errorf("the link of a pod: %+v", a)
 	}
 	if info, err := netlink.LinkGetProtinfo(link); err != nil || !info.Hairpin {

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"monopod/agent/network/cni/subnets"
-	"monopod/agent/network/dump"
+	"monopod/agent/network/cni/ipam"
+	"monopod/agent/network/retry"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -38,7 +38,7 @@ func (n Network) fitMTU(bridge netlink.Link) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(n.Subnets, subnets.SameFamily(false)) {
+	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) {
 		mtu = max(mtu, leastMTU6)
 	}
 	if bridge.Attrs().MTU == mtu {
@@ -74,12 +74,12 @@ func uplinkMTU() (int, error) {
 func uplinks() ([]int, error) {
 	var out []int
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := dump.All(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
+		routes, err := retry.All(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
 		for _, r := range routes {
-			if r.Dst != nil && subnets.Of(r.Dst).Bits() != 0 {
+			if r.Dst != nil && ipam.Of(r.Dst).Bits() != 0 {
 				continue
 			}
 			out = append(out, r.LinkIndex)
@@ -97,12 +97,12 @@ func uplinks() ([]int, error) {
 func (n Network) routeServices(bridge netlink.Link) error {
 	var errs []error
 	for _, services := range n.Services {
-		i := slices.IndexFunc(n.Subnets, subnets.SameFamily(services.Addr().Is4()))
+		i := slices.IndexFunc(n.Subnets, ipam.SameFamily(services.Addr().Is4()))
 		if i < 0 {
 			continue
 		}
 		route := &netlink.Route{
-			LinkIndex: bridge.Attrs().Index, Dst: ipNet(services.Masked()), Src: subnets.Gateway(n.Subnets[i]).AsSlice(), Table: n.routingTable(), Scope: netlink.SCOPE_LINK,
+			LinkIndex: bridge.Attrs().Index, Dst: ipNet(services.Masked()), Src: ipam.Gateway(n.Subnets[i]).AsSlice(), Table: n.routingTable(), Scope: netlink.SCOPE_LINK,
 		}
 		errs = append(errs, netlink.RouteReplace(route))
 	}
@@ -110,14 +110,14 @@ func (n Network) routeServices(bridge netlink.Link) error {
 }
 
 // routingTable is the number of the instance's table of routes.
-func (n Network) routingTable() int { return tableNumbers | int(subnets.Hash(n.Bridge)&0xffff) }
+func (n Network) routingTable() int { return tableNumbers | int(ipam.Hash(n.Bridge)&0xffff) }
 
 // setRoutingRules makes the kernel use the instance's table for the ranges only.
 func (n Network) setRoutingRules(ranges []netip.Prefix) error {
 	var errs []error
 	var have []netip.Prefix
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		rules, err := dump.All(func() ([]netlink.Rule, error) {
+		rules, err := retry.All(func() ([]netlink.Rule, error) {
 			return netlink.RuleListFiltered(family, &netlink.Rule{Table: n.routingTable()}, netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
@@ -127,7 +127,7 @@ func (n Network) setRoutingRules(ranges []netip.Prefix) error {
 			continue
 		}
 		for _, r := range rules {
-			if to := subnets.Of(r.Dst); slices.Contains(ranges, to) {
+			if to := ipam.Of(r.Dst); slices.Contains(ranges, to) {
 				have = append(have, to)
 			} else {
 				r.Family = family
@@ -136,7 +136,7 @@ func (n Network) setRoutingRules(ranges []netip.Prefix) error {
 		}
 	}
 	for _, to := range ranges {
-		if slices.Contains(have, to) || !slices.ContainsFunc(n.Subnets, subnets.SameFamily(to.Addr().Is4())) {
+		if slices.Contains(have, to) || !slices.ContainsFunc(n.Subnets, ipam.SameFamily(to.Addr().Is4())) {
 			continue
 		}
 		rule := netlink.NewRule()

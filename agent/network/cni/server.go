@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/network/cni/admission"
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
 )
@@ -47,7 +46,7 @@ const (
 type Server struct {
 	network  Network
 	log      *zap.Logger
-	admit    admission.Admit
+	admit    Admit
 	listener *net.UnixListener
 	host     netns.NsHandle
 	own      bool // host is the process's namespace: threads are in it unless they are locked
@@ -55,7 +54,7 @@ type Server struct {
 
 // Listen opens the socket, which only root can use. Until Serve, calls wait; Serve
 // closes the socket. Every ADD asks admit; nil: none does.
-func (n Network) Listen(log *zap.Logger, admit admission.Admit) (*Server, error) {
+func (n Network) Listen(log *zap.Logger, admit Admit) (*Server, error) {
 	if err := os.Remove(n.socket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"monopod/agent/network/cni/subnets"
+	"monopod/agent/network/cni/ipam"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -252,11 +252,11 @@ func sent(address string) error {
 
 func TestPodsAreOutsideOfTheRanges(t *testing.T) {
 	t.Parallel()
-	first := subnets.Plan{ID: "abc"}.Choose()[0]
-	if got := (subnets.Plan{ID: "abc", Taken: []netip.Prefix{first}}).Choose()[0]; got.Overlaps(first) {
+	first := ipam.Plan{ID: "abc"}.Choose()[0]
+	if got := (ipam.Plan{ID: "abc", Taken: []netip.Prefix{first}}).Choose()[0]; got.Overlaps(first) {
 		t.Errorf("pods in %s, Services in %s", got, first)
 	}
-	if got := subnets.Without([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
+	if got := ipam.Without([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
 		t.Errorf("%v is refused to pods in %s", got, first)
 	}
 }

@@ -17,11 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/agent/network/ingress/annotation"
-	"monopod/agent/network/ingress/certs"
+	"monopod/agent/network/endpoints"
 	"monopod/agent/network/ingress/proxy"
 	"monopod/agent/network/ingress/route"
-	"monopod/agent/network/view"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
@@ -118,12 +116,12 @@ type running struct {
 	*Controller
 	ports    map[string]string // by scheme
 	trusted  []netip.Prefix
-	defaults annotation.Options
+	defaults route.Options
 	fallback follow.Key // the Secret of the default certificate
 	metrics  *proxy.Metrics
 	events   record.Eventer
 	loop     *follow.Loop[key]
-	seen     *view.View
+	seen     *endpoints.View
 	site     atomic.Pointer[proxy.Site]
 	first    context.Context // ends when the first site is complete
 	begin    func()
@@ -153,13 +151,13 @@ type desired struct {
 }
 
 func newRunning(c *Controller, servers []*proxy.Server, m *proxy.Metrics, events record.Eventer) *running {
-	r := &running{Controller: c, ports: map[string]string{}, metrics: m, events: events, seen: view.New(c.cfg.Node)}
+	r := &running{Controller: c, ports: map[string]string{}, metrics: m, events: events, seen: endpoints.New(c.cfg.Node)}
 	for _, s := range servers {
 		r.ports[s.Scheme] = s.Port
 	}
 	r.trusted, _ = c.cfg.trusted()
 	r.fallback, _ = c.cfg.defaultCertificate()
-	r.defaults = annotation.Options{Redirect: true, Wait: proxy.WaitTime}
+	r.defaults = route.Options{Redirect: true, Wait: proxy.WaitTime}
 	r.defaults.MaxBody, _ = c.cfg.maxBody()
 	r.world = world{changed: true, ingresses: map[follow.Key]*networkingv1.Ingress{}, classes: classes{}, nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{}}
 	r.desired = desired{backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsed{}, reported: map[follow.Key]map[problem]time.Time{}}
@@ -420,7 +418,7 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 				continue
 			}
 			s.Certs[host] = cert
-			if doubt := certs.Doubts(cert, host, r.deps.Clock.Now()); doubt != "" {
+			if doubt := route.Doubts(cert, host, r.deps.Clock.Now()); doubt != "" {
 				p.problem(c.owner, "BadCertificate", "the certificate in Secret %q %s", c.secret, doubt)
 			}
 		}
@@ -441,7 +439,7 @@ func (r *running) readSecret(ctx context.Context, name follow.Key) (parsed, erro
 	if known, ok := r.certs[name]; ok && known.version == secret.ResourceVersion {
 		return known, nil
 	}
-	cert, err := certs.Parse(secret)
+	cert, err := route.Parse(secret)
 	return parsed{version: secret.ResourceVersion, cert: cert, err: err}, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/proxy"
 	"monopod/agent/network/ingress/route"
 	"monopod/apiserver/kit/follow"
@@ -42,7 +41,7 @@ type plan struct {
 
 // planOf returns the plan for Ingresses. The oldest one decides where two disagree. Without https, certificates
 // are reported as problems.
-func planOf(served []*networkingv1.Ingress, defaults annotation.Options, https bool) *plan {
+func planOf(served []*networkingv1.Ingress, defaults route.Options, https bool) *plan {
 	p := &plan{problems: map[follow.Key][]problem{}}
 	ordered := slices.SortedFunc(slices.Values(served), func(a, b *networkingv1.Ingress) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -67,9 +66,9 @@ func (p *plan) problem(owner follow.Key, reason, format string, args ...any) {
 	p.problems[owner] = append(p.problems[owner], problem{reason, fmt.Sprintf(format, args...)})
 }
 
-func (p *plan) add(ing *networkingv1.Ingress, defaults annotation.Options, https bool) {
+func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, https bool) {
 	owner := follow.KeyOf(ing)
-	opts, bad := annotation.Of(ing.Annotations, defaults)
+	opts, bad := route.Of(ing.Annotations, defaults)
 	for _, text := range bad {
 		p.problem(owner, "InvalidAnnotation", "%s", text)
 	}

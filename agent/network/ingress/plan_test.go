@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/proxy"
+	"monopod/agent/network/ingress/route"
 	"monopod/apiserver/kit/follow"
 )
 
@@ -81,7 +81,7 @@ func TestPlan(t *testing.T) {
 		for i, text := range c.ingresses {
 			list = slices.Insert(list, 0, ing(t, fmt.Sprint(i), i, text)) // the order is by age
 		}
-		p := planOf(list, annotation.Options{}, true)
+		p := planOf(list, route.Options{}, true)
 		var rules, problems []string
 		for _, r := range p.rules {
 			path := r.Path
@@ -111,7 +111,7 @@ func TestPlan(t *testing.T) {
 func TestCertificatesOfAPlan(t *testing.T) {
 	t.Parallel()
 	const text = `spec: {defaultBackend: {service: {name: web, port: {number: 80}}}, tls: [{secretName: s, hosts: [a.com]}, {secretName: all}, {hosts: [c.com]}], rules: [{host: a.com}, {host: b.com}]}`
-	p := planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, annotation.Options{}, true)
+	p := planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, true)
 	var got []string
 	for _, c := range p.certs {
 		got = append(got, c.secret+":"+strings.Join(c.hosts, ","))
@@ -119,7 +119,7 @@ func TestCertificatesOfAPlan(t *testing.T) {
 	if want := "s:a.com all:a.com,b.com :c.com"; strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	p = planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, annotation.Options{}, false)
+	p = planOf([]*networkingv1.Ingress{ing(t, "i", 0, text)}, route.Options{}, false)
 	if list := p.problems[follow.Key{Namespace: "default", Name: "i"}]; len(p.certs) > 0 || len(list) != 1 || list[0].reason != "NoHTTPS" {
 		t.Errorf("without HTTPS: %v %v", p.certs, list)
 	}

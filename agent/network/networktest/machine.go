@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/network/cni/isolation"
+	"monopod/agent/network/cni/rules"
 )
 
 // Config of a Machine.
@@ -116,7 +116,7 @@ func (m *Machine) setUp() error {
 		errs = append(errs, err)
 	}
 	if !m.cfg.NotIsolated {
-		errs = append(errs, isolation.SetUp(Table, bridge))
+		errs = append(errs, rules.SetUp(Table, bridge))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (m *Machine) attach(p *Node, link, bridge, gw, gw6 string, bits, bits6 int)
 		if err != nil {
 			return err
 		}
-		veth.MasterIndex, veth.Group = master.Attrs().Index, isolation.Group(bridge)
+		veth.MasterIndex, veth.Group = master.Attrs().Index, rules.Group(bridge)
 	}
 	veth.PeerName, veth.PeerNamespace = "eth0", netlink.NsFd(p.ns)
 	if err := netlink.LinkAdd(veth); err != nil {

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"monopod/agent/network/dump"
+	"monopod/agent/network/retry"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -20,7 +20,7 @@ func bind(name string, pool []netip.Prefix, want []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("bind the addresses of load balancers: %w", err)
 	}
-	have, err := dump.All(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
+	have, err := retry.All(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", name, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/network/dump"
+	"monopod/agent/network/retry"
 )
 
 // forgetFlows removes the kernel's UDP flows through changed frontends that do not lead to one of their endpoints.
@@ -23,7 +23,7 @@ func (t *table) forgetFlows() error {
 	if t.family == corev1.IPv6Protocol {
 		family = unix.AF_INET6
 	}
-	addresses, err := dump.All(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family) })
+	addresses, err := retry.All(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, family) })
 	if err != nil {
 		return err
 	}

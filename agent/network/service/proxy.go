@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"monopod/agent/network/service/healthcheck"
 )
 
 // Config of a Proxy. Table is required.
@@ -20,7 +18,7 @@ type Config struct {
 	Bridge   string // link of the pods; empty: not known
 	Bridges  string // prefix of the names of such links of all instances on the machine; empty: there are no others
 	Families []corev1.IPFamily
-	Health   *healthcheck.Servers // nil: health checks are not answered
+	Health   *HealthChecks // nil: health checks are not answered
 	Log      *zap.Logger
 }
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"monopod/agent/node/host"
+	"monopod/agent/host"
 	"monopod/apiserver/kit/words"
 )
 

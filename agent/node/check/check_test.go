@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/node/host"
+	"monopod/agent/host"
 )
 
 // fit are the facts of a machine that has everything.

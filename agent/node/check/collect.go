@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/node/host"
+	"monopod/agent/host"
 	"monopod/agent/runtime/containerd"
 	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/kit/local"

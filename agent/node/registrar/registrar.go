@@ -13,7 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/node/host"
+	"monopod/agent/host"
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/client"
 )

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/proxy"
 
-	"monopod/agent/pod/spec"
+	"monopod/agent/podapi/spec"
 	"monopod/apiserver/kit/query"
 )
 

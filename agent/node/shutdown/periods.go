@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/spec"
+	"monopod/agent/podapi/spec"
 )
 
 // Periods are the total time of a shutdown, and the part of it for critical pods; or the time for the pods of

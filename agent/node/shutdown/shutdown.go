@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // Path is where a running monopod accepts shutdown requests (POST with Periods) and reports progress (GET).

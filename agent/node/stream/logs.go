@@ -13,7 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/logs"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/backoff"
 )
 

@@ -16,9 +16,9 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/logs/logdir"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/logs"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
@@ -49,7 +49,7 @@ type Pod interface {
 type Deps struct {
 	Runtime Runtime
 	Clock   clock.WithTicker
-	Dir     *logdir.Dir
+	Dir     *logs.Dir
 	// Pod returns a pod of the node, if it exists.
 	Pod func(types.UID) (Pod, bool)
 	// Known is closed when the node has listed its pods.

@@ -18,16 +18,16 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/logs/logdir"
+	"monopod/agent/logs"
 	"monopod/agent/node/stream"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
 )
 
 // world is a node with one pod, and a runtime that records its calls.
 type world struct {
 	*testing.T
-	dir   *logdir.Dir
+	dir   *logs.Dir
 	none  bool                            // the node has no pod
 	seen  atomic.Pointer[status.Observed] // nil: not observed yet
 	news  chan struct{}
@@ -38,7 +38,7 @@ type world struct {
 
 func newWorld(t *testing.T, containers ...status.Container) *world {
 	t.Helper()
-	w := &world{T: t, dir: logdir.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{}), execs: func() ([]runtime.Process, error) { return nil, errors.New("no processes") }}
+	w := &world{T: t, dir: logs.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{}), execs: func() ([]runtime.Process, error) { return nil, errors.New("no processes") }}
 	w.seen.Store(&status.Observed{Containers: containers})
 	close(w.known)
 	return w

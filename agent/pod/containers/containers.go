@@ -16,10 +16,10 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/admission/security"
-	"monopod/agent/logs/logdir"
+	"monopod/agent/logs"
 	"monopod/agent/pod/probe"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/security"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
@@ -69,7 +69,7 @@ type Node struct {
 	Guard     *guard.Guard
 	Caller    probe.Caller
 	Probes    *probe.Metrics
-	Logs      *logdir.Dir
+	Logs      *logs.Dir
 	Placement Placement
 	// Started is called with the type of each container that was started.
 	Started func(kind string)

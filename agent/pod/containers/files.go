@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/pod/env"
-	"monopod/agent/pod/spec"
+	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/spec"
 )
 
 // MessagePath returns the path of an instance's termination message in the pod's folder, next to its volumes.

@@ -13,9 +13,9 @@ import (
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/probe"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
-	"monopod/agent/runtime/cutoff"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
+	"monopod/agent/runtime"
 	"monopod/apiserver/kit/backoff"
 )
 
@@ -78,7 +78,7 @@ func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Containe
 	err = h.run(within, s.Lifecycle.PreStop, pod, c.ID, s, left)
 	switch {
 	case err == nil || within.Err() != nil:
-	case cutoff.Lost(err):
+	case runtime.Lost(err):
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		delete(h.ran, c.ID)

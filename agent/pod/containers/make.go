@@ -10,18 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/node/host"
-	"monopod/agent/pod/env"
+	"monopod/agent/host"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/images"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/cdi"
 	"monopod/agent/resources/topology"
-	"monopod/agent/runtime/abilities"
+	"monopod/agent/runtime"
 	"monopod/apiserver/kit/client"
 )
 
@@ -104,7 +104,7 @@ func (m *maker) inject(ctx context.Context, allotment *topology.Allotment) error
 		return nil
 	}
 	v, err := m.node.Runtime.Version(ctx)
-	if err != nil || abilities.Of(v).CDI {
+	if err != nil || runtime.AbilitiesOf(v).CDI {
 		return err
 	}
 	if err := cdi.Expand(m.node.CDIDirs, allotment); err != nil {

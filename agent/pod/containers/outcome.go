@@ -12,9 +12,9 @@ import (
 
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/pace"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
-	"monopod/agent/runtime/cutoff"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
+	"monopod/agent/runtime"
 )
 
 // maxRecreated is how often in a row a container is created again because its start was interrupted.
@@ -70,7 +70,7 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return ctx.Err()
-	case cutoff.Lost(err):
+	case runtime.Lost(err):
 		return fmt.Errorf("postStart hook: %w", err) // it runs again
 	}
 	s.pod.Event(c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
@@ -86,11 +86,11 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 // progress; otherwise the container has ended, and waits like a crashed one.
 func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) error {
 	now := s.Observer.Seen().ByID(id)
-	if !cutoff.Lost(startErr) {
+	if !runtime.Lost(startErr) {
 		delete(s.pending, name)
 	}
 	switch {
-	case now == nil || s.spoiled(pod, now), now.State == status.Created && cutoff.Exists(startErr) && s.recreated[name] < maxRecreated:
+	case now == nil || s.spoiled(pod, now), now.State == status.Created && runtime.Exists(startErr) && s.recreated[name] < maxRecreated:
 		if err := s.recreate(name, id); err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
 	case status.Exited:
 		p := s.pending[c.Name]
 		if c.StartedAt.IsZero() {
-			return c.Reason == observe.StartError && (p.is(c.ID) || cutoff.Recorded(c.Message))
+			return c.Reason == observe.StartError && (p.is(c.ID) || runtime.Recorded(c.Message))
 		}
 		return p.is(c.ID) && !p.reported && c.ExitCode == killed
 	case status.Unknown:

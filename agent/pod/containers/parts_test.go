@@ -21,13 +21,13 @@ import (
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/probe"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/relist"
 )
 
-type reader struct{ inventory.Runtime }
+type reader struct{ relist.Runtime }
 
 // machine is a runtime that records its calls, with the second.
 type machine struct {
@@ -67,7 +67,7 @@ func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, 
 	m.began = time.Now()
 	node := &Node{Runtime: m, Clock: clock.RealClock{}, Caller: probe.Caller{Exec: m}}
 	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
-	o := observe.New(&observe.Node{Clock: clock.RealClock{}, HostIPs: func() []string { return nil }, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}}, id, func() []runtime.Event { return nil })
+	o := observe.New(&observe.Node{Clock: clock.RealClock{}, HostIPs: func() []string { return nil }, Runtime: relist.Reader{Runtime: m}, Owners: &relist.Owners{}}, id, func() []runtime.Event { return nil })
 	for i, name := range ids {
 		o.ContainerMade(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
 	}

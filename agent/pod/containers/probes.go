@@ -10,8 +10,8 @@ import (
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/probe"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 )
 
 // Probes runs the probes of one pod's containers.

@@ -10,7 +10,7 @@ import (
 
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/pace"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // Upstream's reason and message of containers that end or wait because of RestartAllContainers.

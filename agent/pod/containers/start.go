@@ -15,15 +15,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
-	"monopod/agent/pod/env"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/images"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/backoff"
 )
 

@@ -11,8 +11,8 @@ import (
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/plan"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/guard"
 )
 

@@ -15,20 +15,19 @@ import (
 	crierrors "k8s.io/cri-api/pkg/errors"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/images/image"
+	"monopod/agent/images/pull"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/pace"
-	"monopod/agent/pod/status"
-	"monopod/agent/runtime/abilities"
-	"monopod/agent/runtime/cutoff"
+	"monopod/agent/podapi/status"
+	"monopod/agent/runtime"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
 )
 
 // Puller is the node's puller.
 type Puller interface {
-	Present(ctx context.Context, r image.Request) (*cri.Image, error)
-	Pull(ctx context.Context, r image.Request) (*cri.Image, error)
+	Present(ctx context.Context, r pull.Request) (*cri.Image, error)
+	Pull(ctx context.Context, r pull.Request) (*cri.Image, error)
 	Forget(owner string)
 }
 
@@ -70,8 +69,8 @@ type Images struct {
 
 // state is the state of an image before a container starts.
 type state struct {
-	image     *cri.Image // present, or pulled
-	image.Try            // until then
+	image    *cri.Image // present, or pulled
+	pull.Try            // until then
 }
 
 // New returns the images of a pod. done is called, on any goroutine, when a pull ends; its result is then passed
@@ -138,7 +137,7 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 		return nil, blocked(st.Said())
 	}
 	present, err := s.node.Puller.Present(ctx, r)
-	if e := (*image.Error)(nil); errors.As(err, &e) {
+	if e := (*pull.Error)(nil); errors.As(err, &e) {
 		st.Failed(e, s.node.Clock.Now())
 		return nil, blocked(*e)
 	}
@@ -166,7 +165,7 @@ func (s *Images) mayArrive(ctx context.Context, n need) bool {
 		return false
 	default:
 	}
-	img, err := s.node.Runtime.ImageStatus(ctx, image.Named(n.image))
+	img, err := s.node.Runtime.ImageStatus(ctx, pull.Named(n.image))
 	return err == nil && img == nil
 }
 
@@ -178,13 +177,13 @@ func (s *Images) set(key string, st *state) {
 }
 
 // blocked returns how a container waits for an image.
-func blocked(why image.Error) *pace.Blocked {
+func blocked(why pull.Error) *pace.Blocked {
 	return &pace.Blocked{Waiting: status.Waiting{Reason: why.Reason, Message: why.Message}, Retry: why.Retry}
 }
 
 // request returns the puller's request for the need.
-func (s *Images) request(pod *corev1.Pod, n need) image.Request {
-	return image.Request{
+func (s *Images) request(pod *corev1.Pod, n need) pull.Request {
+	return pull.Request{
 		Image: n.image, Policy: n.policy, Owner: string(s.pod.UID),
 		Secrets: sync.OnceValues(func() ([]*corev1.Secret, error) { return s.secrets(s.pod.Life, pod) }),
 		Note:    func(eventType, reason, message string) { s.pod.Event(n.container, eventType, reason, "%s", message) },
@@ -192,7 +191,7 @@ func (s *Images) request(pod *corev1.Pod, n need) image.Request {
 }
 
 // pull pulls an image on a new goroutine.
-func (s *Images) pull(n need, r image.Request, sandbox func() *cri.PodSandboxConfig) {
+func (s *Images) pull(n need, r pull.Request, sandbox func() *cri.PodSandboxConfig) {
 	r.Sandbox = sandbox()
 	s.node.Guard.Go(&s.pulls, "pull", func() {
 		var img *cri.Image
@@ -205,7 +204,7 @@ func (s *Images) pull(n need, r image.Request, sandbox func() *cri.PodSandboxCon
 }
 
 // fetch pulls an image, unless it is imported from an archive.
-func (s *Images) fetch(ctx context.Context, r image.Request) (*cri.Image, error) {
+func (s *Images) fetch(ctx context.Context, r pull.Request) (*cri.Image, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -246,7 +245,7 @@ func (s *Images) Pulled(key string, r Result) {
 	}
 	st.image = cmp.Or(st.image, r.image)
 	st.Pulled(r.err, s.node.Clock.Now())
-	if st.image == nil && cutoff.Lost(r.err) {
+	if st.image == nil && runtime.Lost(r.err) {
 		s.node.Lost() // the next step pulls again, when the runtime is back
 	}
 }
@@ -350,7 +349,7 @@ func (s *Images) canMount(ctx context.Context, c *corev1.Container) error {
 	if err != nil {
 		return err
 	}
-	if err := abilities.MountsImages(v); err != nil {
+	if err := runtime.MountsImages(v); err != nil {
 		text := fmt.Sprintf("image volumes are not supported by this node: %v", err)
 		s.pod.Event(c.Name, corev1.EventTypeWarning, "Failed", "Error: %s", text)
 		return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: crierrors.ErrImageVolumeMountFailed.Error(), Message: text}}

@@ -12,7 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/images/image"
+	"monopod/agent/images/pull"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/images"
 	"monopod/agent/pod/pace"
@@ -25,11 +25,11 @@ type registry struct {
 	present map[string]*cri.Image
 }
 
-func (r *registry) Present(_ context.Context, q image.Request) (*cri.Image, error) {
+func (r *registry) Present(_ context.Context, q pull.Request) (*cri.Image, error) {
 	return r.present[q.Image], nil
 }
 
-func (r *registry) Pull(_ context.Context, q image.Request) (*cri.Image, error) {
+func (r *registry) Pull(_ context.Context, q pull.Request) (*cri.Image, error) {
 	time.Sleep(time.Second)
 	if r.pulls++; r.err != nil {
 		return nil, r.err
@@ -81,7 +81,7 @@ func TestBring(t *testing.T) {
 		if img, _, took := bring(t, r, pod); img.GetId() != "id of web" || r.pulls != 1 || took != time.Second {
 			t.Errorf("pulled: %v after %v and %d pulls", img, took, r.pulls)
 		}
-		r = &registry{err: &image.Error{Reason: "ErrImagePull", Message: "no such image", Retry: 10 * time.Second}}
+		r = &registry{err: &pull.Error{Reason: "ErrImagePull", Message: "no such image", Retry: 10 * time.Second}}
 		if img, b, _ := bring(t, r, pod); img != nil || b.Reason != "ErrImagePull" || b.Retry != 10*time.Second {
 			t.Errorf("not there: %v, %+v", img, b)
 		}
@@ -95,11 +95,11 @@ type never struct {
 	imported      chan struct{}
 }
 
-func (n *never) Present(ctx context.Context, q image.Request) (*cri.Image, error) {
+func (n *never) Present(ctx context.Context, q pull.Request) (*cri.Image, error) {
 	if img, _ := n.ImageStatus(ctx, q.Image); img != nil {
 		return img, nil
 	}
-	return nil, &image.Error{Reason: image.ReasonNever, Retry: 10 * time.Second}
+	return nil, &pull.Error{Reason: pull.ReasonNever, Retry: 10 * time.Second}
 }
 
 func (n *never) ImageStatus(_ context.Context, name string) (*cri.Image, error) {
@@ -124,7 +124,7 @@ func TestNeverWaitsForArchives(t *testing.T) {
 	}{
 		"present":           {here, here, "here", 0},
 		"in an archive":     {nil, here, "here", 5 * time.Second},
-		"not in an archive": {nil, nil, image.ReasonNever, 5 * time.Second},
+		"not in an archive": {nil, nil, pull.ReasonNever, 5 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &never{before: c.before, after: c.after, imported: make(chan struct{})}

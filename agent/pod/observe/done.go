@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // The methods below record what the worker has done itself.

@@ -12,13 +12,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/logs"
-	"monopod/agent/pod/env"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/resize"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/relist"
 )
 
 // StartError is the reason for the end of a container that could not start.
@@ -34,7 +34,7 @@ type Owners interface {
 // Node is what the observers of all pods of a node share; all is required.
 type Node struct {
 	Clock   clock.PassiveClock
-	Runtime inventory.Reader // without its Ended
+	Runtime relist.Reader // without its Ended
 	Owners  Owners
 	// HostIPs and Allocatable are the node's.
 	HostIPs     func() []string
@@ -69,7 +69,7 @@ func New(node *Node, id *identity.Pod, pending func() []runtime.Event) *Observer
 }
 
 // runtime reads the runtime's state.
-func (o *Observer) runtime() inventory.Reader {
+func (o *Observer) runtime() relist.Reader {
 	r := o.node.Runtime
 	r.Ended = o.readMessage
 	return r
@@ -124,7 +124,7 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	inventory.Reconcile(&next, &o.seen)
+	relist.Reconcile(&next, &o.seen)
 	first = !o.known
 	o.seen, o.stale, o.known = next, false, true
 	for i := range o.seen.Sandboxes {

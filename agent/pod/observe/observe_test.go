@@ -14,9 +14,9 @@ import (
 
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/observe"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/relist"
 )
 
 // machine is a runtime with one sandbox and the containers it is given.
@@ -48,10 +48,10 @@ func (m *machine) ContainerStatus(_ context.Context, id string) (*cri.ContainerS
 	return &cri.ContainerStatus{Id: id, State: state, Metadata: &cri.ContainerMetadata{Name: "c"}, StartedAt: 1}, m.err
 }
 
-func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *inventory.Owners) {
-	owners := &inventory.Owners{}
+func observer(m *machine, pending ...runtime.Event) (*observe.Observer, *relist.Owners) {
+	owners := &relist.Owners{}
 	return observe.New(&observe.Node{
-		Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: inventory.Reader{Runtime: m}, Owners: owners, HostIPs: func() []string { return []string{"192.0.2.1"} },
+		Clock: clocktesting.NewFakePassiveClock(time.Unix(100, 0)), Runtime: relist.Reader{Runtime: m}, Owners: owners, HostIPs: func() []string { return []string{"192.0.2.1"} },
 	}, &identity.Pod{UID: "u"}, func() []runtime.Event { return pending }), owners
 }
 

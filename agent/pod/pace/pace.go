@@ -7,8 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/status"
-	"monopod/agent/runtime/cutoff"
+	"monopod/agent/podapi/status"
+	"monopod/agent/runtime"
 	"monopod/apiserver/kit/guard"
 )
 
@@ -104,7 +104,7 @@ func (p *Pace) Blocked(container string, err error) error {
 // Undecided reports whether a call was interrupted, or an earlier call is still in progress: the pod is observed
 // again, and no error is reported.
 func (p *Pace) Undecided(err error) bool {
-	return cutoff.Lost(err) || (cutoff.Exists(err) || cutoff.Pending(err)) && p.failures < patient
+	return runtime.Lost(err) || (runtime.Exists(err) || runtime.Pending(err)) && p.failures < patient
 }
 
 // Succeeded records that a step succeeded.

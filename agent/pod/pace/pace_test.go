@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod/pace"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 func TestFailuresAndPanicsBackOff(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/pod/plan"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 )
 
 func containers(names ...string) []corev1.Container {

@@ -10,11 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/admission"
 	"monopod/agent/pod/plan"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
-	"monopod/agent/resources/amount"
+	"monopod/agent/podapi/amount"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
+	"monopod/agent/predicates"
 )
 
 // Containers returns those that can be resized, and the plain init containers. They are the spec's own, not
@@ -121,10 +121,10 @@ func Stored(pod *corev1.Pod, name, id string) *corev1.ResourceRequirements {
 // Pending returns why the node, which also runs others, cannot give a pod what it requests: never, or not now;
 // nil if it can.
 func Pending(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Resize {
-	if f := admission.Resources(pod, nil, node); f != nil {
+	if f := predicates.Resources(pod, nil, node); f != nil {
 		return pending(corev1.PodReasonInfeasible, f.Message)
 	}
-	if f := admission.Resources(pod, others, node); f != nil {
+	if f := predicates.Resources(pod, others, node); f != nil {
 		return pending(corev1.PodReasonDeferred, f.Message)
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"monopod/agent/pod/resize"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // amounts are requests, and equal limits; empty: none.

@@ -18,13 +18,13 @@ import (
 	"monopod/agent/pod/observe"
 	"monopod/agent/pod/pace"
 	"monopod/agent/pod/sandbox"
-	"monopod/agent/runtime/inventory"
+	"monopod/agent/runtime/relist"
 	"monopod/apiserver/kit/guard"
 )
 
 // machine creates sandboxes, cgroups and user namespaces, or fails.
 type machine struct {
-	inventory.Runtime
+	relist.Runtime
 	run, stop error
 	busy      int // how often removing the cgroup fails
 	removed   int
@@ -68,7 +68,7 @@ func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.
 	t.Helper()
 	dir, p := t.TempDir(), &pace.Pace{}
 	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
-	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: inventory.Reader{Runtime: m}, Owners: &inventory.Owners{}}, id, nil)
+	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: relist.Reader{Runtime: m}, Owners: &relist.Owners{}}, id, nil)
 	return sandbox.New(&sandbox.Node{Runtime: m, Clock: clock.RealClock{}, Cgroups: m, Users: m, Logs: func(*corev1.Pod) string { return dir }},
 		id, o, p), o, p
 }

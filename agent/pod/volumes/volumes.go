@@ -16,12 +16,12 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/pod/env"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/images"
-	"monopod/agent/runtime/abilities"
-	"monopod/agent/storage/certificate"
+	"monopod/agent/podapi/env"
+	"monopod/agent/runtime"
 	"monopod/agent/storage/claims"
+	"monopod/agent/storage/credentials"
 	"monopod/agent/storage/tree"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/claim"
@@ -182,7 +182,7 @@ const patience = 10 * time.Second
 
 // awaited reports whether a volume fails to mount because of what others have yet to do.
 func awaited(err error) bool {
-	return errors.Is(err, claims.ErrUnbound) || errors.Is(err, certificate.ErrPending)
+	return errors.Is(err, claims.ErrUnbound) || errors.Is(err, credentials.ErrPending)
 }
 
 // report writes an event for each volume that fails to mount.
@@ -219,7 +219,7 @@ func (s *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	if err == nil && images.Mounts(pod, c) {
 		var v *cri.VersionResponse
 		v, err = s.node.Runtime.Version(ctx)
-		can.ImageSubPaths = abilities.Of(v).ImageSubPaths
+		can.ImageSubPaths = runtime.AbilitiesOf(v).ImageSubPaths
 	}
 	if err != nil {
 		return nil, err

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/host/mount"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/volumes"
+	"monopod/agent/podapi/env"
 	"monopod/agent/storage/claims"
-	"monopod/agent/storage/mount"
 )
 
 // parts are the tokens and claims of a node.

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/apiserver/kit/volume"
 )
 

@@ -9,7 +9,7 @@ import (
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // Reasons of evicted pods.

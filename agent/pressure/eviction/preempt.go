@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	compresource "k8s.io/component-helpers/resource"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // Victims returns the pods to preempt for a critical one: as few and of as low

@@ -20,9 +20,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/node/stats"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/pressure/eviction"
+	"monopod/agent/stats"
 )
 
 // Pod is a pod on the node.

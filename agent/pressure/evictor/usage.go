@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"monopod/agent/node/host"
+	"monopod/agent/host"
 	"monopod/agent/pressure/eviction"
 )
 

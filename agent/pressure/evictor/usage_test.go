@@ -3,7 +3,7 @@ package evictor_test
 import (
 	"testing"
 
-	"monopod/agent/node/host"
+	"monopod/agent/host"
 	"monopod/agent/pressure/eviction"
 	"monopod/agent/pressure/evictor"
 )

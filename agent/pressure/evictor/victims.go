@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/amount"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/agent/pressure/eviction"
-	"monopod/agent/resources/amount"
 )
 
 // Walks through folders take at most half a percent of the time, but happen at least

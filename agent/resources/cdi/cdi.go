@@ -15,7 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/podapi/env"
 	"monopod/agent/resources/topology"
 )
 

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 )
 
 // Config is where and how cgroups are created. Mount and Root are required.

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 
-	"monopod/agent/node/host"
-	"monopod/agent/pod/spec"
+	"monopod/agent/host"
+	"monopod/agent/podapi/spec"
 )
 
 // Limits are the limits of a cgroup; 0: not set.

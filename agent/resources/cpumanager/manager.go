@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
-	"monopod/agent/pod/status"
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/host/checkpoint"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/topology"
 )

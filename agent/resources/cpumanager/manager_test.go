@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/host/checkpoint"
 	"monopod/agent/resources/cpumanager"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/numa/numatest"

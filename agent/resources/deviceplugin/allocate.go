@@ -12,7 +12,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/podapi/env"
 	"monopod/agent/resources/topology"
 )
 

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"monopod/agent/node/socket"
-	"monopod/agent/resources/pluginwatcher"
+	"monopod/agent/resources/plugins"
 	"monopod/agent/resources/topology"
 )
 
@@ -28,15 +27,15 @@ type endpoint struct {
 
 // connect connects to a plugin and makes it serve the resource.
 func (m *Manager) connect(ctx context.Context, resource, path string, options *plugin.DevicePluginOptions) (*endpoint, error) {
-	if err := socket.Check(path); err != nil {
+	if err := plugins.Check(path); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	conn, err := socket.Open(path, m.cfg.Dial)
+	conn, err := plugins.Open(path, m.cfg.Dial)
 	if err != nil {
 		return nil, err
 	}
 	e := &endpoint{resource: resource, socket: path, api: plugin.NewDevicePluginClient(conn)}
-	ctx, cancel := context.WithTimeout(ctx, pluginwatcher.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, plugins.Timeout)
 	defer cancel()
 	e.options, err = e.api.GetDevicePluginOptions(ctx, &plugin.Empty{})
 	if status.Code(err) == codes.Unimplemented {

@@ -34,8 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/node/socket"
-	"monopod/agent/resources/deviceplugin/checkpoint"
+	"monopod/agent/resources/plugins"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/guard"
 )
@@ -93,10 +92,10 @@ var _ topology.Provider = (*Manager)(nil)
 // Recover restores the allocations from the containers.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Listen == nil {
-		cfg.Listen = socket.Listen
+		cfg.Listen = plugins.Listen
 	}
 	if cfg.Dial == nil {
-		cfg.Dial = socket.Dial
+		cfg.Dial = plugins.Dial
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func([]types.UID) {}
@@ -118,7 +117,7 @@ func New(cfg Config) (*Manager, error) {
 
 // restore restores the checkpoint, or sets it aside.
 func (m *Manager) restore() {
-	data, err := checkpoint.Read(m.cfg.Dir)
+	data, err := Read(m.cfg.Dir)
 	if err == nil {
 		err = m.pool.restore(data)
 	}
@@ -129,7 +128,7 @@ func (m *Manager) restore() {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if m.lost, err = checkpoint.StartOver(m.cfg.Dir, err); err != nil {
+	if m.lost, err = StartOver(m.cfg.Dir, err); err != nil {
 		m.lost = err // pods run without it
 	}
 	m.log.Error("cannot restore the device checkpoint", zap.Error(m.lost))
@@ -251,10 +250,10 @@ func (m *Manager) save() {
 	m.mu.Lock()
 	data := m.pool.data()
 	m.mu.Unlock()
-	content, err := checkpoint.Encode(data)
+	content, err := Encode(data)
 	if err == nil && string(content) != m.saved {
 		if err = os.MkdirAll(m.cfg.Dir, 0o750); err == nil {
-			err = checkpoint.Write(m.cfg.Dir, content)
+			err = Write(m.cfg.Dir, content)
 		}
 	}
 	if err != nil {

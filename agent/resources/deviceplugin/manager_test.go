@@ -26,8 +26,7 @@ import (
 	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/node/socket"
-	"monopod/agent/resources/pluginwatcher"
+	"monopod/agent/resources/plugins"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/guard"
 	"monopod/testdata/deviceplugin/plugin"
@@ -274,8 +273,8 @@ func TestRealSockets(t *testing.T) {
 	var m *Manager
 	watched := filepath.Join(dir, "r")
 	cfg.Watch = func(ctx context.Context) {
-		w := pluginwatcher.Watcher{Dir: watched, Dial: socket.Dial, Clock: cfg.Clock, Log: cfg.Log, Guard: guard.Logging(cfg.Log),
-			Handlers: map[string]pluginwatcher.Handler{reg.DevicePlugin: m.Welcome}}
+		w := plugins.Watcher{Dir: watched, Dial: plugins.Dial, Clock: cfg.Clock, Log: cfg.Log, Guard: guard.Logging(cfg.Log),
+			Handlers: map[string]plugins.Handler{reg.DevicePlugin: m.Welcome}}
 		w.Run(ctx)
 	}
 	m, err = New(cfg)

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"monopod/agent/node/socket"
-	"monopod/agent/resources/pluginwatcher"
+	"monopod/agent/resources/plugins"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -30,7 +29,7 @@ func (m *Manager) serve(ctx context.Context) error {
 	}
 	l, err := m.cfg.Listen(filepath.Join(m.cfg.Dir, socketName))
 	if err == nil {
-		err = socket.Serve(ctx, l, m.guard, "device plugin", func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
+		err = plugins.Serve(ctx, l, m.guard, "device plugin", func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
 	}
 	if err != nil {
 		return fmt.Errorf("device plugins: %w", err)
@@ -71,7 +70,7 @@ func (r registration) refuse(resource, format string, args ...any) error {
 }
 
 // Welcome is the pluginwatcher.Handler of device plugins, for Config.Watch.
-func (m *Manager) Welcome(life, ctx context.Context, p pluginwatcher.Plugin) error {
+func (m *Manager) Welcome(life, ctx context.Context, p plugins.Plugin) error {
 	switch {
 	case !slices.Contains(p.Versions, plugin.Version):
 		return fmt.Errorf("requested API versions %q are not supported by kubelet. Supported version is %q", p.Versions, plugin.SupportedVersions)

@@ -9,8 +9,7 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	"k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
-	"monopod/agent/node/socket"
-	"monopod/agent/resources/pluginwatcher"
+	"monopod/agent/resources/plugins"
 )
 
 // driver is a registered instance of a DRA driver. There may be several of one name for a moment, during an update.
@@ -30,18 +29,18 @@ type Absent struct{ Driver string }
 func (a *Absent) Error() string { return fmt.Sprintf("DRA driver %s is not registered", a.Driver) }
 
 // Welcome is the pluginwatcher.Handler of DRA drivers.
-func (m *Manager) Welcome(life, _ context.Context, p pluginwatcher.Plugin) error {
+func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 	if p.Name == "" {
 		return fmt.Errorf("DRA driver name is empty for socket %s", p.Socket)
 	}
-	if err := socket.Check(p.Socket); err != nil {
+	if err := plugins.Check(p.Socket); err != nil {
 		return err
 	}
 	newest := slices.Contains(p.Versions, v1.DRAPluginService)
 	if !newest && !slices.Contains(p.Versions, v1beta1.DRAPluginService) {
 		return fmt.Errorf("none of the versions %q is supported, %q are", p.Versions, []string{v1.DRAPluginService, v1beta1.DRAPluginService})
 	}
-	conn, err := socket.Open(p.Socket, m.cfg.Dial)
+	conn, err := plugins.Open(p.Socket, m.cfg.Dial)
 	if err != nil {
 		return err
 	}

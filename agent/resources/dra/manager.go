@@ -23,7 +23,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/host/checkpoint"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/guard"
 )

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/resources/checkpoint"
-	"monopod/agent/resources/pluginwatcher"
+	"monopod/agent/host/checkpoint"
+	"monopod/agent/resources/plugins"
 	"monopod/apiserver/kit/guard"
 	"monopod/testdata/deviceplugin/sockets"
 	"monopod/testdata/deviceplugin/sockets/socketstest"
@@ -106,7 +106,7 @@ func (w *world) plug(m *Manager, cfg sample.Config) (d *sample.Driver, pull func
 	d = sample.New(cfg)
 	life, end := context.WithCancel(context.Background())
 	unplug := socketstest.Plug(w, d.Serve)
-	if err := m.Welcome(life, life, pluginwatcher.Plugin{Name: cfg.Name, Socket: d.Socket(), Versions: d.Versions()}); err != nil {
+	if err := m.Welcome(life, life, plugins.Plugin{Name: cfg.Name, Socket: d.Socket(), Versions: d.Versions()}); err != nil {
 		w.Fatal(err)
 	}
 	pull = func() { end(); unplug() }
@@ -372,7 +372,7 @@ func TestSlicesOfDriversThatAreGone(t *testing.T) {
 func TestDriversThatAreRejected(t *testing.T) {
 	in(t, func(w *world) {
 		m, _ := w.start()
-		for want, p := range map[string]pluginwatcher.Plugin{
+		for want, p := range map[string]plugins.Plugin{
 			"none of the versions": {Name: gpus, Socket: "/s", Versions: []string{"v9.DRAPlugin"}},
 			"name is empty":        {Socket: "/s", Versions: []string{"v1.DRAPlugin"}},
 			"at most 107 bytes":    {Name: gpus, Socket: "/" + strings.Repeat("s", 200), Versions: []string{"v1.DRAPlugin"}},

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/topology"
 )
 

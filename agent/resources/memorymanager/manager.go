@@ -24,9 +24,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/node/host"
-	"monopod/agent/pod/status"
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/host"
+	"monopod/agent/host/checkpoint"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/topology"
 )

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/host/checkpoint"
 	"monopod/agent/resources/memorymanager"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/numa/numatest"

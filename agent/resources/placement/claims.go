@@ -8,10 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"monopod/agent/node/socket"
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/host/checkpoint"
 	"monopod/agent/resources/dra"
-	"monopod/agent/resources/pluginwatcher"
+	"monopod/agent/resources/plugins"
 )
 
 // newClaims creates the manager of DRA drivers, unless the config disables plugins.
@@ -22,7 +21,7 @@ func (p *Placement) newClaims() error {
 	}
 	p.plugged.claims = dra.New(dra.Config{
 		API: cfg.Claims, File: checkpoint.File(filepath.Join(cfg.DataDir, "dra_manager_state")), Clock: p.Clock, Log: p.Log,
-		Dial: socket.Dial, Registered: func(string) { p.wakeClaimants() }, Health: p.wake, Guard: p.Guard,
+		Dial: plugins.Dial, Registered: func(string) { p.wakeClaimants() }, Health: p.wake, Guard: p.Guard,
 	})
 	return p.Metrics.Register(p.plugged.claims.Metrics())
 }
@@ -42,11 +41,11 @@ func (p *Placement) serveClaims(ctx context.Context) (wait func()) {
 func (p *Placement) watchPlugins(ctx context.Context) {
 	dial := p.cfg.Devices.Dial
 	if dial == nil {
-		dial = socket.Dial
+		dial = plugins.Dial
 	}
-	w := pluginwatcher.Watcher{
+	w := plugins.Watcher{
 		Dir: p.cfg.Plugins, Dial: dial, Clock: p.Clock, Log: p.Log, Guard: p.Guard,
-		Handlers: map[string]pluginwatcher.Handler{reg.DevicePlugin: p.plugged.devices.Welcome, reg.DRAPlugin: p.plugged.claims.Welcome},
+		Handlers: map[string]plugins.Handler{reg.DevicePlugin: p.plugged.devices.Welcome, reg.DRAPlugin: p.plugged.claims.Welcome},
 	}
 	w.Run(ctx)
 }

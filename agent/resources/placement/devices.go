@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/agent/pod/status"
-	"monopod/agent/resources/amount"
+	"monopod/agent/podapi/amount"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/topology"

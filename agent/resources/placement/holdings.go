@@ -10,13 +10,12 @@ import (
 
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/resources/memorymanager"
-	"monopod/agent/resources/podresources"
 )
 
 // holdings is the podresources.Source of the exclusive resources of containers.
 type holdings struct{ p *Placement }
 
-var _ podresources.Source = holdings{}
+var _ Source = holdings{}
 
 // serveHoldings serves the podresources API until ctx ends. A failure does not affect
 // the rest of the node.
@@ -33,8 +32,8 @@ func (p *Placement) serveHoldings(ctx context.Context) {
 func (h holdings) Pods() []*corev1.Pod { return h.p.Active() }
 
 // Container implements podresources.Source.
-func (h holdings) Container(uid types.UID, name string) podresources.Share {
-	var out podresources.Share
+func (h holdings) Container(uid types.UID, name string) Share {
+	var out Share
 	if d := h.p.plugged.devices; d != nil {
 		out.Devices = shown(d.Devices(uid, name))
 	}
@@ -56,8 +55,8 @@ func (h holdings) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicRe
 }
 
 // Allocatable implements podresources.Source.
-func (h holdings) Allocatable() podresources.Share {
-	var out podresources.Share
+func (h holdings) Allocatable() Share {
+	var out Share
 	if d := h.p.plugged.devices; d != nil {
 		out.Devices = shown(d.Allocatable())
 	}
@@ -70,18 +69,18 @@ func (h holdings) Allocatable() podresources.Share {
 	return out
 }
 
-func shown(list []deviceplugin.Device) []podresources.Device {
-	out := make([]podresources.Device, 0, len(list))
+func shown(list []deviceplugin.Device) []Device {
+	out := make([]Device, 0, len(list))
 	for _, d := range list {
-		out = append(out, podresources.Device(d))
+		out = append(out, Device(d))
 	}
 	return out
 }
 
-func blocks(list []memorymanager.Block) []podresources.Memory {
-	out := make([]podresources.Memory, 0, len(list))
+func blocks(list []memorymanager.Block) []Memory {
+	out := make([]Memory, 0, len(list))
 	for _, b := range list {
-		out = append(out, podresources.Memory{Type: string(b.Type), Bytes: uint64(b.Size), Nodes: b.Nodes})
+		out = append(out, Memory{Type: string(b.Type), Bytes: uint64(b.Size), Nodes: b.Nodes})
 	}
 	return out
 }

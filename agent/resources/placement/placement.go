@@ -20,17 +20,16 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/cpuset"
 
+	"monopod/agent/host/checkpoint"
 	"monopod/agent/pod/resize"
-	"monopod/agent/pod/spec"
-	"monopod/agent/pod/status"
-	"monopod/agent/resources/amount"
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/podapi/amount"
+	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/cpumanager"
 	"monopod/agent/resources/deviceplugin"
 	"monopod/agent/resources/dra"
 	"monopod/agent/resources/memorymanager"
 	"monopod/agent/resources/numa"
-	"monopod/agent/resources/podresources"
 	"monopod/agent/resources/reserve"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/guard"
@@ -118,8 +117,8 @@ type Placement struct {
 	cpus      *cpumanager.Manager    // nil: policy none
 	memory    *memorymanager.Manager // nil: policy None
 	plugged   plugged
-	pinner    *cpumanager.Pinner   // nil: no CPUs are pinned
-	resources *podresources.Server // nil: not served
+	pinner    *cpumanager.Pinner // nil: no CPUs are pinned
+	resources *server            // nil: not served
 	// leftover is the checkpoint of policy static, which is off now, but whose
 	// containers are still pinned.
 	leftover checkpoint.File
@@ -156,7 +155,7 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 	if err != nil || cfg.Socket == "" {
 		return p, err
 	}
-	p.resources, err = podresources.New(holdings{p}, p.Metrics)
+	p.resources, err = newServer(holdings{p}, p.Metrics)
 	return p, err
 }
 

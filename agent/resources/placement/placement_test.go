@@ -19,7 +19,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/cpumanager"
 	"monopod/agent/resources/memorymanager"
 	"monopod/agent/resources/numa/numatest"

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
 	"monopod/agent/resources/numa"
 )
 

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/podapi/env"
 )
 
 // Nodes is a set of NUMA nodes: bit n is the node with the ID n. The empty set means

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/resources/checkpoint"
+	"monopod/agent/host/checkpoint"
 )
 
 // Length is the number of user IDs of a pod, as with kubelet.

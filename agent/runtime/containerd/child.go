@@ -24,9 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/host/mount"
 	"monopod/agent/network/cni"
-	"monopod/agent/network/cni/admission"
-	"monopod/agent/storage/mount"
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/kit/kernel"
@@ -44,15 +43,15 @@ const (
 
 // Config of a Child.
 type Config struct {
-	DataDir    string          // monopod's
-	Program    string          // containerd; empty: the one in PATH
-	OCIRuntime string          // name or path of the program that starts containers; empty or auto: crun or runc, see choose
-	Executable string          // monopod itself, as CNI plugin; empty: the running one
-	MaxPods    int             // of the node, for the size of the pod network; 0: 110
-	Admit      admission.Admit // asked before a pod has its addresses; nil: no check
-	Systemd    bool            // makes containers' cgroups, as slices' scopes; else the OCI runtime does
-	Pods       []netip.Prefix  // the ranges of pods' addresses; empty: chosen
-	Services   []netip.Prefix  // the ranges of Services' addresses
+	DataDir    string         // monopod's
+	Program    string         // containerd; empty: the one in PATH
+	OCIRuntime string         // name or path of the program that starts containers; empty or auto: crun or runc, see choose
+	Executable string         // monopod itself, as CNI plugin; empty: the running one
+	MaxPods    int            // of the node, for the size of the pod network; 0: 110
+	Admit      cni.Admit      // asked before a pod has its addresses; nil: no check
+	Systemd    bool           // makes containers' cgroups, as slices' scopes; else the OCI runtime does
+	Pods       []netip.Prefix // the ranges of pods' addresses; empty: chosen
+	Services   []netip.Prefix // the ranges of Services' addresses
 	Log        *zap.Logger
 	Guard      *guard.Guard // of the goroutine that releases leases; nil: its panic is only recovered
 	Clock      clock.Clock  // nil: the real one

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"monopod/agent/runtime/cri"
-	"monopod/agent/runtime/shim"
 )
 
 // endShims ends the shims in which nothing runs, or only what was never started: their containerd was killed before
@@ -21,13 +20,13 @@ import (
 // containerd may run. What one had begun just before has a moment to come to its
 // end.
 func (c *Child) endShims(ctx context.Context) error {
-	var shims []shim.Shim
+	var shims []cri.Shim
 	for range helping / glance {
 		var err error
 		if shims, err = c.shims(); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(shims, func(s shim.Shim) bool { return s.Helper }) {
+		if !slices.ContainsFunc(shims, func(s cri.Shim) bool { return s.Helper }) {
 			break
 		}
 		select {
@@ -79,7 +78,7 @@ const (
 
 // endShim kills the shim and removes its socket outside of the data folder (containerd
 // 1.6 and 1.7).
-func (c *Child) endShim(s shim.Shim) error {
+func (c *Child) endShim(s cri.Shim) error {
 	if err := s.Kill(); err != nil {
 		return err
 	}
@@ -90,6 +89,6 @@ func (c *Child) endShim(s shim.Shim) error {
 
 // shims returns the shims of this containerd, identified by its socket in their
 // arguments.
-func (c *Child) shims() ([]shim.Shim, error) {
-	return shim.Find(func(args []string) bool { return slices.Contains(args, c.layout.socket) })
+func (c *Child) shims() ([]cri.Shim, error) {
+	return cri.FindShims(func(args []string) bool { return slices.Contains(args, c.layout.socket) })
 }

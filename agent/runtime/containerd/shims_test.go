@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/runtime/shim"
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
+	"monopod/agent/runtime/cri"
 )
 
 // A shim without processes is ended, also one that hangs; a shim with a process,
@@ -54,7 +54,7 @@ func TestEmptyShimsEnd(t *testing.T) {
 	for !hasZombie(t, hung.Process.Pid) {
 	}
 	for { // the other program is there
-		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s shim.Shim) bool { return !s.Empty }) {
+		if shims, err := c.shims(); err != nil || slices.ContainsFunc(shims, func(s cri.Shim) bool { return !s.Empty }) {
 			break
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/runtime/shim"
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
 )
@@ -73,7 +72,7 @@ func (r *Runtime) endShim(ctx context.Context, id string) error {
 	if len(list) == 1 {
 		sandbox = list[0].PodSandboxId
 	}
-	shims, err := shim.Find(shim.Of(Namespace, func(of string) bool { return of == sandbox }))
+	shims, err := FindShims(MatchShims(Namespace, func(of string) bool { return of == sandbox }))
 	if err != nil {
 		return err
 	}
@@ -142,7 +141,7 @@ func (s *remains) run(ctx context.Context) {
 
 // end kills the shims of these sandboxes and returns those that still had one.
 func (s *remains) end(sandboxes map[string]bool) (left map[string]bool) {
-	shims, err := shim.Find(shim.Of(Namespace, func(id string) bool { return sandboxes[id] }))
+	shims, err := FindShims(MatchShims(Namespace, func(id string) bool { return sandboxes[id] }))
 	if err != nil {
 		s.log.Warn("failed to look for shims that hang", zap.Error(err))
 		return sandboxes

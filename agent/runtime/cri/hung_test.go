@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"monopod/agent/runtime/cri"
-	"monopod/agent/runtime/shim"
 )
 
 // A pod whose shim hangs can be stopped and removed: a call that gets no answer in its time kills the shim. One whose time is over for
@@ -18,9 +17,9 @@ func TestHungShim(t *testing.T) {
 	n.importSample()
 	sandbox, container := n.runWeb("hung", "-ignore-term")
 	n.fetch(sandbox) // so that it ignores the signal
-	shims := func() []shim.Shim {
+	shims := func() []cri.Shim {
 		t.Helper()
-		found, err := shim.Find(shim.Of(cri.Namespace, func(id string) bool { return id == sandbox }))
+		found, err := cri.FindShims(cri.MatchShims(cri.Namespace, func(id string) bool { return id == sandbox }))
 		if err != nil {
 			t.Fatal(err)
 		}

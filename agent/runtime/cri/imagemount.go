@@ -11,7 +11,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
-	"monopod/agent/runtime/abilities"
+	"monopod/agent/runtime"
 )
 
 // nameImages adds the ID as a name to every image that is mounted. CRI does this
@@ -27,8 +27,8 @@ func (i *imageService) nameImages(ctx context.Context, mounts []*cri.Mount) erro
 		if err != nil {
 			return err
 		}
-		if err = abilities.MountsImages(v); err == nil && m.ImageSubPath != "" {
-			err = abilities.MountsImageFolders(v)
+		if err = runtime.MountsImages(v); err == nil && m.ImageSubPath != "" {
+			err = runtime.MountsImageFolders(v)
 		}
 		if err != nil {
 			return status.Errorf(codes.Unimplemented, "%v: %v", crierrors.ErrImageVolumeMountFailed, err)

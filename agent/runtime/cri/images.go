@@ -21,7 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/images/image"
+	"monopod/agent/images/pull"
 	"monopod/agent/runtime"
 )
 
@@ -220,8 +220,8 @@ func (i *imageService) fits(ctx context.Context, img images.Image) (bool, []ocis
 	return fits, found
 }
 
-func wrongPlatform(names []string, has []ocispec.Platform) *image.WrongPlatform {
-	err := &image.WrongPlatform{Names: names, Machine: goruntime.GOARCH}
+func wrongPlatform(names []string, has []ocispec.Platform) *pull.WrongPlatform {
+	err := &pull.WrongPlatform{Names: names, Machine: goruntime.GOARCH}
 	for _, p := range has {
 		err.Has = append(err.Has, architecture(p))
 	}
@@ -299,8 +299,8 @@ func (i *imageService) settings(ctx context.Context) (s settings) {
 // another configuration, under the configured name unless that image exists.
 func (i *imageService) ensurePause(ctx context.Context) error {
 	return i.pause.do(func() error {
-		var missing []image.Image
-		pauses := slices.Compact([]string{image.PauseRef, i.settings(ctx).SandboxImage})
+		var missing []pull.Image
+		pauses := slices.Compact([]string{pull.PauseRef, i.settings(ctx).SandboxImage})
 		i.pauses.Store(&pauses)
 		for _, name := range pauses {
 			if name == "" {
@@ -310,7 +310,7 @@ func (i *imageService) ensurePause(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			img, err := image.Pause(name)
+			img, err := pull.Pause(name)
 			if err != nil {
 				return err
 			}
@@ -322,12 +322,12 @@ func (i *imageService) ensurePause(ctx context.Context) error {
 	})
 }
 
-func (i *imageService) importPause(ctx context.Context, missing []image.Image) error {
+func (i *imageService) importPause(ctx context.Context, missing []pull.Image) error {
 	if len(missing) == 0 {
 		return nil
 	}
 	var packed bytes.Buffer
-	if err := image.Archive(&packed, missing...); err != nil {
+	if err := pull.Archive(&packed, missing...); err != nil {
 		return err
 	}
 	if _, err := i.ImportArchive(ctx, &packed); err != nil {

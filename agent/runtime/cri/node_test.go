@@ -16,10 +16,10 @@ import (
 	"go.uber.org/zap/zaptest"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/pressure/oom"
+	"monopod/agent/host/mount"
+	"monopod/agent/host/oom"
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
-	"monopod/agent/storage/mount"
 	"monopod/testdata/harness"
 	"monopod/testdata/web/image"
 )

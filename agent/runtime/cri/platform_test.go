@@ -7,28 +7,28 @@ import (
 	"strings"
 	"testing"
 
-	"monopod/agent/images/image"
+	"monopod/agent/images/pull"
 )
 
 // An archive for other machines is refused with what it has; the images for this one that it also has are imported.
 func TestImportOfAnotherPlatform(t *testing.T) {
 	n := startNode(t)
-	file := []image.File{{Path: "true", Data: []byte("x"), Mode: 0o755}}
-	foreign := image.Image{Ref: "docker.io/library/foreign:1", Files: file, Arch: "s390x"}
-	ours := image.Image{Ref: "docker.io/library/ours:1", Files: file}
+	file := []pull.File{{Path: "true", Data: []byte("x"), Mode: 0o755}}
+	foreign := pull.Image{Ref: "docker.io/library/foreign:1", Files: file, Arch: "s390x"}
+	ours := pull.Image{Ref: "docker.io/library/ours:1", Files: file}
 	for _, c := range []struct {
-		images []image.Image
+		images []pull.Image
 		names  []string
 	}{
-		{[]image.Image{foreign}, nil},
-		{[]image.Image{foreign, ours}, []string{"docker.io/library/ours:1"}},
+		{[]pull.Image{foreign}, nil},
+		{[]pull.Image{foreign, ours}, []string{"docker.io/library/ours:1"}},
 	} {
 		var packed bytes.Buffer
-		if err := image.Archive(&packed, c.images...); err != nil {
+		if err := pull.Archive(&packed, c.images...); err != nil {
 			t.Fatal(err)
 		}
 		names, err := n.runtime.ImportArchive(t.Context(), &packed)
-		wrong := (*image.WrongPlatform)(nil)
+		wrong := (*pull.WrongPlatform)(nil)
 		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "image docker.io/library/foreign:1 is built for s390x, this machine is ") || wrong.OthersArrived != (c.names != nil) {
 			t.Errorf("got %v", err)
 		}

@@ -21,7 +21,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/pressure/oom"
+	"monopod/agent/host/oom"
 	"monopod/agent/runtime"
 	"monopod/apiserver/kit/guard"
 )

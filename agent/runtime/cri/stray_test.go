@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/runtime/cutoff"
+	"monopod/agent/runtime"
 )
 
 // stray makes the task of a container behind CRI's back, as a containerd leaves it
@@ -68,14 +68,14 @@ func TestStrayTasksEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				pid = n.stray(id, started)
-				if err := n.runtime.StartContainer(ctx, id); !cutoff.Exists(err) {
+				if err := n.runtime.StartContainer(ctx, id); !runtime.Exists(err) {
 					t.Errorf("start: %v", err)
 				}
 				return id, pid
 			}
 			id, pid := spoil()
 			s, err := n.runtime.ContainerStatus(ctx, id)
-			if err != nil || s.State != api.ContainerState_CONTAINER_EXITED || s.StartedAt != 0 || s.Reason != "StartError" || !cutoff.Recorded(s.Message) {
+			if err != nil || s.State != api.ContainerState_CONTAINER_EXITED || s.StartedAt != 0 || s.Reason != "StartError" || !runtime.Recorded(s.Message) {
 				t.Errorf("status: %v %v", s, err)
 			}
 			if err := n.runtime.RemoveContainer(ctx, id); err != nil {

@@ -15,17 +15,13 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/files"
-	"monopod/agent/runtime/fake/gate"
-	"monopod/agent/runtime/fake/images"
-	"monopod/agent/runtime/fake/output"
 )
 
 // containerService owns the containers and their processes.
 type containerService struct {
-	gate      *gate.Gate
+	gate      *Gate
 	events    *events
-	images    *images.Service
+	images    *images
 	sandboxes *sandboxService
 	users     bool // ContainerStatus reports the process's user
 	stats     func(of *cri.ContainerAttributes) *cri.ContainerStats
@@ -40,9 +36,9 @@ type container struct {
 	id        string
 	config    *cri.ContainerConfig
 	sandbox   *sandbox
-	image     *images.Image
+	image     *storedImage
 	logPath   string
-	files     *files.Files
+	files     *Files
 	createdAt time.Time
 	meter     meter // has its own lock
 
@@ -56,7 +52,7 @@ type container struct {
 
 // CreateContainer needs a ready sandbox and an image that was pulled or imported.
 func (s *containerService) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
-	return gate.Answer(ctx, s.gate, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
+	return Answer(ctx, s.gate, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
 		return s.create(sandboxID, config, sandbox)
 	})
 }
@@ -83,7 +79,7 @@ func (s *containerService) create(sandboxID string, config *cri.ContainerConfig,
 }
 
 // add adds a container to its sandbox.
-func (s *containerService) add(c *container, sandboxID string, mounts []files.Mount) error {
+func (s *containerService) add(c *container, sandboxID string, mounts []Mount) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sandbox, err := s.sandboxes.lookup(sandboxID)
@@ -103,7 +99,7 @@ func (s *containerService) add(c *container, sandboxID string, mounts []files.Mo
 		}
 	}
 	c.image, c.sandbox = image, sandbox
-	c.files = files.New(c.config, mounts, c.workingDir())
+	c.files = newFiles(c.config, mounts, c.workingDir())
 	s.containers[c.id] = c
 	return nil
 }
@@ -112,7 +108,7 @@ func (s *containerService) add(c *container, sandboxID string, mounts []files.Mo
 // and reason StartError, as under containerd.
 func (s *containerService) StartContainer(ctx context.Context, id string) error {
 	err := s.gate.Answer(ctx, "StartContainer", id, func() error { return s.startID(id) })
-	if errors.Is(err, gate.ErrTaskExists) {
+	if errors.Is(err, ErrTaskExists) {
 		return s.taskExists(id)
 	}
 	return err
@@ -127,7 +123,7 @@ func (s *containerService) startID(id string) error {
 	if err != nil {
 		return s.startFailed(c, err)
 	}
-	log, err := output.Open(c.logPath, s.gate.Clock)
+	log, err := openLog(c.logPath, s.gate.Clock)
 	if err != nil {
 		return s.startFailed(c, err)
 	}
@@ -138,7 +134,7 @@ func (s *containerService) startID(id string) error {
 	return nil
 }
 
-func (s *containerService) start(c *container, args []string, log *output.Log) error {
+func (s *containerService) start(c *container, args []string, log *Log) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.startable(c); err != nil {

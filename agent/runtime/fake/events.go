@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/gate"
 )
 
 // maxPending is how many events a reader may lag behind before they are
@@ -14,7 +13,7 @@ const maxPending = 1024
 
 // events sends every event to every reader, in the order of publish.
 type events struct {
-	gate *gate.Gate
+	gate *Gate
 
 	mu      sync.Mutex // guards readers and their pending
 	readers map[*reader]struct{}

@@ -16,7 +16,6 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/gate"
 	"monopod/agent/runtime/fake/program"
 	"monopod/apiserver/kit/guard"
 )
@@ -72,7 +71,7 @@ func (s *containerService) exec(ctx context.Context, id string, cmd []string, in
 
 // streamService returns the URLs of the streaming server and owns the server.
 type streamService struct {
-	gate       *gate.Gate
+	gate       *Gate
 	sandboxes  *sandboxService
 	containers *containerService
 	server     server

@@ -39,9 +39,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/gate"
-	"monopod/agent/runtime/fake/images"
-	"monopod/agent/runtime/fake/network"
 )
 
 // Config of a Runtime; its zero value works.
@@ -88,15 +85,15 @@ type Runtime struct {
 	*containerService
 	*streamService
 
-	gate    *gate.Gate
-	network *network.Network
+	gate    *Gate
+	network *Network
 	// What Status reports.
 	handlers []*cri.RuntimeHandler
 	features *cri.RuntimeFeatures
 }
 
 // imageService is embedded under a name that is not exported.
-type imageService = images.Service
+type imageService = images
 
 var _ runtime.Runtime = (*Runtime)(nil)
 
@@ -105,10 +102,10 @@ func New(cfg Config) *Runtime {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	g := gate.New(cfg.Clock, cfg.Latency, cfg.Block, cfg.Fail)
+	g := newGate(cfg.Clock, cfg.Latency, cfg.Block, cfg.Fail)
 	e := &events{gate: g, readers: map[*reader]struct{}{}}
-	n := network.New(cfg.Subnet, cfg.Loopback)
-	stored := images.New(g)
+	n := newNetwork(cfg.Subnet, cfg.Loopback)
+	stored := newImages(g)
 	sandboxes := &sandboxService{gate: g, events: e, network: n, handlers: cfg.Handlers, sandboxes: map[string]*sandbox{}}
 	containers := &containerService{
 		gate: g, events: e, images: stored, sandboxes: sandboxes, containers: map[string]*container{},

@@ -16,8 +16,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/files"
-	"monopod/agent/runtime/fake/output"
 	"monopod/agent/runtime/fake/program"
 	"monopod/apiserver/kit/guard"
 )
@@ -34,17 +32,17 @@ type process struct {
 	kill     context.CancelCauseFunc
 	done     chan struct{} // closed once the end is recorded
 	signals  chan os.Signal
-	log      *output.Log
-	out, err *output.Tee
+	log      *Log
+	out, err *Tee
 	stdin    io.Reader // nil unless the config asks for one
 	typed    *io.PipeWriter
 }
 
-func newProcess(ctx context.Context, c *container, log *output.Log) *process {
+func newProcess(ctx context.Context, c *container, log *Log) *process {
 	p := &process{done: make(chan struct{}), signals: make(chan os.Signal, 8), log: log}
 	p.ctx, p.kill = context.WithCancelCause(ctx)
-	p.out = output.NewTee(log.Stream("stdout"))
-	p.err = output.NewTee(log.Stream("stderr"))
+	p.out = NewTee(log.Stream("stdout"))
+	p.err = NewTee(log.Stream("stderr"))
 	if c.config.Tty {
 		p.err = p.out
 	}
@@ -199,7 +197,7 @@ func keyValues(envs []*cri.KeyValue) (env []string) {
 
 // machine is the system that a container's program sees.
 type machine struct {
-	*files.Files
+	*Files
 	containers *containerService
 	container  *container
 }

@@ -7,9 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"monopod/agent/runtime/fake/archive"
-	"monopod/agent/runtime/fake/images"
 )
 
 func TestMergeEnv(t *testing.T) {
@@ -31,11 +28,11 @@ func words(text string) []string {
 
 func TestArgs(t *testing.T) {
 	t.Parallel()
-	ours := &images.Image{Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Cmd: []string{"serve"}}}}
-	pretended := &images.Image{Pretended: true, Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}
+	ours := &storedImage{Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}, Cmd: []string{"serve"}}}}
+	pretended := &storedImage{Pretended: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}
 	for _, tc := range []struct {
 		name          string
-		image         *images.Image
+		image         *storedImage
 		command, args string
 		want          string // empty: refused
 	}{
@@ -72,7 +69,7 @@ func TestArgs(t *testing.T) {
 func TestExitCodeOfAPod(t *testing.T) {
 	t.Parallel()
 	c := &container{
-		image: &images.Image{Pretended: true, Image: &archive.Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}, config: &cri.ContainerConfig{Command: []string{"./migrate"}},
+		image: &storedImage{Pretended: true, Image: &Image{Config: v1.ImageConfig{Entrypoint: []string{"/web"}}}}, config: &cri.ContainerConfig{Command: []string{"./migrate"}},
 		sandbox: &sandbox{config: &cri.PodSandboxConfig{Annotations: map[string]string{ExitCode: "7"}}},
 	}
 	if got, err := c.args(); strings.Join(got, " ") != "exit 7" || err != nil {

@@ -12,16 +12,14 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/fake/gate"
-	"monopod/agent/runtime/fake/network"
 )
 
 // sandboxService owns the sandboxes. What stops or removes one with its containers is
 // Runtime's.
 type sandboxService struct {
-	gate     *gate.Gate
+	gate     *Gate
 	events   *events
-	network  *network.Network
+	network  *Network
 	handlers []*cri.RuntimeHandler // nil: runc only
 
 	mu        sync.Mutex // guards sandboxes, and state and ended of each
@@ -33,7 +31,7 @@ type sandbox struct {
 	id        string
 	config    *cri.PodSandboxConfig
 	createdAt time.Time
-	endpoint  *network.Endpoint
+	endpoint  *Endpoint
 
 	state cri.PodSandboxState
 	ended bool // its address is free and its end is published
@@ -42,7 +40,7 @@ type sandbox struct {
 // RunPodSandbox creates a sandbox, which is ready at once.
 func (s *sandboxService) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	meta := config.GetMetadata()
-	return gate.Answer(ctx, s.gate, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
+	return Answer(ctx, s.gate, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
 		return s.run(config, handler)
 	})
 }

@@ -9,8 +9,6 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
-
-	"monopod/agent/runtime/fake/images"
 )
 
 // ListContainerStats calls Config.Stats for each running container. Without it, containers whose program uses CPU or
@@ -39,7 +37,7 @@ func (s *containerService) ListContainerStats(ctx context.Context, filter *cri.C
 		}
 	}
 	if !measured {
-		return nil, images.ErrNoStats
+		return nil, ErrNoStats
 	}
 	slices.SortFunc(out, func(a, b *cri.ContainerStats) int { return strings.Compare(a.Attributes.Id, b.Attributes.Id) })
 	return out, nil

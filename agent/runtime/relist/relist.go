@@ -12,8 +12,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/runtime"
-	"monopod/agent/runtime/inventory"
-	"monopod/agent/runtime/pleg"
 	"monopod/apiserver/kit/backoff"
 	"monopod/apiserver/kit/guard"
 )
@@ -21,8 +19,8 @@ import (
 // Config of a Relister. All of it is required.
 type Config struct {
 	Runtime   runtime.Runtime
-	Inventory inventory.Reader
-	Health    *pleg.Health
+	Inventory Reader
+	Health    *Health
 	Guard     *guard.Guard
 	Clock     clock.Clock
 	Log       *zap.Logger
@@ -102,13 +100,13 @@ func (r *Relister) Reconnect(ctx context.Context) {
 }
 
 // First waits for the first list.
-func (r *Relister) First(ctx context.Context) (map[types.UID]*inventory.Held, bool) {
+func (r *Relister) First(ctx context.Context) (map[types.UID]*Held, bool) {
 	l, ok := r.insist(ctx)
 	if !ok {
 		return nil, false
 	}
 	r.Found(l.containers)
-	return inventory.ByPod(l.sandboxes, l.containers), true
+	return ByPod(l.sandboxes, l.containers), true
 }
 
 // insist asks until the runtime answers: a containerd that has just started lists nothing for a moment.
@@ -145,9 +143,9 @@ func (r *Relister) Relist(ctx context.Context) {
 }
 
 // Listed takes the list.
-func (r *Relister) Listed(l List) (found map[types.UID]*inventory.Held) {
+func (r *Relister) Listed(l List) (found map[types.UID]*Held) {
 	r.asked = false
-	return inventory.ByPod(l.sandboxes, l.containers)
+	return ByPod(l.sandboxes, l.containers)
 }
 
 // Taken lists again if the list that the loop has taken may be out of date.

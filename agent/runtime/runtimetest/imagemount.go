@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/images/image"
-	"monopod/agent/runtime/abilities"
+	"monopod/agent/images/pull"
+	"monopod/agent/runtime"
 )
 
 // testImageMounts tests what image volumes need. A runtime that cannot mount images, or one folder of an image,
@@ -26,12 +26,12 @@ func testImageMounts(t *testing.T, env Env) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := abilities.MountsImages(v); err != nil {
+	if err := runtime.MountsImages(v); err != nil {
 		p.refuses(whole, codes.Unimplemented, err.Error())
 		return
 	}
 	p.showsImage(whole)
-	if err := abilities.MountsImageFolders(v); err != nil {
+	if err := runtime.MountsImageFolders(v); err != nil {
 		p.refuses(part, codes.Unimplemented, err.Error())
 		return
 	}
@@ -92,7 +92,7 @@ func importFiles(t *testing.T, env Env) (id string) {
 	t.Helper()
 	name := "monopod.local/files:" + uuid.NewString()
 	var out bytes.Buffer
-	if err := image.Archive(&out, image.Image{Ref: name, Files: []image.File{
+	if err := pull.Archive(&out, pull.Image{Ref: name, Files: []pull.File{
 		{Path: "greeting", Mode: 0o644, Data: []byte("moin\n")},
 		{Path: "again", Mode: fs.ModeSymlink | 0o777, Data: []byte("greeting")},
 		{Path: "conf/deep/secret", Mode: 0o400, UID: 7, GID: 8, Data: []byte("psst\n")},

@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 	"monopod/agent/storage/provision"
 	"monopod/apiserver/kit/claim"
 	"monopod/apiserver/kit/client"

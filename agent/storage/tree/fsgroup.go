@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 )
 
 // Permissions of a pod's group (upstream: pkg/volume/volume_linux.go).

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 )
 
 // IsFolder reports whether a file is a folder.

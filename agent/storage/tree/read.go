@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 )
 
 // Read reads the file at path of the volume at root, which has at most limit bytes. It reads

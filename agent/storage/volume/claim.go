@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 	"monopod/agent/storage/tree"
 	api "monopod/apiserver/kit/volume"
 )

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/podapi/env"
 	"monopod/agent/storage/tree"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/env"
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
+	"monopod/agent/podapi/env"
 	"monopod/agent/storage/volume"
 )
 

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"monopod/agent/pod/env"
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
+	"monopod/agent/podapi/env"
 	"monopod/agent/storage/tree"
 )
 

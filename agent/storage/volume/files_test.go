@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 	"monopod/agent/storage/volume"
 )
 

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/podapi/env"
 )
 
 // Image does nothing: the runtime mounts the image into each container, see Set.Images.

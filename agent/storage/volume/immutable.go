@@ -3,7 +3,7 @@ package volume
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/podapi/env"
 )
 
 // Immutable caches the immutable ConfigMaps and Secrets of a pod: they are read once, and do not

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/pod/env"
+	"monopod/agent/podapi/env"
 )
 
 // Features are optional features of a runtime for mounts.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 	"monopod/agent/storage/volume"
 	api "monopod/apiserver/kit/volume"
 )

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
 	"monopod/agent/storage/tree"
 )
 

@@ -15,8 +15,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/agent/pod/env"
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
+	"monopod/agent/podapi/env"
 	api "monopod/apiserver/kit/volume"
 )
 

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/agent/pod/env"
-	"monopod/agent/storage/mount"
+	"monopod/agent/host/mount"
+	"monopod/agent/podapi/env"
 	"monopod/agent/storage/volume"
 )
 

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// List is the indexes as intervals in increasing order.
+// Indexes is the indexes as intervals in increasing order.
 type Indexes []Interval
 
 // Interval is from First to Last, both included.
 type Interval struct{ First, Last int32 }
 
-// Parse reads a list of indexes below completions.
+// ParseIndexes reads a list of indexes below completions.
 func ParseIndexes(text string, completions int32) (Indexes, error) {
 	if text == "" {
 		return nil, nil
@@ -67,7 +67,7 @@ func errOrder(previous, current int32) error {
 	return fmt.Errorf("non-increasing order, previous: %d, current: %d", previous, current)
 }
 
-// Of is the list of these indexes, which may be in any order.
+// IndexesOf is the list of these indexes, which may be in any order.
 func IndexesOf(indexes ...int32) Indexes {
 	slices.Sort(indexes)
 	list := make(Indexes, len(indexes))

@@ -9,7 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 )
 
-// Of returns the schedule of a CronJob in its time zone, by default that of the process.
+// ScheduleOf returns the schedule of a CronJob in its time zone, by default that of the process.
 func ScheduleOf(cj *batchv1.CronJob) (cron.Schedule, error) {
 	s, err := cron.ParseStandard(cj.Spec.Schedule)
 	if err != nil || cj.Spec.TimeZone == nil {
@@ -25,7 +25,7 @@ func ScheduleOf(cj *batchv1.CronJob) (cron.Schedule, error) {
 	return s, nil
 }
 
-// Since returns the time of the last start, or of the creation.
+// ScheduledSince returns the time of the last start, or of the creation.
 func ScheduledSince(cj *batchv1.CronJob) time.Time {
 	if last := cj.Status.LastScheduleTime; last != nil {
 		return last.Time
@@ -33,7 +33,7 @@ func ScheduledSince(cj *batchv1.CronJob) time.Time {
 	return cj.CreationTimestamp.Time
 }
 
-// Next returns the first start after now of those that count from since; zero if there is none, as for February 30. "@every"
+// NextTime returns the first start after now of those that count from since; zero if there is none, as for February 30. "@every"
 // means multiples after since.
 func NextTime(s cron.Schedule, since, now time.Time) time.Time {
 	if every, ok := s.(cron.ConstantDelaySchedule); ok {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CheckProtobuf is CheckJSON for protobuf, without the envelope.
+// CheckProtobufQuantities is CheckJSON for protobuf, without the envelope.
 func CheckProtobufQuantities(data []byte, obj any) error {
 	if !SuspiciousQuantity(data) {
 		return nil

@@ -63,7 +63,7 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
-// message is a field of a protobuf message.
+// quantityMessage is a field of a protobuf message.
 func quantityMessage(number byte, inner string) string {
 	return string([]byte{number<<3 | 2, byte(len(inner))}) + inner
 }

@@ -12,7 +12,7 @@ type Field struct {
 	Value []byte
 }
 
-// Next returns the first field of a message and the rest of the message. It returns false at
+// NextField returns the first field of a message and the rest of the message. It returns false at
 // the end and for an invalid message, which then is not empty. It does not allocate.
 func NextField(message []byte) (f Field, rest []byte, ok bool) {
 	number, typ, n := protowire.ConsumeTag(message)

@@ -113,18 +113,18 @@ func TestHandler(t *testing.T) {
 // unguarded lists the files that start goroutines without this package, and why.
 var unguarded = map[string]string{
 	"apiserver/registry/registry.go": "a panic is the last event of a watch",
-	"apiserver/kit/client/remote.go":     "the client imports only the store; it is not used in process",
+	"apiserver/kit/client/remote.go": "the client imports only the store; it is not used in process",
 	// The sample image contains the program alone.
 	"agent/runtime/fake/program/commands.go": "copies stdin",
 	"agent/runtime/fake/program/system.go":   "keeps a core busy",
 	"agent/runtime/fake/program/serve.go":    "net/http recovers what its handlers panic",
 	// The store must not import packages of the server.
-	"store/copy.go":                 "an errgroup that is waited for",
-	"store/bolt/content.go": "bbolt's panics are errors, see Guard there",
-	"store/bolt/guard.go":           "reads inotify events",
-	"store/etcd/etcd.go":            "compaction",
-	"store/etcd/watch.go":           "decodes what etcd sends",
-	"store/storecmd/state.go":       "snapshots and expiry",
+	"store/copy.go":           "an errgroup that is waited for",
+	"store/bolt/content.go":   "bbolt's panics are errors, see Guard there",
+	"store/bolt/guard.go":     "reads inotify events",
+	"store/etcd/etcd.go":      "compaction",
+	"store/etcd/watch.go":     "decodes what etcd sends",
+	"store/storecmd/state.go": "snapshots and expiry",
 }
 
 // A goroutine that this package does not start could end the process.

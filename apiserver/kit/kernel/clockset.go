@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch sends after each jump of the wall clock (Linux 3.0 or later), as kernel.Watch describes: the kernel cancels a
+// WatchClock sends after each jump of the wall clock (Linux 3.0 or later), as kernel.Watch describes: the kernel cancels a
 // timer of the wall clock that never expires.
 func WatchClock(ctx context.Context) <-chan struct{} {
 	return Watch(ctx, newTimer, func(f *os.File) bool { return timer{f}.wait() })

@@ -36,7 +36,7 @@ var Compiler = sync.OnceValue(func() plugincel.Compiler {
 	return plugincel.NewCompiler(expressions.Base())
 })
 
-// Compile returns the evaluator of match conditions. An expression that does not compile fails when it is
+// CompileConditions returns the evaluator of match conditions. An expression that does not compile fails when it is
 // evaluated.
 func CompileConditions(conditions []admissionv1.MatchCondition) plugincel.ConditionEvaluator {
 	results := make([]plugincel.CompilationResult, len(conditions))

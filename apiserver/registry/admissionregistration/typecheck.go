@@ -145,7 +145,7 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 	return c
 }
 
-// variables are those that expressions may use.
+// variableTypes are those that expressions may use.
 func variableTypes(object, params *apiservercel.DeclType, parameterized bool) environment.VersionedOptions {
 	out := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0)}
 	declare := func(of *apiservercel.DeclType, names ...string) {
@@ -193,7 +193,7 @@ func (c *checker) CompileCELExpression(e plugincel.ExpressionAccessor, _ pluginc
 	return plugincel.CompilationResult{OutputType: ast.OutputType()}
 }
 
-// expression is an expression, or a variable with a name.
+// typedExpression is an expression, or a variable with a name.
 type typedExpression struct{ text, name string }
 
 // GetExpression implements plugincel.ExpressionAccessor.

@@ -17,7 +17,7 @@ import (
 // Hook is a webhook of either kind: a validating one has no reinvocationPolicy.
 type Hook = admissionv1.MutatingWebhook
 
-// Resources are the kinds of this package.
+// webhookResources are the kinds of this package.
 func webhookResources() []kind.Resource {
 	return []kind.Resource{
 		resource(kind.Resource{

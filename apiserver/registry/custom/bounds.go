@@ -128,7 +128,7 @@ func Defaults(all map[string]any, s *schema.Structural) (int, error) {
 	return d.size, nil
 }
 
-// Definition returns the errors of a definition that would cost too much.
+// CheckCost returns the errors of a definition that would cost too much.
 func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.ErrorList) {
 	for i := range spec.Versions {
 		v, path := &spec.Versions[i], field.NewPath("spec", "versions").Index(i)

@@ -32,7 +32,7 @@ const (
 	maxCalls = 32
 )
 
-// webhook converts the objects of one definition.
+// conversionWebhook converts the objects of one definition.
 type conversionWebhook struct {
 	spec    *apiextensionsv1.CustomResourceConversion
 	version string // of ConversionReview, which the webhook and this server know

@@ -150,7 +150,7 @@ func outline(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, erro
 	return def.DeepCopy(), nil
 }
 
-// internal returns a definition, which it takes over, in the form that upstream's validation takes.
+// internalDefinition returns a definition, which it takes over, in the form that upstream's validation takes.
 func internalDefinition(def *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, error) {
 	out := &apiextensions.CustomResourceDefinition{}
 	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(def, out, nil)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"monopod/controllers/nodestate"
+	"monopod/controllers/podstate"
 )
 
 // Node is a node with its pods. Either may be known first.
@@ -177,7 +177,7 @@ func EffectiveTaints(n *corev1.Node) []corev1.Taint {
 	has := func(key string) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 	}
-	if nodestate.Ready(n) || has(corev1.TaintNodeNotReady) || has(corev1.TaintNodeUnreachable) {
+	if podstate.NodeReady(n) || has(corev1.TaintNodeNotReady) || has(corev1.TaintNodeUnreachable) {
 		return n.Spec.Taints
 	}
 	return append(slices.Clone(n.Spec.Taints), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})

@@ -17,7 +17,7 @@ import (
 
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
-	"monopod/controllers/nodestate"
+	"monopod/controllers/podstate"
 )
 
 // Devices is what decides which devices pods get: resource claims by namespace/name, all else by name.
@@ -127,7 +127,7 @@ func (d *Devices) tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 	for _, name := range slices.Sorted(maps.Keys(d.Rules)) {
 		rule := d.Rules[name]
 		for i := range slice.Spec.Devices {
-			if !nodestate.Taints(rule, slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name) {
+			if !podstate.Taints(rule, slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name) {
 				continue
 			}
 			if out == slice { // which is shared, as are its devices

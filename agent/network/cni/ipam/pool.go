@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"monopod/agent/network/cni/rules"
-	"monopod/agent/network/cni/subnets"
 
 	"golang.org/x/sys/unix"
 )
@@ -203,13 +202,13 @@ func (p Pool) sweep(held map[netip.Addr]Holder, match func(Holder) bool) {
 // wrapping around. The network address, the gateway and the broadcast address are never
 // allocated.
 func (p Pool) next(subnet netip.Prefix, held map[netip.Addr]Holder) (netip.Addr, error) {
-	first := subnets.Gateway(subnet)
+	first := Gateway(subnet)
 	data, _ := os.ReadFile(p.lastFile(subnet.Addr().Is4())) // absent: from the start
 	ip, err := netip.ParseAddr(strings.TrimSpace(string(data)))
 	if err != nil || !allocatable(subnet, ip) {
 		ip = first
 	}
-	for range subnets.Size(subnet) {
+	for range Size(subnet) {
 		if ip = ip.Next(); !allocatable(subnet, ip) {
 			ip = first.Next()
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/network/dump"
+	"monopod/agent/network/retry"
 )
 
 // forgetFlows removes the kernel's UDP flows through host ports that do not lead to the pod: those to the pod that had
@@ -25,7 +25,7 @@ func forgetFlows(pod []netip.Addr, ports []Port) error {
 		if !slices.ContainsFunc(pod, func(ip netip.Addr) bool { return ip.Is4() == (family == unix.AF_INET) }) {
 			continue
 		}
-		local, err := dump.All(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, int(family)) })
+		local, err := retry.All(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, int(family)) })
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/route"
 	"monopod/apiserver/kit/follow"
 )
@@ -33,7 +32,7 @@ func NewSite() *Site { return &Site{Table: new(route.Table[*Place])} }
 type Place struct {
 	Target
 	Ingress follow.Key
-	annotation.Options
+	route.Options
 
 	Backend *Backend // set when the table is built
 	Counts  *Counts

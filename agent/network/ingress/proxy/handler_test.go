@@ -18,7 +18,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/route"
 )
 
@@ -42,7 +41,7 @@ func TestRequestsReachTheirEndpointUnchanged(t *testing.T) {
 		s.endpoint("10.0.0.1:80", func(_ http.ResponseWriter, r *http.Request) { got = r })
 		trusted := func(h *Handler) { h.Trusted = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} }
 		h := s.open("http", nil)
-		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80")))
+		s.use(nil, s.rule("", "/", route.Options{}, at80("10.0.0.1:80")))
 		c := s.client()
 		send := func(target string, header ...string) http.Header {
 			t.Helper()
@@ -105,11 +104,11 @@ func TestRedirects(t *testing.T) {
 		}
 		s.open("http", secure)
 		s.open("https", secure)
-		rule := func(host string, o annotation.Options) route.Rule[*Place] {
+		rule := func(host string, o route.Options) route.Rule[*Place] {
 			return s.rule(host, "/", o, at80("10.0.0.1:80"))
 		}
 		s.use(func(x *Site) { x.Secured = route.Hosts[struct{}]{"tls.com": {}, "off.com": {}, "*.tls.com": {}} },
-			rule("tls.com", annotation.Options{Redirect: true}), rule("off.com", annotation.Options{}), rule("plain.com", annotation.Options{Redirect: true}), rule("forced.com", annotation.Options{Forced: true}), rule("*.tls.com", annotation.Options{Redirect: true}))
+			rule("tls.com", route.Options{Redirect: true}), rule("off.com", route.Options{}), rule("plain.com", route.Options{Redirect: true}), rule("forced.com", route.Options{Forced: true}), rule("*.tls.com", route.Options{Redirect: true}))
 		c := s.client()
 		for _, row := range []struct{ port, url, proto, want string }{
 			{"", "http://tls.com/x", "", "200 here"},
@@ -147,7 +146,7 @@ func TestUnreadBodies(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
 		s.endpoint("10.0.0.1:80", answers("ok"))
-		o := annotation.Options{Wait: WaitTime}
+		o := route.Options{Wait: WaitTime}
 		s.use(nil, s.rule("", "/ok", o, at80("10.0.0.1:80")), s.rule("", "/closed", o, at80("10.0.0.9:80")))
 		dialled := 0
 		c := s.client(func(via *http.Transport) {
@@ -186,7 +185,7 @@ func TestRefusals(t *testing.T) {
 		s.endpoint("10.0.0.4:80", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", maxHeaders+1))
 		})
-		o := annotation.Options{MaxBody: 10, Wait: WaitTime}
+		o := route.Options{MaxBody: 10, Wait: WaitTime}
 		s.use(nil, s.rule("", "/ok", o, at80("10.0.0.1:80")), s.rule("", "/breaks", o, at80("10.0.0.2:80")), s.rule("", "/hangs", o, at80("10.0.0.3:80")),
 			s.rule("", "/shouts", o, at80("10.0.0.4:80")), s.rule("", "/closed", o, at80("10.0.0.9:80", "10.0.0.8:80")), s.rule("", "/empty", o, Servers{}))
 		c := s.client()
@@ -246,7 +245,7 @@ func TestStrangeRequests(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
 		s.endpoint("10.0.0.1:80", answers("ok"))
-		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80")))
+		s.use(nil, s.rule("", "/", route.Options{}, at80("10.0.0.1:80")))
 		for request, want := range map[string]string{
 			"GET / HTTP/1.0\r\n\r\n":                                                        "200",
 			"GET http://other/ HTTP/1.1\r\nHost: a\r\n\r\n":                                 "200",
@@ -300,7 +299,7 @@ func TestAnotherEndpoint(t *testing.T) {
 			{"GET", "", resets, ""}, {"DELETE", "", resets, ""}, {"HEAD", "", resets, ""},
 			{"POST", "", resets, "502"}, {"PUT", "body", resets, "502"}, {"PATCH", "body", resets, "502"},
 		} {
-			s.use(nil, s.rule("", "/", annotation.Options{}, row.to))
+			s.use(nil, s.rule("", "/", route.Options{}, row.to))
 			bad := ""
 			for range 4 {
 				r, _ := http.NewRequestWithContext(t.Context(), row.method, "http://a.com/", strings.NewReader(row.body))
@@ -322,7 +321,7 @@ func TestDeadEndpointIsAvoided(t *testing.T) {
 		s.open("http", nil)
 		s.endpoint("10.0.0.1:80", answers("ok"))
 		s.net.listen("10.0.0.2:80") // connections are not accepted
-		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80", "10.0.0.2:80")))
+		s.use(nil, s.rule("", "/", route.Options{}, at80("10.0.0.1:80", "10.0.0.2:80")))
 		c := s.client()
 		began := time.Now()
 		for range 20 {
@@ -347,13 +346,13 @@ func TestReload(t *testing.T) {
 			fmt.Fprint(w, "old")
 		})
 		s.endpoint("10.0.0.2:80", answers("new"))
-		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.1:80")))
+		s.use(nil, s.rule("", "/", route.Options{}, at80("10.0.0.1:80")))
 		c := s.client()
 		var got string
 		var running sync.WaitGroup
 		running.Go(func() { got = get(t, c, "http://a.com/") })
 		<-begun
-		s.use(nil, s.rule("", "/", annotation.Options{}, at80("10.0.0.2:80")))
+		s.use(nil, s.rule("", "/", route.Options{}, at80("10.0.0.2:80")))
 		if now := get(t, c, "http://a.com/"); now != "200 new" {
 			t.Errorf("the next request: %s", now)
 		}

@@ -12,9 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"monopod/agent/network/ingress/certs"
 	"monopod/agent/network/ingress/route"
-	"monopod/agent/network/ingress/seats"
 	"monopod/apiserver/kit/guard"
 )
 
@@ -58,7 +56,7 @@ func (s *Server) Handler(now *atomic.Pointer[Site], via *Transport, m *Metrics) 
 
 // Serve serves requests until ctx ends, and then waits at most five seconds for those in flight.
 func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
-	limited := seats.New(s.listener, seats.Max, seats.MaxEach, h.metrics.conns.WithLabelValues(s.Scheme))
+	limited := New(s.listener, Max, MaxEach, h.metrics.conns.WithLabelValues(s.Scheme))
 	server := newServer(h, g)
 	group, ctx := guard.With(ctx)
 	group.Do(func() error {
@@ -88,7 +86,7 @@ func (s *Server) Serve(ctx context.Context, h *Handler, g *guard.Guard) error {
 func newServer(h *Handler, g *guard.Guard) *http.Server {
 	s := &http.Server{
 		Handler: g.Handler("ingress", h), ReadHeaderTimeout: headerTime, IdleTimeout: keepTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
-		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: keepTime, PingTimeout: pingTime, WriteByteTimeout: seats.WriteStall},
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: keepTime, PingTimeout: pingTime, WriteByteTimeout: WriteStall},
 		Protocols: new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
@@ -97,7 +95,7 @@ func newServer(h *Handler, g *guard.Guard) *http.Server {
 		return s
 	}
 	s.Protocols.SetHTTP2(true)
-	self := certs.SelfSigned()
+	self := route.SelfSigned()
 	s.TLSConfig = &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		now := h.site.Load()
 		if cert, ok := now.Certs.Find(route.Host(strings.TrimSuffix(hello.ServerName, "."))); ok {

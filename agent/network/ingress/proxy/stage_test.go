@@ -17,9 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"monopod/agent/network/ingress/annotation"
 	"monopod/agent/network/ingress/route"
-	"monopod/agent/network/ingress/seats"
 	"monopod/apiserver/kit/follow"
 )
 
@@ -137,7 +135,7 @@ func (s *stage) open(scheme string, set func(*Handler)) *Handler {
 		set(h)
 	}
 	server := newServer(h, nil)
-	l := seats.New(s.net.listen("ingress:"+port), seats.Max, seats.MaxEach, s.metrics.conns.WithLabelValues(scheme))
+	l := New(s.net.listen("ingress:"+port), Max, MaxEach, s.metrics.conns.WithLabelValues(scheme))
 	s.run(server, func() error {
 		if scheme == "https" {
 			return server.ServeTLS(l, "", "")
@@ -164,7 +162,7 @@ func (s *stage) endpoint(address string, h http.HandlerFunc, set ...func(*http.S
 }
 
 // rule sends requests for a host and path to addresses.
-func (s *stage) rule(host, path string, o annotation.Options, what Servers) route.Rule[*Place] {
+func (s *stage) rule(host, path string, o route.Options, what Servers) route.Rule[*Place] {
 	t := Target{Service: follow.Key{Namespace: "default", Name: "web"}, Port: networkingv1.ServiceBackendPort{Number: 80}}
 	b := NewBackend(t)
 	b.Set(what)

@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"monopod/agent/network/ingress/annotation"
+	"monopod/agent/network/ingress/route"
 )
 
 func TestSlowClients(t *testing.T) {
 	in(t, func(t *testing.T, s *stage) {
 		s.open("http", nil)
 		s.endpoint("10.0.0.1:80", answers("ok"))
-		s.use(nil, s.rule("", "/", annotation.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
+		s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
 		// send writes parts with pauses, and returns what it gets and when the connection ends.
 		send := func(pause time.Duration, parts ...string) (string, time.Duration) {
 			began := time.Now()
@@ -95,7 +95,7 @@ func TestWebSocket(t *testing.T) {
 			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello ")
 			_, _ = io.Copy(conn, rw)
 		})
-		s.use(nil, s.rule("", "/", annotation.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
+		s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
 		conn, err := s.net.dial(t.Context(), "", "ingress:80")
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestStreams(t *testing.T) {
 					}
 					w.Header().Set("Grpc-Status", "0")
 				}, h2c)
-				s.use(nil, s.rule("", "/", annotation.Options{Wait: WaitTime, MaxBody: 1000}, Servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
+				s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime, MaxBody: 1000}, Servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
 				out, in := io.Pipe()
 				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://a.com/pkg.Service/Method", out)
 				r.Header.Set("Content-Type", "application/grpc+proto")
@@ -196,7 +196,7 @@ func TestServerSentEvents(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 			}
 		})
-		s.use(nil, s.rule("", "/", annotation.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
+		s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
 		began := time.Now()
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.com/", strings.NewReader("subscribe"))
 		resp, err := s.client().Do(r)
@@ -225,7 +225,7 @@ func TestLongUpload(t *testing.T) {
 			n, err := io.Copy(io.Discard, r.Body)
 			fmt.Fprint(w, n, err)
 		})
-		s.use(nil, s.rule("", "/", annotation.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
+		s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime}, at80("10.0.0.1:80")))
 		out, in := io.Pipe()
 		go func() {
 			for range 30 {

@@ -13,13 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent/admission"
+	"monopod/agent/host/checkpoint"
 	"monopod/agent/node/shutdown"
 	"monopod/agent/node/shutdown/logind"
-	"monopod/agent/node/shutdown/times"
-	"monopod/agent/pod/status"
+	"monopod/agent/podapi/status"
+	"monopod/agent/predicates"
 	"monopod/agent/pressure/evictor"
-	"monopod/agent/resources/checkpoint"
 )
 
 // Deps are a Drain's dependencies; all are required. The functions may be called once Run runs.
@@ -45,7 +44,7 @@ type Deps struct {
 type Drain struct {
 	deps  Deps
 	wake  chan struct{}
-	times *times.Record      // used only by Run
+	times *Record            // used only by Run
 	mu    sync.Mutex         // guards what follows
 	now   *descent           // nil: no shutdown
 	again map[types.UID]bool // static pods that the last descent stopped
@@ -63,7 +62,7 @@ type descent struct {
 
 // New returns a Drain; file records the last shutdown.
 func New(deps Deps, file checkpoint.File) (*Drain, error) {
-	record, err := times.New(deps.Metrics, file)
+	record, err := NewRecord(deps.Metrics, file)
 	return &Drain{deps: deps, wake: make(chan struct{}, 1), times: record}, err
 }
 
@@ -177,7 +176,7 @@ func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
 		return nil
 	}
 	d.now.kept = append(d.now.kept, pod.UID)
-	return admission.Rejected(shutdown.Refused, shutdown.RefusedText)
+	return predicates.Rejected(shutdown.Refused, shutdown.RefusedText)
 }
 
 // Run waits for a shutdown, then stops the pods, until ctx ends.

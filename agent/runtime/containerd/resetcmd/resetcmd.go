@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
+	"monopod/agent/host/mount"
 	"monopod/agent/resources/cgroup"
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
-	"monopod/agent/storage/mount"
 	"monopod/apiserver/kit/guard"
 	"monopod/store/bolt"
 )

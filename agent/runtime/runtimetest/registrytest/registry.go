@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	packed "monopod/agent/images/image"
+	packed "monopod/agent/images/pull"
 	"monopod/testdata/web/image"
 )
 

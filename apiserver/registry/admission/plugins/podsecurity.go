@@ -27,7 +27,7 @@ type security struct {
 	evaluator func() (policy.Evaluator, error)
 }
 
-// New returns the plugin PodSecurity. It rejects pods that violate a namespace's enforce level,
+// NewPodSecurity returns the plugin PodSecurity. It rejects pods that violate a namespace's enforce level,
 // and warns about pods, templates and labels that violate other levels.
 func NewPodSecurity(c client.Client) admission.Plugin {
 	s := &security{api: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {

@@ -1,0 +1,132 @@
+// Package collector garbage-collects dead containers and sandboxes, their logs, and
+// images. The worker of a deleted pod removes everything that belongs to it; this
+// package removes the rest. Package garbage decides what to remove.
+
+package gc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/images/pull"
+	"monopod/agent/podapi/status"
+)
+
+// Runtime is the part of the agent's runtime that lists and removes.
+type Runtime interface {
+	RemoveContainer(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+	// ListContainers also lists containers of other clients.
+	ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error)
+	ListImages(ctx context.Context) ([]*cri.Image, error)
+	RemoveImage(ctx context.Context, image string) error
+}
+
+// RunningPod is a pod on the node.
+type RunningPod interface {
+	// Garbage returns the pod's containers and sandboxes; false: leave the pod alone,
+	// because its state is not known yet or it is being removed.
+	Garbage() (Pod, bool)
+	// ContainerRemoved is called after a dead container was removed.
+	ContainerRemoved(*status.Container)
+	// SandboxRemoved is called after a dead sandbox was removed.
+	SandboxRemoved(id string)
+}
+
+// Node is notified by the Collector.
+type Node interface {
+	// ImagesChanged makes the node list its images again.
+	ImagesChanged()
+	Event(eventType, reason, format string, args ...any)
+}
+
+// Deps are a Collector's dependencies; all but InUse are required.
+type Deps struct {
+	Runtime Runtime
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	Metrics prometheus.Registerer
+	Node    Node
+	// Pods are all pods of the node by UID.
+	Pods func() map[types.UID]RunningPod
+	// Known reports whether Pods is complete; until then everything would seem
+	// orphaned.
+	Known func() bool
+	// Sweep removes orphaned log folders and links.
+	Sweep func() (logFolders, logLinks int)
+	// Preloaded returns the names of images that must stay.
+	Preloaded func() map[string]bool
+	// InUse returns the names of images that are used other than by containers; may
+	// be nil.
+	InUse func() []string
+	// ImageRemoved is called with the ID of a removed image.
+	ImageRemoved func(id string)
+	// Images is the location of images.
+	Images *pull.Place
+}
+
+// Collector garbage-collects containers, sandboxes, logs and images.
+type Collector struct {
+	Deps
+	policy Policy
+	seen   Images
+	failed bool // the last pass over images did not free enough
+
+	imagesGone *prometheus.CounterVec // by reason
+	gone       *prometheus.CounterVec // by type
+}
+
+// New registers metrics. The caller calls Run.
+func New(deps Deps, policy Policy) (*Collector, error) {
+	c := &Collector{Deps: deps, policy: policy,
+		imagesGone: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_image_garbage_collected_total", Help: "Images removed, by reason: age or space.",
+		}, []string{"reason"}),
+		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "monopod_garbage_collected_total", Help: "Removed objects of pods, by type: container, sandbox, log_folder, log_link.",
+		}, []string{"what"}),
+	}
+	return c, errors.Join(deps.Metrics.Register(c.imagesGone), deps.Metrics.Register(c.gone))
+}
+
+// Run collects containers and images, each at its own interval, until ctx ends.
+func (c *Collector) Run(ctx context.Context) {
+	containers := c.Clock.NewTicker(c.policy.ContainerPeriod)
+	defer containers.Stop()
+	images := c.Clock.NewTicker(c.policy.ImagePeriod)
+	defer images.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-containers.C():
+			if err := c.containers(ctx, false); err != nil && ctx.Err() == nil {
+				c.Log.Warn("failed to remove dead containers", zap.Error(err))
+			}
+		case <-images.C():
+			if !c.policy.ImagesOff() {
+				c.imagePass(ctx)
+			}
+		}
+	}
+}
+
+// Reclaim removes, at once, all that DeadContainers and UnusedImages do.
+func (c *Collector) Reclaim(ctx context.Context) {
+	if err := c.DeadContainers(ctx); err != nil {
+		c.Log.Warn("failed to remove dead containers to free space", zap.Error(err))
+	}
+	if err := c.UnusedImages(ctx); err != nil {
+		c.Log.Warn("failed to remove unused images to free space", zap.Error(err))
+	}
+}
+
+// DeadContainers removes, at once, every dead container that the policy does not
+// keep, and all containers and logs of pods that have ended.
+func (c *Collector) DeadContainers(ctx context.Context) error { return c.containers(ctx, true) }

@@ -1,0 +1,69 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"monopod/agent/podapi/status"
+)
+
+// containers does one pass over containers, sandboxes and logs.
+func (c *Collector) containers(ctx context.Context, emptyEnded bool) error {
+	if !c.Known() {
+		return nil
+	}
+	pods := c.Pods()
+	var errs []error
+	for _, dead := range c.policy.Containers(dispensable(pods, emptyEnded), c.Clock.Now()) {
+		errs = append(errs, c.removeContainer(ctx, pods[dead.Pod], dead.Container))
+	}
+	for _, pod := range dispensable(pods, emptyEnded) {
+		for _, id := range Sandboxes(pod) {
+			errs = append(errs, c.removeSandbox(ctx, pods[pod.UID], id))
+		}
+	}
+	folders, links := c.Sweep()
+	c.count("log_folder", folders)
+	c.count("log_link", links)
+	return errors.Join(errs...)
+}
+
+// dispensable returns what may be removed of the pods: everything, for pods that have
+// ended.
+func dispensable(pods map[types.UID]RunningPod, emptyEnded bool) []Pod {
+	var out []Pod
+	for _, p := range pods {
+		if g, ok := p.Garbage(); ok {
+			g.All = g.Over && emptyEnded
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func (c *Collector) count(what string, n int) {
+	if n > 0 {
+		c.gone.WithLabelValues(what).Add(float64(n))
+	}
+}
+
+func (c *Collector) removeContainer(ctx context.Context, pod RunningPod, dead *status.Container) error {
+	if err := c.Runtime.RemoveContainer(ctx, dead.ID); err != nil {
+		return fmt.Errorf("remove dead container: %w", err)
+	}
+	c.count("container", 1)
+	pod.ContainerRemoved(dead)
+	return nil
+}
+
+func (c *Collector) removeSandbox(ctx context.Context, pod RunningPod, id string) error {
+	if err := c.Runtime.RemovePodSandbox(ctx, id); err != nil {
+		return fmt.Errorf("remove dead sandbox: %w", err)
+	}
+	c.count("sandbox", 1)
+	pod.SandboxRemoved(id)
+	return nil
+}

@@ -1,0 +1,113 @@
+package gc
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Images remembers, in memory only, when images were first seen and last used:
+// after a restart all count as new. The zero value works.
+type Images struct {
+	mu    sync.Mutex // guards the fields below
+	began time.Time
+	known map[string]*usage
+}
+
+type usage struct{ first, last time.Time }
+
+// Image is an image and what is known about its use.
+type Image struct {
+	ID    string
+	Names []string
+	Size  int64
+	First time.Time // seen
+	Last  time.Time // used; zero: not since First
+	InUse bool      // by a container, dead or alive
+	Kept  bool      // pinned, or cannot be pulled again
+}
+
+// Detect records the current images. used are the names and IDs of images that
+// containers use, keep the names of images that must stay.
+func (m *Images) Detect(list []*cri.Image, used, keep map[string]bool, now time.Time) []Image {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.began.IsZero() {
+		m.began = now
+	}
+	next := make(map[string]*usage, len(list))
+	out := make([]Image, 0, len(list))
+	for _, i := range list {
+		u := m.known[i.Id]
+		if u == nil {
+			u = &usage{first: now}
+		}
+		names := slices.Concat([]string{i.Id}, i.RepoTags, i.RepoDigests)
+		image := Image{ID: i.Id, Names: names[1:], Size: int64(i.Size), First: u.first, InUse: among(names, used), Kept: i.Pinned || among(names, keep)}
+		if image.InUse {
+			u.last = now
+		}
+		image.Last = u.last
+		next[i.Id] = u
+		out = append(out, image)
+	}
+	m.known = next
+	return out
+}
+
+func among(names []string, set map[string]bool) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return set[n] })
+}
+
+// Began is the time of the first Detect.
+func (m *Images) Began() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.began
+}
+
+// Unused returns the images that may be removed now, least recently used first.
+func (p *Policy) Unused(images []Image, now time.Time) []Image {
+	var out []Image
+	for _, i := range images {
+		if !i.InUse && !i.Kept && now.Sub(i.First) >= p.ImageMinAge {
+			out = append(out, i)
+		}
+	}
+	slices.SortFunc(out, func(a, b Image) int {
+		return cmp.Or(a.Last.Compare(b.Last), a.First.Compare(b.First), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// TooOld returns the images of Unused that have not been used for ImageMaxAge. began
+// is when use was first recorded, because earlier use is unknown.
+func (p *Policy) TooOld(unused []Image, began, now time.Time) []Image {
+	if p.ImageMaxAge == 0 || now.Sub(began) <= p.ImageMaxAge {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(unused), func(i Image) bool {
+		last := i.Last
+		if last.IsZero() {
+			last = i.First
+		}
+		return now.Sub(last) <= p.ImageMaxAge
+	})
+}
+
+// ToFree returns how many bytes to free on a disk: 0 below the high threshold,
+// otherwise down to the low one.
+func (p *Policy) ToFree(total, free int64) int64 {
+	if p.ImageHigh == 100 || total <= 0 || usedPercent(total, free) < p.ImageHigh {
+		return 0
+	}
+	return max(0, int64(float64(total)*float64(100-p.ImageLow)/100)-free)
+}
+
+// usedPercent rounds up, as upstream's does.
+func usedPercent(total, free int64) int {
+	return 100 - int(float64(free)/float64(total)*100)
+}

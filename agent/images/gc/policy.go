@@ -1,0 +1,84 @@
+// Package garbage decides which containers, sandboxes and images of a node can be
+// removed. It only decides; the agent removes.
+//
+//   - Policy: the limits, with upstream's flags and defaults.
+//   - Containers, Sandboxes: the dead ones of some pods to remove.
+//   - Images: when images were last used, and which to remove.
+
+package gc
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Policy is the limits of garbage collection. Use Default, or Flags and Check.
+type Policy struct {
+	ContainerPeriod time.Duration // interval of passes over containers, sandboxes and log folders
+	MinContainerAge time.Duration // a container stays that long after its end
+	PerContainer    int           // dead instances to keep of each container; negative: all
+	MaxContainers   int           // dead instances to keep on the node; negative: all
+
+	ImagePeriod time.Duration // interval of passes over images
+	ImageHigh   int           // percent of disk usage that triggers removal; 100: never
+	ImageLow    int           // percent of disk usage at which removal stops
+	ImageMinAge time.Duration // minimum age of an image
+	ImageMaxAge time.Duration // an image unused for that long is removed; 0: never
+}
+
+// Default returns upstream's defaults of KubeletConfiguration.
+func Default() Policy {
+	return Policy{
+		ContainerPeriod: time.Minute, PerContainer: 1, MaxContainers: -1,
+		ImagePeriod: 5 * time.Minute, ImageHigh: 85, ImageLow: 80, ImageMinAge: 2 * time.Minute,
+	}
+}
+
+// Flags adds kubelet's flags, and the two periods, which are constants in kubelet.
+func (p *Policy) Flags(f *pflag.FlagSet) {
+	*p = Default()
+	f.DurationVar(&p.MinContainerAge, "minimum-container-ttl-duration", p.MinContainerAge, "Minimum age of a terminated container before it is garbage collected.")
+	f.IntVar(&p.PerContainer, "maximum-dead-containers-per-container", p.PerContainer, "Maximum number of terminated instances to keep per container. Negative: all are kept.")
+	f.IntVar(&p.MaxContainers, "maximum-dead-containers", p.MaxContainers, "Maximum number of terminated container instances to keep on the node. Negative: no limit.")
+	f.DurationVar(&p.ContainerPeriod, "container-gc-period", p.ContainerPeriod, "Interval between garbage collections of containers, sandboxes and logs of deleted pods.")
+	f.IntVar(&p.ImageHigh, "image-gc-high-threshold", p.ImageHigh, "Percent of disk usage above which image garbage collection always runs. 100: never.")
+	f.IntVar(&p.ImageLow, "image-gc-low-threshold", p.ImageLow, "Percent of disk usage down to which image garbage collection frees space.")
+	f.DurationVar(&p.ImageMinAge, "minimum-image-ttl-duration", p.ImageMinAge, "Minimum age of an unused image before it is garbage collected.")
+	f.DurationVar(&p.ImageMaxAge, "image-maximum-gc-age", p.ImageMaxAge, "Maximum age of an unused image before it is garbage collected. 0: no limit.")
+	f.DurationVar(&p.ImagePeriod, "image-gc-period", p.ImagePeriod, "Interval between garbage collections of images.")
+}
+
+// Check validates the flags.
+func (p *Policy) Check() error {
+	var errs []error
+	percent := func(flag string, value int) {
+		if value < 0 || value > 100 {
+			errs = append(errs, fmt.Errorf("--%s must be between 0 and 100, got %d", flag, value))
+		}
+	}
+	percent("image-gc-high-threshold", p.ImageHigh)
+	percent("image-gc-low-threshold", p.ImageLow)
+	if p.ImageLow >= p.ImageHigh {
+		errs = append(errs, fmt.Errorf("--image-gc-low-threshold: %d is not below --image-gc-high-threshold, which is %d", p.ImageLow, p.ImageHigh))
+	}
+	for flag, d := range map[string]time.Duration{"minimum-container-ttl-duration": p.MinContainerAge, "minimum-image-ttl-duration": p.ImageMinAge, "image-maximum-gc-age": p.ImageMaxAge} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("--%s must not be negative, got %v", flag, d))
+		}
+	}
+	for flag, d := range map[string]time.Duration{"container-gc-period": p.ContainerPeriod, "image-gc-period": p.ImagePeriod} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("--%s must be positive, got %v", flag, d))
+		}
+	}
+	if p.ImageMaxAge > 0 && p.ImageMaxAge <= p.ImageMinAge {
+		errs = append(errs, fmt.Errorf("--image-maximum-gc-age: %v is not above --minimum-image-ttl-duration, which is %v", p.ImageMaxAge, p.ImageMinAge))
+	}
+	return errors.Join(errs...)
+}
+
+// ImagesOff reports whether images are never garbage-collected.
+func (p *Policy) ImagesOff() bool { return p.ImageHigh == 100 && p.ImageMaxAge == 0 }

@@ -1,0 +1,225 @@
+// Package keyring finds the credentials for an image in the pod's pull secrets and in
+// a file of the node, both in the format of docker login.
+
+package pull
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Keyring is a list of servers and their credentials, in the order in which they are
+// tried. The zero value is empty.
+type Keyring []entry
+
+type entry struct {
+	server string // host and path, without scheme and version
+	Credential
+}
+
+// Credential is a login and where it comes from.
+type Credential struct {
+	*cri.AuthConfig
+	Source *Source // nil: the node
+}
+
+// Source is a pull secret and the hash of the login in it. Its fields are those of kubelet's ImagePullSecret.
+type Source struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Hash      string `json:"credentialHash"`
+}
+
+// Same reports whether both are the same secret, with any login.
+func (s Source) Same(t Source) bool {
+	s.Hash = t.Hash
+	return s == t
+}
+
+// config is docker's config.json. Credential helpers (credsStore, credHelpers) are
+// not supported, as in kubelet.
+type config struct {
+	Auths map[string]login `json:"auths"`
+}
+
+type login struct {
+	Username, Password, Auth, IdentityToken, RegistryToken string
+}
+
+// OfSecrets returns the credentials of pull secrets of both types. The error is about
+// unreadable secrets; the others are returned all the same.
+func OfSecrets(secrets []*corev1.Secret) (Keyring, error) {
+	var all Keyring
+	var errs []error
+	for _, s := range secrets {
+		var cfg config
+		var err error
+		if data, ok := s.Data[corev1.DockerConfigJsonKey]; ok {
+			err = json.Unmarshal(data, &cfg)
+		} else if data, ok := s.Data[corev1.DockerConfigKey]; ok {
+			err = json.Unmarshal(data, &cfg.Auths)
+		}
+		some, err2 := cfg.keyring()
+		for i := range some {
+			some[i].Source = &Source{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, Hash: hash(some[i].AuthConfig)}
+		}
+		if err := errors.Join(err, err2); err != nil {
+			errs = append(errs, fmt.Errorf("image pull secret %s/%s: %w", s.Namespace, s.Name, err))
+		}
+		all = append(all, some...)
+	}
+	return all.sorted(), errors.Join(errs...)
+}
+
+// OfFile returns the credentials in a file; a missing file has none.
+func OfFile(name string) (Keyring, error) {
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var cfg config
+	err = json.Unmarshal(data, &cfg)
+	all, err2 := cfg.keyring()
+	if err := errors.Join(err, err2); err != nil {
+		return all.sorted(), fmt.Errorf("%s: %w", name, err)
+	}
+	return all.sorted(), nil
+}
+
+func (c *config) keyring() (Keyring, error) {
+	var all Keyring
+	var errs []error
+	for server, l := range c.Auths {
+		auth, err := l.config()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("credentials for %s: %w", server, err))
+			continue
+		}
+		all = append(all, entry{canonical(server), Credential{AuthConfig: auth}})
+	}
+	return all, errors.Join(errs...)
+}
+
+// config omits ServerAddress: with it containerd would not send the credentials to
+// other hosts, such as a mirror, and it does not understand every notation.
+func (l *login) config() (*cri.AuthConfig, error) {
+	user, password := l.Username, l.Password
+	if l.Auth != "" {
+		plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(l.Auth))
+		if err != nil {
+			plain, err = base64.RawStdEncoding.DecodeString(strings.TrimSpace(l.Auth))
+		}
+		u, p, ok := strings.Cut(string(plain), ":")
+		if err != nil || !ok {
+			return nil, errors.New("auth is not the base64 of user:password")
+		}
+		user, password = u, p
+	}
+	return &cri.AuthConfig{Username: user, Password: password, IdentityToken: l.IdentityToken, RegistryToken: l.RegistryToken}, nil
+}
+
+// hash is the SHA-256 of a login.
+func hash(auth *cri.AuthConfig) string {
+	text, err := json.Marshal([]string{auth.Username, auth.Password, auth.IdentityToken, auth.RegistryToken})
+	if err != nil { // never for strings
+		return ""
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// sorted orders longer paths on the same server first.
+func (k Keyring) sorted() Keyring {
+	slices.SortStableFunc(k, func(a, b entry) int { return strings.Compare(b.server, a.server) })
+	return k
+}
+
+// Lookup returns the matching credentials for an image, to be tried in order.
+func (k Keyring) Lookup(image string) []Credential {
+	full := qualified(image)
+	var out []Credential
+	for _, e := range k {
+		if serves(e.server, full) {
+			out = append(out, e.Credential)
+		}
+	}
+	return out
+}
+
+// defaultRegistry is the registry of images whose name has none.
+const defaultRegistry = "docker.io"
+
+// canonical normalizes a server name from a secret: without scheme, without a
+// trailing API version, and with one name for the default registry.
+func canonical(server string) string {
+	if _, rest, ok := strings.Cut(server, "://"); ok {
+		server = rest
+	}
+	server = strings.TrimSuffix(server, "/")
+	server = strings.TrimSuffix(strings.TrimSuffix(server, "/v1"), "/v2")
+	host, rest, _ := strings.Cut(server, "/")
+	if host == "index.docker.io" || host == "registry-1.docker.io" {
+		host = defaultRegistry
+	}
+	return strings.TrimSuffix(host+"/"+rest, "/")
+}
+
+// serves reports whether credentials for server match the image. Labels of the
+// server's host may be globs, and it may have a path.
+func serves(server, image string) bool {
+	host, dir, _ := strings.Cut(server, "/")
+	at, name, _ := strings.Cut(image, "/")
+	return sameHost(host, at) && (dir == "" || name == dir || strings.HasPrefix(name, dir+"/"))
+}
+
+func sameHost(pattern, host string) bool {
+	pattern, port1, _ := strings.Cut(pattern, ":")
+	host, port2, _ := strings.Cut(host, ":")
+	globs, labels := strings.Split(pattern, "."), strings.Split(host, ".")
+	if port1 != port2 || len(globs) != len(labels) {
+		return false
+	}
+	for i := range globs {
+		if ok, err := path.Match(globs[i], labels[i]); !ok || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// qualified prefixes the default registry to an image without one.
+func qualified(image string) string {
+	host, _, found := strings.Cut(image, "/")
+	if found && (strings.ContainsAny(host, ".:") || host == "localhost") {
+		return untagged(image)
+	}
+	if !found {
+		image = "library/" + image
+	}
+	return defaultRegistry + "/" + untagged(image)
+}
+
+// untagged is the image's name without tag and digest.
+func untagged(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		return image[:i]
+	}
+	return image
+}

@@ -1,0 +1,46 @@
+package pull
+
+import (
+	_ "embed"
+	"fmt"
+	"runtime"
+)
+
+// PauseRef is the name of the sandbox image. A new program needs a new name (not 2, which was one): an image that exists
+// is not replaced.
+const PauseRef = "monopod.local/pause:1"
+
+//go:embed pause/pause_amd64
+var pauseAMD64 []byte
+
+//go:embed pause/pause_arm64
+var pauseARM64 []byte
+
+// Pause is the sandbox image for this machine under the name ref; PauseRef if
+// empty. It fails on machines other than amd64 and arm64.
+func Pause(ref string) (Image, error) {
+	program, err := pauseProgram(runtime.GOARCH)
+	if err != nil {
+		return Image{}, err
+	}
+	if ref == "" {
+		ref = PauseRef
+	}
+	return Image{
+		Ref:        ref,
+		Files:      []File{{Path: "pause", Mode: 0o755, Data: program}},
+		Entrypoint: []string{"/pause"},
+		User:       "65535:65535",
+	}, nil
+}
+
+func pauseProgram(arch string) ([]byte, error) {
+	switch arch {
+	case "amd64":
+		return pauseAMD64, nil
+	case "arm64":
+		return pauseARM64, nil
+	default:
+		return nil, fmt.Errorf("no pause program for %s", arch)
+	}
+}

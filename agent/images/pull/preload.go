@@ -1,0 +1,253 @@
+// Package preload imports the image archives in a folder, at start and when new ones
+// appear, and remembers which it has imported.
+
+package pull
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/zap"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/backoff"
+)
+
+// arrival is how long an archive must stay unchanged before it is imported.
+const arrival = 500 * time.Millisecond
+
+// imported identifies an imported archive, so that it is not imported again after a
+// restart.
+type imported struct {
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
+	Images   []string  `json:"images"`
+}
+
+// ImportRuntime is the part of the agent's runtime that an Importer needs; see
+// runtime.Runtime.
+type ImportRuntime interface {
+	Version(ctx context.Context) (*cri.VersionResponse, error)
+	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
+	ImportImages(ctx context.Context, path string) ([]string, error)
+}
+
+// PreloadConfig of an Importer. All but Dir is required.
+type PreloadConfig struct {
+	Dir     string // of the archives; empty: there are none
+	Record  string // the file that remembers what was imported
+	Runtime ImportRuntime
+	Clock   clock.WithTicker
+	Log     *zap.Logger
+	// Arrived is called after new images were imported.
+	Arrived func()
+	// Imported is called with the result of each import.
+	Imported func(names []string, err error)
+	// Failed is called with the archives that are not imported and why, when that changes; empty: there are none.
+	Failed func(message string)
+}
+
+// Importer imports archives.
+type Importer struct {
+	PreloadConfig
+	first  chan struct{}
+	failed string // what Failed was called with; used only by Run
+}
+
+// NewImporter returns an importer; Run starts it.
+func NewImporter(cfg PreloadConfig) *Importer {
+	return &Importer{PreloadConfig: cfg, first: make(chan struct{})}
+}
+
+// First is closed when the archives that exist at start are imported.
+func (i *Importer) First() <-chan struct{} { return i.first }
+
+// Names returns the images imported from archives.
+func (i *Importer) Names() map[string]bool {
+	names := map[string]bool{}
+	for _, archive := range i.known() {
+		for _, name := range archive.Images {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// Run imports the archives, and new ones as they appear, until ctx ends.
+func (i *Importer) Run(ctx context.Context) {
+	if i.Dir == "" {
+		close(i.first)
+		return
+	}
+	watch, err := i.watch()
+	if err != nil {
+		i.Log.Warn("cannot watch the folder of image archives, new ones are imported only at start", zap.String("dir", i.Dir), zap.Error(err))
+	} else {
+		defer watch.Close()
+	}
+	i.awaitRuntime(ctx)
+	i.importAll(ctx)
+	close(i.first)
+	if watch != nil {
+		i.importArrivals(ctx, watch)
+	}
+}
+
+func (i *Importer) watch() (*fsnotify.Watcher, error) {
+	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	watch, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := watch.Add(i.Dir); err != nil {
+		return nil, errors.Join(err, watch.Close())
+	}
+	return watch, nil
+}
+
+// importArrivals waits until a burst of changes is over, then imports new archives.
+func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) {
+	timer := i.Clock.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-watch.Errors:
+			i.Log.Warn("failed to watch the folder of image archives, new ones may be missed", zap.Error(err))
+		case ev := <-watch.Events:
+			if isArchive(ev.Name) && !ev.Has(fsnotify.Remove) {
+				timer.Reset(arrival)
+			}
+		case <-timer.C():
+			i.importAll(ctx)
+		}
+	}
+}
+
+func isArchive(name string) bool {
+	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(ext string) bool { return strings.HasSuffix(name, ext) })
+}
+
+// importAll imports every new archive.
+func (i *Importer) importAll(ctx context.Context) {
+	known := i.known()
+	before, arrived := maps.Clone(known), false
+	entries, err := os.ReadDir(i.Dir)
+	if err != nil {
+		i.Log.Error("failed to import image archives", zap.Error(err))
+	}
+	var failed []string
+	for _, e := range entries {
+		if name := e.Name(); isArchive(name) && ctx.Err() == nil {
+			fresh, err := i.importOne(ctx, name, known)
+			if err != nil && ctx.Err() == nil {
+				i.Log.Error("failed to import an image archive", zap.String("archive", name), zap.Error(err))
+				failed = append(failed, fmt.Sprintf("%s: %.300s", name, reason(err)))
+			}
+			arrived = arrived || fresh
+		}
+	}
+	if message := strings.Join(failed, "; "); message != i.failed && ctx.Err() == nil {
+		i.failed = message
+		i.Failed(message)
+	}
+	if !maps.EqualFunc(before, known, func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
+		if err := i.keep(known); err != nil {
+			i.Log.Warn("failed to record imported images", zap.Error(err))
+		}
+	}
+	if arrived { // also if it had imported them before: a runtime may have lost its images
+		i.Arrived()
+	}
+}
+
+// reason returns an error without the call and the path, which are known to whoever reads it.
+func reason(err error) string {
+	if wrong := (*WrongPlatform)(nil); errors.As(err, &wrong) {
+		return wrong.Error()
+	}
+	text := err.Error()
+	if _, rest, ok := strings.Cut(text, " desc = "); ok { // of gRPC
+		return rest
+	}
+	return text
+}
+
+func (i *Importer) known() map[string]imported {
+	known := map[string]imported{}
+	if b, err := os.ReadFile(i.Record); err == nil {
+		_ = json.Unmarshal(b, &known) // without a readable record they are imported again
+	}
+	return known
+}
+
+func (i *Importer) keep(known map[string]imported) error {
+	b, err := json.Marshal(known)
+	if err != nil {
+		return err
+	}
+	temp := i.Record + ".tmp"
+	if err := os.WriteFile(temp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, i.Record)
+}
+
+// importOne imports an archive whose images are not there; fresh reports whether it did.
+func (i *Importer) importOne(ctx context.Context, name string, known map[string]imported) (fresh bool, err error) {
+	path := filepath.Join(i.Dir, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return false, err
+	}
+	was, ok := known[name]
+	if ok && was.Size == info.Size() && was.Modified.Equal(info.ModTime()) && i.allPresent(ctx, was.Images) {
+		return false, nil
+	}
+	delete(known, name)
+	start := i.Clock.Now()
+	images, err := i.Runtime.ImportImages(ctx, path)
+	i.Imported(images, err)
+	if err != nil {
+		return len(images) > 0, err
+	}
+	known[name] = imported{info.Size(), info.ModTime(), images}
+	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images), zap.Duration("took", i.Clock.Since(start)))
+	return true, nil
+}
+
+// awaitRuntime waits until the runtime answers: images that it cannot list would be
+// imported again.
+func (i *Importer) awaitRuntime(ctx context.Context) {
+	for retry := (backoff.Retry{First: 5 * time.Millisecond, Most: time.Second}); ; {
+		if _, err := i.Runtime.Version(ctx); err == nil {
+			return
+		}
+		if !retry.Wait(ctx, i.Clock) {
+			return
+		}
+	}
+}
+
+func (i *Importer) allPresent(ctx context.Context, images []string) bool {
+	for _, name := range images {
+		if img, err := i.Runtime.ImageStatus(ctx, Named(name)); err != nil || img == nil {
+			return false
+		}
+	}
+	return true
+}

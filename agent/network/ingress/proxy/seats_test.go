@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+type fake struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (f *fake) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.conns:
+		return c, nil
+	case <-f.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (f *fake) Close() error   { close(f.closed); return nil }
+func (f *fake) Addr() net.Addr { return &net.TCPAddr{} }
+
+func TestListener(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{make(chan net.Conn), make(chan struct{})}
+		open := prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"})
+		l := New(f, 5, 3, open)
+		accepted, done := make(chan net.Conn, 10), make(chan error)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					done <- err
+					return
+				}
+				accepted <- c
+			}
+		}()
+		for range 5 { // all have one address
+			ours, _ := net.Pipe()
+			f.conns <- ours
+		}
+		synctest.Wait()
+		var m dto.Metric
+		if err := open.Write(&m); err != nil || len(accepted) != 3 || m.GetGauge().GetValue() != 3 {
+			t.Errorf("%d connections of one client are accepted, %v, %v", len(accepted), m.GetGauge(), err)
+		}
+		l.mu.Lock()
+		l.taken = 5 // others'
+		l.mu.Unlock()
+		(<-accepted).Close()
+		synctest.Wait()
+		ours, _ := net.Pipe()
+		f.conns <- ours
+		synctest.Wait()
+		if len(accepted) != 3 {
+			t.Error("a seat that became free is not taken again")
+		}
+		for len(accepted) > 0 {
+			c := <-accepted
+			c.Close()
+			c.Close() // the second time frees nothing
+		}
+		if l.taken != 2 || len(l.by) != 0 {
+			t.Errorf("%d seats are taken, by %v", l.taken, l.by)
+		}
+		l.Close()
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		began := time.Now()
+		if _, err := (&Conn{Conn: ours, leave: func() {}}).Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != WriteStall {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package spec
+
+import (
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/podapi/env"
+	"monopod/agent/resources/topology"
+)
+
+// ContainerOptions is what a container config needs in addition to the spec.
+type ContainerOptions struct {
+	Attempt         uint32
+	Instance        string
+	ImageRef        string // the runtime's ID of the image
+	Env             []env.Var
+	Command, Args   []string // with their references replaced
+	Mounts          []*cri.Mount
+	MessageHostPath string // source of the mount at terminationMessagePath
+	MemoryCapacity  int64  // of the node, for oom_score_adj
+	SeccompDir      string // of Localhost profiles
+	SeccompDefault  bool   // the runtime's profile for containers without a seccomp profile
+	Image           *cri.Image
+	Users           *cri.UserNamespace // of the sandbox
+	TargetID        string             // the container whose processes this one sees; empty: its own
+	// Allotment is the container's exclusive resources.
+	Allotment topology.Allotment
+}
+
+// Container returns the config of one container.
+func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.ContainerConfig {
+	config := &cri.ContainerConfig{
+		Metadata:    &cri.ContainerMetadata{Name: c.Name, Attempt: o.Attempt},
+		Image:       &cri.ImageSpec{Image: o.ImageRef, UserSpecifiedImage: c.Image},
+		Command:     o.Command,
+		Args:        o.Args,
+		WorkingDir:  c.WorkingDir,
+		Envs:        keyValues(o.Env),
+		Mounts:      mapped(o.Mounts, o.Users),
+		Labels:      map[string]string{LabelContainerName: c.Name},
+		Annotations: containerAnnotations(pod, c, o),
+		LogPath:     LogPath(c.Name, o.Attempt),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		Linux: &cri.LinuxContainerConfig{
+			Resources:       Resources(pod, c, o.MemoryCapacity),
+			SecurityContext: joinProcesses(containerSecurity(pod, c, o), o.TargetID),
+		},
+	}
+	identify(config.Labels, pod, o.Instance)
+	allot(config, o.Allotment)
+	return config
+}
+
+// allot adds the exclusive resources. The spec takes precedence over a device plugin.
+func allot(config *cri.ContainerConfig, a topology.Allotment) {
+	r := config.Linux.Resources
+	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
+	config.Devices = append(config.Devices, a.Devices...)
+	config.CDIDevices = append(config.CDIDevices, a.CDI...)
+	for _, m := range a.Mounts {
+		if !slices.ContainsFunc(config.Mounts, func(has *cri.Mount) bool { return has.ContainerPath == m.ContainerPath }) {
+			config.Mounts = append(config.Mounts, m)
+		}
+	}
+	for _, v := range a.Envs {
+		if !slices.ContainsFunc(config.Envs, func(has *cri.KeyValue) bool { return has.Key == v.Name }) {
+			config.Envs = append(config.Envs, keyValues([]env.Var{v})...)
+		}
+	}
+	for k, v := range a.Annotations {
+		if _, has := config.Annotations[k]; !has {
+			config.Annotations[k] = v
+		}
+	}
+}
+
+func keyValues(vars []env.Var) []*cri.KeyValue {
+	out := make([]*cri.KeyValue, 0, len(vars))
+	for _, v := range vars {
+		out = append(out, &cri.KeyValue{Key: v.Name, Value: []byte(v.Value)})
+	}
+	return out
+}
+
+// mapped maps the IDs of mounts for a pod with a user namespace, so that it sees the files' owners as they are
+// on the disk.
+func mapped(mounts []*cri.Mount, users *cri.UserNamespace) []*cri.Mount {
+	for _, m := range mounts {
+		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()
+	}
+	return mounts
+}
+
+func containerAnnotations(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) map[string]string {
+	m := map[string]string{
+		annotationHash:          Hash(c),
+		annotationRestarts:      strconv.FormatUint(uint64(o.Attempt), 10),
+		annotationMessagePath:   c.TerminationMessagePath,
+		annotationMessagePolicy: string(c.TerminationMessagePolicy),
+		annotationMessageHost:   o.MessageHostPath,
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		m[annotationGrace] = strconv.FormatInt(Seconds(*g), 10)
+	}
+	return m
+}

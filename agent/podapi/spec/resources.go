@@ -1,0 +1,82 @@
+package spec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/podapi/status"
+)
+
+// Kubelet's constants for the CFS scheduler and the OOM killer.
+const (
+	sharesPerCPU     = 1024
+	minShares        = 2
+	maxShares        = 262144
+	cfsPeriod        = 100000 // µs
+	minQuota         = 1000   // µs
+	guaranteedOOM    = -997
+	bestEffortOOM    = 1000
+	minBurstableOOM  = 2
+	criticalPriority = 2_000_001_000 // system-node-critical
+)
+
+// Resources returns a container's cgroup settings.
+func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.LinuxContainerResources {
+	requests, limits := c.Resources.Requests, limitsOf(pod, c)
+	request := requests.Cpu().MilliValue()
+	if _, ok := requests[corev1.ResourceCPU]; !ok {
+		request = limits.Cpu().MilliValue()
+	}
+	r := &cri.LinuxContainerResources{
+		CpuShares:          Shares(request),
+		MemoryLimitInBytes: limits.Memory().Value(),
+		OomScoreAdj:        oomScore(pod, c, memoryCapacity),
+	}
+	if milli := limits.Cpu().MilliValue(); milli > 0 {
+		r.CpuPeriod, r.CpuQuota = cfsPeriod, Quota(milli)
+	}
+	return r
+}
+
+// limitsOf returns a container's limits of CPU and memory; what it does not limit is limited as in its pod, so that
+// a program in it that reads its limit finds one.
+func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q := c.Resources.Limits[name]; !q.IsZero() {
+			out[name] = q
+		} else if pod.Spec.Resources != nil {
+			out[name] = pod.Spec.Resources.Limits[name]
+		}
+	}
+	return out
+}
+
+// Shares returns the cgroup v1 cpu.shares of a request in millicores.
+func Shares(milli int64) int64 {
+	return min(max(milli*sharesPerCPU/1000, minShares), maxShares)
+}
+
+// Quota returns the CFS quota in µs of a limit in millicores, for a period of 100 ms.
+func Quota(milli int64) int64 {
+	return max(milli*cfsPeriod/1000, minQuota)
+}
+
+// oomScore implements SPEC 5: −997 for guaranteed and node-critical pods, 1000 for best effort, between them
+// 1000 − 1000·request/capacity within 2…999.
+func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
+	if p := pod.Spec.Priority; p != nil && *p >= criticalPriority {
+		return guaranteedOOM
+	}
+	switch status.QOS(pod) {
+	case corev1.PodQOSGuaranteed:
+		return guaranteedOOM
+	case corev1.PodQOSBestEffort:
+		return bestEffortOOM
+	}
+	if capacity <= 0 {
+		return bestEffortOOM - 1
+	}
+	score := 1000 - 1000*c.Resources.Requests.Memory().Value()/capacity
+	return min(max(score, minBurstableOOM), bestEffortOOM-1)
+}

@@ -1,0 +1,125 @@
+package spec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/podapi/security"
+)
+
+func containerSecurity(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.LinuxContainerSecurityContext {
+	sc := c.SecurityContext
+	if sc == nil {
+		sc = &corev1.SecurityContext{}
+	}
+	out := &cri.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(pod, o.Users),
+		Privileged:       Privileged(c),
+		ReadonlyRootfs:   sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem,
+		NoNewPrivs:       sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation,
+		Capabilities:     capabilities(sc.Capabilities),
+		Seccomp:          seccomp(pod, c, o),
+		Apparmor:         appArmor(pod, c),
+		SelinuxOptions:   selinux(security.SELinux(pod, c)),
+	}
+	runAs(out, pod, c, o.Image)
+	if psc := pod.Spec.SecurityContext; psc != nil {
+		out.SupplementalGroups, out.SupplementalGroupsPolicy = supplementalGroups(psc), groupsPolicy(psc)
+	}
+	if sc.ProcMount == nil || *sc.ProcMount == corev1.DefaultProcMount {
+		out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
+	}
+	if out.Privileged {
+		out.MaskedPaths, out.ReadonlyPaths = nil, nil
+	}
+	return out
+}
+
+// runAs sets the user and the group. CRI ignores a group alone, so it is set with the image's user, which is
+// root if the image sets none.
+func runAs(out *cri.LinuxContainerSecurityContext, pod *corev1.Pod, c *corev1.Container, image *cri.Image) {
+	out.RunAsUser = int64Value(security.RunAsUser(pod, c))
+	out.RunAsGroup = int64Value(security.RunAsGroup(pod, c))
+	if out.RunAsGroup == nil || out.RunAsUser != nil {
+		return
+	}
+	if out.RunAsUsername = image.GetUsername(); out.RunAsUsername == "" {
+		out.RunAsUser = &cri.Int64Value{Value: image.GetUid().GetValue()}
+	}
+}
+
+func int64Value(p *int64) *cri.Int64Value {
+	if p == nil {
+		return nil
+	}
+	return &cri.Int64Value{Value: *p}
+}
+
+func capabilities(c *corev1.Capabilities) *cri.Capability {
+	if c == nil {
+		return nil
+	}
+	out := &cri.Capability{}
+	for _, name := range c.Add {
+		out.AddCapabilities = append(out.AddCapabilities, security.Capability(name))
+	}
+	for _, name := range c.Drop {
+		out.DropCapabilities = append(out.DropCapabilities, security.Capability(name))
+	}
+	return out
+}
+
+// seccomp sets the profile explicitly: unset would be unconfined.
+func seccomp(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.SecurityProfile {
+	out := &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
+	p := security.Seccomp(pod, c, o.SeccompDefault)
+	if p == nil || Privileged(c) {
+		return out
+	}
+	switch p.Type {
+	case corev1.SeccompProfileTypeRuntimeDefault:
+		out.ProfileType = cri.SecurityProfile_RuntimeDefault
+	case corev1.SeccompProfileTypeLocalhost:
+		out.ProfileType, out.LocalhostRef = cri.SecurityProfile_Localhost, security.SeccompPath(p, o.SeccompDir)
+	}
+	return out
+}
+
+// appArmor leaves an unset profile to the runtime. Whether the profile is loaded is checked before.
+func appArmor(pod *corev1.Pod, c *corev1.Container) *cri.SecurityProfile {
+	p, err := security.AppArmorProfile(pod, c)
+	if p == nil || err != nil || Privileged(c) {
+		return nil
+	}
+	switch p.Type {
+	case corev1.AppArmorProfileTypeRuntimeDefault:
+		return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault}
+	case corev1.AppArmorProfileTypeLocalhost:
+		out := &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Localhost}
+		if p.LocalhostProfile != nil {
+			out.LocalhostRef = *p.LocalhostProfile
+		}
+		return out
+	}
+	return &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
+}
+
+func selinux(o *corev1.SELinuxOptions) *cri.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &cri.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+// maskedPaths are the kernel's files that a container must not see, as in upstream's default proc mount.
+func maskedPaths() []string {
+	return []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+		"/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}

@@ -1,0 +1,289 @@
+package spec_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/spec"
+)
+
+func pod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1"}}},
+	}
+}
+
+func TestSandbox(t *testing.T) {
+	t.Parallel()
+	p := pod()
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 53, HostPort: 5353, Protocol: corev1.ProtocolUDP, HostIP: "127.0.0.1"}}
+	got := spec.Sandbox(p, spec.SandboxOptions{Attempt: 2, Instance: "i", CgroupParent: "/x", LogDir: "/logs"})
+	if got.Hostname != "web" || got.Metadata.Attempt != 2 || got.Metadata.Uid != "u1" || got.Linux.CgroupParent != "/x" || got.LogDirectory != "/logs" {
+		t.Errorf("%+v", got)
+	}
+	for k, v := range map[string]string{"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "u1", "app": "web", spec.LabelInstance: "i"} {
+		if got.Labels[k] != v {
+			t.Errorf("label %s=%q", k, got.Labels[k])
+		}
+	}
+	if len(got.PortMappings) != 1 || got.PortMappings[0].HostPort != 5353 || got.PortMappings[0].Protocol != cri.Protocol_UDP {
+		t.Errorf("ports: %v", got.PortMappings)
+	}
+	if p.Labels[spec.LabelInstance] != "" {
+		t.Error("the pod was changed")
+	}
+	p.Spec.HostNetwork, p.Spec.HostPID = true, true
+	got = spec.Sandbox(p, spec.SandboxOptions{})
+	ns := got.Linux.SecurityContext.NamespaceOptions
+	if got.Hostname != "" || len(got.PortMappings) != 0 || ns.Network != cri.NamespaceMode_NODE || ns.Pid != cri.NamespaceMode_NODE || ns.Ipc != cri.NamespaceMode_POD {
+		t.Errorf("host's namespaces: %+v", got)
+	}
+	p = pod()
+	p.Name = strings.Repeat("a", 62) + "-b"
+	if got := spec.Sandbox(p, spec.SandboxOptions{}).Hostname; got != strings.Repeat("a", 62) {
+		t.Errorf("hostname %q", got)
+	}
+}
+
+func TestContainer(t *testing.T) {
+	t.Parallel()
+	p := pod()
+	c := &p.Spec.Containers[0]
+	c.TerminationMessagePolicy = corev1.TerminationMessageReadFile
+	got := spec.Container(p, c, spec.ContainerOptions{Attempt: 3, ImageRef: "sha256:1", Env: []env.Var{{Name: "A", Value: "1"}}, Command: []string{"/x", "1"}, Args: []string{"$(B)"}, MessageHostPath: "/m"})
+	if !slices.Equal(got.Command, []string{"/x", "1"}) || !slices.Equal(got.Args, []string{"$(B)"}) || got.LogPath != "c/3.log" {
+		t.Errorf("%+v", got)
+	}
+	if got.Labels["io.kubernetes.container.name"] != "c" || got.Annotations["io.kubernetes.container.restartCount"] != "3" {
+		t.Errorf("%v %v", got.Labels, got.Annotations)
+	}
+	if back := spec.AnnotationsOf(got.Annotations); back.Hash != spec.Hash(c) || back.MessageHostPath != "/m" || back.MessagePolicy != "File" {
+		t.Errorf("%+v", back)
+	}
+	if id := spec.IdentityOf(got.Labels); id != (spec.Identity{Name: "web", Namespace: "default", UID: "u1"}) {
+		t.Errorf("%+v", id)
+	}
+	if got.Linux.SecurityContext.Seccomp.ProfileType != cri.SecurityProfile_Unconfined || len(got.Linux.SecurityContext.MaskedPaths) == 0 {
+		t.Errorf("security: %+v", got.Linux.SecurityContext)
+	}
+}
+
+func TestResources(t *testing.T) {
+	t.Parallel()
+	const capacity = 1000 << 20
+	for name, c := range map[string]struct {
+		cpuRequest, cpuLimit, memoryRequest, memoryLimit string
+		priority                                         *int32
+		shares, quota, memory, oom                       int64
+	}{
+		"nothing":      {shares: 2, oom: 1000},
+		"cpu":          {cpuRequest: "500m", cpuLimit: "1500m", shares: 512, quota: 150000, oom: 999},
+		"limit only":   {cpuLimit: "250m", shares: 256, quota: 25000, oom: 999},
+		"tiny":         {cpuRequest: "1m", cpuLimit: "1m", shares: 2, quota: 1000, oom: 999},
+		"memory":       {memoryRequest: "250Mi", memoryLimit: "500Mi", shares: 2, memory: 500 << 20, oom: 750},
+		"most":         {memoryRequest: "1000Mi", shares: 2, oom: 2},
+		"guaranteed":   {cpuRequest: "1", cpuLimit: "1", memoryRequest: "1Mi", memoryLimit: "1Mi", shares: 1024, quota: 100000, memory: 1 << 20, oom: -997},
+		"node-critcal": {priority: new(int32(2000001000)), shares: 2, oom: -997},
+	} {
+		p := pod()
+		p.Spec.Priority = c.priority
+		set := func(list *corev1.ResourceList, name corev1.ResourceName, s string) {
+			if s != "" {
+				if *list == nil {
+					*list = corev1.ResourceList{}
+				}
+				(*list)[name] = resource.MustParse(s)
+			}
+		}
+		r := &p.Spec.Containers[0].Resources
+		set(&r.Requests, corev1.ResourceCPU, c.cpuRequest)
+		set(&r.Requests, corev1.ResourceMemory, c.memoryRequest)
+		set(&r.Limits, corev1.ResourceCPU, c.cpuLimit)
+		set(&r.Limits, corev1.ResourceMemory, c.memoryLimit)
+		got := spec.Resources(p, &p.Spec.Containers[0], capacity)
+		if got.CpuShares != c.shares || got.CpuQuota != c.quota || got.MemoryLimitInBytes != c.memory || got.OomScoreAdj != c.oom {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestLimitsOfPod: a container without a limit has that of its pod, and requests as much CPU, as with kubelet.
+func TestLimitsOfPod(t *testing.T) {
+	t.Parallel()
+	p := pod()
+	p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}}
+	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 200000 || got.CpuShares != 2048 || got.MemoryLimitInBytes != 1<<30 {
+		t.Errorf("no limits: %v", got)
+	}
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	if got := spec.Resources(p, &p.Spec.Containers[0], 1<<40); got.CpuQuota != 100000 || got.CpuShares != 1024 || got.MemoryLimitInBytes != 1<<30 {
+		t.Errorf("a limit of CPU: %v", got)
+	}
+}
+
+func TestSecurity(t *testing.T) {
+	t.Parallel()
+	p := pod()
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsUser: new(int64(1)), RunAsGroup: new(int64(2)), FSGroup: new(int64(3)), SupplementalGroups: []int64{4},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	c := &p.Spec.Containers[0]
+	c.SecurityContext = &corev1.SecurityContext{
+		RunAsUser: new(int64(9)), ReadOnlyRootFilesystem: new(true), AllowPrivilegeEscalation: new(false),
+		Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}, Drop: []corev1.Capability{"ALL"}},
+	}
+	sc := spec.Container(p, c, spec.ContainerOptions{}).Linux.SecurityContext
+	if sc.RunAsUser.Value != 9 || sc.RunAsGroup.Value != 2 || !slices.Equal(sc.SupplementalGroups, []int64{3, 4}) || !sc.ReadonlyRootfs || !sc.NoNewPrivs {
+		t.Errorf("%+v", sc)
+	}
+	if sc.Seccomp.ProfileType != cri.SecurityProfile_RuntimeDefault || sc.Capabilities.AddCapabilities[0] != "NET_ADMIN" || sc.Capabilities.DropCapabilities[0] != "ALL" {
+		t.Errorf("%+v", sc)
+	}
+	c.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	sc = spec.Container(p, c, spec.ContainerOptions{}).Linux.SecurityContext
+	if !sc.Privileged || sc.Seccomp.ProfileType != cri.SecurityProfile_Unconfined || sc.MaskedPaths != nil {
+		t.Errorf("privileged: %+v", sc)
+	}
+	c.SecurityContext = &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("../../etc/x.json")}}
+	if sc = spec.Container(p, c, spec.ContainerOptions{SeccompDir: "/data/seccomp"}).Linux.SecurityContext; sc.Seccomp.LocalhostRef != "/data/seccomp/etc/x.json" {
+		t.Errorf("seccomp: %+v", sc.Seccomp)
+	}
+}
+
+func TestDNS(t *testing.T) {
+	t.Parallel()
+	host := spec.ParseResolv("# c\nnameserver 1.1.1.1\nsearch a.example b.example\noptions ndots:2 rotate\n")
+	cluster := spec.Cluster{DNS: []string{"10.0.0.10"}, Domain: "cluster.local"}
+	for name, c := range map[string]struct {
+		policy  corev1.DNSPolicy
+		cluster spec.Cluster
+		config  *corev1.PodDNSConfig
+		want    string
+	}{
+		"default":       {corev1.DNSDefault, cluster, nil, "1.1.1.1|a.example b.example|ndots:2 rotate"},
+		"no cluster":    {corev1.DNSClusterFirst, spec.Cluster{}, nil, "1.1.1.1|a.example b.example|ndots:2 rotate"},
+		"cluster first": {corev1.DNSClusterFirst, cluster, nil, "10.0.0.10|default.svc.cluster.local svc.cluster.local cluster.local a.example b.example|ndots:5"},
+		"none": {corev1.DNSNone, cluster, &corev1.PodDNSConfig{
+			Nameservers: []string{"9.9.9.9"}, Searches: []string{"x"}, Options: []corev1.PodDNSConfigOption{{Name: "edns0"}},
+		}, "9.9.9.9|x|edns0"},
+		"more": {corev1.DNSDefault, cluster, &corev1.PodDNSConfig{
+			Nameservers: []string{"1.1.1.1", "9.9.9.9"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("1")}},
+		}, "1.1.1.1 9.9.9.9|a.example b.example|rotate ndots:1"},
+	} {
+		p := pod()
+		p.Spec.DNSPolicy, p.Spec.DNSConfig = c.policy, c.config
+		got := spec.DNS(p, host, c.cluster)
+		line := strings.Join(got.Servers, " ") + "|" + strings.Join(got.Searches, " ") + "|" + strings.Join(got.Options, " ")
+		if line != c.want {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+// Pods get the resolvers behind one that only the node reaches, as they are now.
+func TestResolversOfTheNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := spec.Resolvers{File: filepath.Join(dir, "resolv.conf"), Behind: filepath.Join(dir, "behind")}
+	own, host := pod(), pod()
+	host.Spec.HostNetwork = true
+	for _, c := range []struct{ file, behind, own, host string }{
+		{"", "", "", ""},
+		{"nameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "192.0.2.1", "192.0.2.1"},
+		{"nameserver 127.0.0.53\noptions edns0 trust-ad\n", "nameserver 192.0.2.2\nnameserver 2001:db8::2\n", "192.0.2.2 2001:db8::2", "127.0.0.53"},
+		{"nameserver ::1\n", "nameserver 192.0.2.2\n", "192.0.2.2", "::1"},
+		{"nameserver 127.0.0.1\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "127.0.0.1 192.0.2.1", "127.0.0.1 192.0.2.1"},
+		{"nameserver 127.0.0.53\n", "# no network\n", "127.0.0.53", "127.0.0.53"},
+	} {
+		for name, text := range map[string]string{r.File: c.file, r.Behind: c.behind} {
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.Join(r.Of(own).Servers, " "); got != c.own {
+			t.Errorf("%q behind it %q: a pod gets %q, want %q", c.file, c.behind, got, c.own)
+		}
+		if got := strings.Join(r.Of(host).Servers, " "); got != c.host {
+			t.Errorf("%q behind it %q: a pod on the node's network gets %q, want %q", c.file, c.behind, got, c.host)
+		}
+	}
+}
+
+// The file is identical to kubelet's.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	const (
+		own = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
+			"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n"
+		node    = "127.0.0.1 localhost the-node\n"
+		ofNode  = "# Kubernetes-managed hosts file (host network).\n" + node
+		aliases = "\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n5.6.7.8\tc\n"
+	)
+	list := []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}, {IP: "5.6.7.8", Hostnames: []string{"c"}}}
+	for name, c := range map[string]struct {
+		spec corev1.PodSpec
+		want string
+	}{
+		"a pod":             {corev1.PodSpec{}, own + "10.0.0.2\tweb\nfd00::2\tweb\n"},
+		"with aliases":      {corev1.PodSpec{HostAliases: list}, own + "10.0.0.2\tweb\nfd00::2\tweb\n" + aliases},
+		"with a subdomain":  {corev1.PodSpec{Subdomain: "s"}, own + "10.0.0.2\tweb.s.default.svc.c.l\tweb\nfd00::2\tweb.s.default.svc.c.l\tweb\n"},
+		"the node's":        {corev1.PodSpec{HostNetwork: true, Subdomain: "s"}, ofNode},
+		"the node's, alias": {corev1.PodSpec{HostNetwork: true, HostAliases: list}, ofNode + aliases},
+	} {
+		p := pod()
+		p.Spec = c.spec
+		if got := spec.Hosts(p, []string{"10.0.0.2", "fd00::2"}, "c.l", node); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestHostname(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 62) + "-y"
+	for name, c := range map[string]struct {
+		spec   corev1.PodSpec
+		domain string
+		want   string
+		hosts  string
+	}{
+		"the pod's name":   {corev1.PodSpec{}, "c.l", "web", "web"},
+		"its own":          {corev1.PodSpec{Hostname: "h"}, "c.l", "h", "h"},
+		"cut":              {corev1.PodSpec{Hostname: long}, "c.l", long[:62], long[:62]},
+		"subdomain":        {corev1.PodSpec{Hostname: "h", Subdomain: "s"}, "c.l", "h", "h.s.default.svc.c.l\th"},
+		"full":             {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "h.s.default.svc.c.l", "h.s.default.svc.c.l\th"},
+		"full, no domain":  {corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: new(true)}, "", "h", "h"},
+		"full, no sub":     {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "c.l", "web", "web"},
+		"override":         {corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: new("o.example")}, "c.l", "o.example", "o.example"},
+		"the node's":       {corev1.PodSpec{HostNetwork: true, Hostname: "h"}, "c.l", "", ""},
+		"the node's, full": {corev1.PodSpec{HostNetwork: true, Subdomain: "s", SetHostnameAsFQDN: new(true)}, "c.l", "", ""},
+	} {
+		p := pod()
+		p.Spec = c.spec
+		if got := spec.Sandbox(p, spec.SandboxOptions{Domain: c.domain}).Hostname; got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+		if err := spec.CheckHostname(p, c.domain); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if hosts := spec.Hosts(p, []string{"10.0.0.2"}, c.domain, ""); c.hosts != "" && !strings.HasSuffix(hosts, "\n10.0.0.2\t"+c.hosts+"\n") {
+			t.Errorf("%s: hosts %q", name, hosts)
+		}
+	}
+	p := pod()
+	p.Spec = corev1.PodSpec{Hostname: strings.Repeat("x", 50), Subdomain: "s", SetHostnameAsFQDN: new(true)}
+	if err := spec.CheckHostname(p, "c.l"); err == nil || !strings.Contains(err.Error(), "68 characters requested") {
+		t.Errorf("too long: %v", err)
+	}
+}

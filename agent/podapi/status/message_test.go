@@ -1,0 +1,27 @@
+package status_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"monopod/agent/podapi/status"
+)
+
+// TestMessagesShareTheirLimit: four containers have 3 KiB each, and no character is cut in two.
+func TestMessagesShareTheirLimit(t *testing.T) {
+	t.Parallel()
+	pod, seen := &corev1.Pod{}, &status.Observed{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name})
+		seen.Containers = append(seen.Containers, status.Container{ID: name, Name: name, State: status.Exited, Message: strings.Repeat("€", 1365)})
+	}
+	out := status.Of(status.Input{Pod: pod, Seen: seen, Now: time.Now()})
+	for _, c := range out.ContainerStatuses {
+		if want := strings.Repeat("€", 1024); c.State.Terminated.Message != want {
+			t.Errorf("%s: %d bytes", c.Name, len(c.State.Terminated.Message))
+		}
+	}
+}

@@ -1,0 +1,204 @@
+// Package pluginwatcher finds the plugins of the node whose sockets appear in a folder, and registers them with what
+// handles their type: kubelet's plugin registration API (v1).
+
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	reg "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/filewatch"
+	"monopod/apiserver/kit/guard"
+)
+
+// Plugin is a plugin that wants to register.
+type Plugin struct {
+	Name     string
+	Socket   string // at which it serves
+	Versions []string
+}
+
+// Handler takes a plugin of one type, or returns why it is rejected. ctx is for the registration, life ends with the plugin's
+// socket.
+type Handler func(life, ctx context.Context, p Plugin) error
+
+// Watcher registers plugins. All fields are required.
+type Watcher struct {
+	Dir      string
+	Handlers map[string]Handler // by type
+	Dial     func(ctx context.Context, path string) (net.Conn, error)
+	Clock    clock.Clock
+	Log      *zap.Logger
+	Guard    *guard.Guard
+}
+
+// Timeout is how long a registering plugin may take to answer (upstream: 10 s).
+const Timeout = 10 * time.Second
+
+const (
+	// discoverTries is how often a new socket is tried, because its plugin may not
+	// listen yet: after half a second, then twice as long each time. A plugin that
+	// starts later recreates its socket.
+	discoverTries = 8
+	discoverPause = 500 * time.Millisecond
+)
+
+// Run registers the plugins whose sockets exist or appear in the folder, and drops them when the sockets disappear,
+// until ctx ends.
+func (w *Watcher) Run(ctx context.Context) {
+	w.Guard.Keep(ctx, w.Clock, "plugins", func() {
+		f := found{Watcher: w, stops: map[string]context.CancelFunc{}}
+		err := f.follow(ctx)
+		f.wait()
+		if ctx.Err() == nil {
+			w.Log.Error("failed to watch for plugins", zap.String("folder", w.Dir), zap.Error(err))
+		}
+	})
+}
+
+// found maps the sockets in the folder to the functions that stop their plugins. Only
+// one goroutine uses it.
+type found struct {
+	*Watcher
+	stops map[string]context.CancelFunc
+	tries sync.WaitGroup
+}
+
+func (f *found) wait() {
+	for _, stop := range f.stops {
+		stop()
+	}
+	f.tries.Wait()
+}
+
+// follow returns when ctx ends or the folder cannot be watched.
+func (f *found) follow(ctx context.Context) error {
+	if err := os.MkdirAll(f.Dir, 0o750); err != nil {
+		return err
+	}
+	watch, err := filewatch.Watch(f.Dir)
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	stop := context.AfterFunc(ctx, func() { watch.Close() })
+	defer stop()
+	f.look(ctx)
+	for {
+		changes, err := watch.Next()
+		for _, c := range changes {
+			switch {
+			case c.Lost:
+				f.look(ctx)
+			case c.Gone:
+				f.drop(c.Path)
+			default:
+				f.take(ctx, c.Path)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// look registers the plugins in the folder.
+func (f *found) look(ctx context.Context) {
+	entries, err := os.ReadDir(f.Dir)
+	if err != nil {
+		f.Log.Warn("failed to watch for plugins", zap.Error(err))
+	}
+	for _, e := range entries {
+		if path := filepath.Join(f.Dir, e.Name()); f.stops[path] == nil {
+			f.take(ctx, path)
+		}
+	}
+}
+
+// take registers the plugin behind a socket.
+func (f *found) take(ctx context.Context, path string) {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSocket == 0 || strings.HasPrefix(filepath.Base(path), ".") {
+		return
+	}
+	f.drop(path)
+	ctx, cancel := context.WithCancel(ctx)
+	f.stops[path] = cancel
+	f.Guard.Go(&f.tries, "plugin", func() { f.discover(ctx, path) })
+}
+
+// drop drops the plugin whose socket has disappeared.
+func (f *found) drop(path string) {
+	if stop := f.stops[path]; stop != nil {
+		stop()
+		delete(f.stops, path)
+	}
+}
+
+// discover tries a socket until its plugin answers.
+func (f *found) discover(ctx context.Context, path string) {
+	retry := backoff.Retry{First: discoverPause, Most: discoverPause << discoverTries}
+	for range discoverTries {
+		err := f.introduce(ctx, path)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		f.Log.Warn("failed to register a plugin", zap.String("socket", path), zap.Error(err))
+		if !retry.Wait(ctx, f.Clock) {
+			return
+		}
+	}
+}
+
+// introduce registers the plugin behind a socket and notifies it; ctx ends with the
+// socket.
+func (f *found) introduce(ctx context.Context, path string) error {
+	if err := Check(path); err != nil {
+		return err
+	}
+	conn, err := Open(path, f.Dial)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	who := reg.NewRegistrationClient(conn)
+	short, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	info, err := who.GetInfo(short, &reg.InfoRequest{}, grpc.WaitForReady(false))
+	if err != nil {
+		return err
+	}
+	answer := &reg.RegistrationStatus{PluginRegistered: true}
+	if err := f.welcome(ctx, short, path, info); err != nil {
+		answer.PluginRegistered, answer.Error = false, err.Error()
+		f.Log.Warn("plugin rejected", zap.String("socket", path), zap.Error(err))
+	}
+	if _, err := who.NotifyRegistrationStatus(short, answer); err != nil {
+		f.Log.Warn("failed to notify a plugin of its registration", zap.String("socket", path), zap.Error(err))
+	}
+	return nil
+}
+
+// welcome passes the plugin to what handles its type.
+func (f *found) welcome(life, ctx context.Context, path string, info *reg.PluginInfo) error {
+	handle := f.Handlers[info.Type]
+	if handle == nil {
+		return fmt.Errorf("no handler registered for plugin type: %s at socket %s", info.Type, path)
+	}
+	if info.Endpoint != "" {
+		path = info.Endpoint
+	}
+	return handle(life, ctx, Plugin{Name: info.Name, Socket: path, Versions: info.SupportedVersions})
+}

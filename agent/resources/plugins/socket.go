@@ -1,0 +1,152 @@
+// Package socket serves gRPC on Unix sockets of the node, for device plugins and
+// clients of the podresources API.
+
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/guard"
+)
+
+// MaxPath is the longest path of a Unix socket on Linux (sun_path), in bytes.
+const MaxPath = 107
+
+// BufferSize of each direction of a connection, in bytes: a few messages a day go
+// through it.
+const BufferSize = 4 << 10
+
+// Check returns an error for a path that is too long.
+func Check(path string) error {
+	if len(path) > MaxPath {
+		return fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path, MaxPath, len(path))
+	}
+	return nil
+}
+
+// Listen listens at path and replaces an earlier socket; only its owner can connect. It creates the folder for
+// its owner and group.
+func Listen(path string) (net.Listener, error) {
+	if err := Check(path); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Dial connects to the socket at path.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", path)
+}
+
+// maxMessage is the longest message of a plugin in bytes, as a list of devices (upstream: 16 MiB).
+const maxMessage = 16 << 20
+
+// Open returns a connection to the socket at path, which is established on first use.
+func Open(path string, dial func(ctx context.Context, path string) (net.Conn, error)) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+path, grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, path) }),
+		grpc.WithReadBufferSize(BufferSize), grpc.WithWriteBufferSize(BufferSize),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+}
+
+// acceptPause is the interval of attempts to accept when the process has too many
+// open files.
+const acceptPause = time.Second
+
+// Serve serves l until ctx ends, and closes it. A panic of a service fails its request and counts for the part. The server is created for the first client, so that an unused
+// one takes no memory.
+func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string, register func(grpc.ServiceRegistrar)) error {
+	closing := context.AfterFunc(ctx, func() { l.Close() })
+	defer closing()
+	conn, err := first(ctx, l)
+	if err != nil {
+		return err
+	}
+	if conn == nil {
+		return nil
+	}
+	s := grpc.NewServer(grpc.ReadBufferSize(BufferSize), grpc.WriteBufferSize(BufferSize), grpc.UnaryInterceptor(guarded(g, part)))
+	register(s)
+	stop := context.AfterFunc(ctx, s.Stop)
+	defer stop()
+	err = s.Serve(&eager{Listener: l, conn: conn})
+	s.Stop() // waits for running requests
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// guarded returns what calls the handler of a request; gRPC does not recover its panics.
+func guarded(g *guard.Guard, part string) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+		err = g.Call(part, func() (err error) { answer, err = handle(ctx, request); return err })
+		if p := (*guard.Panic)(nil); errors.As(err, &p) {
+			return nil, status.Error(codes.Internal, "the server panicked, see its log")
+		}
+		return answer, err
+	}
+}
+
+// first waits for a client; nil: ctx ended.
+func first(ctx context.Context, l net.Listener) (net.Conn, error) {
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			return conn, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case errors.Is(err, net.ErrClosed):
+			return nil, err
+		}
+		if !backoff.Sleep(ctx, clock.RealClock{}, acceptPause) {
+			return nil, nil
+		}
+	}
+}
+
+// eager is a listener that has already accepted one client.
+type eager struct {
+	net.Listener
+	once sync.Once
+	conn net.Conn
+}
+
+func (e *eager) Accept() (net.Conn, error) {
+	var conn net.Conn
+	e.once.Do(func() { conn = e.conn })
+	if conn != nil {
+		return conn, nil
+	}
+	return e.Listener.Accept()
+}

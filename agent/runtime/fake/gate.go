@@ -1,0 +1,126 @@
+// Package gate is what every call of the runtime in memory passes: its latency, its faults, and the end of the runtime.
+
+package fake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/guard"
+)
+
+// Errors that Config.Fail returns to simulate a runtime that is killed and restarted.
+var (
+	// ErrLost lets the call take effect and loses its answer: the caller sees the
+	// connection break. Read-only calls have no effect.
+	ErrLost = errors.New("fake: lost answer")
+	// ErrTaskExists lets StartContainer find that a runtime that died before it stored
+	// the start has already started the process. As in containerd the container has
+	// failed to start, while its process runs until the container is removed.
+	ErrTaskExists = errors.New("fake: task exists")
+)
+
+// errBroken is what the caller of a dying runtime sees.
+var errBroken = status.Error(codes.Unavailable, "error reading from server: EOF")
+
+// errClosed is the answer to every call after Close.
+var errClosed = status.Error(codes.Unavailable, "the runtime is closed")
+
+// Gate is what every call passes first: its latency, its faults and the end of the
+// runtime. It also owns the goroutines of the runtime, which end with it.
+type Gate struct {
+	Clock   clock.Clock
+	latency time.Duration
+	block   func(ctx context.Context, op, id string)
+	fail    func(op, id string) error
+
+	Context context.Context // of every process and every reader of events; ends with close
+	cancel  context.CancelFunc
+
+	mu    sync.Mutex // guards the order of adding tasks and ending ctx
+	tasks sync.WaitGroup
+}
+
+// newGate returns a Gate; block and fail may be nil.
+func newGate(clock clock.Clock, latency time.Duration, block func(ctx context.Context, op, id string), fail func(op, id string) error) *Gate {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Gate{Clock: clock, latency: latency, block: block, fail: fail, Context: ctx, cancel: cancel}
+}
+
+// Close ends every process and every reader of events, and waits for them.
+func (g *Gate) Close() {
+	g.mu.Lock()
+	g.cancel()
+	g.mu.Unlock()
+	g.tasks.Wait()
+}
+
+// Spawn starts a goroutine that close waits for. It returns errClosed after close.
+func (g *Gate) Spawn(name string, f func()) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.Context.Err() != nil {
+		return errClosed
+	}
+	(*guard.Guard)(nil).Go(&g.tasks, name, f)
+	return nil
+}
+
+// Begin is the start of every read-only call.
+func (g *Gate) Begin(ctx context.Context, op, id string) error {
+	err := g.enter(ctx, op, id)
+	if errors.Is(err, ErrLost) {
+		return errBroken
+	}
+	return err
+}
+
+// enter is the start of every call. It returns the error of Config.Fail, which may be ErrLost.
+func (g *Gate) enter(ctx context.Context, op, id string) error {
+	if g.block != nil {
+		g.block(ctx, op, id)
+	}
+	if g.latency > 0 {
+		select {
+		case <-ctx.Done():
+		case <-g.Clock.After(g.latency):
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	if g.Context.Err() != nil {
+		return errClosed
+	}
+	if g.fail != nil {
+		return g.fail(op, id)
+	}
+	return nil
+}
+
+// Answer is a whole call that changes something: ErrLost takes effect after it.
+func Answer[T any](ctx context.Context, g *Gate, op, id string, call func() (T, error)) (T, error) {
+	var none T
+	err := g.enter(ctx, op, id)
+	lost := errors.Is(err, ErrLost)
+	if err != nil && !lost {
+		return none, err
+	}
+	out, err := call()
+	if lost {
+		return none, errBroken
+	}
+	return out, err
+}
+
+// Answer is a call without a result.
+func (g *Gate) Answer(ctx context.Context, op, id string, call func() error) error {
+	_, err := Answer(ctx, g, op, id, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}

@@ -1,0 +1,317 @@
+// Package queue holds the pods without a node. Active ones are tried next, the most urgent first. One that no node
+// fits waits for a change that may help it; if that comes before its backoff is over, pods that have not failed go
+// first. The caller locks it.
+
+package scheduler
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+
+	"monopod/apiserver/kit/follow"
+	"monopod/controllers/scheduler/cluster"
+	"monopod/controllers/scheduler/rules"
+)
+
+// Upstream's times: the backoff doubles with each attempt, and a pod that waits is tried again after a while whatever
+// has changed.
+const (
+	FirstBackoff = time.Second
+	MaxBackoff   = 10 * time.Second
+	MaxWait      = 5 * time.Minute
+)
+
+// State is where a pod is.
+type State string
+
+// The states of pods; upstream's names of its queues.
+const (
+	Active        State = "active"
+	Backoff       State = "backoff"
+	Unschedulable State = "unschedulable"
+	Gated         State = "gated"
+	// Busy is a pod that is being tried or bound.
+	Busy State = "busy"
+)
+
+// States lists those that upstream counts as pending.
+func States() []State { return []State{Active, Backoff, Unschedulable, Gated} }
+
+// Entry is a pod in the queue.
+type Entry struct {
+	*cluster.Pod
+	Key      follow.Key
+	State    State
+	Since    time.Time // when it could first be tried
+	Attempts int
+
+	rejected rules.Set // by these rules
+	fails    int       // attempts since the pod was changed
+	failed   bool      // the last attempt ended with an error: it is not tried before ready
+	tried    time.Time // end of the last attempt
+	ready    time.Time // end of its backoff
+	changed  bool      // while it was busy
+	order    int64     // of becoming active
+	in       *entries  // the heap that it is in
+	at       int       // its index there
+}
+
+// Queue is the pods without a node.
+type Queue struct {
+	entries map[follow.Key]*Entry
+	active  entries // the most urgent first
+	backoff entries // the same, of those whose last attempt did not fail with an error
+	waiting map[follow.Key]*Entry
+	refused [32]int // number of waiting pods by the rule that refused them
+	counts  map[State]int
+	order   int64
+}
+
+// newQueue returns an empty queue.
+func newQueue() *Queue {
+	return &Queue{entries: map[follow.Key]*Entry{}, waiting: map[follow.Key]*Entry{}, counts: map[State]int{},
+		active: entries{before: moreUrgent}, backoff: entries{before: moreUrgent}}
+}
+
+func moreUrgent(a, b *Entry) bool {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.order, b.order)) < 0
+}
+
+// Get returns a pod's entry, or nil.
+func (q *Queue) Get(key follow.Key) *Entry { return q.entries[key] }
+
+// Len returns the number of pods in a state.
+func (q *Queue) Len(s State) int { return q.counts[s] }
+
+// Set adds a pod, or replaces one that was changed so that another attempt may succeed. It returns false if the pod
+// is gated or busy; a busy one is tried again if its attempt fails.
+func (q *Queue) Set(key follow.Key, pod *cluster.Pod, now time.Time) bool {
+	e := q.entries[key]
+	if e == nil {
+		e = &Entry{Key: key, Since: now}
+		q.entries[key] = e
+	}
+	e.Pod, e.fails, e.failed = pod, 0, false
+	if e.State == Busy {
+		e.changed = true
+		return false
+	}
+	if e.State == Gated {
+		e.Since = now
+	}
+	q.move(e, q.start(e))
+	return e.State == Active
+}
+
+// start returns the state of a pod that was added or changed.
+func (q *Queue) start(e *Entry) State {
+	if len(e.Pod.Spec.SchedulingGates) > 0 {
+		return Gated
+	}
+	return Active
+}
+
+// Refresh replaces a pod whose change does not matter to an attempt.
+func (q *Queue) Refresh(key follow.Key, pod *cluster.Pod) {
+	if e := q.entries[key]; e != nil {
+		e.Pod = pod
+	}
+}
+
+// Remove removes a pod.
+func (q *Queue) Remove(key follow.Key) {
+	if e := q.entries[key]; e != nil {
+		q.leave(e)
+		delete(q.entries, key)
+	}
+}
+
+// Pop returns the most urgent active pod, which becomes busy; if there is none, one that waits for its backoff, unless
+// its attempt has failed with an error. nil: none.
+func (q *Queue) Pop() *Entry {
+	e := q.Top()
+	if e != nil {
+		q.move(e, Busy)
+		e.changed = false
+		e.Attempts++
+	}
+	return e
+}
+
+// Top returns what Pop would.
+func (q *Queue) Top() *Entry {
+	switch {
+	case len(q.active.all) > 0:
+		return q.active.all[0]
+	case len(q.backoff.all) > 0:
+		return q.backoff.all[0]
+	}
+	return nil
+}
+
+// Refused makes a busy pod wait for a change that may end the refusal of one of the rules.
+func (q *Queue) Refused(e *Entry, by rules.Set, now time.Time) {
+	if q.entries[e.Key] != e {
+		return // it was removed
+	}
+	e.fails++
+	e.rejected, e.tried, e.failed, e.ready = by, now, false, now.Add(backoff(e.fails))
+	if e.changed {
+		q.move(e, q.start(e))
+		return
+	}
+	q.move(e, Unschedulable)
+}
+
+// Failed makes a pod wait for its backoff after an error.
+func (q *Queue) Failed(e *Entry, now time.Time) {
+	if q.entries[e.Key] != e {
+		return // it was removed
+	}
+	e.fails++
+	e.tried, e.failed, e.ready = now, true, now.Add(backoff(e.fails))
+	q.move(e, Backoff)
+}
+
+// After returns the time until a pod is tried in any case; 0: it does not wait.
+func (q *Queue) After(key follow.Key, now time.Time) time.Duration {
+	switch e := q.entries[key]; {
+	case e == nil:
+		return 0
+	case e.State == Backoff:
+		return max(e.ready.Sub(now), time.Nanosecond)
+	case e.State == Unschedulable:
+		return max(e.tried.Add(MaxWait).Sub(now), time.Nanosecond)
+	}
+	return 0
+}
+
+// backoff returns the pause after the n-th attempt that failed.
+func backoff(n int) time.Duration {
+	if n > 4 {
+		return MaxBackoff
+	}
+	return min(FirstBackoff<<(n-1), MaxBackoff)
+}
+
+// Due makes a pod active whose backoff is over, or that has waited for long.
+func (q *Queue) Due(key follow.Key, now time.Time) {
+	e := q.entries[key]
+	switch {
+	case e == nil:
+	case e.State == Backoff && !e.ready.After(now), e.State == Unschedulable && now.Sub(e.tried) >= MaxWait:
+		q.move(e, Active)
+	}
+}
+
+// Wake wakes the waiting pods that a change may help: helps is asked with the rules that refused each.
+func (q *Queue) Wake(now time.Time, helps func(p *cluster.Pod, rejected rules.Set) bool) []follow.Key {
+	var woken []*Entry
+	for _, e := range q.waiting {
+		if helps(e.Pod, e.rejected) {
+			woken = append(woken, e)
+		}
+	}
+	slices.SortFunc(woken, func(a, b *Entry) int { return cmp.Compare(a.order, b.order) })
+	keys := make([]follow.Key, len(woken))
+	for i, e := range woken {
+		keys[i] = e.Key
+		if e.ready.After(now) {
+			q.move(e, Backoff)
+		} else {
+			q.move(e, Active)
+		}
+	}
+	return keys
+}
+
+// Refusals returns the number of waiting pods that the i-th rule refused.
+func (q *Queue) Refusals(i int) int { return q.refused[i] }
+
+// count adds by to the refusals of a pod's rules.
+func (q *Queue) count(e *Entry, by int) {
+	for i := range q.refused {
+		if e.rejected&(1<<i) != 0 {
+			q.refused[i] += by
+		}
+	}
+}
+
+// move changes a pod's state.
+func (q *Queue) move(e *Entry, to State) {
+	q.leave(e)
+	e.State = to
+	q.counts[to]++
+	switch to {
+	case Active:
+		if e.order == 0 {
+			q.order++
+			e.order = q.order
+		}
+		e.in = &q.active
+		heap.Push(e.in, e)
+	case Backoff:
+		if !e.failed {
+			e.in = &q.backoff
+			heap.Push(e.in, e)
+		}
+	case Unschedulable:
+		q.waiting[e.Key] = e
+		q.count(e, 1)
+	}
+}
+
+func (q *Queue) leave(e *Entry) {
+	if e.State == "" {
+		return
+	}
+	q.counts[e.State]--
+	switch e.State {
+	case Active, Backoff:
+		if e.in != nil {
+			heap.Remove(e.in, e.at)
+			e.in = nil
+		}
+	case Unschedulable:
+		delete(q.waiting, e.Key)
+		q.count(e, -1)
+	}
+	e.State = ""
+}
+
+// entries is a heap.
+type entries struct {
+	all    []*Entry
+	before func(a, b *Entry) bool
+}
+
+var _ heap.Interface = (*entries)(nil)
+
+// Len implements heap.Interface.
+func (h *entries) Len() int { return len(h.all) }
+
+// Less implements heap.Interface.
+func (h *entries) Less(i, j int) bool { return h.before(h.all[i], h.all[j]) }
+
+// Swap implements heap.Interface.
+func (h *entries) Swap(i, j int) {
+	h.all[i], h.all[j] = h.all[j], h.all[i]
+	h.all[i].at, h.all[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (h *entries) Push(x any) {
+	e := x.(*Entry)
+	e.at = len(h.all)
+	h.all = append(h.all, e)
+}
+
+// Pop implements heap.Interface.
+func (h *entries) Pop() any {
+	last := h.all[len(h.all)-1]
+	h.all[len(h.all)-1] = nil
+	h.all = h.all[:len(h.all)-1]
+	return last
+}
