@@ -177,7 +177,7 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 		err = os.MkdirAll(filepath.Join(s.node.Logs.Pod(pod), c.Name), 0o755)
 	}
 	if err != nil {
-		return "", s.refused(c.Name, "CreateContainerConfigError", err)
+		return "", s.refused(pod, c.Name, "CreateContainerConfigError", err)
 	}
 	id, err := s.node.Runtime.CreateContainer(s.pod.Life, sandbox, config, s.Sandbox.Config(pod))
 	if s.Pace.Undecided(err) {
@@ -185,7 +185,7 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	}
 	if err != nil {
 		s.Images.Forget(pod, c) // they may have been removed in the meantime
-		b := s.refused(c.Name, whyNotCreated(err), remedied(err))
+		b := s.refused(pod, c.Name, whyNotCreated(err), remedied(err))
 		s.refusals[c.Name] = refusal{spec.Hash(c), b.Waiting, s.node.Clock.Now().Add(b.Retry)}
 		return "", b
 	}
@@ -210,10 +210,10 @@ func (s *Starter) stillRefused(c *corev1.Container) error {
 }
 
 // refused returns how a container waits that cannot be created.
-func (s *Starter) refused(container, reason string, err error) *pace.Blocked {
+func (s *Starter) refused(pod *corev1.Pod, container, reason string, err error) *pace.Blocked {
 	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that
 	s.pod.Event(container, corev1.EventTypeWarning, "Failed", "Error: %s", text)
-	return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: reason, Message: text}}
+	return s.failed(pod, container, pace.Config, reason, text)
 }
 
 // private matches containerd's error for a mount propagation that the mount on the host does not allow.
