@@ -392,6 +392,28 @@ func TestImagePullFails(t *testing.T) {
 	})
 }
 
+// A container that the runtime refuses to create is tried every 10 s, also if its image is pulled for each attempt.
+func TestRefusedContainerIsPaced(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.failing(func(op, _ string) error {
+			if op == "CreateContainer" {
+				return errors.New("no such device")
+			}
+			return nil
+		})
+		p := pod("a")
+		p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+		w.create(p)
+		w.until(time.Second, "a", waitingFor("CreateContainerError"))
+		w.after(25 * time.Second)
+		if pulls, tries := w.called("PullImage"), w.called("CreateContainer"); pulls != 3 || tries != 3 {
+			t.Errorf("in 25 s: %d pulls, %d attempts, want 3", pulls, tries)
+		}
+		w.failing(func(string, string) error { return nil })
+		w.until(10*time.Second, "a", ready)
+	})
+}
+
 func TestConfigMapUpdateAppears(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")

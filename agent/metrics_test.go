@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // The metrics that dashboards show of a kubelet.
@@ -49,6 +51,43 @@ func TestMetricsOfAKubelet(t *testing.T) {
 			t.Errorf("after the pod: %v", got)
 		}
 	})
+}
+
+// TestMetricsOfFailedStarts: a container that fails to start is counted, with the reason in its status; one that waits for its next
+// attempt is not counted again. The first restart is immediate.
+func TestMetricsOfFailedStarts(t *testing.T) {
+	for call, c := range map[string]struct {
+		reason string
+		init   bool
+		want   float64
+	}{
+		"PullImage":       {reason: "ErrImagePull", want: 1},
+		"CreateContainer": {reason: "CreateContainerError", want: 1},
+		"StartContainer":  {reason: "RunContainerError", init: true, want: 2},
+	} {
+		t.Run(call, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.failing(func(op, _ string) error {
+					if op == call {
+						return errors.New("no")
+					}
+					return nil
+				})
+				p := pod("p")
+				p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+				kind := "container"
+				if c.init {
+					p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "web:1"}}
+					kind = "init_container"
+				}
+				w.create(p)
+				w.after(500 * time.Millisecond)
+				if got := w.series()[`kubelet_started_containers_errors_total{code="`+c.reason+`",container_type="`+kind+`"}`]; got != c.want {
+					t.Errorf("%s is counted %v times, want %v", c.reason, got, c.want)
+				}
+			})
+		})
+	}
 }
 
 // series returns the values of all metrics, for histograms the count.

@@ -59,7 +59,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Images: images.Node{
 			Client: d.Client, Runtime: d.Runtime, Puller: a.images.pulls, Clock: d.Clock, Guard: a.guard,
-			Imported: a.images.preload.First, Changed: a.node.ImagesChanged, Lost: a.node.Poke,
+			Imported: a.images.preload.First, Changed: a.node.ImagesChanged, Lost: a.node.Poke, Failed: a.metrics.Failed,
 		},
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
@@ -77,7 +77,7 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 			},
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Guard: a.guard, Probes: probes, Logs: a.logs, Placement: place,
 			Caller:  probe.Caller{Exec: d.Runtime, Dial: d.Dial},
-			Started: func(kind string) { a.metrics.Started(kind); rotate.Poke() }, Running: rotate.Poke,
+			Started: func(kind string) { a.metrics.Started(kind); rotate.Poke() }, Failed: a.metrics.Failed, Running: rotate.Poke,
 		},
 		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{

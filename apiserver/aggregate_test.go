@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,6 +33,8 @@ import (
 	"monopod/apiserver"
 	"monopod/apiserver/aggregate"
 	"monopod/apiserver/auth"
+	"monopod/apiserver/codec"
+	"monopod/apiserver/discovery"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/metrics"
@@ -400,6 +403,53 @@ func (a API) discovered() {
 }
 
 // An APIService that names no server, or one in an impossible way, is refused with the field.
+// same is a response that keeps the address of what is written to it.
+type same struct {
+	header http.Header
+	first  *byte
+	size   int
+}
+
+func (s *same) Header() http.Header { return s.header }
+
+func (s *same) WriteHeader(int) {}
+
+func (s *same) Write(p []byte) (int, error) {
+	if s.size == 0 && len(p) > 0 {
+		s.first = &p[0]
+	}
+	s.size += len(p)
+	return len(p), nil
+}
+
+// Many clients at the same time are sent the same bytes, also with groups of other servers: the document is made once.
+func TestDiscoveryIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	o := newOther(t)
+	a, agg := aggregating(t, o)
+	a.remote(o, "v1.wardle.example.com", "wardle.example.com", "v1")
+	a.await("/apis", "wardle.example.com", asAggregated)
+	docs := discovery.New(discovery.Config{Resources: a.reg.Resources, Aggregator: agg,
+		Out: &codec.Responder{Log: zap.NewNop(), Clock: clock.RealClock{}}, Clock: clock.RealClock{}})
+	key, accepts, _ := strings.Cut(asAggregated, ": ")
+	answers := make([]same, 50)
+	var wg sync.WaitGroup
+	for i := range answers {
+		answers[i].header = http.Header{}
+		wg.Go(func() {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", nil)
+			r.Header.Set(key, accepts)
+			docs.DiscoverGroups(&answers[i], r)
+		})
+	}
+	wg.Wait()
+	for _, got := range answers {
+		if got.first == nil || got.first != answers[0].first || got.size < 1000 {
+			t.Fatalf("%p, %d bytes; another client: %p", got.first, got.size, answers[0].first)
+		}
+	}
+}
+
 func TestBadAPIServices(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

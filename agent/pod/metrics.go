@@ -21,6 +21,7 @@ type Metrics struct {
 	startedPods       prometheus.Counter
 	failedPods        prometheus.Counter
 	startedContainers *prometheus.CounterVec // by type
+	failedContainers  *prometheus.CounterVec // by type and reason
 	endedContainers   *prometheus.CounterVec // by type, exit code and reason
 	podStart          prometheus.Histogram
 	steps             *prometheus.HistogramVec // by operation of a worker
@@ -44,6 +45,9 @@ func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]
 		startedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_started_containers_total", Help: "Containers started, by type.",
 		}, []string{"container_type"}),
+		failedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_started_containers_errors_total", Help: "Attempts to start a container that failed, by type and reason (code).",
+		}, []string{"container_type", "code"}),
 		endedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_terminated_containers_total", Help: "Containers that were reported as terminated, by type, exit code and reason.",
 		}, []string{"container_type", "exit_code", "reason"}),
@@ -76,7 +80,7 @@ func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]
 		Name: "kubelet_running_pods", Help: "Pods with a running sandbox.",
 	}, counts.runningPods)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.startedPods, m.failedPods, m.startedContainers, m.endedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, running, counts} {
+	for _, c := range []prometheus.Collector{m.startedPods, m.failedPods, m.startedContainers, m.failedContainers, m.endedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, running, counts} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -220,6 +224,9 @@ func (m *Metrics) Ran(took time.Duration) { m.podStart.Observe(took.Seconds()) }
 
 // Started counts a started container.
 func (m *Metrics) Started(kind string) { m.startedContainers.WithLabelValues(kind).Inc() }
+
+// Failed counts an attempt to start a container that failed, with the reason in its status.
+func (m *Metrics) Failed(kind, reason string) { m.failedContainers.WithLabelValues(kind, reason).Inc() }
 
 // Terminated counts a container that was reported as terminated.
 func (m *Metrics) Terminated(kind string, end *corev1.ContainerStateTerminated) {

@@ -98,7 +98,7 @@ oom() {
 }
 
 eviction() { # by real memory pressure: the machine has 768 MiB
-	pod huge '{}' alloc 600
+	pod huge '{}' alloc 450
 	pod_phase 180 huge 'Evicted'
 	until_true 400 "$ready"
 }

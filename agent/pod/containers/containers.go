@@ -73,6 +73,8 @@ type Node struct {
 	Placement Placement
 	// Started is called with the type of each container that was started.
 	Started func(kind string)
+	// Failed is called with the type of each container that failed to be created or started, and the reason.
+	Failed func(kind, reason string)
 	// Running is called for each container that was found running.
 	Running func()
 }

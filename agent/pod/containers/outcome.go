@@ -79,7 +79,7 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	if err := s.Stopper.one(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
 		return err
 	}
-	return &pace.Blocked{Retry: time.Millisecond, Waiting: status.Waiting{Reason: "PostStartHookError", Message: fmt.Sprint(err)}}
+	return s.failed(pod, c.Name, time.Millisecond, "PostStartHookError", fmt.Sprint(err))
 }
 
 // notStarted handles a failed start: it does nothing if the call was interrupted or an earlier call was in
@@ -104,7 +104,13 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 	s.pod.Event(name, corev1.EventTypeWarning, "Failed", "Error: %v", startErr)
 	s.Observer.StartFailed(id, startErr)
 	rest, _ := s.crashes.Remaining(name, s.node.Clock.Now(), s.node.Clock.Now())
-	return &pace.Blocked{Retry: max(rest, time.Second), Waiting: status.Waiting{Reason: "RunContainerError", Message: startErr.Error()}}
+	return s.failed(pod, name, max(rest, time.Second), "RunContainerError", startErr.Error())
+}
+
+// failed counts a container that failed to start, and returns how it waits.
+func (s *Starter) failed(pod *corev1.Pod, name string, retry time.Duration, reason, message string) *pace.Blocked {
+	s.node.Failed(spec.Type(pod, name), reason)
+	return &pace.Blocked{Retry: retry, Waiting: status.Waiting{Reason: reason, Message: message}}
 }
 
 // Settle handles containers whose start was interrupted: a running one counts as started, an unusable one is

@@ -55,12 +55,20 @@ type Starter struct {
 	announced map[string]bool     // containers whose backoff was reported by an event
 	pending   map[string]*pending // by container: starts whose outcome is not known
 	recreated map[string]int      // how often a container was created again since its last start
+	refusals  map[string]refusal  // by container: what the runtime refused to create
+}
+
+// refusal is a container that the runtime refused to create.
+type refusal struct {
+	hash    string // of the container
+	waiting status.Waiting
+	until   time.Time
 }
 
 // NewStarter returns the Starter of a pod.
 func NewStarter(node *Node, pod *identity.Pod, parts Parts) *Starter {
 	return &Starter{
-		node: node, pod: pod, Parts: parts, announced: map[string]bool{}, pending: map[string]*pending{}, recreated: map[string]int{},
+		node: node, pod: pod, Parts: parts, announced: map[string]bool{}, pending: map[string]*pending{}, recreated: map[string]int{}, refusals: map[string]refusal{},
 		maker: maker{node: node, pod: pod, observer: parts.Observer, images: parts.Images, volumes: parts.Volumes, sandbox: parts.Sandbox},
 	}
 }
@@ -83,12 +91,15 @@ func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.
 	return started && sidecars, nil
 }
 
-// start creates and starts a container, or returns why it must wait: for crash backoff, then for its images. The
+// start creates and starts a container, or returns why it must wait: for a backoff, then for its images. The
 // outcome is the status in the runtime afterwards, not only the result of the call.
 func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	last := s.Observer.Seen().Latest(c.Name)
 	s.renew(c, last)
 	if err := s.backOff(pod, c.Name, last); err != nil {
+		return err
+	}
+	if err := s.stillRefused(c); err != nil {
 		return err
 	}
 	img, err := s.Images.Bring(ctx, pod, c, func() *cri.PodSandboxConfig { return s.Sandbox.Config(pod) })
@@ -166,7 +177,7 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 		err = os.MkdirAll(filepath.Join(s.node.Logs.Pod(pod), c.Name), 0o755)
 	}
 	if err != nil {
-		return "", s.refused(c.Name, "CreateContainerConfigError", err)
+		return "", s.refused(pod, c.Name, "CreateContainerConfigError", err)
 	}
 	id, err := s.node.Runtime.CreateContainer(s.pod.Life, sandbox, config, s.Sandbox.Config(pod))
 	if s.Pace.Undecided(err) {
@@ -174,8 +185,11 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	}
 	if err != nil {
 		s.Images.Forget(pod, c) // they may have been removed in the meantime
-		return "", s.refused(c.Name, whyNotCreated(err), remedied(err))
+		b := s.refused(pod, c.Name, whyNotCreated(err), remedied(err))
+		s.refusals[c.Name] = refusal{spec.Hash(c), b.Waiting, s.node.Clock.Now().Add(b.Retry)}
+		return "", b
 	}
+	delete(s.refusals, c.Name)
 	s.Observer.ContainerMade(status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: sandbox, Hash: spec.Hash(c), Image: c.Image,
 		MessagePath: s.maker.message(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy), Resources: c.Resources.DeepCopy(),
@@ -185,11 +199,21 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	return id, nil
 }
 
+// stillRefused delays a container that the runtime recently refused to create. The end of the pull of an image with policy Always
+// wakes the worker, which would otherwise try, fail and pull again without a pause.
+func (s *Starter) stillRefused(c *corev1.Container) error {
+	r, ok := s.refusals[c.Name]
+	if rest := r.until.Sub(s.node.Clock.Now()); ok && rest > 0 && r.hash == spec.Hash(c) {
+		return &pace.Blocked{Retry: rest, Waiting: r.waiting}
+	}
+	return nil
+}
+
 // refused returns how a container waits that cannot be created.
-func (s *Starter) refused(container, reason string, err error) error {
+func (s *Starter) refused(pod *corev1.Pod, container, reason string, err error) *pace.Blocked {
 	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that
 	s.pod.Event(container, corev1.EventTypeWarning, "Failed", "Error: %s", text)
-	return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: reason, Message: text}}
+	return s.failed(pod, container, pace.Config, reason, text)
 }
 
 // private matches containerd's error for a mount propagation that the mount on the host does not allow.

@@ -18,6 +18,7 @@ import (
 	"monopod/agent/images/pull"
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/pace"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
 	"monopod/apiserver/kit/client"
@@ -50,6 +51,8 @@ type Node struct {
 	Changed func()
 	// Lost is called when the runtime did not respond.
 	Lost func()
+	// Failed is called with the type of a container whose image is missing, and the reason, after each attempt.
+	Failed func(kind, reason string)
 }
 
 // Result is the result of a pull.
@@ -69,6 +72,7 @@ type Images struct {
 
 // state is the state of an image before a container starts.
 type state struct {
+	kind     string     // type of the container
 	image    *cri.Image // present, or pulled
 	pull.Try            // until then
 }
@@ -100,7 +104,7 @@ func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	if len(shown) == 0 {
 		return s.bring(ctx, pod, needOf(c), sandbox)
 	}
-	if err := s.canMount(ctx, c); err != nil {
+	if err := s.canMount(ctx, pod, c); err != nil {
 		return nil, err
 	}
 	var first error
@@ -120,7 +124,7 @@ func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	st := s.states[n.key]
 	if st == nil {
-		st = &state{}
+		st = &state{kind: spec.Type(pod, n.container)}
 		s.set(n.key, st)
 	}
 	if st.image != nil {
@@ -139,6 +143,7 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 	present, err := s.node.Puller.Present(ctx, r)
 	if e := (*pull.Error)(nil); errors.As(err, &e) {
 		st.Failed(e, s.node.Clock.Now())
+		s.node.Failed(st.kind, e.Reason)
 		return nil, blocked(*e)
 	}
 	if err != nil {
@@ -245,6 +250,9 @@ func (s *Images) Pulled(key string, r Result) {
 	}
 	st.image = cmp.Or(st.image, r.image)
 	st.Pulled(r.err, s.node.Clock.Now())
+	if why := st.Said(); why.Reason != "" {
+		s.node.Failed(st.kind, why.Reason)
+	}
 	if st.image == nil && runtime.Lost(r.err) {
 		s.node.Lost() // the next step pulls again, when the runtime is back
 	}
@@ -344,15 +352,16 @@ func (s *Images) Shown(pod *corev1.Pod) map[string]string {
 }
 
 // canMount returns why the runtime cannot mount images: it would silently mount an empty folder.
-func (s *Images) canMount(ctx context.Context, c *corev1.Container) error {
+func (s *Images) canMount(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	v, err := s.node.Runtime.Version(ctx)
 	if err != nil {
 		return err
 	}
 	if err := runtime.MountsImages(v); err != nil {
-		text := fmt.Sprintf("image volumes are not supported by this node: %v", err)
+		text, reason := fmt.Sprintf("image volumes are not supported by this node: %v", err), crierrors.ErrImageVolumeMountFailed.Error()
 		s.pod.Event(c.Name, corev1.EventTypeWarning, "Failed", "Error: %s", text)
-		return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: crierrors.ErrImageVolumeMountFailed.Error(), Message: text}}
+		s.node.Failed(spec.Type(pod, c.Name), reason)
+		return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: reason, Message: text}}
 	}
 	return nil
 }

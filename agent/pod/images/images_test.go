@@ -54,7 +54,7 @@ func bring(t *testing.T, r *registry, pod *corev1.Pod) (*cri.Image, *pace.Blocke
 	close(imported)
 	results := make(chan func(*images.Images), 1)
 	s := images.New(&images.Node{
-		Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return imported }, Changed: func() {}, Lost: func() {},
+		Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return imported }, Changed: func() {}, Lost: func() {}, Failed: func(string, string) {},
 	}, &identity.Pod{Life: t.Context(), Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}},
 		func(key string, result images.Result) { results <- func(s *images.Images) { s.Pulled(key, result) } })
 	defer s.Wait()
@@ -130,7 +130,7 @@ func TestNeverWaitsForArchives(t *testing.T) {
 			r := &never{before: c.before, after: c.after, imported: make(chan struct{})}
 			time.AfterFunc(5*time.Second, func() { close(r.imported) })
 			results := make(chan images.Result, 1)
-			s := images.New(&images.Node{Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return r.imported }},
+			s := images.New(&images.Node{Runtime: r, Puller: r, Clock: clock.RealClock{}, Imported: func() <-chan struct{} { return r.imported }, Failed: func(string, string) {}},
 				&identity.Pod{Life: t.Context(), Log: zap.NewNop(), Event: func(string, string, string, string, ...any) {}},
 				func(_ string, result images.Result) { results <- result })
 			defer s.Wait()

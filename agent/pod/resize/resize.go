@@ -85,12 +85,25 @@ func Allocated(pod *corev1.Pod) *corev1.Pod {
 	return with(pod, Level(pod), func(name string) *corev1.ResourceRequirements { return Stored(pod, name, "") })
 }
 
-// Level returns the resources of the pod itself that an earlier agent gave it; it is shared, nil: it has none.
+// Level returns the resources of the pod itself that an earlier agent gave it; its quantities are shared, nil: it has none. The
+// status also has the sums of resources that only containers have.
 func Level(pod *corev1.Pod) *corev1.ResourceRequirements {
-	if pod.Spec.Resources != nil && pod.Status.Resources != nil {
-		return pod.Status.Resources
+	want, had := pod.Spec.Resources, pod.Status.Resources
+	if want == nil || had == nil {
+		return want
 	}
-	return pod.Spec.Resources
+	return &corev1.ResourceRequirements{Requests: only(had.Requests, want.Requests), Limits: only(had.Limits, want.Limits)}
+}
+
+// only returns those of had that want has, too.
+func only(had, want corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name := range want {
+		if q, ok := had[name]; ok {
+			out[name] = q
+		}
+	}
+	return out
 }
 
 // with returns a copy of the pod that itself has the resources in level, and each container those that of returns.

@@ -114,6 +114,20 @@ func TestKeepAndWidest(t *testing.T) {
 	}
 }
 
+// TestLevel: what only the containers have is in the status, but not of the pod itself.
+func TestLevel(t *testing.T) {
+	t.Parallel()
+	p := pod("1", "1Gi")
+	p.Status.Resources = new(amounts("1", "1Gi"))
+	if got := resize.Level(p); got != nil {
+		t.Errorf("a pod without resources of its own has %v", got)
+	}
+	p.Spec.Resources = new(amounts("2", ""))
+	if got := resize.Level(p); cpu(got) != "1" || len(got.Requests) != 1 || len(got.Limits) != 1 {
+		t.Errorf("has %v", got)
+	}
+}
+
 func TestAllocated(t *testing.T) {
 	t.Parallel()
 	p := pod("2", "1Gi")

@@ -2,6 +2,7 @@ package spec
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/podapi/status"
@@ -62,8 +63,8 @@ func Quota(milli int64) int64 {
 	return max(milli*cfsPeriod/1000, minQuota)
 }
 
-// oomScore implements SPEC 5: −997 for guaranteed and node-critical pods, 1000 for best effort, between them
-// 1000 − 1000·request/capacity within 2…999.
+// oomScore returns kubelet's oom_score_adj of a container: −997 in guaranteed and node-critical pods, 1000 in best-effort
+// ones, and otherwise 1000 − 1000·request/capacity within 2…999. A sidecar ends no earlier than the containers that it serves.
 func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if p := pod.Spec.Priority; p != nil && *p >= criticalPriority {
 		return guaranteedOOM
@@ -77,6 +78,30 @@ func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if capacity <= 0 {
 		return bestEffortOOM - 1
 	}
-	score := 1000 - 1000*c.Resources.Requests.Memory().Value()/capacity
+	request := c.Resources.Requests.Memory().Value()
+	if status.Sidecar(c) {
+		request = max(request, leastRequest(pod.Spec.Containers))
+	}
+	score := 1000 - 1000*(request+shareOfRest(pod))/capacity
 	return min(max(score, minBurstableOOM), bestEffortOOM-1)
+}
+
+// leastRequest returns the smallest request of memory in bytes.
+func leastRequest(list []corev1.Container) int64 {
+	least := list[0].Resources.Requests.Memory().Value()
+	for i := range list {
+		least = min(least, list[i].Resources.Requests.Memory().Value())
+	}
+	return least
+}
+
+// shareOfRest returns a container's equal share, in bytes, of the memory that the pod itself requests beyond the requests of its
+// containers.
+func shareOfRest(pod *corev1.Pod) int64 {
+	if pod.Spec.Resources == nil {
+		return 0
+	}
+	all := resource.AggregateContainerRequests(pod, resource.PodResourcesOptions{})
+	rest := pod.Spec.Resources.Requests.Memory().Value() - all.Memory().Value()
+	return max(rest, 0) / int64(len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
 }

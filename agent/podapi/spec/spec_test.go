@@ -117,6 +117,43 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestOOMScores: in a Burstable pod, memory that only the pod requests is divided equally, and a sidecar ends no earlier than the
+// containers that it serves, as with kubelet.
+func TestOOMScores(t *testing.T) {
+	t.Parallel()
+	memory := func(s string) corev1.ResourceRequirements {
+		if s == "" {
+			return corev1.ResourceRequirements{}
+		}
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(s)}}
+	}
+	for name, c := range map[string]struct {
+		pod, sidecar, first, second string
+		want                        [3]int64 // of the sidecar and the two containers
+	}{
+		"of the pod alone":              {pod: "300Mi", want: [3]int64{900, 900, 900}},
+		"of pod and containers":         {pod: "600Mi", first: "200Mi", second: "100Mi", want: [3]int64{800, 700, 800}},
+		"all is of containers":          {pod: "300Mi", first: "200Mi", second: "100Mi", want: [3]int64{900, 800, 900}},
+		"of containers alone":           {first: "200Mi", second: "100Mi", want: [3]int64{900, 800, 900}},
+		"a container requests nothing":  {first: "200Mi", want: [3]int64{999, 800, 999}},
+		"the sidecar requests the most": {sidecar: "400Mi", first: "200Mi", second: "100Mi", want: [3]int64{600, 800, 900}},
+	} {
+		p := pod()
+		if c.pod != "" {
+			p.Spec.Resources = new(memory(c.pod))
+		}
+		p.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Resources: memory(c.sidecar)}}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: memory(c.first)}, {Name: "d", Resources: memory(c.second)}}
+		var got [3]int64
+		for i, of := range []*corev1.Container{&p.Spec.InitContainers[0], &p.Spec.Containers[0], &p.Spec.Containers[1]} {
+			got[i] = spec.Resources(p, of, 1000<<20).OomScoreAdj
+		}
+		if got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestLimitsOfPod: a container without a limit has that of its pod, and requests as much CPU, as with kubelet.
 func TestLimitsOfPod(t *testing.T) {
 	t.Parallel()

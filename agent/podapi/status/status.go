@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/resource"
 )
 
 // Waiting is why a container that should run does not.
@@ -50,9 +49,6 @@ func Of(in Input) corev1.PodStatus {
 	out := *old.DeepCopy()
 	out.ObservedGeneration = in.Pod.Generation
 	out.QOSClass = QOS(in.Pod)
-	if resource.IsPodLevelResourcesSet(in.Pod) {
-		out.Resources, out.AllocatedResources = cmp.Or(in.Level, old.Resources, in.Pod.Spec.Resources), resource.PodRequests(in.Pod, resource.PodResourcesOptions{})
-	}
 	in.addresses(&out)
 	if out.StartTime == nil {
 		out.StartTime = new(metav1.NewTime(in.Now.Truncate(time.Second)))
@@ -72,6 +68,7 @@ func Of(in Input) corev1.PodStatus {
 		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
 	}
 	out.Conditions = in.conditions(&out)
+	out.Resources, out.AllocatedResources = in.allocated(out.Phase), Requests(in.Pod)
 	return out
 }
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
 
 	"monopod/agent/host"
 	"monopod/agent/podapi/spec"
+	"monopod/agent/podapi/status"
 )
 
 // Limits are the limits of a cgroup; 0: not set.
@@ -30,8 +30,7 @@ func (m *Manager) Shares(pod *corev1.Pod) int64 { return m.podLimits(pod).Shares
 // podLimits returns the sums over the pod's containers, unless the pod itself has
 // limits.
 func (m *Manager) podLimits(pod *corev1.Pod) Limits {
-	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
-	limits := limitsOf(pod)
+	requests, limits := status.Requests(pod), status.Limits(pod)
 	l := Limits{
 		Shares: spec.Shares(requests.Cpu().MilliValue()), Memory: limits.Memory().Value(), PIDs: max(m.MaxPIDs, 0),
 		HugePages: map[int64]int64{},
@@ -44,30 +43,6 @@ func (m *Manager) podLimits(pod *corev1.Pod) Limits {
 		l.HugePages[size] = q.Value()
 	}
 	return l
-}
-
-// limitsOf returns the limits of a pod. A resource without a limit in some container
-// has none, unless the pod itself has one.
-func limitsOf(pod *corev1.Pod) corev1.ResourceList {
-	limits := resource.PodLimits(pod, resource.PodResourcesOptions{})
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				if q := list[i].Resources.Limits[name]; q.IsZero() && !limitsItself(pod, name) {
-					delete(limits, name)
-				}
-			}
-		}
-	}
-	return limits
-}
-
-func limitsItself(pod *corev1.Pod, name corev1.ResourceName) bool {
-	if pod.Spec.Resources == nil {
-		return false
-	}
-	q := pod.Spec.Resources.Limits[name]
-	return !q.IsZero()
 }
 
 // value is the content of a file; optional files are written only if the kernel has

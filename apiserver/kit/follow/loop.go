@@ -291,7 +291,7 @@ func (l *Loop[K]) settle(ctx context.Context, key K, again time.Duration, err er
 	case err != nil:
 		level := zap.WarnLevel
 		if apierrors.IsConflict(err) {
-			level = zap.DebugLevel // a conflict
+			level = zap.DebugLevel
 		}
 		l.deps.Log.Log(level, "reconcile failed", zap.String("controller", l.cfg.Name),
 			zap.Any("key", key), zap.Int("retries", l.retries.NumRequeues(key)), zap.Error(err))

@@ -1,5 +1,5 @@
-// Package call sends requests to webhooks: over TLS, to a URL or to an endpoint of a Service, within a time, and
-// for an answer of bounded size.
+// Package webhook sends requests to webhooks: over TLS, to a URL or to an endpoint of a Service, within a time, and
+// for an answer of bounded size, nesting and length of lists.
 package webhook
 
 import (
@@ -25,8 +25,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/endpoint"
+	"monopod/apiserver/kit/bounded"
+	"monopod/apiserver/kit/client"
 )
 
 const (
@@ -79,6 +80,8 @@ type Client struct {
 	url  string
 	http http.Client
 	err  error // of a target that cannot be called
+
+	answers bounded.Weigher
 }
 
 // New returns the Client of a target.
@@ -183,7 +186,7 @@ func (c *Client) Post(ctx context.Context, body, answer any) error {
 		return err
 	}
 	defer response.Body.Close()
-	return read(response, answer)
+	return c.read(response, answer)
 }
 
 // timeout returns the query that tells the webhook how long the caller waits: whole seconds, rounded up.
@@ -196,7 +199,7 @@ func timeout(ctx context.Context) string {
 	return "?timeout=" + ((left + time.Second - 1).Truncate(time.Second)).String()
 }
 
-func read(response *http.Response, answer any) error {
+func (c *Client) read(response *http.Response, answer any) error {
 	errTooLarge := fmt.Errorf("the response is larger than %d bytes", maxAnswer)
 	if response.ContentLength > maxAnswer {
 		return errTooLarge
@@ -209,6 +212,9 @@ func read(response *http.Response, answer any) error {
 		return errTooLarge
 	case response.StatusCode < http.StatusOK || response.StatusCode > http.StatusPartialContent:
 		return failed(response.StatusCode, data)
+	}
+	if _, err := c.answers.JSON(data, answer); err != nil { // 8 MiB of "0," take 1 GiB to decode
+		return fmt.Errorf("the response is not accepted: %w", err)
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("couldn't get version/kind; json parse error: %w", err)

@@ -66,8 +66,14 @@ func (a *Amounts) Less(b *Amounts) bool {
 // requests returns a pod's requests: the sum of its containers or its largest init container, with sidecars and
 // overhead, or what its status says is allocated or in use if that is more (a resize in progress).
 func requests(pod *corev1.Pod) Amounts {
-	return AmountsOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
-		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}))
+	return AmountsOf(resourcehelper.PodRequests(pod, byStatus(pod)))
+}
+
+// byStatus makes PodRequests count what the status says is allocated or in use. Only a pod with resources of its own has them in the
+// status of the whole pod: that includes the overhead, which PodRequests would add to it again.
+func byStatus(pod *corev1.Pod) resourcehelper.PodResourcesOptions {
+	return resourcehelper.PodResourcesOptions{
+		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: resourcehelper.IsPodLevelResourcesSet(pod)}
 }
 
 // requested reports whether all containers request CPU and memory.
@@ -94,10 +100,10 @@ func usual(pod *corev1.Pod, requests Amounts) Amounts {
 	if requested(pod.Spec.Containers) && requested(pod.Spec.InitContainers) {
 		return Amounts{CPU: requests.CPU, Memory: requests.Memory}
 	}
-	return AmountsOf(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
-		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
-		NonMissingContainerRequests: corev1.ResourceList{
-			corev1.ResourceCPU:    *resource.NewMilliQuantity(assumedMilliCPU, resource.DecimalSI),
-			corev1.ResourceMemory: *resource.NewQuantity(assumedMemory, resource.BinarySI),
-		}}))
+	options := byStatus(pod)
+	options.NonMissingContainerRequests = corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(assumedMilliCPU, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(assumedMemory, resource.BinarySI),
+	}
+	return AmountsOf(resourcehelper.PodRequests(pod, options))
 }

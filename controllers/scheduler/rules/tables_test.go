@@ -316,8 +316,12 @@ func TestRequestsThatCount(t *testing.T) {
 		pod *corev1.Pod
 		cpu int64
 	}{
-		"requests":      {testPod(wants("cpu", "1")), 1000},
-		"overhead":      {testPod(wants("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = list("cpu", "250m") }), 1250},
+		"requests": {testPod(wants("cpu", "1")), 1000},
+		"overhead": {testPod(wants("cpu", "1"), func(p *corev1.Pod) { p.Spec.Overhead = list("cpu", "250m") }), 1250},
+		"overhead that the status has, too": {testPod(wants("cpu", "1"), func(p *corev1.Pod) {
+			p.Spec.Overhead = list("cpu", "250m")
+			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: list("cpu", "1250m")}, list("cpu", "1250m")
+		}), 1250},
 		"a resize down": {testPod(wants("cpu", "1"), allocated("2")), 2000},
 		"a resize up":   {testPod(wants("cpu", "2"), allocated("1")), 2000},
 		"the pod's own": {testPod(wants("cpu", "1"), func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "3")} }), 3000},
