@@ -118,7 +118,8 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 	return nil
 }
 
-// start restarts the service and waits until it is healthy: in the version, unless that is empty.
+// start restarts the service and waits until one process of it has been healthy for a while: in the version, unless that is
+// empty. It may be healthy, then not, then healthy again: a node is called ready from before the restart until containerd is asked.
 func (i *installer) start(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
@@ -126,35 +127,30 @@ func (i *installer) start(ctx context.Context, version string) error {
 	if err := run(ctx, i.restart); err != nil {
 		return err
 	}
-	var lacks error // what it lacked when it was last asked
+	lacks := errors.New("it became ready too late") // what it lacked when it was last asked
+	first, since := 0, time.Time{}                  // the process that became healthy first, and since when it is
 	for retry := (backoff.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}); ; {
 		pid, err := i.healthy(ctx, version)
-		if err == nil {
-			i.say("ready after %.1f s", i.clock.Since(began).Seconds())
-			return i.settled(ctx, pid, version)
-		}
-		if ctx.Err() == nil || lacks == nil {
-			lacks = err
+		switch {
+		case err != nil:
+			since = time.Time{}
+			if ctx.Err() == nil {
+				lacks = err
+			}
+		case first == 0:
+			first, since = pid, i.clock.Now()
+			i.say("ready after %.1f s", since.Sub(began).Seconds())
+		case pid != first:
+			return fmt.Errorf("monopod did not stay healthy for %v: process %d ended, %d runs now", i.settle, first, pid)
+		case since.IsZero():
+			since = i.clock.Now()
+		case i.clock.Since(since) >= i.settle:
+			return nil
 		}
 		if !retry.Wait(ctx, i.clock) {
 			return fmt.Errorf("monopod is not healthy within %v: %w", i.timeout, lacks)
 		}
 	}
-}
-
-// settled watches whether the same process stays healthy.
-func (i *installer) settled(ctx context.Context, pid int, version string) error {
-	if !backoff.Sleep(ctx, i.clock, i.settle) {
-		return ctx.Err()
-	}
-	now, err := i.healthy(ctx, version)
-	if err == nil && now != pid {
-		err = fmt.Errorf("process %d ended, %d runs now", pid, now)
-	}
-	if err != nil {
-		return fmt.Errorf("monopod did not stay healthy for %v: %w", i.settle, err)
-	}
-	return nil
 }
 
 // healthy returns the process that serves the data folder, or what it lacks.
