@@ -29,8 +29,8 @@ VERSION ?=
 # method in the binary.
 #
 # TAGS=kubectl puts Kubernetes' kubectl, compressed, into the program.
-build: $(if $(filter kubectl,$(TAGS)),apiserver/kit/client/kubectlcmd/kubectl.zst) ## bin/monopod, static
-	CGO_ENABLED=0 $(GO) build -tags 'grpcnotrace $(TAGS)' -trimpath -ldflags='-s -w -X monopod/apiserver/process/commandline.release=$(VERSION)' -o bin/monopod .
+build: $(if $(filter kubectl,$(TAGS)),agent/cmd/kubectl.zst) ## bin/monopod, static
+	CGO_ENABLED=0 $(GO) build -tags 'grpcnotrace $(TAGS)' -trimpath -ldflags='-s -w -X monopod/agent/cmd/commandline.release=$(VERSION)' -o bin/monopod .
 
 # Debian's version: VERSION without its v, or the commit's date and name.
 DEBVERSION = $(if $(VERSION),$(VERSION:v%=%),0~git$(shell TZ=UTC git log -1 --date=format-local:%Y%m%d%H%M --format=%cd.%h))
@@ -46,7 +46,7 @@ web: ## bin/web.tar, the sample image
 kubectl: ## bin/kubectl, Kubernetes' own
 	CGO_ENABLED=0 $(GO) build -C testdata/kubectl -trimpath -ldflags='-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2' -o ../../bin/kubectl .
 
-apiserver/kit/client/kubectlcmd/kubectl.zst: kubectl
+agent/cmd/kubectl.zst: kubectl
 	$(GO) run ./testdata/kubectlpack <bin/kubectl >$@.tmp
 	mv $@.tmp $@
 

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
-	"monopod/apiserver/process/commandline"
+	"monopod/agent/cmd/commandline"
 )
 
 // TestConfigPrintsEveryFlag compares the flags of serve, as --help lists them, with the settings that config prints.

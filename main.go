@@ -21,21 +21,19 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/cmd"
+	"monopod/agent/cmd/commandline"
+	"monopod/agent/cmd/envtest"
 	"monopod/agent/host"
 	node "monopod/agent/launch"
 	"monopod/agent/network/cni"
-	"monopod/agent/node/nodecmd"
 	"monopod/apiserver"
 	"monopod/apiserver/admin"
-	"monopod/apiserver/client/clientcmd"
 	"monopod/apiserver/kit/follow"
 	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/kit/memory"
 	"monopod/apiserver/kit/systemd"
 	api "monopod/apiserver/launch"
-	"monopod/apiserver/launch/statecmd"
-	"monopod/apiserver/process/commandline"
-	"monopod/apiserver/process/envtest"
 	"monopod/apiserver/status"
 	"monopod/controllers"
 	control "monopod/controllers/launch"
@@ -88,9 +86,7 @@ func command() *cobra.Command {
 	}
 	serve, config := serveCommands()
 	root.AddCommand(serve, config, commandline.VersionCommand(versions), envtest.AssetsCommand())
-	clientcmd.AddTo(root, defaultDataDir)
-	nodecmd.AddTo(root, defaultDataDir, versions)
-	statecmd.AddTo(root, defaultDataDir, controllers.Default().EventTTL.Duration)
+	cmd.AddTo(root, defaultDataDir, versions, controllers.Default().EventTTL.Duration)
 	for _, s := range subjects {
 		for _, cmd := range root.Commands() {
 			if slices.Contains(s.commands, cmd.Name()) {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/apiserver/access"
-	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/access/entry"
 	"monopod/apiserver/access/token"
 	"monopod/apiserver/admin"
@@ -222,8 +221,8 @@ func (s *Server) paths(r chi.Router) {
 	r.Get(images.Path, s.admin.Images)
 	r.Post(images.Path, s.admin.Images)
 	r.Delete(images.Path, s.admin.Images)
-	r.Get(certscmd.Path, s.admin.Certs)
-	r.Post(certscmd.Path, s.admin.Certs)
+	r.Get(auth.CertificatesPath, s.admin.Certs)
+	r.Post(auth.CertificatesPath, s.admin.Certs)
 	r.Get("/openapi/v2", s.docs.OpenapiV2)
 	r.Get("/openapi/v3", s.docs.OpenapiIndex)
 	r.Get("/openapi/v3/*", s.docs.OpenapiGroup)

@@ -43,7 +43,7 @@ import (
 	"monopod/apiserver/registry/storage"
 	"monopod/apiserver/virtual"
 	"monopod/store"
-	"monopod/store/storecmd"
+	"monopod/store/state"
 )
 
 // Config of an API.
@@ -66,7 +66,7 @@ type Config struct {
 // server of New serves.
 type API struct {
 	Registry   *registry.Registry
-	State      *storecmd.State
+	State      *state.State
 	Access     *entry.Entry
 	Advertised netip.AddrPort // address for pods and other machines
 	Restored   string         // the state that was restored before this start; empty: none
@@ -85,9 +85,9 @@ func Stores() store.Config { return store.Config{Kind: registry.Kinds(registry.R
 
 // SharedStores is Stores for state that may be in etcd, where events expire after eventTTL even if no server
 // runs.
-func SharedStores(eventTTL time.Duration) storecmd.Config {
+func SharedStores(eventTTL time.Duration) state.Config {
 	resources := registry.Resources()
-	cfg := storecmd.Config{
+	cfg := state.Config{
 		Config: store.Config{Kind: registry.Kinds(resources)},
 		// A definition's name is the name under which the objects of its kind are stored.
 		Definitions: custom.DefinitionsName,
@@ -118,7 +118,7 @@ func Open(ctx context.Context, cfg Config, metrics *prometheus.Registry) (*API, 
 	stores := SharedStores(cfg.EventTTL)
 	stores.Log = cfg.Log.Named("store")
 	stores.MaxBytes = maxState(cfg.State.MaxSize, memory.Limit())
-	state, err := storecmd.Open(ctx, cfg.State, stores)
+	state, err := state.Open(ctx, cfg.State, stores)
 	if err != nil {
 		return nil, err
 	}

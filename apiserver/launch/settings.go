@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/flow"
 	"monopod/apiserver/registry/admission/plugins"
 	"monopod/apiserver/registry/allocate"
-	"monopod/store/storecmd"
+	"monopod/store/state"
 )
 
 // Settings are the API server's flags.
@@ -22,7 +22,7 @@ type Settings struct {
 	Profiling bool
 	Serving   entry.Serving
 	Services  allocate.Ranges
-	State     storecmd.Place
+	State     state.Place
 	Limits    flow.Limits
 	Audit     audit.Options
 	// DisabledPlugins are the names of admission plugins that do not run.

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/kit/words"
 )
 
@@ -119,7 +119,7 @@ func (r *Report) disk(p Process) {
 	}
 }
 
-func (r *Report) certificate(c certscmd.Certificate, now time.Time) {
+func (r *Report) certificate(c auth.Certificate, now time.Time) {
 	r.Expires = append(r.Expires, Certificate{Name: c.Name, NotAfter: c.NotAfter})
 	switch left := c.NotAfter.Sub(now); {
 	case left <= 0:

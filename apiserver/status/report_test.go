@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/auth"
 )
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -33,7 +33,7 @@ func TestOf(t *testing.T) {
 	t.Parallel()
 	good := func() Facts {
 		return Facts{Health: "[+]ping ok\nreadyz check passed\n", Nodes: []corev1.Node{node(corev1.ConditionTrue)}, Now: now,
-			Certificates: []certscmd.Certificate{{Name: "server", NotAfter: now.AddDate(1, 0, 0)}}}
+			Certificates: []auth.Certificate{{Name: "server", NotAfter: now.AddDate(1, 0, 0)}}}
 	}
 	for name, c := range map[string]struct {
 		change   func(*Facts)
@@ -53,7 +53,7 @@ func TestOf(t *testing.T) {
 		"a full disk":       {func(f *Facts) { f.Process.DataDir, f.Process.Disk = "/d", &Disk{Free: 1 << 20, Total: 1 << 30} }, false, []string{"Only 1.0 MiB of 1.0 GiB are free for /d."}},
 		"a disk with space": {func(f *Facts) { f.Process.Disk = &Disk{Free: 1 << 29, Total: 1 << 30} }, false, nil},
 		"certificates": {func(f *Facts) {
-			f.Certificates = []certscmd.Certificate{{Name: "server", NotAfter: now.Add(time.Hour)}, {Name: "admin", NotAfter: now}}
+			f.Certificates = []auth.Certificate{{Name: "server", NotAfter: now.Add(time.Hour)}, {Name: "admin", NotAfter: now}}
 		}, false, []string{"The certificate server expires on 2026-11-24: monopod certs rotate", "The certificate admin expired on 2026-11-24: monopod certs rotate"}},
 		"pods": {func(f *Facts) {
 			f.Pods = []corev1.Pod{pod("starts", "ContainerCreating", corev1.PodPending), pod("crashes", "CrashLoopBackOff", corev1.PodRunning), pod("over", "CrashLoopBackOff", corev1.PodFailed)}

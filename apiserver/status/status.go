@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"monopod/apiserver/access/certscmd"
+	"monopod/apiserver/auth"
 	"monopod/apiserver/kit/local"
 )
 
@@ -60,7 +60,7 @@ type Facts struct {
 	Health       string // the text of /readyz?verbose
 	Nodes        []corev1.Node
 	Pods         []corev1.Pod
-	Certificates []certscmd.Certificate
+	Certificates []auth.Certificate
 	Now          time.Time
 }
 
@@ -72,7 +72,7 @@ func Collect(ctx context.Context, server *local.Server, now time.Time) (f Facts,
 	for _, q := range []struct {
 		path string
 		into any
-	}{{Path, &f.Process}, {certscmd.Path, &f.Certificates}, {"/api/v1/nodes", &nodes}, {"/api/v1/pods", &pods}} {
+	}{{Path, &f.Process}, {auth.CertificatesPath, &f.Certificates}, {"/api/v1/nodes", &nodes}, {"/api/v1/pods", &pods}} {
 		if err := server.JSON(ctx, q.path, q.into); err != nil {
 			return f, err
 		}

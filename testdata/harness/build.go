@@ -79,7 +79,7 @@ func (p Programs) BuildWithKubectl(t testing.TB) string {
 	p.BuildClients(t)
 	tagged.Do(func() {
 		defer p.lock(t)()
-		packed, err := os.Create(p.Source("apiserver/kit/client/kubectlcmd/kubectl.zst"))
+		packed, err := os.Create(p.Source("agent/cmd/kubectl.zst"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ import (
 	"monopod/apiserver/registry"
 	"monopod/controllers"
 	"monopod/store"
-	"monopod/store/storecmd"
+	"monopod/store/state"
 )
 
 // idleDir is the environment variable that makes TestIdleHour the observed process; its value is the data
@@ -57,8 +57,8 @@ const idlePods = 5
 func idleHour(t *testing.T, dir string) {
 	ctx, stop := context.WithCancel(t.Context())
 	resources := registry.Resources()
-	state, err := storecmd.Open(ctx, storecmd.Place{DataDir: dir},
-		storecmd.Config{Config: store.Config{Kind: registry.Kinds(resources)}})
+	state, err := state.Open(ctx, state.Place{DataDir: dir},
+		state.Config{Config: store.Config{Kind: registry.Kinds(resources)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ const hourOfLeases = 360
 
 // startParts starts the controllers, the agent and the state's maintenance; they end with ctx, and stopped waits
 // for that.
-func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Registry, state *storecmd.State) (stopped func()) {
+func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Registry, state *state.State) (stopped func()) {
 	t.Helper()
 	cfg := controllers.Default()
 	cfg.Kinds = registry.ServedBy(api)

@@ -19,7 +19,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
-	"monopod/apiserver/access/certscmd"
 	"monopod/apiserver/auth"
 	"monopod/apiserver/kit/guard"
 )
@@ -198,10 +197,10 @@ func (a *Entry) KubeletPort() int32 {
 }
 
 // Certificates describes the certificates in use.
-func (a *Entry) Certificates() []certscmd.Certificate {
+func (a *Entry) Certificates() []auth.Certificate {
 	c := a.current.Load()
-	all := []certscmd.Certificate{
-		certscmd.Of("server", c.serving.Leaf), certscmd.Of("admin", c.admin.Leaf),
+	all := []auth.Certificate{
+		auth.CertificateOf("server", c.serving.Leaf), auth.CertificateOf("admin", c.admin.Leaf),
 	}
 	for rest := a.CA; ; {
 		var block *pem.Block
@@ -209,7 +208,7 @@ func (a *Entry) Certificates() []certscmd.Certificate {
 			return all
 		}
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			all = append(all, certscmd.Of("authority", cert))
+			all = append(all, auth.CertificateOf("authority", cert))
 		}
 	}
 }

@@ -124,7 +124,7 @@ var unguarded = map[string]string{
 	"store/bolt/guard.go":     "reads inotify events",
 	"store/etcd/etcd.go":      "compaction",
 	"store/etcd/watch.go":     "decodes what etcd sends",
-	"store/storecmd/state.go": "snapshots and expiry",
+	"store/state/state.go": "snapshots and expiry",
 }
 
 // A goroutine that this package does not start could end the process.

@@ -1,0 +1,118 @@
+// Package archive writes .tar.gz files for people: logs of a failed run, reports of bugs.
+
+package cmd
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// MaxFile is the maximum size of a file in an archive, in bytes. Of a larger one the end is kept, which of a log is what
+// happened last.
+const MaxFile = 32 << 20
+
+// Archive is a file that is written. Close must follow.
+type Archive struct {
+	file *os.File
+	gzip *gzip.Writer
+	tar  *tar.Writer
+	now  time.Time
+}
+
+// Create creates the file, which only its owner can read. An existing one is replaced.
+func Create(path string, now time.Time) (*Archive, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	z := gzip.NewWriter(f)
+	return &Archive{f, z, tar.NewWriter(z), now}, nil
+}
+
+// Add adds a file with this content.
+func (a *Archive) Add(name string, content []byte) error {
+	if err := a.header(name, int64(len(content)), a.now); err != nil {
+		return err
+	}
+	_, err := a.tar.Write(content)
+	return err
+}
+
+// AddFile adds the file at path, or its last MaxFile bytes.
+func (a *Archive) AddFile(name, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	size := min(info.Size(), MaxFile)
+	if _, err := f.Seek(info.Size()-size, io.SeekStart); err != nil {
+		return err
+	}
+	if err := a.header(name, size, info.ModTime()); err != nil {
+		return err
+	}
+	n, err := io.Copy(a.tar, io.LimitReader(f, size)) // it may grow meanwhile
+	if err != nil {
+		return err
+	}
+	return a.fill(size - n)
+}
+
+// fill completes a file that was truncated while it was read.
+func (a *Archive) fill(missing int64) error {
+	_, err := io.CopyN(a.tar, zeros{}, missing)
+	return err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// AddFolder adds the regular files below dir under the name. Files that disappear meanwhile are omitted, and it is no
+// error if dir does not exist. It returns how many files it added.
+func (a *Archive) AddFolder(name, dir string) (added int, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		below, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		switch err := a.AddFile(filepath.Join(name, below), path); {
+		case err == nil:
+			added++
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	})
+	return added, err
+}
+
+func (a *Archive) header(name string, size int64, modified time.Time) error {
+	return a.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Size: size, Mode: 0o600, ModTime: modified.Truncate(time.Second)})
+}
+
+// Close completes the file.
+func (a *Archive) Close() error {
+	return errors.Join(a.tar.Close(), a.gzip.Close(), a.file.Close())
+}

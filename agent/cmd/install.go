@@ -1,0 +1,175 @@
+// Package installcmd has the commands that make a machine run monopod from its boot on: `monopod install`,
+// `uninstall`, `upgrade` and `rollback`, with systemd or OpenRC.
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"monopod/agent/node/check"
+)
+
+// patience is the default of --timeout. A previous program that returns has at least as long.
+const installTimeout = 2 * time.Minute
+
+// settle is how long a new program must stay healthy.
+const settle = 3 * time.Second
+
+type installOptions struct {
+	installer
+	force, keepPods, purge bool
+}
+
+// New returns the commands; dataDir is the default of --data-dir.
+func installCommands(dataDir string) []*cobra.Command {
+	var all []*cobra.Command
+	for _, make := range []func(*installOptions) *cobra.Command{install, uninstall, upgrade, rollback} {
+		c := &installOptions{installer: installer{dataDir: dataDir, clock: clock.RealClock{}, settle: settle}}
+		cmd := make(c)
+		cmd.Flags().StringVar(&c.root, "root", "/", "Folder that stands for the machine's root, for tests.")
+		_ = cmd.Flags().MarkHidden("root") // the flag exists
+		all = append(all, cmd)
+	}
+	return all
+}
+
+// begin completes the installer.
+func (c *installOptions) begin(cmd *cobra.Command) (err error) {
+	c.out = cmd.OutOrStdout()
+	if c.service, err = detect(c.root); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("monopod %s needs root: use sudo", cmd.Name())
+	}
+	return nil
+}
+
+func (c *installOptions) timeoutFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&c.timeout, "timeout", installTimeout, "Maximum time until the API and the node are ready.")
+}
+
+func install(c *installOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "install [flags] [-- FLAGS OF SERVE]",
+		Short: "Install this program as a service that starts with the machine, and start it",
+		Long: "install checks the machine, copies this program, writes a service for systemd or OpenRC that runs serve with the\n" +
+			"flags after --, enables and starts it, and waits until the API and the node are ready. It changes only what\n" +
+			"differs: run it again with other flags to change them.",
+		Example: "  monopod install\n  monopod install -- --listen=0.0.0.0:6443 --tls-san=box.example.com",
+		RunE: func(cmd *cobra.Command, flags []string) error {
+			if err := c.begin(cmd); err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			for _, flag := range flags {
+				if strings.ContainsAny(flag, " \t\n\"'\\$%") {
+					return fmt.Errorf("a flag of a service cannot contain spaces, quotes, $ and %%, got %q: set it in a file and pass --config=FILE", flag)
+				}
+			}
+			if err := c.check(cmd.Context(), flags); err != nil && !c.force {
+				return err
+			}
+			return c.install(cmd.Context(), self, flags)
+		},
+	}
+	cmd.Flags().StringVar(&c.program, "program", "/usr/local/bin/monopod", "Where the program is installed.")
+	cmd.Flags().BoolVar(&c.force, "force", false, "Install it although monopod check says that something is missing.")
+	c.timeoutFlag(cmd)
+	return cmd
+}
+
+// flagValue returns the last value of a flag among those of serve, written as one word (--name=value) or as two, and
+// otherwise its default.
+func flagValue(flags []string, name, value string) string {
+	for i, flag := range flags {
+		if after, ok := strings.CutPrefix(flag, name+"="); ok {
+			value = after
+		} else if flag == name && i+1 < len(flags) {
+			value = flags[i+1]
+		}
+	}
+	return value
+}
+
+// check fails if the machine lacks something that these flags of serve need.
+func (c *installOptions) check(ctx context.Context, flags []string) error {
+	cfg := check.Config{
+		DataDir: c.at(flagValue(flags, "--data-dir", c.dataDir)), Runtime: flagValue(flags, "--runtime", "containerd"),
+		Containerd: flagValue(flags, "--containerd", "auto"), Clock: check.Clock{Now: c.clock.Now()},
+	}
+	var missing []string
+	for _, r := range check.Of(check.Collect(ctx, cfg)) {
+		if r.Verdict == check.Missing {
+			missing = append(missing, fmt.Sprintf("%s: %s; %s", r.Name, r.Found, r.Remedy))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return errors.New("the machine lacks something (--force installs it all the same):\n  " + strings.Join(missing, "\n  "))
+}
+
+func uninstall(c *installOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Stop the service, end its pods, and remove service and program; the data stay",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.begin(cmd); err != nil {
+				return err
+			}
+			return c.uninstall(cmd.Context(), c.keepPods, c.purge)
+		},
+	}
+	cmd.Flags().BoolVar(&c.keepPods, "keep-pods", false, "Leave the pods running.")
+	cmd.Flags().BoolVar(&c.purge, "purge", false, "Also remove the data folder.")
+	return cmd
+}
+
+func upgrade(c *installOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "upgrade FILE",
+		Short: "Replace the installed program by the one in FILE, and return to the previous one if that fails",
+		Long: "upgrade asks the new program for its version and whether it accepts the flags of the service, saves a snapshot of the\n" +
+			"state, replaces the program, restarts the service, and waits until API and node are ready, and stay so. Otherwise\n" +
+			"the previous program returns, with the snapshot if it cannot read the state any more. Pods keep running meanwhile.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.begin(cmd); err != nil {
+				return err
+			}
+			return c.upgrade(cmd.Context(), args[0])
+		},
+	}
+	c.timeoutFlag(cmd)
+	return cmd
+}
+
+func rollback(c *installOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Return to the program before the last upgrade",
+		Long:  "rollback is upgrade to the program that the last upgrade replaced; again it returns to the newer one.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.begin(cmd); err != nil {
+				return err
+			}
+			return c.rollback(cmd.Context())
+		},
+	}
+	c.timeoutFlag(cmd)
+	return cmd
+}

@@ -1,0 +1,218 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"monopod/apiserver/kit/backoff"
+	"monopod/apiserver/kit/local"
+	"monopod/apiserver/status"
+)
+
+// installer changes the machine below root.
+type installer struct {
+	*service
+	root    string // "/": the machine itself
+	program string // where the program is installed
+	dataDir string
+	timeout time.Duration // until the service must be healthy
+	settle  time.Duration // how long it must stay so
+	clock   clock.Clock
+	out     io.Writer
+}
+
+func (i *installer) say(format string, args ...any) { fmt.Fprintf(i.out, format+"\n", args...) }
+
+func (i *installer) at(path string) string { return filepath.Join(i.root, path) }
+
+func (i *installer) previous() string { return i.at(i.program) + ".previous" }
+
+// put writes a file unless it has this content, completely or not at all.
+func (i *installer) put(path string, content []byte, mode os.FileMode) (changed bool, err error) {
+	path = i.at(path)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+		return false, os.Chmod(path, mode)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	// A process that is forked meanwhile would inherit the open file, and a program cannot be executed while it is open for writing.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return false, err
+	}
+	defer os.Remove(f.Name()) // unless it has its name by then
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return false, err
+	}
+	return true, os.Rename(f.Name(), path)
+}
+
+// ask runs a monopod program and returns what it prints.
+func askService(ctx context.Context, program string, args ...string) (string, error) {
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// install makes the machine run the program with these flags of serve. It changes only what differs.
+func (i *installer) install(ctx context.Context, self string, flags []string) error {
+	i.dataDir = flagValue(flags, "--data-dir", i.dataDir)
+	if !filepath.IsAbs(i.dataDir) {
+		return fmt.Errorf("--data-dir must be an absolute path, got %q: a service starts in another folder", i.dataDir)
+	}
+	if _, err := askService(ctx, self, append([]string{"config"}, flags...)...); err != nil {
+		return fmt.Errorf("the flags of serve are not valid: %w", err)
+	}
+	content, err := os.ReadFile(self)
+	if err != nil {
+		return err
+	}
+	copied, err := i.put(i.program, content, 0o755)
+	if err != nil {
+		return err
+	}
+	if copied {
+		i.say("installed %s", i.program)
+	}
+	written, err := i.put(i.file, []byte(i.render(append([]string{i.program, "serve"}, flags...))), i.mode)
+	if err != nil {
+		return err
+	}
+	if written {
+		i.say("wrote %s", i.file)
+	}
+	if err := errors.Join(runProgram(ctx, i.reload), runProgram(ctx, i.enable)); err != nil {
+		return err
+	}
+	if !copied && !written && runProgram(ctx, i.active) == nil {
+		i.say("monopod is installed and runs; nothing was to be done")
+		return nil
+	}
+	if err := i.start(ctx, ""); err != nil {
+		return fmt.Errorf("%w; look at its log: %s", err, i.log)
+	}
+	i.say("monopod runs, and starts with the machine (%s)", i.service.name)
+	return nil
+}
+
+// start restarts the service and waits until one process of it has been healthy for a while: in the version, unless that is
+// empty. It may be healthy, then not, then healthy again: a node is called ready from before the restart until containerd is asked.
+func (i *installer) start(ctx context.Context, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, i.timeout)
+	defer cancel()
+	began := i.clock.Now()
+	if err := runProgram(ctx, i.restart); err != nil {
+		return err
+	}
+	lacks := errors.New("it became ready too late") // what it lacked when it was last asked
+	first, since := 0, time.Time{}                  // the process that became healthy first, and since when it is
+	for retry := (backoff.Retry{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}); ; {
+		pid, err := i.healthy(ctx, version)
+		switch {
+		case err != nil:
+			since = time.Time{}
+			if ctx.Err() == nil {
+				lacks = err
+			}
+		case first == 0:
+			first, since = pid, i.clock.Now()
+			i.say("ready after %.1f s", since.Sub(began).Seconds())
+		case pid != first:
+			return fmt.Errorf("monopod did not stay healthy for %v: process %d ended, %d runs now", i.settle, first, pid)
+		case since.IsZero():
+			since = i.clock.Now()
+		case i.clock.Since(since) >= i.settle:
+			return nil
+		}
+		if !retry.Wait(ctx, i.clock) {
+			return fmt.Errorf("monopod is not healthy within %v: %w", i.timeout, lacks)
+		}
+	}
+}
+
+// healthy returns the process that serves the data folder, or what it lacks.
+func (i *installer) healthy(ctx context.Context, version string) (pid int, err error) {
+	facts, err := status.Collect(ctx, local.At(i.at(i.dataDir)), i.clock.Now())
+	if err != nil {
+		return 0, err
+	}
+	report := status.Of(facts)
+	switch {
+	case version != "" && report.Process.Version != version:
+		return 0, fmt.Errorf("version %s runs, not %s", report.Process.Version, version)
+	case !report.Ready:
+		return 0, errors.New(strings.Join(append([]string{"it is not ready."}, report.Warnings...), " "))
+	}
+	return report.Process.PID, nil
+}
+
+// installed reads the command of the service that is installed.
+func (i *installer) installed() (flags []string, err error) {
+	content, err := os.ReadFile(i.at(i.file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s does not exist: run monopod install first", i.file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	command := i.parse(string(content))
+	at := slices.Index(command, "serve")
+	if at < 1 {
+		return nil, fmt.Errorf("%s does not run monopod serve: replace the program as it was installed", i.file)
+	}
+	i.program = command[0]
+	i.dataDir = flagValue(command[at+1:], "--data-dir", i.dataDir)
+	return command[at+1:], nil
+}
+
+// uninstall ends the service and removes its files. The data folder stays, unless purge is true.
+func (i *installer) uninstall(ctx context.Context, keepPods, purge bool) error {
+	if _, err := i.installed(); err != nil {
+		return err
+	}
+	if err := errors.Join(runProgram(ctx, i.stop), runProgram(ctx, i.disable)); err != nil {
+		return err
+	}
+	if !keepPods {
+		if _, err := askService(ctx, i.at(i.program), "reset", "--data-dir", i.at(i.dataDir)); err != nil {
+			i.say("pods may still run: %v", err)
+		}
+	}
+	for _, path := range []string{i.at(i.file), i.at(i.program), i.previous()} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := runProgram(ctx, i.reload); err != nil {
+		return err
+	}
+	if purge {
+		i.say("monopod is removed, and its data with it")
+		return os.RemoveAll(i.at(i.dataDir))
+	}
+	i.say("monopod is removed; its data stay in %s", i.dataDir)
+	return nil
+}

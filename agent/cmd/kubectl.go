@@ -1,0 +1,144 @@
+// Package kubectlcmd is `monopod kubectl` and its shortcuts, as `monopod get`: Kubernetes' own kubectl, which is part of the
+// program with the build tag kubectl, and the installed one otherwise.
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"monopod/apiserver/kit/local"
+)
+
+// shortcuts are the commands of kubectl that are commands of monopod, too. logs is one of monopod's own.
+var shortcuts = []string{"get", "describe", "apply", "delete", "exec", "events", "wait", "top", "explain", "rollout"}
+
+// group is that of the shortcuts in the help.
+const group = "kubectl"
+
+// AddTo adds the commands; dataDir is the default of --data-dir.
+func addKubectl(root *cobra.Command, dataDir string) {
+	root.AddGroup(&cobra.Group{ID: group, Title: "kubectl's commands:"})
+	root.AddCommand(kubectlCommand(dataDir, "kubectl", "Run kubectl with the kubeconfig of the data folder", nil))
+	for _, verb := range shortcuts {
+		root.AddCommand(kubectlCommand(dataDir, verb, "kubectl "+verb, []string{verb}))
+	}
+}
+
+func kubectlCommand(dataDir, name, short string, first []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                name + " [ARGS...]",
+		Short:              short,
+		GroupID:            group,
+		DisableFlagParsing: true, // they are kubectl's, but for --data-dir, which may also come from the environment
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir, given, args := folder(dataDir, args)
+			env := os.Environ()
+			if given {
+				env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") })
+			}
+			return runKubectl(cmd.Context(), env, dir, append(slices.Clone(first), args...))
+		},
+	}
+	return cmd
+}
+
+// variable is --data-dir in the environment.
+const variable = "MONOPOD_DATA_DIR"
+
+// folder returns the data folder, whether the arguments name it, and the arguments without --data-dir. What follows -- is
+// left alone.
+func folder(dir string, args []string) (string, bool, []string) {
+	dir = cmp.Or(os.Getenv(variable), dir)
+	own := len(args)
+	if end := slices.Index(args, "--"); end >= 0 {
+		own = end
+	}
+	for i, arg := range args[:own] {
+		if value, ok := strings.CutPrefix(arg, "--data-dir="); ok {
+			return value, true, slices.Delete(slices.Clone(args), i, i+1)
+		}
+		if arg == "--data-dir" && i+1 < own {
+			return args[i+1], true, slices.Delete(slices.Clone(args), i, i+2)
+		}
+	}
+	return dir, false, args
+}
+
+// run becomes kubectl.
+func runKubectl(ctx context.Context, env []string, dir string, args []string) error {
+	if !named(env, args) && asks(args) {
+		if err := reachable(ctx, dir); err != nil {
+			return err
+		}
+	}
+	path, err := program()
+	if err != nil {
+		return err
+	}
+	return unix.Exec(path, append([]string{"kubectl"}, args...), environment(env, dir))
+}
+
+// asking are the commands of kubectl that need a server and are worth a clear error without one.
+var needServer = append([]string{
+	"logs", "attach", "port-forward", "cp", "debug", "edit", "scale", "cordon", "uncordon", "drain", "taint", "auth", "api-resources", "api-versions", "cluster-info",
+}, shortcuts...)
+
+// asks reports whether a command of kubectl needs a server.
+func asks(args []string) bool {
+	return len(args) > 0 && slices.Contains(needServer, args[0]) && !slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "--help" })
+}
+
+// named reports whether the environment or the arguments say where the server is.
+func named(env, args []string) bool {
+	variable := func(v string) bool {
+		name, value, _ := strings.Cut(v, "=")
+		return value != "" && (name == "KUBECONFIG" || name == "KUBERNETES_SERVICE_HOST") // or kubectl runs in a pod
+	}
+	flag := func(a string) bool {
+		name, _, _ := strings.Cut(a, "=")
+		return name == "--kubeconfig" || name == "--server" || name == "-s"
+	}
+	return slices.ContainsFunc(env, variable) || slices.ContainsFunc(args, flag)
+}
+
+// reachable says what to do if no server can be reached through a data folder; kubectl would print six lines about
+// localhost:8080 instead.
+func reachable(ctx context.Context, dir string) error {
+	file := kubeconfig(dir)
+	f, err := os.Open(file)
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("cannot read %s: permission denied; run the command as the owner of %s, or set KUBECONFIG", file, dir)
+	}
+	if err == nil {
+		f.Close()
+		var conn net.Conn
+		if conn, err = (&net.Dialer{}).DialContext(ctx, "unix", local.Socket(dir)); err == nil {
+			return conn.Close()
+		}
+		if !local.Stopped(err) {
+			return nil // kubectl uses the address in the file
+		}
+	}
+	return fmt.Errorf("no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or KUBECONFIG", dir)
+}
+
+func kubeconfig(dir string) string { return filepath.Join(dir, "admin.kubeconfig") }
+
+// environment returns env with the kubeconfig of the data folder, unless it names one.
+func environment(env []string, dir string) []string {
+	if slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "KUBECONFIG=") && v != "KUBECONFIG=" }) {
+		return env
+	}
+	return append(slices.Clone(env), "KUBECONFIG="+kubeconfig(dir))
+}

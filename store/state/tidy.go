@@ -1,0 +1,24 @@
+package state
+
+import (
+	"context"
+	"time"
+)
+
+// tidyEvery is the interval of Tidy.
+const tidyEvery = 5 * time.Minute
+
+// Tidy drops old history (see store.Memory.Forget) until ctx ends.
+func (s *State) Tidy(ctx context.Context) {
+	ticker := time.NewTicker(tidyEvery)
+	defer ticker.Stop()
+	var newest int64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			newest = s.File.Forget(newest)
+		}
+	}
+}
