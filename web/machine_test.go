@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"monopod/agent/images/pull"
+	"monopod/agent/runtime/oci"
 	"monopod/testdata/harness"
 )
 
@@ -255,7 +255,7 @@ func (p page) node(*box) {
 // images lists those of the node; one is imported by dropping its archive, and removed.
 func (p page) images(*box) {
 	var archive bytes.Buffer
-	if err := pull.Archive(&archive, pull.Image{Ref: "example.com/dropped:1", Files: []pull.File{{Path: "web", Data: []byte("x")}}, Entrypoint: []string{"/web"}}); err != nil {
+	if err := oci.Archive(&archive, oci.Image{Ref: "example.com/dropped:1", Files: []oci.File{{Path: "web", Data: []byte("x")}}, Entrypoint: []string{"/web"}}); err != nil {
 		p.t.Fatal(err)
 	}
 	p.sees(`%s?.innerText.includes("web-")`, row("monopod.local/web:1"))

@@ -26,7 +26,6 @@ import (
 	"monopod/agent/host/mount"
 	"monopod/agent/host/oom"
 	"monopod/agent/images/admin"
-	"monopod/agent/images/pull"
 	"monopod/agent/logs"
 	"monopod/agent/network"
 	"monopod/agent/node/shutdown"
@@ -37,6 +36,7 @@ import (
 	"monopod/agent/runtime/containerd"
 	"monopod/agent/runtime/cri"
 	"monopod/agent/runtime/fake"
+	"monopod/agent/runtime/oci"
 	"monopod/agent/storage/volume"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/follow"
@@ -278,7 +278,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: pull.PauseRef, ours: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
+		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ours: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
 	})
 	return group.Wait()
 }

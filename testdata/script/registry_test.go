@@ -5,7 +5,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"monopod/agent/images/pull"
+	"monopod/agent/runtime/oci"
 	"monopod/agent/runtime/runtimetest/registrytest"
 )
 
@@ -41,9 +41,9 @@ func askRegistry(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // filesOf returns files of the script, for an image.
-func filesOf(ts *testscript.TestScript, names []string) (out []pull.File) {
+func filesOf(ts *testscript.TestScript, names []string) (out []oci.File) {
 	for _, name := range names {
-		out = append(out, pull.File{Path: name, Mode: 0o755, Data: []byte(ts.ReadFile(name))})
+		out = append(out, oci.File{Path: name, Mode: 0o755, Data: []byte(ts.ReadFile(name))})
 	}
 	return out
 }

@@ -24,6 +24,7 @@ import (
 	"monopod/agent/images/pull"
 	"monopod/agent/podapi/spec"
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/oci"
 	"monopod/apiserver/kit/images"
 )
 
@@ -154,7 +155,7 @@ func (s *Admin) Remove(ctx context.Context, names []string, force bool) error {
 		if err != nil {
 			return err
 		}
-		if slices.Contains(img.RepoTags, pull.PauseRef) {
+		if slices.Contains(img.RepoTags, oci.PauseRef) {
 			return apierrors.NewConflict(resource, name, errors.New("every pod needs it"))
 		}
 		at := slices.IndexFunc(list, func(i images.Image) bool { return i.ID == img.Id })
@@ -179,7 +180,7 @@ func (s *Admin) Remove(ctx context.Context, names []string, force bool) error {
 func (s *Admin) Import(ctx context.Context, archive io.Reader) ([]string, error) {
 	names, err := s.Runtime.ImportArchive(ctx, archive)
 	s.Puller.Imported(names, err)
-	if wrong := (*pull.WrongPlatform)(nil); errors.As(err, &wrong) {
+	if wrong := (*oci.WrongPlatform)(nil); errors.As(err, &wrong) {
 		if len(names) > 0 {
 			s.Changed()
 		}

@@ -20,6 +20,7 @@ import (
 	"monopod/agent/images/admin"
 	"monopod/agent/images/pull"
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/oci"
 	"monopod/apiserver/kit/images"
 )
 
@@ -33,7 +34,7 @@ type shelf struct {
 func (s *shelf) ListImages(context.Context) ([]*cri.Image, error) {
 	all := []*cri.Image{
 		{Id: "sha256:2", RepoTags: []string{"docker.io/library/web:1", "docker.io/library/web:old"}, Size: 7, Pinned: true},
-		{Id: "sha256:3", RepoTags: []string{pull.PauseRef}, Pinned: true},
+		{Id: "sha256:3", RepoTags: []string{oci.PauseRef}, Pinned: true},
 		{Id: "sha256:1", RepoDigests: []string{"docker.io/library/db@sha256:abc"}, Size: 5},
 	}
 	return slices.DeleteFunc(all, func(i *cri.Image) bool { return slices.Contains(s.removed, i.Id) }), nil
@@ -163,7 +164,7 @@ func TestRemove(t *testing.T) {
 	if code, _ := ask(t, http.MethodDelete, both, "", new(any)); code != http.StatusNotFound {
 		t.Errorf("again: %d", code)
 	}
-	if code, message := ask(t, http.MethodDelete, server.URL+"?force=true&name="+pull.PauseRef, "", new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs it") {
+	if code, message := ask(t, http.MethodDelete, server.URL+"?force=true&name="+oci.PauseRef, "", new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs it") {
 		t.Errorf("the sandbox image: %d %s", code, message)
 	}
 	shown, _ := served(t, &shelf{shown: []string{"sha256:1"}})

@@ -20,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/runtime/oci"
 	"monopod/apiserver/kit/backoff"
 )
 
@@ -177,7 +178,7 @@ func (i *Importer) importAll(ctx context.Context) {
 
 // reason returns an error without the call and the path, which are known to whoever reads it.
 func reason(err error) string {
-	if wrong := (*WrongPlatform)(nil); errors.As(err, &wrong) {
+	if wrong := (*oci.WrongPlatform)(nil); errors.As(err, &wrong) {
 		return wrong.Error()
 	}
 	text := err.Error()

@@ -80,7 +80,7 @@ func TestFailed(t *testing.T) {
 		}
 	}
 	runtime := &holder{has: map[string]bool{}, bad: map[string]error{
-		"a.tar": &WrongPlatform{Names: []string{"a:1"}, Has: []string{"arm64"}, Machine: "amd64"},
+		"a.tar": &oci.WrongPlatform{Names: []string{"a:1"}, Has: []string{"arm64"}, Machine: "amd64"},
 		"c.tar": status.Error(codes.Unknown, "unrecognized image format"),
 	}}
 	var told []string

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/images/pull"
+	"monopod/agent/runtime/oci"
 )
 
 // registry is a runtime that can pull images, with passwords.
@@ -283,7 +284,7 @@ func TestRefusedArchive(t *testing.T) {
 	t.Parallel()
 	const want = "the archive that was imported is built for arm64, this machine is amd64; "
 	p := &pull.Puller{Runtime: &registry{here: map[string]bool{}, there: map[string]string{}}, Clock: clock.RealClock{}}
-	wrong := &pull.WrongPlatform{Names: []string{"docker.io/library/web:1"}, Has: []string{"arm64"}, Machine: "amd64"}
+	wrong := &oci.WrongPlatform{Names: []string{"docker.io/library/web:1"}, Has: []string{"arm64"}, Machine: "amd64"}
 	if got := wrong.Error(); got != "image docker.io/library/web:1 is built for arm64, this machine is amd64" {
 		t.Error(got)
 	}

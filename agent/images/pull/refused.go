@@ -2,32 +2,11 @@ package pull
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/distribution/reference"
+
+	"monopod/agent/runtime/oci"
 )
-
-// WrongPlatform is the error of images in an archive that are built for other machines.
-type WrongPlatform struct {
-	Names         []string // of the images
-	Has           []string // architectures, as arm64 or arm/v7
-	Machine       string   // its architecture
-	OthersArrived bool     // the archive's other images were imported
-}
-
-// Error implements error.
-func (e *WrongPlatform) Error() string {
-	text := fmt.Sprintf("image %s is built for %s", strings.Join(e.Names, ", "), e.mismatch())
-	if e.OthersArrived {
-		text += "; the other images of the archive were imported"
-	}
-	return text
-}
-
-func (e *WrongPlatform) mismatch() string {
-	return fmt.Sprintf("%s, this machine is %s", strings.Join(e.Has, ", "), e.Machine)
-}
 
 // Imported tells the result of an import, so that pods that wait for an image learn why its archive does not provide it.
 func (p *Puller) Imported(names []string, err error) {
@@ -36,12 +15,12 @@ func (p *Puller) Imported(names []string, err error) {
 	for _, name := range names {
 		delete(p.refused, full(name))
 	}
-	if wrong := (*WrongPlatform)(nil); errors.As(err, &wrong) {
+	if wrong := (*oci.WrongPlatform)(nil); errors.As(err, &wrong) {
 		if p.refused == nil {
 			p.refused = map[string]string{}
 		}
 		for _, name := range wrong.Names {
-			p.refused[full(name)] = wrong.mismatch()
+			p.refused[full(name)] = wrong.Mismatch()
 		}
 	}
 }

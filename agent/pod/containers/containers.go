@@ -19,8 +19,8 @@ import (
 	"monopod/agent/logs"
 	"monopod/agent/pod/probe"
 	"monopod/agent/podapi/security"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
-	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/client"
 	"monopod/apiserver/kit/guard"
 )
@@ -37,7 +37,7 @@ type Runtime interface {
 // Placement provides exclusive CPUs, memory of NUMA nodes and devices.
 type Placement interface {
 	// Allotment returns the exclusive resources of a container.
-	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error)
+	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Allotment, error)
 	// Made records the config with which a container was created.
 	Made(id string, config *cri.ContainerConfig)
 	// Started records that a container runs.

@@ -20,7 +20,6 @@ import (
 	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/agent/resources/cdi"
-	"monopod/agent/resources/topology"
 	"monopod/agent/runtime"
 	"monopod/apiserver/kit/client"
 )
@@ -99,7 +98,7 @@ func (m *maker) target(pod *corev1.Pod, c *corev1.Container) (string, error) {
 }
 
 // inject leaves CDI devices to the runtime, or adds what they change if it cannot.
-func (m *maker) inject(ctx context.Context, allotment *topology.Allotment) error {
+func (m *maker) inject(ctx context.Context, allotment *spec.Allotment) error {
 	if len(allotment.CDI) == 0 {
 		return nil
 	}

@@ -17,35 +17,9 @@ import (
 	"monopod/agent/predicates"
 )
 
-// Containers returns those that can be resized, and the plain init containers. They are the spec's own, not
-// copies.
-func Containers(s *corev1.PodSpec) []*corev1.Container {
-	var out []*corev1.Container
-	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
-		for i := range list {
-			out = append(out, &list[i])
-		}
-	}
-	return out
-}
-
 // Asked reports whether next, or a container of it, has other resources than in old.
 func Asked(next, old *corev1.PodSpec) bool {
-	return len(changed(own(next), own(old))) > 0 || anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
-}
-
-// Requested reports whether a container of next requests another amount than in old.
-func Requested(next, old *corev1.PodSpec, name corev1.ResourceName) bool {
-	return anyOther(next, old, func(a, b *corev1.ResourceRequirements) bool { return !amount.Same(a.Requests, b.Requests, name) })
-}
-
-// anyOther reports whether a container of next differs from the one in old.
-func anyOther(next, old *corev1.PodSpec, differ func(a, b *corev1.ResourceRequirements) bool) bool {
-	had := Containers(old)
-	return slices.ContainsFunc(Containers(next), func(c *corev1.Container) bool {
-		i := slices.IndexFunc(had, func(o *corev1.Container) bool { return o.Name == c.Name })
-		return i >= 0 && differ(&c.Resources, &had[i].Resources)
-	})
+	return len(changed(own(next), own(old))) > 0 || spec.AnyDiffers(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
 }
 
 // own returns the resources of the pod itself.
@@ -110,7 +84,7 @@ func only(had, want corev1.ResourceList) corev1.ResourceList {
 func with(pod *corev1.Pod, level *corev1.ResourceRequirements, of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
 	kept := pod.DeepCopy()
 	kept.Spec.Resources = level.DeepCopy()
-	for _, c := range Containers(&kept.Spec) {
+	for _, c := range spec.Containers(&kept.Spec) {
 		if had := of(c.Name); had != nil {
 			c.Resources = *had.DeepCopy()
 		}
@@ -154,7 +128,7 @@ func pending(reason, message string) *status.Resize {
 // it, and those that must not. level is what the pod itself has: its limits are those of containers without one.
 func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
 	pods := changed(&corev1.ResourceRequirements{Limits: own(&pod.Spec).Limits}, &corev1.ResourceRequirements{Limits: level.Limits})
-	for _, c := range Containers(&pod.Spec) {
+	for _, c := range spec.Containers(&pod.Spec) {
 		now := seen.Latest(c.Name)
 		if now == nil || now.State != status.Running || now.Resources == nil {
 			continue
@@ -199,7 +173,7 @@ func Widest(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Ob
 	if r := wide.Spec.Resources; r != nil {
 		r.Limits, r.Requests = amount.Larger(r.Limits, level.Limits), amount.Larger(r.Requests, level.Requests)
 	}
-	for _, c := range Containers(&wide.Spec) {
+	for _, c := range spec.Containers(&wide.Spec) {
 		if now := seen.Latest(c.Name); now != nil && now.Resources != nil {
 			c.Resources.Limits = amount.Larger(c.Resources.Limits, now.Resources.Limits)
 			c.Resources.Requests = amount.Larger(c.Resources.Requests, now.Resources.Requests)

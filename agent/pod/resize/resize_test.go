@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"monopod/agent/pod/resize"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 )
 
@@ -49,7 +50,7 @@ func TestAsked(t *testing.T) {
 		if got := resize.Asked(&c.next.Spec, &had.Spec); got != c.asked {
 			t.Errorf("%s: asked %v", name, got)
 		}
-		if got := resize.Requested(&c.next.Spec, &had.Spec, corev1.ResourceCPU); got != c.requested {
+		if got := spec.RequestChanged(&c.next.Spec, &had.Spec, corev1.ResourceCPU); got != c.requested {
 			t.Errorf("%s: requested %v", name, got)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/podapi/env"
-	"monopod/agent/resources/topology"
 )
 
 // ContainerOptions is what a container config needs in addition to the spec.
@@ -27,7 +26,7 @@ type ContainerOptions struct {
 	Users           *cri.UserNamespace // of the sandbox
 	TargetID        string             // the container whose processes this one sees; empty: its own
 	// Allotment is the container's exclusive resources.
-	Allotment topology.Allotment
+	Allotment Allotment
 }
 
 // Container returns the config of one container.
@@ -57,7 +56,7 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 }
 
 // allot adds the exclusive resources. The spec takes precedence over a device plugin.
-func allot(config *cri.ContainerConfig, a topology.Allotment) {
+func allot(config *cri.ContainerConfig, a Allotment) {
 	r := config.Linux.Resources
 	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
 	config.Devices = append(config.Devices, a.Devices...)

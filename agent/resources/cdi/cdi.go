@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"monopod/agent/podapi/env"
-	"monopod/agent/resources/topology"
+	"monopod/agent/podapi/spec"
 )
 
 // Dirs are the folders of specifications, of which later ones take precedence.
@@ -24,8 +24,8 @@ func Dirs(dataDir string) []string {
 	return []string{"/etc/cdi", "/var/run/cdi", filepath.Join(dataDir, "cdi")}
 }
 
-// spec is one file.
-type spec struct {
+// file is one specification.
+type file struct {
 	Kind    string `json:"kind"` // vendor/class
 	Devices []struct {
 		Name  string `json:"name"`
@@ -56,7 +56,7 @@ type edits struct {
 
 // Expand replaces the CDI devices of an allotment by what they change. It reads the specifications each time: drivers write them
 // a moment before.
-func Expand(dirs []string, a *topology.Allotment) error {
+func Expand(dirs []string, a *spec.Allotment) error {
 	if len(a.CDI) == 0 {
 		return nil
 	}
@@ -64,7 +64,7 @@ func Expand(dirs []string, a *topology.Allotment) error {
 	if err != nil {
 		return err
 	}
-	applied := map[*spec]bool{}
+	applied := map[*file]bool{}
 	for _, d := range a.CDI {
 		file, device, err := find(all, d.Name)
 		if err != nil {
@@ -85,7 +85,7 @@ func Expand(dirs []string, a *topology.Allotment) error {
 }
 
 // find returns the device of a qualified name, vendor/class=name, and its file.
-func find(all []*spec, name string) (*spec, *edits, error) {
+func find(all []*file, name string) (*file, *edits, error) {
 	kind, device, ok := strings.Cut(name, "=")
 	if !ok {
 		return nil, nil, fmt.Errorf("CDI device %q is not a qualified name, vendor/class=name", name)
@@ -104,7 +104,7 @@ func find(all []*spec, name string) (*spec, *edits, error) {
 }
 
 // read reads the specifications. A file that cannot be decoded is skipped: it may be one of another vendor.
-func read(dirs []string) (all []*spec, err error) {
+func read(dirs []string) (all []*file, err error) {
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +118,7 @@ func read(dirs []string) (all []*spec, err error) {
 			if err != nil {
 				continue
 			}
-			s := &spec{}
+			s := &file{}
 			if yaml.Unmarshal(text, s) == nil {
 				all = append(all, s)
 			}
@@ -128,7 +128,7 @@ func read(dirs []string) (all []*spec, err error) {
 }
 
 // apply adds the edits to an allotment.
-func (e *edits) apply(a *topology.Allotment) error {
+func (e *edits) apply(a *spec.Allotment) error {
 	for what, needed := range map[string]bool{"hooks": len(e.Hooks) > 0, "network devices": len(e.NetDevices) > 0, "groups": len(e.AdditionalGIDs) > 0, "resctrl": e.IntelRdt != nil} {
 		if needed {
 			return fmt.Errorf("it needs %s, which only containerd 2.0 and later can add", what)

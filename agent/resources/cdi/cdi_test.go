@@ -9,7 +9,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/resources/topology"
+	"monopod/agent/podapi/spec"
 )
 
 func TestExpand(t *testing.T) {
@@ -44,7 +44,7 @@ devices:
 		"example.com/gpu=hooked":              "needs hooks, which only containerd 2.0 and later can add",
 		"example.com/gpu=tmp":                 "mounts tmpfs",
 	} {
-		var a topology.Allotment
+		var a spec.Allotment
 		for _, name := range strings.Fields(names) {
 			a.CDI = append(a.CDI, &cri.CDIDevice{Name: name})
 		}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"monopod/agent/host/checkpoint"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/topology"
@@ -315,12 +316,12 @@ func (m *Manager) CPUs(uid types.UID, container string) cpuset.CPUSet {
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.all.Difference(m.reserved) }
 
 // Allotment implements topology.Provider.
-func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
+func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Allotment, error) {
 	exclusive := m.Exclusive(pod.UID, c.Name)
 	if exclusive.IsEmpty() {
-		return topology.Allotment{CPUs: m.Shared().String()}, nil
+		return spec.Allotment{CPUs: m.Shared().String()}, nil
 	}
-	out := topology.Allotment{CPUs: exclusive.String(), Exclusive: true}
+	out := spec.Allotment{CPUs: exclusive.String(), Exclusive: true}
 	out.Annotate(annotation, exclusive.String())
 	return out, nil
 }

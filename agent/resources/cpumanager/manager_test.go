@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"monopod/agent/host/checkpoint"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/cpumanager"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/numa/numatest"
@@ -79,7 +80,7 @@ func (b *bench) admit(pod *corev1.Pod, nodes ...int) error {
 // has checks on which CPUs the containers run: "c1=1".
 func (b *bench) has(pod *corev1.Pod, want ...string) {
 	b.Helper()
-	got := topologytest.Allotted(b, b.m, pod, func(a topology.Allotment) string { return a.CPUs })
+	got := topologytest.Allotted(b, b.m, pod, func(a spec.Allotment) string { return a.CPUs })
 	if !slices.Equal(got, want) {
 		b.Errorf("pod %s has %v, want %v", pod.UID, got, want)
 	}

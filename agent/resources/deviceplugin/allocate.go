@@ -13,6 +13,7 @@ import (
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/topology"
 )
 
@@ -217,8 +218,8 @@ func (m *Manager) allocate(ctx context.Context, e *endpoint, s *share) error {
 
 // Allotment implements topology.Provider. It calls PreStartContainer of plugins that
 // request it.
-func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
-	var out topology.Allotment
+func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Allotment, error) {
+	var out spec.Allotment
 	for _, name := range m.namesOf(pod.UID, c.Name) {
 		m.mu.Lock()
 		s, e := m.pool.pods[pod.UID][c.Name][name], m.pool.resources[name].endpoint
@@ -252,7 +253,7 @@ func preStart(ctx context.Context, e *endpoint, ids []string) error {
 }
 
 // give adds the plugin's response to the container's config.
-func give(out *topology.Allotment, r *plugin.ContainerAllocateResponse) {
+func give(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
 	for _, name := range sortedKeys(r.Envs) {
 		out.Envs = append(out.Envs, env.Var{Name: name, Value: r.Envs[name]})
 	}

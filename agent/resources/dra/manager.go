@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"monopod/agent/host/checkpoint"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/guard"
 )
@@ -213,7 +214,7 @@ func (m *Manager) Retain(alive func(types.UID) bool) {
 
 // Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared before, except
 // after the loss of the checkpoint.
-func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out topology.Allotment, err error) {
+func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Allotment, err error) {
 	all := uses(pod, c)
 	if len(all) == 0 {
 		return out, nil

@@ -26,6 +26,7 @@ import (
 
 	"monopod/agent/host"
 	"monopod/agent/host/checkpoint"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/topology"
@@ -209,17 +210,17 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 }
 
 // Allotment implements topology.Provider.
-func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (topology.Allotment, error) {
+func (m *Manager) Allotment(_ context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Allotment, error) {
 	blocks := m.Blocks(pod.UID, c.Name)
 	if len(blocks) == 0 {
-		return topology.Allotment{}, nil
+		return spec.Allotment{}, nil
 	}
 	var nodes topology.Nodes
 	for _, b := range blocks {
 		nodes |= b.Nodes
 	}
 	note, err := json.Marshal(states(blocks))
-	out := topology.Allotment{Mems: nodes.String()}
+	out := spec.Allotment{Mems: nodes.String()}
 	out.Annotate(annotation, string(note))
 	return out, err
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"monopod/agent/host/checkpoint"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/memorymanager"
 	"monopod/agent/resources/numa"
 	"monopod/agent/resources/numa/numatest"
@@ -105,7 +106,7 @@ func (b *bench) admit(pod *corev1.Pod, hint topology.Hint) error {
 // has checks on which nodes the containers have their memory: "c1Gi=0".
 func (b *bench) has(pod *corev1.Pod, want ...string) {
 	b.Helper()
-	got := topologytest.Allotted(b, b.m, pod, func(a topology.Allotment) string { return a.Mems })
+	got := topologytest.Allotted(b, b.m, pod, func(a spec.Allotment) string { return a.Mems })
 	if !slices.Equal(got, want) {
 		b.Errorf("pod %s has %v, want %v", pod.UID, got, want)
 	}

@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"monopod/agent/host/checkpoint"
-	"monopod/agent/pod/resize"
 	"monopod/agent/podapi/amount"
 	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
@@ -265,10 +264,10 @@ func (p *Placement) Infeasible(pod, next *corev1.Pod) string {
 		return ""
 	}
 	const message = "Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q"
-	if p.cpus != nil && resize.Requested(&next.Spec, &pod.Spec, corev1.ResourceCPU) {
+	if p.cpus != nil && spec.RequestChanged(&next.Spec, &pod.Spec, corev1.ResourceCPU) {
 		return fmt.Sprintf(message, "CPU", cpumanager.Static)
 	}
-	if p.memory != nil && resize.Requested(&next.Spec, &pod.Spec, corev1.ResourceMemory) {
+	if p.memory != nil && spec.RequestChanged(&next.Spec, &pod.Spec, corev1.ResourceMemory) {
 		return fmt.Sprintf(message, "Memory", memorymanager.Static)
 	}
 	return ""

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/agent/resources/numa"
 )
@@ -180,14 +181,14 @@ func (p places) decide(policy string, lists [][]Hint) (hint Hint, ok bool) {
 }
 
 // Allotment merges the allotments of all providers for a container.
-func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (Allotment, error) {
-	var sum Allotment
+func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Allotment, error) {
+	var sum spec.Allotment
 	for _, p := range m.providers {
 		a, err := p.Allotment(ctx, pod, c)
 		if err != nil {
 			return sum, err
 		}
-		sum.add(a)
+		sum.Add(a)
 	}
 	return sum, nil
 }

@@ -20,9 +20,8 @@ import (
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/podapi/env"
+	"monopod/agent/podapi/spec"
 )
 
 // Nodes is a set of NUMA nodes: bit n is the node with the ID n. The empty set means
@@ -98,7 +97,7 @@ type Provider interface {
 	// Allotment returns the provider's part of the config of a container that is
 	// about to be created, for the first time or again. It is called for every
 	// container, including ephemeral ones.
-	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (Allotment, error)
+	Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (spec.Allotment, error)
 	// Recover is called once after a start, before Retain, with the existing
 	// containers; of each container of a pod the newest instance comes first. A
 	// provider whose checkpoint is missing or damaged restores its allocations from
@@ -139,42 +138,4 @@ func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note s
 type Refusal interface {
 	error
 	Reason() string
-}
-
-// Allotment is the part of a container's config for its exclusive resources. The zero
-// value changes nothing.
-type Allotment struct {
-	CPUs, Mems  string // cpuset.cpus and cpuset.mems; empty: all
-	Exclusive   bool   // CPUs are exclusive
-	Devices     []*cri.Device
-	Mounts      []*cri.Mount
-	Envs        []env.Var         // those that the spec also sets are omitted
-	Annotations map[string]string // including the providers' own
-	CDI         []*cri.CDIDevice
-}
-
-// add merges the allotment of another provider.
-func (a *Allotment) add(b Allotment) {
-	if b.CPUs != "" {
-		a.CPUs = b.CPUs
-	}
-	if b.Mems != "" {
-		a.Mems = b.Mems
-	}
-	a.Exclusive = a.Exclusive || b.Exclusive
-	a.Devices = append(a.Devices, b.Devices...)
-	a.Mounts = append(a.Mounts, b.Mounts...)
-	a.Envs = append(a.Envs, b.Envs...)
-	a.CDI = append(a.CDI, b.CDI...)
-	for k, v := range b.Annotations {
-		a.Annotate(k, v)
-	}
-}
-
-// Annotate sets an annotation.
-func (a *Allotment) Annotate(key, value string) {
-	if a.Annotations == nil {
-		a.Annotations = map[string]string{}
-	}
-	a.Annotations[key] = value
 }

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"monopod/agent/images/pull"
 	"monopod/agent/network/cni"
 	"monopod/agent/runtime/cri"
+	"monopod/agent/runtime/oci"
 )
 
 // configFile is the parameters of the child's config.
@@ -134,7 +134,7 @@ func (s configFile) runtimes() string {
 func (c *Child) configFile(found programs, network cni.Network) configFile {
 	return configFile{
 		Major: found.version.major, Root: c.layout.root, State: c.layout.state, Socket: c.layout.socket,
-		Snapshotter: c.snapshotter, SandboxImage: pull.PauseRef,
+		Snapshotter: c.snapshotter, SandboxImage: oci.PauseRef,
 		BinDir: network.BinDir(), ConfDir: network.ConfDir(), Hosts: c.layout.hosts, CDI: c.layout.cdi,
 		RestrictOOM: !mayUse(unix.CAP_SYS_RESOURCE), DisableAppArmor: !hasAppArmor(), Runtimes: found.runtimes, Systemd: c.config.Systemd,
 		Shim: found.shim,

@@ -21,8 +21,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/images/pull"
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/oci"
 )
 
 const (
@@ -220,8 +220,8 @@ func (i *imageService) fits(ctx context.Context, img images.Image) (bool, []ocis
 	return fits, found
 }
 
-func wrongPlatform(names []string, has []ocispec.Platform) *pull.WrongPlatform {
-	err := &pull.WrongPlatform{Names: names, Machine: goruntime.GOARCH}
+func wrongPlatform(names []string, has []ocispec.Platform) *oci.WrongPlatform {
+	err := &oci.WrongPlatform{Names: names, Machine: goruntime.GOARCH}
 	for _, p := range has {
 		err.Has = append(err.Has, architecture(p))
 	}
@@ -299,8 +299,8 @@ func (i *imageService) settings(ctx context.Context) (s settings) {
 // another configuration, under the configured name unless that image exists.
 func (i *imageService) ensurePause(ctx context.Context) error {
 	return i.pause.do(func() error {
-		var missing []pull.Image
-		pauses := slices.Compact([]string{pull.PauseRef, i.settings(ctx).SandboxImage})
+		var missing []oci.Image
+		pauses := slices.Compact([]string{oci.PauseRef, i.settings(ctx).SandboxImage})
 		i.pauses.Store(&pauses)
 		for _, name := range pauses {
 			if name == "" {
@@ -310,7 +310,7 @@ func (i *imageService) ensurePause(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			img, err := pull.Pause(name)
+			img, err := oci.Pause(name)
 			if err != nil {
 				return err
 			}
@@ -322,12 +322,12 @@ func (i *imageService) ensurePause(ctx context.Context) error {
 	})
 }
 
-func (i *imageService) importPause(ctx context.Context, missing []pull.Image) error {
+func (i *imageService) importPause(ctx context.Context, missing []oci.Image) error {
 	if len(missing) == 0 {
 		return nil
 	}
 	var packed bytes.Buffer
-	if err := pull.Archive(&packed, missing...); err != nil {
+	if err := oci.Archive(&packed, missing...); err != nil {
 		return err
 	}
 	if _, err := i.ImportArchive(ctx, &packed); err != nil {

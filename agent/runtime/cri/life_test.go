@@ -15,9 +15,9 @@ import (
 
 	api "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/images/pull"
 	"monopod/agent/runtime"
 	"monopod/agent/runtime/containerd"
+	"monopod/agent/runtime/oci"
 	"monopod/testdata/harness"
 )
 
@@ -229,7 +229,7 @@ func TestSandboxImage(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	await(t, "the sandbox image", func() bool {
-		img, err := n.runtime.ImageStatus(t.Context(), pull.PauseRef)
+		img, err := n.runtime.ImageStatus(t.Context(), oci.PauseRef)
 		if err != nil {
 			t.Fatal(err)
 		}

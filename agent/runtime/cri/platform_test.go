@@ -7,28 +7,28 @@ import (
 	"strings"
 	"testing"
 
-	"monopod/agent/images/pull"
+	"monopod/agent/runtime/oci"
 )
 
 // An archive for other machines is refused with what it has; the images for this one that it also has are imported.
 func TestImportOfAnotherPlatform(t *testing.T) {
 	n := startNode(t)
-	file := []pull.File{{Path: "true", Data: []byte("x"), Mode: 0o755}}
-	foreign := pull.Image{Ref: "docker.io/library/foreign:1", Files: file, Arch: "s390x"}
-	ours := pull.Image{Ref: "docker.io/library/ours:1", Files: file}
+	file := []oci.File{{Path: "true", Data: []byte("x"), Mode: 0o755}}
+	foreign := oci.Image{Ref: "docker.io/library/foreign:1", Files: file, Arch: "s390x"}
+	ours := oci.Image{Ref: "docker.io/library/ours:1", Files: file}
 	for _, c := range []struct {
-		images []pull.Image
+		images []oci.Image
 		names  []string
 	}{
-		{[]pull.Image{foreign}, nil},
-		{[]pull.Image{foreign, ours}, []string{"docker.io/library/ours:1"}},
+		{[]oci.Image{foreign}, nil},
+		{[]oci.Image{foreign, ours}, []string{"docker.io/library/ours:1"}},
 	} {
 		var packed bytes.Buffer
-		if err := pull.Archive(&packed, c.images...); err != nil {
+		if err := oci.Archive(&packed, c.images...); err != nil {
 			t.Fatal(err)
 		}
 		names, err := n.runtime.ImportArchive(t.Context(), &packed)
-		wrong := (*pull.WrongPlatform)(nil)
+		wrong := (*oci.WrongPlatform)(nil)
 		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "image docker.io/library/foreign:1 is built for s390x, this machine is ") || wrong.OthersArrived != (c.names != nil) {
 			t.Errorf("got %v", err)
 		}

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"monopod/agent/images/pull"
 	"monopod/agent/runtime"
+	"monopod/agent/runtime/oci"
 )
 
 // testImageMounts tests what image volumes need. A runtime that cannot mount images, or one folder of an image,
@@ -92,7 +92,7 @@ func importFiles(t *testing.T, env Env) (id string) {
 	t.Helper()
 	name := "monopod.local/files:" + uuid.NewString()
 	var out bytes.Buffer
-	if err := pull.Archive(&out, pull.Image{Ref: name, Files: []pull.File{
+	if err := oci.Archive(&out, oci.Image{Ref: name, Files: []oci.File{
 		{Path: "greeting", Mode: 0o644, Data: []byte("moin\n")},
 		{Path: "again", Mode: fs.ModeSymlink | 0o777, Data: []byte("greeting")},
 		{Path: "conf/deep/secret", Mode: 0o400, UID: 7, GID: 8, Data: []byte("psst\n")},

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"monopod/agent/images/pull"
+	"monopod/agent/runtime/oci"
 )
 
 // The names and tags are those of test/utils/image/manifest.go in Kubernetes 1.37.
@@ -44,19 +44,19 @@ func write(rootfs, sources string) error {
 		if err != nil {
 			return err
 		}
-		debian = append(debian, pull.File{Path: kind + "/data.json", Mode: 0o644, Data: data})
+		debian = append(debian, oci.File{Path: kind + "/data.json", Mode: 0o644, Data: data})
 	}
 	busybox, err := busyBox()
 	if err != nil {
 		return err
 	}
-	var all []pull.Image
-	add := func(files []pull.File, name string, img pull.Image) {
+	var all []oci.Image
+	add := func(files []oci.File, name string, img oci.Image) {
 		img.Ref, img.Files = name, files
 		img.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 		all = append(all, img)
 	}
-	agnhost := func(args ...string) pull.Image { return pull.Image{Entrypoint: []string{"/agnhost"}, Cmd: args} }
+	agnhost := func(args ...string) oci.Image { return oci.Image{Entrypoint: []string{"/agnhost"}, Cmd: args} }
 	for _, tag := range []string{"2.66.1", "2.55", "2.6"} {
 		add(debian, tests+"agnhost:"+tag, agnhost("pause"))
 	}
@@ -67,22 +67,22 @@ func write(rootfs, sources string) error {
 		add(debian, tests+kind+":1.8", img)
 	}
 	for _, version := range []string{"1.27.0-2", "1.28.0-2"} {
-		add(debian, tests+"nginx:"+version, pull.Image{Cmd: []string{"nginx", "-g", "daemon off;"}})
+		add(debian, tests+"nginx:"+version, oci.Image{Cmd: []string{"nginx", "-g", "daemon off;"}})
 	}
-	add(debian, tests+"nonewprivs:1.4", pull.Image{Cmd: []string{"nnp"}})
-	add(debian, tests+"perl:5.26", pull.Image{Cmd: []string{"perl"}})
-	add(debian, tests+"glibc-dns-testing:2.1.1", pull.Image{Cmd: []string{"bash"}})
-	add(debian, tests+"ipc-utils:1.4", pull.Image{Cmd: []string{"bash"}})
-	add(debian, tests+"sample-apiserver:1.29.2", pull.Image{Entrypoint: []string{"/kube-sample-apiserver"}})
-	add(debian, repository+"etcd:3.7.0-0", pull.Image{Cmd: []string{"etcd"}})
-	add(busybox, tests+"busybox:1.37.0-2", pull.Image{Cmd: []string{"sh"}})
-	add(busybox, tests+"nonroot:1.5", pull.Image{User: "1234", Cmd: []string{"sh"}})
-	return pull.Archive(os.Stdout, all...)
+	add(debian, tests+"nonewprivs:1.4", oci.Image{Cmd: []string{"nnp"}})
+	add(debian, tests+"perl:5.26", oci.Image{Cmd: []string{"perl"}})
+	add(debian, tests+"glibc-dns-testing:2.1.1", oci.Image{Cmd: []string{"bash"}})
+	add(debian, tests+"ipc-utils:1.4", oci.Image{Cmd: []string{"bash"}})
+	add(debian, tests+"sample-apiserver:1.29.2", oci.Image{Entrypoint: []string{"/kube-sample-apiserver"}})
+	add(debian, repository+"etcd:3.7.0-0", oci.Image{Cmd: []string{"etcd"}})
+	add(busybox, tests+"busybox:1.37.0-2", oci.Image{Cmd: []string{"sh"}})
+	add(busybox, tests+"nonroot:1.5", oci.Image{User: "1234", Cmd: []string{"sh"}})
+	return oci.Archive(os.Stdout, all...)
 }
 
 // folder returns the files below a folder, without documents and what a package manager needs.
-func folder(root string) ([]pull.File, error) {
-	var files []pull.File
+func folder(root string) ([]oci.File, error) {
+	var files []oci.File
 	skip := map[string]bool{"var/cache/apt": true, "var/lib/apt": true, "usr/share/doc": true, "usr/share/man": true, "usr/share/locale": true, "dev": true, "proc": true, "sys": true}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == root {
@@ -96,7 +96,7 @@ func folder(root string) ([]pull.File, error) {
 		if err != nil {
 			return err
 		}
-		f := pull.File{Path: name, Mode: info.Mode()}
+		f := oci.File{Path: name, Mode: info.Mode()}
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 			f.UID, f.GID = int(owner.Uid), int(owner.Gid)
 		}
@@ -122,7 +122,7 @@ func folder(root string) ([]pull.File, error) {
 
 // busyBox returns the files of a BusyBox. Its shell is a static Bash: Debian's BusyBox drops variables whose names are none in a
 // shell, which the tests look for.
-func busyBox() ([]pull.File, error) {
+func busyBox() ([]oci.File, error) {
 	program, err := os.ReadFile("/bin/busybox")
 	shell, err2 := os.ReadFile("/bin/bash-static")
 	names, err3 := exec.Command("/bin/busybox", "--list").Output()
@@ -130,13 +130,13 @@ func busyBox() ([]pull.File, error) {
 		return nil, err
 	}
 
-	files := []pull.File{{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777}, {Path: "home", Mode: fs.ModeDir | 0o755}, {Path: "root", Mode: fs.ModeDir | 0o700},
+	files := []oci.File{{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777}, {Path: "home", Mode: fs.ModeDir | 0o755}, {Path: "root", Mode: fs.ModeDir | 0o700},
 		{Path: "bin/busybox", Data: program}, {Path: "bin/sh", Data: shell},
 		{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")},
 		{Path: "etc/group", Mode: 0o644, Data: []byte("root:x:0:\nnobody:x:65534:\n")}}
 	for name := range bytes.FieldsSeq(names) {
 		if n := string(name); n != "busybox" && n != "sh" {
-			files = append(files, pull.File{Path: "bin/" + n, Mode: fs.ModeSymlink | 0o777, Data: []byte("busybox")})
+			files = append(files, oci.File{Path: "bin/" + n, Mode: fs.ModeSymlink | 0o777, Data: []byte("busybox")})
 		}
 	}
 	return files, nil

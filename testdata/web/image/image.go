@@ -5,7 +5,7 @@ import (
 	"io"
 	"io/fs"
 
-	"monopod/agent/images/pull"
+	"monopod/agent/runtime/oci"
 )
 
 // Name is the sample image's.
@@ -14,9 +14,9 @@ const Name = "monopod.local/web:1"
 // Write writes an archive that holds one image of that name: the program as its
 // entry point /web, and an empty /tmp.
 func Write(w io.Writer, name string, program []byte) error {
-	return pull.Archive(w, pull.Image{
+	return oci.Archive(w, oci.Image{
 		Ref: name,
-		Files: []pull.File{
+		Files: []oci.File{
 			{Path: "web", Mode: 0o755, Data: program},
 			{Path: "tmp", Mode: fs.ModeDir | 0o777},
 		},

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"monopod/agent/podapi/spec"
 	"monopod/agent/resources/topology"
 )
 
@@ -43,7 +44,7 @@ func Admit(t testing.TB, p topology.Provider, pod *corev1.Pod, hint topology.Hin
 }
 
 // Allotted returns the allotments of the pod's containers: "c1=0".
-func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(topology.Allotment) string) []string {
+func Allotted(t testing.TB, p topology.Provider, pod *corev1.Pod, show func(spec.Allotment) string) []string {
 	t.Helper()
 	var out []string
 	for _, c := range containers(pod) {

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	packed "monopod/agent/images/pull"
+	packed "monopod/agent/runtime/oci"
 	"monopod/testdata/web/image"
 )
 

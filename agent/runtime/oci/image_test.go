@@ -1,4 +1,4 @@
-package pull_test
+package oci_test
 
 import (
 	"archive/tar"
@@ -14,13 +14,13 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"monopod/agent/images/pull"
+	"monopod/agent/runtime/oci"
 )
 
-func sample() pull.Image {
-	return pull.Image{
+func sample() oci.Image {
+	return oci.Image{
 		Ref: "monopod.local/web:1",
-		Files: []pull.File{
+		Files: []oci.File{
 			{Path: "/usr/bin/web", Data: []byte("program")},
 			{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0::/:/bin/sh\n")},
 			{Path: "bin/sh", Mode: fs.ModeSymlink | 0o777, Data: []byte("/usr/bin/web")},
@@ -30,10 +30,10 @@ func sample() pull.Image {
 	}
 }
 
-func pack(t *testing.T, images ...pull.Image) []byte {
+func pack(t *testing.T, images ...oci.Image) []byte {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := pull.Archive(&buf, images...); err != nil {
+	if err := oci.Archive(&buf, images...); err != nil {
 		t.Fatal(err)
 	}
 	return buf.Bytes()
@@ -122,7 +122,7 @@ func TestArchiveOfTwoSharesBlobs(t *testing.T) {
 
 func TestArchiveWithoutName(t *testing.T) {
 	t.Parallel()
-	if err := pull.Archive(io.Discard, pull.Image{}); err == nil {
+	if err := oci.Archive(io.Discard, oci.Image{}); err == nil {
 		t.Error("an image without a name was packed")
 	}
 }

@@ -1,11 +1,10 @@
-// Package image packs programs into OCI images without a registry or a builder, and
+// Package oci packs programs into OCI images without a registry or a builder, and
 // contains the pause image of every sandbox.
 //
 // An Archive is an OCI image layout in one tar: the format that `ctr images import`,
 // docker load (25 and later) and ImportImages accept. The same Image always gives the
 // same bytes, hence the same digests.
-
-package pull
+package oci
 
 import (
 	"archive/tar"

@@ -1,4 +1,4 @@
-package pull
+package oci
 
 import (
 	_ "embed"
