@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
+
+	"monopod/agent/runtime/oci"
 )
 
 // holder is a runtime in which each archive is one image.
