@@ -21,11 +21,11 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/utils/clock"
 
+	"monopod/agent"
 	"monopod/agent/cmd"
 	"monopod/agent/cmd/commandline"
 	"monopod/agent/cmd/envtest"
 	"monopod/agent/host"
-	node "monopod/agent/launch"
 	"monopod/agent/network/cni"
 	"monopod/apiserver"
 	"monopod/apiserver/admin"
@@ -33,10 +33,9 @@ import (
 	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/kit/memory"
 	"monopod/apiserver/kit/systemd"
-	api "monopod/apiserver/launch"
+	api "monopod/apiserver/setup"
 	"monopod/apiserver/status"
 	"monopod/controllers"
-	control "monopod/controllers/launch"
 	"monopod/store/datadir"
 	"monopod/web"
 )
@@ -113,12 +112,12 @@ const defaultDataDir = "/var/lib/monopod"
 
 // Config is the configuration of `monopod serve`. Each part reads its own section.
 type Config struct {
-	File          string
-	DataDir       string
-	Log           commandline.Log
-	API           api.Settings
-	Controllers   controllers.Config
-	node.Settings // of the node
+	File           string
+	DataDir        string
+	Log            commandline.Log
+	API            api.Settings
+	Controllers    controllers.Config
+	agent.Settings // of the node
 }
 
 func serveCommands() (serve, config *cobra.Command) {
@@ -188,8 +187,8 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 // serve runs what needs the API.
 func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics *prometheus.Registry) (err error) {
 	p := parts{cfg: cfg, log: log, api: a}
-	p.node = node.New(node.Deps{Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods, Log: log.Named("agent")}, p.nodeConfig())
-	p.controllers, err = control.New(controllers.Deps{Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics}, p.controllersConfig())
+	p.node = agent.NewNode(agent.NodeDeps{Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods, Log: log.Named("agent")}, p.nodeConfig())
+	p.controllers, err = controllers.NewControllers(controllers.Deps{Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics}, p.controllersConfig())
 	if err != nil {
 		return err
 	}
@@ -206,8 +205,8 @@ type parts struct {
 	cfg         Config
 	log         *zap.Logger
 	api         *api.API
-	node        *node.Node
-	controllers *control.Controllers
+	node        *agent.Node
+	controllers *controllers.Controllers
 	server      *apiserver.Server
 }
 
@@ -226,22 +225,22 @@ func (c Config) off(controller string) bool {
 	return c.Controllers.Off(controller)
 }
 
-func (p *parts) nodeConfig() node.Config {
-	return node.Config{
+func (p *parts) nodeConfig() agent.NodeConfig {
+	return agent.NodeConfig{
 		Settings: p.cfg.Settings, DataDir: p.cfg.DataDir, Server: p.api.Access.Listens(), Port: p.api.Access.KubeletPort(),
 		Services: p.cfg.API.ServiceRange().Complete().Addresses, LoadBalancers: p.cfg.Controllers.Services.Pool(), Restored: p.api.Restored,
 	}
 }
 
-func (p *parts) controllersConfig() control.Config {
+func (p *parts) controllersConfig() controllers.ProcessConfig {
 	cfg, a := p.cfg.Controllers, p.api
 	cfg.RootCA, cfg.Kinds, cfg.Sign, cfg.Allowed = a.Access.CA, a.Kinds(), a.Access.Sign, a.MayRequest
 	cfg.Silent = a.Silent
 	cfg.Services.Ranges = p.cfg.API.ServiceRange().Complete().Addresses
-	return control.Config{
+	return controllers.ProcessConfig{
 		Config: cfg, Node: p.cfg.NodeName, Shared: a.State.Shared(),
 		Server: a.Access.Advertised, Moved: a.Access.Moved, ClusterIP: p.cfg.API.ServiceRange().First(),
-		Always: []control.Entry{
+		Always: []controllers.Always{
 			{Name: "rbac", New: a.Roles},
 			{Name: "definitions", New: a.Definitions},
 			{Name: "webhooks", New: a.Webhooks},

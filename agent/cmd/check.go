@@ -16,7 +16,7 @@ import (
 	"monopod/agent/node/check"
 )
 
-// New returns the command; dataDir is the default of --data-dir, built is when the program was made.
+// checkCommand returns the command; dataDir is the default of --data-dir, built is when the program was made.
 func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	cfg := check.Config{Listen: map[string]string{}}
 	var output commandline.Output
@@ -54,7 +54,7 @@ func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	return cmd
 }
 
-// report prints the results; its error is the exit code.
+// checkReport prints the results; its error is the exit code.
 func checkReport(out io.Writer, results []check.Result, output commandline.Output) error {
 	var err error
 	if output.JSON() {

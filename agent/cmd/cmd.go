@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"monopod/agent/cmd/commandline"
-	"monopod/apiserver/launch"
+	"monopod/apiserver/setup"
 	"monopod/store/state"
 )
 
@@ -24,9 +24,9 @@ func AddTo(root *cobra.Command, dataDir string, versions commandline.Versions, e
 		logsCommand(dataDir),
 		resetCommand(dataDir),
 		runCommand(),
-		snapshotCommand(snapshotConfig{DataDir: dataDir, Store: launch.Stores}),
+		snapshotCommand(snapshotConfig{DataDir: dataDir, Store: setup.Stores}),
 		statusCommand(dataDir),
-		storeCommand(func() state.Config { return launch.SharedStores(eventTTL) }),
+		storeCommand(func() state.Config { return setup.SharedStores(eventTTL) }),
 		whyCommand(dataDir),
 	)
 	root.AddCommand(installCommands(dataDir)...)

@@ -17,7 +17,7 @@ import (
 	"monopod/apiserver/kit/local"
 )
 
-// patience is how long a user who has pressed Tab waits.
+// completionTimeout is how long a user who has pressed Tab waits.
 const completionTimeout = 2 * time.Second
 
 // kind is a kind whose names are completed.

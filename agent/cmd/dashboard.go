@@ -22,7 +22,7 @@ type dashboardOptions struct {
 	view, print bool
 }
 
-// New returns the command; dataDir is the default of --data-dir.
+// dashboardCommand returns the command; dataDir is the default of --data-dir.
 func dashboardCommand(dataDir string) *cobra.Command {
 	c := &dashboardOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{

@@ -27,7 +27,7 @@ type drainOptions struct {
 	periods  shutdown.Periods
 }
 
-// New returns the command; dataDir is the default of --data-dir.
+// drainCommand returns the command; dataDir is the default of --data-dir.
 func drainCommand(dataDir string) *cobra.Command {
 	c := &drainOptions{periods: shutdown.Default()}
 	cmd := &cobra.Command{
@@ -52,7 +52,7 @@ func drainCommand(dataDir string) *cobra.Command {
 	return cmd
 }
 
-// pollPeriod is the interval of progress requests.
+// drainPoll is the interval of progress requests.
 const drainPoll = 100 * time.Millisecond
 
 func (c *drainOptions) run(ctx context.Context, out io.Writer) error {

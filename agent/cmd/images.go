@@ -31,7 +31,7 @@ type imagesOptions struct {
 	file   string
 }
 
-// New returns the command; dataDir is the default of --data-dir.
+// imagesCommand returns the command; dataDir is the default of --data-dir.
 func imagesCommand(dataDir string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "images",
@@ -78,7 +78,7 @@ func ls(c *imagesOptions) *cobra.Command {
 	return cmd
 }
 
-// print prints a line for each name of an image.
+// printImages prints a line for each name of an image.
 func printImages(out io.Writer, list []images.Image) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "IMAGE\tSIZE\tPINNED\tUSED BY")

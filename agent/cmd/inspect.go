@@ -28,7 +28,7 @@ type inspectOptions struct {
 	versions commandline.Versions
 }
 
-// New returns the command; dataDir is the default of --data-dir.
+// inspectCommand returns the command; dataDir is the default of --data-dir.
 func inspectCommand(dataDir string, versions commandline.Versions) *cobra.Command {
 	c := &inspectOptions{Place: local.Place{DataDir: dataDir}, versions: versions}
 	cmd := &cobra.Command{

@@ -17,7 +17,7 @@ import (
 	"monopod/agent/node/check"
 )
 
-// patience is the default of --timeout. A previous program that returns has at least as long.
+// installTimeout is the default of --timeout. A previous program that returns has at least as long.
 const installTimeout = 2 * time.Minute
 
 // settle is how long a new program must stay healthy.
@@ -28,7 +28,7 @@ type installOptions struct {
 	force, keepPods, purge bool
 }
 
-// New returns the commands; dataDir is the default of --data-dir.
+// installCommands returns the commands; dataDir is the default of --data-dir.
 func installCommands(dataDir string) []*cobra.Command {
 	var all []*cobra.Command
 	for _, make := range []func(*installOptions) *cobra.Command{install, uninstall, upgrade, rollback} {

@@ -65,7 +65,7 @@ func (i *installer) put(path string, content []byte, mode os.FileMode) (changed 
 	return true, os.Rename(f.Name(), path)
 }
 
-// ask runs a monopod program and returns what it prints.
+// askService runs a monopod program and returns what it prints.
 func askService(ctx context.Context, program string, args ...string) (string, error) {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)

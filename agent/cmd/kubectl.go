@@ -26,7 +26,7 @@ var shortcuts = []string{"get", "describe", "apply", "delete", "exec", "events",
 // group is that of the shortcuts in the help.
 const group = "kubectl"
 
-// AddTo adds the commands; dataDir is the default of --data-dir.
+// addKubectl adds the commands; dataDir is the default of --data-dir.
 func addKubectl(root *cobra.Command, dataDir string) {
 	root.AddGroup(&cobra.Group{ID: group, Title: "kubectl's commands:"})
 	root.AddCommand(kubectlCommand(dataDir, "kubectl", "Run kubectl with the kubeconfig of the data folder", nil))
@@ -75,7 +75,7 @@ func folder(dir string, args []string) (string, bool, []string) {
 	return dir, false, args
 }
 
-// run becomes kubectl.
+// runKubectl becomes kubectl.
 func runKubectl(ctx context.Context, env []string, dir string, args []string) error {
 	if !named(env, args) && asks(args) {
 		if err := reachable(ctx, dir); err != nil {
@@ -89,7 +89,7 @@ func runKubectl(ctx context.Context, env []string, dir string, args []string) er
 	return unix.Exec(path, append([]string{"kubectl"}, args...), environment(env, dir))
 }
 
-// asking are the commands of kubectl that need a server and are worth a clear error without one.
+// needServer are the commands of kubectl that need a server and are worth a clear error without one.
 var needServer = append([]string{
 	"logs", "attach", "port-forward", "cp", "debug", "edit", "scale", "cordon", "uncordon", "drain", "taint", "auth", "api-resources", "api-versions", "cluster-info",
 }, shortcuts...)

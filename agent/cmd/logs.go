@@ -26,7 +26,7 @@ type logsOptions struct {
 	tail                 int64
 }
 
-// New returns the command; dataDir is the default of --data-dir.
+// logsCommand returns the command; dataDir is the default of --data-dir.
 func logsCommand(dataDir string) *cobra.Command {
 	c := &logsOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{

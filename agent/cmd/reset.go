@@ -23,7 +23,7 @@ import (
 	"monopod/store/bolt"
 )
 
-// New returns the command. dataDir is the default of --data-dir.
+// resetCommand returns the command. dataDir is the default of --data-dir.
 func resetCommand(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",

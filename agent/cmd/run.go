@@ -31,7 +31,7 @@ type runOptions struct {
 	timeout         time.Duration
 }
 
-// New returns the command.
+// runCommand returns the command.
 func runCommand() *cobra.Command {
 	c := &runOptions{}
 	cmd := &cobra.Command{

@@ -77,7 +77,7 @@ func (i *instance) start(flags ...string) error {
 	return nil
 }
 
-// pollPeriod is the interval of questions whether the server is ready.
+// readyPoll is the interval of questions whether the server is ready.
 const readyPoll = 10 * time.Millisecond
 
 // ready waits until the API and the node are ready.

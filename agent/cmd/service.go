@@ -119,7 +119,7 @@ func detect(root string) (*service, error) {
 	return nil, errors.New("the machine runs neither systemd nor OpenRC: start monopod serve with the service manager of the machine")
 }
 
-// run runs a command of the init system.
+// runProgram runs a command of the init system.
 func runProgram(ctx context.Context, command []string) error {
 	if len(command) == 0 {
 		return nil

@@ -40,7 +40,7 @@ type snapshotOptions struct {
 	keep int
 }
 
-// New returns the command with its subcommands.
+// snapshotCommand returns the command with its subcommands.
 func snapshotCommand(cfg snapshotConfig) *cobra.Command {
 	c := &snapshotOptions{snapshotConfig: cfg}
 	root := &cobra.Command{

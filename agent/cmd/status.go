@@ -20,7 +20,7 @@ import (
 	"monopod/apiserver/status"
 )
 
-// New returns the command; dataDir is the default of --data-dir.
+// statusCommand returns the command; dataDir is the default of --data-dir.
 func statusCommand(dataDir string) *cobra.Command {
 	place := &local.Place{DataDir: dataDir}
 	var output commandline.Output
@@ -59,7 +59,7 @@ func statusCommand(dataDir string) *cobra.Command {
 	return cmd
 }
 
-// print prints a report on one screen.
+// printStatus prints a report on one screen.
 func printStatus(out io.Writer, r status.Report, now time.Time) error {
 	p := r.Process
 	painter := commandline.NewPainter(out)

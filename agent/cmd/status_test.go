@@ -12,7 +12,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// serve answers paths on the socket of a data folder, and returns the folder.
+// serveStatus answers paths on the socket of a data folder, and returns the folder.
 func serveStatus(t *testing.T, answers map[string]string) string {
 	t.Helper()
 	return harness.DataFolder(t, func(w http.ResponseWriter, r *http.Request) {

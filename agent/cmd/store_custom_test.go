@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"monopod/apiserver/kit/crd"
-	"monopod/apiserver/launch"
 	"monopod/apiserver/registry/custom"
+	"monopod/apiserver/setup"
 	"monopod/store"
 	"monopod/store/bolt"
 	"monopod/store/state"
@@ -22,7 +22,7 @@ import (
 // copyAll runs `store copy` and returns what it prints, or its error.
 func copyAll(t *testing.T, from, to string) string {
 	t.Helper()
-	cmd := storeCommand(func() state.Config { return launch.SharedStores(time.Hour) })
+	cmd := storeCommand(func() state.Config { return setup.SharedStores(time.Hour) })
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -45,7 +45,7 @@ func put(t *testing.T, s store.Store, key store.Key, obj store.Object) {
 func TestCopyHasCustomObjects(t *testing.T) {
 	t.Parallel()
 	from, to := filepath.Join(t.TempDir(), "state.db"), filepath.Join(t.TempDir(), "state.db")
-	s, err := bolt.Open(from, launch.Stores())
+	s, err := bolt.Open(from, setup.Stores())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestCopyHasCustomObjects(t *testing.T) {
 	if got, want := copyAll(t, from, to), "customresourcedefinitions.apiextensions.k8s.io 1 gadgets.example.com 1 copied 2"; got != want {
 		t.Fatalf("copy: %s, want %s", got, want)
 	}
-	if s, err = bolt.Open(to, launch.Stores()); err != nil {
+	if s, err = bolt.Open(to, setup.Stores()); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := s.Get(t.Context(), at); err != nil || !strings.HasSuffix(string(e.JSON()), `"spec":{"size":3}}`) {

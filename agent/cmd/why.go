@@ -26,7 +26,7 @@ type whyOptions struct {
 	output    commandline.Output
 }
 
-// New returns the command; dataDir is the default of --data-dir.
+// whyCommand returns the command; dataDir is the default of --data-dir.
 func whyCommand(dataDir string) *cobra.Command {
 	c := &whyOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{

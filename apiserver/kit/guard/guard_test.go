@@ -119,12 +119,12 @@ var unguarded = map[string]string{
 	"agent/runtime/fake/program/system.go":   "keeps a core busy",
 	"agent/runtime/fake/program/serve.go":    "net/http recovers what its handlers panic",
 	// The store must not import packages of the server.
-	"store/copy.go":           "an errgroup that is waited for",
-	"store/bolt/content.go":   "bbolt's panics are errors, see Guard there",
-	"store/bolt/guard.go":     "reads inotify events",
-	"store/etcd/etcd.go":      "compaction",
-	"store/etcd/watch.go":     "decodes what etcd sends",
-	"store/state/state.go": "snapshots and expiry",
+	"store/copy.go":         "an errgroup that is waited for",
+	"store/bolt/content.go": "bbolt's panics are errors, see Guard there",
+	"store/bolt/guard.go":   "reads inotify events",
+	"store/etcd/etcd.go":    "compaction",
+	"store/etcd/watch.go":   "decodes what etcd sends",
+	"store/state/state.go":  "snapshots and expiry",
 }
 
 // A goroutine that this package does not start could end the process.

@@ -1,4 +1,4 @@
-package launch
+package agent
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 func TestHealthReportsPanicsNextToTheAgent(t *testing.T) {
 	t.Parallel()
 	metrics := prometheus.NewRegistry()
-	n := New(Deps{Log: zap.NewNop(), Metrics: metrics}, Config{})
+	n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: metrics}, NodeConfig{})
 	if err := n.Health(t.Context()); err != nil {
 		t.Errorf("before the start: %v", err)
 	}
@@ -40,7 +40,7 @@ func TestHealthReportsPanicsNextToTheAgent(t *testing.T) {
 // TestNoRuntime: without a runtime, the node runs nothing until its end, and says why it has no streams.
 func TestNoRuntime(t *testing.T) {
 	t.Parallel()
-	n := New(Deps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()}, Config{Settings: Settings{Runtime: NoRuntime, NodeName: "n"}})
+	n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()}, NodeConfig{Settings: Settings{Runtime: NoRuntime, NodeName: "n"}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()

@@ -1,5 +1,5 @@
 // Package launch creates an API server: its state, the registry, authentication and authorization.
-package launch
+package setup
 
 import (
 	"context"

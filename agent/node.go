@@ -1,6 +1,7 @@
 // Package launch runs the agent on the configured runtime: an existing containerd, Monopod's own, or the fake in
 // memory. Apart from tests, it is the only package that imports the agent and both runtimes.
-package launch
+
+package agent
 
 import (
 	"context"
@@ -21,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"monopod/agent"
 	"monopod/agent/host"
 	"monopod/agent/host/mount"
 	"monopod/agent/host/oom"
@@ -46,8 +46,8 @@ import (
 	"monopod/apiserver/kit/record"
 )
 
-// Config of a Node. DataDir and Settings that Complete has accepted are required.
-type Config struct {
+// NodeConfig of a Node. DataDir and Settings that Complete has accepted are required.
+type NodeConfig struct {
 	Settings Settings
 	DataDir  string
 	Services []netip.Prefix // the ranges of Services' addresses
@@ -58,8 +58,8 @@ type Config struct {
 	Restored      string         // snapshot that replaced the state; empty: none
 }
 
-// Deps are a Node's dependencies; all are required.
-type Deps struct {
+// NodeDeps are a Node's dependencies; all are required.
+type NodeDeps struct {
 	Client  client.Client
 	Metrics prometheus.Registerer
 	// Complete sets defaults of and validates pods that do not come from the API.
@@ -71,11 +71,11 @@ type Deps struct {
 
 // Node is the agent and its runtime. The API does not wait for it.
 type Node struct {
-	Deps
-	cfg    Config
+	NodeDeps
+	cfg    NodeConfig
 	guard  *guard.Guard // of the goroutines outside of the agent
 	kernel *oom.Log     // nil: not readable; set by Run
-	agent  atomic.Pointer[agent.Agent]
+	agent  atomic.Pointer[Agent]
 	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
 	// network serves Services; nil: not started, or the pods' network is not ours.
 	network atomic.Pointer[follow.Supervisor]
@@ -84,13 +84,13 @@ type Node struct {
 	serves  chan struct{}                   // closed when served is set
 }
 
-// New returns a node; Run starts it.
-func New(deps Deps, cfg Config) *Node {
+// NewNode returns a node; Run starts it.
+func NewNode(deps NodeDeps, cfg NodeConfig) *Node {
 	g, err := guard.New(deps.Log, clock.RealClock{}, deps.Metrics)
 	if err != nil {
 		deps.Log.Error("panics outside of the agent are not counted", zap.Error(err))
 	}
-	n := &Node{Deps: deps, cfg: cfg, guard: g, serves: make(chan struct{})}
+	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, serves: make(chan struct{})}
 	n.ingress = n.superviseIngress()
 	return n
 }
@@ -321,12 +321,12 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	}
 	units, hangUp := n.units()
 	defer hangUp()
-	a, err := agent.New(agent.Deps{
+	a, err := New(Deps{
 		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: registry, Gather: prometheus.Gatherers{registry, process}, Mounter: n.mounter(),
 		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		Network: n.Network, Needs: on.needs,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
-	}, agent.Config{
+	}, Config{
 		NodeName: n.cfg.Settings.NodeName, Families: n.cfg.Settings.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs, Server: server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
 		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, Verify: n.cfg.Settings.Verify, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
 		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,

@@ -1,5 +1,6 @@
 // Package launch runs the controllers of a process: some on every server, the others on one of the servers that share a state.
-package launch
+
+package controllers
 
 import (
 	"context"
@@ -11,18 +12,17 @@ import (
 	"monopod/apiserver/kit/guard"
 	"monopod/apiserver/kit/health"
 	"monopod/apiserver/kit/kernel"
-	"monopod/controllers"
 	"monopod/controllers/customresource"
 	"monopod/controllers/election"
 	"monopod/controllers/kubernetesservice"
 )
 
-// Config of Controllers.
-type Config struct {
-	controllers.Config
-	Node   string  // name of this process's node
-	Shared bool    // other processes have the same state: they elect the one that runs the controllers
-	Always []Entry // further controllers that run on every server
+// ProcessConfig of Controllers.
+type ProcessConfig struct {
+	Config
+	Node   string   // name of this process's node
+	Shared bool     // other processes have the same state: they elect the one that runs the controllers
+	Always []Always // further controllers that run on every server
 
 	// Of the Service kubernetes: the address of the API now, what tells that it may be another, and the Service's address.
 	Server    func() (netip.AddrPort, error)
@@ -30,32 +30,32 @@ type Config struct {
 	ClusterIP netip.Addr
 }
 
-// Entry is a controller that runs on every server.
-type Entry struct {
+// Always is a controller that runs on every server.
+type Always struct {
 	Name string
 	New  func(deps follow.Deps) follow.Controller
 }
 
 // Controllers are the controllers of a process.
 type Controllers struct {
-	Manager *controllers.Manager
+	Manager *Manager
 	always  []*follow.Supervisor
 	elector *election.Elector // nil: no other process has the state
 }
 
-// New creates the controllers without starting them. All deps are required.
-func New(deps controllers.Deps, cfg Config) (*Controllers, error) {
+// NewControllers creates the controllers without starting them. All deps are required.
+func NewControllers(deps Deps, cfg ProcessConfig) (*Controllers, error) {
 	cfg.ClockSet = kernel.WatchClock
-	manager, err := controllers.New(controllers.Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log.Named("controllers"), Metrics: deps.Metrics}, cfg.Config)
+	manager, err := New(Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log.Named("controllers"), Metrics: deps.Metrics}, cfg.Config)
 	if err != nil {
 		return nil, err
 	}
 	c := &Controllers{Manager: manager}
-	c.add(Entry{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
+	c.add(Always{kubernetesservice.Name, func(deps follow.Deps) follow.Controller {
 		return kubernetesservice.New(deps, kubernetesservice.Config{
 			Server: cfg.Server, ClusterIP: cfg.ClusterIP, Moved: []func(context.Context) <-chan struct{}{kernel.WatchNetwork, cfg.Moved}})
 	}})
-	c.add(Entry{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})
+	c.add(Always{customresource.Name, func(deps follow.Deps) follow.Controller { return customresource.New(deps) }})
 	for _, e := range cfg.Always {
 		c.add(e)
 	}
@@ -67,7 +67,7 @@ func New(deps controllers.Deps, cfg Config) (*Controllers, error) {
 }
 
 // add adds a controller that runs on every server.
-func (c *Controllers) add(e Entry) { c.always = append(c.always, c.Manager.Supervise(e.Name, e.New)) }
+func (c *Controllers) add(e Always) { c.always = append(c.always, c.Manager.Supervise(e.Name, e.New)) }
 
 // RunAlways runs the controllers of every server until ctx ends.
 func (c *Controllers) RunAlways(ctx context.Context) error {
