@@ -43,4 +43,8 @@
 //     kubelet's API), stream (logs, exec and similar), stats, socket; host reads the machine
 //
 // Above all: launch, which runs the agent on one of the two runtimes.
+//
+//   - node.go: runs the agent on the configured runtime: an existing containerd, Monopod's own, or the fake in memory
+//   - turns.go: limits how many callers do something demanding at a time, without letting those that hang block others
+//     permanently
 package agent

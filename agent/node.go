@@ -1,5 +1,4 @@
-// Package launch runs the agent on the configured runtime: an existing containerd, Monopod's own, or the fake in
-// memory. Apart from tests, it is the only package that imports the agent and both runtimes.
+// Apart from tests, it is the only package that imports the agent and both runtimes.
 
 package agent
 

@@ -1,6 +1,3 @@
-// Package turns limits how many callers do something demanding at a time, without letting those that hang block
-// others permanently.
-
 package agent
 
 import (

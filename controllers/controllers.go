@@ -3,6 +3,9 @@
 // All is the table of controllers. A Manager starts those that Config enables, restarts the ones that fail, and
 // reports health, metrics and configuration. Adding a controller is one folder and one entry in All, with its
 // flags.
+//
+//   - process.go: runs the controllers of a process: some on every server, the others on one of the servers that share
+//     a state
 package controllers
 
 import (

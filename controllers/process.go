@@ -1,5 +1,3 @@
-// Package launch runs the controllers of a process: some on every server, the others on one of the servers that share a state.
-
 package controllers
 
 import (

@@ -1,5 +1,3 @@
-// Package archive writes .tar.gz files for people: logs of a failed run, reports of bugs.
-
 package cmd
 
 import (

@@ -1,5 +1,3 @@
-// Package checkcmd is `monopod check`, which says what this machine lacks to run monopod.
-
 package cmd
 
 import (
@@ -16,7 +14,8 @@ import (
 	"monopod/agent/node/check"
 )
 
-// checkCommand returns the command; dataDir is the default of --data-dir, built is when the program was made.
+// checkCommand is `monopod check`, which says what this machine lacks to run monopod. dataDir is the default of
+// --data-dir, built is when the program was made.
 func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	cfg := check.Config{Listen: map[string]string{}}
 	var output commandline.Output

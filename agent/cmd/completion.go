@@ -1,5 +1,3 @@
-// Package completion completes the names of objects and images in a shell, by asking the running monopod.
-
 package cmd
 
 import (

@@ -1,5 +1,3 @@
-// Package dashboardcmd is `monopod dashboard`, which opens the page signed in.
-
 package cmd
 
 import (
@@ -22,7 +20,7 @@ type dashboardOptions struct {
 	view, print bool
 }
 
-// dashboardCommand returns the command; dataDir is the default of --data-dir.
+// dashboardCommand is `monopod dashboard`, which opens the page signed in. dataDir is the default of --data-dir.
 func dashboardCommand(dataDir string) *cobra.Command {
 	c := &dashboardOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{

@@ -1,6 +1,3 @@
-// Package draincmd is `monopod drain`, which makes a running monopod stop its pods,
-// by priority, before the machine shuts down.
-
 package cmd
 
 import (
@@ -27,7 +24,8 @@ type drainOptions struct {
 	periods  shutdown.Periods
 }
 
-// drainCommand returns the command; dataDir is the default of --data-dir.
+// drainCommand is `monopod drain`, which makes a running monopod stop its pods, by priority, before the machine
+// shuts down. dataDir is the default of --data-dir.
 func drainCommand(dataDir string) *cobra.Command {
 	c := &drainOptions{periods: shutdown.Default()}
 	cmd := &cobra.Command{

@@ -1,5 +1,3 @@
-// Package imagescmd is `monopod images`, which shows and changes the images of a running node.
-
 package cmd
 
 import (
@@ -31,7 +29,8 @@ type imagesOptions struct {
 	file   string
 }
 
-// imagesCommand returns the command; dataDir is the default of --data-dir.
+// imagesCommand is `monopod images`, which shows and changes the images of a running node. dataDir is the default
+// of --data-dir.
 func imagesCommand(dataDir string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "images",

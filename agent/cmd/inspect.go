@@ -1,6 +1,3 @@
-// Package inspectcmd is `monopod inspect`, which writes one archive with all that a report of a bug needs, and without
-// secrets.
-
 package cmd
 
 import (
@@ -28,7 +25,8 @@ type inspectOptions struct {
 	versions commandline.Versions
 }
 
-// inspectCommand returns the command; dataDir is the default of --data-dir.
+// inspectCommand is `monopod inspect`, which writes one archive with all that a report of a bug needs, and without
+// secrets. dataDir is the default of --data-dir.
 func inspectCommand(dataDir string, versions commandline.Versions) *cobra.Command {
 	c := &inspectOptions{Place: local.Place{DataDir: dataDir}, versions: versions}
 	cmd := &cobra.Command{

@@ -1,6 +1,3 @@
-// Package installcmd has the commands that make a machine run monopod from its boot on: `monopod install`,
-// `uninstall`, `upgrade` and `rollback`, with systemd or OpenRC.
-
 package cmd
 
 import (

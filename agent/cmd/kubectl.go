@@ -1,6 +1,3 @@
-// Package kubectlcmd is `monopod kubectl` and its shortcuts, as `monopod get`: Kubernetes' own kubectl, which is part of the
-// program with the build tag kubectl, and the installed one otherwise.
-
 package cmd
 
 import (

@@ -1,5 +1,3 @@
-// Package logscmd is `monopod logs`, which prints the logs of a pod, or of all pods of an owner.
-
 package cmd
 
 import (
@@ -26,7 +24,8 @@ type logsOptions struct {
 	tail                 int64
 }
 
-// logsCommand returns the command; dataDir is the default of --data-dir.
+// logsCommand is `monopod logs`, which prints the logs of a pod, or of all pods of an owner. dataDir is the default
+// of --data-dir.
 func logsCommand(dataDir string) *cobra.Command {
 	c := &logsOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{

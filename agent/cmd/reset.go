@@ -1,6 +1,3 @@
-// Package resetcmd is `monopod reset`, which stops everything that `serve` leaves
-// running.
-
 package cmd
 
 import (
@@ -23,7 +20,8 @@ import (
 	"monopod/store/bolt"
 )
 
-// resetCommand returns the command. dataDir is the default of --data-dir.
+// resetCommand is `monopod reset`, which stops everything that `serve` leaves running. dataDir is the default of
+// --data-dir.
 func resetCommand(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reset",

@@ -1,5 +1,3 @@
-// Package runcmd is `monopod run`, which runs a command against a throw-away monopod.
-
 package cmd
 
 import (
@@ -31,7 +29,7 @@ type runOptions struct {
 	timeout         time.Duration
 }
 
-// runCommand returns the command.
+// runCommand is `monopod run`, which runs a command against a throw-away monopod.
 func runCommand() *cobra.Command {
 	c := &runOptions{}
 	cmd := &cobra.Command{

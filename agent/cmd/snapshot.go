@@ -1,6 +1,3 @@
-// Package snapshotcmd is `monopod snapshot`, the command for the snapshots of a data
-// folder, whether monopod runs on it or not.
-
 package cmd
 
 import (
@@ -40,7 +37,8 @@ type snapshotOptions struct {
 	keep int
 }
 
-// snapshotCommand returns the command with its subcommands.
+// snapshotCommand is `monopod snapshot`, the command for the snapshots of a data folder, whether monopod runs on it
+// or not.
 func snapshotCommand(cfg snapshotConfig) *cobra.Command {
 	c := &snapshotOptions{snapshotConfig: cfg}
 	root := &cobra.Command{

@@ -1,5 +1,3 @@
-// Package statuscmd is `monopod status`, which shows a running monopod at a glance.
-
 package cmd
 
 import (
@@ -20,7 +18,8 @@ import (
 	"monopod/apiserver/status"
 )
 
-// statusCommand returns the command; dataDir is the default of --data-dir.
+// statusCommand is `monopod status`, which shows a running monopod at a glance. dataDir is the default of
+// --data-dir.
 func statusCommand(dataDir string) *cobra.Command {
 	place := &local.Place{DataDir: dataDir}
 	var output commandline.Output

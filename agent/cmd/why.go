@@ -1,5 +1,3 @@
-// Package whycmd is `monopod why`, which explains in plain words why an object is as it is, or all that is wrong now.
-
 package cmd
 
 import (
@@ -26,7 +24,8 @@ type whyOptions struct {
 	output    commandline.Output
 }
 
-// whyCommand returns the command; dataDir is the default of --data-dir.
+// whyCommand is `monopod why`, which explains in plain words why an object is as it is, or all that is wrong now.
+// dataDir is the default of --data-dir.
 func whyCommand(dataDir string) *cobra.Command {
 	c := &whyOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{

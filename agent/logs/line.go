@@ -1,4 +1,7 @@
 // Package logs reads the log files that the runtime writes for containers.
+//
+//   - logdir.go: manages the folders of container logs: one for each pod, and a flat folder of links for log shippers,
+//     like kubelet's /var/log/containers
 package logs
 
 import (

@@ -1,6 +1,3 @@
-// Package logdir manages the folders of container logs: one for each pod, and a flat
-// folder of links for log shippers, like kubelet's /var/log/containers.
-
 package logs
 
 import (

@@ -22,4 +22,8 @@
 // of the pod.
 //
 // Node contains what a pod needs of its node; each part declares what it needs.
+//
+//   - metrics.go: the metrics of a node's pods, with kubelet's names and buckets
+//   - statuswriter.go: stores pods' statuses, like kubelet's status manager: at once, only the newest, one write of a
+//     pod at a time, with retries until it is stored or the pod is gone
 package pod

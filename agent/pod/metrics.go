@@ -1,5 +1,3 @@
-// Package metrics contains the metrics of a node's pods, with kubelet's names and buckets.
-
 package pod
 
 import (

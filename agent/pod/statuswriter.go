@@ -1,6 +1,3 @@
-// Package statuswriter stores pods' statuses, like kubelet's status manager: at once, only the newest, one write
-// of a pod at a time, with retries until it is stored or the pod is gone.
-
 package pod
 
 import (

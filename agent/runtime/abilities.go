@@ -1,6 +1,4 @@
-// Package abilities returns features of a runtime that CRI does not report. A runtime
-// without such a feature ignores the request silently, so only its version is a
-// reliable sign.
+// A runtime without such a feature ignores the request silently, so only its version is a reliable sign.
 
 package runtime
 

@@ -1,6 +1,10 @@
 // Package runtime is the agent's interface to a container runtime. Package cri
 // implements it over containerd, package fake in memory, and runtimetest is the
 // contract of both.
+//
+//   - abilities.go: returns features of a runtime that CRI does not report
+//   - interrupted.go: distinguishes failed calls to a container runtime from interrupted ones, whose error says nothing
+//     about the pod: the runtime died during the call, or an earlier call is still running or has succeeded
 package runtime
 
 import (

@@ -1,6 +1,5 @@
-// Package mirror maintains the mirror pods of a node, which show its static pods in the API.
-// A change of a mirror pod never changes the static pod: a deleted mirror pod is created
-// again, and one without a static pod is deleted.
+// A change of a mirror pod never changes the static pod: a deleted mirror pod is created again, and one without a
+// static pod is deleted.
 
 package source
 

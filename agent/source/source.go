@@ -1,5 +1,7 @@
 // Package source follows the pods of a node in the API, and the ConfigMaps and Secrets that they
 // use.
+//
+//   - mirror.go: maintains the mirror pods of a node, which show its static pods in the API
 package source
 
 import (

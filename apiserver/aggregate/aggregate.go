@@ -2,8 +2,9 @@
 //
 //   - Aggregator: which group and version another server serves.
 //   - backend: one of these servers.
-//   - Controller: keeps the Aggregator, the condition Available, and the APIServices of this server's own groups up to date.
-
+//   - Controller: keeps the Aggregator, the condition Available, and the APIServices of this server's own groups up to
+//     date.
+//   - foreign.go: the part of another API server's OpenAPI v2 document that is merged into this server's
 package aggregate
 
 import (

@@ -1,5 +1,3 @@
-// Package foreign is the part of another API server's OpenAPI v2 document that is merged into this server's.
-
 package aggregate
 
 import (

@@ -1,5 +1,4 @@
-// Package cbor converts JSON to CBOR (RFC 8949) and back with the library of Kubernetes' clients. It decodes to values, which take up to
-// a hundred times as much memory as the document.
+// It decodes to values, which take up to a hundred times as much memory as the document.
 
 package codec
 

@@ -1,5 +1,3 @@
-// Package layout lays out JSON as responses send it.
-
 package codec
 
 import (

@@ -1,5 +1,3 @@
-// Package protobuf encodes objects, lists and watch events as the API's protobuf bodies.
-
 package codec
 
 import (

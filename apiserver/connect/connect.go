@@ -8,6 +8,9 @@
 //
 // A panic in one of a stream's goroutines ends the stream and is raised again in the goroutine of the request,
 // where the server recovers and counts it.
+//
+//   - socket.go: serves WebSockets to Kubernetes' clients: it chooses the subprotocol, numbers messages by channel, and
+//     sends what is read, as a log
 package connect
 
 import (

@@ -1,6 +1,3 @@
-// Package socket serves WebSockets to Kubernetes' clients: it chooses the subprotocol, numbers messages by channel, and sends what is
-// read, as a log.
-
 package connect
 
 import (

@@ -1,6 +1,3 @@
-// Package configure keeps priority and fairness up to date with its objects, and the objects that every cluster has with
-// what this version says about them.
-
 package flow
 
 import (

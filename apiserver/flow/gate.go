@@ -1,5 +1,10 @@
 // Package flow shares the server among its users. It limits the number of requests, watches and streams in
 // flight, the memory for their bodies, and how long a client may delay the server.
+//
+//   - configure.go: keeps priority and fairness up to date with its objects, and the objects that every cluster has
+//     with what this version says about them
+//   - priority.go: API Priority and Fairness: FlowSchemas classify requests into priority levels, each of which has a
+//     share of the server's seats and queues of its own
 package flow
 
 import (

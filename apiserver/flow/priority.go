@@ -1,7 +1,5 @@
-// Package priority is API Priority and Fairness: FlowSchemas classify requests into priority levels, each of which has
-// a share of the server's seats and queues of its own. It follows upstream's k8s.io/apiserver/pkg/util/flowcontrol in
-// what the objects mean, with one difference: levels borrow seats from each other at once, not every 10 seconds, so that
-// an idle server does nothing.
+// It follows upstream's k8s.io/apiserver/pkg/util/flowcontrol in what the objects mean, with one difference: levels
+// borrow seats from each other at once, not every 10 seconds, so that an idle server does nothing.
 
 package flow
 

@@ -1,5 +1,3 @@
-// Package bootstrap creates the objects that every cluster has.
-
 package registry
 
 import (

@@ -1,5 +1,3 @@
-// Package catalogue knows which resources are served: the built-in ones, and those of custom kinds, which come and go.
-
 package registry
 
 import (

@@ -1,5 +1,4 @@
-// Package metrics contains the kinds of metrics.k8s.io. The agent computes the
-// objects for each request.
+// The agent computes the objects for each request.
 
 package registry
 

@@ -4,6 +4,11 @@
 // admission, metadata, defaults, validation, optimistic locking, subresources, and deletion in two
 // phases. Errors are those of k8s.io/apimachinery/pkg/api/errors; only this package translates
 // errors of the store.
+//
+//   - bootstrap.go: creates the objects that every cluster has
+//   - catalogue.go: knows which resources are served: the built-in ones, and those of custom kinds, which come and go
+//   - metrics.go: the kinds of metrics.k8s.io
+//   - review.go: the kinds that ask who a user is and what a user may do
 package registry
 
 import (

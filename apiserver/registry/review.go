@@ -1,4 +1,3 @@
-// Package review contains the kinds that ask who a user is and what a user may do.
 // The server answers them and stores nothing.
 
 package registry

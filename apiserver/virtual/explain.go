@@ -1,5 +1,3 @@
-// Package explain answers GET why.Path: why an object is in its state.
-
 package virtual
 
 import (

@@ -1,5 +1,7 @@
 // Package virtual computes resources that are not stored: reviews, component statuses, metrics, and POST
 // requests for bindings, evictions and tokens.
+//
+//   - explain.go: answers GET why.Path: why an object is in its state
 package virtual
 
 import (

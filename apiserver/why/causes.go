@@ -1,5 +1,3 @@
-// Package causes knows the messages of a cluster's parts, why they are written, and what to do about each.
-
 package why
 
 import (

@@ -1,5 +1,3 @@
-// Package policies knows what NetworkPolicies do, and says it in words.
-
 package why
 
 import (

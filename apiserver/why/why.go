@@ -3,7 +3,9 @@
 // Of derives the answer from facts and reads nothing: a table test is all it needs. facts.Collect reads them. Package
 // causes recognizes causes by their messages, policies knows what NetworkPolicies allow, and words has the phrases. The
 // command line and the page show the same answers.
-
+//
+//   - causes.go: knows the messages of a cluster's parts, why they are written, and what to do about each
+//   - policies.go: knows what NetworkPolicies do, and says it in words
 package why
 
 import (

@@ -1,5 +1,3 @@
-// Package nodestate contains helpers about the state of nodes.
-
 package podstate
 
 import corev1 "k8s.io/api/core/v1"

@@ -1,4 +1,6 @@
 // Package podstate contains helpers about the state of pods: finished, active, ready and since when.
+//
+//   - nodestate.go: helpers about the state of nodes
 package podstate
 
 import (

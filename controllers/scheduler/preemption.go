@@ -1,5 +1,4 @@
-// Package preemption decides which pods of a lower priority must go so that a pod fits on a node: as few as possible,
-// and those that matter least. The decision is upstream's; it only tries on the cluster, which it leaves as it was.
+// The decision is upstream's; it only tries on the cluster, which it leaves as it was.
 
 package scheduler
 

@@ -1,6 +1,5 @@
-// Package queue holds the pods without a node. Active ones are tried next, the most urgent first. One that no node
-// fits waits for a change that may help it; if that comes before its backoff is over, pods that have not failed go
-// first. The caller locks it.
+// Active ones are tried next, the most urgent first. One that no node fits waits for a change that may help it; if
+// that comes before its backoff is over, pods that have not failed go first. The caller locks it.
 
 package scheduler
 

@@ -7,6 +7,10 @@
 //   - queue: the pods without a node, by urgency, and what those wait for that fit nowhere.
 //
 // Decisions are made one at a time, bindings are written concurrently.
+//
+//   - preemption.go: decides which pods of a lower priority must go so that a pod fits on a node: as few as possible,
+//     and those that matter least
+//   - queue.go: holds the pods without a node
 package scheduler
 
 import (

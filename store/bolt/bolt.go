@@ -26,6 +26,11 @@
 // A damaged file is never opened: every page is checked before bbolt maps it, every
 // object against its checksum, and all objects against the digest, which also detects
 // whole pages that the disk lost or mixed up.
+//
+//   - content.go: what a state file contains: its format, the checksums of objects, and the migration of older formats
+//   - flock.go: locks a data folder and the state file in it against other processes
+//   - pages.go: checks the pages of a bbolt file before bbolt sees it: bbolt reads the file through a mapping and
+//     trusts it, so that a bad page number or length from a failing disk crashes the process
 package bolt
 
 import (

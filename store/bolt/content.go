@@ -1,5 +1,3 @@
-// Package content is what a state file contains: its format, the checksums of objects, and the migration of older formats.
-
 package bolt
 
 import (

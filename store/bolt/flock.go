@@ -1,5 +1,3 @@
-// Package flock locks a data folder and the state file in it against other processes.
-
 package bolt
 
 import (

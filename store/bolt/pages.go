@@ -1,7 +1,3 @@
-// Package pages checks the pages of a bbolt file before bbolt sees it: bbolt reads the
-// file through a mapping and trusts it, so that a bad page number or length from a
-// failing disk crashes the process.
-
 package bolt
 
 import (

@@ -1,7 +1,9 @@
-// Package collector garbage-collects dead containers and sandboxes, their logs, and
-// images. The worker of a deleted pod removes everything that belongs to it; this
-// package removes the rest. Package garbage decides what to remove.
-
+// Package gc garbage-collects dead containers and sandboxes, their logs, and images. The worker of a deleted pod removes
+// everything that belongs to it; this package removes the rest.
+//
+//   - policy.go: the limits, with upstream's flags and defaults
+//   - policy_containers.go, policy_images.go: what can be removed; they only decide
+//   - collector.go: removes it, periodically and when the disk is short
 package gc
 
 import (

@@ -1,10 +1,3 @@
-// Package garbage decides which containers, sandboxes and images of a node can be
-// removed. It only decides; the agent removes.
-//
-//   - Policy: the limits, with upstream's flags and defaults.
-//   - Containers, Sandboxes: the dead ones of some pods to remove.
-//   - Images: when images were last used, and which to remove.
-
 package gc
 
 import (

@@ -1,6 +1,10 @@
-// Package keyring finds the credentials for an image in the pod's pull secrets and in
-// a file of the node, both in the format of docker login.
-
+// Package pull provides images to the node: archives from the disk, and pulls with the credentials of the pods that need them.
+//
+//   - pull.go, try.go: one pull, and when it is tried again
+//   - keyring.go: the credentials for an image in the pod's pull secrets and in a file of the node, both in the format
+//     of docker login
+//   - records.go, verify.go: who pulled what with which credentials, and which pods may use it
+//   - preload.go: imports the archives in a folder, at start and when new ones appear
 package pull
 
 import (

@@ -1,6 +1,3 @@
-// Package preload imports the image archives in a folder, at start and when new ones
-// appear, and remembers which it has imported.
-
 package pull
 
 import (

@@ -1,5 +1,3 @@
-// Package image provides images to the node: archives from the disk, and pulls.
-
 package pull
 
 import (

@@ -1,5 +1,3 @@
-// Package admission delays the addresses of a pod until its NetworkPolicies apply.
-
 package cni
 
 import (

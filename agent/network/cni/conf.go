@@ -17,6 +17,11 @@
 //	plugin/socket, plugin/monopod   what the stub uses: the server, the monopod program
 //	calls                           a lock for each container while a call for it runs
 //	lock, last, last-ipv6, ips/<address>    the container that holds each address
+//
+// Files:
+//
+//   - admission.go: delays the addresses of a pod until its NetworkPolicies apply
+//   - shape.go: limits the bandwidth of a pod, on the host's end of its link: token buckets delay what exceeds the rate
 package cni
 
 import (

@@ -1,5 +1,3 @@
-// Package shape limits the bandwidth of a pod, on the host's end of its link: token buckets delay what exceeds the rate.
-
 package cni
 
 import (

@@ -24,4 +24,6 @@
 //
 // The table is a function of Services and EndpointSlices alone, not of the order of their changes: it is the same
 // after a restart. While the process does not run, the kernel continues to translate.
+//
+//   - healthcheck.go: answers load balancers, whether a node has endpoints of a Service
 package service

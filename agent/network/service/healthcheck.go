@@ -1,5 +1,3 @@
-// Package healthcheck answers load balancers, whether a node has endpoints of a Service.
-
 package service
 
 import (

@@ -3,6 +3,9 @@
 // one for each QoS class, and below that one for each pod. The runtime creates the
 // containers' cgroups in that of the pod; it neither sets pod limits nor removes the
 // pod's cgroup.
+//
+//   - enforce.go: limits pods, and processes that are not pods, by cgroups
+//   - slices.go: manages slices through systemd's D-Bus interface
 package cgroup
 
 import (

@@ -1,5 +1,3 @@
-// Package enforce limits pods, and processes that are not pods, by cgroups.
-
 package cgroup
 
 import (

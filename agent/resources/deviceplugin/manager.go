@@ -13,6 +13,9 @@
 //
 // Allocations are stored in kubelet's checkpoint (package checkpoint): a container
 // keeps its devices when the agent or the machine restarts.
+//
+//   - checkpoint.go: reads and writes kubelet's checkpoint of allocated devices, kubelet_internal_checkpoint, with the
+//     same bytes as kubelet
 package deviceplugin
 
 import (

@@ -5,7 +5,8 @@
 //   - driver.go: drivers, which register through package pluginwatcher.
 //   - prepare.go: calls to drivers before a pod's first container starts, and after its last one has ended.
 //   - health.go: the health of devices, which drivers report, for the status of pods.
-//   - ledger.go: the claims that are prepared, in a checkpoint, so that each is unprepared although the process was killed.
+//   - ledger.go: the claims that are prepared, in a checkpoint, so that each is unprepared although the process was
+//     killed.
 //   - slices.go: removal of the ResourceSlices of drivers that no longer exist.
 package dra
 

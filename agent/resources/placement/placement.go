@@ -3,6 +3,9 @@
 // and serves the podresources API.
 //
 // With the default policies and without device plugins it does nothing.
+//
+//   - podresources.go: serves kubelet's podresources API (v1), which tells monitoring and device agents on the node the
+//     exclusive CPUs, memory and devices of each pod
 package placement
 
 import (

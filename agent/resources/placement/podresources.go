@@ -1,6 +1,3 @@
-// Package podresources serves kubelet's podresources API (v1), which tells monitoring
-// and device agents on the node the exclusive CPUs, memory and devices of each pod.
-
 package placement
 
 import (

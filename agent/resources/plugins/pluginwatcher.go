@@ -1,6 +1,5 @@
-// Package pluginwatcher finds the plugins of the node whose sockets appear in a folder, and registers them with what
-// handles their type: kubelet's plugin registration API (v1).
-
+// Package plugins finds the plugins of the node whose sockets appear in a folder, registers them with what handles their type
+// (kubelet's plugin registration API, v1), and serves gRPC on Unix sockets of the node.
 package plugins
 
 import (

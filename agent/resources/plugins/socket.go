@@ -1,6 +1,3 @@
-// Package socket serves gRPC on Unix sockets of the node, for device plugins and
-// clients of the podresources API.
-
 package plugins
 
 import (

@@ -3,6 +3,8 @@
 // containerd 1.6 and 2.x.
 //
 // Runtime needs only a socket; package containerd finds or starts the containerd behind it.
+//
+//   - shim.go: finds and ends containerd's shims: the processes that keep the containers of one pod
 package cri
 
 import (

@@ -1,5 +1,3 @@
-// Package shim finds and ends containerd's shims: the processes that keep the containers of one pod.
-
 package cri
 
 import (

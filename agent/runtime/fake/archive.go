@@ -1,5 +1,3 @@
-// Package archive reads images from archives and registries, with their small layers only.
-
 package fake
 
 import (

@@ -23,6 +23,13 @@
 // of the agent above it. Everything runs in a testing/synctest bubble, except Exec,
 // Attach and PortForward, whose streams are real connections to a loopback server
 // that starts with the first of them.
+//
+//   - archive.go: reads images from archives and registries, with their small layers only
+//   - files.go: the file system of a container of the fake runtime
+//   - gate.go: what every call of the runtime in memory passes: its latency, its faults, and the end of the runtime
+//   - images.go: owns the images of the runtime in memory
+//   - log.go: writes the output of the fake runtime's containers to logs and to attached clients
+//   - network.go: the network of the fake runtime: the addresses of its sandboxes and the servers that listen on them
 package fake
 
 import (

@@ -1,5 +1,3 @@
-// Package files is the file system of a container of the fake runtime.
-
 package fake
 
 import (

@@ -1,5 +1,3 @@
-// Package gate is what every call of the runtime in memory passes: its latency, its faults, and the end of the runtime.
-
 package fake
 
 import (

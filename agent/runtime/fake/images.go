@@ -1,5 +1,3 @@
-// Package images owns the images of the runtime in memory.
-
 package fake
 
 import (

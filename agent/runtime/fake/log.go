@@ -1,6 +1,3 @@
-// Package output writes the output of the fake runtime's containers to logs and to attached
-// clients.
-
 package fake
 
 import (

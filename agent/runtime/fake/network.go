@@ -1,6 +1,5 @@
-// Package network is the network of the fake runtime: the addresses of its sandboxes and the
-// servers that listen on them. There are no packets; a connection is a pipe in memory, or
-// with real loopback addresses a connection of the kernel's.
+// There are no packets; a connection is a pipe in memory, or with real loopback addresses a connection of the
+// kernel's.
 
 package fake
 

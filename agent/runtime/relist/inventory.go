@@ -1,6 +1,3 @@
-// Package inventory reads the sandboxes and containers of a node's pods from a
-// container runtime.
-
 package relist
 
 import (

@@ -1,6 +1,3 @@
-// Package pleg reports whether a node still observes its pods, through the runtime's
-// event stream or through relists (upstream's pod lifecycle event generator, PLEG).
-
 package relist
 
 import (

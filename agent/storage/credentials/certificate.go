@@ -1,7 +1,10 @@
-// Package certificate keeps the keys and certificates of a node's pods: it generates the keys, requests the certificates with
-// PodCertificateRequests, which signers answer, and renews them when the signers say so. Keys are only in memory: after a
-// restart of the agent all certificates are requested again, and the mounted ones stay until then.
-
+// Package credentials keeps the service account tokens and the certificates that the volumes of a node's pods contain, and
+// renews them before they expire. They are only in memory: after a restart of the agent all are requested again, and the mounted
+// ones stay until then.
+//
+//   - token.go: tokens
+//   - certificate.go: keys and their certificates, requested with PodCertificateRequests, which signers answer
+//   - renewal.go: when each must be renewed
 package credentials
 
 import (

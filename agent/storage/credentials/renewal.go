@@ -1,5 +1,3 @@
-// Package renewal keeps what a node has for its pods, such as tokens and certificates, with the time when it must be renewed.
-
 package credentials
 
 import (

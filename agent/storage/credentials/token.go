@@ -1,6 +1,3 @@
-// Package token caches the service account tokens of a node's pods in memory, and renews them
-// before they expire.
-
 package credentials
 
 import (

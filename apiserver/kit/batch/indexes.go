@@ -1,6 +1,5 @@
-// Package indexes is the list of the completion indexes of an Indexed Job, as its
-// status and its success policy write it: "1,3-5,7".
-
+// Package batch contains what the API and the controllers share about Jobs and CronJobs: the list of completion indexes of an
+// Indexed Job, as its status and its success policy write it ("1,3-5,7"), and the schedules of CronJobs.
 package batch
 
 import (

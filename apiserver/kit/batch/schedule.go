@@ -1,5 +1,3 @@
-// Package schedule reads the schedules of CronJobs.
-
 package batch
 
 import (

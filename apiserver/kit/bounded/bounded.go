@@ -4,7 +4,9 @@
 // in YAML repeats a text that was sent once, and libraries take quadratic time for nested texts. So one quick
 // pass over the text limits nesting and the length of lists, and computes how many bytes decoding takes
 // (Weigher). YAML, which must be parsed first, is limited by YAMLToJSON.
-
+//
+//   - quantity.go: refuses quantities that take forever to parse
+//   - wire.go: splits protobuf messages into fields without decoding them
 package bounded
 
 import (

@@ -1,81 +1,100 @@
 package bounded
 
 import (
-	"reflect"
-	"strconv"
-	"strings"
-
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CheckProtobufQuantities is CheckJSON for protobuf, without the envelope.
-func CheckProtobufQuantities(data []byte, obj any) error {
-	if !SuspiciousQuantity(data) {
-		return nil
-	}
-	return walkMessage(data, elem(reflect.TypeOf(obj)), nil)
+// protobufReader reads a protobuf message without allocating. It stops at an error.
+type protobufReader struct {
+	cost int
+	at   trail
+	err  *field.Error
 }
 
-// walkMessage finds the quantities in a message of type typ. Invalid messages are accepted: decoding them
-// returns the error.
-func walkMessage(data []byte, typ reflect.Type, path *field.Path) error {
-	for {
+// message reads the fields of a message that becomes a value of plan p; false to stop.
+func (r *protobufReader) message(data []byte, p *plan) bool {
+	if r.at.depth >= MaxDepth {
+		r.err = r.at.tooDeep()
+		return false
+	}
+	var items map[protowire.Number]int // of each list
+	for len(data) > 0 {
 		got, rest, ok := NextField(data)
 		if !ok {
-			return nil
-		}
-		if got.Type == protowire.BytesType {
-			if err := walkField(got.Value, int(got.Number), typ, path); err != nil {
-				return err
-			}
+			return false
 		}
 		data = rest
-	}
-}
-
-// walkField checks a field of a message by its number.
-func walkField(data []byte, number int, typ reflect.Type, path *field.Path) error {
-	if typ == quantityType {
-		return tooLong(string(data), path)
-	}
-	if typ.Kind() != reflect.Struct {
-		return nil
-	}
-	for f := range typ.Fields() {
-		parts := strings.Split(f.Tag.Get("protobuf"), ",")
-		if len(parts) < 2 || parts[1] != strconv.Itoa(number) {
+		number := got.Number
+		f, known := p.numbers[int(number)]
+		if !known {
 			continue
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" {
-			path = child(path, name)
+		r.at.enter(step{name: f.name})
+		if f.plan.kind == list {
+			if items == nil {
+				items = map[protowire.Number]int{}
+			}
+			if items[number]++; items[number] > MaxItems {
+				r.err = r.at.tooMany(items[number])
+				return false
+			}
 		}
-		return walkValue(data, f.Type, path)
+		if !r.field(got.Value, got.Type, f.plan) {
+			return false
+		}
+		r.at.leave()
 	}
-	return nil
+	return true
 }
 
-// walkValue checks the value of a field: a message, one of several, or an entry of a map, which is a message of
-// a key and a value.
-func walkValue(data []byte, typ reflect.Type, path *field.Path) error {
-	switch typ.Kind() {
-	case reflect.Pointer:
-		return walkValue(data, typ.Elem(), path)
-	case reflect.Slice:
-		return walkValue(data, typ.Elem(), path)
-	case reflect.Struct:
-		return walkMessage(data, typ, path)
-	case reflect.Map:
-		return walkEntry(data, typ.Elem(), path)
+// field reads one occurrence of a field.
+func (r *protobufReader) field(value []byte, typ protowire.Type, p *plan) bool {
+	switch p.kind {
+	case pointer:
+		r.cost += p.size
+		return r.field(value, typ, p.elem)
+	case list:
+		r.cost += p.size
+		if p.elem.kind == scalar && typ == protowire.BytesType { // packed
+			r.cost += p.size * len(value)
+			return true
+		}
+		return r.field(value, typ, p.elem)
+	case mapping: // a message of key and value
+		r.cost += p.size
+		return r.message(value, p.entry())
+	case text:
+		r.cost += len(value)
+	case embedded:
+		return r.embedded(value)
+	case structure, raw:
+		return typ != protowire.BytesType || r.message(value, p)
 	}
-	return nil
+	return true
 }
 
-// walkEntry checks the value of an entry, which has the number 2.
-func walkEntry(data []byte, typ reflect.Type, path *field.Path) error {
-	entry := reflect.StructOf([]reflect.StructField{{
-		Name: "Value", Type: typ, Tag: `protobuf:"bytes,2,opt,name=value"`,
-	}})
-	return walkMessage(data, entry, path)
+// embedded reads a message that contains JSON in its field 1.
+func (r *protobufReader) embedded(value []byte) bool {
+	for len(value) > 0 {
+		got, rest, ok := NextField(value)
+		if !ok {
+			return false
+		}
+		if got.Number == 1 && got.Type == protowire.BytesType {
+			inner := jsonReader{data: got.Value, at: r.at}
+			inner.value(whatever)
+			r.cost += len(got.Value) + inner.cost
+			if r.err = inner.err; r.err != nil {
+				return false
+			}
+		}
+		value = rest
+	}
+	return true
+}
+
+// entry is the plan of a mapping's entries.
+func (p *plan) entry() *plan {
+	return &plan{numbers: map[int]numbered{1: {plan: &plan{kind: text}}, 2: {plan: p.elem}}}
 }

@@ -1,9 +1,7 @@
-// Package quantity refuses quantities that take forever to parse.
-//
-// A resource.Quantity such as "1e99999999" becomes a number with a hundred million digits when it is compared.
-// So an object is checked before it is decoded: one quick pass finds whether its text contains such a number at
-// all. Only then the object is walked by its Go type, to find whether the number is a Quantity and not, for
-// example, a commit in a label.
+// A resource.Quantity such as "1e99999999" becomes a number with a hundred million digits when it is compared. So
+// an object is checked before it is decoded: one quick pass finds whether its text contains such a number at all.
+// Only then the object is walked by its Go type, to find whether the number is a Quantity and not, for example, a
+// commit in a label.
 
 package bounded
 

@@ -1,5 +1,3 @@
-// Package wire splits protobuf messages into fields without decoding them.
-
 package bounded
 
 import "google.golang.org/protobuf/encoding/protowire"

@@ -1,5 +1,3 @@
-// Package kernel turns a file that the kernel makes readable at each change into a channel.
-
 package kernel
 
 import (

@@ -1,6 +1,7 @@
-// Package admissionpolicy contains the kinds that configure admission by CEL expressions. Package policies, which is part of
-// admission, evaluates them.
-
+// Package admissionregistration contains the kinds that configure admission: webhooks, and policies of CEL expressions. The
+// packages webhooks and policies below admission call and evaluate them. typecheck.go checks the expressions of a
+// ValidatingAdmissionPolicy against the schemas of the kinds that it matches; what it finds is in the policy's status, and never
+// keeps the policy from being stored.
 package admissionregistration
 
 import (

@@ -1,9 +1,3 @@
-// Package typecheck checks the expressions of a ValidatingAdmissionPolicy against the schemas of the kinds that it matches. What it
-// finds is in the policy's status, and never keeps the policy from being stored.
-//
-// Kubernetes' controller does the same a moment after the write; its package is not used because it contains the informers of
-// every kind.
-
 package admissionregistration
 
 import (

@@ -1,6 +1,3 @@
-// Package webhook contains the kinds that configure admission webhooks. Package webhooks, which is part of
-// admission, calls them.
-
 package admissionregistration
 
 import (

@@ -1,5 +1,7 @@
 // Package core defines the basic kinds: namespaces, nodes, pods, ConfigMaps,
 // Secrets, service accounts, events and leases.
+//
+//   - eviction.go: implements the pods' subresource eviction: the pod is deleted if its disruption budget allows it
 package core
 
 import (

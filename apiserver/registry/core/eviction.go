@@ -1,6 +1,3 @@
-// Package eviction implements the pods' subresource eviction: the pod is deleted if its disruption
-// budget allows it.
-
 package core
 
 import (

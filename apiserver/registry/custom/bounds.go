@@ -1,6 +1,3 @@
-// Package bounds limits what definitions of custom kinds, and what they make of objects, cost: a few KB can take gigabytes or
-// minutes, and upstream's packages limit only the cost of rules.
-
 package custom
 
 import (

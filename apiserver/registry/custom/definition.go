@@ -1,6 +1,3 @@
-// Package definition is the kind CustomResourceDefinition: what prepares and validates its objects. Package custom makes
-// kinds of them.
-
 package custom
 
 import (

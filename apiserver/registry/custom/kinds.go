@@ -5,6 +5,10 @@
 //   - Kinds: the resources that a definition makes.
 //
 // The schemas are those of k8s.io/apiextensions-apiserver. They are compiled on first use and released when idle.
+//
+//   - bounds.go: limits what definitions of custom kinds, and what they make of objects, cost: a few KB can take
+//     gigabytes or minutes, and upstream's packages limit only the cost of rules
+//   - definition.go: the kind CustomResourceDefinition: what prepares and validates its objects
 package custom
 
 import (

@@ -1,4 +1,2 @@
-// Package podspec validates the spec of a pod or a pod template, and iterates over its containers.
-// Package pod validates changes of existing pods.
-
+// Package pod validates pods and pod templates, validates changes of existing pods, and iterates over the containers of a pod.
 package pod

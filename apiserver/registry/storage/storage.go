@@ -1,6 +1,8 @@
 // Package storage contains the kinds for volumes, claims, classes and CSI drivers.
 // New volumes and claims get the finalizers that protect them while they are in use;
 // controllers remove the finalizers.
+//
+//   - storagemigration.go: the kind that asks for objects to be stored again in the current version of their kind
 package storage
 
 import (

@@ -1,5 +1,4 @@
-// Package storagemigration contains the kind that asks for objects to be stored again in the current version of their kind. The
-// controller storageversionmigrator acts on it.
+// The controller storageversionmigrator acts on it.
 
 package storage
 

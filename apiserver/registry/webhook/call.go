@@ -25,9 +25,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"monopod/apiserver/kit/endpoint"
 	"monopod/apiserver/kit/bounded"
 	"monopod/apiserver/kit/client"
+	"monopod/apiserver/kit/endpoint"
 )
 
 const (

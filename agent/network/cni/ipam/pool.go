@@ -1,4 +1,6 @@
 // Package ipam allocates the addresses of pods. Its state is in files, so that the plugin can allocate while monopod does not run.
+//
+//   - subnets.go: chooses the subnets of a pod network
 package ipam
 
 import (

@@ -1,5 +1,3 @@
-// Package subnets chooses the subnets of a pod network.
-
 package ipam
 
 import (

@@ -1,12 +1,9 @@
-// Package isolation keeps the pods on a bridge from reaching each other at the link layer: each reaches only the node,
-// which routes between them.
-//
-// Only packets that the node routes pass the hooks of an IP family, where Services are translated and NetworkPolicies
-// apply, in both directions, and whether br_netfilter is loaded or not. Pods have no route to each other but through the
-// node; the rules here are for programs in pods that send frames of their own, and for redirects, by which the node
-// would announce a shorter route to pods. The bridge's own option for ports (isolated) cannot be used: with br_netfilter, the
-// bridge forwards a packet whose destination was translated to another pod by itself, after all hooks of the IP family,
-// and such ports would drop it.
+// Only packets that the node routes pass the hooks of an IP family, where Services are translated and
+// NetworkPolicies apply, in both directions, and whether br_netfilter is loaded or not. Pods have no route to each
+// other but through the node; the rules here are for programs in pods that send frames of their own, and for
+// redirects, by which the node would announce a shorter route to pods. The bridge's own option for ports (isolated)
+// cannot be used: with br_netfilter, the bridge forwards a packet whose destination was translated to another pod
+// by itself, after all hooks of the IP family, and such ports would drop it.
 
 package rules
 

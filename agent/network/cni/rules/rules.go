@@ -6,6 +6,9 @@
 //
 // A table of an IP family translates addresses; one of the family inet rejects. All
 // have the same name.
+//
+//   - isolation.go: keeps the pods on a bridge from reaching each other at the link layer: each reaches only the node,
+//     which routes between them
 package rules
 
 import (

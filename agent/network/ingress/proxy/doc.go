@@ -8,4 +8,5 @@
 //   - handler.go, headers.go, body.go: the request of a client
 //   - backend.go: the endpoints of a Service's port, and which of them gets a request
 //   - transport.go: connections to endpoints
+//   - seats.go: limits the connections of clients
 package proxy

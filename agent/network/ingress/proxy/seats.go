@@ -1,5 +1,3 @@
-// Package seats limits the connections of clients.
-
 package proxy
 
 import (

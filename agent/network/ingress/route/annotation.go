@@ -1,5 +1,3 @@
-// Package annotation reads what annotations of an Ingress set.
-
 package route
 
 import (

@@ -1,5 +1,3 @@
-// Package certs reads the certificates of hosts from Secrets.
-
 package route
 
 import (

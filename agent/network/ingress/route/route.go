@@ -1,5 +1,8 @@
 // Package route decides where an HTTP request goes, by its host and path. It does not depend on the API that the
 // rules come from.
+//
+//   - annotation.go: reads what annotations of an Ingress set
+//   - certs.go: reads the certificates of hosts from Secrets
 package route
 
 import "strings"

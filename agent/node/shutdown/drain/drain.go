@@ -1,4 +1,6 @@
 // Package drain stops the pods of the node before the machine shuts down.
+//
+//   - times.go: records the last graceful node shutdown, so that it is known after a reboot
 package drain
 
 import (

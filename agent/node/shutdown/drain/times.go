@@ -1,6 +1,3 @@
-// Package times records the last graceful node shutdown, so that it is known after a
-// reboot.
-
 package drain
 
 import (

@@ -1,5 +1,3 @@
-// Package systemd manages slices through systemd's D-Bus interface.
-
 package cgroup
 
 import (

@@ -1,4 +1,4 @@
-// Package view shows stored objects as clients see them: in the version that they ask for.
+// Package convert shows stored objects as clients see them: in the version that they ask for.
 package convert
 
 import (

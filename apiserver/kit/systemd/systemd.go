@@ -1,4 +1,4 @@
-// Package notify implements sd_notify(3): it notifies systemd, or another service manager that sets
+// Package systemd implements sd_notify(3): it notifies systemd, or another service manager that sets
 // NOTIFY_SOCKET, when monopod is ready and when it stops.
 package systemd
 

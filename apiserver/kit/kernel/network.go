@@ -1,5 +1,3 @@
-// Package netchange watches the addresses and routes of this machine.
-
 package kernel
 
 import (

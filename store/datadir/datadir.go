@@ -1,4 +1,4 @@
-// Package folder creates the data folder and protects its content from other users.
+// Package datadir creates the data folder and protects its content from other users.
 //
 // Other users may traverse the folder (mode 0711), which pods with user namespaces
 // need, but neither list nor change it. Only the owner may access the files at its

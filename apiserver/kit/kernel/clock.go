@@ -1,6 +1,6 @@
-// Package clockset detects jumps of the wall clock: when it is set, and when the machine
-// wakes up from sleep. Timers of Go follow the monotonic clock, which has no such jumps.
-
+// Package kernel reports changes that the kernel announces, as channels: the addresses and routes of this machine, and jumps of
+// the wall clock, when it is set and when the machine wakes up from sleep. Timers of Go follow the monotonic clock, which has no
+// such jumps.
 package kernel
 
 import (

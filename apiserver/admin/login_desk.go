@@ -1,6 +1,3 @@
-// Package login signs in a browser without showing it a token to type: an admin gets a code, which the page exchanges for
-// the token, once and soon.
-
 package admin
 
 import (

@@ -1,4 +1,4 @@
-// Package launch creates an API server: its state, the registry, authentication and authorization.
+// Package setup creates an API server: its state, the registry, authentication and authorization.
 package setup
 
 import (

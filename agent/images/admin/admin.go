@@ -1,4 +1,4 @@
-// Package stock shows and changes the images of a running node for admins: it lists, imports, pulls, removes and saves
+// Package admin shows and changes the images of a running node for admins: it lists, imports, pulls, removes and saves
 // them. Handler serves images.Path.
 package admin
 

@@ -1,4 +1,4 @@
-// Package dump reads lists of links, addresses, routes and rules from the kernel.
+// Package retry reads lists of links, addresses, routes and rules from the kernel.
 package retry
 
 import (

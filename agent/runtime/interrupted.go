@@ -1,7 +1,4 @@
-// Package cutoff distinguishes failed calls to a container runtime from interrupted
-// ones, whose error says nothing about the pod: the runtime died during the call, or
-// an earlier call is still running or has succeeded. After such a call the caller
-// lists the actual state, and reports no failure.
+// After such a call the caller lists the actual state, and reports no failure.
 
 package runtime
 

@@ -1,4 +1,4 @@
-// Package folder watches a folder for files that appear and disappear. It uses inotify directly with a few
+// Package filewatch watches a folder for files that appear and disappear. It uses inotify directly with a few
 // kilobytes, where fsnotify takes more than a hundred for each folder.
 package filewatch
 

@@ -1,4 +1,4 @@
-// Package following keeps what configures the API up to date with the store.
+// Package reload keeps what configures the API up to date with the store.
 package reload
 
 import (

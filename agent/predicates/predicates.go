@@ -1,4 +1,4 @@
-// Package admission decides whether a pod can run on a node together with others, with the scheduler's
+// Package predicates decides whether a pod can run on a node together with others, with the scheduler's
 // predicates.
 package predicates
 

@@ -1,4 +1,4 @@
-// Package view holds the Services and EndpointSlices of the cluster, by Service, and the zone of the node, for the parts
+// Package endpoints holds the Services and EndpointSlices of the cluster, by Service, and the zone of the node, for the parts
 // of the network that serve them.
 package endpoints
 

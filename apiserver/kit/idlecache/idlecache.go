@@ -1,4 +1,4 @@
-// Package kept caches large values that are rarely used.
+// Package idlecache caches large values that are rarely used.
 package idlecache
 
 import (

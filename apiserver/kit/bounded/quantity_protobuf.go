@@ -1,0 +1,81 @@
+package bounded
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// CheckProtobufQuantities is CheckJSON for protobuf, without the envelope.
+func CheckProtobufQuantities(data []byte, obj any) error {
+	if !SuspiciousQuantity(data) {
+		return nil
+	}
+	return walkMessage(data, elem(reflect.TypeOf(obj)), nil)
+}
+
+// walkMessage finds the quantities in a message of type typ. Invalid messages are accepted: decoding them
+// returns the error.
+func walkMessage(data []byte, typ reflect.Type, path *field.Path) error {
+	for {
+		got, rest, ok := NextField(data)
+		if !ok {
+			return nil
+		}
+		if got.Type == protowire.BytesType {
+			if err := walkField(got.Value, int(got.Number), typ, path); err != nil {
+				return err
+			}
+		}
+		data = rest
+	}
+}
+
+// walkField checks a field of a message by its number.
+func walkField(data []byte, number int, typ reflect.Type, path *field.Path) error {
+	if typ == quantityType {
+		return tooLong(string(data), path)
+	}
+	if typ.Kind() != reflect.Struct {
+		return nil
+	}
+	for f := range typ.Fields() {
+		parts := strings.Split(f.Tag.Get("protobuf"), ",")
+		if len(parts) < 2 || parts[1] != strconv.Itoa(number) {
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" {
+			path = child(path, name)
+		}
+		return walkValue(data, f.Type, path)
+	}
+	return nil
+}
+
+// walkValue checks the value of a field: a message, one of several, or an entry of a map, which is a message of
+// a key and a value.
+func walkValue(data []byte, typ reflect.Type, path *field.Path) error {
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return walkValue(data, typ.Elem(), path)
+	case reflect.Slice:
+		return walkValue(data, typ.Elem(), path)
+	case reflect.Struct:
+		return walkMessage(data, typ, path)
+	case reflect.Map:
+		return walkEntry(data, typ.Elem(), path)
+	}
+	return nil
+}
+
+// walkEntry checks the value of an entry, which has the number 2.
+func walkEntry(data []byte, typ reflect.Type, path *field.Path) error {
+	entry := reflect.StructOf([]reflect.StructField{{
+		Name: "Value", Type: typ, Tag: `protobuf:"bytes,2,opt,name=value"`,
+	}})
+	return walkMessage(data, entry, path)
+}
