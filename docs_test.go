@@ -71,8 +71,9 @@ func headings(page string) map[string]bool {
 // TestFlagsPage compares docs/flags.md with the commands; go test . -update writes it.
 func TestFlagsPage(t *testing.T) {
 	var page strings.Builder
-	page.WriteString("# Flags\n\nEvery command and its flags, generated from the program. Each flag can also be set by an environment variable, and those of\n" +
-		"`serve` in the section of a configuration file that heads their table ([the command line](command-line.md)).\n")
+	page.WriteString(
+		"# Flags\n\nEvery command and its flags, generated from the program. Each flag can also be set by an environment variable, and those of\n" +
+			"`serve` in the section of a configuration file that heads their table ([the command line](command-line.md)).\n")
 	describe(&page, command(), settings(t))
 	const file = "docs/flags.md"
 	if *update {
@@ -124,7 +125,8 @@ func table(w *strings.Builder, flags *pflag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "[]" {
 			value = "`" + f.DefValue + "`"
 		}
-		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f.Name, strings.ReplaceAll(value, "|", "\\|"), strings.ReplaceAll(f.Usage, "|", "\\|"))
+		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f.Name, strings.ReplaceAll(value, "|", "\\|"),
+			strings.ReplaceAll(f.Usage, "|", "\\|"))
 	})
 }
 

@@ -58,9 +58,12 @@ func TestReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, ran, ended := &node{}, []time.Duration{}, []string{}
 		object := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
-		r := newReporter(&Node{Clock: clock.RealClock{}, Statuses: n, Hooks: Hooks{Ran: func(d time.Duration) { ran = append(ran, d) }, Terminated: func(kind string, end *corev1.ContainerStateTerminated) {
-			ended = append(ended, fmt.Sprint(kind, " ", end.ExitCode, " ", end.Reason))
-		}}}, quiet(t), object)
+		r := newReporter(
+			&Node{Clock: clock.RealClock{}, Statuses: n,
+				Hooks: Hooks{Ran: func(d time.Duration) { ran = append(ran, d) },
+					Terminated: func(kind string, end *corev1.ContainerStateTerminated) {
+						ended = append(ended, fmt.Sprint(kind, " ", end.ExitCode, " ", end.Reason))
+					}}}, quiet(t), object)
 		yes := func(string) bool { return true }
 		report := func(seen status.Observed) {
 			r.report(object, status.Input{Seen: &seen, Ready: yes, Started: yes, Now: time.Now()}, func(*corev1.PodStatus) {})
@@ -75,7 +78,8 @@ func TestReporter(t *testing.T) {
 			Containers: []status.Container{{ID: "c", Name: "c", SandboxID: "s", State: status.Running, StartedAt: time.Now()}}}
 		report(running)
 		report(running)
-		if len(n.sets) != 2 || len(ended) > 0 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() || r.finished() || r.last(object).Phase != corev1.PodRunning {
+		if len(n.sets) != 2 || len(ended) > 0 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() ||
+			r.finished() || r.last(object).Phase != corev1.PodRunning {
 			t.Errorf("%d statuses, ran after %v: %+v", len(n.sets), ran, r.last(object))
 		}
 		running.Containers[0].Exit(3, time.Now())
@@ -93,9 +97,11 @@ func TestResizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, p, id := &node{err: errors.New("no")}, &pace.Pace{}, quiet(t)
 		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
-		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
+		o.ContainerMade(
+			status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
 		all := &Node{Clock: clock.RealClock{}, Runtime: n}
-		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
+			report: func() {}}
 		resize := func(cpu string) {
 			p.Step()
 			if restart := r.resize(t.Context(), sized(cpu)); len(restart) > 0 {
@@ -106,7 +112,8 @@ func TestResizer(t *testing.T) {
 			t.Error("there is nothing to do")
 		}
 		resize("2")
-		if resize("2"); n.updates != 1 || r.progress == nil || r.progress.Reason != corev1.PodReasonError || p.Retry() != pace.Config {
+		if resize("2"); n.updates != 1 || r.progress == nil || r.progress.Reason != corev1.PodReasonError ||
+			p.Retry() != pace.Config {
 			t.Errorf("%d updates, %+v, retry in %v", n.updates, r.progress, p.Retry())
 		}
 		r.retry()
@@ -135,22 +142,26 @@ func (l *limits) Update(pod *corev1.Pod) {
 	*l = append(*l, pod.Spec.Containers[0].Resources.Requests.Cpu().String())
 }
 
-// A container that restarts with more than its pod had finds the pod's cgroup changed; also if the agent restarts meanwhile.
+// A container that restarts with more than its pod had finds the pod's cgroup changed; also if the agent restarts
+// meanwhile.
 func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	t.Parallel()
 	restarts := func(cpu string) *corev1.Pod {
 		pod := sized(cpu)
-		pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+		pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU,
+			RestartPolicy: corev1.RestartContainer}}
 		return pod
 	}
 	for _, adopted := range []bool{false, true} {
 		set, p, id := &limits{}, &pace.Pace{}, quiet(t)
 		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
-		c := status.Container{ID: "c", Name: "c", State: status.Running, Resources: &restarts("1").Spec.Containers[0].Resources}
+		c := status.Container{ID: "c", Name: "c", State: status.Running,
+			Resources: &restarts("1").Spec.Containers[0].Resources}
 		o.ContainerMade(c)
 		all := &Node{Clock: clock.RealClock{}}
 		all.Sandboxes.Cgroups = set
-		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
+			report: func() {}}
 		if !adopted {
 			r.granted(restarts("2"))
 			if restart := r.resize(t.Context(), restarts("2")); len(restart) != 1 || !slices.Equal(*set, limits{"2"}) {
@@ -181,7 +192,8 @@ func TestDevices(t *testing.T) {
 	}
 	n.err = &deviceplugin.Absent{Resource: "example.com/gpu"}
 	for range 2 {
-		if ok, failure, err := d.prepare(t.Context(), pod); ok || failure != nil || err != nil || p.Waiting()["c"].Reason != "ContainerCreating" || events != 1 {
+		if ok, failure, err := d.prepare(t.Context(), pod); ok || failure != nil || err != nil ||
+			p.Waiting()["c"].Reason != "ContainerCreating" || events != 1 {
 			t.Errorf("no plugin: %v, %v, %v, waiting %v, %d events", ok, failure, err, p.Waiting(), events)
 		}
 	}

@@ -104,7 +104,8 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		}
 		if err != nil {
 			failed = err
-			r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s", resize.Message("Pod resize error", pod, fmt.Sprintf("container %s: %v", c.Name, err)))
+			r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s",
+				resize.Message("Pod resize error", pod, fmt.Sprintf("container %s: %v", c.Name, err)))
 			continue
 		}
 		r.observer.Resized(id, &c.Resources)

@@ -45,7 +45,8 @@ var paths = [][2]string{
 // family matches the two lines that introduce a metric.
 var family = regexp.MustCompile(`(?m)^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$`)
 
-// TestMetricsPage compares docs/metrics.md with the metrics of a server that has run a few pods; -update adds what is missing.
+// TestMetricsPage compares docs/metrics.md with the metrics of a server that has run a few pods; -update adds what is
+// missing.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	b := buildAll(t)
@@ -53,7 +54,8 @@ func TestMetricsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := harness.NewServer(b.Monopod(harness.Plain), dir, "--node-name=node1", "--runtime=fake", "--eviction-hard=memory.available<100Mi")
+	s := harness.NewServer(b.Monopod(harness.Plain), dir, "--node-name=node1", "--runtime=fake",
+		"--eviction-hard=memory.available<100Mi")
 	t.Cleanup(func() {
 		s.CleanUp(false)
 		os.RemoveAll(dir)
@@ -97,7 +99,8 @@ func TestMetricsPage(t *testing.T) {
 			}
 			row := fmt.Sprintf("| `%s` | %s | %s |", m[1], m[3], strings.ReplaceAll(m[2], "|", `\|`))
 			if rows[m[1]] != row && !*update {
-				t.Errorf("%s, %s: the row of %s is missing or not up to date: go test ./testdata/script -run MetricsPage -update", metricsPage, p[0], m[1])
+				t.Errorf("%s, %s: the row of %s is missing or not up to date: go test ./testdata/script -run MetricsPage -update",
+					metricsPage, p[0], m[1])
 			}
 			rows[m[1]] = row
 		}

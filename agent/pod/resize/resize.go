@@ -19,7 +19,8 @@ import (
 
 // Asked reports whether next, or a container of it, has other resources than in old.
 func Asked(next, old *corev1.PodSpec) bool {
-	return len(changed(own(next), own(old))) > 0 || spec.AnyDiffers(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
+	return len(changed(own(next), own(old))) > 0 ||
+		spec.AnyDiffers(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
 }
 
 // own returns the resources of the pod itself.
@@ -59,8 +60,8 @@ func Allocated(pod *corev1.Pod) *corev1.Pod {
 	return with(pod, Level(pod), func(name string) *corev1.ResourceRequirements { return Stored(pod, name, "") })
 }
 
-// Level returns the resources of the pod itself that an earlier agent gave it; its quantities are shared, nil: it has none. The
-// status also has the sums of resources that only containers have.
+// Level returns the resources of the pod itself that an earlier agent gave it; its quantities are shared, nil: it has
+// none. The status also has the sums of resources that only containers have.
 func Level(pod *corev1.Pod) *corev1.ResourceRequirements {
 	want, had := pod.Spec.Resources, pod.Status.Resources
 	if want == nil || had == nil {
@@ -81,7 +82,8 @@ func only(had, want corev1.ResourceList) corev1.ResourceList {
 }
 
 // with returns a copy of the pod that itself has the resources in level, and each container those that of returns.
-func with(pod *corev1.Pod, level *corev1.ResourceRequirements, of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
+func with(pod *corev1.Pod, level *corev1.ResourceRequirements,
+	of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
 	kept := pod.DeepCopy()
 	kept.Spec.Resources = level.DeepCopy()
 	for _, c := range spec.Containers(&kept.Spec) {
@@ -121,13 +123,16 @@ func Pending(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.R
 func Infeasible(why string) *status.Resize { return pending(corev1.PodReasonInfeasible, why) }
 
 func pending(reason, message string) *status.Resize {
-	return &status.Resize{Type: corev1.PodResizePending, Reason: reason, Message: strings.TrimPrefix(message, "Pod was rejected: ")}
+	return &status.Resize{Type: corev1.PodResizePending, Reason: reason,
+		Message: strings.TrimPrefix(message, "Pod was rejected: ")}
 }
 
 // Plan returns which of the running containers have other resources than allocated: those that must restart for
 // it, and those that must not. level is what the pod itself has: its limits are those of containers without one.
-func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
-	pods := changed(&corev1.ResourceRequirements{Limits: own(&pod.Spec).Limits}, &corev1.ResourceRequirements{Limits: level.Limits})
+func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements,
+	seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
+	pods := changed(&corev1.ResourceRequirements{Limits: own(&pod.Spec).Limits},
+		&corev1.ResourceRequirements{Limits: level.Limits})
 	for _, c := range spec.Containers(&pod.Spec) {
 		now := seen.Latest(c.Name)
 		if now == nil || now.State != status.Running || now.Resources == nil {
@@ -142,7 +147,8 @@ func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Obse
 		switch {
 		case len(names) == 0:
 		case restarts(c, names):
-			restart = append(restart, plan.Kill{Container: now, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+			restart = append(restart,
+				plan.Kill{Container: now, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
 		default:
 			change = append(change, c)
 		}
