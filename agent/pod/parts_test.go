@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
@@ -29,6 +30,7 @@ type node struct {
 	updates int
 	err     error
 	health  map[string][]corev1.ResourceStatus
+	stats   []*cri.ContainerStats
 }
 
 func (n *node) Set(_ context.Context, _ *corev1.Pod, want *corev1.PodStatus) {
@@ -46,6 +48,10 @@ func (n *node) Health(types.UID) map[string][]corev1.ResourceStatus { return n.h
 func (n *node) UpdateContainerResources(context.Context, string, *cri.LinuxContainerResources) error {
 	n.updates++
 	return n.err
+}
+
+func (n *node) ListContainerStats(context.Context, *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
+	return n.stats, nil
 }
 
 func quiet(t *testing.T) *identity.Pod {
@@ -178,6 +184,45 @@ func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A memory limit that is less than what is used is refused before the kernel kills, and tried again once less is used.
+func TestResizeBelowUsage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limited := func(memory string) *corev1.Pod {
+			pod := sized("1")
+			pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+			return pod
+		}
+		stats := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: "c"},
+			Memory: &cri.MemoryUsage{UsageBytes: &cri.UInt64Value{Value: 30 << 20}}}
+		n, p, id, set := &node{stats: []*cri.ContainerStats{stats}}, &pace.Pace{}, quiet(t), &limits{}
+		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
+		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running,
+			Resources: &limited("64Mi").Spec.Containers[0].Resources})
+		all := &Node{Clock: clock.RealClock{}, Runtime: n}
+		all.Sandboxes.Cgroups = set
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
+			report: func() {}}
+		p.Step()
+		r.resize(t.Context(), limited("20Mi"))
+		const why = "cannot decrease memory limits: " +
+			"attempting to set container \"c\" memory limit (20971520) below current usage (31457280)"
+		if n.updates != 0 || len(*set) > 0 || r.progress == nil || r.progress.Message != why {
+			t.Errorf("%d updates, cgroup %v: %+v", n.updates, *set, r.progress)
+		}
+		time.Sleep(pace.Config)
+		stats.Memory.UsageBytes.Value = 10 << 20
+		p.Step()
+		if r.resize(t.Context(), limited("20Mi")); n.updates != 1 || r.progress != nil {
+			t.Errorf("%d updates: %+v", n.updates, r.progress)
+		}
+		time.Sleep(pace.Config)
+		if r.resize(t.Context(), limited("80Mi")); n.updates != 2 {
+			t.Errorf("%d updates", n.updates)
+		}
+	})
 }
 
 func TestDevices(t *testing.T) {

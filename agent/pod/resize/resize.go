@@ -4,6 +4,7 @@ package resize
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -154,6 +155,69 @@ func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements,
 		}
 	}
 	return restart, change
+}
+
+// Lowers reports whether memory limits of containers that keep running, or of the pod itself, get lower. level is what
+// the pod itself has.
+func Lowers(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed, list []*corev1.Container) bool {
+	return len(lowered(pod, level, seen, list)) > 0
+}
+
+// BelowUsage returns an error if a lower memory limit is less than what is used: instead of refusing it, the kernel
+// would kill processes. usage is the memory in bytes that containers use, by their IDs.
+func BelowUsage(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed, list []*corev1.Container,
+	usage map[string]uint64) error {
+	var errs []error
+	for _, l := range lowered(pod, level, seen, list) {
+		used := uint64(0)
+		for _, id := range l.ids {
+			used += usage[id]
+		}
+		if used >= uint64(l.limit) {
+			errs = append(errs, fmt.Errorf("attempting to set %s memory limit (%d) below current usage (%d)", l.of, l.limit, used))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
+}
+
+// lower is a memory limit that gets lower.
+type lower struct {
+	of    string   // "pod", or the container's name
+	ids   []string // of the containers whose usage it limits
+	limit int64    // in bytes
+}
+
+func lowered(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed,
+	list []*corev1.Container) (out []lower) {
+	whole, had := own(&pod.Spec).Limits.Memory().Value(), level.Limits.Memory().Value()
+	add := func(l lower, had int64) {
+		if l.limit != 0 && (had == 0 || l.limit < had) {
+			out = append(out, l)
+		}
+	}
+	all := lower{of: "pod", limit: whole}
+	for i := range seen.Containers {
+		if seen.Containers[i].State == status.Running {
+			all.ids = append(all.ids, seen.Containers[i].ID)
+		}
+	}
+	add(all, had)
+	for _, c := range list {
+		now := seen.Latest(c.Name)
+		l := lower{of: fmt.Sprintf("container %q", c.Name), ids: []string{now.ID}, limit: c.Resources.Limits.Memory().Value()}
+		if l.limit == 0 {
+			l.limit = whole
+		}
+		if own := now.Resources.Limits.Memory().Value(); own != 0 {
+			add(l, own)
+		} else {
+			add(l, had)
+		}
+	}
+	return out
 }
 
 // Differs reports whether the pod itself has other resources than allocated.
