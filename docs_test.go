@@ -131,17 +131,13 @@ func table(w *strings.Builder, flags *pflag.FlagSet) {
 // The help lists every command below a subject, but those that only scripts and tests use.
 func TestSubjects(t *testing.T) {
 	t.Parallel()
-	var rest, named []string
-	for _, s := range subjects {
-		named = append(named, s.commands...)
-	}
+	var rest []string
 	for _, cmd := range command().Commands() {
 		if cmd.GroupID == "" {
 			rest = append(rest, cmd.Name())
 		}
-		named = slices.DeleteFunc(named, func(name string) bool { return name == cmd.Name() })
 	}
-	if len(named) > 0 || !slices.Equal(rest, []string{"completion", "envtest-assets", "help", "version"}) {
-		t.Errorf("no commands: %v, without a subject: %v", named, rest)
+	if !slices.Equal(rest, []string{"completion", "envtest-assets", "help", "version"}) {
+		t.Errorf("without a subject: %v", rest)
 	}
 }
