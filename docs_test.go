@@ -31,7 +31,7 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(pages, "README.md", "CHANGELOG.md") {
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
 			target, anchor := found[1], found[2]
 			if strings.Contains(target, "://") {
