@@ -50,6 +50,23 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// example is a block of Go code, and the file before it.
+var example = regexp.MustCompile("(?s)`([a-z/_]+\\.go)`\\):\n\n```go\n(.*?)```")
+
+// The examples of CONTRIBUTING.md are in the files that it names.
+func TestExamplesAreCode(t *testing.T) {
+	t.Parallel()
+	all := example.FindAllStringSubmatch(read(t, "CONTRIBUTING.md"), -1)
+	if len(all) != 3 {
+		t.Errorf("%d examples are found", len(all))
+	}
+	for _, found := range all {
+		if !strings.Contains(read(t, found[1]), found[2]) {
+			t.Errorf("%s does not contain:\n%s", found[1], found[2])
+		}
+	}
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
