@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -45,20 +46,23 @@ func TestWalksNameExistingFunctions(t *testing.T) {
 var numbered = regexp.MustCompile("(?m)^\\d+\\. `([a-z/_]+\\.go)`")
 
 // A walk reads each file once: a reader never goes back to a file of an earlier step. The
-// second phase of a deletion is a walk of its own.
+// second phase of a deletion is a walk of its own, and so is the client's side of a resumed watch.
 func TestWalksFollowFileOrder(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(page), "## A pod is created")
-	created, text, _ := strings.Cut(text, "## A pod is deleted")
-	marked, removed, found := strings.Cut(text, "\nPhase two")
-	if !found {
-		t.Fatal("the walk of a deletion has no phase two")
+	rest := string(page)
+	var walks []string
+	for _, next := range []string{"### A pod is created", "### A pod is deleted", "\nPhase two", "### A watch is resumed", "\nControllers and agent", "\n## "} {
+		walk, after, found := strings.Cut(rest, next)
+		if !found {
+			t.Fatalf("no walk begins or ends with %q", next)
+		}
+		walks, rest = append(walks, walk), after
 	}
-	for _, walk := range []string{created, marked, removed} {
+	for _, walk := range walks[1:] {
 		steps := numbered.FindAllStringSubmatch(walk, -1)
 		if len(steps) < 3 {
 			t.Errorf("a walk has only %d steps", len(steps))
@@ -135,37 +139,59 @@ func TestNamesExist(t *testing.T) {
 	}
 }
 
-// Every folder of the README's map exists: those of the first column, and what a row quotes below them.
-func TestFoldersOfTheMapExist(t *testing.T) {
+// The table of floors has every room of the house in its order, and what a row quotes is in its room.
+func TestFloorsAreTheHouse(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("README.md")
+	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(page), "## The map")
+	_, table, _ := strings.Cut(string(page), "## The floors")
 	table, _, _ = strings.Cut(table, "\n## ")
-	quoted, rows := regexp.MustCompile("`([a-z/]+(?:\\.go)?)`"), 0
+	quoted := regexp.MustCompile("`([a-z/]+(?:\\.go)?)`")
+	var rooms, want []string
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 4 || !strings.Contains(cells[1], "`") {
 			continue
 		}
-		rows++
-		for _, folder := range quoted.FindAllStringSubmatch(cells[1], -1) {
-			if _, err := os.Stat(folder[1]); err != nil {
-				t.Error(err)
-			}
-			for _, part := range quoted.FindAllStringSubmatch(cells[2], -1) {
-				_, below := os.Stat(filepath.Join(folder[1], part[1]))
-				_, above := os.Stat(part[1])
-				if below != nil && above != nil && (path.Ext(folder[1]) != ".go" || !functions(t, folder[1])[part[1]]) {
-					t.Errorf("%s has no %s", folder[1], part[1])
-				}
+		room := strings.Trim(cells[1], " `")
+		rooms = append(rooms, strings.TrimSuffix(room, "main.go"))
+		for _, part := range quoted.FindAllStringSubmatch(cells[2], -1) {
+			_, err := os.Stat(filepath.Join(room, part[1]))
+			if err != nil && (path.Ext(room) != ".go" || !functions(t, room)[part[1]]) {
+				t.Errorf("%s has no %s", room, part[1])
 			}
 		}
 	}
-	if rows < 20 {
-		t.Errorf("the map has only %d rows", rows)
+	for _, h := range house {
+		want = append(want, h.room)
+	}
+	if !slices.Equal(rooms, want) {
+		t.Errorf("the floors are %q, want %q", rooms, want)
+	}
+}
+
+// Every row of the table of what happens where names a file and a function.
+func TestWhereRowsNameFunctions(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## Where is")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := 0
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| where |") {
+			rows++
+			if !namedFile.MatchString(line) { // TestWalksNameExistingFunctions checks them
+				t.Errorf("no file with a function: %s", line)
+			}
+		}
+	}
+	if rows < 16 {
+		t.Errorf("only %d rows are found", rows)
 	}
 }
 

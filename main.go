@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -81,32 +80,13 @@ func command() *cobra.Command {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
 	}
-	for _, s := range subjects {
-		root.AddGroup(&cobra.Group{ID: s.title, Title: s.title + ":"})
-	}
 	serve, config := serveCommands()
-	root.AddCommand(serve, config, commandline.VersionCommand(versions), envtest.AssetsCommand())
-	cmd.AddTo(root, defaultDataDir, versions, controllers.Default().EventTTL.Duration)
-	for _, s := range subjects {
-		for _, cmd := range root.Commands() {
-			if slices.Contains(s.commands, cmd.Name()) {
-				cmd.GroupID = s.title
-			}
-		}
-	}
+	serve.GroupID, config.GroupID = cmd.Start, cmd.Start
+	all := append(cmd.All(cmd.Deps{DataDir: defaultDataDir, Versions: versions, EventTTL: controllers.Default().EventTTL.Duration}),
+		serve, config, commandline.VersionCommand(versions), envtest.AssetsCommand())
+	cmd.AddTo(root, all...)
 	commandline.RefuseUnknown(root)
 	return root
-}
-
-// subjects order the commands in the help; kubectl's and the rest follow.
-var subjects = []struct {
-	title    string
-	commands []string
-}{
-	{"Start", []string{"check", "config", "run", "serve"}},
-	{"Look", []string{"dashboard", "images", "inspect", "logs", "status", "why"}},
-	{"As a service", []string{"install", "rollback", "uninstall", "upgrade"}},
-	{"Maintain", []string{"certs", "drain", "reset", "snapshot", "store"}},
 }
 
 const defaultDataDir = "/var/lib/monopod"

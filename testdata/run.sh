@@ -79,7 +79,7 @@ Monopod runs, with three web servers. Try, in another terminal:
 
 The page: bin/monopod dashboard prints an address that signs in, or
   $(sed -n 's/ *server: //p' "$data/admin.kubeconfig")/ with the token $(cat "$data/pki/admin.token")
-Break it and read why: README.md shows how.
+Break it and read why: docs/break-it.md shows how.
 EOT
 command -v kubectl >/dev/null 2>&1 || echo "No kubectl here: make kubectl builds one."
 echo "Ctrl-C stops everything."

@@ -29,7 +29,7 @@ type certsOptions struct {
 // monopod runs on it or not.
 func certsCommand(dataDir string) *cobra.Command {
 	c := &certsOptions{}
-	root := &cobra.Command{Use: "certs", Short: "List and replace certificates and tokens"}
+	root := &cobra.Command{Use: "certs", Short: "List and replace certificates and tokens", GroupID: Maintain}
 	root.PersistentFlags().StringVar(&c.dir, "data-dir", dataDir, "Data folder of the server, as given to serve.")
 	rotate := &cobra.Command{
 		Use: "rotate", Args: cobra.NoArgs, RunE: c.rotate,

@@ -21,8 +21,9 @@ func checkCommand(dataDir string, built time.Time) *cobra.Command {
 	var output commandline.Output
 	var listen, kubelet string
 	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Check whether this machine can run monopod: kernel, cgroups, network, disk, memory, clock, ports, containerd",
+		Use:     "check",
+		GroupID: Start,
+		Short:   "Check whether this machine can run monopod: kernel, cgroups, network, disk, memory, clock, ports, containerd",
 		Long: "check tries what monopod needs of this machine, and prints a line for each: the verdict, what it found, and what to\n" +
 			"do. Nothing stays of what it tries. Its exit code is 1 if something is missing without which monopod or its pods\n" +
 			"do not run; warnings do not change it. The flags are those of serve.",

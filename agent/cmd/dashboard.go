@@ -24,8 +24,9 @@ type dashboardOptions struct {
 func dashboardCommand(dataDir string) *cobra.Command {
 	c := &dashboardOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{
-		Use:   "dashboard",
-		Short: "Open the web page signed in, or print an address that signs in once",
+		Use:     "dashboard",
+		GroupID: Look,
+		Short:   "Open the web page signed in, or print an address that signs in once",
 		Long: "dashboard asks a running monopod, with the rights of an admin, for an address that signs a browser in, as an admin or\n" +
 			"with --view as somebody who may only look. The address works once, within a minute. On a desktop the browser opens\n" +
 			"it; elsewhere, type or copy it.",

@@ -29,8 +29,9 @@ type drainOptions struct {
 func drainCommand(dataDir string) *cobra.Command {
 	c := &drainOptions{periods: shutdown.Default()}
 	cmd := &cobra.Command{
-		Use:   "drain --shutdown",
-		Short: "Stop all pods of the node, critical ones last, before the machine shuts down",
+		Use:     "drain --shutdown",
+		GroupID: Maintain,
+		Short:   "Stop all pods of the node, critical ones last, before the machine shuts down",
 		Long: "drain --shutdown makes the monopod that runs on the data folder stop the pods of its node within\n" +
 			"a time limit: first those that are not critical, then the others. They end as Failed, with the\n" +
 			"reason Terminated; the node is not ready and rejects new pods until monopod restarts,\n" +

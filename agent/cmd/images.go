@@ -33,8 +33,9 @@ type imagesOptions struct {
 // of --data-dir.
 func imagesCommand(dataDir string) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "images",
-		Short: "Show, import, remove, save and pull the images of the node",
+		Use:     "images",
+		GroupID: Look,
+		Short:   "Show, import, remove, save and pull the images of the node",
 		Long: "images asks a running monopod, with the rights of an admin, to show or change the images of its node. It works\n" +
 			"with any container runtime, and from other machines with --kubeconfig.",
 		Example: "  monopod images ls\n  monopod images import app.tar\n  docker save app:1 | monopod images import -",

@@ -30,8 +30,9 @@ type inspectOptions struct {
 func inspectCommand(dataDir string, versions commandline.Versions) *cobra.Command {
 	c := &inspectOptions{Place: local.Place{DataDir: dataDir}, versions: versions}
 	cmd := &cobra.Command{
-		Use:   "inspect",
-		Short: "Write one archive for a report of a bug: configuration, state, metrics, objects and logs, without secrets",
+		Use:     "inspect",
+		GroupID: Look,
+		Short:   "Write one archive for a report of a bug: configuration, state, metrics, objects and logs, without secrets",
 		Long: "inspect collects what a report of a bug needs into a .tar.gz file, and prints what is in it. It leaves out the data of\n" +
 			"Secrets and ConfigMaps, tokens, keys, passwords in URLs, and the values of variables, arguments and fields whose\n" +
 			"names sound secret. Look through it all the same before you send it. It also works while monopod does not run.",

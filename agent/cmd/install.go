@@ -31,6 +31,7 @@ func installCommands(dataDir string) []*cobra.Command {
 	for _, make := range []func(*installOptions) *cobra.Command{install, uninstall, upgrade, rollback} {
 		c := &installOptions{installer: installer{dataDir: dataDir, clock: clock.RealClock{}, settle: settle}}
 		cmd := make(c)
+		cmd.GroupID = AsService
 		cmd.Flags().StringVar(&c.root, "root", "/", "Folder that stands for the machine's root, for tests.")
 		_ = cmd.Flags().MarkHidden("root") // the flag exists
 		all = append(all, cmd)

@@ -20,23 +20,20 @@ import (
 // shortcuts are the commands of kubectl that are commands of monopod, too. logs is one of monopod's own.
 var shortcuts = []string{"get", "describe", "apply", "delete", "exec", "events", "wait", "top", "explain", "rollout"}
 
-// group is that of the shortcuts in the help.
-const group = "kubectl"
-
-// addKubectl adds the commands; dataDir is the default of --data-dir.
-func addKubectl(root *cobra.Command, dataDir string) {
-	root.AddGroup(&cobra.Group{ID: group, Title: "kubectl's commands:"})
-	root.AddCommand(kubectlCommand(dataDir, "kubectl", "Run kubectl with the kubeconfig of the data folder", nil))
+// kubectlCommands are `monopod kubectl` and its shortcuts; dataDir is the default of --data-dir.
+func kubectlCommands(dataDir string) []*cobra.Command {
+	all := []*cobra.Command{kubectlCommand(dataDir, "kubectl", "Run kubectl with the kubeconfig of the data folder", nil)}
 	for _, verb := range shortcuts {
-		root.AddCommand(kubectlCommand(dataDir, verb, "kubectl "+verb, []string{verb}))
+		all = append(all, kubectlCommand(dataDir, verb, "kubectl "+verb, []string{verb}))
 	}
+	return all
 }
 
 func kubectlCommand(dataDir, name, short string, first []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                name + " [ARGS...]",
 		Short:              short,
-		GroupID:            group,
+		GroupID:            Kubectl,
 		DisableFlagParsing: true, // they are kubectl's, but for --data-dir, which may also come from the environment
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, given, args := folder(dataDir, args)

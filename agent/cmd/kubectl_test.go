@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"monopod/apiserver/kit/local"
 )
 
@@ -105,10 +103,8 @@ func TestNeedsTheServer(t *testing.T) {
 // No command of monopod has the name of a shortcut by accident.
 func TestShortcuts(t *testing.T) {
 	t.Parallel()
-	root := &cobra.Command{Use: "monopod"}
-	addKubectl(root, "/d")
 	var names []string
-	for _, cmd := range root.Commands() {
+	for _, cmd := range All(Deps{DataDir: "/d"}) {
 		names = append(names, cmd.Name())
 	}
 	slices.Sort(names)

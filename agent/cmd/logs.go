@@ -29,8 +29,9 @@ type logsOptions struct {
 func logsCommand(dataDir string) *cobra.Command {
 	c := &logsOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{
-		Use:   "logs POD|KIND/NAME",
-		Short: "Print the logs of a pod, or of all pods of a Deployment, Job, Service or other owner",
+		Use:     "logs POD|KIND/NAME",
+		GroupID: Look,
+		Short:   "Print the logs of a pod, or of all pods of a Deployment, Job, Service or other owner",
 		Long: "logs prints what containers wrote. For an owner (a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job, CronJob,\n" +
 			"ReplicationController or Service) these are the logs of all of its pods, of a CronJob those of its last Job; each\n" +
 			"line then begins with its pod and container. Without -c, it is the container that the annotation\n" +

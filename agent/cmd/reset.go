@@ -24,8 +24,9 @@ import (
 // --data-dir.
 func resetCommand(dataDir string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "reset",
-		Short: "Stop all pods of a data folder and take down their network; files stay",
+		Use:     "reset",
+		GroupID: Maintain,
+		Short:   "Stop all pods of a data folder and take down their network; files stay",
 		Long: "reset stops what `serve` leaves running when it ends: the pods of the containerd that\n" +
 			"serve started itself, its bridge, its nftables tables and its mounts. The files stay:\n" +
 			"the next serve starts the pods again. To delete the state, too, remove the folder.",

@@ -33,8 +33,9 @@ type runOptions struct {
 func runCommand() *cobra.Command {
 	c := &runOptions{}
 	cmd := &cobra.Command{
-		Use:   "run [flags] -- COMMAND [ARGS...]",
-		Short: "Run a command against a throw-away cluster, and remove every trace of it afterwards",
+		Use:     "run [flags] -- COMMAND [ARGS...]",
+		GroupID: Start,
+		Short:   "Run a command against a throw-away cluster, and remove every trace of it afterwards",
 		Long: "run starts a monopod in a temporary folder on free ports, waits until its API and its node are ready, and runs\n" +
 			"COMMAND with KUBECONFIG and MONOPOD_DATA_DIR set. Signals are passed on. When COMMAND ends, its pods, mounts,\n" +
 			"networks and files are removed, and run ends with its exit code.\n\n" +

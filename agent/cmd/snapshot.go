@@ -42,8 +42,9 @@ type snapshotOptions struct {
 func snapshotCommand(cfg snapshotConfig) *cobra.Command {
 	c := &snapshotOptions{snapshotConfig: cfg}
 	root := &cobra.Command{
-		Use:   "snapshot",
-		Short: "Save, list, verify and restore copies of the state",
+		Use:     "snapshot",
+		GroupID: Maintain,
+		Short:   "Save, list, verify and restore copies of the state",
 	}
 	root.PersistentFlags().StringVar(&c.DataDir, "data-dir", cfg.DataDir, "Data folder of the server, as given to serve.")
 	save := c.sub("save", "Take a snapshot, even while monopod runs", cobra.NoArgs, c.save)

@@ -24,8 +24,9 @@ func statusCommand(dataDir string) *cobra.Command {
 	place := &local.Place{DataDir: dataDir}
 	var output commandline.Output
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show a running monopod at a glance: process, nodes, pods, disk, database, certificates, warnings",
+		Use:     "status",
+		GroupID: Look,
+		Short:   "Show a running monopod at a glance: process, nodes, pods, disk, database, certificates, warnings",
 		Long: "status asks a running monopod, with the rights of an admin. Its exit code is 0 if the API and all nodes are ready,\n" +
 			"otherwise 1. Warnings alone do not change it.",
 		Args: cobra.NoArgs,

@@ -22,7 +22,7 @@ import (
 
 // storeCommand is `monopod store`; cfg is called when it is needed.
 func storeCommand(cfg func() state.Config) *cobra.Command {
-	root := &cobra.Command{Use: "store", Short: "Move the state between a file and etcd"}
+	root := &cobra.Command{Use: "store", Short: "Move the state between a file and etcd", GroupID: Maintain}
 	root.AddCommand(storeCopyCommand(cfg))
 	return root
 }

@@ -29,8 +29,9 @@ type whyOptions struct {
 func whyCommand(dataDir string) *cobra.Command {
 	c := &whyOptions{Place: local.Place{DataDir: dataDir}}
 	cmd := &cobra.Command{
-		Use:   "why [KIND/NAME]",
-		Short: "Explain why an object is as it is, or all that is wrong now: the cause, the evidence, and what to do",
+		Use:     "why [KIND/NAME]",
+		GroupID: Look,
+		Short:   "Explain why an object is as it is, or all that is wrong now: the cause, the evidence, and what to do",
 		Long: "why reads an object, its events, its pods, what it refers to, and the ends of the logs of containers that\n" +
 			"failed, with the rights of the user. It prints one sentence with the cause, then the evidence, then what to do.\n" +
 			"It explains pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs, Services, Ingresses,\n" +

@@ -12,11 +12,11 @@ import (
 	"monopod/testdata/harness"
 )
 
-// asked is a line of the README that asks why, with a part of the answer.
+// asked is a line of a page that asks why, with a part of the answer.
 var asked = regexp.MustCompile(`(?m)^bin/monopod why ((?:deployment|service)/\S+) +# (.*)$`)
 
-// readme goes before the commands of the README: make run is testdata/run.sh with what the test has built. why asks
-// until the answer comes, as a reader does. The kernel's files have to be those of the PID namespace for runc.
+// readme goes before the commands of a page: make run is testdata/run.sh with what the test has built. why asks until
+// the answer comes, as a reader does. The kernel's files have to be those of the PID namespace for runc.
 const readme = `set -eu
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /var/lib
@@ -57,23 +57,35 @@ trap stop EXIT
 set -x
 `
 
-// TestReadme follows the README: it runs the sample, breaks it in every way that the page shows, reads why, and mends
-// it.
+// breakIt is the page that breaks the sample.
+const breakIt = "../../docs/break-it.md"
+
+// TestReadme follows the README and the page that breaks the sample in several ways, reads why, and repairs it.
 func TestReadme(t *testing.T) {
 	harness.NeedsContainerd(t)
 	t.Parallel()
 	b := buildAll(t)
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
+	for page, least := range map[string]int{"../../README.md": 1, breakIt: 7} {
+		t.Run(filepath.Base(page), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var commands strings.Builder
+			for _, found := range block.FindAllStringSubmatch(string(text), -1) {
+				commands.WriteString(found[1])
+			}
+			if n := len(asked.FindAllString(commands.String(), -1)); n < least {
+				t.Errorf("%s asks why %d times with an answer, want at least %d", page, n, least)
+			}
+			b.follow(t, commands.String())
+		})
 	}
-	var commands strings.Builder
-	for _, found := range block.FindAllStringSubmatch(string(text), -1) {
-		commands.WriteString(found[1])
-	}
-	if n := len(asked.FindAllString(commands.String(), -1)); n < 7 {
-		t.Errorf("the README asks why %d times with an answer, want at least 7", n)
-	}
+}
+
+// follow runs the commands of a page over containerd, in a checkout and in namespaces of its own.
+func (b programs) follow(t *testing.T, commands string) {
 	dir, err := os.MkdirTemp("", "mp") // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +106,7 @@ func TestReadme(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("bash", "-c", readme+asked.ReplaceAllStringFunc(commands.String(), func(line string) string {
+	cmd := exec.Command("bash", "-c", readme+asked.ReplaceAllStringFunc(commands, func(line string) string {
 		m := asked.FindStringSubmatch(line)
 		return "why " + m[1] + " '" + strings.ReplaceAll(m[2], "'", `'\''`) + "'"
 	}))

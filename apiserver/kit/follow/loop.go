@@ -7,7 +7,7 @@
 //   - Supervisor: keeps a controller running and restarts it after a panic or an error.
 //   - Metrics: metrics of the queues and supervisors.
 //
-// Retries, backoff and recovery from panics are here and in apiserver/process, and nowhere else. There are no
+// Retries, backoff and recovery from panics are here and in packages backoff and guard, and nowhere else. There are no
 // informer caches: in process, Client reads from memory.
 package follow
 
