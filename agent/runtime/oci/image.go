@@ -9,6 +9,7 @@ package oci
 import (
 	"archive/tar"
 	"bytes"
+	_ "crypto/sha256" // of the digests
 	"encoding/json"
 	"fmt"
 	"io"
