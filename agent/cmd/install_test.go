@@ -438,7 +438,7 @@ func TestOpenRC(t *testing.T) {
 // The unit is that of docs/service.md.
 func TestUnitIsDocumented(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/service.md")
+	page, err := os.ReadFile("../../docs/service.md")
 	if err != nil {
 		t.Fatal(err)
 	}
