@@ -139,12 +139,16 @@ power() { # cuts under writes: nothing acknowledged is lost, and all pods are ba
 		: >"$vm/acked"
 		box "for i in \$(seq 100000); do curl -sS --fail -o /dev/null --unix-socket /var/lib/monopod/monopod.sock -H 'Content-Type: application/json' -d '{\"metadata\":{\"name\":\"cut-$cut-'\$i'\"}}' http://x/api/v1/namespaces/default/configmaps && echo cut-$cut-\$i; done" >>"$vm/acked" 2>/dev/null &
 		writer=$!
-		sleep $((3 + RANDOM % 5))
+		for _ in $(seq 60); do
+			[ ! -s "$vm/acked" ] || break
+			sleep 1
+		done
+		sleep $((1 + RANDOM % 5))
 		cut_power
 		wait $writer || true
 		boot 768
 		until_true 120 "$ready"
-		api http://x/api/v1/namespaces/default/configmaps | grep -oE "\"name\": ?\"cut-$cut-[0-9]+\"" | grep -oE 'cut-[0-9]+-[0-9]+' | sort >"$vm/stored"
+		api http://x/api/v1/namespaces/default/configmaps | { grep -oE "\"cut-$cut-[0-9]+\"" || true; } | tr -d '"' | sort -u >"$vm/stored"
 		sort "$vm/acked" | comm -23 - "$vm/stored" >"$vm/lost"
 		[ ! -s "$vm/lost" ] || fail "cut $cut: $(wc -l <"$vm/lost") acknowledged objects are lost: $(head -n 3 "$vm/lost")"
 		[ -s "$vm/acked" ] || fail "cut $cut: nothing was written"

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"monopod/agent/resources/deviceplugin/checkpoint"
 	"monopod/agent/resources/topology"
 	"monopod/agent/resources/topology/topologytest"
 	"monopod/testdata/deviceplugin/plugin"
@@ -202,19 +203,19 @@ func TestTornCheckpoint(t *testing.T) {
 func TestImpossibleCheckpoint(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.stop()
-		var entries []PodDevicesEntry
+		var entries []checkpoint.PodDevicesEntry
 		for _, uid := range []string{"u1", "u2"} {
-			entries = append(entries, PodDevicesEntry{PodUID: uid, ContainerName: "a", ResourceName: res, DeviceIDs: DevicesPerNUMA{-1: {"d1"}}})
+			entries = append(entries, checkpoint.PodDevicesEntry{PodUID: uid, ContainerName: "a", ResourceName: res, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"d1"}}})
 		}
-		text, err := Encode(Data{Entries: entries})
-		if err != nil || Write(b.dir, text) != nil {
+		text, err := checkpoint.Encode(checkpoint.Data{Entries: entries})
+		if err != nil || checkpoint.Write(b.dir, text) != nil {
 			t.Fatal(err)
 		}
 		b.start()
 		if b.Lost() == nil || len(b.Taken()) > 0 {
 			t.Errorf("lost: %v, taken: %v", b.Lost(), b.Taken())
 		}
-		if aside, err := os.ReadFile(filepath.Join(b.dir, FileName+".damaged")); err != nil || string(aside) != string(text) {
+		if aside, err := os.ReadFile(filepath.Join(b.dir, checkpoint.FileName+".damaged")); err != nil || string(aside) != string(text) {
 			t.Errorf("set aside: %v", err)
 		}
 	})

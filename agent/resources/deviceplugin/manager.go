@@ -13,9 +13,6 @@
 //
 // Allocations are stored in kubelet's checkpoint (package checkpoint): a container
 // keeps its devices when the agent or the machine restarts.
-//
-//   - checkpoint.go: reads and writes kubelet's checkpoint of allocated devices, kubelet_internal_checkpoint, with the
-//     same bytes as kubelet
 package deviceplugin
 
 import (
@@ -37,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"monopod/agent/resources/deviceplugin/checkpoint"
 	"monopod/agent/resources/plugins"
 	"monopod/agent/resources/topology"
 	"monopod/apiserver/kit/guard"
@@ -120,7 +118,7 @@ func New(cfg Config) (*Manager, error) {
 
 // restore restores the checkpoint, or sets it aside.
 func (m *Manager) restore() {
-	data, err := Read(m.cfg.Dir)
+	data, err := checkpoint.Read(m.cfg.Dir)
 	if err == nil {
 		err = m.pool.restore(data)
 	}
@@ -131,7 +129,7 @@ func (m *Manager) restore() {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if m.lost, err = StartOver(m.cfg.Dir, err); err != nil {
+	if m.lost, err = checkpoint.StartOver(m.cfg.Dir, err); err != nil {
 		m.lost = err // pods run without it
 	}
 	m.log.Error("cannot restore the device checkpoint", zap.Error(m.lost))
@@ -253,10 +251,10 @@ func (m *Manager) save() {
 	m.mu.Lock()
 	data := m.pool.data()
 	m.mu.Unlock()
-	content, err := Encode(data)
+	content, err := checkpoint.Encode(data)
 	if err == nil && string(content) != m.saved {
 		if err = os.MkdirAll(m.cfg.Dir, 0o750); err == nil {
-			err = Write(m.cfg.Dir, content)
+			err = checkpoint.Write(m.cfg.Dir, content)
 		}
 	}
 	if err != nil {

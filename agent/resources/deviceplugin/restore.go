@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	plugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"monopod/agent/resources/deviceplugin/checkpoint"
 	"monopod/agent/resources/topology"
 )
 
@@ -18,7 +19,7 @@ const annotation = "io.monopod.container.devices"
 
 // note returns the value of annotation; empty: the container has no devices.
 func (p *pool) note(uid types.UID, container string) (string, error) {
-	var entries []PodDevicesEntry
+	var entries []checkpoint.PodDevicesEntry
 	for _, name := range sortedKeys(p.pods[uid][container]) {
 		if e, ok := p.entry(uid, container, name); ok {
 			entries = append(entries, e)
@@ -41,7 +42,7 @@ func (m *Manager) Recover(made []topology.Made) {
 }
 
 func (m *Manager) recover(c topology.Made, note string) error {
-	var entries []PodDevicesEntry
+	var entries []checkpoint.PodDevicesEntry
 	if err := json.Unmarshal([]byte(note), &entries); err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (m *Manager) recover(c topology.Made, note string) error {
 
 // restore restores the checkpoint. The devices themselves are unknown until their
 // plugins register again: until then the node has none.
-func (p *pool) restore(d Data) error {
+func (p *pool) restore(d checkpoint.Data) error {
 	for name := range d.Registered {
 		p.known(name)
 	}
@@ -90,7 +91,7 @@ func (p *pool) known(name string) (r *resource, fresh bool) {
 }
 
 // take restores a container's devices.
-func (p *pool) take(e PodDevicesEntry) error {
+func (p *pool) take(e checkpoint.PodDevicesEntry) error {
 	resp := &plugin.ContainerAllocateResponse{}
 	if err := proto.Unmarshal(e.AllocResp, resp); err != nil {
 		return err
@@ -108,8 +109,8 @@ func (p *pool) take(e PodDevicesEntry) error {
 }
 
 // data returns the content of the checkpoint: the allocated shares, in order.
-func (p *pool) data() Data {
-	d := Data{Registered: map[string][]string{}}
+func (p *pool) data() checkpoint.Data {
+	d := checkpoint.Data{Registered: map[string][]string{}}
 	for name, r := range p.resources {
 		if r.expired {
 			continue
@@ -135,7 +136,7 @@ func (p *pool) data() Data {
 
 // entry returns one share in the checkpoint's format; ok: its plugin has allocated
 // it.
-func (p *pool) entry(uid types.UID, container, name string) (e PodDevicesEntry, ok bool) {
+func (p *pool) entry(uid types.UID, container, name string) (e checkpoint.PodDevicesEntry, ok bool) {
 	s := p.pods[uid][container][name]
 	if s.response == nil {
 		return e, false
@@ -144,9 +145,9 @@ func (p *pool) entry(uid types.UID, container, name string) (e PodDevicesEntry, 
 	if err != nil {
 		return e, false
 	}
-	ids := DevicesPerNUMA{}
+	ids := checkpoint.DevicesPerNUMA{}
 	for _, id := range s.ids {
-		nodes := []int{NoNUMANode}
+		nodes := []int{checkpoint.NoNUMANode}
 		if r := p.resources[name]; r != nil && r.devices[id].nodes != 0 {
 			nodes = r.devices[id].nodes.IDs()
 		}
@@ -154,7 +155,7 @@ func (p *pool) entry(uid types.UID, container, name string) (e PodDevicesEntry, 
 			ids[int64(n)] = append(ids[int64(n)], id)
 		}
 	}
-	return PodDevicesEntry{
+	return checkpoint.PodDevicesEntry{
 		PodUID: string(uid), ContainerName: container, ResourceName: name, DeviceIDs: ids, AllocResp: resp,
 	}, true
 }

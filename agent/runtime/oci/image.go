@@ -9,7 +9,7 @@ package oci
 import (
 	"archive/tar"
 	"bytes"
-	_ "crypto/sha256" // of the digests
+	_ "crypto/sha256" // of digests
 	"encoding/json"
 	"fmt"
 	"io"

@@ -123,7 +123,8 @@ func TestValidation(t *testing.T) {
 	})
 	kindtest.CheckColumns(t, Resources(), map[string]string{
 		"ValidatingAdmissionPolicy": "Name|Validations|ParamKind|Age / ", "ValidatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / ",
-		"MutatingAdmissionPolicy": "Name|Mutations|ParamKind|Age / ", "MutatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / "}, nil)
+		"MutatingAdmissionPolicy": "Name|Mutations|ParamKind|Age / ", "MutatingAdmissionPolicyBinding": "Name|PolicyName|ParamRef|Age / ",
+		"MutatingWebhookConfiguration": "Name|Webhooks|Age / ", "ValidatingWebhookConfiguration": "Name|Webhooks|Age / "}, nil)
 }
 
 func TestCells(t *testing.T) {
@@ -131,7 +132,7 @@ func TestCells(t *testing.T) {
 	for want, text := range map[string]string{
 		"<unset>": `{}`, "*/x": `{paramRef: {name: x}}`, "ns/x": `{paramRef: {name: x, namespace: ns}}`, "a=b": `{paramRef: {selector: {matchLabels: {a: b}}}}`,
 	} {
-		r := Resources()[1]
+		r := validatingResources()[1]
 		if got := paramRef(kindtest.Create(t, r, `{spec: `+text+`}`).(*binding).Spec.ParamRef); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}

@@ -26,7 +26,7 @@ func read(t *testing.T) *definitions.Set {
 // those versions, then make openapi.
 func TestGeneratedFromModulesInUse(t *testing.T) {
 	t.Parallel()
-	mod, err := os.ReadFile("../../../../go.mod")
+	mod, err := os.ReadFile("../../../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}

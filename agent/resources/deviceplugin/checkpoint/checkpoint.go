@@ -1,6 +1,7 @@
-// The checksum covers spew's output of Data, including type names, so the types have upstream's names.
-
-package deviceplugin
+// Package checkpoint reads and writes kubelet's checkpoint of allocated devices,
+// kubelet_internal_checkpoint, with the same bytes as kubelet. The checksum covers
+// spew's output of Data, including type names, so the types have upstream's names.
+package checkpoint
 
 import (
 	"encoding/json"
