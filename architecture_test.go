@@ -101,7 +101,8 @@ var (
 	// word is what a page quotes if it has the form of a Go name, perhaps with its package or type.
 	word = regexp.MustCompile("`(?:([A-Za-z]+)\\.)?([A-Za-z]+)`")
 	// wordAt is a name with the place where it is declared.
-	wordAt = regexp.MustCompile("`([A-Za-z]+)` (?:in|of) `((?:agent|apiserver|controllers|store|web)(?:/[a-z_]+)*(?:\\.go)?)`")
+	wordAt = regexp.MustCompile(
+		"`([A-Za-z]+)` (?:in|of) `((?:agent|apiserver|controllers|store|web)(?:/[a-z_]+)*(?:\\.go)?)`")
 )
 
 // Every Go name of docs/architecture.md is declared: in the package or by the type that it is written with, or in the

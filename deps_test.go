@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// house lists the rooms of the program from the ground up. A package belongs to the nearest folder above it that is listed. It
-// imports packages of its own room, and of the rooms that its room knows, which are listed before it.
+// house lists the rooms of the program from the ground up. A package belongs to the nearest folder above it that is
+// listed. It imports packages of its own room, and of the rooms that its room knows, which are listed before it.
 var house = []struct{ room, knows string }{
 	{"store", ""},
 	{"store/bolt", "store"},
@@ -28,17 +28,22 @@ var house = []struct{ room, knows string }{
 	{"apiserver/codec", "apiserver/audit apiserver/kit apiserver/registry apiserver/request store"},
 	{"apiserver/access", "apiserver/audit apiserver/auth apiserver/codec apiserver/kit apiserver/request"},
 	{"apiserver/flow", "apiserver/auth apiserver/codec apiserver/kit apiserver/request"},
-	{"apiserver/connect", "apiserver/auth apiserver/codec apiserver/flow apiserver/kit apiserver/registry apiserver/request store"},
+	{"apiserver/connect",
+		"apiserver/auth apiserver/codec apiserver/flow apiserver/kit apiserver/registry apiserver/request store"},
 	{"apiserver/aggregate", "apiserver/auth apiserver/codec apiserver/connect apiserver/kit apiserver/registry"},
-	{"apiserver/discovery", "apiserver/aggregate apiserver/codec apiserver/kit apiserver/patch apiserver/registry apiserver/request"},
+	{"apiserver/discovery",
+		"apiserver/aggregate apiserver/codec apiserver/kit apiserver/patch apiserver/registry apiserver/request"},
 	{"apiserver/status", "apiserver/auth apiserver/kit"},
 	{"apiserver/why", "apiserver/kit"},
 	{"apiserver/admin", "apiserver/access apiserver/auth apiserver/codec apiserver/request apiserver/status"},
-	{"apiserver/virtual", "apiserver/access apiserver/auth apiserver/codec apiserver/flow apiserver/kit apiserver/registry apiserver/request apiserver/why"},
-	{"apiserver", "apiserver/access apiserver/admin apiserver/aggregate apiserver/audit apiserver/auth apiserver/codec apiserver/connect apiserver/discovery " +
-		"apiserver/flow apiserver/kit apiserver/patch apiserver/registry apiserver/request apiserver/status apiserver/virtual apiserver/why store"},
-	{"apiserver/setup", "apiserver apiserver/access apiserver/aggregate apiserver/audit apiserver/auth apiserver/connect apiserver/flow apiserver/kit " +
-		"apiserver/registry apiserver/status apiserver/virtual store store/state"},
+	{"apiserver/virtual",
+		"apiserver/access apiserver/auth apiserver/codec apiserver/flow apiserver/kit apiserver/registry apiserver/request apiserver/why"},
+	{"apiserver",
+		"apiserver/access apiserver/admin apiserver/aggregate apiserver/audit apiserver/auth apiserver/codec apiserver/connect apiserver/discovery " +
+			"apiserver/flow apiserver/kit apiserver/patch apiserver/registry apiserver/request apiserver/status apiserver/virtual apiserver/why store"},
+	{"apiserver/setup",
+		"apiserver apiserver/access apiserver/aggregate apiserver/audit apiserver/auth apiserver/connect apiserver/flow apiserver/kit " +
+			"apiserver/registry apiserver/status apiserver/virtual store store/state"},
 
 	{"controllers", "apiserver/kit"},
 
@@ -54,12 +59,14 @@ var house = []struct{ room, knows string }{
 	{"agent/pressure", "agent/host agent/podapi agent/stats apiserver/kit"},
 	{"agent/runtime", "agent/host agent/network agent/podapi agent/resources apiserver/kit"},
 	{"agent/images", "agent/host agent/podapi agent/runtime apiserver/kit"},
-	{"agent/pod", "agent/host agent/images agent/logs agent/podapi agent/predicates agent/resources agent/runtime agent/source agent/storage apiserver/kit"},
+	{"agent/pod",
+		"agent/host agent/images agent/logs agent/podapi agent/predicates agent/resources agent/runtime agent/source agent/storage apiserver/kit"},
 	{"agent/node", "agent/host agent/logs agent/podapi agent/predicates agent/pressure agent/runtime apiserver/kit"},
 	{"agent", "agent/host agent/images agent/logs agent/network agent/node agent/pod agent/podapi agent/predicates agent/pressure agent/resources " +
 		"agent/runtime agent/source agent/stats agent/storage apiserver/kit"},
-	{"agent/cmd", "agent/host agent/node agent/resources agent/runtime apiserver/admin apiserver/auth apiserver/kit apiserver/setup apiserver/status " +
-		"apiserver/why store store/bolt store/etcd store/state"},
+	{"agent/cmd",
+		"agent/host agent/node agent/resources agent/runtime apiserver/admin apiserver/auth apiserver/kit apiserver/setup apiserver/status " +
+			"apiserver/why store store/bolt store/etcd store/state"},
 
 	{"web", ""},
 	{"", "agent agent/cmd agent/host agent/network apiserver apiserver/admin apiserver/kit apiserver/setup apiserver/status controllers store/datadir web"},
@@ -123,7 +130,8 @@ func roomOf(path string) (room string) {
 	return room
 }
 
-// TestFoldersImportInOneDirection: of two folders below the same folder, with all that is in them, at most one imports the other.
+// TestFoldersImportInOneDirection: of two folders below the same folder, with all that is in them, at most one imports
+// the other.
 func TestFoldersImportInOneDirection(t *testing.T) {
 	t.Parallel()
 	examples := map[[2]string]string{} // importing folder, imported folder: one import
@@ -141,8 +149,8 @@ func TestFoldersImportInOneDirection(t *testing.T) {
 	}
 }
 
-// siblings returns the folders, below the last folder that both packages are in, that contain them. ok is false if one package is
-// below the other.
+// siblings returns the folders, below the last folder that both packages are in, that contain them. ok is false if one
+// package is below the other.
 func siblings(a, b string) (from, to string, ok bool) {
 	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
 	for i := range min(len(as), len(bs)) {
@@ -169,7 +177,8 @@ func ours(all []string) []string {
 // program returns main and the packages below the top-level folders that are linked into it.
 func program(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", ".", "./agent/...", "./apiserver/...", "./controllers/...", "./store/...", "./web/...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", ".", "./agent/...", "./apiserver/...",
+		"./controllers/...", "./store/...", "./web/...").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -182,7 +191,8 @@ func program(t *testing.T) []pkg {
 		all = append(all, p)
 	}
 	linked := all[slices.IndexFunc(all, func(p pkg) bool { return p.ImportPath == "monopod" })].Deps
-	return slices.DeleteFunc(all, func(p pkg) bool { return p.ImportPath != "monopod" && !slices.Contains(linked, p.ImportPath) })
+	return slices.DeleteFunc(all,
+		func(p pkg) bool { return p.ImportPath != "monopod" && !slices.Contains(linked, p.ImportPath) })
 }
 
 func TestTheProgramContainsNoTestdata(t *testing.T) {

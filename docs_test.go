@@ -71,9 +71,9 @@ func headings(page string) map[string]bool {
 // TestFlagsPage compares docs/flags.md with the commands; go test . -update writes it.
 func TestFlagsPage(t *testing.T) {
 	var page strings.Builder
-	page.WriteString("# Flags\n\nFor those who look up a flag: every command with its flags and defaults, generated from the program. An environment\n" +
-		"variable can set each flag too, and a configuration file those of `serve`: each table below it has the name of the\n" +
-		"file's section ([the command line](command-line.md#settings)).\n")
+	page.WriteString("# Flags\n\nFor those who look up a flag: every command with its flags and defaults, generated from " +
+		"the program. An environment\nvariable can set each flag too, and a configuration file those of `serve`: each " +
+		"table below it has the name of the\nfile's section ([the command line](command-line.md#settings)).\n")
 	describe(&page, command(), settings(t))
 	const file = "docs/flags.md"
 	if *update {
@@ -125,7 +125,8 @@ func table(w *strings.Builder, flags *pflag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "[]" {
 			value = "`" + f.DefValue + "`"
 		}
-		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f.Name, strings.ReplaceAll(value, "|", "\\|"), strings.ReplaceAll(f.Usage, "|", "\\|"))
+		fmt.Fprintf(w, "| `--%s` | %s | %s |\n", f.Name, strings.ReplaceAll(value, "|", "\\|"),
+			strings.ReplaceAll(f.Usage, "|", "\\|"))
 	})
 }
 

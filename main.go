@@ -75,7 +75,8 @@ func command() *cobra.Command {
 		Short:         "A whole Kubernetes in one small process",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       versions.Line(), // without a template of its own: text/template keeps the linker from dropping unused methods
+		// without a template of its own: text/template keeps the linker from dropping unused methods
+		Version: versions.Line(),
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return commandline.FromEnvironment(cmd, os.Environ())
 		},
@@ -132,7 +133,8 @@ func serveCommands() (serve, config *cobra.Command) {
 func (c *Config) flags() *commandline.Groups {
 	var g commandline.Groups
 	general := g.Group("general")
-	general.StringVar(&c.File, commandline.FileFlag, "", "YAML file with settings, as monopod config prints it. Flags and environment variables take precedence.")
+	general.StringVar(&c.File, commandline.FileFlag, "",
+		"YAML file with settings, as monopod config prints it. Flags and environment variables take precedence.")
 	general.StringVar(&c.DataDir, "data-dir", defaultDataDir, "Folder for all state; nothing is written outside of it.")
 	g.Group("log", &c.Log)
 	group := func(subject string) *pflag.FlagSet { return g.Group(subject) }
@@ -156,8 +158,8 @@ func (c *Config) complete() error {
 	return c.Settings.Network.CheckServices(c.API.ServiceRange().Complete().Addresses)
 }
 
-// memoryShare of what the process can use is the size from which Go collects garbage more often: containerd, its shims and the
-// pods of a small machine need the rest.
+// memoryShare of what the process can use is the size from which Go collects garbage more often: containerd, its shims
+// and the pods of a small machine need the rest.
 const memoryShare = 3
 
 // run starts every part, in the order of their dependencies, and stops them in reverse order. It returns when
@@ -187,8 +189,13 @@ func run(ctx context.Context, cfg Config, log *zap.Logger) error {
 // serve runs what needs the API.
 func serve(ctx context.Context, cfg Config, log *zap.Logger, a *api.API, metrics *prometheus.Registry) (err error) {
 	p := parts{cfg: cfg, log: log, api: a}
-	p.node = agent.NewNode(agent.NodeDeps{Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods, Log: log.Named("agent")}, p.nodeConfig())
-	p.controllers, err = controllers.NewControllers(controllers.Deps{Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics}, p.controllersConfig())
+	p.node = agent.NewNode(
+		agent.NodeDeps{Client: a.Registry, Metrics: metrics, Complete: a.Registry.Complete, Listen: a.Access.ListenForPods,
+			Log: log.Named("agent")}, p.nodeConfig())
+	p.controllers,
+		err = controllers.NewControllers(
+		controllers.Deps{Client: a.Whole(p.node.Usage), Clock: clock.RealClock{}, Log: log, Metrics: metrics},
+		p.controllersConfig())
 	if err != nil {
 		return err
 	}
@@ -250,7 +257,8 @@ func (p *parts) controllersConfig() controllers.ProcessConfig {
 	}
 }
 
-// flowControl returns the controller of the server's limits. The server is there when it runs: it shows the health of all controllers.
+// flowControl returns the controller of the server's limits. The server is there when it runs: it shows the health of
+// all controllers.
 func (p *parts) flowControl(deps follow.Deps) follow.Controller {
 	controller := sync.OnceValue(func() follow.Controller { return p.server.FlowControl(deps) })
 	return follow.Task("flowcontrol", func(ctx context.Context) error { return controller().Run(ctx) })

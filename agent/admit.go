@@ -90,7 +90,8 @@ func (d *admitter) judge(ctx context.Context, p *pod.Pod, gone bool) {
 			return nil
 		})
 		if err != nil {
-			v = pod.Verdict{Refused: predicates.Rejected("UnexpectedAdmissionError", "Unexpected error while the pod was admitted: %v", err)}
+			v = pod.Verdict{Refused: predicates.Rejected("UnexpectedAdmissionError",
+				"Unexpected error while the pod was admitted: %v", err)}
 			d.tellRefused(p.Object(), v.Refused)
 		}
 		p.Judged(v)

@@ -131,9 +131,12 @@ type part struct {
 
 func (a *Agent) parts() []part {
 	return append(a.loop.parts(), []part{
-		{"node", a.node.Run}, {"volumes", a.provideVolumes}, {"preload", a.images.preload.Run}, {"collector", a.upkeep.collect.Run},
-		{"logs", a.upkeep.rotate.Run}, {"history", a.upkeep.stats.Record}, {"eviction", a.upkeep.evict.Run}, {"memory", a.upkeep.evict.Watch}, {"drain", a.Drain.Run},
-		{"oom", a.watchOOM}, {"placement", a.upkeep.placement.Run}, {"addresses", func(ctx context.Context) { a.machine.addresses.Run(ctx, a.node.Poke) }},
+		{"node", a.node.Run}, {"volumes", a.provideVolumes}, {"preload", a.images.preload.Run},
+		{"collector", a.upkeep.collect.Run},
+		{"logs", a.upkeep.rotate.Run}, {"history", a.upkeep.stats.Record}, {"eviction", a.upkeep.evict.Run},
+		{"memory", a.upkeep.evict.Watch}, {"drain", a.Drain.Run},
+		{"oom", a.watchOOM}, {"placement", a.upkeep.placement.Run},
+		{"addresses", func(ctx context.Context) { a.machine.addresses.Run(ctx, a.node.Poke) }},
 	}...)
 }
 
@@ -178,7 +181,8 @@ func fieldPath(pod *corev1.Pod, container string) string {
 
 // Stock returns the images of the node, for admins.
 func (a *Agent) Stock() *admin.Admin {
-	return &admin.Admin{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived, Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
+	return &admin.Admin{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived,
+		Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
 }
 
 // imagesArrived reports imported images to the node and the pods.

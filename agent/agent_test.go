@@ -77,13 +77,15 @@ func TestPodRuns(t *testing.T) {
 		}
 		p := w.get("a")
 		s := p.Status.ContainerStatuses[0]
-		if p.Status.PodIP == "" || p.Status.HostIP != "192.0.2.1" || p.Status.StartTime == nil || p.Status.QOSClass != corev1.PodQOSBestEffort {
+		if p.Status.PodIP == "" || p.Status.HostIP != "192.0.2.1" || p.Status.StartTime == nil ||
+			p.Status.QOSClass != corev1.PodQOSBestEffort {
 			w.Errorf("status: %+v", p.Status)
 		}
 		if !s.Ready || s.RestartCount != 0 || !strings.HasPrefix(s.ContainerID, "containerd://") || s.ImageID == "" {
 			w.Errorf("container: %+v", s)
 		}
-		for _, c := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodScheduled} {
+		for _, c := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized,
+			corev1.ContainersReady, corev1.PodScheduled} {
 			if !conditionTrue(p, c) {
 				w.Errorf("condition %s is not true", c)
 			}
@@ -128,7 +130,8 @@ func TestGracefulDelete(t *testing.T) {
 				}
 				w.after(0)
 				seen := w.watched()
-				if n := len(seen); !strings.HasPrefix(seen[n-1], "DELETED") || !strings.Contains(seen[n-2], c.last) || !strings.Contains(seen[n-2], "MODIFIED a") {
+				if n := len(seen); !strings.HasPrefix(seen[n-1], "DELETED") || !strings.Contains(seen[n-2], c.last) ||
+					!strings.Contains(seen[n-2], "MODIFIED a") {
 					w.Errorf("watched:\n%s", strings.Join(seen, "\n"))
 				}
 				if !w.hasEvent("Killing: Stopping container c") {
@@ -242,10 +245,12 @@ func TestRestartPolicies(t *testing.T) {
 				w.until(time.Second, "a", func(p *corev1.Pod) bool { return p.Status.Phase == c.phase })
 				w.after(time.Minute)
 				s := w.get("a").Status
-				if s.ContainerStatuses[0].RestartCount != 0 || s.ContainerStatuses[0].State.Terminated == nil || s.Phase != c.phase {
+				if s.ContainerStatuses[0].RestartCount != 0 || s.ContainerStatuses[0].State.Terminated == nil ||
+					s.Phase != c.phase {
 					w.Errorf("status: %+v", s)
 				}
-				if list, _ := w.rt.ListPodSandbox(w.Context(), nil); len(list) != 1 || list[0].State.String() != "SANDBOX_NOTREADY" {
+				if list, _ := w.rt.ListPodSandbox(w.Context(), nil); len(list) != 1 ||
+					list[0].State.String() != "SANDBOX_NOTREADY" {
 					w.Errorf("the sandbox of a finished pod runs: %v", list)
 				}
 				w.delete("a", 30)
@@ -261,12 +266,14 @@ func TestInitContainers(t *testing.T) {
 		p := pod("a")
 		p.Spec.InitContainers = []corev1.Container{
 			{Name: "one", Image: "web:1", Args: []string{"sleep", "2"}},
-			{Name: "side", Image: "web:1", RestartPolicy: new(corev1.ContainerRestartPolicyAlways), Args: []string{"-listen", ":9000"}},
+			{Name: "side", Image: "web:1", RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+				Args: []string{"-listen", ":9000"}},
 			{Name: "two", Image: "web:1", Args: []string{"sleep", "3"}},
 		}
 		w.create(p)
 		w.after(time.Second)
-		if s := w.get("a").Status; s.Phase != corev1.PodPending || s.InitContainerStatuses[0].State.Running == nil || s.ContainerStatuses[0].State.Waiting.Reason != "PodInitializing" {
+		if s := w.get("a").Status; s.Phase != corev1.PodPending || s.InitContainerStatuses[0].State.Running == nil ||
+			s.ContainerStatuses[0].State.Waiting.Reason != "PodInitializing" {
 			w.Errorf("status: %+v", s)
 		}
 		took := time.Second + w.until(time.Minute, "a", ready)
@@ -274,7 +281,8 @@ func TestInitContainers(t *testing.T) {
 			w.Errorf("ready after %v", took)
 		}
 		s := w.get("a").Status
-		if s.InitContainerStatuses[0].State.Terminated.Reason != "Completed" || s.InitContainerStatuses[1].State.Running == nil {
+		if s.InitContainerStatuses[0].State.Terminated.Reason != "Completed" ||
+			s.InitContainerStatuses[1].State.Running == nil {
 			w.Errorf("status: %+v", s.InitContainerStatuses)
 		}
 		w.delete("a", 5)
@@ -376,7 +384,8 @@ func TestImagePullFails(t *testing.T) {
 		w.create(p)
 		w.until(time.Second, "a", waitingFor("ErrImagePull"))
 		w.until(2*time.Second, "a", waitingFor("ImagePullBackOff"))
-		for _, want := range []string{"Pulling: Pulling image \"bad:1\"", "Failed: Error: ErrImagePull", "BackOff: Back-off pulling image \"bad:1\""} {
+		for _, want := range []string{"Pulling: Pulling image \"bad:1\"", "Failed: Error: ErrImagePull",
+			"BackOff: Back-off pulling image \"bad:1\""} {
 			if !w.hasEvent(want) {
 				w.Errorf("no event %q in %v", want, w.recorded())
 			}
@@ -417,7 +426,8 @@ func TestRefusedContainerIsPaced(t *testing.T) {
 func TestConfigMapUpdateAppears(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("a")
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "v",
+			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		w.create(p)
 		w.after(time.Second)

@@ -57,7 +57,8 @@ func (a *Agent) assemble() (err error) {
 		cfg: cfg, log: d.Log, pods: a.pods, logs: a.logs, mounter: d.Mounter, swept: make(chan struct{}),
 		poke: func() { a.upkeep.evict.Poke() },
 	}
-	for _, part := range []func() error{a.assembleImages, a.assembleNode, a.assembleSources, a.assembleUpkeep, a.assemblePods} {
+	for _, part := range []func() error{a.assembleImages, a.assembleNode, a.assembleSources, a.assembleUpkeep,
+		a.assemblePods} {
 		if err := part(); err != nil {
 			return err
 		}
@@ -77,7 +78,8 @@ func (a *Agent) assembleImages() error {
 	}
 	a.images = imaging{
 		place: pull.NewPlace(d.Runtime, cfg.ImageRoot),
-		pulls: &pull.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls, Records: records, Verify: cfg.Verify},
+		pulls: &pull.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls,
+			Records: records, Verify: cfg.Verify},
 	}
 	a.images.preload = pull.NewImporter(pull.PreloadConfig{
 		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,

@@ -127,7 +127,8 @@ func TestMissedEventIsFound(t *testing.T) {
 
 func TestForeignContainersAreKept(t *testing.T) {
 	inWorld(t, func(w *world) {
-		other, err := agent.New(agent.Deps{Client: w.api, Runtime: w.rt, Dial: w.rt.Dial, Mounter: noMounts{}}, agent.Config{NodeName: "n2", DataDir: w.TempDir(), NodeIP: "192.0.2.2"})
+		other, err := agent.New(agent.Deps{Client: w.api, Runtime: w.rt, Dial: w.rt.Dial, Mounter: noMounts{}},
+			agent.Config{NodeName: "n2", DataDir: w.TempDir(), NodeIP: "192.0.2.2"})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -168,7 +169,8 @@ func TestConfigErrorsAndHooks(t *testing.T) {
 		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}}}
 		w.create(p)
 		w.until(time.Second, "a", waitingFor("CreateContainerConfigError"))
-		w.create(&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "default"}, Data: map[string][]byte{"K": []byte("v")}})
+		w.create(&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "default"}, Data: map[string][]byte{"K": []byte("v")}})
 		w.until(100*time.Millisecond, "a", ready)
 
 		hook := pod("h")
@@ -259,7 +261,8 @@ func TestImageArchiveIsImported(t *testing.T) {
 		return nil
 	})
 	images := filepath.Join(w.dir, "images")
-	a, err := agent.New(agent.Deps{Client: w.api, Runtime: w.rt, Recorder: w, Mounter: noMounts{}}, agent.Config{NodeName: "n1", DataDir: w.dir, ImageDir: images})
+	a, err := agent.New(agent.Deps{Client: w.api, Runtime: w.rt, Recorder: w, Mounter: noMounts{}},
+		agent.Config{NodeName: "n1", DataDir: w.dir, ImageDir: images})
 	if err != nil {
 		t.Fatal(err)
 	}

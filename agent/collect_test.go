@@ -37,7 +37,8 @@ func (w *world) containers() []*cri.Container {
 func (w *world) logsOf(name string, previous bool) string {
 	w.Helper()
 	var out bytes.Buffer
-	if err := w.a.Logs(w.Context(), w.get(name), &corev1.PodLogOptions{Container: "c", Previous: previous}, &out); err != nil {
+	if err := w.a.Logs(w.Context(), w.get(name), &corev1.PodLogOptions{Container: "c", Previous: previous},
+		&out); err != nil {
 		w.Fatal(err)
 	}
 	return out.String()
@@ -57,7 +58,8 @@ func TestDeadContainersAreCollected(t *testing.T) {
 		if list, _ := os.ReadDir(dir); len(list) != 1 || list[0].Name() != "5.log" {
 			t.Errorf("logs: %v", list)
 		}
-		if s := p.Status.ContainerStatuses[0]; s.RestartCount != 5 || s.LastTerminationState.Terminated == nil || s.LastTerminationState.Terminated.ExitCode != 3 {
+		if s := p.Status.ContainerStatuses[0]; s.RestartCount != 5 || s.LastTerminationState.Terminated == nil ||
+			s.LastTerminationState.Terminated.ExitCode != 3 {
 			t.Errorf("status: %+v", s)
 		}
 		w.until(10*time.Minute, "crash", restarts(6))

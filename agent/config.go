@@ -153,8 +153,8 @@ type Config struct {
 	// Devices configures device plugins; without a Dir they are disabled. The agent sets all fields except the
 	// folders and the dialer.
 	Devices deviceplugin.Config
-	// Plugins is the folder that is watched for sockets of plugins, of devices and of dynamic resource allocation; empty: none. It
-	// needs Devices.
+	// Plugins is the folder that is watched for sockets of plugins, of devices and of dynamic resource allocation; empty:
+	// none. It needs Devices.
 	Plugins string
 	// PodResources is the socket of the podresources API; empty: disabled.
 	PodResources string

@@ -55,7 +55,8 @@ func openReal(t *testing.T) *real {
 
 func (r *real) startContainerd() {
 	log := zaptest.NewLogger(r, zaptest.Level(zap.WarnLevel))
-	child, err := containerd.New(containerd.Config{DataDir: r.dir, Log: log, Executable: harness.Build(r).Monopod(harness.Plain)})
+	child, err := containerd.New(
+		containerd.Config{DataDir: r.dir, Log: log, Executable: harness.Build(r).Monopod(harness.Plain)})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -67,7 +68,8 @@ func (r *real) startContainerd() {
 		}
 	})
 	r.child = child
-	if r.runtime, err = cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: log}); err != nil {
+	if r.runtime,
+		err = cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), Log: log}); err != nil {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() {
@@ -191,9 +193,12 @@ func (r *real) life(t *testing.T) {
 func (r *real) files(t *testing.T) {
 	p := realPod("f")
 	p.Spec.Hostname = "sample"
-	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}
-	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: mustParse("64Mi"), corev1.ResourceCPU: mustParse("500m")}
-	p.Spec.Volumes = []corev1.Volume{{Name: "m", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(mustParse("1Mi"))}}}}
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "IP",
+		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}}}
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: mustParse("64Mi"),
+		corev1.ResourceCPU: mustParse("500m")}
+	p.Spec.Volumes = []corev1.Volume{{Name: "m",
+		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(mustParse("1Mi"))}}}}
 	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "m", MountPath: "/m"}}
 	r.create(p)
 	r.await("f", ready)

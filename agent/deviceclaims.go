@@ -36,7 +36,8 @@ func (d deviceClaims) Slices(ctx context.Context, driver string) ([]*resourcev1.
 
 // RemoveSlice implements dra.API.
 func (d deviceClaims) RemoveSlice(ctx context.Context, slice *resourcev1.ResourceSlice) error {
-	_, err := d.client.Delete(ctx, client.RefOf(slice), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &slice.UID}})
+	_, err := d.client.Delete(ctx, client.RefOf(slice),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &slice.UID}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

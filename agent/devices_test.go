@@ -43,7 +43,8 @@ func (w *world) withPlugins() *sockets.Memory {
 
 // plug starts a plugin with the devices.
 func (w *world) plug(p *sockets.Memory, cfg plugin.Config, ids ...string) (pull func()) {
-	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets, p.Listen, p.Dial
+	cfg.Dir, cfg.Name, cfg.Resource, cfg.Listen, cfg.Dial = filepath.Join(w.dir, "device-plugins"), "g.sock", gadgets,
+		p.Listen, p.Dial
 	cfg.Devices = append(cfg.Devices, plugin.Devices(ids...)...)
 	pull = socketstest.Plug(w, plugin.New(cfg).Serve)
 	w.after(10 * time.Millisecond)
@@ -133,7 +134,8 @@ func TestDevicesOutliveTheAgent(t *testing.T) {
 			t.Errorf("after a restart: %s %v", p.Status.Phase, held(p))
 		}
 		w.plug(p, plugin.Config{}, "g1", "g2")
-		w.until(time.Second, "one", func(p *corev1.Pod) bool { return slices.Equal(held(p), []string{"g1 Healthy", "g2 Healthy"}) })
+		w.until(time.Second, "one",
+			func(p *corev1.Pod) bool { return slices.Equal(held(p), []string{"g1 Healthy", "g2 Healthy"}) })
 		w.delete("one", 1)
 		w.until(2*time.Second, "one", gone)
 		w.create(gadgetPod("two", 2))
@@ -158,7 +160,8 @@ func TestPodWaitsForItsPlugin(t *testing.T) {
 		}
 		w.startAgent()
 		w.until(time.Second, "one", func(p *corev1.Pod) bool {
-			return waitingFor("ContainerCreating")(p) && strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "device plugin of "+gadgets)
+			return waitingFor("ContainerCreating")(p) &&
+				strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "device plugin of "+gadgets)
 		})
 		w.after(time.Hour)
 		if !w.hasEvent("WaitingForDevicePlugin: the device plugin of " + gadgets + " is not there") {
@@ -186,12 +189,13 @@ func TestPreStartFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		broken := true
 		p := w.withPlugins()
-		w.plug(p, plugin.Config{Options: &api.DevicePluginOptions{PreStartRequired: true}, Refuse: func(call string, _ []string) error {
-			if call == "PreStartContainer" && broken {
-				return errors.New("not yet")
-			}
-			return nil
-		}}, "g1")
+		w.plug(p, plugin.Config{Options: &api.DevicePluginOptions{PreStartRequired: true},
+			Refuse: func(call string, _ []string) error {
+				if call == "PreStartContainer" && broken {
+					return errors.New("not yet")
+				}
+				return nil
+			}}, "g1")
 		w.create(gadgetPod("one", 1))
 		w.until(time.Second, "one", waitingFor("CreateContainerConfigError"))
 		broken = false
@@ -230,10 +234,12 @@ func TestDevicesAlignWithCPUs(t *testing.T) {
 		w.pinned(two, func(c *agent.Config) {
 			c.Topology = topology.Config{Policy: topology.SingleNode, Scope: topology.ScopeContainer}
 		})
-		w.plug(w.withPlugins(), plugin.Config{Devices: []*api.Device{plugin.At("a", 0), plugin.At("b", 1), plugin.At("c", 1)}})
+		w.plug(w.withPlugins(),
+			plugin.Config{Devices: []*api.Device{plugin.At("a", 0), plugin.At("b", 1), plugin.At("c", 1)}})
 		near := func(name, cpu string, n int64) *corev1.Pod {
 			p := owning(name, cpu)
-			for _, list := range []corev1.ResourceList{p.Spec.Containers[0].Resources.Limits, p.Spec.Containers[0].Resources.Requests} {
+			for _, list := range []corev1.ResourceList{p.Spec.Containers[0].Resources.Limits,
+				p.Spec.Containers[0].Resources.Requests} {
 				list[gadgets] = *resource.NewQuantity(n, resource.DecimalSI)
 			}
 			return p

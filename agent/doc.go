@@ -35,8 +35,8 @@
 //   - network: cni, the pod network; service, the addresses of Services in the kernel; dns,
 //     their names; view, what both follow
 //   - resources: cgroup, and exclusive resources of containers: placement, with topology,
-//     which asks cpumanager, memorymanager, deviceplugin and dra, for whose plugins pluginwatcher looks; podresources serves them,
-//     checkpoint stores them; numa, reserve, amount and userns
+//     which asks cpumanager, memorymanager, deviceplugin and dra, for whose plugins pluginwatcher looks; podresources
+//     serves them, checkpoint stores them; numa, reserve, amount and userns
 //   - pressure: eviction and its evictor, oom
 //   - logs: rotation, and the log folders
 //   - node: the Node and its lease (registrar), its shutdown, its servers: server (the

@@ -21,7 +21,8 @@ func goesDown(w *world) bool {
 		w.Fatal(err)
 	}
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" && c.Message == "node is shutting down"
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && c.Reason == "KubeletNotReady" &&
+			c.Message == "node is shutting down"
 	})
 }
 
@@ -30,7 +31,8 @@ func goesDown(w *world) bool {
 func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 	inWorld(t, func(w *world) {
 		terminated := func(p *corev1.Pod) bool {
-			return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated" && conditionTrue(p, corev1.DisruptionTarget) &&
+			return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated" &&
+				conditionTrue(p, corev1.DisruptionTarget) &&
 				p.Status.Message == "Pod was terminated in response to imminent node shutdown."
 		}
 		w.create(pod("quick"))
@@ -47,7 +49,8 @@ func TestShutdownStopsCriticalPodsLast(t *testing.T) {
 		w.until(time.Second, "quick", terminated)
 		w.create(pod("new"))
 		w.until(time.Second, "new", func(p *corev1.Pod) bool {
-			return p.Status.Reason == "NodeShutdown" && p.Status.Message == "Pod was rejected: Pod was rejected as the node is shutting down."
+			return p.Status.Reason == "NodeShutdown" &&
+				p.Status.Message == "Pod was rejected: Pod was rejected as the node is shutting down."
 		})
 		w.after(2 * time.Second)
 		if p := w.a.Progress(); p.Done || len(p.Running) != 2 || !ready(w.get("vital")) {
@@ -83,7 +86,8 @@ func TestShutdownRightAfterAStart(t *testing.T) {
 			close(ended)
 		}()
 		w.after(2 * time.Second)
-		if p := w.a.Progress(); p.Done || p.Unknown || len(p.Running) != 2 || !ready(w.get("a-n1")) || idOf(w.get("a-n1")) != static {
+		if p := w.a.Progress(); p.Done || p.Unknown || len(p.Running) != 2 || !ready(w.get("a-n1")) ||
+			idOf(w.get("a-n1")) != static {
 			t.Errorf("progress %+v, %+v", p, w.get("a-n1").Status)
 		}
 		<-ended
@@ -102,7 +106,8 @@ func TestShutdownCancelled(t *testing.T) {
 		w.until(time.Second, "a-n1", ready)
 		static := idOf(w.get("a-n1"))
 		w.a.StopPods(w.Context(), shutdown.Periods{Total: 4 * time.Second, Critical: 2 * time.Second})
-		w.until(time.Second, "web", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated" })
+		w.until(time.Second, "web",
+			func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Terminated" })
 		w.create(pod("early"))
 		w.until(time.Second, "early", func(p *corev1.Pod) bool { return p.Status.Reason == "NodeShutdown" })
 		w.write("b.yaml", staticPod("b", "serve"))

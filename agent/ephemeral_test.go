@@ -29,7 +29,8 @@ func (w *world) debug(name, container, target string, args ...string) {
 }
 
 func ephemeral(p *corev1.Pod, name string) *corev1.ContainerStatus {
-	i := slices.IndexFunc(p.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == name })
+	i := slices.IndexFunc(p.Status.EphemeralContainerStatuses,
+		func(s corev1.ContainerStatus) bool { return s.Name == name })
 	if i < 0 {
 		return nil
 	}
@@ -52,7 +53,8 @@ func TestEphemeralContainer(t *testing.T) {
 		w.debug("p", "fails", "", "exit", "3")
 		w.after(5 * time.Minute)
 		p := w.get("p")
-		if s := ephemeral(p, "fails"); s == nil || s.State.Terminated == nil || s.State.Terminated.ExitCode != 3 || s.RestartCount != 0 {
+		if s := ephemeral(p, "fails"); s == nil || s.State.Terminated == nil || s.State.Terminated.ExitCode != 3 ||
+			s.RestartCount != 0 {
 			t.Errorf("one that failed: %+v", s)
 		}
 		if s := ephemeral(p, "look"); s.State.Running == nil || !ready(p) {
@@ -74,14 +76,16 @@ func TestEphemeralContainer(t *testing.T) {
 func TestEphemeralContainerWithoutTarget(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("p")
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "done", Image: "web:1", Args: []string{"exit", "0"}})
+		p.Spec.Containers = append(p.Spec.Containers,
+			corev1.Container{Name: "done", Image: "web:1", Args: []string{"exit", "0"}})
 		p.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 		w.create(p)
 		w.after(time.Second)
 		w.debug("p", "look", "done")
 		w.after(time.Second)
 		s := ephemeral(w.get("p"), "look")
-		if s == nil || s.State.Waiting == nil || s.State.Waiting.Reason != "CreateContainerConfigError" || !strings.Contains(s.State.Waiting.Message, `unable to find target container "done"`) {
+		if s == nil || s.State.Waiting == nil || s.State.Waiting.Reason != "CreateContainerConfigError" ||
+			!strings.Contains(s.State.Waiting.Message, `unable to find target container "done"`) {
 			t.Errorf("status %+v", s)
 		}
 	})

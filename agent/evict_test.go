@@ -52,7 +52,8 @@ func (w *world) evicting(more ...eviction.Threshold) {
 	w.restart(func(c *agent.Config) {
 		c.Eviction = eviction.Policy{Held: 5 * time.Minute, MaxGrace: 7 * time.Second, Thresholds: more}
 		for _, s := range eviction.Signals() {
-			c.Eviction.Thresholds = append(c.Eviction.Thresholds, eviction.Threshold{Signal: s, Value: eviction.Value{Percent: 10}})
+			c.Eviction.Thresholds = append(c.Eviction.Thresholds,
+				eviction.Threshold{Signal: s, Value: eviction.Value{Percent: 10}})
 		}
 	})
 }
@@ -103,7 +104,8 @@ func TestPodsAreEvictedOneByOneForMemory(t *testing.T) {
 		if c == nil || c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" {
 			t.Errorf("condition %+v", c)
 		}
-		if !w.hasEvent("Warning much Evicted: The node was low on resource: memory.") || !w.pressed(corev1.NodeMemoryPressure) {
+		if !w.hasEvent("Warning much Evicted: The node was low on resource: memory.") ||
+			!w.pressed(corev1.NodeMemoryPressure) {
 			t.Errorf("events: %v", w.recorded())
 		}
 		w.until(20*time.Second, "little", evicted)
@@ -173,7 +175,8 @@ func TestMemoryThresholdTriggersCheck(t *testing.T) {
 
 func TestSoftThresholdsGiveGrace(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.evicting(eviction.Threshold{Signal: eviction.Memory, Value: eviction.Value{Percent: 50}, Soft: true, Grace: time.Minute})
+		w.evicting(eviction.Threshold{Signal: eviction.Memory, Value: eviction.Value{Percent: 50}, Soft: true,
+			Grace: time.Minute})
 		w.create(pod("stubborn", "-ignore-term"))
 		w.until(time.Second, "stubborn", ready)
 		w.lack(eviction.Memory, 400)
@@ -207,7 +210,8 @@ func TestDiskIsReclaimedBeforeEviction(t *testing.T) {
 		}
 		w.lack(eviction.NodeFs, 50)
 		w.until(11*time.Second, "up", evicted)
-		if m := w.get("up").Status.Message; !strings.HasPrefix(m, "The node was low on resource: ephemeral-storage. Threshold quantity: 100, available: 50. ") {
+		if m := w.get("up").Status.Message; !strings.HasPrefix(m,
+			"The node was low on resource: ephemeral-storage. Threshold quantity: 100, available: 50. ") {
 			t.Errorf("message %q", m)
 		}
 	})
@@ -253,7 +257,8 @@ func TestAdmissionUnderPressure(t *testing.T) {
 func TestEmptyDirOverSizeLimitIsEvicted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := pod("full")
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "v",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}}}
 		w.create(p)
 		w.until(time.Second, "full", ready)
 		w.after(time.Minute)

@@ -128,7 +128,8 @@ func (w *world) await(name string, ok func(*corev1.Pod) bool) {
 			return
 		}
 	}
-	w.Fatalf("never\npod: %+v\nevents:\n%s\nwatch:\n%s", w.get(name), strings.Join(w.recorded(), "\n"), strings.Join(w.watched(), "\n"))
+	w.Fatalf("never\npod: %+v\nevents:\n%s\nwatch:\n%s", w.get(name), strings.Join(w.recorded(), "\n"),
+		strings.Join(w.watched(), "\n"))
 }
 
 // oneOf checks that the pod has one sandbox and one instance of each container, which run and were never
@@ -219,7 +220,8 @@ func inits(w *world) {
 		{Name: "i2", Image: "web:1", Args: []string{"sleep", "1h"}, RestartPolicy: &always},
 		{Name: "i3", Image: "web:1", Args: []string{"sleep", "1s", "exit", "0"}},
 	}
-	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "d", Image: "web:1", Args: []string{"sleep", "1h"}})
+	p.Spec.Containers = append(p.Spec.Containers,
+		corev1.Container{Name: "d", Image: "web:1", Args: []string{"sleep", "1h"}})
 	w.create(p)
 	w.await("a", ready)
 	w.oneOf("a", "c", "d", "i1", "i2", "i3")
@@ -233,7 +235,8 @@ func volumes(w *world) {
 	w.create(&corev1.Secret{ObjectMeta: *meta.DeepCopy(), Data: map[string][]byte{"k": []byte("v")}})
 	p := pod("a")
 	p.Spec.Volumes = []corev1.Volume{
-		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "o"}}}},
+		{Name: "config",
+			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "o"}}}},
 		{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "o"}}},
 		{Name: "disk", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},

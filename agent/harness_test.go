@@ -82,7 +82,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 func openWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1), changed: make(chan struct{}, 1), mounter: noMounts{}}
+		w := &world{T: t, dir: t.TempDir(), calls: map[string]int{}, touched: make(chan struct{}, 1),
+			changed: make(chan struct{}, 1), mounter: noMounts{}}
 		w.openAPI()
 		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Block: w.block, Stats: w.stats})
 		t.Cleanup(func() { w.rt.Close() })

@@ -24,7 +24,8 @@ func (n *Node) superviseIngress() *follow.Supervisor {
 		metrics, _ = follow.NewMetrics(nil)
 	}
 	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.reach()
-	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics, Guard: n.guard}
+	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics,
+		Guard: n.guard}
 	return follow.Supervise(ingress.New(deps, cfg), deps)
 }
 

@@ -40,7 +40,8 @@ func TestHealthReportsPanicsNextToTheAgent(t *testing.T) {
 // TestNoRuntime: without a runtime, the node runs nothing until its end, and says why it has no streams.
 func TestNoRuntime(t *testing.T) {
 	t.Parallel()
-	n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()}, NodeConfig{Settings: Settings{Runtime: NoRuntime, NodeName: "n"}})
+	n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()},
+		NodeConfig{Settings: Settings{Runtime: NoRuntime, NodeName: "n"}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(ctx) }()

@@ -41,7 +41,8 @@ type loop struct {
 // parts returns the parts that run concurrently with the loop.
 func (l *loop) parts() []part {
 	return []part{
-		{"source", l.source.Run}, {"manifests", l.statics.manifests.Run}, {"mirrors", l.mirrors.Run}, {"admission", l.admitter.run},
+		{"source", l.source.Run}, {"manifests", l.statics.manifests.Run}, {"mirrors", l.mirrors.Run},
+		{"admission", l.admitter.run},
 	}
 }
 
@@ -125,7 +126,8 @@ func (l *loop) orphans(ctx context.Context, found map[types.UID]*relist.Held, li
 		}
 		object := &corev1.Pod{}
 		object.Name, object.Namespace, object.UID = r.Identity.Name, r.Identity.Namespace, uid
-		l.log.Info("removing an orphaned pod", zap.String("namespace", object.Namespace), zap.String("pod", object.Name), zap.String("uid", string(uid)))
+		l.log.Info("removing an orphaned pod", zap.String("namespace", object.Namespace), zap.String("pod", object.Name),
+			zap.String("uid", string(uid)))
 		l.pods.add(ctx, object, pod.Options{Gone: true, Relist: true})
 	}
 }
@@ -161,7 +163,8 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 		return
 	}
 	objects := l.mirrors.Take(ctx, *u.List)
-	slices.SortStableFunc(objects, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
+	slices.SortStableFunc(objects,
+		func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	listed := map[types.UID]bool{}
 	for _, object := range objects {
 		listed[object.UID] = true

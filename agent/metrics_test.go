@@ -47,14 +47,15 @@ func TestMetricsOfAKubelet(t *testing.T) {
 		w.until(time.Second, "p", gone)
 		w.after(time.Minute) // the containers end a moment after the object
 		got = w.series()
-		if got[`kubelet_pod_worker_duration_seconds{operation_type="kill"}`] == 0 || got[`kubelet_running_pods{}`] != 0 || got[`kubelet_running_containers{container_state="running"}`] != 0 {
+		if got[`kubelet_pod_worker_duration_seconds{operation_type="kill"}`] == 0 || got[`kubelet_running_pods{}`] != 0 ||
+			got[`kubelet_running_containers{container_state="running"}`] != 0 {
 			t.Errorf("after the pod: %v", got)
 		}
 	})
 }
 
-// TestMetricsOfFailedStarts: a container that fails to start is counted, with the reason in its status; one that waits for its next
-// attempt is not counted again. The first restart is immediate.
+// TestMetricsOfFailedStarts: a container that fails to start is counted, with the reason in its status; one that waits
+// for its next attempt is not counted again. The first restart is immediate.
 func TestMetricsOfFailedStarts(t *testing.T) {
 	for call, c := range map[string]struct {
 		reason string
@@ -82,7 +83,8 @@ func TestMetricsOfFailedStarts(t *testing.T) {
 				}
 				w.create(p)
 				w.after(500 * time.Millisecond)
-				if got := w.series()[`kubelet_started_containers_errors_total{code="`+c.reason+`",container_type="`+kind+`"}`]; got != c.want {
+				if got := w.series()[`kubelet_started_containers_errors_total{code="`+c.reason+`",container_type="`+kind+
+					`"}`]; got != c.want {
 					t.Errorf("%s is counted %v times, want %v", c.reason, got, c.want)
 				}
 			})
@@ -100,7 +102,8 @@ func (w *world) series() map[string]float64 {
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			out[f.GetName()+labelsOf(m)] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			out[f.GetName()+labelsOf(m)] = m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+				float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return out

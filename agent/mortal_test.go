@@ -160,7 +160,8 @@ type mortalRuntime struct {
 	f *fate
 }
 
-func (r mortalRuntime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
+func (r mortalRuntime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig,
+	handler string) (string, error) {
 	return meet(ctx, r.f, "RunPodSandbox", func(ctx context.Context) (string, error) {
 		defer r.f.w.noTwins()
 		return r.Runtime.RunPodSandbox(ctx, config, handler)
@@ -168,18 +169,22 @@ func (r mortalRuntime) RunPodSandbox(ctx context.Context, config *cri.PodSandbox
 }
 
 func (r mortalRuntime) StopPodSandbox(ctx context.Context, id string) error {
-	return meetErr(ctx, r.f, "StopPodSandbox", func(ctx context.Context) error { return r.Runtime.StopPodSandbox(ctx, id) })
+	return meetErr(ctx, r.f, "StopPodSandbox",
+		func(ctx context.Context) error { return r.Runtime.StopPodSandbox(ctx, id) })
 }
 
 func (r mortalRuntime) RemovePodSandbox(ctx context.Context, id string) error {
-	return meetErr(ctx, r.f, "RemovePodSandbox", func(ctx context.Context) error { return r.Runtime.RemovePodSandbox(ctx, id) })
+	return meetErr(ctx, r.f, "RemovePodSandbox",
+		func(ctx context.Context) error { return r.Runtime.RemovePodSandbox(ctx, id) })
 }
 
 func (r mortalRuntime) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error) {
-	return meet(ctx, r.f, "PodSandboxStatus", func(ctx context.Context) (*cri.PodSandboxStatus, error) { return r.Runtime.PodSandboxStatus(ctx, id) })
+	return meet(ctx, r.f, "PodSandboxStatus",
+		func(ctx context.Context) (*cri.PodSandboxStatus, error) { return r.Runtime.PodSandboxStatus(ctx, id) })
 }
 
-func (r mortalRuntime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+func (r mortalRuntime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig,
+	sandbox *cri.PodSandboxConfig) (string, error) {
 	return meet(ctx, r.f, "CreateContainer", func(ctx context.Context) (string, error) {
 		return r.Runtime.CreateContainer(ctx, sandboxID, config, sandbox)
 	})
@@ -193,18 +198,22 @@ func (r mortalRuntime) StartContainer(ctx context.Context, id string) error {
 }
 
 func (r mortalRuntime) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return meetErr(ctx, r.f, "StopContainer", func(ctx context.Context) error { return r.Runtime.StopContainer(ctx, id, grace) })
+	return meetErr(ctx, r.f, "StopContainer",
+		func(ctx context.Context) error { return r.Runtime.StopContainer(ctx, id, grace) })
 }
 
 func (r mortalRuntime) RemoveContainer(ctx context.Context, id string) error {
-	return meetErr(ctx, r.f, "RemoveContainer", func(ctx context.Context) error { return r.Runtime.RemoveContainer(ctx, id) })
+	return meetErr(ctx, r.f, "RemoveContainer",
+		func(ctx context.Context) error { return r.Runtime.RemoveContainer(ctx, id) })
 }
 
 func (r mortalRuntime) ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error) {
-	return meet(ctx, r.f, "ContainerStatus", func(ctx context.Context) (*cri.ContainerStatus, error) { return r.Runtime.ContainerStatus(ctx, id) })
+	return meet(ctx, r.f, "ContainerStatus",
+		func(ctx context.Context) (*cri.ContainerStatus, error) { return r.Runtime.ContainerStatus(ctx, id) })
 }
 
-func (r mortalRuntime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+func (r mortalRuntime) ExecSync(ctx context.Context, id string, cmd []string,
+	timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	type answer struct {
 		stdout, stderr []byte
 		exitCode       int32
@@ -216,8 +225,10 @@ func (r mortalRuntime) ExecSync(ctx context.Context, id string, cmd []string, ti
 	return a.stdout, a.stderr, a.exitCode, err
 }
 
-func (r mortalRuntime) PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
-	return meet(ctx, r.f, "PullImage", func(ctx context.Context) (string, error) { return r.Runtime.PullImage(ctx, image, auth, sandbox) })
+func (r mortalRuntime) PullImage(ctx context.Context, image string, auth *cri.AuthConfig,
+	sandbox *cri.PodSandboxConfig) (string, error) {
+	return meet(ctx, r.f, "PullImage",
+		func(ctx context.Context) (string, error) { return r.Runtime.PullImage(ctx, image, auth, sandbox) })
 }
 
 // mortalClient is the API as one agent sees it. Only calls about pods count.
@@ -233,27 +244,31 @@ func (c mortalClient) Get(ctx context.Context, ref client.Ref) (client.Object, e
 	if !counted(ref.Resource.Resource) {
 		return c.Client.Get(ctx, ref)
 	}
-	return meet(ctx, c.f, "get "+ref.Resource.Resource, func(ctx context.Context) (client.Object, error) { return c.Client.Get(ctx, ref) })
+	return meet(ctx, c.f, "get "+ref.Resource.Resource,
+		func(ctx context.Context) (client.Object, error) { return c.Client.Get(ctx, ref) })
 }
 
 func (c mortalClient) Create(ctx context.Context, obj client.Object) (client.Object, error) {
 	if _, pod := obj.(*corev1.Pod); !pod {
 		return c.Client.Create(ctx, obj)
 	}
-	return meet(ctx, c.f, "create pods", func(ctx context.Context) (client.Object, error) { return c.Client.Create(ctx, obj) })
+	return meet(ctx, c.f, "create pods",
+		func(ctx context.Context) (client.Object, error) { return c.Client.Create(ctx, obj) })
 }
 
 func (c mortalClient) Update(ctx context.Context, ref client.Ref, change client.Change) (client.Object, error) {
 	if !counted(ref.Resource.Resource) {
 		return c.Client.Update(ctx, ref, change)
 	}
-	return meet(ctx, c.f, "update "+ref.Resource.Resource+"/"+ref.Subresource, func(ctx context.Context) (client.Object, error) {
-		return c.Client.Update(ctx, ref, change)
-	})
+	return meet(ctx, c.f, "update "+ref.Resource.Resource+"/"+ref.Subresource,
+		func(ctx context.Context) (client.Object, error) {
+			return c.Client.Update(ctx, ref, change)
+		})
 }
 
 func (c mortalClient) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
-	return meet(ctx, c.f, "delete "+ref.Resource.Resource, func(ctx context.Context) (client.Object, error) { return c.Client.Delete(ctx, ref, opts) })
+	return meet(ctx, c.f, "delete "+ref.Resource.Resource,
+		func(ctx context.Context) (client.Object, error) { return c.Client.Delete(ctx, ref, opts) })
 }
 
 // mortalMounter is the kernel's mounts as one agent sees them.

@@ -25,7 +25,8 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 	if err != nil {
 		return nil, err
 	}
-	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(network.Name), Metrics: metrics, Guard: n.guard}
+	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(network.Name), Metrics: metrics,
+		Guard: n.guard}
 	s := follow.Supervise(follow.Task(network.Name, func(ctx context.Context) error {
 		pods, err := child.Network(ctx)
 		if err != nil {

@@ -255,7 +255,9 @@ func (n *Node) readKernel() (stop func()) {
 
 // runOnChild runs Monopod's own containerd for the agent; it stops after it.
 func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := containerd.New(containerd.Config{DataDir: n.cfg.DataDir, OCIRuntime: n.cfg.Settings.Containerd.OCIRuntime, MaxPods: n.cfg.Settings.MaxPods, Pods: n.cfg.Settings.Network.ranges, Services: n.cfg.Services, Admit: n.admitPod, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
+	child, err := containerd.New(
+		containerd.Config{DataDir: n.cfg.DataDir, OCIRuntime: n.cfg.Settings.Containerd.OCIRuntime,
+			MaxPods: n.cfg.Settings.MaxPods, Pods: n.cfg.Settings.Network.ranges, Services: n.cfg.Services, Admit: n.admitPod, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
 	if err != nil {
 		return err
 	}

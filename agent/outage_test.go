@@ -45,9 +45,11 @@ func (o *outage) call(op, id string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.down {
-		return status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: connection refused"`)
+		return status.Error(codes.Unavailable,
+			`connection error: desc = "transport: Error while dialing: connection refused"`)
 	}
-	if slices.Contains([]string{"Status", "Version", "Events", "ListPodSandbox", "ListContainers", "ListContainerStats"}, op) {
+	if slices.Contains([]string{"Status", "Version", "Events", "ListPodSandbox", "ListContainers", "ListContainerStats"},
+		op) {
 		return nil // they belong to no pod, or are the test's
 	}
 	if op == "StartContainer" {
@@ -88,7 +90,8 @@ func (o *outage) moments(op string) []moment {
 	switch op {
 	case "StartContainer":
 		return []moment{before, after, exists}
-	case "RunPodSandbox", "CreateContainer", "StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox", "PullImage":
+	case "RunPodSandbox", "CreateContainer", "StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox",
+		"PullImage":
 		return []moment{before, after}
 	}
 	return []moment{before}
@@ -180,7 +183,8 @@ func TestListFailsAfterOutage(t *testing.T) {
 		if err != nil || len(list) != 1 {
 			w.Fatal(list, err)
 		}
-		left := &cri.PodSandboxConfig{Labels: maps.Clone(list[0].Labels), Metadata: &cri.PodSandboxMetadata{Name: "b", Namespace: "default", Uid: "b"}}
+		left := &cri.PodSandboxConfig{Labels: maps.Clone(list[0].Labels),
+			Metadata: &cri.PodSandboxMetadata{Name: "b", Namespace: "default", Uid: "b"}}
 		left.Labels["io.kubernetes.pod.name"], left.Labels["io.kubernetes.pod.uid"] = "b", "b"
 		if _, err := w.rt.RunPodSandbox(w.Context(), left, ""); err != nil {
 			w.Fatal(err)

@@ -14,14 +14,16 @@ import (
 // runtimeCalls are those that the agent makes in the life of a pod.
 var runtimeCalls = []string{
 	"Version", "Status", "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox",
-	"CreateContainer", "StartContainer", "StopContainer", "ListContainers", "ContainerStatus", "ExecSync", "ListImages", "ImageStatus", "PullImage",
+	"CreateContainer", "StartContainer", "StopContainer", "ListContainers", "ContainerStatus", "ExecSync", "ListImages",
+	"ImageStatus", "PullImage",
 }
 
 // probed is a pod with everything that runs on goroutines other than its worker's.
 func probed(name string) *corev1.Pod {
 	p := pod(name)
 	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
-	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "0"}}}}
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1,
+		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/web", "exit", "0"}}}}
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
 	return p
 }

@@ -54,7 +54,8 @@ func (w *world) runs(p *corev1.Pod) {
 func (w *world) on(want map[string]string) {
 	w.Helper()
 	w.after(100 * time.Millisecond)
-	list, err := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
+	list, err := w.rt.ListContainers(w.Context(),
+		&cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
 	if err != nil || len(list) != len(want) {
 		w.Fatalf("%d containers, want %d; error %v", len(list), len(want), err)
 	}
@@ -205,7 +206,8 @@ func TestFullCoresRejected(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.pinned(laptop, func(c *agent.Config) { c.CPUs.Options = map[string]string{"full-pcpus-only": "true"} })
 		w.create(owning("odd", "1"))
-		w.refused("odd", "SMTAlignmentError", "Pod was rejected: SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2")
+		w.refused("odd", "SMTAlignmentError",
+			"Pod was rejected: SMT Alignment Error: requested 1 cpus not multiple cpus per core = 2")
 		w.runs(owning("even", "6"))
 		w.on(map[string]string{"even": "1-3,5-7"})
 	})

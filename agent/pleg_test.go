@@ -70,7 +70,8 @@ func TestRuntimeLost(t *testing.T) {
 		if c := w.nodeCondition(); c.Status != corev1.ConditionTrue || w.a.PLEG() != nil {
 			t.Errorf("node: %+v, %v", c, w.a.PLEG())
 		}
-		if after := w.get("a"); !ready(after) || idOf(after) != idOf(before) || after.Status.ContainerStatuses[0].RestartCount != 0 {
+		if after := w.get("a"); !ready(after) || idOf(after) != idOf(before) ||
+			after.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("pod: %+v", after.Status)
 		}
 	})

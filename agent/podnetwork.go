@@ -22,7 +22,8 @@ type PodNetwork struct {
 
 // Flags adds the flags. Kubelet's --pod-cidr is for one that runs without an API server.
 func (n *PodNetwork) Flags(f *pflag.FlagSet) {
-	f.StringVar(&n.PodCIDR, "pod-cidr", "", "CIDR range of the IP addresses of pods, or one range of each IP family, separated by a comma, in Monopod's own pod network. At most 65536 addresses of an IPv6 range are used. Empty: for each family of --service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
+	f.StringVar(&n.PodCIDR, "pod-cidr", "",
+		"CIDR range of the IP addresses of pods, or one range of each IP family, separated by a comma, in Monopod's own pod network. At most 65536 addresses of an IPv6 range are used. Empty: for each family of --service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
 	n.Stubs.Flags(f)
 }
 
@@ -40,7 +41,8 @@ func (n *PodNetwork) complete(pods int) error {
 		case p != p.Masked():
 			return fmt.Errorf("--pod-cidr: %s has bits beyond its length; did you mean %s?", p, p.Masked())
 		case ipam.Capacity(p) < pods:
-			return fmt.Errorf("--pod-cidr: %s has addresses for %d pods, fewer than --max-pods=%d", p, max(0, ipam.Capacity(p)), pods)
+			return fmt.Errorf("--pod-cidr: %s has addresses for %d pods, fewer than --max-pods=%d", p, max(0, ipam.Capacity(p)),
+				pods)
 		}
 		n.ranges = append(n.ranges, p)
 	}
@@ -61,7 +63,8 @@ func (n *PodNetwork) CheckServices(services []netip.Prefix) error {
 			family = family || pods.Addr().Is4() == service.Addr().Is4()
 		}
 		if len(n.ranges) > 0 && !family {
-			return fmt.Errorf("--pod-cidr: %q has no range of the IP family of %s of --service-cluster-ip-range", n.PodCIDR, service)
+			return fmt.Errorf("--pod-cidr: %q has no range of the IP family of %s of --service-cluster-ip-range", n.PodCIDR,
+				service)
 		}
 	}
 	return nil

@@ -46,9 +46,10 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	d, cfg, m := &a.deps, &a.cfg, a.machine
 	rotate, place := a.upkeep.rotate, a.upkeep.placement
 	memory := m.capacity[corev1.ResourceMemory]
-	certificates := credentials.NewCertificates(d.Client, d.Clock, cfg.NodeName, func(pod *corev1.Pod, reason, message string) {
-		a.event(pod, "", corev1.EventTypeWarning, reason, "%s", message)
-	})
+	certificates := credentials.NewCertificates(d.Client, d.Clock, cfg.NodeName,
+		func(pod *corev1.Pod, reason, message string) {
+			a.event(pod, "", corev1.EventTypeWarning, reason, "%s", message)
+		})
 	d.Metrics.MustRegister(certificates.Metrics())
 	n := &pod.Node{
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,

@@ -189,7 +189,8 @@ func (s *pods) usesClaim(namespace, name string) bool {
 // wakeForClaim wakes pods that wait for a claim.
 func (s *pods) wakeForClaim(namespace, name string) {
 	for p := range s.all() {
-		if object := p.Object(); p.Volumes() == nil && object.Namespace == namespace && slices.Contains(claim.AllOf(object), name) {
+		if object := p.Object(); p.Volumes() == nil && object.Namespace == namespace &&
+			slices.Contains(claim.AllOf(object), name) {
 			p.Refresh()
 		}
 	}

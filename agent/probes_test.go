@@ -42,7 +42,8 @@ func TestLivenessRestarts(t *testing.T) {
 		if took := w.until(time.Minute, "a", restarts(1)); took < 5*time.Second || took > 6*time.Second {
 			w.Errorf("restarted after %v", took)
 		}
-		for _, want := range []string{"Warning a Unhealthy: Liveness probe failed", "Killing: Container c failed liveness probe, will be restarted"} {
+		for _, want := range []string{"Warning a Unhealthy: Liveness probe failed",
+			"Killing: Container c failed liveness probe, will be restarted"} {
 			if !w.hasEvent(want) {
 				w.Errorf("no event %q in %v", want, w.recorded())
 			}

@@ -70,14 +70,17 @@ func reboot(w *world, off func(*world)) {
 	if got := p.Status.ContainerStatuses[0].RestartCount; got != 1 || !ready(p) {
 		w.Errorf("runs: %+v", p.Status)
 	}
-	for name, want := range map[string]corev1.PodPhase{"finished": corev1.PodSucceeded, "failed": corev1.PodFailed, "once": corev1.PodFailed} {
+	for name, want := range map[string]corev1.PodPhase{"finished": corev1.PodSucceeded, "failed": corev1.PodFailed,
+		"once": corev1.PodFailed} {
 		if p := w.get(name); p.Status.Phase != want {
 			w.Errorf("%s: %+v", name, p.Status)
 		}
 	}
 	// A dead sandbox stays with its dead container, whose exit is in the status.
-	sandboxes, _ := w.rt.ListPodSandbox(w.Context(), &cri.PodSandboxFilter{State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY}})
-	running, _ := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
+	sandboxes, _ := w.rt.ListPodSandbox(w.Context(),
+		&cri.PodSandboxFilter{State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY}})
+	running, _ := w.rt.ListContainers(w.Context(),
+		&cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
 	if len(sandboxes) != 1 || len(running) != 1 {
 		w.Errorf("sandboxes %v, running %v", sandboxes, running)
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 func resources(cpu, memory string) corev1.ResourceRequirements {
-	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory)}
 	return corev1.ResourceRequirements{Requests: list, Limits: list.DeepCopy()}
 }
 
@@ -36,7 +37,8 @@ func (w *world) resize(name, cpu, memory string) {
 // has checks the container's resources in the runtime and in the status.
 func (w *world) has(name string) (shares, memory int64, reported *corev1.ResourceRequirements) {
 	w.Helper()
-	containers, err := w.rt.ListContainers(w.Context(), &cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
+	containers, err := w.rt.ListContainers(w.Context(),
+		&cri.ContainerFilter{State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING}})
 	if err != nil || len(containers) != 1 {
 		w.Fatalf("%v, %v", containers, err)
 	}
@@ -87,7 +89,8 @@ func TestResize(t *testing.T) {
 		w.startAgent()
 		before := w.callCount()
 		w.after(time.Second)
-		if _, _, reported := w.has("p"); reported.Requests.Cpu().String() != "500m" || w.called("UpdateContainerResources") != 1 {
+		if _, _, reported := w.has("p"); reported.Requests.Cpu().String() != "500m" ||
+			w.called("UpdateContainerResources") != 1 {
 			t.Errorf("after a restart of the agent: %+v, %d calls", reported, w.callCount()-before)
 		}
 	})
@@ -96,7 +99,8 @@ func TestResize(t *testing.T) {
 func TestResizeByRestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := w.sized("p")
-		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory,
+			RestartPolicy: corev1.RestartContainer}}
 		w.create(p)
 		w.until(time.Second, "p", ready)
 		w.resize("p", "200m", "64Mi")
@@ -121,7 +125,8 @@ func TestResizeBeyondCapacityIsPending(t *testing.T) {
 		w.resize("p", "1000", "64Mi")
 		w.after(time.Second)
 		c := condition(w.get("p"), corev1.PodResizePending)
-		if c == nil || c.Reason != corev1.PodReasonInfeasible || !strings.Contains(c.Message, "Node didn't have enough resource: cpu") {
+		if c == nil || c.Reason != corev1.PodReasonInfeasible ||
+			!strings.Contains(c.Message, "Node didn't have enough resource: cpu") {
 			t.Errorf("condition %+v", c)
 		}
 		if _, _, reported := w.has("p"); reported.Requests.Cpu().String() != "100m" {
@@ -193,8 +198,8 @@ func (w *world) resizeLevel(cpu, memory string) {
 	}
 }
 
-// TestResizeOfPodLevel: the resources of the pod itself change in place, and are the limits of a container without its own. Events say
-// what happened.
+// TestResizeOfPodLevel: the resources of the pod itself change in place, and are the limits of a container without its
+// own. Events say what happened.
 func TestResizeOfPodLevel(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(w.level("100m", "64Mi"))
@@ -210,7 +215,8 @@ func TestResizeOfPodLevel(t *testing.T) {
 		if _, memory, _ := w.has("p"); memory != 128<<20 || p.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("has %d bytes, status %+v", memory, p.Status.ContainerStatuses[0])
 		}
-		if r := p.Status.Resources; r == nil || r.Limits.Memory().String() != "128Mi" || p.Status.AllocatedResources.Cpu().String() != "500m" {
+		if r := p.Status.Resources; r == nil || r.Limits.Memory().String() != "128Mi" ||
+			p.Status.AllocatedResources.Cpu().String() != "500m" {
 			t.Errorf("status %+v, %v", r, p.Status.AllocatedResources)
 		}
 		for _, c := range []corev1.PodConditionType{corev1.PodResizeInProgress, corev1.PodResizePending} {
@@ -224,7 +230,8 @@ func TestResizeOfPodLevel(t *testing.T) {
 				resized = append(resized, what)
 			}
 		}
-		want := []string{"Warning p ResizeInfeasible: Pod resize Infeasible", "Normal p ResizeStarted: Pod resize started", "Normal p ResizeCompleted: Pod resize completed"}
+		want := []string{"Warning p ResizeInfeasible: Pod resize Infeasible", "Normal p ResizeStarted: Pod resize started",
+			"Normal p ResizeCompleted: Pod resize completed"}
 		if !slices.Equal(resized, want) {
 			t.Errorf("events %q, want %q", resized, want)
 		}
@@ -241,7 +248,8 @@ func TestResizeOfPodLevel(t *testing.T) {
 func TestResizeOfPodLevelByRestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := w.level("100m", "64Mi")
-		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory,
+			RestartPolicy: corev1.RestartContainer}}
 		w.create(p)
 		w.until(time.Second, "p", ready)
 		w.resizeLevel("100m", "128Mi")
@@ -249,7 +257,8 @@ func TestResizeOfPodLevelByRestart(t *testing.T) {
 		w.until(20*time.Second, "p", ready)
 		w.after(time.Second)
 		p = w.get("p")
-		if _, memory, _ := w.has("p"); memory != 128<<20 || p.Status.Resources.Limits.Memory().String() != "128Mi" || p.Status.ContainerStatuses[0].RestartCount != 1 {
+		if _, memory, _ := w.has("p"); memory != 128<<20 || p.Status.Resources.Limits.Memory().String() != "128Mi" ||
+			p.Status.ContainerStatuses[0].RestartCount != 1 {
 			t.Errorf("has %d bytes, status %+v", memory, p.Status)
 		}
 	})

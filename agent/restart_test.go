@@ -56,8 +56,10 @@ func restartingPod() *corev1.Pod {
 		{Name: "s", Image: "web:1", Args: []string{"serve"}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
 	}
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 20}}}
-	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "done", Image: "web:1", Args: []string{"exit", "0"}},
-		corev1.Container{Name: "t", Image: "web:1", Args: []string{"sleep", "1s", "exit", "42"}, RestartPolicy: new(corev1.ContainerRestartPolicyNever),
+	p.Spec.Containers = append(p.Spec.Containers,
+		corev1.Container{Name: "done", Image: "web:1", Args: []string{"exit", "0"}},
+		corev1.Container{Name: "t", Image: "web:1", Args: []string{"sleep", "1s", "exit", "42"},
+			RestartPolicy:      new(corev1.ContainerRestartPolicyNever),
 			RestartPolicyRules: onExit(42, corev1.ContainerRestartRuleActionRestartAllContainers)})
 	return p
 }
@@ -79,7 +81,8 @@ func allRestarted(n int32) func(*corev1.Pod) bool {
 
 func allRestarting(p *corev1.Pod) bool {
 	return p != nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue && c.Reason == "RestartAllContainersStarted"
+		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue &&
+			c.Reason == "RestartAllContainersStarted"
 	})
 }
 
@@ -97,12 +100,14 @@ func TestRestartAllContainers(t *testing.T) {
 			code   int32
 			reason string
 		}{{137, "RestartingAllContainers"}, {0, "Completed"}, {42, "Error"}} {
-			if last := after.Status.ContainerStatuses[i].LastTerminationState.Terminated; last == nil || last.ExitCode != want.code || last.Reason != want.reason {
+			if last := after.Status.ContainerStatuses[i].LastTerminationState.Terminated; last == nil ||
+				last.ExitCode != want.code || last.Reason != want.reason {
 				t.Errorf("%s ended before with %+v", after.Status.ContainerStatuses[i].Name, last)
 			}
 		}
 		w.until(5*time.Second, "a", allRestarting) // and the second after a while
-		if w.after(5 * time.Second); !allRestarting(w.get("a")) || waitsFor(w.get("a"), "t") != "CrashLoopBackOff" || waitsFor(w.get("a"), "c") != "RestartingAllContainers" {
+		if w.after(5 * time.Second); !allRestarting(w.get("a")) || waitsFor(w.get("a"), "t") != "CrashLoopBackOff" ||
+			waitsFor(w.get("a"), "c") != "RestartingAllContainers" {
 			t.Errorf("%+v", w.get("a").Status)
 		}
 		w.until(10*time.Second, "a", allRestarted(2))

@@ -109,7 +109,8 @@ func TestStrictGroups(t *testing.T) {
 		w.onModern()
 		w.create(strict("b"))
 		w.until(time.Minute, "b", ready)
-		if u := w.get("b").Status.ContainerStatuses[0].User; u == nil || u.Linux.UID != 1 || u.Linux.GID != 2 || len(u.Linux.SupplementalGroups) != 2 {
+		if u := w.get("b").Status.ContainerStatuses[0].User; u == nil || u.Linux.UID != 1 || u.Linux.GID != 2 ||
+			len(u.Linux.SupplementalGroups) != 2 {
 			t.Errorf("%+v", u)
 		}
 	})
@@ -119,7 +120,8 @@ func TestRuntimeClass(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.onModern()
 		class := func(name, handler string) *nodev1.RuntimeClass {
-			return &nodev1.RuntimeClass{TypeMeta: metav1.TypeMeta{APIVersion: "node.k8s.io/v1", Kind: "RuntimeClass"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
+			return &nodev1.RuntimeClass{TypeMeta: metav1.TypeMeta{APIVersion: "node.k8s.io/v1", Kind: "RuntimeClass"},
+				ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
 		}
 		of := func(name, class string) *corev1.Pod {
 			p := pod(name, "serve")
@@ -154,7 +156,8 @@ func TestRuntimeClass(t *testing.T) {
 		if changes := len(w.watched()) - before; changes > 20 { // two for each step: 1, 2, 4, 8, 10 s apart
 			t.Errorf("the status changed %d times in 30 s: a failed step's write wakes the next one", changes)
 		}
-		if s := w.get("c").Status.ContainerStatuses[0].State.Waiting; s == nil || s.Reason != "ContainerCreating" || s.Message == "" {
+		if s := w.get("c").Status.ContainerStatuses[0].State.Waiting; s == nil || s.Reason != "ContainerCreating" ||
+			s.Message == "" {
 			t.Errorf("%+v", s)
 		}
 		if !w.hasEvent(`Failed to create pod sandbox: runtimeclasses.node.k8s.io "strong" not found`) {
@@ -175,7 +178,8 @@ func TestNodeTellsAbilities(t *testing.T) {
 		}
 		s := node.Status
 		if len(s.RuntimeHandlers) != 3 || s.RuntimeHandlers[0].Name != "" || !*s.RuntimeHandlers[0].Features.UserNamespaces ||
-			s.RuntimeHandlers[1].Name != "kata" || s.RuntimeHandlers[1].Features != nil || !*s.RuntimeHandlers[2].Features.RecursiveReadOnlyMounts {
+			s.RuntimeHandlers[1].Name != "kata" || s.RuntimeHandlers[1].Features != nil ||
+			!*s.RuntimeHandlers[2].Features.RecursiveReadOnlyMounts {
 			t.Errorf("handlers %+v", s.RuntimeHandlers)
 		}
 		if s.Features == nil || !*s.Features.SupplementalGroupsPolicy {

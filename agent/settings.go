@@ -67,7 +67,8 @@ func (s *Settings) LoopbackPods() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 88}), 16)
 }
 
-// ServingNames returns the machine's addresses for the server's certificate, if the kubelet's API has a port of its own.
+// ServingNames returns the machine's addresses for the server's certificate, if the kubelet's API has a port of its
+// own.
 func (s *Settings) ServingNames() (names []string) {
 	if s.Kubelet.Listen == "" {
 		return nil
@@ -87,7 +88,8 @@ func (s *Settings) Off(controller string) (off, ours bool) {
 func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	runtime := group("container runtime")
-	runtime.StringVar(&s.Runtime, "runtime", "containerd", "Container runtime: containerd; fake, which runs pods in memory; or none, for an API server without a node.")
+	runtime.StringVar(&s.Runtime, "runtime", "containerd",
+		"Container runtime: containerd; fake, which runs pods in memory; or none, for an API server without a node.")
 	s.Containerd.Flags(runtime)
 	s.Cgroups.Flags(runtime)
 	images := group("image and container")
@@ -131,8 +133,10 @@ func (s *Settings) Complete() error {
 	}
 	var err error
 	s.evictions, err = s.Eviction.Policy()
-	return errors.Join(s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(), s.Pulls.Check(), s.Verify.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
-		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(), s.Ingress.Check(), err)
+	return errors.Join(s.Network.complete(s.MaxPods), s.Kubelet.Check(), s.Garbage.Check(), s.Logs.Check(),
+		s.Pulls.Check(), s.Verify.Check(), s.Cluster.Check(), s.Reserve.Check(), s.Cgroups.Check(),
+		s.Security.Check(), s.CPUs.Check(s.Topology.Policy), s.Memory.Check(), s.Topology.Check(), s.Shutdown.CheckServe(),
+		s.Ingress.Check(), err)
 }
 
 // Possible returns why the runtime can never work on this machine.
@@ -151,8 +155,10 @@ type Kubelet struct {
 
 // Flags adds the flags; all but the address are kubelet's.
 func (k *Kubelet) Flags(f *pflag.FlagSet) {
-	f.StringVar(&k.Listen, "kubelet-listen", "", "HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus and metrics-server, for example 0.0.0.0:10250. Empty: only through the API server, at nodes/NAME/proxy.")
-	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true, "Serve logs, exec, attach, run, port-forward, configz and profiles of the node, in addition to its pods and metrics.")
+	f.StringVar(&k.Listen, "kubelet-listen", "",
+		"HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus and metrics-server, for example 0.0.0.0:10250. Empty: only through the API server, at nodes/NAME/proxy.")
+	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true,
+		"Serve logs, exec, attach, run, port-forward, configz and profiles of the node, in addition to its pods and metrics.")
 }
 
 // Check returns an error for invalid values.

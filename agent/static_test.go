@@ -41,7 +41,8 @@ func (w *world) manifest(name string) string { return filepath.Join(w.dir, "mani
 
 func (w *world) write(name, text string) {
 	w.Helper()
-	if err := errors.Join(os.MkdirAll(w.manifest(""), 0o755), os.WriteFile(w.manifest(name), []byte(text), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(w.manifest(""), 0o755),
+		os.WriteFile(w.manifest(name), []byte(text), 0o644)); err != nil {
 		w.Fatal(err)
 	}
 	w.touch()
@@ -64,7 +65,8 @@ func (w *world) touch() {
 
 // staticPod is a manifest of one container.
 func staticPod(name string, args ...string) string {
-	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: 'web:1', args: ['" + strings.Join(args, "', '") + "']}]}\n"
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name +
+		"}\nspec: {containers: [{name: c, image: 'web:1', args: ['" + strings.Join(args, "', '") + "']}]}\n"
 }
 
 // containerIDs returns those of all containers, including dead ones.
@@ -87,32 +89,36 @@ func idOf(p *corev1.Pod) string {
 }
 
 func TestStaticPodGetsMirror(t *testing.T) {
-	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve"), ".b.yaml": staticPod("b"), "c.yaml~": staticPod("c")}, func(w *world) {
-		w.until(time.Second, "a-n1", ready)
-		mirror := w.get("a-n1")
-		if hash := mirror.Annotations["kubernetes.io/config.mirror"]; len(hash) != 32 ||
-			mirror.Annotations["kubernetes.io/config.hash"] != hash || mirror.Annotations["kubernetes.io/config.source"] != "file" {
-			t.Errorf("annotations: %v", mirror.Annotations)
-		}
-		if o := metav1.GetControllerOf(mirror); o == nil || o.Kind != "Node" || o.Name != "n1" {
-			t.Errorf("owner: %v", mirror.OwnerReferences)
-		}
-		if mirror.Spec.PriorityClassName != "system-node-critical" || *mirror.Spec.Priority != 2000001000 {
-			t.Errorf("priority: %q %v", mirror.Spec.PriorityClassName, mirror.Spec.Priority)
-		}
-		if n := len(w.containerIDs()); n != 1 {
-			t.Errorf("%d containers run", n)
-		}
-		var log strings.Builder
-		if err := w.a.Logs(w.Context(), mirror, &corev1.PodLogOptions{Container: "c"}, &log); err != nil || !strings.Contains(log.String(), "listens") {
-			t.Errorf("logs of the mirror: %q, %v", log.String(), err)
-		}
-		forged := mirror.DeepCopy()
-		forged.Namespace = "other"
-		if err := w.a.Logs(w.Context(), forged, &corev1.PodLogOptions{Container: "c"}, io.Discard); err == nil {
-			t.Error("a pod that claims to be a mirror pod shows another pod's log")
-		}
-	})
+	inStaticWorld(t,
+		map[string]string{"a.yaml": staticPod("a", "serve"), ".b.yaml": staticPod("b"), "c.yaml~": staticPod("c")},
+		func(w *world) {
+			w.until(time.Second, "a-n1", ready)
+			mirror := w.get("a-n1")
+			if hash := mirror.Annotations["kubernetes.io/config.mirror"]; len(hash) != 32 ||
+				mirror.Annotations["kubernetes.io/config.hash"] != hash ||
+				mirror.Annotations["kubernetes.io/config.source"] != "file" {
+				t.Errorf("annotations: %v", mirror.Annotations)
+			}
+			if o := metav1.GetControllerOf(mirror); o == nil || o.Kind != "Node" || o.Name != "n1" {
+				t.Errorf("owner: %v", mirror.OwnerReferences)
+			}
+			if mirror.Spec.PriorityClassName != "system-node-critical" || *mirror.Spec.Priority != 2000001000 {
+				t.Errorf("priority: %q %v", mirror.Spec.PriorityClassName, mirror.Spec.Priority)
+			}
+			if n := len(w.containerIDs()); n != 1 {
+				t.Errorf("%d containers run", n)
+			}
+			var log strings.Builder
+			if err := w.a.Logs(w.Context(), mirror, &corev1.PodLogOptions{Container: "c"}, &log); err != nil ||
+				!strings.Contains(log.String(), "listens") {
+				t.Errorf("logs of the mirror: %q, %v", log.String(), err)
+			}
+			forged := mirror.DeepCopy()
+			forged.Namespace = "other"
+			if err := w.a.Logs(w.Context(), forged, &corev1.PodLogOptions{Container: "c"}, io.Discard); err == nil {
+				t.Error("a pod that claims to be a mirror pod shows another pod's log")
+			}
+		})
 }
 
 func TestStaticPodOutlivesItsMirror(t *testing.T) {
@@ -141,14 +147,16 @@ func TestStaticPodFollowsItsFile(t *testing.T) {
 			return ready(p) && p.Annotations["kubernetes.io/config.hash"] != first.Annotations["kubernetes.io/config.hash"]
 		})
 		second := w.get("a-n1")
-		if slices.Contains(w.containerIDs(), idOf(first)) || len(w.containerIDs()) != 1 || len(second.Spec.Containers[0].Args) != 2 {
+		if slices.Contains(w.containerIDs(), idOf(first)) || len(w.containerIDs()) != 1 ||
+			len(second.Spec.Containers[0].Args) != 2 {
 			t.Errorf("after the edit: containers %v of %v", w.containerIDs(), second.Spec.Containers[0].Args)
 		}
 
 		if err := os.Rename(w.manifest("a.yaml"), w.manifest("b.yaml")); err != nil {
 			t.Fatal(err)
 		}
-		w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != idOf(second) }) // without a touch
+		// without a touch
+		w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != idOf(second) })
 
 		w.remove("b.yaml")
 		w.until(time.Minute, "a-n1", gone)
@@ -180,7 +188,8 @@ func TestStaticPodRemovedAndPutBack(t *testing.T) {
 		w.remove("a.yaml")
 		w.after(manifestSeen)
 		w.write("a.yaml", staticPod("a", "serve"))
-		w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return ready(p) && p.UID != first.UID && idOf(p) != idOf(first) })
+		w.until(time.Minute, "a-n1",
+			func(p *corev1.Pod) bool { return ready(p) && p.UID != first.UID && idOf(p) != idOf(first) })
 	})
 }
 
@@ -188,64 +197,72 @@ func TestStaticPodRemovedAndPutBack(t *testing.T) {
 const manifestSeen = 150 * time.Millisecond
 
 func TestBrokenManifests(t *testing.T) {
-	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve"), "b.yaml": "}", "c.yaml": staticPod("C_"), "d.yaml": staticPod("a", "other")}, func(w *world) {
-		w.until(time.Second, "a-n1", ready)
-		before := w.get("a-n1")
-		w.after(time.Minute) // three more looks
-		for _, c := range []struct{ file, want string }{
-			{"b.yaml", "cannot be read"}, {"c.yaml", "metadata.name: Invalid value"}, {"d.yaml", "pod default/a-n1 is already defined by a.yaml"},
-		} {
-			events := slices.DeleteFunc(w.recorded(), func(e string) bool { return !strings.Contains(e, c.file) })
-			if len(events) != 1 || !strings.Contains(events[0], "Warning n1 FailedValidation: ") || !strings.Contains(events[0], c.want) {
-				t.Errorf("%s: events %q, want %q once", c.file, events, c.want)
+	inStaticWorld(t,
+		map[string]string{"a.yaml": staticPod("a", "serve"), "b.yaml": "}", "c.yaml": staticPod("C_"),
+			"d.yaml": staticPod("a", "other")}, func(w *world) {
+			w.until(time.Second, "a-n1", ready)
+			before := w.get("a-n1")
+			w.after(time.Minute) // three more looks
+			for _, c := range []struct{ file, want string }{
+				{"b.yaml", "cannot be read"}, {"c.yaml", "metadata.name: Invalid value"},
+				{"d.yaml", "pod default/a-n1 is already defined by a.yaml"},
+			} {
+				events := slices.DeleteFunc(w.recorded(), func(e string) bool { return !strings.Contains(e, c.file) })
+				if len(events) != 1 || !strings.Contains(events[0], "Warning n1 FailedValidation: ") ||
+					!strings.Contains(events[0], c.want) {
+					t.Errorf("%s: events %q, want %q once", c.file, events, c.want)
+				}
 			}
-		}
-		w.write("a.yaml", "apiVersion: v1\nkind: P")
-		w.after(time.Minute)
-		if after := w.get("a-n1"); !ready(after) || idOf(after) != idOf(before) {
-			t.Errorf("an invalid file stopped its pod: %v", after)
-		}
-		w.remove("a.yaml")
-		w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return p != nil && p.Spec.Containers[0].Args[0] == "other" })
-	})
+			w.write("a.yaml", "apiVersion: v1\nkind: P")
+			w.after(time.Minute)
+			if after := w.get("a-n1"); !ready(after) || idOf(after) != idOf(before) {
+				t.Errorf("an invalid file stopped its pod: %v", after)
+			}
+			w.remove("a.yaml")
+			w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return p != nil && p.Spec.Containers[0].Args[0] == "other" })
+		})
 }
 
 func TestStaticPodAdopted(t *testing.T) {
-	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve"), "job.yaml": strings.Replace(staticPod("job", "exit", "0"), "spec: {", "spec: {restartPolicy: Never, ", 1)}, func(w *world) {
-		w.until(time.Second, "a-n1", ready)
-		w.until(time.Second, "job-n1", succeeded)
-		before := w.get("a-n1")
-		w.after(time.Minute)
-		w.stop()
-		w.startAgent()
-		w.after(time.Minute)
-		after := w.get("a-n1")
-		if after.UID != before.UID || after.ResourceVersion != before.ResourceVersion || idOf(after) != idOf(before) {
-			t.Errorf("before: %v\nafter: %v", before, after)
-		}
-		if job := w.get("job-n1"); !succeeded(job) || len(w.containerIDs()) != 2 {
-			t.Errorf("the job ran again: %v", job.Status)
-		}
-	})
+	inStaticWorld(t,
+		map[string]string{"a.yaml": staticPod("a", "serve"),
+			"job.yaml": strings.Replace(staticPod("job", "exit", "0"), "spec: {", "spec: {restartPolicy: Never, ", 1)},
+		func(w *world) {
+			w.until(time.Second, "a-n1", ready)
+			w.until(time.Second, "job-n1", succeeded)
+			before := w.get("a-n1")
+			w.after(time.Minute)
+			w.stop()
+			w.startAgent()
+			w.after(time.Minute)
+			after := w.get("a-n1")
+			if after.UID != before.UID || after.ResourceVersion != before.ResourceVersion || idOf(after) != idOf(before) {
+				t.Errorf("before: %v\nafter: %v", before, after)
+			}
+			if job := w.get("job-n1"); !succeeded(job) || len(w.containerIDs()) != 2 {
+				t.Errorf("the job ran again: %v", job.Status)
+			}
+		})
 }
 
 func succeeded(p *corev1.Pod) bool { return p != nil && p.Status.Phase == corev1.PodSucceeded }
 
 func TestStaticPodEditedWhileAway(t *testing.T) {
-	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve"), "b.yaml": staticPod("b", "serve")}, func(w *world) {
-		w.until(time.Second, "a-n1", ready)
-		w.until(time.Second, "b-n1", ready)
-		first := idOf(w.get("a-n1"))
-		w.stop()
-		w.remove("b.yaml")
-		w.write("a.yaml", staticPod("a", "serve", "--extra"))
-		w.startAgent()
-		w.until(time.Minute, "b-n1", gone)
-		w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != first })
-		if got := w.containerIDs(); len(got) != 1 {
-			t.Errorf("containers %v", got)
-		}
-	})
+	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve"), "b.yaml": staticPod("b", "serve")},
+		func(w *world) {
+			w.until(time.Second, "a-n1", ready)
+			w.until(time.Second, "b-n1", ready)
+			first := idOf(w.get("a-n1"))
+			w.stop()
+			w.remove("b.yaml")
+			w.write("a.yaml", staticPod("a", "serve", "--extra"))
+			w.startAgent()
+			w.until(time.Minute, "b-n1", gone)
+			w.until(time.Minute, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != first })
+			if got := w.containerIDs(); len(got) != 1 {
+				t.Errorf("containers %v", got)
+			}
+		})
 }
 
 func TestStaticPodWithoutAPI(t *testing.T) {

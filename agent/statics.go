@@ -73,7 +73,8 @@ func (s *statics) predecessors(found map[types.UID]*relist.Held) map[types.UID]*
 func (s *statics) run(ctx context.Context, found map[types.UID]*relist.Held) {
 	resumed := s.resumed()
 	for p := range s.pods.all() {
-		if object := p.Object(); p.Static() && (s.want[p.UID()] == nil || resumed[p.UID()]) && object.DeletionTimestamp == nil {
+		if object := p.Object(); p.Static() && (s.want[p.UID()] == nil || resumed[p.UID()]) &&
+			object.DeletionTimestamp == nil {
 			p.Changed(s.withdrawn(object))
 		}
 	}

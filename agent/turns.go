@@ -17,8 +17,9 @@ type turns struct {
 	waiting []chan struct{} // in order; a channel is closed when its owner has a turn
 }
 
-// newTurns returns turns of which as many are taken at a time as limit returns whenever a caller comes or goes, but at least
-// one: limit is not called for a caller that is alone. A caller that keeps a turn for more than longest loses it to the next.
+// newTurns returns turns of which as many are taken at a time as limit returns whenever a caller comes or goes, but at
+// least one: limit is not called for a caller that is alone. A caller that keeps a turn for more than longest loses it
+// to the next.
 func newTurns(longest time.Duration, limit func() int) *turns {
 	return &turns{longest: longest, limit: limit}
 }

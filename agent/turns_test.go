@@ -51,8 +51,8 @@ func TestStuckWorkerLosesItsTurn(t *testing.T) {
 	})
 }
 
-// TestTurnsFollowTheRoom: without room there is still one turn, and a turn that is returned opens as many as there is room
-// for by then. Whoever leaves the queue takes no turn with it.
+// TestTurnsFollowTheRoom: without room there is still one turn, and a turn that is returned opens as many as there is
+// room for by then. Whoever leaves the queue takes no turn with it.
 func TestTurnsFollowTheRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,14 +31,16 @@ func withVolume(p *corev1.Pod, source corev1.VolumeSource) *corev1.Pod {
 // A pod that is deleted while it waits for its volumes ends, also while a finalizer holds the object.
 func TestDeletedWhileWaitingForVolumes(t *testing.T) {
 	inWorld(t, func(w *world) {
-		p := withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}})
+		p := withVolume(pod("p"),
+			corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}})
 		p.Finalizers = []string{"example.com/hold"}
 		w.create(p)
 		w.until(5*time.Second, "p", waitingFor("ContainerCreating"))
 		w.delete("p", 30)
 		w.until(time.Second, "p", func(p *corev1.Pod) bool {
 			end := p.Status.ContainerStatuses[0].State.Terminated
-			return p.Status.Phase == corev1.PodFailed && end != nil && end.Reason == "ContainerStatusUnknown" && end.ExitCode == 137
+			return p.Status.Phase == corev1.PodFailed && end != nil && end.Reason == "ContainerStatusUnknown" &&
+				end.ExitCode == 137
 		})
 		w.after(time.Minute)
 		if p := w.get("p"); p == nil || p.Status.ContainerStatuses[0].State.Terminated == nil {
@@ -50,7 +52,8 @@ func TestDeletedWhileWaitingForVolumes(t *testing.T) {
 // A pod without its ConfigMap reports it, and runs as soon as it exists.
 func TestVolumeIsRetried(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.create(withVolume(pod("p"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}))
+		w.create(withVolume(pod("p"),
+			corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "late"}}}))
 		const message = `MountVolume.SetUp failed for volume "v" : configmap "late" not found`
 		w.until(5*time.Second, "p", func(p *corev1.Pod) bool {
 			return waitingFor("ContainerCreating")(p) && p.Status.ContainerStatuses[0].State.Waiting.Message == message
@@ -59,10 +62,12 @@ func TestVolumeIsRetried(t *testing.T) {
 			t.Errorf("no event: %v", w.recorded())
 		}
 		w.after(time.Minute)
-		w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"}, Data: map[string]string{"k": "v"}})
+		w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "late"},
+			Data: map[string]string{"k": "v"}})
 		w.until(time.Second, "p", ready)
 		mounts := w.get("p").Status.ContainerStatuses[0].VolumeMounts
-		if i := slices.IndexFunc(mounts, func(m corev1.VolumeMountStatus) bool { return m.Name == "v" }); i < 0 || !mounts[i].ReadOnly || *mounts[i].RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
+		if i := slices.IndexFunc(mounts, func(m corev1.VolumeMountStatus) bool { return m.Name == "v" }); i < 0 ||
+			!mounts[i].ReadOnly || *mounts[i].RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
 			t.Errorf("mounts in the status: %+v", mounts)
 		}
 		w.delete("p", 0)
@@ -76,7 +81,9 @@ func TestUnsupportedVolume(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(withVolume(pod("p"), corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/"}}))
 		w.until(5*time.Second, "p", func(p *corev1.Pod) bool {
-			return waitingFor("ContainerCreating")(p) && strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message, "no volume plugin matched: volumes of type nfs")
+			return waitingFor("ContainerCreating")(p) &&
+				strings.Contains(p.Status.ContainerStatuses[0].State.Waiting.Message,
+					"no volume plugin matched: volumes of type nfs")
 		})
 		w.delete("p", 30)
 		w.until(5*time.Second, "p", gone)
@@ -102,12 +109,14 @@ func TestRecursiveReadOnlyReachesRuntime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
 		w.rt = fake.New(fake.Config{Latency: latency, Fail: w.call, Handlers: []*cri.RuntimeHandler{
-			{Features: &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}, {Name: "plain", Features: &cri.RuntimeHandlerFeatures{}},
+			{Features: &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}},
+			{Name: "plain", Features: &cri.RuntimeHandlerFeatures{}},
 		}})
 		t.Cleanup(func() { w.rt.Close() })
 		w.startAgent()
 		w.create(&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Handler: "plain"})
-		for name, want := range map[string]corev1.RecursiveReadOnlyMode{"default": corev1.RecursiveReadOnlyEnabled, "plain": corev1.RecursiveReadOnlyDisabled} {
+		for name, want := range map[string]corev1.RecursiveReadOnlyMode{"default": corev1.RecursiveReadOnlyEnabled,
+			"plain": corev1.RecursiveReadOnlyDisabled} {
 			p := withVolume(pod(name), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 			p.Spec.Containers[0].VolumeMounts[0].RecursiveReadOnly = new(corev1.RecursiveReadOnlyIfPossible)
 			if name == "plain" {
@@ -217,9 +226,10 @@ func (s *heldMounts) Unmount(dir string) error {
 // A volume shows the current content of its object, also after a restart of the agent.
 func TestVolumeShowsResources(t *testing.T) {
 	inWorld(t, func(w *world) {
-		p := withVolume(w.sized("p"), corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
-			{Path: "memory", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.memory"}},
-		}}})
+		p := withVolume(w.sized("p"),
+			corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "memory", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.memory"}},
+			}}})
 		w.create(p)
 		w.until(time.Second, "p", ready)
 		file := filepath.Join(w.dir, "pods", string(w.get("p").UID), "volumes", "kubernetes.io~downward-api", "v", "memory")

@@ -55,11 +55,14 @@ func TestAggregationVerifiesTheServer(t *testing.T) {
 	})
 	a := aggregated(t, o)
 	for _, service := range []string{"other", "alias"} { // of which the certificate has only the first
-		if _, err := a.reg.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}); err != nil {
+		if _, err := a.reg.Create(t.Context(),
+			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service},
+				Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := a.reg.Create(t.Context(), &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service,
+				Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"}}},
 			Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(443))}}}); err != nil {
 			t.Fatal(err)

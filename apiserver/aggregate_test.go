@@ -57,21 +57,27 @@ func newOther(t *testing.T) *other {
 	mux := http.NewServeMux()
 	resources := func(group, version, list string) {
 		mux.HandleFunc("GET /apis/"+group+"/"+version, func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/%s","resources":[%s]}`, group, version, list)
+			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"%s/%s","resources":[%s]}`, group,
+				version, list)
 		})
 	}
 	resources("wardle.example.com", "v1", `{"name":"flunders","singularName":"flunder","namespaced":true,"kind":"Flunder","verbs":["delete","get","list","patch","watch"],"shortNames":["fl"]},
 		{"name":"fossils","singularName":"fossil","namespaced":true,"kind":"Fossil","verbs":["delete","get","list"]},
 		{"name":"flunders/status","namespaced":true,"kind":"Flunder","verbs":["get"]}`)
-	resources("metrics.k8s.io", "v1beta1", `{"name":"nodes","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]}`)
-	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/nodes", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"kind":"OtherMetrics"}`) })
-	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/namespaces/default/pods", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("labelSelector") == "app=x" && r.Header.Get("Accept") == "application/json" {
-			fmt.Fprint(w, `{"kind":"PodMetricsList","items":[{"metadata":{"name":"x-1"},"timestamp":"2026-01-02T03:04:05Z","window":"15s","containers":[{"name":"c","usage":{"cpu":"250m","memory":"8Mi"}}]}]}`)
-		}
-	})
+	resources("metrics.k8s.io", "v1beta1",
+		`{"name":"nodes","namespaced":false,"kind":"NodeMetrics","verbs":["get","list"]}`)
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/nodes",
+		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"kind":"OtherMetrics"}`) })
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/namespaces/default/pods",
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("labelSelector") == "app=x" && r.Header.Get("Accept") == "application/json" {
+				fmt.Fprint(w,
+					`{"kind":"PodMetricsList","items":[{"metadata":{"name":"x-1"},"timestamp":"2026-01-02T03:04:05Z","window":"15s","containers":[{"name":"c","usage":{"cpu":"250m","memory":"8Mi"}}]}]}`)
+			}
+		})
 	mux.HandleFunc("GET /openapi/v3", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"paths":{"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}}}`)
+		fmt.Fprint(w,
+			`{"paths":{"apis/wardle.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/wardle.example.com/v1?hash=ABC"}}}`)
 	})
 	mux.HandleFunc("GET /openapi/v2", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Etag", `"one"`)
@@ -82,21 +88,24 @@ func newOther(t *testing.T) *other {
 		fmt.Fprint(w, `{"swagger":"2.0","paths":{"/apis/wardle.example.com/v1/flunders":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.wardle.v1.Flunder"}}}}},"/apis/apps/v1/forged":{}},
 			"definitions":{"com.example.wardle.v1.Flunder":{"type":"object","x-kubernetes-group-version-kind":[{"group":"wardle.example.com","kind":"Flunder","version":"v1"}]}}}`)
 	})
-	mux.HandleFunc("GET /openapi/v3/apis/wardle.example.com/v1", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"openapi":"3.0.0"}`) })
-	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders", func(w http.ResponseWriter, r *http.Request) {
-		o.seen.Store(r.Header.Clone())
-		if r.URL.Query().Get("watch") != "" {
-			fmt.Fprintln(w, `{"type":"ADDED"}`)
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, `{"kind":"Flunder","method":%q,"query":%q,"body":%q}`, r.Method, r.URL.RawQuery, body)
-	})
+	mux.HandleFunc("GET /openapi/v3/apis/wardle.example.com/v1",
+		func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"openapi":"3.0.0"}`) })
+	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders",
+		func(w http.ResponseWriter, r *http.Request) {
+			o.seen.Store(r.Header.Clone())
+			if r.URL.Query().Get("watch") != "" {
+				fmt.Fprintln(w, `{"type":"ADDED"}`)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+				return
+			}
+			body, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, `{"kind":"Flunder","method":%q,"query":%q,"body":%q}`, r.Method, r.URL.RawQuery, body)
+		})
 	const one = `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"x","namespace":"default","uid":"u","resourceVersion":"7","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"o"}]}}`
 	shaped := func(r *http.Request, as string) {
-		if want := "application/json;as=" + as + ";g=meta.k8s.io;v=v1,application/json"; r.Header.Get("Accept") != want { // other shapes are refused
+		// other shapes are refused
+		if want := "application/json;as=" + as + ";g=meta.k8s.io;v=v1,application/json"; r.Header.Get("Accept") != want {
 			t.Errorf("%s %s accepts %s", r.Method, r.URL, r.Header.Get("Accept"))
 		}
 	}
@@ -110,33 +119,38 @@ func newOther(t *testing.T) *other {
 		if r.URL.Query().Get("limit") != "500" {
 			t.Errorf("a list of %s objects at a time", r.URL.Query().Get("limit"))
 		}
-		fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":[`+one+`]}`)
+		fmt.Fprint(w,
+			`{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"8"},"items":[`+one+
+				`]}`)
 	})
-	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x", func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		shaped(r, "PartialObjectMetadata")
-		if r.Method != http.MethodGet {
-			o.made.Store(fmt.Sprint(r.Method, " ", r.Header.Get("Content-Type"), " by ", r.Header.Get("X-Remote-User"), " ", string(body)))
-		}
-		if r.Method == http.MethodDelete {
-			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
-			return
-		}
-		fmt.Fprint(w, one)
-	})
-	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x/dance/now", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "dance" {
-			fmt.Fprint(w, `{"kind":"Plain"}`)
-			return
-		}
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: dance\r\n\r\nhello")
-		conn.Close()
-	})
+	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x",
+		func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			shaped(r, "PartialObjectMetadata")
+			if r.Method != http.MethodGet {
+				o.made.Store(
+					fmt.Sprint(r.Method, " ", r.Header.Get("Content-Type"), " by ", r.Header.Get("X-Remote-User"), " ", string(body)))
+			}
+			if r.Method == http.MethodDelete {
+				fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+				return
+			}
+			fmt.Fprint(w, one)
+		})
+	mux.HandleFunc("/apis/wardle.example.com/v1/namespaces/default/flunders/x/dance/now",
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") != "dance" {
+				fmt.Fprint(w, `{"kind":"Plain"}`)
+				return
+			}
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: dance\r\n\r\nhello")
+			conn.Close()
+		})
 	o.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.down.Load() {
 			w.WriteHeader(http.StatusTeapot)
@@ -176,7 +190,8 @@ func aggregating(t *testing.T, o *other) (API, *aggregate.Aggregator) {
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, o.Listener.Addr().String())
 		}})
-	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authenticator: auth.Token(token, auth.Admin), Aggregator: agg})
+	srv, err := apiserver.New(t.Context(),
+		apiserver.Config{Registry: reg, Authenticator: auth.Token(token, auth.Admin), Aggregator: agg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,15 +251,18 @@ func TestAggregation(t *testing.T) {
 	a.await(services+"v1.", `"status":"True","type":"Available"`[:15])
 	a.remote(o, "v1.wardle.example.com", "wardle.example.com", "v1")
 	const flunders = "/apis/wardle.example.com/v1/namespaces/default/flunders"
-	a.await(services+"v1.wardle.example.com", `"reason":"ServiceNotFound","message":"service/other in \"default\" is not present"`)
+	a.await(services+"v1.wardle.example.com",
+		`"reason":"ServiceNotFound","message":"service/other in \"default\" is not present"`)
 	if code, says := a.read("GET", flunders, ""); code != http.StatusServiceUnavailable {
 		t.Errorf("without its Service: %d %v", code, says)
 	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	if _, err := a.reg.Create(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
-	a.await(services+"v1.wardle.example.com", `"reason":"ServicePortError","message":"service/other in \"default\" is not listening on port 443"`)
+	a.await(services+"v1.wardle.example.com",
+		`"reason":"ServicePortError","message":"service/other in \"default\" is not listening on port 443"`)
 	if _, err := client.Update(t.Context(), a.reg, service, "", func(s *corev1.Service) error {
 		s.Spec.Ports[0].Port = 443
 		return nil
@@ -253,7 +271,8 @@ func TestAggregation(t *testing.T) {
 	}
 	a.await(services+"v1.wardle.example.com", `"reason":"EndpointsNotFound"`)
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "other", Labels: map[string]string{discoveryv1.LabelServiceName: "other"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "other"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.2.3"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}},
 		Ports: []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(443))}}}
 	if _, err := a.reg.Create(t.Context(), slice); err != nil {
@@ -330,7 +349,8 @@ func (a API) reached(o *other, flunders string) {
 	}
 }
 
-// cleaned checks that controllers of all kinds see the other server's objects, can release and delete them, and learn of its kinds.
+// cleaned checks that controllers of all kinds see the other server's objects, can release and delete them, and learn
+// of its kinds.
 func (a API) cleaned(o *other, agg *aggregate.Aggregator) {
 	t, resource := a.t, schema.GroupVersionResource{Group: "wardle.example.com", Version: "v1", Resource: "flunders"}
 	t.Helper()

@@ -70,7 +70,8 @@ func (s computed) get(r *http.Request, t target, a virtual.Answer) (f codec.Form
 }
 
 // list answers with the selected objects, which have no revision.
-func (s computed) list(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer, opts request.ListOptions) error {
+func (s computed) list(w http.ResponseWriter, r *http.Request, t target, a virtual.Answer,
+	opts request.ListOptions) error {
 	if a.List == nil || opts.Watch {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}

@@ -37,7 +37,8 @@ func serveOf(t *testing.T, answers virtual.Answers, more ...registry.Resource) A
 	if err := reg.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authenticator: auth.Token(token, auth.Admin), Answers: answers})
+	srv, err := apiserver.New(t.Context(),
+		apiserver.Config{Registry: reg, Authenticator: auth.Token(token, auth.Admin), Answers: answers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +69,14 @@ func healths() registry.Resource {
 }
 
 func tokens() kind.Subresource {
-	return kind.Posted("token", authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), func() registry.Object { return &authenticationv1.TokenRequest{} })
+	return kind.Posted("token", authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+		func() registry.Object { return &authenticationv1.TokenRequest{} })
 }
 
 func TestComputedResources(t *testing.T) {
 	t.Parallel()
-	part := &corev1.ComponentStatus{TypeMeta: metav1.TypeMeta{Kind: "Health", APIVersion: "test.monopod/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	part := &corev1.ComponentStatus{TypeMeta: metav1.TypeMeta{Kind: "Health", APIVersion: "test.monopod/v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	a := serveOf(t, virtual.Answers{
 		testGVR("reviews"): {Create: func(_ context.Context, _ client.Ref, obj registry.Object) (runtime.Object, error) {
 			r := obj.(*authorizationv1.SelfSubjectAccessReview)
@@ -103,7 +106,8 @@ func TestComputedResources(t *testing.T) {
 		code               int
 		says               string
 	}{
-		"review":          {"POST", root + "/reviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`, 201, `"allowed":true`},
+		"review": {"POST", root + "/reviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`, 201,
+			`"allowed":true`},
 		"review read":     {"GET", root + "/reviews", "", 405, "MethodNotAllowed"},
 		"get":             {"GET", root + "/healths/a", "", 200, `"name":"a"`},
 		"get none":        {"GET", root + "/healths/b", "", 404, "NotFound"},
@@ -120,7 +124,8 @@ func TestComputedResources(t *testing.T) {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, data)
 		}
 	}
-	const table, partial = "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	const table, partial = "application/json;as=Table;v=v1;g=meta.k8s.io",
+		"application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 	for accept, want := range map[string]string{
 		table:                       "406 Status",
 		table + ",application/json": "201 SelfSubjectAccessReview",
@@ -164,7 +169,8 @@ func TestVersionsOfShapes(t *testing.T) {
 		}
 	}
 	for accept, want := range map[string]string{"": "v1", "g=meta.k8s.io": "v1", "v=v1beta1": "v1beta1"} {
-		if _, got := a.read("GET", confs, "", "Accept: application/json;as=Table;"+accept); got["apiVersion"] != "meta.k8s.io/"+want {
+		if _, got := a.read("GET", confs, "", "Accept: application/json;as=Table;"+
+			accept); got["apiVersion"] != "meta.k8s.io/"+want {
 			t.Errorf("%q: %v", accept, got["apiVersion"])
 		}
 	}

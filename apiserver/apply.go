@@ -25,11 +25,12 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request, t target) error {
 	if err != nil {
 		return err
 	}
-	opts := registry.ApplyOptions{Manager: asked.FieldManager, Force: asked.Force != nil && *asked.Force, MayCreate: func() error {
-		a := request.Attributes(r, t.ref)
-		a.Verb = "create"
-		return s.guard.Authorize(r.Context(), a)
-	}}
+	opts := registry.ApplyOptions{Manager: asked.FieldManager, Force: asked.Force != nil && *asked.Force,
+		MayCreate: func() error {
+			a := request.Attributes(r, t.ref)
+			a.Verb = "create"
+			return s.guard.Authorize(r.Context(), a)
+		}}
 	patch, err := decodeApply(w, r, t, s.current(r, t))
 	if err != nil {
 		return err

@@ -13,10 +13,15 @@ func FuzzApply(f *testing.F) {
 		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[` + container + `]}}`
 	}
 	for _, s := range []string{
-		`{"apiVersion":"v1","kind":"ConfigMap","data":{"x":"1"}}`, `{"apiVersion":"v1","kind":"ConfigMap","data":null}`, `{"apiVersion":"v1","kind":"ConfigMap","metadata":null}`, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"finalizers":[null,1,"x/a","x/a"]}}`, `{}`, `null`, `[]`, "a: &a [*a]",
-		with(`{"name":"c","image":"i","ports":[{"containerPort":80},{"containerPort":80}]}`), with(`null`), with(`{"name":null}`),
+		`{"apiVersion":"v1","kind":"ConfigMap","data":{"x":"1"}}`, `{"apiVersion":"v1","kind":"ConfigMap","data":null}`,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":null}`,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"finalizers":[null,1,"x/a","x/a"]}}`, `{}`, `null`, `[]`,
+		"a: &a [*a]",
+		with(`{"name":"c","image":"i","ports":[{"containerPort":80},{"containerPort":80}]}`), with(`null`),
+		with(`{"name":null}`),
 		with(`{"name":"c","resources":{"limits":{"cpu":1e3,"memory":"x"}}}`), with(`{"env":[{"name":"a"},{"name":"a"}]}`),
-		`{"apiVersion":"v1","kind":"Pod","metadata":{"managedFields":[{}]},"spec":{"$patch":"delete"}}`, "apiVersion: v1\nkind: Pod\nspec: !!binary x",
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"managedFields":[{}]},"spec":{"$patch":"delete"}}`,
+		"apiVersion: v1\nkind: Pod\nspec: !!binary x",
 	} {
 		f.Add(false, s)
 		f.Add(true, s)

@@ -38,7 +38,8 @@ func deploy(fields string) string {
 }
 
 func scale(replicas int) string {
-	return fmt.Sprintf(`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"a"},"spec":{"replicas":%d}}`, replicas)
+	return fmt.Sprintf(`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"a"},"spec":{"replicas":%d}}`,
+		replicas)
 }
 
 func container(fields string) string {
@@ -58,7 +59,8 @@ func TestApply(t *testing.T) {
 	}{
 		"creates": {configMap, []step{
 			{"apply ann", cm(`"data":{"x":"1"}`), 201, `"x":"1"`},
-		}, "ann Apply", []string{`"f:data":{"f:x":{}}`, `"fieldsType":"FieldsV1"`, `"apiVersion":"v1"`}, []string{`"f:kind"`, `"f:uid"`}},
+		}, "ann Apply", []string{`"f:data":{"f:x":{}}`, `"fieldsType":"FieldsV1"`, `"apiVersion":"v1"`},
+			[]string{`"f:kind"`, `"f:uid"`}},
 		"creates from YAML": {configMap, []step{
 			{"apply ann", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: '1'}\n", 201, `"x":"1"`},
 		}, "ann Apply", []string{`"f:x":{}`}, nil},
@@ -71,7 +73,8 @@ func TestApply(t *testing.T) {
 		}, "ann Apply", []string{`"x":"1"`}, []string{`"y"`}},
 		"conflicts": {configMap, []step{
 			{"apply ann", cm(`"data":{"x":"1"}`), 201, ""},
-			{"apply bob", cm(`"data":{"x":"2"}`), conflict, `"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"ann\"","field":".data.x"}]`},
+			{"apply bob", cm(`"data":{"x":"2"}`), conflict,
+				`"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"ann\"","field":".data.x"}]`},
 			{"apply bob", cm(`"data":{"x":"2"}`), conflict, `Apply failed with 1 conflict: conflict with \"ann\": .data.x`},
 		}, "ann Apply", []string{`"x":"1"`}, nil},
 		"forces": {configMap, []step{
@@ -111,8 +114,10 @@ func TestApply(t *testing.T) {
 			{"apply ann", container(`{"name":"c"}`), 0, `"image":"j"`},
 		}, "ann Apply, bob Apply", []string{`"k:{\"name\":\"c\"}":{".":{},"f:image":{}`}, nil},
 		"list items go": {service, []step{
-			{"apply ann", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"p","port":1,"protocol":"TCP"},{"name":"q","port":2,"protocol":"TCP"}]}}`, 201, ""},
-			{"apply ann", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"q","port":2,"protocol":"TCP"}]}}`, 0, `"name":"q"`},
+			{"apply ann",
+				`{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"p","port":1,"protocol":"TCP"},{"name":"q","port":2,"protocol":"TCP"}]}}`, 201, ""},
+			{"apply ann", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"name":"q","port":2,"protocol":"TCP"}]}}`, 0,
+				`"name":"q"`},
 		}, "ann Apply", nil, []string{`"name":"p"`}},
 		"sets": {configMap, []step{
 			{"apply ann", cm(`"metadata":{"name":"a","finalizers":["x/a","x/b"]}`), 201, ""},
@@ -125,8 +130,10 @@ func TestApply(t *testing.T) {
 		}, "ann Apply, bob Apply", nil, nil},
 		"status": {deployment, []step{
 			{"apply ann", deploy(`,"replicas":2`), 201, ""},
-			{"apply/status bob", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"replicas":9},"status":{"replicas":2,"conditions":[{"type":"Available","status":"True"}]}}`, 0, `"replicas":2`},
-		}, "ann Apply, bob Apply/status", []string{`"f:status":{"f:conditions":{"k:{\"type\":\"Available\"}"`}, []string{`"replicas":9`}},
+			{"apply/status bob",
+				`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"},"spec":{"replicas":9},"status":{"replicas":2,"conditions":[{"type":"Available","status":"True"}]}}`, 0, `"replicas":2`},
+		}, "ann Apply, bob Apply/status", []string{`"f:status":{"f:conditions":{"k:{\"type\":\"Available\"}"`},
+			[]string{`"replicas":9`}},
 		"status gets no manager by the object": {deployment, []step{
 			{"apply ann", strings.Replace(deploy(""), `"spec"`, `"status":{"replicas":7},"spec"`, 1), 201, ""},
 		}, "ann Apply", nil, []string{"f:status", `"replicas":7`}},

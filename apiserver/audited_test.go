@@ -99,7 +99,8 @@ rules:
 - {level: None, nonResourceURLs: [/version]}
 - {level: Metadata, resources: [{group: '', resources: [secrets]}]}
 - {level: RequestResponse}`)
-	resp := a.do("POST", confs, `{"metadata":{"name":"a"}}`, asJSON, "Authorization: Bearer jane", "Audit-Id: mine", "User-Agent: test")
+	resp := a.do("POST", confs, `{"metadata":{"name":"a"}}`, asJSON, "Authorization: Bearer jane", "Audit-Id: mine",
+		"User-Agent: test")
 	if resp.Header.Get("Audit-Id") != "mine" {
 		t.Errorf("header %v", resp.Header)
 	}
@@ -116,12 +117,15 @@ rules:
 	}
 	first, missing, started, api := got[0], got[2], got[3], got[5]
 	ref := first["objectRef"].(map[string]any)
-	if first["verb"] != "create" || first["stage"] != "ResponseComplete" || first["auditID"] != "mine" || first["userAgent"] != "test" ||
-		first["user"].(map[string]any)["username"] != "jane" || ref["resource"] != "configmaps" || ref["namespace"] != "default" ||
+	if first["verb"] != "create" || first["stage"] != "ResponseComplete" || first["auditID"] != "mine" ||
+		first["userAgent"] != "test" ||
+		first["user"].(map[string]any)["username"] != "jane" || ref["resource"] != "configmaps" ||
+		ref["namespace"] != "default" ||
 		first["sourceIPs"].([]any)[0] != "127.0.0.1" || first["responseStatus"].(map[string]any)["code"] != 201.0 {
 		t.Errorf("create: %v", first)
 	}
-	if first["requestObject"] == nil || first["responseObject"].(map[string]any)["metadata"].(map[string]any)["uid"] == nil {
+	if first["requestObject"] == nil ||
+		first["responseObject"].(map[string]any)["metadata"].(map[string]any)["uid"] == nil {
 		t.Errorf("bodies of %v", first)
 	}
 	if s := missing["responseStatus"].(map[string]any); s["code"] != 404.0 || s["reason"] != "NotFound" {
@@ -130,7 +134,9 @@ rules:
 	if started["stage"] != "ResponseStarted" || got[4]["stage"] != "ResponseComplete" || started["verb"] != "watch" {
 		t.Errorf("watch: %v, %v", started, got[4])
 	}
-	if api["user"].(map[string]any)["username"] != "kubernetes-admin" || api["impersonatedUser"].(map[string]any)["username"] != "jane" || api["requestURI"] != "/api" || api["objectRef"] != nil {
+	if api["user"].(map[string]any)["username"] != "kubernetes-admin" ||
+		api["impersonatedUser"].(map[string]any)["username"] != "jane" || api["requestURI"] != "/api" ||
+		api["objectRef"] != nil {
 		t.Errorf("impersonated: %v", api)
 	}
 }

@@ -39,7 +39,8 @@ func serveFor(t *testing.T, a auth.Authorizer) API {
 	}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
 		Registry: reg, Authorizer: a, Authenticator: auth.Any(auth.Token(token, auth.Admin), auth.Token("jane", jane)),
-		Checks: []health.Check{{Name: "broken", Ready: true, Ask: func(context.Context) error { return errors.New("on purpose") }}},
+		Checks: []health.Check{{Name: "broken", Ready: true,
+			Ask: func(context.Context) error { return errors.New("on purpose") }}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +54,8 @@ func describe(a auth.Attributes) string {
 	if a.Path != "" {
 		return a.Verb + " path " + a.Path
 	}
-	return fmt.Sprintf("%s %s/%s %s/%s ns=%s name=%s", a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name)
+	return fmt.Sprintf("%s %s/%s %s/%s ns=%s name=%s", a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace,
+		a.Name)
 }
 
 // The attributes of a request, whether or not its path exists.

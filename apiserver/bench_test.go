@@ -33,13 +33,16 @@ func hotRequests() map[string]hotRequest {
 	const pods, path = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/pods/a"
 	const pod = `{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
 	return map[string]hotRequest{
-		"get":              {"GET", path, "", "", codec.TypeJSON},
-		"get-protobuf":     {"GET", path, "", "", codec.TypicalAccept},
-		"list":             {"GET", pods, "", "", codec.TypeJSON},
-		"list-label":       {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON},
-		"list-page":        {"GET", "/api/v1/namespaces?limit=2", "", "", codec.TypeJSON},
-		"discovery":        {"GET", "/apis", "", "", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"},
-		"apply":            {"PATCH", path + "?fieldManager=m&force=true", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"n":"%"}}}`, "application/apply-patch+yaml", codec.TypeJSON},
+		"get":          {"GET", path, "", "", codec.TypeJSON},
+		"get-protobuf": {"GET", path, "", "", codec.TypicalAccept},
+		"list":         {"GET", pods, "", "", codec.TypeJSON},
+		"list-label":   {"GET", pods + "?labelSelector=a%3Db", "", "", codec.TypeJSON},
+		"list-page":    {"GET", "/api/v1/namespaces?limit=2", "", "", codec.TypeJSON},
+		"discovery": {"GET", "/apis", "", "",
+			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"},
+		"apply": {"PATCH", path + "?fieldManager=m&force=true",
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"n":"%"}}}`, "application/apply-patch+yaml",
+			codec.TypeJSON},
 		"patch-status":     {"PATCH", path + "/status", `{"status":{"message":"%"}}`, "application/strategic-merge-patch+json", codec.TypeJSON},
 		"merge-patch":      {"PATCH", path, `{"metadata":{"labels":{"n":"%"}}}`, "application/merge-patch+json", codec.TypeJSON},
 		"create":           {"POST", pods + "?dryRun=All", pod, codec.TypeJSON, codec.TypeJSON},
@@ -101,7 +104,8 @@ func agentStatus(tb testing.TB) func(n int) {
 // watchers is the number of watches that watched begins.
 const watchers = 100
 
-// watched begins watches of the objects at a path. The function that it returns waits until each has got one event more.
+// watched begins watches of the objects at a path. The function that it returns waits until each has got one event
+// more.
 func watched(b *testing.B, srv *httptest.Server, path string) (wait func()) {
 	heard := make(chan struct{}, watchers)
 	for range watchers {

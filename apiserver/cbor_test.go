@@ -50,18 +50,23 @@ func TestCBOR(t *testing.T) {
 	secrets := strings.Replace(confs, "configmaps", "secrets", 1)
 
 	var secret corev1.Secret
-	if code := a.exchange("POST", secrets, inCBOR(t, `{"metadata":{"name":"s"},"data":{"k":"aGk="}}`), plain, &secret); code != 201 || string(secret.Data["k"]) != "hi" || secret.UID == "" {
+	if code := a.exchange("POST", secrets, inCBOR(t, `{"metadata":{"name":"s"},"data":{"k":"aGk="}}`), plain,
+		&secret); code != 201 || string(secret.Data["k"]) != "hi" || secret.UID == "" {
 		t.Errorf("%d, %+v", code, secret)
 	}
-	typed, err := direct.Marshal(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "typed"}, Data: map[string][]byte{"k": {0, 255, 1}}}) // bytes with a tag
+	// bytes with a tag
+	typed, err := direct.Marshal(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "typed"}, Data: map[string][]byte{"k": {0, 255, 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := a.exchange("POST", secrets, string(typed), plain, &secret); code != 201 || !bytes.Equal(secret.Data["k"], []byte{0, 255, 1}) {
+	if code := a.exchange("POST", secrets, string(typed), plain, &secret); code != 201 ||
+		!bytes.Equal(secret.Data["k"], []byte{0, 255, 1}) {
 		t.Errorf("%d, %+v", code, secret)
 	}
 	var list corev1.SecretList
-	if code := a.exchange("GET", secrets, "", plain, &list); code != 200 || len(list.Items) != 2 || list.ResourceVersion == "" || list.Kind != "SecretList" {
+	if code := a.exchange("GET", secrets, "", plain, &list); code != 200 || len(list.Items) != 2 ||
+		list.ResourceVersion == "" || list.Kind != "SecretList" {
 		t.Errorf("%d, %+v", code, list)
 	}
 	var widget map[string]any
@@ -69,11 +74,14 @@ func TestCBOR(t *testing.T) {
 		method, path, body, typ string
 		code                    int
 	}{
-		{"POST", widgetsAt, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":3}}`, plain, 201},
-		{"PATCH", widgetsAt + "/w?fieldManager=m&force=true", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":4}}`, apply, 200},
+		{"POST", widgetsAt, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":3}}`,
+			plain, 201},
+		{"PATCH", widgetsAt + "/w?fieldManager=m&force=true",
+			`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":4}}`, apply, 200},
 		{"GET", widgetsAt + "/w", `null`, plain, 200},
 	} {
-		if code := a.exchange(step.method, step.path, inCBOR(t, step.body), step.typ, &widget); code != step.code || widget["kind"] != "Widget" {
+		if code := a.exchange(step.method, step.path, inCBOR(t, step.body), step.typ, &widget); code != step.code ||
+			widget["kind"] != "Widget" {
 			t.Errorf("%s: %d, %v", step.method, code, widget)
 		}
 	}
@@ -81,7 +89,8 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("size %v (%T)", size, size)
 	}
 	var status metav1.Status
-	if code := a.exchange("DELETE", secrets+"/none", inCBOR(t, `{"gracePeriodSeconds":0}`), plain, &status); code != 404 || status.Reason != metav1.StatusReasonNotFound {
+	if code := a.exchange("DELETE", secrets+"/none", inCBOR(t, `{"gracePeriodSeconds":0}`), plain, &status); code != 404 ||
+		status.Reason != metav1.StatusReasonNotFound {
 		t.Errorf("%d, %+v", code, status)
 	}
 	for body, want := range map[string]string{
@@ -91,16 +100,19 @@ func TestCBOR(t *testing.T) {
 		"\x9a\x00\x20\x00\x00" + strings.Repeat("\xa0", 2<<20):  "decoding the body would take",
 		"\xa1\x41a\x99\x40\x00" + strings.Repeat("\x00", 1<<14): "too many",
 	} {
-		if code := a.exchange("POST", secrets, body, plain, &status); code < 400 || code >= 500 || !strings.Contains(strings.ToLower(status.Message), strings.ToLower(want)) {
+		if code := a.exchange("POST", secrets, body, plain, &status); code < 400 || code >= 500 ||
+			!strings.Contains(strings.ToLower(status.Message), strings.ToLower(want)) {
 			t.Errorf("%.20q: %d %.300s, want %q", body, code, status.Message, want)
 		}
 	}
-	if resp := a.do("PATCH", widgetsAt+"/w", inCBOR(t, `{}`), "Content-Type: application/cbor"); resp.StatusCode != http.StatusUnsupportedMediaType {
+	if resp := a.do("PATCH", widgetsAt+"/w", inCBOR(t, `{}`),
+		"Content-Type: application/cbor"); resp.StatusCode != http.StatusUnsupportedMediaType {
 		t.Errorf("a patch without a type: %s", resp.Status)
 	}
 }
 
-// Lists of any length are documents that Kubernetes' clients read, also those that are sent item by item, and as tables.
+// Lists of any length are documents that Kubernetes' clients read, also those that are sent item by item, and as
+// tables.
 func TestCBORLists(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -113,14 +125,17 @@ func TestCBORLists(t *testing.T) {
 			}
 		}
 		var list corev1.ConfigMapList
-		if code := a.exchange("GET", confs, "", "application/cbor", &list); code != 200 || len(list.Items) != count || list.Kind != "ConfigMapList" || list.ResourceVersion == "" {
+		if code := a.exchange("GET", confs, "", "application/cbor", &list); code != 200 || len(list.Items) != count ||
+			list.Kind != "ConfigMapList" || list.ResourceVersion == "" {
 			t.Errorf("%d: %d, %d items", count, code, len(list.Items))
 		}
-		if count > 0 && (list.Items[count-1].Name != fmt.Sprintf("c%02d", count-1) || len(list.Items[count-1].Data["k"]) != 20_000) {
+		if count > 0 &&
+			(list.Items[count-1].Name != fmt.Sprintf("c%02d", count-1) || len(list.Items[count-1].Data["k"]) != 20_000) {
 			t.Errorf("%d: the last one is %.300v", count, list.Items[count-1])
 		}
 		resp := a.do("GET", confs, "", "Accept: application/cbor;as=Table;v=v1;g=meta.k8s.io")
-		if err := direct.Unmarshal([]byte(readBody(t, resp)), &table); err != nil || len(table.Rows) != count || len(table.ColumnDefinitions) == 0 {
+		if err := direct.Unmarshal([]byte(readBody(t, resp)), &table); err != nil || len(table.Rows) != count ||
+			len(table.ColumnDefinitions) == 0 {
 			t.Errorf("%d: %v, %d rows", count, err, len(table.Rows))
 		}
 	}
@@ -132,7 +147,8 @@ func TestCBORWatch(t *testing.T) {
 	a := serve(t)
 	a.read("POST", confs, `{"metadata":{"name":"a"}}`)
 	a.read("POST", confs, `{"metadata":{"name":"b"}}`)
-	resp := a.do("GET", confs+"?watch=1&timeoutSeconds=1&resourceVersion=0&allowWatchBookmarks=true", "", "Accept: application/cbor")
+	resp := a.do("GET", confs+"?watch=1&timeoutSeconds=1&resourceVersion=0&allowWatchBookmarks=true", "",
+		"Accept: application/cbor")
 	if got := resp.Header.Get("Content-Type"); got != "application/cbor-seq" {
 		t.Errorf("content type %s", got)
 	}

@@ -11,7 +11,8 @@ import (
 func TestBadDefinitions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	good := definitionOf(`{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"},"o":{"type":"object"}}}`)
+	good := definitionOf(
+		`{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"},"o":{"type":"object"}}}`)
 	const (
 		group, kind, plural, scope = `"group":"example.com"`, `"kind":"Bad"`, `"plural":"bads"`, `"scope":"Namespaced"`
 		version, storage, schema   = `"name":"v1","served":true`, `"storage":true`, `"schema":{`
@@ -41,57 +42,100 @@ func TestBadDefinitions(t *testing.T) {
 		{version, `"name":"","served":true`, "FieldValueInvalid spec.versions[0].name"},
 		{version, `"name":"V1","served":true`, "FieldValueInvalid spec.versions[0].name"},
 		{storage, `"storage":false`, "FieldValueInvalid spec.versions"},
-		{`"versions":[`, `"versions":[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}},`, "FieldValueInvalid spec.versions"},
-		{`"versions":[`, `"versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},`, "FieldValueInvalid spec.versions"},
-		{`"versions":[`, `"versions":[{"name":"v2","served":true,"storage":false},`, "FieldValueRequired spec.versions[0].schema.openAPIV3Schema"},
+		{`"versions":[`,
+			`"versions":[{"name":"v1","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}},`,
+			"FieldValueInvalid spec.versions"},
+		{`"versions":[`,
+			`"versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},`,
+			"FieldValueInvalid spec.versions"},
+		{`"versions":[`, `"versions":[{"name":"v2","served":true,"storage":false},`,
+			"FieldValueRequired spec.versions[0].schema.openAPIV3Schema"},
 		{`"openAPIV3Schema":{"type":"object"`, `"openAPIV3Schema":{"type":"string"`, "FieldValueInvalid"},
 		{`"openAPIV3Schema":{"type":"object"`, `"openAPIV3Schema":{"nullable":true,"type":"object"`, "FieldValueForbidden"},
 		{`"properties":{"spec"`, `"properties":{"metadata":{"type":"string"},"spec"`, "FieldValueInvalid"},
-		{`"properties":{"spec"`, `"properties":{"metadata":{"type":"object","properties":{"labels":{"type":"object"}}},"spec"`, "FieldValueForbidden"},
+		{`"properties":{"spec"`,
+			`"properties":{"metadata":{"type":"object","properties":{"labels":{"type":"object"}}},"spec"`,
+			"FieldValueForbidden"},
 		{schema, `"deprecationWarning":"old",` + schema, "FieldValueInvalid spec.versions[0].deprecationWarning"},
-		{schema, `"deprecated":true,"deprecationWarning":"` + strings.Repeat("x", 257) + `",` + schema, "FieldValueInvalid spec.versions[0].deprecationWarning"},
+		{schema, `"deprecated":true,"deprecationWarning":"` + strings.Repeat("x", 257) + `",` + schema,
+			"FieldValueInvalid spec.versions[0].deprecationWarning"},
 		{scope, conversion(`{"strategy":""}`), "FieldValueRequired spec.conversion.strategy"},
 		{scope, conversion(`{"strategy":"Magic"}`), "FieldValueNotSupported spec.conversion.strategy"},
-		{scope, conversion(`{"strategy":"None","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a"}}}`), "FieldValueForbidden spec.conversion.webhookClientConfig"},
+		{scope, conversion(
+			`{"strategy":"None","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a"}}}`),
+			"FieldValueForbidden spec.conversion.webhookClientConfig"},
 		{scope, conversion(`{"strategy":"Webhook"}`), "FieldValueRequired spec.conversion.webhookClientConfig"},
 		{scope, webhook(`"clientConfig":{"url":"https://a"}`), "FieldValueRequired spec.conversion.conversionReviewVersions"},
-		{scope, webhook(`"conversionReviewVersions":["v9"],"clientConfig":{"url":"https://a"}`), "FieldValueInvalid spec.conversion.conversionReviewVersions"},
-		{scope, webhook(`"conversionReviewVersions":["v1","v1"],"clientConfig":{"url":"https://a"}`), "FieldValueInvalid spec.conversion.conversionReviewVersions[1]"},
-		{scope, webhook(`"conversionReviewVersions":["V_1"],"clientConfig":{"url":"https://a"}`), "FieldValueInvalid spec.conversion.conversionReviewVersions[0]"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{}`), "FieldValueRequired spec.conversion.webhookClientConfig"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a","service":{"name":"a","namespace":"b"}}`), "FieldValueRequired spec.conversion.webhookClientConfig"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"http://a"}`), "FieldValueInvalid spec.conversion.webhookClientConfig.url"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a?b=c"}`), "FieldValueInvalid spec.conversion.webhookClientConfig.url"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a#b"}`), "FieldValueInvalid spec.conversion.webhookClientConfig.url"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://u:p@a"}`), "FieldValueInvalid spec.conversion.webhookClientConfig.url"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"namespace":"b"}}`), "FieldValueRequired spec.conversion.webhookClientConfig.service.namespace"}, // sic: upstream confuses the two
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a"}}`), "FieldValueRequired spec.conversion.webhookClientConfig.service.name"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a","namespace":"b","port":70000}}`), "FieldValueInvalid spec.conversion.webhookClientConfig.service.port"},
-		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a","namespace":"b","path":"x"}}`), "FieldValueInvalid spec.conversion.webhookClientConfig.service.path"},
-		{schema, with(`"additionalPrinterColumns":[{"type":"string","jsonPath":".a"}]`), "FieldValueRequired .additionalPrinterColumns[0].name"},
-		{schema, with(`"additionalPrinterColumns":[{"name":"A","jsonPath":".a"}]`), "FieldValueRequired .additionalPrinterColumns[0].type"},
-		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"text","jsonPath":".a"}]`), "FieldValueInvalid .additionalPrinterColumns[0].type"},
-		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"string","format":"x","jsonPath":".a"}]`), "FieldValueInvalid .additionalPrinterColumns[0].format"},
-		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"string"}]`), "FieldValueRequired .additionalPrinterColumns[0].JSONPath"},
-		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":"a"}]`), "FieldValueInvalid .additionalPrinterColumns[0].JSONPath"},
-		{schema, with(`"subresources":{"scale":{"statusReplicasPath":".status.n"}}`), "FieldValueRequired .subresources.scale.specReplicasPath"},
-		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec.n"}}`), "FieldValueRequired .subresources.scale.statusReplicasPath"},
-		{schema, with(`"subresources":{"scale":{"specReplicasPath":".status.n","statusReplicasPath":".status.n"}}`), "FieldValueInvalid .subresources.scale.specReplicasPath"},
-		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".spec.n"}}`), "FieldValueInvalid .subresources.scale.statusReplicasPath"},
-		{schema, with(`"subresources":{"scale":{"specReplicasPath":"spec.n","statusReplicasPath":".status.n"}}`), "FieldValueInvalid .subresources.scale.specReplicasPath"},
-		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec[0]","statusReplicasPath":".status.n"}}`), "FieldValueInvalid .subresources.scale.specReplicasPath"},
-		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n","labelSelectorPath":".metadata.x"}}`), "FieldValueInvalid .subresources.scale.labelSelectorPath"},
+		{scope, webhook(`"conversionReviewVersions":["v9"],"clientConfig":{"url":"https://a"}`),
+			"FieldValueInvalid spec.conversion.conversionReviewVersions"},
+		{scope, webhook(`"conversionReviewVersions":["v1","v1"],"clientConfig":{"url":"https://a"}`),
+			"FieldValueInvalid spec.conversion.conversionReviewVersions[1]"},
+		{scope, webhook(`"conversionReviewVersions":["V_1"],"clientConfig":{"url":"https://a"}`),
+			"FieldValueInvalid spec.conversion.conversionReviewVersions[0]"},
+		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{}`),
+			"FieldValueRequired spec.conversion.webhookClientConfig"},
+		{scope, webhook(
+			`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a","service":{"name":"a","namespace":"b"}}`),
+			"FieldValueRequired spec.conversion.webhookClientConfig"},
+		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"http://a"}`),
+			"FieldValueInvalid spec.conversion.webhookClientConfig.url"},
+		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a?b=c"}`),
+			"FieldValueInvalid spec.conversion.webhookClientConfig.url"},
+		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://a#b"}`),
+			"FieldValueInvalid spec.conversion.webhookClientConfig.url"},
+		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://u:p@a"}`),
+			"FieldValueInvalid spec.conversion.webhookClientConfig.url"},
+		// sic: upstream confuses the two
+		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"namespace":"b"}}`),
+			"FieldValueRequired spec.conversion.webhookClientConfig.service.namespace"},
+		{scope, webhook(`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a"}}`),
+			"FieldValueRequired spec.conversion.webhookClientConfig.service.name"},
+		{scope, webhook(
+			`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a","namespace":"b","port":70000}}`),
+			"FieldValueInvalid spec.conversion.webhookClientConfig.service.port"},
+		{scope, webhook(
+			`"conversionReviewVersions":["v1"],"clientConfig":{"service":{"name":"a","namespace":"b","path":"x"}}`),
+			"FieldValueInvalid spec.conversion.webhookClientConfig.service.path"},
+		{schema, with(`"additionalPrinterColumns":[{"type":"string","jsonPath":".a"}]`),
+			"FieldValueRequired .additionalPrinterColumns[0].name"},
+		{schema, with(`"additionalPrinterColumns":[{"name":"A","jsonPath":".a"}]`),
+			"FieldValueRequired .additionalPrinterColumns[0].type"},
+		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"text","jsonPath":".a"}]`),
+			"FieldValueInvalid .additionalPrinterColumns[0].type"},
+		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"string","format":"x","jsonPath":".a"}]`),
+			"FieldValueInvalid .additionalPrinterColumns[0].format"},
+		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"string"}]`),
+			"FieldValueRequired .additionalPrinterColumns[0].JSONPath"},
+		{schema, with(`"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":"a"}]`),
+			"FieldValueInvalid .additionalPrinterColumns[0].JSONPath"},
+		{schema, with(`"subresources":{"scale":{"statusReplicasPath":".status.n"}}`),
+			"FieldValueRequired .subresources.scale.specReplicasPath"},
+		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec.n"}}`),
+			"FieldValueRequired .subresources.scale.statusReplicasPath"},
+		{schema, with(`"subresources":{"scale":{"specReplicasPath":".status.n","statusReplicasPath":".status.n"}}`),
+			"FieldValueInvalid .subresources.scale.specReplicasPath"},
+		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".spec.n"}}`),
+			"FieldValueInvalid .subresources.scale.statusReplicasPath"},
+		{schema, with(`"subresources":{"scale":{"specReplicasPath":"spec.n","statusReplicasPath":".status.n"}}`),
+			"FieldValueInvalid .subresources.scale.specReplicasPath"},
+		{schema, with(`"subresources":{"scale":{"specReplicasPath":".spec[0]","statusReplicasPath":".status.n"}}`),
+			"FieldValueInvalid .subresources.scale.specReplicasPath"},
+		{schema, with(
+			`"subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n","labelSelectorPath":".metadata.x"}}`), "FieldValueInvalid .subresources.scale.labelSelectorPath"},
 		{schema, with(`"selectableFields":[{}]`), "FieldValueRequired .selectableFields[0].jsonPath"},
 		{schema, with(`"selectableFields":[{"jsonPath":".spec.none"}]`), "FieldValueInvalid .selectableFields[0].jsonPath"},
 		{schema, with(`"selectableFields":[{"jsonPath":".spec.o"}]`), "FieldValueInvalid .selectableFields[0].jsonPath"},
 		{schema, with(`"selectableFields":[{"jsonPath":"spec.s"}]`), "FieldValueInvalid .selectableFields[0].jsonPath"},
-		{schema, with(`"selectableFields":[{"jsonPath":".metadata.name"}]`), "FieldValueInvalid .selectableFields[0].jsonPath"},
-		{schema, with(`"selectableFields":[{"jsonPath":".spec.s"},{"jsonPath":".spec.s"}]`), "FieldValueDuplicate .selectableFields[1].jsonPath"},
+		{schema, with(`"selectableFields":[{"jsonPath":".metadata.name"}]`),
+			"FieldValueInvalid .selectableFields[0].jsonPath"},
+		{schema, with(`"selectableFields":[{"jsonPath":".spec.s"},{"jsonPath":".spec.s"}]`),
+			"FieldValueDuplicate .selectableFields[1].jsonPath"},
 	} {
 		if !strings.Contains(good, c.old) {
 			t.Fatalf("no %s in %s", c.old, good)
 		}
-		code, out := a.read("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All", strings.Replace(good, c.old, c.new, 1))
+		code, out := a.read("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?dryRun=All",
+			strings.Replace(good, c.old, c.new, 1))
 		causes := causesOf(out)
 		reason, field, _ := strings.Cut(c.want, " ")
 		fits := func(cause string) bool {
@@ -101,7 +145,8 @@ func TestBadDefinitions(t *testing.T) {
 			t.Errorf("%s: %d, want %s, got %v\n%.300v", c.new, code, c.want, causes, out["message"])
 		}
 	}
-	if code, out := a.read("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", good); code != http.StatusCreated {
+	if code, out := a.read("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		good); code != http.StatusCreated {
 		t.Errorf("the good definition: %d %v", code, out)
 	}
 }

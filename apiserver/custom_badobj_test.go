@@ -28,8 +28,8 @@ const badObjects = `{"type":"object","required":["name"],
 	"rules":{"type":"array","maxItems":9,"items":{"type":"object","properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self % 2 == 0","message":"odd"}]}}}}
 }}`
 
-// TestBadObjects: a change of a good object is refused with upstream's code, reason and field, which is <nil> where upstream's validator
-// returns an error without one.
+// TestBadObjects: a change of a good object is refused with upstream's code, reason and field, which is <nil> where
+// upstream's validator returns an error without one.
 func TestBadObjects(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -93,7 +93,8 @@ func TestBadObjects(t *testing.T) {
 		{`{"name":"ab","template":{"apiVersion":"v1"}}`, "FieldValueRequired spec.template.kind"},
 		{`{"name":"ab","template":{"apiVersion":"a/b/c","kind":"X"}}`, "FieldValueInvalid spec.template.apiVersion"},
 		{`{"name":"ab","template":{"apiVersion":"v1","kind":"X_"}}`, "FieldValueInvalid spec.template.kind"},
-		{`{"name":"ab","template":{"apiVersion":"v1","kind":"X","metadata":{"name":"a/b"}}}`, "FieldValueInvalid spec.template.metadata.name"},
+		{`{"name":"ab","template":{"apiVersion":"v1","kind":"X","metadata":{"name":"a/b"}}}`,
+			"FieldValueInvalid spec.template.metadata.name"},
 		{`{"name":"ab","rules":[{"a":2},{"a":3}]}`, "FieldValueInvalid spec.rules[1].a"},
 	} {
 		code, out := a.read("POST", at, object(c.spec))
@@ -101,7 +102,8 @@ func TestBadObjects(t *testing.T) {
 			t.Errorf("%s: %d, want %s, got %v\n%.300v", c.spec, code, c.want, causes, out["message"])
 		}
 	}
-	good := object(`{"name":"ab","small":3,"port":"http","set":["x"],"template":{"apiVersion":"v1","kind":"X","metadata":{"name":"a"}}}`)
+	good := object(
+		`{"name":"ab","small":3,"port":"http","set":["x"],"template":{"apiVersion":"v1","kind":"X","metadata":{"name":"a"}}}`)
 	for old, changed := range map[string]string{ // requests that are no object of the kind
 		`"kind":"Bad"`: `"kind":"Worse"`, `"example.com/v1"`: `"example.com/v2"`, `"name":"a"}`: `"name":"a","namespace":"other"}`, `"spec"`: `spec`,
 		`"metadata":{`: `"metadata":[{`, `"small":3`: `"small":03`, `{"apiVersion"`: `[{"apiVersion"`, `"name":"a"},`: `"name":7},`,

@@ -105,7 +105,8 @@ func (a API) convertedBy(reviews string, answer func() reply) *atomic.Int64 {
 }
 
 func turnOf(version, name, field string, n int) string {
-	return fmt.Sprintf(`{"apiVersion":"example.com/%s","kind":"Turn","metadata":{"name":%q},"spec":{%q:%d,"color":"red"}}`, version, name, field, n)
+	return fmt.Sprintf(`{"apiVersion":"example.com/%s","kind":"Turn","metadata":{"name":%q},"spec":{%q:%d,"color":"red"}}`,
+		version, name, field, n)
 }
 
 const turnsAt = "/apis/example.com/%s/namespaces/default/turns"
@@ -122,24 +123,33 @@ func TestConversionWebhook(t *testing.T) {
 		says, not                     string
 	}{
 		{"create", "POST", v1, "", turnOf("v1", "a", "size", 3), 201, `"spec":{"color":"red","size":3}`, "late"},
-		{"validation is that of the client's version", "POST", v1, "", turnOf("v1", "b", "size", 10), 422, `spec.size: Invalid value: 10`, ""},
+		{"validation is that of the client's version", "POST", v1, "", turnOf("v1", "b", "size", 10), 422,
+			`spec.size: Invalid value: 10`, ""},
 		{"read as stored", "GET", v2 + "/a", "", "", 200, `"from":"webhook"`, "size"},
 		{"read", "GET", v1 + "/a", "", "", 200, `"apiVersion":"example.com/v1"`, "count"},
-		{"create as stored", "POST", v2, "", turnOf("v2", "b", "count", 4), 201, `"spec":{"color":"red","count":4,"late":"set"}`, "size"},
+		{"create as stored", "POST", v2, "", turnOf("v2", "b", "count", 4), 201,
+			`"spec":{"color":"red","count":4,"late":"set"}`, "size"},
 		{"list", "GET", v1, "", "", 200, `"size":4`, "count"},
 		{"a page", "GET", v1 + "?limit=1", "", "", 200, `"size":3`, "count"},
 		{"a selectable field", "GET", v1 + "?fieldSelector=spec.color%3Dblue", "", "", 200, `"items":[]`, ""},
 		{"update", "PUT", v1 + "/b", "", turnOf("v1", "b", "size", 5), 200, `"generation":2`, "count"},
 		{"patch", "PATCH", v1 + "/b", "application/merge-patch+json", `{"spec":{"size":6}}`, 200, `"size":6`, "count"},
-		{"a patch that changes nothing", "PATCH", v1 + "/b", "application/merge-patch+json", `{"spec":{"size":6}}`, 200, `"generation":3`, ""},
-		{"JSON patch", "PATCH", v1 + "/b", "application/json-patch+json", `[{"op":"test","path":"/spec/size","value":6},{"op":"replace","path":"/spec/size","value":7}]`, 200, `"size":7`, ""},
+		{"a patch that changes nothing", "PATCH", v1 + "/b", "application/merge-patch+json", `{"spec":{"size":6}}`, 200,
+			`"generation":3`, ""},
+		{"JSON patch", "PATCH", v1 + "/b", "application/json-patch+json",
+			`[{"op":"test","path":"/spec/size","value":6},{"op":"replace","path":"/spec/size","value":7}]`, 200, `"size":7`, ""},
 		{"the stored one", "GET", v2 + "/b", "", "", 200, `"count":7`, "size"},
-		{"apply", "PATCH", v1 + "/c?fieldManager=one", "application/apply-patch+yaml", turnOf("v1", "c", "size", 1), 201, `"f:size":{}`, ""},
-		{"apply in another version", "PATCH", v2 + "/c?fieldManager=two", "application/apply-patch+yaml", turnOf("v2", "c", "count", 2), 409, `conflict with \"one\": .spec.size`, ""},
-		{"apply by force", "PATCH", v2 + "/c?fieldManager=two&force=true", "application/apply-patch+yaml", turnOf("v2", "c", "count", 2), 200, `"count":2`, ""},
-		{"status", "PATCH", v1 + "/c/status", "application/merge-patch+json", `{"status":{"size":8},"spec":{"size":1}}`, 200, `"spec":{"color":"red","size":2},"status":{"size":8}`, ""},
+		{"apply", "PATCH", v1 + "/c?fieldManager=one", "application/apply-patch+yaml", turnOf("v1", "c", "size", 1), 201,
+			`"f:size":{}`, ""},
+		{"apply in another version", "PATCH", v2 + "/c?fieldManager=two", "application/apply-patch+yaml",
+			turnOf("v2", "c", "count", 2), 409, `conflict with \"one\": .spec.size`, ""},
+		{"apply by force", "PATCH", v2 + "/c?fieldManager=two&force=true", "application/apply-patch+yaml",
+			turnOf("v2", "c", "count", 2), 200, `"count":2`, ""},
+		{"status", "PATCH", v1 + "/c/status", "application/merge-patch+json", `{"status":{"size":8},"spec":{"size":1}}`, 200,
+			`"spec":{"color":"red","size":2},"status":{"size":8}`, ""},
 		{"scale", "GET", v1 + "/c/scale", "", "", 200, `"spec":{"replicas":2},"status":{"replicas":8}`, ""},
-		{"set the scale", "PATCH", v1 + "/c/scale", "application/merge-patch+json", `{"spec":{"replicas":9}}`, 200, `"replicas":9`, ""},
+		{"set the scale", "PATCH", v1 + "/c/scale", "application/merge-patch+json", `{"spec":{"replicas":9}}`, 200,
+			`"replicas":9`, ""},
 		{"scaled", "GET", v1 + "/c", "", "", 200, `"size":9`, ""},
 		{"dry run", "POST", v1 + "?dryRun=All", "", turnOf("v1", "d", "size", 1), 201, `"size":1`, ""},
 		{"delete", "DELETE", v1 + "/c", "", "", 200, `"status":"Success"`, ""},
@@ -148,7 +158,8 @@ func TestConversionWebhook(t *testing.T) {
 	} {
 		resp := a.do(c.method, c.path, c.body, "Content-Type: "+c.typ)
 		data, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != c.code || !strings.Contains(string(data), c.says) || c.not != "" && strings.Contains(string(data), c.not) {
+		if err != nil || resp.StatusCode != c.code || !strings.Contains(string(data), c.says) ||
+			c.not != "" && strings.Contains(string(data), c.not) {
 			t.Errorf("%s: %d %s, %v; want %d with %s", c.name, resp.StatusCode, data, err, c.code, c.says)
 		}
 	}
@@ -243,22 +254,28 @@ func TestHostileConversion(t *testing.T) {
 		want string
 	}{
 		{"not JSON", text("hello"), "failed: couldn't get version/kind; json parse error"},
-		{"deep", text(strings.Repeat(`{"a":`, 100000)), "the response is not accepted: a.a.a.a.a.a.a.a…: Forbidden: must not be nested more than 256 levels deep"},
+		{"deep", text(strings.Repeat(`{"a":`, 100000)),
+			"the response is not accepted: a.a.a.a.a.a.a.a…: Forbidden: must not be nested more than 256 levels deep"},
 		{"huge", text(strings.Repeat(" ", 9<<20)), "the response is larger than 8388608 bytes"},
 		{"nothing", text("{}"), "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, Kind="},
 		{"redirect", handler(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://127.0.0.1:1/", http.StatusTemporaryRedirect)
 		}), "status code 307"},
-		{"500", handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }), "an error on the server"},
+		{"500", handler(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }),
+			"an error on the server"},
 		{"hang up", handler(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "failed: Post "},
-		{"another version of the review", with(func(r *apiextensionsv1.ConversionReview) { r.APIVersion = "apiextensions.k8s.io/v1beta1" }), "expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview"},
+		{"another version of the review",
+			with(func(r *apiextensionsv1.ConversionReview) { r.APIVersion = "apiextensions.k8s.io/v1beta1" }),
+			"expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview"},
 		{"no response", with(func(r *apiextensionsv1.ConversionReview) { r.Response = nil }), "no response provided"},
 		{"wrong UID", with(func(r *apiextensionsv1.ConversionReview) { r.Response.UID = "x" }), `expected response.uid="`},
-		{"no result", with(func(r *apiextensionsv1.ConversionReview) { r.Response.Result = metav1.Status{} }), "response.result.status was '', not 'Success'"},
+		{"no result", with(func(r *apiextensionsv1.ConversionReview) { r.Response.Result = metav1.Status{} }),
+			"response.result.status was '', not 'Success'"},
 		{"failure", with(func(r *apiextensionsv1.ConversionReview) {
 			r.Response.Result = metav1.Status{Status: metav1.StatusFailure, Message: "not today"}
 		}), "conversion webhook for example.com/v2, Kind=Turn failed: not today"},
-		{"no objects", with(func(r *apiextensionsv1.ConversionReview) { r.Response.ConvertedObjects = nil }), "returned 0 objects, expected 1"},
+		{"no objects", with(func(r *apiextensionsv1.ConversionReview) { r.Response.ConvertedObjects = nil }),
+			"returned 0 objects, expected 1"},
 		{"too many", with(func(r *apiextensionsv1.ConversionReview) {
 			r.Response.ConvertedObjects = append(r.Response.ConvertedObjects, r.Response.ConvertedObjects...)
 		}), "returned 2 objects, expected 1"},
@@ -269,19 +286,29 @@ func TestHostileConversion(t *testing.T) {
 			r.Response.ConvertedObjects[0] = runtime.RawExtension{Raw: []byte("7")}
 		}), "invalid object at index 0"},
 		{"a list", object(func(u *unstructured.Unstructured) { u.Object["items"] = []any{} }), "it is a list"},
-		{"not converted", object(func(u *unstructured.Unstructured) { u.SetAPIVersion("example.com/v2") }), "invalid groupVersion (expected example.com/v1, received example.com/v2)"},
-		{"another kind", object(func(u *unstructured.Unstructured) { u.SetKind("Other") }), "invalid kind (expected Turn, received Other)"},
-		{"another name", object(func(u *unstructured.Unstructured) { u.SetName("other") }), "must have the same name: x != other"},
-		{"another namespace", object(func(u *unstructured.Unstructured) { u.SetNamespace("other") }), "must have the same namespace: default != other"},
+		{"not converted", object(func(u *unstructured.Unstructured) { u.SetAPIVersion("example.com/v2") }),
+			"invalid groupVersion (expected example.com/v1, received example.com/v2)"},
+		{"another kind", object(func(u *unstructured.Unstructured) { u.SetKind("Other") }),
+			"invalid kind (expected Turn, received Other)"},
+		{"another name", object(func(u *unstructured.Unstructured) { u.SetName("other") }),
+			"must have the same name: x != other"},
+		{"another namespace", object(func(u *unstructured.Unstructured) { u.SetNamespace("other") }),
+			"must have the same namespace: default != other"},
 		{"another object", object(func(u *unstructured.Unstructured) { u.SetUID("other") }), "must have the same UID: "},
-		{"no metadata", object(func(u *unstructured.Unstructured) { delete(u.Object, "metadata") }), "must have the same name"},
-		{"bad labels", object(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a b": "c"}) }), "metadata.labels: Invalid value"},
-		{"bad annotations", object(func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"": "c"}) }), "metadata.annotation: Invalid value"},
-		{"labels of another type", object(func(u *unstructured.Unstructured) { u.Object["metadata"].(map[string]any)["labels"] = "x" }), "invalid metadata.labels of type string in converted object"},
+		{"no metadata", object(func(u *unstructured.Unstructured) { delete(u.Object, "metadata") }),
+			"must have the same name"},
+		{"bad labels", object(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a b": "c"}) }),
+			"metadata.labels: Invalid value"},
+		{"bad annotations", object(func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"": "c"}) }),
+			"metadata.annotation: Invalid value"},
+		{"labels of another type",
+			object(func(u *unstructured.Unstructured) { u.Object["metadata"].(map[string]any)["labels"] = "x" }),
+			"invalid metadata.labels of type string in converted object"},
 		{"labels of numbers", object(func(u *unstructured.Unstructured) {
 			u.Object["metadata"].(map[string]any)["labels"] = map[string]any{"a": 1}
 		}), "metadata.labels[a] must be a string, but is int64 in converted object"},
-		{"a large object", object(func(u *unstructured.Unstructured) { u.Object["spec"] = strings.Repeat("x", 4<<20) }), "bytes, limit is 3145728"},
+		{"a large object", object(func(u *unstructured.Unstructured) { u.Object["spec"] = strings.Repeat("x", 4<<20) }),
+			"bytes, limit is 3145728"},
 		{"unknown fields", object(func(u *unstructured.Unstructured) { u.Object["more"] = "x" }), ""},
 		{"changed metadata", object(func(u *unstructured.Unstructured) {
 			u.SetResourceVersion("1")
@@ -345,16 +372,18 @@ func TestConversionDown(t *testing.T) {
 	}
 	scan := bufio.NewScanner(a.do("GET", v1+"?watch=1&resourceVersion="+fmt.Sprint(a.reg.Revision()), "").Body)
 	a.read("PUT", v2+"/x", turnOf("v2", "x", "count", 2))
-	if !scan.Scan() || !strings.Contains(scan.Text(), `"ERROR"`) || !strings.Contains(scan.Text(), "conversion webhook for example.com/v2, Kind=Turn failed") || scan.Scan() {
+	if !scan.Scan() || !strings.Contains(scan.Text(), `"ERROR"`) ||
+		!strings.Contains(scan.Text(), "conversion webhook for example.com/v2, Kind=Turn failed") || scan.Scan() {
 		t.Errorf("a watch got %s", scan.Text())
 	}
-	if _, err := a.reg.Delete(t.Context(), client.Ref{Resource: resource, Namespace: "default", Name: "x"}, metav1.DeleteOptions{}); err != nil {
+	if _, err := a.reg.Delete(t.Context(), client.Ref{Resource: resource, Namespace: "default", Name: "x"},
+		metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// A definition whose storage version changes still has the versions in which objects may be stored, until a client that has
-// rewritten all of them removes the old version from the status.
+// A definition whose storage version changes still has the versions in which objects may be stored, until a client that
+// has rewritten all of them removes the old version from the status.
 func TestStoredVersions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -370,13 +399,15 @@ func TestStoredVersions(t *testing.T) {
 		return code, string(text)
 	}
 	a.read("POST", v2, turnOf("v2", "old", "count", 4))
-	if code, says := patch("", `[{"op":"replace","path":"/spec/versions/0/storage","value":true},{"op":"replace","path":"/spec/versions/1/storage","value":false}]`); code != 200 || !strings.Contains(says, `"storedVersions":["v2","v1"]`) {
+	if code, says := patch("",
+		`[{"op":"replace","path":"/spec/versions/0/storage","value":true},{"op":"replace","path":"/spec/versions/1/storage","value":false}]`); code != 200 || !strings.Contains(says, `"storedVersions":["v2","v1"]`) {
 		t.Fatal(code, says)
 	}
 	if _, got := a.read("GET", v1+"/old", ""); fmt.Sprint(got["spec"]) != "map[color:red size:4]" {
 		t.Errorf("an object of the former storage version: %v", got)
 	}
-	if code, says := patch("", `[{"op":"remove","path":"/spec/versions/1"}]`); code != 422 || !strings.Contains(says, "status.storedVersions[0]: Invalid value: \\\"v2\\\": missing from spec.versions") {
+	if code, says := patch("", `[{"op":"remove","path":"/spec/versions/1"}]`); code != 422 ||
+		!strings.Contains(says, "status.storedVersions[0]: Invalid value: \\\"v2\\\": missing from spec.versions") {
 		t.Error(code, says)
 	}
 	a.read("PUT", v1+"/old", turnOf("v1", "old", "size", 4)) // as a migration does

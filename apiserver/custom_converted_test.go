@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A long list is converted while it is sent. If the webhook fails for its end, the client gets a Status, or an incomplete response if much
-// of the list is already sent.
+// A long list is converted while it is sent. If the webhook fails for its end, the client gets a Status, or an
+// incomplete response if much of the list is already sent.
 func TestConversionFailsLate(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -48,7 +48,8 @@ func TestConversionFailsLate(t *testing.T) {
 		{"delete all", "DELETE", "Accept: application/json"},
 	} {
 		code, out := a.read(c.method, v1, "", c.accept)
-		if says := fmt.Sprint(out["message"]); code != http.StatusInternalServerError || !strings.Contains(says, "conversion webhook for example.com/v2, Kind=Turn failed") {
+		if says := fmt.Sprint(out["message"]); code != http.StatusInternalServerError ||
+			!strings.Contains(says, "conversion webhook for example.com/v2, Kind=Turn failed") {
 			t.Errorf("%s: %d %.300v", c.name, code, out)
 		}
 	}
@@ -63,13 +64,16 @@ func TestViewsInProtobuf(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	const hpa = `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}`
-	if code, out := a.read("POST", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", hpa); code != http.StatusCreated {
+	if code, out := a.read("POST", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
+		hpa); code != http.StatusCreated {
 		t.Fatal(code, out)
 	}
-	for path, want := range map[string]string{"/apis/autoscaling/v1/horizontalpodautoscalers": "autoscaling/v1", "/apis/events.k8s.io/v1/events": "events.k8s.io/v1"} {
+	for path, want := range map[string]string{"/apis/autoscaling/v1/horizontalpodautoscalers": "autoscaling/v1",
+		"/apis/events.k8s.io/v1/events": "events.k8s.io/v1"} {
 		resp := a.do("GET", path, "", "Accept: application/vnd.kubernetes.protobuf")
 		data, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(string(data), "k8s\x00") || !strings.Contains(string(data), want) {
+		if err != nil || resp.StatusCode != http.StatusOK || !strings.HasPrefix(string(data), "k8s\x00") ||
+			!strings.Contains(string(data), want) {
 			t.Errorf("%s: %d %.300q, %v", path, resp.StatusCode, data, err)
 		}
 	}

@@ -18,7 +18,8 @@ func TestDefaultsAreBounded(t *testing.T) {
 	wide := `{"type":"array","items":` + fmt.Sprintf(item, strings.Repeat("y", 20_000)) + `}`
 	deep := `{"type":"string"}`
 	for range 4 { // 60⁴ values
-		deep = `{"type":"object","properties":{"a":{"type":"array","items":` + deep + `,"default":[` + items(map[bool]string{true: `"x"`, false: `{}`}[deep == `{"type":"string"}`], 60) + `]}}}`
+		deep = `{"type":"object","properties":{"a":{"type":"array","items":` + deep + `,"default":[` +
+			items(map[bool]string{true: `"x"`, false: `{}`}[deep == `{"type":"string"}`], 60) + `]}}}`
 	}
 	mapped := `{"type":"object","additionalProperties":` + fmt.Sprintf(item, strings.Repeat("y", 20_000)) + `}`
 	nulls := `{"type":"array","items":{"type":"string","default":"` + strings.Repeat("y", 20_000) + `"}}`
@@ -80,9 +81,12 @@ func TestCostlyDefinitions(t *testing.T) {
 		return `{"type":"object","properties":{` + strings.TrimSuffix(out.String(), ",") + `}}`
 	}
 	column := func(path string) string {
-		return strings.Replace(definitionOf(`{"type":"object","x-kubernetes-preserve-unknown-fields":true}`), `"storage":true,`, `"storage":true,"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":"`+path+`"}],`, 1)
+		return strings.Replace(definitionOf(`{"type":"object","x-kubernetes-preserve-unknown-fields":true}`),
+			`"storage":true,`, `"storage":true,"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":"`+path+`"}],`,
+			1)
 	}
-	many := strings.Replace(column(".a"), `"additionalPrinterColumns":[`, `"additionalPrinterColumns":[`+strings.Repeat(`{"name":"A","type":"string","jsonPath":".a"},`, 100), 1)
+	many := strings.Replace(column(".a"), `"additionalPrinterColumns":[`, `"additionalPrinterColumns":[`+
+		strings.Repeat(`{"name":"A","type":"string","jsonPath":".a"},`, 100), 1)
 	for text, want := range map[string]string{
 		many:                              "FieldValueTooMany spec.versions[0].additionalPrinterColumns",
 		definitionOf(patterns(100, 100)):  "",
@@ -103,8 +107,8 @@ func TestCostlyDefinitions(t *testing.T) {
 	}
 }
 
-// TestErrorsAreBounded: an object with very many invalid values is refused at once. Upstream's validator compares each error with all
-// others, which took 9 seconds of CPU for 20,000.
+// TestErrorsAreBounded: an object with very many invalid values is refused at once. Upstream's validator compares each
+// error with all others, which took 9 seconds of CPU for 20,000.
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
@@ -137,9 +141,9 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
-// TestComparisonsAreBounded: patterns that would be looked for in long texts, and alternatives that many values would be compared with,
-// are refused before that begins: the first of these took a quarter of a minute, and a body of such patterns takes hours. What was
-// stored before the schema was so can still be edited.
+// TestComparisonsAreBounded: patterns that would be looked for in long texts, and alternatives that many values would
+// be compared with, are refused before that begins: the first of these took a quarter of a minute, and a body of such
+// patterns takes hours. What was stored before the schema was so can still be edited.
 func TestComparisonsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := serve(t)

@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// meter takes a response and measures the heap meanwhile: before Write returns, whoever writes waits, so what is found is what it
-// keeps.
+// meter takes a response and measures the heap meanwhile: before Write returns, whoever writes waits, so what is found
+// is what it keeps.
 type meter struct {
 	header        http.Header
 	code          int
@@ -43,10 +43,11 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// A list may be much larger than what is stored, by the defaults of its schema or by the cells of its columns: it is never in memory
-// as a whole. The test measures the heap, so it runs alone.
+// A list may be much larger than what is stored, by the defaults of its schema or by the cells of its columns: it is
+// never in memory as a whole. The test measures the heap, so it runs alone.
 func TestLongListsAreSentInParts(t *testing.T) { //nolint:paralleltest // see above
-	// An eighth of what a server allows, and a list to match: a whole one takes half a minute of CPU under the race detector.
+	// An eighth of what a server allows, and a list to match: a whole one takes half a minute of CPU under the race
+	// detector.
 	const whole, columns = 8 << 20, 13
 	a, handler := serveBoth(t, func(cfg *apiserver.Config) { cfg.MaxWholeList = whole })
 	const item = `{"type":"object","properties":{"x":{"type":"string"%s}}}`
@@ -63,7 +64,9 @@ func TestLongListsAreSentInParts(t *testing.T) { //nolint:paralleltest // see ab
 	a.define(string(text))
 	const path, objects = "/apis/example.com/v1/namespaces/default/bads", 45
 	for i := range objects {
-		body := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Bad","metadata":{"name":"a%d"},"spec":{"text":%q,"list":[%s]}}`, i, strings.Repeat("ü", 30_000), items("{}", columns))
+		body := fmt.Sprintf(
+			`{"apiVersion":"example.com/v1","kind":"Bad","metadata":{"name":"a%d"},"spec":{"text":%q,"list":[%s]}}`, i,
+			strings.Repeat("ü", 30_000), items("{}", columns))
 		if code, out := a.read("POST", path, body); code != http.StatusCreated {
 			t.Fatalf("%d %.300v", code, out)
 		}
@@ -90,7 +93,8 @@ func TestLongListsAreSentInParts(t *testing.T) { //nolint:paralleltest // see ab
 		query, accept string
 		least         uint64
 	}{
-		{"", "application/json", whole + 2<<20}, {"?pretty=true", "application/json", whole + 2<<20}, {"", "application/yaml", whole + 2<<20},
+		{"", "application/json", whole + 2<<20}, {"?pretty=true", "application/json", whole + 2<<20},
+		{"", "application/yaml", whole + 2<<20},
 		{"", "application/json;as=Table;v=v1;g=meta.k8s.io", whole + 1<<20}, {"", "application/cbor", whole + 2<<20},
 	} {
 		before, m := heap(), &meter{header: http.Header{}, code: http.StatusOK}
@@ -108,7 +112,8 @@ func TestLongListsAreSentInParts(t *testing.T) { //nolint:paralleltest // see ab
 		t.Fatalf("%.300v", all)
 	}
 	cells := rows[0].(map[string]any)["cells"].([]any)
-	if cell, _ := cells[1].(string); len(cells) != columns+1 || len(cell) > 17<<10 || !strings.HasPrefix(cell, "üü") || !strings.HasSuffix(cell, "ü…") {
+	if cell, _ := cells[1].(string); len(cells) != columns+1 || len(cell) > 17<<10 || !strings.HasPrefix(cell, "üü") ||
+		!strings.HasSuffix(cell, "ü…") {
 		t.Errorf("%d cells, %.30v", len(cells), cells[1])
 	}
 }

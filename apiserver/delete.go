@@ -99,7 +99,8 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *http.Request, t targ
 	return s.out.SendList(w, r, f, t.res, entries, metav1.ListMeta{ResourceVersion: strconv.FormatInt(rev, 10)})
 }
 
-// together is how many objects of a collection are deleted at the same time, so that they share commits. Upstream's default of
+// together is how many objects of a collection are deleted at the same time, so that they share commits. Upstream's
+// default of
 // --delete-collection-workers is 1.
 const together = 16
 
@@ -115,7 +116,8 @@ func (s *Server) deleteAll(r *http.Request, t target, entries []*store.Entry, op
 		})...)
 		batch = batch[:0]
 	}
-	for e, err := range convert.Each(r.Context(), t.res, entries) { // converted, so that each deletion need not call the webhook
+	// converted, so that each deletion need not call the webhook
+	for e, err := range convert.Each(r.Context(), t.res, entries) {
 		if err != nil {
 			errs = append(errs, err)
 			break

@@ -26,9 +26,11 @@ const asAggregated = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=API
 // Discovery of upstream for some kinds, as "name kind verbs".
 func TestDiscoveryMatchesUpstream(t *testing.T) {
 	t.Parallel()
-	more := registry.Resource{GVR: testGVR("gadgets"), Kind: "Gadget", New: func() registry.Object { return &corev1.RangeAllocation{} },
+	more := registry.Resource{GVR: testGVR("gadgets"), Kind: "Gadget",
+		New: func() registry.Object { return &corev1.RangeAllocation{} },
 		Subresources: append(kind.Parts("status", "resize", "ephemeralcontainers"), kind.Proxy("Gadget"), tokens(),
-			kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"), func() registry.Object { return &policyv1.Eviction{} }))}
+			kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"),
+				func() registry.Object { return &policyv1.Eviction{} }))}
 	a := serveOf(t, nil, more)
 	got := map[string]string{}
 	for _, path := range []string{"/api/v1", "/apis/apps/v1", "/apis/test.monopod/v1"} {
@@ -83,7 +85,9 @@ func TestGroupsComeInUpstreamsOrder(t *testing.T) {
 	for _, g := range list["groups"].([]any) {
 		names = append(names, g.(map[string]any)["name"].(string))
 	}
-	order := []string{"apiregistration.k8s.io", "apps", "events.k8s.io", "rbac.authorization.k8s.io", "storage.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io", "example.com"}
+	order := []string{"apiregistration.k8s.io", "apps", "events.k8s.io", "rbac.authorization.k8s.io", "storage.k8s.io",
+		"scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io",
+		"example.com"}
 	at := -1
 	for _, name := range order {
 		if i := slices.Index(names, name); i < at {
@@ -93,7 +97,8 @@ func TestGroupsComeInUpstreamsOrder(t *testing.T) {
 		}
 	}
 	_, group := a.read("GET", "/apis/example.com", "")
-	if got := fmt.Sprint(group["preferredVersion"], group["versions"]); got != "map[groupVersion:example.com/v2 version:v2] [map[groupVersion:example.com/v2 version:v2] map[groupVersion:example.com/v1 version:v1] map[groupVersion:example.com/v1beta1 version:v1beta1]]" {
+	if got := fmt.Sprint(group["preferredVersion"],
+		group["versions"]); got != "map[groupVersion:example.com/v2 version:v2] [map[groupVersion:example.com/v2 version:v2] map[groupVersion:example.com/v1 version:v1] map[groupVersion:example.com/v1beta1 version:v1beta1]]" {
 		t.Error(got)
 	}
 	_, all := a.read("GET", "/apis", "", asAggregated)
@@ -115,7 +120,8 @@ func TestDiscoveryIsCached(t *testing.T) {
 	a := serve(t)
 	first := a.do("GET", "/apis", "", asAggregated)
 	tag := first.Header.Get("ETag")
-	if first.Header.Get("Content-Type") != "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" || tag == "" {
+	if first.Header.Get("Content-Type") != "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" ||
+		tag == "" {
 		t.Fatalf("header %v", first.Header)
 	}
 	if again := a.do("GET", "/apis", "", asAggregated, "If-None-Match: "+tag); again.StatusCode != http.StatusNotModified {
@@ -174,7 +180,8 @@ func TestHealthChecksAreMetrics(t *testing.T) {
 func TestDiscoveryInProtobuf(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	for path, want := range map[string]string{"/api": "APIVersions", "/apis": "APIGroupList", "/apis/apps": "APIGroup", "/api/v1": "APIResourceList"} {
+	for path, want := range map[string]string{"/api": "APIVersions", "/apis": "APIGroupList", "/apis/apps": "APIGroup",
+		"/api/v1": "APIResourceList"} {
 		_, obj := a.readTyped("GET", path, "", onlyProto)
 		if _, isMeta := obj.(metav1.Object); isMeta || !strings.HasSuffix(fmt.Sprintf("%T", obj), "."+want) {
 			t.Errorf("%s: %T", path, obj)
@@ -186,7 +193,8 @@ func TestDiscoveryInProtobuf(t *testing.T) {
 func TestDiscoveryWithASlash(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	for _, path := range []string{"/api", "/apis", "/apis/apps", "/apis/apps/v1", "/api/v1", "/api/v1/namespaces", "/api/v1/namespaces/default", confs, "/apis/none"} {
+	for _, path := range []string{"/api", "/apis", "/apis/apps", "/apis/apps/v1", "/api/v1", "/api/v1/namespaces",
+		"/api/v1/namespaces/default", confs, "/apis/none"} {
 		code, out := a.read("GET", path, "")
 		slashed, same := a.read("GET", path+"/", "")
 		if code != slashed || out["kind"] != same["kind"] {

@@ -43,7 +43,8 @@ func controlled(t *testing.T) API {
 	}
 	h, done := httptest.NewServer(srv.Handler()), make(chan error, 1)
 	go func() {
-		done <- srv.FlowControl(follow.Deps{Client: reg, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t), Metrics: metrics}).Run(t.Context())
+		done <- srv.FlowControl(
+			follow.Deps{Client: reg, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t), Metrics: metrics}).Run(t.Context())
 	}()
 	t.Cleanup(func() {
 		h.CloseClientConnections()
@@ -54,7 +55,8 @@ func controlled(t *testing.T) API {
 	return API{t, h.URL, h.Client(), reg}
 }
 
-// A schema and a level that a user creates act at once: their UIDs are in the headers, and a level without seats refuses.
+// A schema and a level that a user creates act at once: their UIDs are in the headers, and a level without seats
+// refuses.
 func TestFlowSchemasAct(t *testing.T) {
 	t.Parallel()
 	a := controlled(t)

@@ -36,7 +36,8 @@ func fuzzedRegistry(tb testing.TB) (*registry.Registry, http.Handler) {
 	if err := reg.Bootstrap(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", Labels: map[string]string{"app": "web"}},
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default",
+		Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if _, err := reg.Create(context.Background(), pod); err != nil {
 		tb.Fatal(err)
@@ -96,12 +97,16 @@ func FuzzBody(f *testing.F) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	f.Add(uint8(2), uint8(0), protobufBody(f, pod, "v1", "Pod"))
-	f.Add(uint8(2), uint8(1), protobufBody(f, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": "\xff"}}, "v1", "ConfigMap"))
+	f.Add(uint8(2), uint8(1),
+		protobufBody(f, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Data: map[string]string{"k": "\xff"}},
+			"v1", "ConfigMap"))
 	f.Add(uint8(2), uint8(0), []byte("k8s\x00\x0a\xff"))
 	for _, body := range []string{
-		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, `null`, `[]`, `"x"`, ``, `{`, `{"metadata":null,"spec":null}`,
+		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, `null`, `[]`, `"x"`, ``, `{`,
+		`{"metadata":null,"spec":null}`,
 		`{"metadata":{"name":"b","labels":{"a":null},"ownerReferences":[null],"finalizers":[null]},"spec":{"containers":[null],"volumes":[null]}}`,
-		`{"metadata":{"name":"b","name":"c"}}`, `{"metadata":{"generateName":"` + strings.Repeat("é", 100) + `"}}`, `{"kind":"Secret","apiVersion":"v1"}`,
+		`{"metadata":{"name":"b","name":"c"}}`, `{"metadata":{"generateName":"` + strings.Repeat("é", 100) + `"}}`,
+		`{"kind":"Secret","apiVersion":"v1"}`,
 		`{"metadata":{"name":"b"},"spec":{"replicas":-1,"selector":{"matchExpressions":[{"key":"a","operator":"x"}]},"template":{"spec":{"containers":[{}]}}}}`,
 		`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1e99999"}},"ports":[{"containerPort":-1}],"livenessProbe":{"httpGet":{"port":"x"}}}]}}`,
 		"metadata: {name: b}\n---\nmetadata: {name: c}\n", "# c\n---\n- a\n", "a: &a [*a]", "? {a: b}\n: c",
@@ -124,10 +129,14 @@ func FuzzBody(f *testing.F) {
 // All list options lead to a list or to an error of the client.
 func FuzzListOptions(f *testing.F) {
 	for _, q := range []string{
-		"labelSelector=app%3Dweb", "labelSelector=a+in+(b,c),!d,e!%3Df", "labelSelector=a+in+()", "labelSelector=(((", "fieldSelector=metadata.name%3Da",
-		"fieldSelector=spec.nodeName!%3Dn,status.phase%3DPending", "fieldSelector=a%5C,b%3Dc%5C%3D", "resourceVersion=1&resourceVersionMatch=Exact",
-		"resourceVersion=0&resourceVersionMatch=NotOlderThan", "limit=1", "limit=-1", "limit=1&continue=e30", "continue=x", "timeoutSeconds=-1",
-		"sendInitialEvents=1", "watch=0", "watch", "a;b", "%zz", "labelSelector=a&labelSelector=b", "pretty=true", "includeObject=x",
+		"labelSelector=app%3Dweb", "labelSelector=a+in+(b,c),!d,e!%3Df", "labelSelector=a+in+()", "labelSelector=(((",
+		"fieldSelector=metadata.name%3Da",
+		"fieldSelector=spec.nodeName!%3Dn,status.phase%3DPending", "fieldSelector=a%5C,b%3Dc%5C%3D",
+		"resourceVersion=1&resourceVersionMatch=Exact",
+		"resourceVersion=0&resourceVersionMatch=NotOlderThan", "limit=1", "limit=-1", "limit=1&continue=e30", "continue=x",
+		"timeoutSeconds=-1",
+		"sendInitialEvents=1", "watch=0", "watch", "a;b", "%zz", "labelSelector=a&labelSelector=b", "pretty=true",
+		"includeObject=x",
 	} {
 		f.Add(q, false)
 		f.Add(q, true)
@@ -148,9 +157,12 @@ func FuzzListOptions(f *testing.F) {
 // After any DELETE the pod is unchanged, terminating or gone.
 func FuzzDeleteOptions(f *testing.F) {
 	for _, c := range [][2]string{
-		{"", ""}, {"gracePeriodSeconds=0", ""}, {"gracePeriodSeconds=-1", ""}, {"gracePeriodSeconds=9223372036854775807", ""}, {"propagationPolicy=Orphan", ""},
-		{"orphanDependents=true&propagationPolicy=Foreground", ""}, {"", `{"gracePeriodSeconds":-9223372036854775808}`}, {"", `{"kind":"Pod"}`}, {"", `null`},
-		{"", `{"preconditions":{"uid":null,"resourceVersion":""}}`}, {"", `{"orphanDependents":false}`}, {"", `{"dryRun":["All","All"]}`}, {"", `{"dryRun":[]}`},
+		{"", ""}, {"gracePeriodSeconds=0", ""}, {"gracePeriodSeconds=-1", ""}, {"gracePeriodSeconds=9223372036854775807", ""},
+		{"propagationPolicy=Orphan", ""},
+		{"orphanDependents=true&propagationPolicy=Foreground", ""}, {"", `{"gracePeriodSeconds":-9223372036854775808}`},
+		{"", `{"kind":"Pod"}`}, {"", `null`},
+		{"", `{"preconditions":{"uid":null,"resourceVersion":""}}`}, {"", `{"orphanDependents":false}`},
+		{"", `{"dryRun":["All","All"]}`}, {"", `{"dryRun":[]}`},
 		{"", `{"propagationPolicy":""}`}, {"", "propagationPolicy: Foreground\napiVersion: v1\n"}, {"", "k8s\x00"},
 	} {
 		f.Add(c[0], []byte(c[1]))
@@ -168,8 +180,10 @@ func FuzzDeleteOptions(f *testing.F) {
 
 // A path names one object, or nothing.
 func FuzzPath(f *testing.F) {
-	for _, p := range []string{"/api/v1/pods", "/api/v1/namespaces/default/pods/%2e%2e", "/api/v1/namespaces/a%2fb/pods", "/api//v1", "/apis/a/b/c/d/e/f/g/h",
-		"/api/v1/namespaces/default/pods/a/%73tatus", "/api/v1/namespaces/default/status", "/openapi/v3/../..", "/healthz/%00"} {
+	for _, p := range []string{"/api/v1/pods", "/api/v1/namespaces/default/pods/%2e%2e", "/api/v1/namespaces/a%2fb/pods",
+		"/api//v1", "/apis/a/b/c/d/e/f/g/h",
+		"/api/v1/namespaces/default/pods/a/%73tatus", "/api/v1/namespaces/default/status", "/openapi/v3/../..",
+		"/healthz/%00"} {
 		f.Add(p)
 	}
 	h := fuzzed(f)
@@ -190,7 +204,8 @@ func FuzzPath(f *testing.F) {
 // For any Accept header, the response has one of the types that it names, or is 406 as JSON.
 func FuzzAccept(f *testing.F) {
 	for _, accept := range []string{
-		"application/json", codec.TypicalAccept, "*/*;q=0.1, text/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;q=0", ",;,", "a/b;q=\"", "application/json;stream=x",
+		"application/json", codec.TypicalAccept, "*/*;q=0.1, text/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io",
+		"application/json;q=0", ",;,", "a/b;q=\"", "application/json;stream=x",
 		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 	} {
 		f.Add(accept, "gzip, *;q=0", false)

@@ -8,7 +8,8 @@ import (
 	"monopod/store"
 )
 
-// get answers with one object, with the object of another kind that a subresource represents (a Scale), or with a stream.
+// get answers with one object, with the object of another kind that a subresource represents (a Scale), or with a
+// stream.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 	if a, ok := s.computed.of(t); ok {
 		f, obj, err := s.computed.get(r, t, a)
@@ -43,7 +44,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t target) error {
 }
 
 // answer sends an object that a write returned. A Scale has no Table.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, f codec.Format, t target, code int, obj registry.Object) error {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, f codec.Format, t target, code int,
+	obj registry.Object) error {
 	if f.As == "Table" && t.another() {
 		f.As = ""
 	}

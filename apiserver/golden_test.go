@@ -113,7 +113,8 @@ func (g golden) check(t *testing.T, n int, c bad) {
 	if got != want || !strings.Contains(status.Message, c.Text) {
 		t.Errorf("%s %s\n got %s: %s\nwant %s: %s", request, body, got, status.Message, want, c.Text)
 	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(c.Causes)), causes(status)); diff != "" && (len(c.Causes) > 0 || resp.StatusCode == http.StatusUnprocessableEntity) {
+	if diff := cmp.Diff(slices.Sorted(slices.Values(c.Causes)), causes(status)); diff != "" &&
+		(len(c.Causes) > 0 || resp.StatusCode == http.StatusUnprocessableEntity) {
 		t.Errorf("%s %s: causes (-want +got):\n%s%s", request, body, diff, status.Message)
 	}
 	if now := g.reg.Revision(); now != before {

@@ -111,7 +111,8 @@ func TestManyMistakes(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	same := strings.Repeat(`{"name":"c","image":"i"},`, 50_000)
-	code, out := a.read("POST", pods, `{"metadata":{"name":"x"},"spec":{"containers":[`+strings.TrimSuffix(same, ",")+`]}}`)
+	code, out := a.read("POST", pods, `{"metadata":{"name":"x"},"spec":{"containers":[`+strings.TrimSuffix(same, ",")+
+		`]}}`)
 	if causes := out["details"].(map[string]any)["causes"].([]any); code != 422 || len(causes) > 1000 {
 		t.Errorf("%d with %d causes", code, len(causes))
 	}
@@ -163,8 +164,10 @@ func TestEndlessWatchesAndPages(t *testing.T) {
 func TestEndlessGrace(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	a.read("POST", pods, strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n","terminationGracePeriodSeconds":9223372036854775807,`, 1))
-	obj, err := a.reg.Delete(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "a"}, metav1.DeleteOptions{})
+	a.read("POST", pods,
+		strings.Replace(podA, `"spec":{`, `"spec":{"nodeName":"n","terminationGracePeriodSeconds":9223372036854775807,`, 1))
+	obj, err := a.reg.Delete(t.Context(), client.Ref{Resource: client.Pods, Namespace: "default", Name: "a"},
+		metav1.DeleteOptions{})
 	if err != nil || !obj.GetDeletionTimestamp().After(time.Now()) {
 		t.Errorf("deletionTimestamp %v, %v", obj.GetDeletionTimestamp(), err)
 	}
@@ -183,7 +186,8 @@ func TestEscapedName(t *testing.T) {
 func TestYAMLUnderAComment(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	if code, out := a.read("POST", confs, "# what it is\n---\nmetadata: {name: c}\n---\n# no more\n", "Content-Type: application/yaml"); code != 201 {
+	if code, out := a.read("POST", confs, "# what it is\n---\nmetadata: {name: c}\n---\n# no more\n",
+		"Content-Type: application/yaml"); code != 201 {
 		t.Errorf("%d %v", code, out)
 	}
 }
@@ -194,7 +198,8 @@ func TestOtherOriginsOpenNoStream(t *testing.T) {
 	t.Parallel()
 	h := withCertificates(serveWeb(t))
 	forged := []string{"Sec-Fetch-Site: same-site", "Origin: https://127.0.0.1:8080"}
-	socket := []string{upgrading, "Upgrade: websocket", "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"}
+	socket := []string{upgrading, "Upgrade: websocket",
+		"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io"}
 	for name, c := range map[string]struct {
 		method, path string
 		header       []string

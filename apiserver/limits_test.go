@@ -64,7 +64,8 @@ func piped(t *testing.T, cfg apiserver.Config) (dial func() net.Conn, end func()
 }
 
 func request(conn net.Conn, user, method, path, body string, length int) {
-	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", method, path, user, length, body)
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", method,
+		path, user, length, body)
 }
 
 func answerOf(t *testing.T, conn net.Conn) (*http.Response, string) {
@@ -100,7 +101,8 @@ func TestSlowBodyIsAborted(t *testing.T) {
 			}
 		})
 		resp, body := answerOf(t, conn)
-		if took := time.Since(from); resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"reason":"Timeout"`) || took > 61*time.Second {
+		if took := time.Since(from); resp.StatusCode != http.StatusGatewayTimeout ||
+			!strings.Contains(body, `"reason":"Timeout"`) || took > 61*time.Second {
 			t.Errorf("%d %s after %s", resp.StatusCode, body, took)
 		}
 	})
@@ -110,7 +112,9 @@ func TestSlowBodyIsAborted(t *testing.T) {
 func TestConcurrentRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dial, end := piped(t, apiserver.Config{Authenticator: byToken(), Limits: flow.Limits{MaxRequestsInflight: 1, MaxMutatingRequestsInflight: 1}})
+		dial, end := piped(t,
+			apiserver.Config{Authenticator: byToken(),
+				Limits: flow.Limits{MaxRequestsInflight: 1, MaxMutatingRequestsInflight: 1}})
 		defer end()
 		for _, user := range []string{"noisy", "noisier"} {
 			slow := dial()
@@ -127,7 +131,8 @@ func TestConcurrentRequestsAreBounded(t *testing.T) {
 			resp, text := answerOf(t, conn)
 			conn.Close()
 			refused := c.code == 429
-			if resp.StatusCode != c.code || refused != (resp.Header.Get("Retry-After") == "1") || refused != (time.Since(from) == 15*time.Second) {
+			if resp.StatusCode != c.code || refused != (resp.Header.Get("Retry-After") == "1") ||
+				refused != (time.Since(from) == 15*time.Second) {
 				t.Errorf("%s %s: %d %s %v after %s", c.method, c.user, resp.StatusCode, text, resp.Header, time.Since(from))
 			}
 		}
@@ -137,12 +142,14 @@ func TestConcurrentRequestsAreBounded(t *testing.T) {
 func TestClientsMayRequestShorterTimeout(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	for query, want := range map[string]int{"timeout=": 200, "timeout=0s": 200, "timeout=30s": 200, "timeout=x": 400, "timeout=-1s": 400} {
+	for query, want := range map[string]int{"timeout=": 200, "timeout=0s": 200, "timeout=30s": 200, "timeout=x": 400,
+		"timeout=-1s": 400} {
 		if code, out := a.read("GET", confs+"?"+query, ""); code != want {
 			t.Errorf("%s: %d %v", query, code, out)
 		}
 	}
-	if code, out := a.read("POST", confs+"?timeout=1ns", `{"metadata":{"name":"late"}}`, asJSON); code != 504 || out["reason"] != "Timeout" {
+	if code, out := a.read("POST", confs+"?timeout=1ns", `{"metadata":{"name":"late"}}`, asJSON); code != 504 ||
+		out["reason"] != "Timeout" {
 		t.Errorf("%d %v", code, out)
 	}
 }

@@ -36,7 +36,8 @@ func TestWatchesAreBounded(t *testing.T) {
 			conn := dial()
 			conns = append(conns, conn)
 			go request(conn, c.user, "GET", confs+c.query, "", 0)
-			if code, body := begun(t, conn); code != c.code || code == 429 && !strings.Contains(body, `"reason":"TooManyRequests"`) {
+			if code, body := begun(t, conn); code != c.code ||
+				code == 429 && !strings.Contains(body, `"reason":"TooManyRequests"`) {
 				t.Errorf("%s %.20s: %d %s", c.user, c.query, code, body)
 			}
 		}

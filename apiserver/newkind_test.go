@@ -94,7 +94,8 @@ func TestNewKindIsOneValue(t *testing.T) {
 		{"OpenAPI", "GET", "/openapi/v3/apis/kitchen.monopod/v1", "", "", 200, at[:len("/apis/kitchen.monopod/v1")]},
 		{"create", "POST", at, `{"metadata":{"name":"a"},"status":{"boils":true}}`, "", 201, `"litres":1`},
 		{"a mistake", "POST", at, `{"metadata":{"name":"b"},"spec":{"litres":4}}`, "", 422, "a kettle holds 3 at most"},
-		{"an unknown field", "POST", at + "?fieldValidation=Strict", `{"metadata":{"name":"b"},"spec":{"cups":4}}`, "", 400, `unknown field \"spec.cups\"`},
+		{"an unknown field", "POST", at + "?fieldValidation=Strict", `{"metadata":{"name":"b"},"spec":{"cups":4}}`, "", 400,
+			`unknown field \"spec.cups\"`},
 		{"another kind", "POST", at, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b"}}`, "", 400, "Kettle"},
 		{"the status", "PATCH", at + "/a/status", `{"status":{"boils":true},"spec":{"litres":3}}`, "", 200, `"boils":true`},
 		{"no scale", "GET", at + "/a/scale", "", "", 404, "NotFound"},
@@ -125,7 +126,8 @@ func TestNewKindIsOneValue(t *testing.T) {
 	}
 }
 
-// The client, over HTTP and in process, the garbage collector, quotas and the namespace controller know the kind from its Resource.
+// The client, over HTTP and in process, the garbage collector, quotas and the namespace controller know the kind from
+// its Resource.
 func TestNewKindIsKnownToClientsAndControllers(t *testing.T) {
 	t.Parallel()
 	a := serveOf(t, nil, kettles())
@@ -182,7 +184,9 @@ func TestNewKindIsKnownToClientsAndControllers(t *testing.T) {
 	create(a.reg, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/kettles.kitchen.monopod": resource.MustParse("2")}}})
 	owner := create(remote, kettle("default", "owner"))
-	create(remote, kettle("default", "owned", metav1.OwnerReference{APIVersion: "kitchen.monopod/v1", Kind: "Kettle", Name: "owner", UID: owner.GetUID()}))
+	create(remote,
+		kettle("default", "owned",
+			metav1.OwnerReference{APIVersion: "kitchen.monopod/v1", Kind: "Kettle", Name: "owner", UID: owner.GetUID()}))
 	eventually("the quota does not count it", func() bool {
 		q, err := client.Get[*corev1.ResourceQuota](ctx, a.reg, "default", "q")
 		used := q.Status.Used["count/kettles.kitchen.monopod"]
@@ -191,7 +195,8 @@ func TestNewKindIsKnownToClientsAndControllers(t *testing.T) {
 	if _, err := remote.Create(ctx, kettle("default", "third")); !apierrors.IsForbidden(err) {
 		t.Errorf("beyond the quota: %v", err)
 	}
-	if read, err := remote.Get(ctx, client.RefOf(kettle("default", "owner"))); err != nil || read.(*Kettle).Spec.Litres != 1 {
+	if read, err := remote.Get(ctx, client.RefOf(kettle("default", "owner"))); err != nil ||
+		read.(*Kettle).Spec.Litres != 1 {
 		t.Errorf("over HTTP: %v, %v", read, err)
 	}
 	if _, err := remote.Delete(ctx, client.RefOf(kettle("default", "owner")), metav1.DeleteOptions{}); err != nil {
@@ -201,7 +206,8 @@ func TestNewKindIsKnownToClientsAndControllers(t *testing.T) {
 
 	create(a.reg, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kitchen"}})
 	create(a.reg, kettle("kitchen", "last"))
-	if _, err := a.reg.Delete(ctx, client.Ref{Resource: client.Namespaces, Name: "kitchen"}, metav1.DeleteOptions{}); err != nil {
+	if _, err := a.reg.Delete(ctx, client.Ref{Resource: client.Namespaces, Name: "kitchen"},
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually("a namespace that ends keeps it", gone("kitchen", "last"))

@@ -28,14 +28,17 @@ func TestOpenAPIByHash(t *testing.T) {
 	if hash := strings.Trim(resp.Header.Get("Etag"), `"`); !strings.HasSuffix(at, "?hash="+hash) {
 		t.Errorf("%s has the tag %s", at, hash)
 	}
-	if again := a.do("GET", at, "", "If-None-Match: "+resp.Header.Get("Etag")); again.StatusCode != http.StatusNotModified {
+	if again := a.do("GET", at, "", "If-None-Match: "+
+		resp.Header.Get("Etag")); again.StatusCode != http.StatusNotModified {
 		t.Errorf("asked with its tag, it answers %s", again.Status)
 	}
-	if plain := a.do("GET", "/openapi/v3/apis/apps/v1", ""); plain.StatusCode != http.StatusOK || plain.Header.Get("Expires") != "" {
+	if plain := a.do("GET", "/openapi/v3/apis/apps/v1", ""); plain.StatusCode != http.StatusOK ||
+		plain.Header.Get("Expires") != "" {
 		t.Errorf("without a hash: %s, expires %q", plain.Status, plain.Header.Get("Expires"))
 	}
 	a.hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	if old := a.do("GET", "/openapi/v3/apis/apps/v1?hash=OLD", ""); old.StatusCode != http.StatusMovedPermanently || old.Header.Get("Location") != at {
+	if old := a.do("GET", "/openapi/v3/apis/apps/v1?hash=OLD", ""); old.StatusCode != http.StatusMovedPermanently ||
+		old.Header.Get("Location") != at {
 		t.Errorf("an old hash answers %s %s", old.Status, old.Header.Get("Location"))
 	}
 	if code, _ := a.read("GET", "/openapi/v3/apis/nobody.example/v1", ""); code != http.StatusNotFound {
@@ -57,7 +60,8 @@ func indexed(a API, name string) string {
 func TestOpenAPIFormats(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	const v2, v3 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	const v2, v3 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+		"application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 	for _, c := range []struct {
 		path, accept, want string
 		into               proto.Message
@@ -77,7 +81,8 @@ func TestOpenAPIFormats(t *testing.T) {
 		switch {
 		case c.into == nil && !json.Valid(data):
 			t.Errorf("%s %s: no JSON", c.path, c.accept)
-		case c.into != nil && (proto.Unmarshal(data, c.into) != nil || !strings.Contains(string(data), "io.k8s.api.core.v1.Pod")):
+		case c.into != nil &&
+			(proto.Unmarshal(data, c.into) != nil || !strings.Contains(string(data), "io.k8s.api.core.v1.Pod")):
 			t.Errorf("%s %s: no document", c.path, c.accept)
 		}
 	}

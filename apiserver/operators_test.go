@@ -24,8 +24,8 @@ import (
 
 const operatorsDir = "../testdata/operators"
 
-// operatorModules downloads the modules of testdata/operators/go.mod, or finds them in the module cache, and returns their
-// folders. go.sum says what they contain.
+// operatorModules downloads the modules of testdata/operators/go.mod, or finds them in the module cache, and returns
+// their folders. go.sum says what they contain.
 func operatorModules(t testing.TB) map[string]string {
 	t.Helper()
 	list, err := os.ReadFile(filepath.Join(operatorsDir, "go.mod"))
@@ -71,7 +71,8 @@ func definitionsOf(t testing.TB) map[string]string {
 	out := map[string]string{}
 	for module, folder := range operatorModules(t) {
 		var files []string
-		for _, in := range []string{"deploy/crds", "config/crd/experimental", "manifests/crds", "config/crd/bases", "example/prometheus-operator-crd"} {
+		for _, in := range []string{"deploy/crds", "config/crd/experimental", "manifests/crds", "config/crd/bases",
+			"example/prometheus-operator-crd"} {
 			found, _ := filepath.Glob(filepath.Join(folder, in, "*.yaml"))
 			files = append(files, found...)
 		}
@@ -133,7 +134,8 @@ func TestDefinitionsOfOperators(t *testing.T) {
 	const apply = "Content-Type: application/apply-patch+yaml"
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
 	for name, text := range texts {
-		if resp := a.do("PATCH", definitions+name+"?fieldManager=test&fieldValidation=Strict", text, apply); resp.StatusCode != http.StatusCreated {
+		if resp := a.do("PATCH", definitions+name+"?fieldManager=test&fieldValidation=Strict", text,
+			apply); resp.StatusCode != http.StatusCreated {
 			t.Fatalf("%s: %s %.500s", name, resp.Status, readBody(t, resp))
 		}
 	}
@@ -211,8 +213,8 @@ func (k operatorKind) explains(docs map[string]string) {
 	}
 }
 
-// lives applies an object, which is pruned, changes and deletes it. It returns why the object was refused: what makes it
-// knows neither the rules in CEL nor some patterns.
+// lives applies an object, which is pruned, changes and deletes it. It returns why the object was refused: what makes
+// it knows neither the rules in CEL nor some patterns.
 func (k operatorKind) lives(apply string) (refused string) {
 	k.t.Helper()
 	schema := k.v.Schema.OpenAPIV3Schema
@@ -233,7 +235,8 @@ func (k operatorKind) lives(apply string) (refused string) {
 	switch code, text := send("PATCH", "?fieldManager=a", apply); {
 	case code == http.StatusUnprocessableEntity:
 		var status metav1.Status
-		if err := json.Unmarshal([]byte(text), &status); err != nil || status.Details == nil || len(status.Details.Causes) == 0 {
+		if err := json.Unmarshal([]byte(text), &status); err != nil || status.Details == nil ||
+			len(status.Details.Causes) == 0 {
 			k.t.Errorf("%s: refused without causes: %s", k.def.Name, text)
 		}
 		return status.Message
@@ -244,14 +247,18 @@ func (k operatorKind) lives(apply string) (refused string) {
 	if spec, ok := obj["spec"].(map[string]any); ok && !preserves(schema.Properties["spec"]) {
 		spec["notInTheSchema"] = "x"
 		obj["metadata"] = map[string]any{"name": "sample", "labels": map[string]any{"a": "b"}}
-		if code, text := send("PATCH", "?fieldValidation=Strict", "Content-Type: application/merge-patch+json"); code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || !strings.Contains(text, "notInTheSchema") {
+		if code, text := send("PATCH", "?fieldValidation=Strict",
+			"Content-Type: application/merge-patch+json"); code != http.StatusBadRequest &&
+			code != http.StatusUnprocessableEntity || !strings.Contains(text, "notInTheSchema") {
 			k.t.Errorf("%s: an unknown field under Strict: %d %.300s", k.def.Name, code, text)
 		}
-		if code, text := send("PATCH", "", "Content-Type: application/merge-patch+json"); code != http.StatusOK || strings.Contains(text, `"notInTheSchema"`) {
+		if code, text := send("PATCH", "", "Content-Type: application/merge-patch+json"); code != http.StatusOK ||
+			strings.Contains(text, `"notInTheSchema"`) {
 			k.t.Errorf("%s: an unknown field is not pruned: %d %.300s", k.def.Name, code, text)
 		}
 	}
-	if resp := k.do("GET", k.path(), "", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io"); !strings.Contains(readBody(k.t, resp), `"sample"`) {
+	if resp := k.do("GET", k.path(), "", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io"); !strings.Contains(
+		readBody(k.t, resp), `"sample"`) {
 		k.t.Errorf("%s: the table does not have the object", k.def.Name)
 	}
 	if resp := k.do("DELETE", k.path()+"/sample", ""); resp.StatusCode != http.StatusOK {
@@ -326,7 +333,8 @@ func deref(n *int64) int64 {
 }
 
 func sampleText(s *apiextensionsv1.JSONSchemaProps) string {
-	for _, text := range []string{"a", "1m", "example.com", "https://example.com", "1Mi", "10.0.0.1", "2026-01-01T00:00:00Z", "example.com/a", "oci://example.com/a", "ssh://example.com", "*", "1.0.0"} {
+	for _, text := range []string{"a", "1m", "example.com", "https://example.com", "1Mi", "10.0.0.1",
+		"2026-01-01T00:00:00Z", "example.com/a", "oci://example.com/a", "ssh://example.com", "*", "1.0.0"} {
 		if s.Format == "date-time" && text != "2026-01-01T00:00:00Z" || int64(len(text)) < deref(s.MinLength) {
 			continue
 		}

@@ -14,7 +14,8 @@ func page(r chi.Router, web http.Handler) {
 	r.Method(http.MethodGet, "/ui/*", http.StripPrefix("/ui", web))
 }
 
-// securityHeaders add to the policy that the page itself sets: its files are what their types say, and their address stays with them.
+// securityHeaders add to the policy that the page itself sets: its files are what their types say, and their address
+// stays with them.
 func securityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -26,7 +26,8 @@ func (a API) listPage(query string) (string, string) {
 
 func (a API) createConfigMap(name string) {
 	a.t.Helper()
-	if code, out := a.read("POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":%q}}`, name)); code != 201 {
+	if code, out := a.read("POST", "/api/v1/namespaces/default/configmaps",
+		fmt.Sprintf(`{"metadata":{"name":%q}}`, name)); code != 201 {
 		a.t.Fatalf("%d %v", code, out)
 	}
 }
@@ -58,7 +59,8 @@ func TestExpiredContinueTokenContinues(t *testing.T) {
 	}
 	_, next := a.listPage("limit=1")
 	for i := range 300 {
-		a.read("PATCH", "/api/v1/namespaces/default/configmaps/c", fmt.Sprintf(`{"data":{"n":"%d"}}`, i), "Content-Type: application/merge-patch+json")
+		a.read("PATCH", "/api/v1/namespaces/default/configmaps/c", fmt.Sprintf(`{"data":{"n":"%d"}}`, i),
+			"Content-Type: application/merge-patch+json")
 	}
 	code, status := a.read("GET", "/api/v1/namespaces/default/configmaps?limit=1&continue="+next, "")
 	if code != 410 || status["reason"] != "Expired" {

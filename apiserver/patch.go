@@ -97,7 +97,8 @@ func patched(typ types.PatchType, current, data []byte, cur registry.Object) ([]
 	}
 	text, err := patch.Apply(typ, current, data, typed)
 	if err == nil && len(text) > codec.MaxBody {
-		err = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patched object has %d bytes, limit is %d", len(text), codec.MaxBody))
+		err = apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the patched object has %d bytes, limit is %d", len(text), codec.MaxBody))
 	}
 	return text, err
 }

@@ -14,8 +14,10 @@ import (
 // patchPart applies a merge patch to the top-level fields that it contains, without encoding the rest of the
 // object: a patch of a status does not read the spec. false if that is not possible or fails: then the patch is
 // applied to the whole object, which returns the error.
-func patchPart(ctx context.Context, t target, typ types.PatchType, current, data []byte, cur registry.Object) (registry.Object, bool) {
-	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || t.res.Schema != nil || len(current)+len(data) > codec.MaxBody {
+func patchPart(ctx context.Context, t target, typ types.PatchType, current, data []byte,
+	cur registry.Object) (registry.Object, bool) {
+	if typ != types.StrategicMergePatchType && typ != types.MergePatchType || t.another() || t.res.Schema != nil ||
+		len(current)+len(data) > codec.MaxBody {
 		return nil, false
 	}
 	var wanted map[string]json.RawMessage
@@ -31,7 +33,8 @@ func patchPart(ctx context.Context, t target, typ types.PatchType, current, data
 		return nil, false
 	}
 	rest := patch.Without(cur, wanted).(registry.Object)
-	if found, err := codec.DecodeJSON(ctx, text, rest); err != nil || len(found) > 0 || codec.CheckKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
+	if found, err := codec.DecodeJSON(ctx, text, rest); err != nil || len(found) > 0 ||
+		codec.CheckKind(rest.GetObjectKind().GroupVersionKind(), t.res.GVK()) != nil {
 		return nil, false
 	}
 	return rest, true

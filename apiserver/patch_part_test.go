@@ -17,13 +17,15 @@ import (
 
 func patchedPod() (*corev1.Pod, target) {
 	pod := &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"x": "y"}},
-		Spec:       corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}, {Name: "d", Image: "j"}}},
+		TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u", Labels: map[string]string{"app": "web"},
+			Annotations: map[string]string{"x": "y"}},
+		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}, {Name: "d", Image: "j"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}},
 	}
-	res := &registry.Resource{GVR: client.Pods, Kind: "Pod", Namespaced: true, New: func() registry.Object { return &corev1.Pod{} }}
+	res := &registry.Resource{GVR: client.Pods, Kind: "Pod", Namespaced: true,
+		New: func() registry.Object { return &corev1.Pod{} }}
 	return pod, target{res: res, ref: client.Ref{Resource: client.Pods, Namespace: "default", Name: "a"}}
 }
 
@@ -60,9 +62,12 @@ func TestPatchesOfAPartAreRecognized(t *testing.T) {
 // patchPart has the same result as a patch of the whole object.
 func FuzzPatchPart(f *testing.F) {
 	for _, patch := range []string{
-		`{"status":{"phase":"Failed","conditions":[{"type":"Ready","status":"False"}]}}`, `{"metadata":{"labels":{"app":null,"b":"c"}}}`,
-		`{"metadata":null}`, `{"spec":{"containers":[{"name":"d","image":"k"}]},"status":null}`, `{}`, `{"status":{"$patch":"delete"}}`,
-		`{"metadata":{"annotations":{"x":null},"$retainKeys":["name"]}}`, `{"spec":{"$setElementOrder/containers":[{"name":"d"},{"name":"c"}]}}`,
+		`{"status":{"phase":"Failed","conditions":[{"type":"Ready","status":"False"}]}}`,
+		`{"metadata":{"labels":{"app":null,"b":"c"}}}`,
+		`{"metadata":null}`, `{"spec":{"containers":[{"name":"d","image":"k"}]},"status":null}`, `{}`,
+		`{"status":{"$patch":"delete"}}`,
+		`{"metadata":{"annotations":{"x":null},"$retainKeys":["name"]}}`,
+		`{"spec":{"$setElementOrder/containers":[{"name":"d"},{"name":"c"}]}}`,
 	} {
 		f.Add(true, []byte(patch))
 		f.Add(false, []byte(patch))

@@ -87,7 +87,8 @@ func TestPodStreams(t *testing.T) {
 		code         int
 		says         string
 	}{
-		"log":                  {"GET", "/log?container=a&follow=true&insecureSkipTLSVerifyBackend=true", 200, "a follow=true stream=none"},
+		"log": {"GET", "/log?container=a&follow=true&insecureSkipTLSVerifyBackend=true", 200,
+			"a follow=true stream=none"},
 		"log of stdout":        {"GET", "/log?container=i&stream=Stdout", 200, "i follow=false stream=Stdout"},
 		"log of which":         {"GET", "/log", 400, "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]"},
 		"log of none":          {"GET", "/log?container=c", 400, "container c is not valid for pod p"},

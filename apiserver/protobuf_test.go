@@ -23,7 +23,8 @@ const (
 // asTyped decodes protobuf as client-go does.
 func asTyped() *protobuf.Serializer {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme, metav1.AddMetaToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme,
+		metav1.AddMetaToScheme} {
 		utilruntime.Must(add(scheme))
 	}
 	return protobuf.NewSerializer(scheme, scheme)
@@ -60,13 +61,15 @@ func TestProtobufAnswers(t *testing.T) {
 	}
 	_, got := a.readTyped("GET", pods+"?limit=1", "", typedClient)
 	list := got.(*corev1.PodList)
-	if len(list.Items) != 1 || list.Items[0].UID != pod.UID || list.ResourceVersion == "" || list.Continue == "" || *list.RemainingItemCount != 1 {
+	if len(list.Items) != 1 || list.Items[0].UID != pod.UID || list.ResourceVersion == "" || list.Continue == "" ||
+		*list.RemainingItemCount != 1 {
 		t.Errorf("list %v", list)
 	}
 	if _, got := a.readTyped("GET", confs, "", typedClient); len(got.(*corev1.ConfigMapList).Items) != 0 {
 		t.Errorf("empty list %v", got)
 	}
-	if code, got := a.readTyped("GET", pods+"/none", "", typedClient); code != 404 || got.(*metav1.Status).Reason != metav1.StatusReasonNotFound {
+	if code, got := a.readTyped("GET", pods+"/none", "", typedClient); code != 404 ||
+		got.(*metav1.Status).Reason != metav1.StatusReasonNotFound {
 		t.Errorf("%d %v", code, got)
 	}
 	if code, got := a.readTyped("DELETE", pods, "", typedClient); code != 200 || len(got.(*corev1.PodList).Items) != 2 {
@@ -84,11 +87,13 @@ func TestProtobufShapes(t *testing.T) {
 	if scale.(*autoscalingv1.Scale).Spec.Replicas != 3 {
 		t.Errorf("scale %v", scale)
 	}
-	_, meta := a.readTyped("GET", pods+"/a", "", "Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
+	_, meta := a.readTyped("GET", pods+"/a", "",
+		"Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
 	if meta.(*metav1.PartialObjectMetadata).Name != "a" {
 		t.Errorf("metadata %v", meta)
 	}
-	_, metas := a.readTyped("GET", pods, "", "Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+	_, metas := a.readTyped("GET", pods, "",
+		"Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 	if l := metas.(*metav1.PartialObjectMetadataList); len(l.Items) != 1 || l.Items[0].Name != "a" {
 		t.Errorf("metadata list %v", metas)
 	}
@@ -101,7 +106,8 @@ func typedEvents(t *testing.T, resp *http.Response, n int) (out []string) {
 		t.Fatalf("%d %s", resp.StatusCode, typ)
 	}
 	scheme := runtime.NewScheme()
-	frames := streaming.NewDecoder(protobuf.LengthDelimitedFramer.NewFrameReader(resp.Body), protobuf.NewRawSerializer(scheme, scheme))
+	frames := streaming.NewDecoder(protobuf.LengthDelimitedFramer.NewFrameReader(resp.Body),
+		protobuf.NewRawSerializer(scheme, scheme))
 	for range n {
 		var ev metav1.WatchEvent
 		if _, _, err := frames.Decode(nil, &ev); err != nil {
@@ -128,7 +134,8 @@ func TestProtobufWatch(t *testing.T) {
 	query := "?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
 	whole := a.do("GET", confs+query, "", typedClient)
 	again := a.do("GET", confs+query, "", typedClient)
-	metas := a.do("GET", confs+query, "", "Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	metas := a.do("GET", confs+query, "",
+		"Accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	a.read("POST", confs, `{"metadata":{"name":"b"}}`)
 	a.read("DELETE", confs+"/b", "")
 	for _, resp := range []*http.Response{whole, again, metas} {

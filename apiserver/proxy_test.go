@@ -73,7 +73,8 @@ func proxied(t *testing.T) API {
 	if err := reg.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	to := map[string]string{"10.0.0.9:80": plain.Listener.Addr().String(), "10.0.0.9:8080": plain.Listener.Addr().String(), "10.0.0.9:443": secure.Listener.Addr().String()}
+	to := map[string]string{"10.0.0.9:80": plain.Listener.Addr().String(), "10.0.0.9:8080": plain.Listener.Addr().String(),
+		"10.0.0.9:443": secure.Listener.Addr().String()}
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
 		Registry: reg, Authenticator: auth.Any(auth.Token(token, auth.Admin), auth.Certificates()),
 		Pods: podNetwork(to),
@@ -118,7 +119,8 @@ func proxiedObjects(a API) {
 	a.t.Helper()
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
 	for _, obj := range []client.Object{
-		&corev1.Pod{ObjectMeta: meta("p"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}},
+		&corev1.Pod{ObjectMeta: meta(
+			"p"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}},
 		&corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 1234}}}},
 		&corev1.Service{ObjectMeta: meta("empty"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
 		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},

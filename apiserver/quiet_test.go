@@ -91,7 +91,8 @@ func TestWatchOfClientThatLeft(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			open = !strings.Contains(string(data), `apiserver_longrunning_requests{resource="configmaps",subresource="",verb="WATCH"} 0`)
+			open = !strings.Contains(string(data),
+				`apiserver_longrunning_requests{resource="configmaps",subresource="",verb="WATCH"} 0`)
 		}
 	}
 }

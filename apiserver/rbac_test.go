@@ -36,8 +36,9 @@ func serveRBAC(t *testing.T) API {
 	}
 	done := make(chan error, 1)
 	go func() { done <- roles.Run(t.Context(), reg) }()
-	srv, err := apiserver.New(t.Context(), apiserver.Config{Registry: reg, Authorizer: nodeauth.Authorizer{Authorizer: roles, Client: reg},
-		Authenticator: auth.Any(auth.Token(token, auth.Admin), named())})
+	srv, err := apiserver.New(t.Context(),
+		apiserver.Config{Registry: reg, Authorizer: nodeauth.Authorizer{Authorizer: roles, Client: reg},
+			Authenticator: auth.Any(auth.Token(token, auth.Admin), named())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ const roleOf = `{"metadata":{"name":"%s"},"rules":[{"apiGroups":[""],"resources"
 // bindingTo grants a role, KIND/NAME, to a user.
 func bindingTo(name, role, user string) string {
 	kind, role, _ := strings.Cut(role, "/")
-	return fmt.Sprintf(`{"metadata":{"name":"%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"%s","name":"%s"},"subjects":[{"kind":"User","name":"%s"}]}`,
+	return fmt.Sprintf(
+		`{"metadata":{"name":"%s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"%s","name":"%s"},"subjects":[{"kind":"User","name":"%s"}]}`,
 		name, kind, role, user)
 }
 

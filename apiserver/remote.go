@@ -23,8 +23,9 @@ func (s remotes) target(r *http.Request) target {
 	return target{ref: ref, remote: s.Handler(ref.Resource.GroupVersion(), s.fail)}
 }
 
-// below routes a path below the parts of an object for another server, as upstream: /apis/GROUP/VERSION/[namespaces/NAMESPACE/]RESOURCE/NAME/SUBRESOURCE/...
-// It is authorized as its subresource. rest answers the others.
+// below routes a path below the parts of an object for another server, as upstream:
+// /apis/GROUP/VERSION/[namespaces/NAMESPACE/]RESOURCE/NAME/SUBRESOURCE/... It is authorized as its subresource. rest
+// answers the others.
 func (s remotes) below(object, rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.Path
@@ -33,7 +34,8 @@ func (s remotes) below(object, rest http.Handler) http.Handler {
 		}
 		parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 		const group, version, resource, inside, least = 1, 2, 3, 5, 3
-		if len(parts) < resource+least || parts[0] != "apis" || s.Handler(schema.GroupVersion{Group: parts[group], Version: parts[version]}, s.fail) == nil {
+		if len(parts) < resource+least || parts[0] != "apis" ||
+			s.Handler(schema.GroupVersion{Group: parts[group], Version: parts[version]}, s.fail) == nil {
 			rest.ServeHTTP(w, r)
 			return
 		}

@@ -33,9 +33,12 @@ func TestReviews(t *testing.T) {
 		code            int
 		at, want        string
 	}{
-		"may I":               {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.allowed", "true"},
-		"why":                 {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.reason", `RBAC: allowed by RoleBinding "b/default" of Role "reader" to User "joe"`},
-		"may I not":           {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"list","resource":"pods"}}}`, 201, "status.allowed", "false"},
+		"may I": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.allowed",
+			"true"},
+		"why": {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `}}`, 201, "status.reason",
+			`RBAC: allowed by RoleBinding "b/default" of Role "reader" to User "joe"`},
+		"may I not": {joe, mayReview + "selfsubjectaccessreviews",
+			`{"spec":{"resourceAttributes":{"verb":"list","resource":"pods"}}}`, 201, "status.allowed", "false"},
 		"may I a path":        {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/api"}}}`, 201, "status.allowed", "true"},
 		"nothing asked":       {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "reason", "Invalid"},
 		"two things asked":    {joe, mayReview + "selfsubjectaccessreviews", `{"spec":{` + get + `,"nonResourceAttributes":{"verb":"get"}}}`, 422, "reason", "Invalid"},

@@ -115,7 +115,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
 	out := &codec.Responder{Log: cfg.Log, Clock: cfg.Clock, Audited: cfg.Audit != nil, MaxWhole: cfg.MaxWholeList}
-	guard := access.New(access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
+	guard := access.New(
+		access.Config{Authenticator: cfg.Authenticator, Authorizer: cfg.Authorizer, Audit: cfg.Audit, Fail: out.Fail})
 	limits := flow.New(cfg.Limits, cfg.Clock, cfg.Metrics)
 	through := gate{limits, out.Fail}
 	others := remotes{cfg.Aggregator, out.Fail}

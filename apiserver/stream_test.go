@@ -49,7 +49,8 @@ func (n *endedNode) Logs(_ context.Context, _ *corev1.Pod, opts *corev1.PodLogOp
 }
 
 func (n *endedNode) Attach(_ context.Context, _ *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
-	resp, err := n.streams.GetAttach(&cri.AttachRequest{ContainerId: "c", Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr})
+	resp, err := n.streams.GetAttach(
+		&cri.AttachRequest{ContainerId: "c", Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,8 @@ func (n *endedNode) Attach(_ context.Context, _ *corev1.Pod, opts *corev1.PodAtt
 
 type silent struct{ streaming.Runtime }
 
-func (silent) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
+func (silent) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool,
+	<-chan remotecommand.TerminalSize) error {
 	return nil
 }
 
@@ -66,7 +68,8 @@ func (silent) Attach(context.Context, string, io.Reader, io.WriteCloser, io.Writ
 func attaching(t *testing.T) API {
 	t.Helper()
 	node := &endedNode{}
-	streams := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { node.streams.ServeHTTP(w, r) }))
+	streams := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { node.streams.ServeHTTP(w, r) }))
 	t.Cleanup(streams.Close)
 	cfg := streaming.DefaultConfig
 	cfg.BaseURL, _ = url.Parse(streams.URL + "/")
@@ -148,8 +151,8 @@ func TestPanicOfAStreamIsContained(t *testing.T) {
 	}
 }
 
-// A panic in a watch, which runs after the handlers of its request have returned, counts as one of its request, and ends it and its place
-// in the limits.
+// A panic in a watch, which runs after the handlers of its request have returned, counts as one of its request, and
+// ends it and its place in the limits.
 func TestPanicOfAWatchIsContained(t *testing.T) {
 	t.Parallel()
 	a := attaching(t)

@@ -20,7 +20,8 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t target) error 
 }
 
 // store runs an update and sends its result.
-func (s *Server) store(w http.ResponseWriter, r *http.Request, t target, change func(registry.Object) (registry.Object, error)) error {
+func (s *Server) store(w http.ResponseWriter, r *http.Request, t target,
+	change func(registry.Object) (registry.Object, error)) error {
 	if t.sub != nil && !t.sub.Part {
 		return apierrors.NewMethodNotSupported(t.ref.Resource.GroupResource(), r.Method)
 	}

@@ -41,7 +41,8 @@ func ranges() registry.Resource {
 		Fields: func(obj registry.Object) fields.Set {
 			return fields.Set{"range": obj.(*corev1.RangeAllocation).Range}
 		},
-		Columns: []table.Column{table.Name(), table.Text("Range", "", func(r *corev1.RangeAllocation) string { return r.Range })},
+		Columns: []table.Column{table.Name(),
+			table.Text("Range", "", func(r *corev1.RangeAllocation) string { return r.Range })},
 	}
 }
 
@@ -56,9 +57,11 @@ func TestAViewIsServedAsItself(t *testing.T) {
 		says                     string
 		header                   []string
 	}{
-		{"create", "POST", all, `{"kind":"Range","apiVersion":"test.monopod/v1","metadata":{"name":"a"},"range":"1-2"}`, 201, `"kind":"Range","apiVersion":"test.monopod/v1"`, nil},
+		{"create", "POST", all, `{"kind":"Range","apiVersion":"test.monopod/v1","metadata":{"name":"a"},"range":"1-2"}`, 201,
+			`"kind":"Range","apiVersion":"test.monopod/v1"`, nil},
 		{"create again", "POST", all, `{"metadata":{"name":"a"},"range":"1-2"}`, 409, "AlreadyExists", nil},
-		{"create another kind", "POST", all, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b"}}`, 400, "Range", nil},
+		{"create another kind", "POST", all, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b"}}`, 400, "Range",
+			nil},
 		{"invalid", "POST", all, `{"metadata":{"name":"b"}}`, 422, "range: Required value", nil},
 		{"generated", "POST", all, `{"metadata":{"generateName":"gen-"},"range":"8"}`, 201, `"name":"gen-`, nil},
 		{"get", "GET", all + "/a", "", 200, `"range":"1-2"`, nil},
@@ -68,10 +71,15 @@ func TestAViewIsServedAsItself(t *testing.T) {
 		{"field selector of none", "GET", all + "?fieldSelector=range%3D9", "", 200, `"items":[]`, nil},
 		{"unknown field", "GET", all + "?fieldSelector=data%3D9", "", 400, "field label not supported", nil},
 		{"page", "GET", all + "?limit=1", "", 200, `"continue":"`, nil},
-		{"table", "GET", all + "/a", "", 200, `"cells":["a","1-2"]`, []string{"Accept: application/json;as=Table;v=v1;g=meta.k8s.io"}},
-		{"merge patch", "PATCH", all + "/a", `{"range":"3"}`, 200, `"range":"3"`, []string{"Content-Type: application/merge-patch+json"}},
-		{"JSON patch", "PATCH", all + "/a", `[{"op":"test","path":"/range","value":"3"},{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`, 200, `"x":"y"`, []string{asPatch}},
-		{"strategic patch", "PATCH", all + "/a", `{"metadata":{"labels":{"z":"1"}}}`, 200, `"x":"y","z":"1"`, []string{"Content-Type: application/strategic-merge-patch+json"}},
+		{"table", "GET", all + "/a", "", 200, `"cells":["a","1-2"]`,
+			[]string{"Accept: application/json;as=Table;v=v1;g=meta.k8s.io"}},
+		{"merge patch", "PATCH", all + "/a", `{"range":"3"}`, 200, `"range":"3"`,
+			[]string{"Content-Type: application/merge-patch+json"}},
+		{"JSON patch", "PATCH", all + "/a",
+			`[{"op":"test","path":"/range","value":"3"},{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`, 200,
+			`"x":"y"`, []string{asPatch}},
+		{"strategic patch", "PATCH", all + "/a", `{"metadata":{"labels":{"z":"1"}}}`, 200, `"x":"y","z":"1"`,
+			[]string{"Content-Type: application/strategic-merge-patch+json"}},
 		{"stale", "PUT", all + "/a", `{"metadata":{"name":"a","resourceVersion":"1"},"range":"4"}`, 409, "Conflict", nil},
 		{"update", "PUT", all + "/a", `{"metadata":{"name":"a"},"range":"4"}`, 200, `"range":"4"`, nil},
 		{"delete", "DELETE", all + "/a", "", 200, `"kind":"ranges"`, nil},
@@ -97,7 +105,8 @@ func TestAViewInProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := a.reg.Create(t.Context(), &corev1.RangeAllocation{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}, Range: "1"})
+	made, err := a.reg.Create(t.Context(),
+		&corev1.RangeAllocation{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}, Range: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +118,8 @@ func TestAViewInProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := a.reg.Get(t.Context(), ref)
-	if err != nil || got.(*corev1.RangeAllocation).Range != "2" || got.GetUID() != made.GetUID() || got.GetResourceVersion() == made.GetResourceVersion() {
+	if err != nil || got.(*corev1.RangeAllocation).Range != "2" || got.GetUID() != made.GetUID() ||
+		got.GetResourceVersion() == made.GetResourceVersion() {
 		t.Errorf("%v, %v", got, err)
 	}
 	for range 2 {

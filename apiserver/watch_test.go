@@ -36,9 +36,11 @@ func TestWatchOverAWebSocket(t *testing.T) {
 	a.read("POST", confs, `{"metadata":{"name":"a"}}`)
 	conn := a.socket(confs + "?watch=1&timeoutSeconds=2")
 	a.read("DELETE", confs+"/a", "")
-	for _, want := range []string{`{"type":"ADDED","object":{"kind":"ConfigMap"`, `{"type":"DELETED","object":{"kind":"ConfigMap"`} {
+	for _, want := range []string{`{"type":"ADDED","object":{"kind":"ConfigMap"`,
+		`{"type":"DELETED","object":{"kind":"ConfigMap"`} {
 		var message string
-		if err := websocket.Message.Receive(conn, &message); err != nil || !strings.HasPrefix(message, want) || strings.Count(message, "\n") != 1 {
+		if err := websocket.Message.Receive(conn, &message); err != nil || !strings.HasPrefix(message, want) ||
+			strings.Count(message, "\n") != 1 {
 			t.Errorf("%q, %v", message, err)
 		}
 	}
@@ -59,7 +61,8 @@ func TestTokenOfAWebSocket(t *testing.T) {
 	if got := fmt.Sprint(conn.Config().Protocol); got != "[base64.binary.k8s.io]" {
 		t.Errorf("agreed to %s", got)
 	}
-	for name, asked := range map[string]string{"wrong": bearer("wrong") + ", x", "nothing to speak": bearer(token), "none": "x"} {
+	for name, asked := range map[string]string{"wrong": bearer("wrong") + ", x", "nothing to speak": bearer(token),
+		"none": "x"} {
 		code, out := a.read("GET", confs+"?watch=1", "", "Authorization: ", "Connection: Upgrade", "Upgrade: websocket",
 			"Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: "+asked)
 		if code != 401 {
@@ -72,7 +75,8 @@ func TestTableWatchBeginsWithColumns(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	a.read("POST", pods, podA)
-	resp := a.do("GET", pods+"?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", "",
+	resp := a.do("GET", pods+
+		"?watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", "",
 		"Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
 	dec := json.NewDecoder(resp.Body)
 	var got []string
@@ -90,7 +94,9 @@ func TestTableWatchBeginsWithColumns(t *testing.T) {
 		if err := json.Unmarshal(ev.Object.Rows[0].Object.Raw, &object); err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, fmt.Sprint(ev.Type, " ", object.Name, object.Annotations, len(ev.Object.ColumnDefinitions) > 0, ev.Object.ResourceVersion != ""))
+		got = append(got,
+			fmt.Sprint(ev.Type, " ", object.Name, object.Annotations, len(ev.Object.ColumnDefinitions) > 0,
+				ev.Object.ResourceVersion != ""))
 	}
 	want := "[ADDED amap[] true true BOOKMARK map[k8s.io/initial-events-end:true] false true BOOKMARK map[] false true]"
 	if fmt.Sprint(got) != want {
@@ -137,9 +143,11 @@ func TestWatchBeginsInItsVersion(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	const scalers = "/namespaces/default/horizontalpodautoscalers"
-	a.read("POST", "/apis/autoscaling/v2"+scalers, `{"metadata":{"name":"a"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"}}}`)
+	a.read("POST", "/apis/autoscaling/v2"+scalers,
+		`{"metadata":{"name":"a"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"}}}`)
 	var message string
-	if err := websocket.Message.Receive(a.socket("/apis/autoscaling/v1"+scalers+"?watch=1&timeoutSeconds=2"), &message); err != nil {
+	if err := websocket.Message.Receive(a.socket("/apis/autoscaling/v1"+scalers+"?watch=1&timeoutSeconds=2"),
+		&message); err != nil {
 		t.Fatal(err)
 	}
 	if want := `{"type":"ADDED","object":{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1"`; !strings.HasPrefix(message, want) {

@@ -14,11 +14,14 @@ func TestWhy(t *testing.T) {
 		return a.Path == "" && (a.Resource == "pods" && a.Subresource == "" || a.Resource == "configmaps"), "", nil
 	}))
 	admin := "Authorization: Bearer " + token
-	if code, out := a.read("POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"x"}]}}`, asJSON, admin); code != 201 {
+	if code, out := a.read("POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"x"}]}}`,
+		asJSON, admin); code != 201 {
 		t.Fatalf("%d %v", code, out)
 	}
 	a.define(widgets)
-	if code, out := a.read("POST", "/apis/example.com/v1/namespaces/default/widgets", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1}}`, asJSON, admin); code != 201 {
+	if code, out := a.read("POST", "/apis/example.com/v1/namespaces/default/widgets",
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1}}`, asJSON,
+		admin); code != 201 {
 		t.Fatalf("%d %v", code, out)
 	}
 	for name, c := range map[string]struct {
@@ -26,12 +29,13 @@ func TestWhy(t *testing.T) {
 		code       int
 		at, want   string
 	}{
-		"admin":                  {admin, "kind=pod&name=p", 200, "sentence", "Pod p has been waiting for the scheduler"},
-		"its kind":               {admin, "kind=Pod&name=p&namespace=default", 200, "sentence", "Pod p"},
-		"its short name":         {admin, "kind=po&name=p", 200, "sentence", "Pod p"},
-		"with its group":         {admin, "kind=deployments.apps&name=none", 404, "reason", "NotFound"},
-		"another group":          {admin, "kind=deployments.acme.com&name=p", 400, "message", "must be a kind"},
-		"custom":                 {admin, "kind=widget&name=w", 200, "sentence", "Nothing is known to be wrong with Widget w"},
+		"admin":          {admin, "kind=pod&name=p", 200, "sentence", "Pod p has been waiting for the scheduler"},
+		"its kind":       {admin, "kind=Pod&name=p&namespace=default", 200, "sentence", "Pod p"},
+		"its short name": {admin, "kind=po&name=p", 200, "sentence", "Pod p"},
+		"with its group": {admin, "kind=deployments.apps&name=none", 404, "reason", "NotFound"},
+		"another group":  {admin, "kind=deployments.acme.com&name=p", 400, "message", "must be a kind"},
+		"custom": {admin, "kind=widget&name=w", 200, "sentence",
+			"Nothing is known to be wrong with Widget w"},
 		"custom, plural":         {admin, "kind=widgets&name=w", 200, "sentence", "Widget w"},
 		"custom, with its group": {admin, "kind=widgets.example.com&name=w", 200, "sentence", "Widget w"},
 		"custom, with version":   {admin, "kind=Widget.v2.example.com&name=w", 200, "sentence", "Widget w"},

@@ -18,7 +18,8 @@ const (
 
 // keeper is the body of a controller that keeps pods running, and runner of one that runs them to completion.
 func keeper(name, more, container string) string {
-	return `{"metadata":{"name":"` + name + `"},"spec":{` + more + `"selector":{"matchLabels":{"a":"b"}},` + fmt.Sprintf(podTemplate, "Always", container) + `}}`
+	return `{"metadata":{"name":"` + name + `"},"spec":{` + more + `"selector":{"matchLabels":{"a":"b"}},` +
+		fmt.Sprintf(podTemplate, "Always", container) + `}}`
 }
 
 func runner(name string) string {
@@ -33,19 +34,23 @@ func TestScaleOfAllKinds(t *testing.T) {
 			a := API{t, a.url, a.hc, a.reg}
 			all, body := inApps+resource, keeper("x", "", "")
 			if resource == "replicationcontrollers" {
-				all, body = "/api/v1/namespaces/default/"+resource, strings.Replace(body, `{"matchLabels":{"a":"b"}}`, `{"a":"b"}`, 1)
+				all, body = "/api/v1/namespaces/default/"+resource,
+					strings.Replace(body, `{"matchLabels":{"a":"b"}}`, `{"a":"b"}`, 1)
 			}
 			if code, got := a.read("POST", all, body); code != 201 {
 				t.Fatalf("%d %v", code, got)
 			}
 			code, got := a.read("PATCH", all+"/x/scale", `{"spec":{"replicas":3}}`, "Content-Type: application/merge-patch+json")
-			if code != 200 || fmt.Sprint(got["spec"]) != "map[replicas:3]" || !strings.Contains(fmt.Sprint(got["status"]), "selector:a=b") {
+			if code != 200 || fmt.Sprint(got["spec"]) != "map[replicas:3]" ||
+				!strings.Contains(fmt.Sprint(got["status"]), "selector:a=b") {
 				t.Errorf("%d %v", code, got)
 			}
-			if code, got = a.read("GET", all+"/x", ""); code != 200 || got["spec"].(map[string]any)["replicas"] != 3.0 || got["metadata"].(map[string]any)["generation"] != 2.0 {
+			if code, got = a.read("GET", all+"/x", ""); code != 200 || got["spec"].(map[string]any)["replicas"] != 3.0 ||
+				got["metadata"].(map[string]any)["generation"] != 2.0 {
 				t.Errorf("%d %v", code, got)
 			}
-			if code, got = a.read("PATCH", all+"/x/scale", `{"spec":{"replicas":-1}}`, "Content-Type: application/merge-patch+json"); code != 422 {
+			if code, got = a.read("PATCH", all+"/x/scale", `{"spec":{"replicas":-1}}`,
+				"Content-Type: application/merge-patch+json"); code != 422 {
 				t.Errorf("%d %v", code, got)
 			}
 		})
@@ -81,21 +86,25 @@ func TestDeletedJobsLeaveTheirPods(t *testing.T) {
 		if err := json.Unmarshal(data, &got); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Join(got.Metadata.Finalizers, ",") != c.stays || !strings.HasPrefix(resp.Header.Get("Warning"), c.warned) || c.warned == "" && resp.Header.Get("Warning") != "" {
+		if strings.Join(got.Metadata.Finalizers, ",") != c.stays ||
+			!strings.HasPrefix(resp.Header.Get("Warning"), c.warned) || c.warned == "" && resp.Header.Get("Warning") != "" {
 			t.Errorf("%q: %s, warned %q", c.query, data, resp.Header.Get("Warning"))
 		}
 	}
 }
 
-// The garbage collector does not follow Events: none waits for it, whatever the policy, and one that does is freed by the next deletion.
+// The garbage collector does not follow Events: none waits for it, whatever the policy, and one that does is freed by
+// the next deletion.
 func TestDeletedEventsAreGone(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
 	const events = "/api/v1/namespaces/default/events"
 	for _, c := range []struct{ query, finalizer string }{
-		{"?propagationPolicy=Foreground", ""}, {"?propagationPolicy=Orphan", ""}, {"?orphanDependents=true", ""}, {"", `"foregroundDeletion"`},
+		{"?propagationPolicy=Foreground", ""}, {"?propagationPolicy=Orphan", ""}, {"?orphanDependents=true", ""},
+		{"", `"foregroundDeletion"`},
 	} {
-		body := fmt.Sprintf(`{"metadata":{"name":"e","finalizers":[%s]},"involvedObject":{"namespace":"default"}}`, c.finalizer)
+		body := fmt.Sprintf(`{"metadata":{"name":"e","finalizers":[%s]},"involvedObject":{"namespace":"default"}}`,
+			c.finalizer)
 		if code, got := a.read("POST", events, body); code != 201 {
 			t.Fatalf("%d %v", code, got)
 		}
@@ -117,14 +126,16 @@ func TestTemplatesWarn(t *testing.T) {
 		if resp.StatusCode > 201 {
 			t.Errorf("%s %s: %s", method, path, resp.Status)
 		}
-		return slices.DeleteFunc(resp.Header.Values("Warning"), func(w string) bool { return strings.Contains(w, "is only stored") })
+		return slices.DeleteFunc(resp.Header.Values("Warning"),
+			func(w string) bool { return strings.Contains(w, "is only stored") })
 	}
 	want := `299 - "spec.template.spec.containers[0].env[1]: hides previous definition of \"x\", which may be dropped when using apply"`
 	if got := warnings("POST", inApps+"deployments", keeper("w", "", twice)); len(got) != 1 || got[0] != want {
 		t.Errorf("got %q", got)
 	}
 	for body, n := range map[string]int{`{"metadata":{"labels":{"a":"b"}}}`: 0, `{"spec":{"replicas":4}}`: 1} {
-		if got := warnings("PATCH", inApps+"deployments/w", body, "Content-Type: application/merge-patch+json"); len(got) != n {
+		if got := warnings("PATCH", inApps+"deployments/w", body, "Content-Type: application/merge-patch+json"); len(
+			got) != n {
 			t.Errorf("%s: got %q", body, got)
 		}
 	}
@@ -137,22 +148,26 @@ func TestTemplatesWarn(t *testing.T) {
 func TestAutoscalersInBothVersions(t *testing.T) {
 	t.Parallel()
 	a := serve(t)
-	v1, v2 := "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+	v1, v2 := "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
+		"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 	body := `{"metadata":{"name":"h"},"spec":{"maxReplicas":4,"targetCPUUtilizationPercentage":30,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}}`
 	if code, got := a.read("POST", v1, body); code != 201 || got["apiVersion"] != "autoscaling/v1" {
 		t.Fatalf("%d %v", code, got)
 	}
 	add := `{"spec":{"metrics":[{"type":"Resource","resource":{"name":"memory","target":{"type":"AverageValue","averageValue":"1Gi"}}},
 		{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":35}}}]}}`
-	if code, got := a.read("PATCH", v2+"/h", add, "Content-Type: application/merge-patch+json"); code != 200 || got["apiVersion"] != "autoscaling/v2" {
+	if code, got := a.read("PATCH", v2+"/h", add, "Content-Type: application/merge-patch+json"); code != 200 ||
+		got["apiVersion"] != "autoscaling/v2" {
 		t.Fatalf("%d %v", code, got)
 	}
 	code, got := a.read("PATCH", v1+"/h", `{"spec":{"maxReplicas":9}}`, "Content-Type: application/merge-patch+json")
-	if spec := got["spec"].(map[string]any); code != 200 || spec["maxReplicas"] != 9.0 || spec["targetCPUUtilizationPercentage"] != 35.0 {
+	if spec := got["spec"].(map[string]any); code != 200 || spec["maxReplicas"] != 9.0 ||
+		spec["targetCPUUtilizationPercentage"] != 35.0 {
 		t.Fatalf("%d %v", code, got)
 	}
 	code, got = a.read("GET", v2+"/h", "")
-	if text := fmt.Sprint(got); code != 200 || !strings.Contains(text, "averageValue:1Gi") || !strings.Contains(text, "averageUtilization:35") || strings.Contains(text, "autoscaling.alpha") {
+	if text := fmt.Sprint(got); code != 200 || !strings.Contains(text, "averageValue:1Gi") ||
+		!strings.Contains(text, "averageUtilization:35") || strings.Contains(text, "autoscaling.alpha") {
 		t.Errorf("%d %v", code, got)
 	}
 	if code, got = a.read("POST", v1, strings.Replace(body, `"maxReplicas":4`, `"maxReplicas":0`, 1)); code != 422 {
@@ -162,7 +177,8 @@ func TestAutoscalersInBothVersions(t *testing.T) {
 		_, got := a.read("GET", path, "", "Accept: application/json;as=Table;v=v1;g=meta.k8s.io")
 		return fmt.Sprint(got["rows"].([]any)[0].(map[string]any)["cells"].([]any)[:6])
 	}
-	if one, two := table(v1), table(v2); one != two || !strings.HasPrefix(one, "[h Deployment/d memory: <unknown>/1Gi, cpu: <unknown>/35% 1 9 0") {
+	if one, two := table(v1), table(v2); one != two ||
+		!strings.HasPrefix(one, "[h Deployment/d memory: <unknown>/1Gi, cpu: <unknown>/35% 1 9 0") {
 		t.Errorf("v1 prints %s, v2 %s", one, two)
 	}
 }

@@ -53,7 +53,8 @@ func benchRegistry(b *testing.B, s store.Store) *registry.Registry {
 		b.Fatal(err)
 	}
 	_, err := client.Update(b.Context(), r, apitest.Node("n"), "status", func(n *corev1.Node) error {
-		n.Status.Allocatable = corev1.ResourceList{"pods": *resource.NewQuantity(1<<20, resource.DecimalSI), "cpu": *resource.NewQuantity(1<<20, resource.DecimalSI)}
+		n.Status.Allocatable = corev1.ResourceList{"pods": *resource.NewQuantity(1<<20, resource.DecimalSI),
+			"cpu": *resource.NewQuantity(1<<20, resource.DecimalSI)}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		return nil
 	})

@@ -10,7 +10,8 @@ import (
 	"monopod/controllers/internal/apitest"
 )
 
-// A pod that names a template gets the event that it is missing, also if nothing else uses devices: before the manager starts, and after.
+// A pod that names a template gets the event that it is missing, also if nothing else uses devices: before the manager
+// starts, and after.
 func TestPodWakesTheControllerOfClaims(t *testing.T) {
 	t.Parallel()
 	for name, early := range map[string]bool{"a new pod": false, "a pod that is there": true} {

@@ -158,62 +158,72 @@ func controllers() []Entry {
 			}},
 		{Name: replicaset.Name, Aliases: []string{"replicaset-controller"}, Component: replicaset.Component,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", 5, 1, "Number of ReplicaSets that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentReplicaSetSyncs, "concurrent-replicaset-syncs", 5, 1,
+					"Number of ReplicaSets that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return replicaset.New(d, e, replicaset.Config{Workers: c.ConcurrentReplicaSetSyncs})
 			}},
-		{Name: replicaset.ReplicationControllers, Aliases: []string{"replicationcontroller-controller"}, Component: replicaset.ReplicationControllersComponent,
+		{Name: replicaset.ReplicationControllers, Aliases: []string{"replicationcontroller-controller"},
+			Component: replicaset.ReplicationControllersComponent,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentRCSyncs, "concurrent-rc-syncs", 5, 1, "Number of ReplicationControllers that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentRCSyncs, "concurrent-rc-syncs", 5, 1,
+					"Number of ReplicationControllers that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return replicaset.NewReplicationControllers(d, e, replicaset.Config{Workers: c.ConcurrentRCSyncs})
 			}},
 		{Name: deployment.Name, Aliases: []string{"deployment-controller"}, Component: deployment.Component,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentDeploymentSyncs, "concurrent-deployment-syncs", 5, 1, "Number of Deployments that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentDeploymentSyncs, "concurrent-deployment-syncs", 5, 1,
+					"Number of Deployments that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return deployment.New(d, e, deployment.Config{Workers: c.ConcurrentDeploymentSyncs}), nil
 			}},
 		{Name: daemonset.Name, Aliases: []string{"daemonset-controller"}, Component: daemonset.Component,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentDaemonSetSyncs, "concurrent-daemonset-syncs", 2, 1, "Number of DaemonSets that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentDaemonSetSyncs, "concurrent-daemonset-syncs", 2, 1,
+					"Number of DaemonSets that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return daemonset.New(d, e, daemonset.Config{Workers: c.ConcurrentDaemonSetSyncs}), nil
 			}},
 		{Name: job.Name, Aliases: []string{"job-controller"}, Component: job.Component,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentJobSyncs, "concurrent-job-syncs", 5, 1, "Number of Jobs that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentJobSyncs, "concurrent-job-syncs", 5, 1,
+					"Number of Jobs that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return job.New(d, e, job.Config{Workers: c.ConcurrentJobSyncs})
 			}},
 		{Name: cronjob.Name, Aliases: []string{"cronjob-controller"}, Component: cronjob.Component,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentCronJobSyncs, "concurrent-cron-job-syncs", 5, 1, "Number of CronJobs that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentCronJobSyncs, "concurrent-cron-job-syncs", 5, 1,
+					"Number of CronJobs that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return cronjob.New(d, e, cronjob.Config{Workers: c.ConcurrentCronJobSyncs})
 			}},
 		{Name: ttlafterfinished.Name, Aliases: []string{"ttl-after-finished-controller"},
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentTTLAfterFinishedSyncs, "concurrent-ttl-after-finished-syncs", 5, 1, "Number of finished Jobs with a TTL that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentTTLAfterFinishedSyncs, "concurrent-ttl-after-finished-syncs", 5, 1,
+					"Number of finished Jobs with a TTL that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return ttlafterfinished.New(d, ttlafterfinished.Config{Workers: c.ConcurrentTTLAfterFinishedSyncs})
 			}},
 		{Name: statefulset.Name, Aliases: []string{"statefulset-controller"}, Component: statefulset.Component,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentStatefulSetSyncs, "concurrent-statefulset-syncs", 5, 1, "Number of StatefulSets that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentStatefulSetSyncs, "concurrent-statefulset-syncs", 5, 1,
+					"Number of StatefulSets that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return statefulset.New(d, e, statefulset.Config{Workers: c.ConcurrentStatefulSetSyncs}), nil
 			}},
-		{Name: horizontalpodautoscaler.Name, Aliases: []string{"horizontal-pod-autoscaler-controller"}, Component: horizontalpodautoscaler.Component,
-			Settings: autoscalerSettings,
+		{Name: horizontalpodautoscaler.Name, Aliases: []string{"horizontal-pod-autoscaler-controller"},
+			Component: horizontalpodautoscaler.Component,
+			Settings:  autoscalerSettings,
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return horizontalpodautoscaler.New(d, e, horizontalpodautoscaler.Config{
 					Kinds: c.Kinds, Workers: c.ConcurrentHorizontalPodAutoscalerSyncs, Settings: horizontalpodautoscaler.Settings{
@@ -239,7 +249,8 @@ func controllers() []Entry {
 		{Name: nodelifecycle.Name, Aliases: []string{"node-lifecycle-controller"}, Component: nodelifecycle.Component,
 			Settings: nodeSettings,
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
-				return nodelifecycle.New(d, e, nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration, Rates: c.NodeEviction}), nil
+				return nodelifecycle.New(d, e,
+					nodelifecycle.Config{GracePeriod: c.NodeMonitorGracePeriod.Duration, Rates: c.NodeEviction}), nil
 			}},
 		{Name: tainteviction.Name, Aliases: []string{tainteviction.Component}, Component: tainteviction.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
@@ -247,21 +258,26 @@ func controllers() []Entry {
 			}},
 		{Name: namespace.Name, Aliases: []string{"namespace-controller"},
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentNamespaceSyncs, "concurrent-namespace-syncs", 10, 1, "Number of terminating namespaces that are synced concurrently.")}
+				return []Setting{number(&c.ConcurrentNamespaceSyncs, "concurrent-namespace-syncs", 10, 1,
+					"Number of terminating namespaces that are synced concurrently.")}
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
-				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Silent: c.Silent, Workers: c.ConcurrentNamespaceSyncs}), nil
+				return namespace.New(d, namespace.Config{Kinds: c.Kinds, Silent: c.Silent, Workers: c.ConcurrentNamespaceSyncs}),
+					nil
 			}},
-		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"}, Component: garbagecollector.Component,
+		{Name: garbagecollector.Name, Aliases: []string{"garbage-collector-controller"},
+			Component: garbagecollector.Component,
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.ConcurrentGCSyncs, "concurrent-gc-syncs", 20, 1, "Number of objects that the garbage collector syncs concurrently.")}
+				return []Setting{number(&c.ConcurrentGCSyncs, "concurrent-gc-syncs", 20, 1,
+					"Number of objects that the garbage collector syncs concurrently.")}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return garbagecollector.New(d, e, garbagecollector.Config{Kinds: c.Kinds, Workers: c.ConcurrentGCSyncs}), nil
 			}},
 		{Name: podgc.Name, Aliases: []string{"pod-garbage-collector-controller"},
 			Settings: func(c *Config) []Setting {
-				return []Setting{number(&c.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, math.MinInt, "Number of terminated pods that can exist before the oldest are deleted. 0: they are never deleted.")}
+				return []Setting{number(&c.TerminatedPodGCThreshold, "terminated-pod-gc-threshold", 12500, math.MinInt,
+					"Number of terminated pods that can exist before the oldest are deleted. 0: they are never deleted.")}
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return podgc.New(d, podgc.Config{Threshold: c.TerminatedPodGCThreshold})
@@ -272,7 +288,9 @@ func controllers() []Entry {
 			}},
 		{Name: legacytoken.Name, Aliases: []string{"legacy-service-account-token-cleaner"},
 			Settings: func(c *Config) []Setting {
-				return []Setting{duration(&c.LegacyServiceAccountTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period", 365*24*time.Hour, "Time without use after which a generated service account token in a Secret becomes invalid, and after which the Secret of an invalid one is deleted.")}
+				return []Setting{duration(&c.LegacyServiceAccountTokenCleanUpPeriod, "legacy-service-account-token-clean-up-period",
+					365*24*time.Hour,
+					"Time without use after which a generated service account token in a Secret becomes invalid, and after which the Secret of an invalid one is deleted.")}
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return legacytoken.New(d, legacytoken.Config{Period: c.LegacyServiceAccountTokenCleanUpPeriod.Duration}), nil
@@ -291,7 +309,8 @@ func controllers() []Entry {
 			}},
 		{Name: certificates.Signing, Aliases: []string{"certificatesigningrequest-signing-controller"},
 			Settings: func(c *Config) []Setting {
-				return []Setting{duration(&c.ClusterSigningDuration, "cluster-signing-duration", 365*24*time.Hour, "Maximum validity of the certificates that are issued for CertificateSigningRequests.")}
+				return []Setting{duration(&c.ClusterSigningDuration, "cluster-signing-duration", 365*24*time.Hour,
+					"Maximum validity of the certificates that are issued for CertificateSigningRequests.")}
 			},
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return certificates.NewSigning(d, c.Sign, c.ClusterSigningDuration.Duration), nil
@@ -312,7 +331,8 @@ func controllers() []Entry {
 			New: func(d follow.Deps, _ record.Eventer, c Config) (follow.Controller, error) {
 				return resourcequota.New(d, resourcequota.Config{Kinds: c.Kinds.Watched()}), nil
 			}},
-		{Name: persistentvolume.Name, Aliases: []string{"persistentvolume-binder-controller"}, Component: persistentvolume.Component,
+		{Name: persistentvolume.Name, Aliases: []string{"persistentvolume-binder-controller"},
+			Component: persistentvolume.Component,
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return persistentvolume.New(d, e), nil
 			}},
@@ -344,7 +364,8 @@ func controllers() []Entry {
 			New: func(d follow.Deps, e record.Eventer, _ Config) (follow.Controller, error) {
 				return devicetaint.New(d, e)
 			}},
-		{Name: disruption.Name, Aliases: []string{"disruption-controller", "poddisruptionbudget"}, Component: disruption.Component,
+		{Name: disruption.Name, Aliases: []string{"disruption-controller", "poddisruptionbudget"},
+			Component: disruption.Component,
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				return disruption.New(d, e, c.Kinds), nil
 			}},
@@ -361,22 +382,33 @@ func controllers() []Entry {
 // autoscalerSettings are the flags of HorizontalPodAutoscalers.
 func autoscalerSettings(c *Config) []Setting {
 	return []Setting{
-		number(&c.ConcurrentHorizontalPodAutoscalerSyncs, "concurrent-horizontal-pod-autoscaler-syncs", 5, 1, "Number of HorizontalPodAutoscalers that are synced concurrently."),
-		duration(&c.HorizontalPodAutoscalerSyncPeriod, "horizontal-pod-autoscaler-sync-period", 15*time.Second, "Time between two evaluations of a HorizontalPodAutoscaler."),
-		duration(&c.HorizontalPodAutoscalerDownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", 5*time.Minute, "Time for which a HorizontalPodAutoscaler looks backwards and does not scale down below any of its recommendations."),
-		share(&c.HorizontalPodAutoscalerTolerance, "horizontal-pod-autoscaler-tolerance", 0.1, "Minimum change of the ratio of actual to desired metrics, from 1, for a HorizontalPodAutoscaler to scale."),
-		duration(&c.HorizontalPodAutoscalerCPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period", 5*time.Minute, "Time after the start of a pod in which its CPU usage counts only while it is ready."),
-		duration(&c.HorizontalPodAutoscalerInitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", 30*time.Second, "Time after the start of a pod in which changes of its readiness are treated as part of its start."),
+		number(&c.ConcurrentHorizontalPodAutoscalerSyncs, "concurrent-horizontal-pod-autoscaler-syncs", 5, 1,
+			"Number of HorizontalPodAutoscalers that are synced concurrently."),
+		duration(&c.HorizontalPodAutoscalerSyncPeriod, "horizontal-pod-autoscaler-sync-period", 15*time.Second,
+			"Time between two evaluations of a HorizontalPodAutoscaler."),
+		duration(&c.HorizontalPodAutoscalerDownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
+			5*time.Minute,
+			"Time for which a HorizontalPodAutoscaler looks backwards and does not scale down below any of its recommendations."),
+		share(&c.HorizontalPodAutoscalerTolerance, "horizontal-pod-autoscaler-tolerance", 0.1,
+			"Minimum change of the ratio of actual to desired metrics, from 1, for a HorizontalPodAutoscaler to scale."),
+		duration(&c.HorizontalPodAutoscalerCPUInitializationPeriod, "horizontal-pod-autoscaler-cpu-initialization-period",
+			5*time.Minute, "Time after the start of a pod in which its CPU usage counts only while it is ready."),
+		duration(&c.HorizontalPodAutoscalerInitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
+			30*time.Second, "Time after the start of a pod in which changes of its readiness are treated as part of its start."),
 	}
 }
 
 func nodeSettings(c *Config) []Setting {
 	e := &c.NodeEviction
 	return []Setting{
-		duration(&c.NodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "Time without a heartbeat after which a node is marked unhealthy."),
-		share(&e.Eviction, "node-eviction-rate", 0.1, "Number of nodes per second whose pods are evicted, in a zone in which nodes fail. 0: never."),
-		share(&e.Secondary, "secondary-node-eviction-rate", 0.01, "Number of nodes per second whose pods are evicted, in a large zone that is unhealthy; in a small one that is unhealthy it is 0."),
-		share(&e.Unhealthy, "unhealthy-zone-threshold", 0.55, "Share of nodes that are not ready, at least 3, from which a zone is unhealthy."),
+		duration(&c.NodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second,
+			"Time without a heartbeat after which a node is marked unhealthy."),
+		share(&e.Eviction, "node-eviction-rate", 0.1,
+			"Number of nodes per second whose pods are evicted, in a zone in which nodes fail. 0: never."),
+		share(&e.Secondary, "secondary-node-eviction-rate", 0.01,
+			"Number of nodes per second whose pods are evicted, in a large zone that is unhealthy; in a small one that is unhealthy it is 0."),
+		share(&e.Unhealthy, "unhealthy-zone-threshold", 0.55,
+			"Share of nodes that are not ready, at least 3, from which a zone is unhealthy."),
 		number(&e.Large, "large-cluster-size-threshold", 50, 0, "Number of nodes above which a zone is large."),
 	}
 }

@@ -53,7 +53,8 @@ func (d *deadNode) pass(until time.Duration) {
 func lease(name string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: name},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(40)), RenewTime: new(metav1.NowMicro())}}
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(40)),
+			RenewTime: new(metav1.NowMicro())}}
 }
 
 // on counts an app's pods on a node: all, those that are ready, and those that are being deleted.
@@ -74,8 +75,8 @@ func (d *deadNode) on(app, node string) string {
 	return fmt.Sprintf("%d/%d/%d", all, ready, deleted)
 }
 
-// TestDeadNode: the pods of a node that no longer reports leave its Services after 50 s and are moved 300 s later, except
-// those of DaemonSets, and of StatefulSets until the Node is deleted or out of service.
+// TestDeadNode: the pods of a node that no longer reports leave its Services after 50 s and are moved 300 s later,
+// except those of DaemonSets, and of StatefulSets until the Node is deleted or out of service.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -85,7 +86,8 @@ func TestDeadNode(t *testing.T) {
 		"the Node is deleted": {func(d *deadNode) { d.Delete(apitest.Node("dead"), "") }, "0/0/0"},
 		"it is out of service": {func(d *deadNode) {
 			apitest.Change(d.API, apitest.Node("dead"), "", func(n *corev1.Node) {
-				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
+				n.Spec.Taints = append(n.Spec.Taints,
+					corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute})
 			})
 		}, "0/0/0"},
 		"nothing is said": {func(*deadNode) {}, "1/0/1"},

@@ -23,7 +23,8 @@ func enabled(all []Entry, list []string) ([]Entry, error) {
 		name, off := strings.CutPrefix(word, "-")
 		i := slices.IndexFunc(all, func(e Entry) bool { return e.Name == name || slices.Contains(e.Aliases, name) })
 		if i < 0 {
-			return nil, fmt.Errorf("--controllers: %q is not in the list of known controllers: %s", name, strings.Join(names(all), ", "))
+			return nil, fmt.Errorf("--controllers: %q is not in the list of known controllers: %s", name,
+				strings.Join(names(all), ", "))
 		}
 		if _, said := asked[all[i].Name]; !said {
 			asked[all[i].Name] = !off

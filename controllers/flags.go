@@ -8,7 +8,8 @@ import (
 func (c *Config) Flags(f *pflag.FlagSet) { c.flags(f, All()) }
 
 func (c *Config) flags(f *pflag.FlagSet, entries []Entry) {
-	f.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "Controllers to run: * for all that are on by default, NAME to enable one, -NAME to disable one.")
+	f.StringSliceVar(&c.Controllers, "controllers", c.Controllers,
+		"Controllers to run: * for all that are on by default, NAME to enable one, -NAME to disable one.")
 	for _, setting := range c.settings(entries) {
 		setting.add(f)
 	}

@@ -64,7 +64,8 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 		return nil, errors.New("controllers: Deps.Client is missing")
 	}
 	if cfg.Kinds == nil {
-		return nil, errors.New("controllers: Config.Kinds is required: without it the garbage collector would collect nothing")
+		return nil, errors.New(
+			"controllers: Config.Kinds is required: without it the garbage collector would collect nothing")
 	}
 	if deps.Clock == nil {
 		deps.Clock = clock.RealClock{}
@@ -89,8 +90,9 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 		return nil, err
 	}
 	m := &Manager{
-		deps: follow.Deps{Client: follow.Tracking(deps.Client, deps.Clock), Clock: deps.Clock, Log: deps.Log, Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
-		cfg:  cfg, entries: entries,
+		deps: follow.Deps{Client: follow.Tracking(deps.Client, deps.Clock), Clock: deps.Clock, Log: deps.Log,
+			Metrics: metrics, Guard: panics, Jumps: &follow.Jumps{}},
+		cfg: cfg, entries: entries,
 		debugging: map[string]http.Handler{},
 		recorders: map[string]*lazyRecorder{},
 		events:    events,
@@ -149,7 +151,9 @@ func (m *Manager) DebuggingHandlers() map[string]http.Handler { return m.debuggi
 // their events are written. It may run again.
 func (m *Manager) Run(ctx context.Context) error {
 	for component, r := range m.recorders {
-		r.start(record.New(record.Config{Client: m.deps.Client, Component: component, Clock: m.deps.Clock, Metrics: m.events, Guard: m.deps.Guard}))
+		r.start(record.New(
+			record.Config{Client: m.deps.Client, Component: component, Clock: m.deps.Clock, Metrics: m.events,
+				Guard: m.deps.Guard}))
 		defer r.close()
 	}
 	var wg sync.WaitGroup

@@ -134,7 +134,8 @@ func TestAllTogether(t *testing.T) {
 			t.Errorf("the garbage collector shows %s", got)
 		}
 		shown, err := json.Marshal(m.Configz())
-		if err != nil || !strings.Contains(string(shown), `"eventTTL":"1h0m0s"`) || strings.Contains(string(shown), "CERTIFICATE") {
+		if err != nil || !strings.Contains(string(shown), `"eventTTL":"1h0m0s"`) ||
+			strings.Contains(string(shown), "CERTIFICATE") {
 			t.Errorf("configz is %s, %v", shown, err)
 		}
 		api.Delete(webSet(0), metav1.DeletePropagationBackground)

@@ -24,7 +24,8 @@ type stirrer struct {
 func (s *stirrer) Name() string { return "stirrer" }
 
 func (s *stirrer) Run(ctx context.Context) error {
-	_, err := s.deps.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.spoon}})
+	_, err := s.deps.Client.Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.spoon}})
 	<-ctx.Done()
 	return err
 }

@@ -44,7 +44,8 @@ type Controllers struct {
 // NewControllers creates the controllers without starting them. All deps are required.
 func NewControllers(deps Deps, cfg ProcessConfig) (*Controllers, error) {
 	cfg.ClockSet = kernel.WatchClock
-	manager, err := New(Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log.Named("controllers"), Metrics: deps.Metrics}, cfg.Config)
+	manager, err := New(
+		Deps{Client: deps.Client, Clock: deps.Clock, Log: deps.Log.Named("controllers"), Metrics: deps.Metrics}, cfg.Config)
 	if err != nil {
 		return nil, err
 	}

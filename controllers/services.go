@@ -55,38 +55,54 @@ func serviceControllers() []Entry {
 			Settings: func(c *Config) []Setting {
 				s := &c.Services
 				return []Setting{
-					number(&s.ConcurrentServiceEndpointSyncs, "concurrent-service-endpoint-syncs", 5, 1, "Number of Services whose EndpointSlices are synced concurrently."),
-					within(number(&s.MaxEndpointsPerSlice, "max-endpoints-per-slice", 100, 1, "Maximum number of endpoints in an EndpointSlice, at most 1000. More endpoints per slice mean fewer, larger slices."), &s.MaxEndpointsPerSlice, maxEndpoints),
-					period(&s.SliceUpdatesBatchPeriod, "endpointslice-updates-batch-period", "Time for which changes of pods are collected before EndpointSlices are updated. 0: they are updated at once."),
+					number(&s.ConcurrentServiceEndpointSyncs, "concurrent-service-endpoint-syncs", 5, 1,
+						"Number of Services whose EndpointSlices are synced concurrently."),
+					within(number(&s.MaxEndpointsPerSlice, "max-endpoints-per-slice", 100, 1,
+						"Maximum number of endpoints in an EndpointSlice, at most 1000. More endpoints per slice mean fewer, larger slices."), &s.MaxEndpointsPerSlice, maxEndpoints),
+					period(&s.SliceUpdatesBatchPeriod, "endpointslice-updates-batch-period",
+						"Time for which changes of pods are collected before EndpointSlices are updated. 0: they are updated at once."),
 				}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				s := c.Services
-				return endpointslice.New(d, e, endpointslice.Config{Workers: s.ConcurrentServiceEndpointSyncs, Max: s.MaxEndpointsPerSlice, BatchPeriod: s.SliceUpdatesBatchPeriod.Duration})
+				return endpointslice.New(d, e,
+					endpointslice.Config{Workers: s.ConcurrentServiceEndpointSyncs, Max: s.MaxEndpointsPerSlice,
+						BatchPeriod: s.SliceUpdatesBatchPeriod.Duration})
 			}},
 		{Name: endpoints.Name, Aliases: []string{"endpoints-controller", "endpoints"}, Component: endpoints.Component,
 			Settings: func(c *Config) []Setting {
 				s := &c.Services
 				return []Setting{
-					number(&s.ConcurrentEndpointSyncs, "concurrent-endpoint-syncs", 5, 1, "Number of Services whose Endpoints are synced concurrently."),
-					period(&s.UpdatesBatchPeriod, "endpoint-updates-batch-period", "Time for which changes of pods are collected before Endpoints are updated. 0: they are updated at once."),
+					number(&s.ConcurrentEndpointSyncs, "concurrent-endpoint-syncs", 5, 1,
+						"Number of Services whose Endpoints are synced concurrently."),
+					period(&s.UpdatesBatchPeriod, "endpoint-updates-batch-period",
+						"Time for which changes of pods are collected before Endpoints are updated. 0: they are updated at once."),
 				}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
-				return endpoints.New(d, e, endpoints.Config{Workers: c.Services.ConcurrentEndpointSyncs, BatchPeriod: c.Services.UpdatesBatchPeriod.Duration}), nil
+				return endpoints.New(d, e,
+					endpoints.Config{Workers: c.Services.ConcurrentEndpointSyncs,
+						BatchPeriod: c.Services.UpdatesBatchPeriod.Duration}), nil
 			}},
-		{Name: endpointslicemirroring.Name, Aliases: []string{"endpointslice-mirroring-controller"}, Component: endpointslicemirroring.Component,
+		{Name: endpointslicemirroring.Name, Aliases: []string{"endpointslice-mirroring-controller"},
+			Component: endpointslicemirroring.Component,
 			Settings: func(c *Config) []Setting {
 				s := &c.Services
 				return []Setting{
-					number(&s.MirroringConcurrentSyncs, "mirroring-concurrent-service-endpoint-syncs", 5, 1, "Number of Services whose Endpoints are mirrored to EndpointSlices concurrently."),
-					within(number(&s.MirroringMaxEndpointsPerSubset, "mirroring-max-endpoints-per-subset", 1000, 1, "Maximum number of addresses of a subset of Endpoints that are mirrored to an EndpointSlice, at most 1000."), &s.MirroringMaxEndpointsPerSubset, maxEndpoints),
-					period(&s.MirroringUpdatesBatchPeriod, "mirroring-endpointslice-updates-batch-period", "Time for which changes of Endpoints are collected before EndpointSlices are updated. 0: they are updated at once."),
+					number(&s.MirroringConcurrentSyncs, "mirroring-concurrent-service-endpoint-syncs", 5, 1,
+						"Number of Services whose Endpoints are mirrored to EndpointSlices concurrently."),
+					within(number(&s.MirroringMaxEndpointsPerSubset, "mirroring-max-endpoints-per-subset", 1000, 1,
+						"Maximum number of addresses of a subset of Endpoints that are mirrored to an EndpointSlice, at most 1000."),
+						&s.MirroringMaxEndpointsPerSubset, maxEndpoints),
+					period(&s.MirroringUpdatesBatchPeriod, "mirroring-endpointslice-updates-batch-period",
+						"Time for which changes of Endpoints are collected before EndpointSlices are updated. 0: they are updated at once."),
 				}
 			},
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
 				s := c.Services
-				return endpointslicemirroring.New(d, e, endpointslicemirroring.Config{Workers: s.MirroringConcurrentSyncs, Max: s.MirroringMaxEndpointsPerSubset, BatchPeriod: s.MirroringUpdatesBatchPeriod.Duration})
+				return endpointslicemirroring.New(d, e,
+					endpointslicemirroring.Config{Workers: s.MirroringConcurrentSyncs, Max: s.MirroringMaxEndpointsPerSubset,
+						BatchPeriod: s.MirroringUpdatesBatchPeriod.Duration})
 			}},
 		{Name: servicecidr.Name, Aliases: []string{"service-cidr"}, Component: servicecidr.Component,
 			New: func(d follow.Deps, e record.Eventer, c Config) (follow.Controller, error) {
@@ -112,7 +128,8 @@ func pool(at *string) Setting {
 		Flag:  flag,
 		reset: func() { *at = "" },
 		add: func(f *pflag.FlagSet) {
-			f.StringVar(at, flag, *at, "CIDR ranges, separated by commas, of the addresses of Services of type LoadBalancer: each Service gets one of each of its IP families. Empty: they get the addresses of the nodes.")
+			f.StringVar(at, flag, *at,
+				"CIDR ranges, separated by commas, of the addresses of Services of type LoadBalancer: each Service gets one of each of its IP families. Empty: they get the addresses of the nodes.")
 		},
 		check: func() error {
 			if _, err := serviceloadbalancer.ParsePool(*at); err != nil {

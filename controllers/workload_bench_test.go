@@ -44,7 +44,8 @@ func newWorkloads(b *testing.B, controllers ...string) *workloads {
 		b.Fatal(err)
 	}
 	r := registry.New(s, resources, registry.Config{})
-	w := &workloads{Client: r, b: b, writes: map[schema.GroupVersionResource]*atomic.Int64{}, pods: make(chan watch.Event, 1<<16)}
+	w := &workloads{Client: r, b: b, writes: map[schema.GroupVersionResource]*atomic.Int64{},
+		pods: make(chan watch.Event, 1<<16)}
 	if err := r.Bootstrap(b.Context()); err != nil {
 		b.Fatal(err)
 	}
@@ -80,7 +81,8 @@ func newWorkloads(b *testing.B, controllers ...string) *workloads {
 		b.Fatal(err)
 	}
 	_, err = client.Update(b.Context(), r, apitest.Node("n"), "status", func(n *corev1.Node) error {
-		n.Status.Allocatable = corev1.ResourceList{"pods": *resource.NewQuantity(1<<20, resource.DecimalSI), "cpu": *resource.NewQuantity(1<<20, resource.DecimalSI)}
+		n.Status.Allocatable = corev1.ResourceList{"pods": *resource.NewQuantity(1<<20, resource.DecimalSI),
+			"cpu": *resource.NewQuantity(1<<20, resource.DecimalSI)}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		return nil
 	})
@@ -126,12 +128,14 @@ func (w *workloads) agent(ctx context.Context) {
 			switch {
 			case !ok || e.Type == watch.Deleted || p.Spec.NodeName == "":
 			case p.DeletionTimestamp != nil:
-				_, _ = w.Delete(ctx, client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+				_, _ = w.Delete(ctx, client.RefOf(p),
+					metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 			case p.Status.Phase == corev1.PodPending:
 				time.Sleep(w.start)
 				_, _ = client.Update(ctx, w.Client, p, "status", func(p *corev1.Pod) error {
 					p.Status.Phase = corev1.PodRunning
-					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+					p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+						LastTransitionTime: metav1.Now()}}
 					return nil
 				})
 			}
@@ -171,7 +175,8 @@ func (w *workloads) rolledOut(name string) bool {
 		w.b.Fatal(err)
 	}
 	s := d.Status
-	return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == *d.Spec.Replicas && s.Replicas == s.UpdatedReplicas && s.AvailableReplicas == s.Replicas
+	return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == *d.Spec.Replicas &&
+		s.Replicas == s.UpdatedReplicas && s.AvailableReplicas == s.Replicas
 }
 
 func benchDeployment(name string, n int32) *appsv1.Deployment {
@@ -179,22 +184,25 @@ func benchDeployment(name string, n int32) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "image"}}},
-		}},
+		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+			}},
 	}
 }
 
 // remove deletes the pods with these labels, and waits until they are gone.
 func (w *workloads) remove(labels map[string]string) {
 	w.b.Helper()
-	pods, err := client.List[*corev1.Pod](w.b.Context(), w.Client, client.Selector{Labels: klabels.SelectorFromSet(labels)})
+	pods, err := client.List[*corev1.Pod](w.b.Context(), w.Client,
+		client.Selector{Labels: klabels.SelectorFromSet(labels)})
 	if err != nil {
 		w.b.Fatal(err)
 	}
 	for _, p := range pods {
-		if _, err := w.Client.Delete(w.b.Context(), client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := w.Client.Delete(w.b.Context(), client.RefOf(p),
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil && !apierrors.IsNotFound(err) {
 			w.b.Fatal(err)
 		}
 	}
@@ -217,7 +225,8 @@ func benchReplicaSet(b *testing.B, w *workloads) {
 		began := time.Now()
 		for j := range n {
 			creating.Go(func() {
-				pod := apitest.Pod("default", fmt.Sprintf("bare-%d-%d", i, j), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "bare"} })
+				pod := apitest.Pod("default", fmt.Sprintf("bare-%d-%d", i, j),
+					func(p *corev1.Pod) { p.Labels = map[string]string{"app": "bare"} })
 				if _, err := w.Create(b.Context(), pod); err != nil {
 					b.Error(err)
 				}

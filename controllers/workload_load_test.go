@@ -32,9 +32,10 @@ func wantedFor(load int64) int32 {
 
 // byCPU are the metrics of the autoscaler.
 func byCPU() []autoscalingv2.MetricSpec {
-	return []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-		Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewMilliQuantity(perPod, resource.DecimalSI)},
-	}}}
+	return []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
+		Resource: &autoscalingv2.ResourceMetricSource{
+			Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: resource.NewMilliQuantity(perPod, resource.DecimalSI)},
+		}}}
 }
 
 // List implements client.Client: the pods that are ready share the load, and their CPU is measured.
@@ -65,8 +66,8 @@ func (w *town) busy() {
 	w.link.load.Store(load)
 }
 
-// sleepy suspends the CronJob for a while, in which it starts nothing, and resumes it: it makes up for the last start that it
-// missed, unless a Job still runs.
+// sleepy suspends the CronJob for a while, in which it starts nothing, and resumes it: it makes up for the last start
+// that it missed, unless a Job still runs.
 func (w *town) sleepy() {
 	w.say(false, "suspend")
 	suspend := func(yes bool) {

@@ -71,7 +71,8 @@ const nodesOfTown = 3
 
 func randomWorkloads(t *testing.T, seed uint64) {
 	api := apitest.New(t)
-	w := &town{API: api, rng: rand.New(rand.NewPCG(seed, 3)), nodes: map[string]bool{}, existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
+	w := &town{API: api, rng: rand.New(rand.NewPCG(seed, 3)), nodes: map[string]bool{},
+		existing: map[types.UID]*corev1.Pod{}, owners: map[types.UID]types.UID{}}
 	w.unavailable, w.surge = 1+int(seed%3), int(seed%3)
 	w.link = &deletions{Link: &apitest.Link{Client: api.Client, Unordered: seed%2 == 1}, of: map[types.UID]int{}}
 	w.link.load.Store(someLoad(w.rng))
@@ -180,7 +181,8 @@ func (w *town) phase(ctx context.Context, p *corev1.Pod, phase corev1.PodPhase) 
 		if cur.Status.Phase = phase; cur.Status.StartTime == nil {
 			cur.Status.StartTime = new(metav1.Now())
 		}
-		cur.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
+		cur.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready,
+			LastTransitionTime: metav1.Now()}}
 		return nil
 	})
 }
@@ -204,7 +206,8 @@ func (w *town) run(ctx context.Context, p *corev1.Pod, wait time.Duration, fails
 func (w *town) end(ctx context.Context, p *corev1.Pod) {
 	w.phase(ctx, p, corev1.PodFailed)
 	if w.alive(p.Spec.NodeName) {
-		_, _ = w.Client.Delete(ctx, client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		_, _ = w.Client.Delete(ctx, client.RefOf(p),
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 	}
 }
 
@@ -311,7 +314,8 @@ func (w *town) rollingSet() appsv1.StatefulSetUpdateStrategy {
 func (w *town) rollingDaemons() appsv1.DaemonSetUpdateStrategy {
 	limits := &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(1)), MaxSurge: new(intstr.FromInt(0))}
 	if w.surge > 0 {
-		limits = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(0)), MaxSurge: new(intstr.FromInt(w.surge))}
+		limits = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(0)),
+			MaxSurge: new(intstr.FromInt(w.surge))}
 	}
 	return appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: limits}
 }
@@ -327,15 +331,21 @@ func (w *town) create() {
 	task.Spec.RestartPolicy = corev1.RestartPolicyNever
 	for _, obj := range []client.Object{
 		&appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta("web"),
-			Spec: appsv1.DeploymentSpec{Replicas: new(int32(5)), RevisionHistoryLimit: new(int32(2)), Selector: selector("web"), Template: appTemplate("web")}},
+			Spec: appsv1.DeploymentSpec{Replicas: new(int32(5)), RevisionHistoryLimit: new(int32(2)), Selector: selector("web"),
+				Template: appTemplate("web")}},
 		&appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: meta("db"),
-			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), ServiceName: "db", Selector: selector("db"), Template: appTemplate("db"), PodManagementPolicy: w.management(), UpdateStrategy: w.rollingSet()}},
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), ServiceName: "db", Selector: selector("db"),
+				Template: appTemplate("db"), PodManagementPolicy: w.management(), UpdateStrategy: w.rollingSet()}},
 		&appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: meta("agent"),
-			Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: appTemplate("agent"), UpdateStrategy: w.rollingDaemons()}},
+			Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: appTemplate("agent"),
+				UpdateStrategy: w.rollingDaemons()}},
 		&batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: meta("cron"),
-			Spec: batchv1.CronJobSpec{Schedule: "*/3 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent, JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: task}}}},
-		&autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}, ObjectMeta: meta("web"),
-			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: scaled, MinReplicas: new(int32(fewestOfWeb)), MaxReplicas: mostOfWeb, Metrics: byCPU()}},
+			Spec: batchv1.CronJobSpec{Schedule: "*/3 * * * *", ConcurrencyPolicy: batchv1.ForbidConcurrent,
+				JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: task}}}},
+		&autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2",
+			Kind: "HorizontalPodAutoscaler"}, ObjectMeta: meta("web"),
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: scaled, MinReplicas: new(int32(fewestOfWeb)),
+				MaxReplicas: mostOfWeb, Metrics: byCPU()}},
 	} {
 		if _, err := w.Get(w.T.Context(), client.RefOf(obj)); err != nil {
 			w.Create(obj)
@@ -368,7 +378,8 @@ func (w *town) template(image string) {
 
 // act does one random thing.
 func (w *town) act() {
-	pods := slices.DeleteFunc(apitest.List[*corev1.Pod](w.API, "default"), func(p *corev1.Pod) bool { return p.Labels["app"] == "debug" })
+	pods := slices.DeleteFunc(apitest.List[*corev1.Pod](w.API, "default"),
+		func(p *corev1.Pod) bool { return p.Labels["app"] == "debug" })
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	n := w.rng.IntN(100)
 	switch {
@@ -378,7 +389,8 @@ func (w *town) act() {
 		size := int32(w.rng.IntN(7))
 		w.say(true, "scale %d", size)
 		if d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); ok {
-			apitest.Change(w.API, d, "", func(d *appsv1.Deployment) { d.Spec.Replicas, d.Spec.Paused = &size, w.rng.IntN(4) == 0 })
+			apitest.Change(w.API, d, "",
+				func(d *appsv1.Deployment) { d.Spec.Replicas, d.Spec.Paused = &size, w.rng.IntN(4) == 0 })
 		}
 		if s, ok := apitest.Get[*appsv1.StatefulSet](w.API, "default", "db"); ok {
 			apitest.Change(w.API, s, "", func(s *appsv1.StatefulSet) { s.Spec.Replicas = &size })
@@ -418,8 +430,10 @@ func (w *town) act() {
 func (w *town) job() {
 	w.jobs++
 	w.say(false, "job %d", w.jobs)
-	job := &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("task-", w.jobs)},
-		Spec: batchv1.JobSpec{Completions: new(int32(4)), Parallelism: new(int32(jobParallelism)), BackoffLimit: new(int32(100)), Template: appTemplate("task")}}
+	job := &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("task-", w.jobs)},
+		Spec: batchv1.JobSpec{Completions: new(int32(4)), Parallelism: new(int32(jobParallelism)),
+			BackoffLimit: new(int32(100)), Template: appTemplate("task")}}
 	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	if w.jobs%2 == 0 {
 		job.Spec.CompletionMode = new(batchv1.IndexedCompletion)
@@ -471,7 +485,8 @@ func (w *town) back(node string) {
 
 // deleteOne deletes one of the workloads and creates it again.
 func (w *town) deleteOne() {
-	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
+	policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+		metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
 	i := w.rng.IntN(3)
 	w.say(true, "delete %s of %d", policy, i)
 	if d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web"); ok && i == 0 {

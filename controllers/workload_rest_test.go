@@ -37,8 +37,8 @@ type deletion struct {
 	at    time.Time
 }
 
-// explainedAtMost is how many creations and deletions of an owner's pods may have been before one that is looked at: of more Events
-// about one object, the recorder drops some (after 25 in a row, as client-go's).
+// explainedAtMost is how many creations and deletions of an owner's pods may have been before one that is looked at: of
+// more Events about one object, the recorder drops some (after 25 in a row, as client-go's).
 const explainedAtMost = 20
 
 // Create implements client.Client.
@@ -80,11 +80,13 @@ func (d *deletions) kept(ctx context.Context, pod *corev1.Pod) bool {
 	}
 	if pod.Spec.NodeName != "" {
 		node, err := client.Get[*corev1.Node](ctx, d.Client, "", pod.Spec.NodeName)
-		if err != nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }) {
+		if err != nil ||
+			slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }) {
 			return false
 		}
 	}
-	resource := map[string]schema.GroupVersionResource{"ReplicaSet": client.ReplicaSets, "StatefulSet": client.StatefulSets, "DaemonSet": client.DaemonSets, "Job": client.Jobs}[ref.Kind]
+	resource := map[string]schema.GroupVersionResource{"ReplicaSet": client.ReplicaSets,
+		"StatefulSet": client.StatefulSets, "DaemonSet": client.DaemonSets, "Job": client.Jobs}[ref.Kind]
 	owner, err := d.Get(ctx, client.Ref{Resource: resource, Namespace: pod.Namespace, Name: ref.Name})
 	return err == nil && owner.GetUID() == ref.UID && owner.GetDeletionTimestamp() == nil
 }
@@ -100,7 +102,8 @@ func (w *town) explain() {
 			if e.Series != nil {
 				last = e.Series.LastObservedTime.Time
 			}
-			return e.InvolvedObject.UID == d.owner.UID && e.Reason == "SuccessfulDelete" && !last.Before(d.at.Truncate(time.Second))
+			return e.InvolvedObject.UID == d.owner.UID && e.Reason == "SuccessfulDelete" &&
+				!last.Before(d.at.Truncate(time.Second))
 		}) {
 			w.T.Errorf("no Event explains the deletion of pod %s of %s %s, after %q", d.pod, d.owner.Kind, d.owner.Name, w.said)
 		}
@@ -117,15 +120,20 @@ func (w *town) atRest() bool {
 		return false
 	}
 	n, m := *d.Spec.Replicas, *s.Spec.Replicas
-	return (n == 0 || n >= fewestOfWeb && n <= mostOfWeb) && !d.Spec.Paused && d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == n && d.Status.UpdatedReplicas == n && d.Status.AvailableReplicas == n &&
-		s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == m && s.Status.AvailableReplicas == m && s.Status.UpdatedReplicas == m &&
-		ds.Status.ObservedGeneration == ds.Generation && ds.Status.NumberAvailable == nodesOfTown && ds.Status.UpdatedNumberScheduled == nodesOfTown
+	return (n == 0 || n >= fewestOfWeb && n <= mostOfWeb) && !d.Spec.Paused &&
+		d.Status.ObservedGeneration == d.Generation && d.Status.Replicas == n && d.Status.UpdatedReplicas == n &&
+		d.Status.AvailableReplicas == n &&
+		s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == m && s.Status.AvailableReplicas == m &&
+		s.Status.UpdatedReplicas == m &&
+		ds.Status.ObservedGeneration == ds.Generation && ds.Status.NumberAvailable == nodesOfTown &&
+		ds.Status.UpdatedNumberScheduled == nodesOfTown
 }
 
 // describe lists the pods.
 func (w *town) describe() (out string) {
 	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
-		out += fmt.Sprintf("\n%s on %q %s %s deleted %v %s", p.Name, p.Spec.NodeName, p.Spec.Containers[0].Image, p.Status.Phase, p.DeletionTimestamp, p.Status.Message)
+		out += fmt.Sprintf("\n%s on %q %s %s deleted %v %s", p.Name, p.Spec.NodeName, p.Spec.Containers[0].Image,
+			p.Status.Phase, p.DeletionTimestamp, p.Status.Message)
 	}
 	return out
 }
@@ -152,19 +160,22 @@ func (w *town) finish() {
 	w.scaledByLoad()
 	for _, job := range apitest.List[*batchv1.Job](w.API, "default") {
 		s := job.Status
-		if !slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) || s.Active != 0 || s.Succeeded != *job.Spec.Completions {
+		if !slices.ContainsFunc(s.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobComplete }) ||
+			s.Active != 0 || s.Succeeded != *job.Spec.Completions {
 			w.T.Errorf("Job %s: %+v, after %q", job.Name, s, w.said)
 		}
 	}
 	for _, p := range apitest.List[*corev1.Pod](w.API, "default") {
 		app := p.Labels["app"]
 		owner := metav1.GetControllerOf(p)
-		if owner == nil && app != "debug" || app == "debug" && owner != nil && owner.Kind != "Job" { // one that has finished releases nothing
+		// one that has finished releases nothing
+		if owner == nil && app != "debug" || app == "debug" && owner != nil && owner.Kind != "Job" {
 			w.T.Errorf("pod %s of app %s is owned by %v, after %q", p.Name, app, owner, w.said)
 		}
 	}
-	w.API.Delete(apitest.Existing[*autoscalingv2.HorizontalPodAutoscaler](w.API, "default", "web"), "") // it evaluates periodically
-	apitest.Settle(4 * time.Hour)                                                                       // Events expire
+	// it evaluates periodically
+	w.API.Delete(apitest.Existing[*autoscalingv2.HorizontalPodAutoscaler](w.API, "default", "web"), "")
+	apitest.Settle(4 * time.Hour) // Events expire
 	before, syncs := w.Store.Revision(), w.reconciles()
 	apitest.Settle(24 * time.Hour)
 	if after := w.Store.Revision(); after != before {

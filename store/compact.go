@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Compact is an object that keeps its JSON itself, compressed: its entries keep none, and make it when somebody reads it. It is for
-// kinds whose objects are large and seldom read: CustomResourceDefinitions.
+// Compact is an object that keeps its JSON itself, compressed: its entries keep none, and make it when somebody reads
+// it. It is for kinds whose objects are large and seldom read: CustomResourceDefinitions.
 type Compact interface {
 	Object
 	json.Marshaler

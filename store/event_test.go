@@ -12,17 +12,20 @@ import (
 	"monopod/store"
 )
 
-// The last state of a removed object has the revision of the removal, and the shared object that it is made of keeps its own.
+// The last state of a removed object has the revision of the removal, and the shared object that it is made of keeps
+// its own.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	pod := func() *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "c"}},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "d", Args: []string{`"metadata":{"resourceVersion":"1"`}}}}}
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "d",
+				Args: []string{`"metadata":{"resourceVersion":"1"`}}}}}
 	}
 	for name, obj := range map[string]store.Object{
 		"typed":    pod(),
 		"embedded": &pointing{pod()},
-		"untyped":  &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}, "data": map[string]any{"b": "c"}}},
+		"untyped": &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"},
+			"data": map[string]any{"b": "c"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,7 +36,8 @@ func TestGone(t *testing.T) {
 			old := store.NewEntry(store.Key{Resource: "pods", Name: "a"}, 9, obj, plain)
 			ev := &store.Event{Key: old.Key, Rev: 10, Old: old}
 			gone := ev.Gone()
-			if gone.Rev != 10 || gone.Object.GetResourceVersion() != "10" || !strings.Contains(string(gone.JSON()), `{"resourceVersion":"10"`) {
+			if gone.Rev != 10 || gone.Object.GetResourceVersion() != "10" ||
+				!strings.Contains(string(gone.JSON()), `{"resourceVersion":"10"`) {
 				t.Errorf("revision %d, object's %s, JSON %s; all want 10", gone.Rev, gone.Object.GetResourceVersion(), gone.JSON())
 			}
 			for _, e := range []*store.Entry{gone, old} {

@@ -26,7 +26,8 @@ type history struct {
 }
 
 func newHistory(rev int64, cfg Config, total *int) history {
-	return history{floor: rev, total: total, maxCount: cmp.Or(cfg.History, defaultHistory), maxBytes: cmp.Or(cfg.HistoryBytes, defaultHistoryBytes)}
+	return history{floor: rev, total: total, maxCount: cmp.Or(cfg.History, defaultHistory),
+		maxBytes: cmp.Or(cfg.HistoryBytes, defaultHistoryBytes)}
 }
 
 func (h *history) add(ev *Event) {
@@ -81,8 +82,8 @@ func (h *history) count(weight int) {
 	*h.total += weight
 }
 
-// shrinkHistory drops first events of the resources whose histories hold most, until all together hold no more than their
-// limit: what changes seldom keeps its history. The caller holds m.mu.
+// shrinkHistory drops first events of the resources whose histories hold most, until all together hold no more than
+// their limit: what changes seldom keeps its history. The caller holds m.mu.
 func (m *Memory) shrinkHistory() {
 	for most := cmp.Or(m.cfg.HistoryTotal, defaultHistoryTotal); m.held > most; {
 		var biggest *history
@@ -98,11 +99,12 @@ func (m *Memory) shrinkHistory() {
 	}
 }
 
-// shrinkShare is the part of the largest history, one in so many, that goes at once at least: not every write searches it.
+// shrinkShare is the part of the largest history, one in so many, that goes at once at least: not every write searches
+// it.
 const shrinkShare = 32
 
-// weigh estimates the memory that only the event keeps: the object that was replaced or removed, and of a removed one a copy
-// with the revision of the removal.
+// weigh estimates the memory that only the event keeps: the object that was replaced or removed, and of a removed one a
+// copy with the revision of the removal.
 func (e *Event) weigh() int {
 	const itself = 300
 	n := itself + e.Old.weigh()
@@ -112,8 +114,8 @@ func (e *Event) weigh() int {
 	return n
 }
 
-// What an object takes beside its struct and its texts, which are as long as its JSON: for each value of a list or field of
-// a struct, and for each struct or map.
+// What an object takes beside its struct and its texts, which are as long as its JSON: for each value of a list or
+// field of a struct, and for each struct or map.
 const (
 	valueBytes  = 24
 	structBytes = 32

@@ -45,8 +45,9 @@ func live() int {
 // The histories of all resources together hold about as much memory as they may, whatever the objects are.
 func TestHistoriesHoldLittleMemory(t *testing.T) {
 	pod := func() *corev1.Pod {
-		container := corev1.Container{Name: "c", Image: "registry.example.com/shop/web:1", TerminationMessagePath: "/dev/termination-log",
-			Env: []corev1.EnvVar{{Name: "COLOR", Value: "blue"}}, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP}}}
+		container := corev1.Container{Name: "c", Image: "registry.example.com/shop/web:1",
+			TerminationMessagePath: "/dev/termination-log",
+			Env:                    []corev1.EnvVar{{Name: "COLOR", Value: "blue"}}, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP}}}
 		return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web", "pod-template-hash": "5f6d8"}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{container, container}, NodeName: "node", Tolerations: make([]corev1.Toleration, 2)}}
 	}

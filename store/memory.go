@@ -17,8 +17,8 @@ type Config struct {
 	// bytes of memory, whichever is less; and HistoryTotal bytes for all resources
 	// together. Zero: 4096 events, 16 MiB, 32 MiB.
 	History, HistoryBytes, HistoryTotal int
-	// MaxBytes is the maximum length of the JSON of all objects: beyond it no object is created, and beyond a tenth more none grows;
-	// such an update fails with ErrNoSpace. Zero: no limit.
+	// MaxBytes is the maximum length of the JSON of all objects: beyond it no object is created, and beyond a tenth more
+	// none grows; such an update fails with ErrNoSpace. Zero: no limit.
 	MaxBytes int64
 }
 
@@ -154,7 +154,8 @@ func NewMemory(cfg Config, log Log, entries []*Entry, rev int64) *Memory {
 // path orders keys within a table by namespace, then name.
 func path(k Key) string { return k.Namespace + "/" + k.Name }
 
-// table returns the resource's table, which is created on first use. The caller holds m.mu for writing, or has not shared m yet.
+// table returns the resource's table, which is created on first use. The caller holds m.mu for writing, or has not
+// shared m yet.
 func (m *Memory) table(resource string) *table {
 	t := m.tables[resource]
 	if t == nil {

@@ -85,7 +85,8 @@ func TestPanicInSelector(t *testing.T) {
 	t.Parallel()
 	s := store.NewMemory(storetest.Config(), nil, nil, 0)
 	defer s.Close()
-	bad, err := storetest.Watch(t.Context(), s, store.Selector{Resource: "configmaps", Match: func(store.Object) bool { panic("boom") }}, s.Revision())
+	bad, err := storetest.Watch(t.Context(), s,
+		store.Selector{Resource: "configmaps", Match: func(store.Object) bool { panic("boom") }}, s.Revision())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,8 @@ package store
 
 import "fmt"
 
-// share is the part of a quota, one in so many, that is left to changes of existing objects when no more can be created: what runs
-// keeps its status.
+// share is the part of a quota, one in so many, that is left to changes of existing objects when no more can be
+// created: what runs keeps its status.
 const share = 10
 
 // revisionSize is more than what a resourceVersion adds to an object's JSON.
@@ -16,8 +16,8 @@ type quota struct {
 	asked int64 // by the batch so far
 }
 
-// take adds what a write adds. It fails with ErrNoSpace if that is too much; removals, steps towards one, what shrinks, and volatile
-// writes, which expire, are never too much.
+// take adds what a write adds. It fails with ErrNoSpace if that is too much; removals, steps towards one, what shrinks,
+// and volatile writes, which expire, are never too much.
 func (q *quota) take(w *write) error {
 	grows := int64(len(w.plain)) + revisionSize - w.cur.size()
 	most := q.most
@@ -25,7 +25,8 @@ func (q *quota) take(w *write) error {
 		most += most / share
 	}
 	if q.most > 0 && w.next != nil && grows > 0 && !w.volatile && !w.deletes() && q.used+q.asked+grows > most {
-		return fmt.Errorf("%w: all objects together have reached %d MiB of JSON (--max-state-size): delete some", ErrNoSpace, q.most>>20)
+		return fmt.Errorf("%w: all objects together have reached %d MiB of JSON (--max-state-size): delete some", ErrNoSpace,
+			q.most>>20)
 	}
 	if w.next != nil {
 		q.asked += grows

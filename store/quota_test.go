@@ -22,14 +22,15 @@ func TestQuota(t *testing.T) {
 	s := store.NewMemory(cfg, nil, nil, 0)
 	t.Cleanup(func() { s.Close() })
 	put := func(s *store.Memory, resource, name string, size int) error {
-		_, err := s.Update(t.Context(), store.Key{Resource: resource, Namespace: "ns", Name: name}, func(cur store.Object) (store.Object, error) {
-			next := &corev1.ConfigMap{}
-			if cur != nil {
-				next = cur.DeepCopyObject().(*corev1.ConfigMap)
-			}
-			next.Name, next.Namespace, next.Data = name, "ns", map[string]string{"k": strings.Repeat("x", size)}
-			return next, nil
-		})
+		_, err := s.Update(t.Context(), store.Key{Resource: resource, Namespace: "ns", Name: name},
+			func(cur store.Object) (store.Object, error) {
+				next := &corev1.ConfigMap{}
+				if cur != nil {
+					next = cur.DeepCopyObject().(*corev1.ConfigMap)
+				}
+				next.Name, next.Namespace, next.Data = name, "ns", map[string]string{"k": strings.Repeat("x", size)}
+				return next, nil
+			})
 		return err
 	}
 	// Many at once, in batches, do not exceed it together.
@@ -52,7 +53,8 @@ func TestQuota(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Until its batch is published, a write counts more for its resourceVersion than it takes: what that left is filled one by one.
+	// Until its batch is published, a write counts more for its resourceVersion than it takes: what that left is filled
+	// one by one.
 	for ; put(s, "configmaps", fmt.Sprintf("b%d", stored), 800) == nil; stored++ {
 	}
 	entries, rev, err := s.List(t.Context(), store.Selector{Resource: "configmaps"})
@@ -78,7 +80,8 @@ func TestQuota(t *testing.T) {
 			{"one that grows too much", "configmaps", last, 50_000, true},
 			{"one that shrinks", "configmaps", last, 10, false},
 		} {
-			if err := put(s, step.resource, step.name, step.size); errors.Is(err, store.ErrNoSpace) != step.full || err != nil && !step.full {
+			if err := put(s, step.resource, step.name, step.size); errors.Is(err, store.ErrNoSpace) != step.full ||
+				err != nil && !step.full {
 				t.Errorf("%s, %s: %v", name, step.what, err)
 			}
 		}

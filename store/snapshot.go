@@ -100,7 +100,8 @@ func rewind(present []*Entry, past map[Key]*Entry, sel Selector) []*Entry {
 	slices.SortFunc(back, func(a, b *Entry) int { return strings.Compare(path(a.Key), path(b.Key)) })
 	out := make([]*Entry, 0, len(present)+len(back))
 	for _, e := range back { // whose place is among those that did not change
-		at, _ := slices.BinarySearchFunc(present, path(e.Key), func(e *Entry, wanted string) int { return strings.Compare(path(e.Key), wanted) })
+		at, _ := slices.BinarySearchFunc(present, path(e.Key),
+			func(e *Entry, wanted string) int { return strings.Compare(path(e.Key), wanted) })
 		out = append(append(out, present[:at]...), e)
 		present = present[at:]
 	}

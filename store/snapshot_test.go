@@ -10,7 +10,8 @@ import (
 	"monopod/store/storetest"
 )
 
-// Any selection of a list, now and of an earlier revision, is that of the whole list of that revision, object by object.
+// Any selection of a list, now and of an earlier revision, is that of the whole list of that revision, object by
+// object.
 func TestListIsPartOfTheWholeList(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -34,7 +35,8 @@ func TestListIsPartOfTheWholeList(t *testing.T) {
 		}
 		past[rev] = all
 		for range 20 {
-			sel := store.Selector{Resource: "configmaps", Namespace: one(spaces...), Name: one(append(names, "", "")...), Limit: random.IntN(4), At: max(rev-random.Int64N(50), first)}
+			sel := store.Selector{Resource: "configmaps", Namespace: one(spaces...), Name: one(append(names, "", "")...),
+				Limit: random.IntN(4), At: max(rev-random.Int64N(50), first)}
 			if random.IntN(2) == 0 {
 				sel.After = one(spaces...) + "/" + one(names...)
 			}
@@ -53,7 +55,8 @@ func selected(all []*store.Entry, sel store.Selector) string {
 	var out []*store.Entry
 	for _, e := range all {
 		if (sel.Namespace == "" || e.Key.Namespace == sel.Namespace) && (sel.Name == "" || e.Key.Name == sel.Name) &&
-			(sel.After == "" || e.Key.Namespace+"/"+e.Key.Name > sel.After) && sel.Matches(e) && (sel.Limit == 0 || len(out) < sel.Limit) {
+			(sel.After == "" || e.Key.Namespace+"/"+e.Key.Name > sel.After) && sel.Matches(e) &&
+			(sel.Limit == 0 || len(out) < sel.Limit) {
 			out = append(out, e)
 		}
 	}

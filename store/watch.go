@@ -56,9 +56,9 @@ type Changes struct {
 	passed int   // events skipped since the last one that was read
 }
 
-// Read appends the changes that are there to buf, at most some tens of them. If there are no more, it also returns a channel
-// that is closed when there may be. open is false when the reader has fallen behind the history; the last event is Lagged then.
-// A selector that panics ends its own watch as lagged.
+// Read appends the changes that are there to buf, at most some tens of them. If there are no more, it also returns a
+// channel that is closed when there may be. open is false when the reader has fallen behind the history; the last event
+// is Lagged then. A selector that panics ends its own watch as lagged.
 func (c *Changes) Read(buf []*Event) (events []*Event, wake <-chan struct{}, open bool) {
 	events = buf
 	defer func() {
@@ -106,8 +106,8 @@ func (c *Changes) next(buf []*Event) (n int, seen int64, wake <-chan struct{}, i
 // Closed returns a channel that is closed when the store closes.
 func (c *Changes) Closed() <-chan struct{} { return c.closed }
 
-// Each calls do with every change, in order, until do returns false, ctx ends, the store closes or the reader has fallen behind
-// the history.
+// Each calls do with every change, in order, until do returns false, ctx ends, the store closes or the reader has
+// fallen behind the history.
 func (c *Changes) Each(ctx context.Context, do func(*Event) bool) {
 	for {
 		events, wake, open := c.Read(nil)

@@ -46,7 +46,8 @@ func open(t *testing.T, url string) page {
 		chromedp.ExecPath(browser(t)), chromedp.UserDataDir(t.TempDir()), chromedp.NoFirstRun, chromedp.NoSandbox,
 		chromedp.Headless, chromedp.DisableGPU, chromedp.IgnoreCertErrors, chromedp.WindowSize(1360, 1000),
 	}
-	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update", "disable-sync", "disable-dev-shm-usage"} {
+	for _, flag := range []string{"disable-quic", "disable-background-networking", "disable-component-update",
+		"disable-sync", "disable-dev-shm-usage"} {
 		opts = append(opts, chromedp.Flag(flag, true))
 	}
 	alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
@@ -80,7 +81,8 @@ func (p page) load(url string) {
 		ctx, cancel := context.WithTimeout(p.ctx, patience/4)
 		var loaded bool
 		if err = chromedp.Do(ctx, chromedp.Navigate(url)); err == nil {
-			loaded, err = chromedp.Run(ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && document.styleSheets.length === 1`))
+			loaded, err = chromedp.Run(ctx,
+				chromedp.Evaluate[bool](`document.readyState === "complete" && document.styleSheets.length === 1`))
 		}
 		cancel()
 		if loaded {
@@ -152,7 +154,8 @@ func text(selector string) string {
 
 // row returns a JavaScript expression for the row with this name, of a list or of a small table.
 func row(name string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll("table.rows tbody tr")].find((r) => r.querySelector("th")?.innerText === %q)`, name)
+	return fmt.Sprintf(
+		`[...document.querySelectorAll("table.rows tbody tr")].find((r) => r.querySelector("th")?.innerText === %q)`, name)
 }
 
 func cell(name, class string) string {
@@ -184,7 +187,8 @@ func (p page) key(keys string) {
 func (p page) put(selector, value string) {
 	p.t.Helper()
 	p.sees(`document.querySelector(%q)`, selector)
-	p.value(fmt.Sprintf(`{const f = document.querySelector(%q); f.value = %q; f.dispatchEvent(new Event("input", {bubbles: true})); f.dispatchEvent(new Event("change", {bubbles: true})); true}`, selector, value))
+	p.value(fmt.Sprintf(
+		`{const f = document.querySelector(%q); f.value = %q; f.dispatchEvent(new Event("input", {bubbles: true})); f.dispatchEvent(new Event("change", {bubbles: true})); true}`, selector, value))
 }
 
 // enter signs in, from the sign-in form to a list.

@@ -20,17 +20,20 @@ const shelf = `{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"nam
 
 const shelfPath = "/apis/apps/v1/namespaces/default/deployments/shelf"
 
-// edits are made to an object of kubectl as kubectl edit makes them: only what was edited is written, on top of what others
-// have written meanwhile. Somebody else's change of the same field, and a manager that applies it, are conflicts.
+// edits are made to an object of kubectl as kubectl edit makes them: only what was edited is written, on top of what
+// others have written meanwhile. Somebody else's change of the same field, and a manager that applies it, are
+// conflicts.
 func (p page) edits(a *api) {
 	a.as(p.t, "kubectl-create", http.MethodPost, strings.TrimSuffix(shelfPath, "/shelf"), "application/json", shelf)
 	p.visit("#/deployments.apps/default/shelf/yaml")
 	p.changes("image: web:1", "image: web:2", "value: \"10\"", "value: \"20\"")
 	p.accepts("web:2")
-	if d := a.shelf(p.t); d.Spec.Template.Spec.Containers[0].Image != "web:2" || d.Spec.Template.Spec.Containers[0].Env[1].Value != "20" || *d.Spec.Replicas != 2 {
+	if d := a.shelf(p.t); d.Spec.Template.Spec.Containers[0].Image != "web:2" ||
+		d.Spec.Template.Spec.Containers[0].Env[1].Value != "20" || *d.Spec.Replicas != 2 {
 		p.t.Errorf("the edit is not what was asked for: %v", d.Spec)
 	}
-	if fields := a.owned(p.t, "monopod-page"); !strings.Contains(fields, "f:image") || strings.Contains(fields, "f:replicas") || strings.Contains(fields, `"log`) {
+	if fields := a.owned(p.t, "monopod-page"); !strings.Contains(fields, "f:image") ||
+		strings.Contains(fields, "f:replicas") || strings.Contains(fields, `"log`) {
 		p.t.Errorf("the page should own what was edited and nothing else: %s", fields)
 	}
 
@@ -39,18 +42,21 @@ func (p page) edits(a *api) {
 	a.as(p.t, "kubectl-scale", http.MethodPatch, shelfPath, "application/merge-patch+json", `{"spec": {"replicas": 5}}`)
 	p.sees(`%s.includes("changed since")`, text(".tools"))
 	p.accepts("team: two")
-	if d := a.shelf(p.t); *d.Spec.Replicas != 5 || d.Labels["team"] != "two" || !slices.Equal(d.Spec.Template.Spec.Containers[0].Env, []corev1.EnvVar{{Name: "COLOR", Value: "red"}}) {
+	if d := a.shelf(p.t); *d.Spec.Replicas != 5 || d.Labels["team"] != "two" ||
+		!slices.Equal(d.Spec.Template.Spec.Containers[0].Env, []corev1.EnvVar{{Name: "COLOR", Value: "red"}}) {
 		p.t.Errorf("the edit is not on top of the other's: %v %v", d.Labels, d.Spec)
 	}
 
 	// The same field: a conflict, also if it changes once more after it was accepted.
 	p.changes("replicas: 5", "replicas: 3")
 	scales := func(n int) {
-		a.as(p.t, "kubectl-scale", http.MethodPatch, shelfPath, "application/merge-patch+json", fmt.Sprintf(`{"spec": {"replicas": %d}}`, n))
+		a.as(p.t, "kubectl-scale", http.MethodPatch, shelfPath, "application/merge-patch+json",
+			fmt.Sprintf(`{"spec": {"replicas": %d}}`, n))
 	}
 	scales(7)
 	p.press(".body", "Review changes")
-	p.sees(`%s?.includes('.spec.replicas has changed since you opened it, by "kubectl-scale": it was 5, and is 7 now')`, text(".conflicts"))
+	p.sees(`%s?.includes('.spec.replicas has changed since you opened it, by "kubectl-scale": it was 5, and is 7 now')`,
+		text(".conflicts"))
 	p.press(".review", "Take over these fields")
 	p.sees(`document.querySelector("[data-action=apply]")`)
 	scales(8)
@@ -61,7 +67,8 @@ func (p page) edits(a *api) {
 	p.sees(`%s === "Applied."`, text(".review"))
 
 	// A manager that applies keeps its fields, unless they are taken over; others are free.
-	a.as(p.t, "flux", http.MethodPatch, shelfPath+"?force=true", "application/apply-patch+yaml", strings.NewReplacer("web:1", "web:3").Replace(shelf))
+	a.as(p.t, "flux", http.MethodPatch, shelfPath+"?force=true", "application/apply-patch+yaml",
+		strings.NewReplacer("web:1", "web:3").Replace(shelf))
 	p.press(".tools", "Read again")
 	p.changes("image: web:3", "image: web:4", "replicas: 2", "replicas: 2\n  minReadySeconds: 3")
 	p.press(".body", "Review changes")
@@ -81,14 +88,17 @@ func (p page) edits(a *api) {
 	p.accepts("name: b")
 	p.changes("      initContainers:\n", "      initContainers:\n      - name: a\n        image: log:1\n")
 	p.accepts("name: a")
-	if d := a.shelf(p.t); len(d.Spec.Template.Spec.InitContainers) != 2 || d.Spec.Template.Spec.InitContainers[0].Name != "a" {
+	if d := a.shelf(p.t); len(d.Spec.Template.Spec.InitContainers) != 2 ||
+		d.Spec.Template.Spec.InitContainers[0].Name != "a" {
 		p.t.Errorf("got %v", d.Spec.Template.Spec.InitContainers)
 	}
 
 	// Documents are applied to what kubectl has created.
-	a.as(p.t, "kubectl-create", http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json", `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shade"}, "data": {"of": "grey"}}`)
+	a.as(p.t, "kubectl-create", http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json",
+		`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "shade"}, "data": {"of": "grey"}}`)
 	p.visit("#/create")
-	p.put(".editor", "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"shade\"}, \"data\": {\"of\": \"blue\"}}")
+	p.put(".editor",
+		"{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"shade\"}, \"data\": {\"of\": \"blue\"}}")
 	p.press("main", "Check")
 	p.sees(`%s.includes("would be changed")`, text(".review"))
 	p.press(".review", "Create it")
@@ -101,7 +111,8 @@ func (p page) changes(pairs ...string) {
 	p.t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
 		p.sees(`document.querySelector(".editor")?.value.includes(%q)`, pairs[i])
-		p.value(fmt.Sprintf(`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, %q); e.dispatchEvent(new Event("input")); true}`, pairs[i], pairs[i+1]))
+		p.value(fmt.Sprintf(
+			`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, %q); e.dispatchEvent(new Event("input")); true}`, pairs[i], pairs[i+1]))
 	}
 }
 
@@ -121,7 +132,8 @@ func (a *api) as(t *testing.T, manager, method, path, contentType, body string) 
 	if strings.Contains(path, "?") {
 		join = "&"
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, a.url+path+join+"fieldManager="+manager, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, a.url+path+join+"fieldManager="+manager,
+		strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +151,8 @@ func (a *api) as(t *testing.T, manager, method, path, contentType, body string) 
 
 func (a *api) shelf(t *testing.T) *appsv1.Deployment {
 	t.Helper()
-	obj, err := a.reg.Get(t.Context(), client.Ref{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: "default", Name: "shelf"})
+	obj, err := a.reg.Get(t.Context(),
+		client.Ref{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: "default", Name: "shelf"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// An open page costs the server at most 0.5 % of a core and 3 MB, and 3 MB after it was closed. It takes minutes and needs an
-// otherwise idle server, so it only runs with MONOPOD_IDLE_PAGE=1.
+// An open page costs the server at most 0.5 % of a core and 3 MB, and 3 MB after it was closed. It takes minutes and
+// needs an otherwise idle server, so it only runs with MONOPOD_IDLE_PAGE=1.
 func TestIdlePage(t *testing.T) {
 	if os.Getenv("MONOPOD_IDLE_PAGE") == "" {
 		t.Skip("only with MONOPOD_IDLE_PAGE=1")
@@ -28,7 +28,8 @@ func TestIdlePage(t *testing.T) {
 		p.sees(`%s === "Live"`, text("#link-text"))
 		with := b.idle(t, hash)
 		if with.cpu-before.cpu > 0.5 || with.rss-before.rss > 3<<20 {
-			t.Errorf("%s: %.2f %% of a core more than %.2f %%, %.1f MB more than %.1f MB", hash, with.cpu-before.cpu, before.cpu, mb(with.rss-before.rss), mb(before.rss))
+			t.Errorf("%s: %.2f %% of a core more than %.2f %%, %.1f MB more than %.1f MB", hash, with.cpu-before.cpu, before.cpu,
+				mb(with.rss-before.rss), mb(before.rss))
 		}
 	}
 	p.do(chromedp.Navigate("about:blank"))
@@ -43,8 +44,9 @@ func mb(n int) float64 { return float64(n) / (1 << 20) }
 // cost is what a process used in an idle minute.
 type cost struct {
 	cpu float64 // % of a core
-	rss int     // bytes, on average: the server drops its program's pages once a minute, and loads those that it uses again
-	own int     // bytes, of rss: without pages of files
+	// bytes, on average: the server drops its program's pages once a minute, and loads those that it uses again
+	rss int
+	own int // bytes, of rss: without pages of files
 }
 
 // idle measures the server for a minute, after a pause in which it returns memory to the system.
@@ -74,7 +76,8 @@ func (b *box) idle(t *testing.T, what string) cost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cost{cpu: 100 * (now.CPUTime() - from.CPUTime()) / time.Since(began).Seconds(), rss: rss / n, own: int(status.RssAnon)}
+	c := cost{cpu: 100 * (now.CPUTime() - from.CPUTime()) / time.Since(began).Seconds(), rss: rss / n,
+		own: int(status.RssAnon)}
 	t.Logf("%s: %.2f %% of a core, %.1f MB RSS, %.1f MB of it without files", what, c.cpu, mb(c.rss), mb(c.own))
 	return c
 }

@@ -39,7 +39,8 @@ func newBox(t *testing.T) *box {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &box{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, "--runtime=fake", "--node-name=greenhouse-01",
+	b := &box{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, "--runtime=fake",
+		"--node-name=greenhouse-01",
 		"--eviction-hard=memory.available<100Mi")} // the disk of this machine may be nearly full
 	b.Start()
 	t.Cleanup(func() { b.CleanUp(false) })
@@ -168,7 +169,8 @@ func (p page) terminal(*box) {
 	}`)
 	p.put("[aria-label=Command]", "cat")
 	p.press("main", "Connect")
-	p.sees(`%s.startsWith("Connected to web (cat)") && document.activeElement.matches(".xterm-helper-textarea")`, text(".body .hint"))
+	p.sees(`%s.startsWith("Connected to web (cat)") && document.activeElement.matches(".xterm-helper-textarea")`,
+		text(".body .hint"))
 	p.key("hello\r")
 	p.sees(`%s?.includes("hello")`, text(".xterm-rows"))
 	p.sees(`window.sizes.at(-1) > 80`)
@@ -214,7 +216,8 @@ func (p page) logs(*box) {
 	p.apply(hostile, "Pod hostile")
 	p.sees(`%s.includes("javascript:document.title")`, text("[data-section=Environment]"))
 	p.sees(`%s.includes("<script>")`, text("[data-section=Details]"))
-	p.sees(`document.querySelectorAll("[data-container]").length === 2 && !%s.includes("Waiting")`, text("[data-section=Containers]"))
+	p.sees(`document.querySelectorAll("[data-container]").length === 2 && !%s.includes("Waiting")`,
+		text("[data-section=Containers]"))
 	p.press(".tabs", "Logs")
 	p.sees(`%s.includes("app <img src=x onerror=document.title='broken'> red javascript:alert(1)") && %[1]s.includes("second the second speaks")`, text(".log"))
 	p.click("[name=times]")
@@ -247,7 +250,8 @@ func (p page) node(*box) {
 	p.press("[data-section=Server]", "Take a snapshot")
 	p.sees(`/\.db, .*now/.test(%s)`, text("[data-section=Server]"))
 	p.press(".bar", "Cordon")
-	p.sees(`%s.includes("Cordoned") && %s?.includes("is ready and cordoned")`, text("[data-section=Conditions]"), text("[data-section=Why]"))
+	p.sees(`%s.includes("Cordoned") && %s?.includes("is ready and cordoned")`, text("[data-section=Conditions]"),
+		text("[data-section=Why]"))
 	p.press(".bar", "Uncordon")
 	p.sees(`!%s.includes("Cordoned")`, text("[data-section=Conditions]"))
 }
@@ -255,7 +259,9 @@ func (p page) node(*box) {
 // images lists those of the node; one is imported by dropping its archive, and removed.
 func (p page) images(*box) {
 	var archive bytes.Buffer
-	if err := oci.Archive(&archive, oci.Image{Ref: "example.com/dropped:1", Files: []oci.File{{Path: "web", Data: []byte("x")}}, Entrypoint: []string{"/web"}}); err != nil {
+	if err := oci.Archive(&archive,
+		oci.Image{Ref: "example.com/dropped:1", Files: []oci.File{{Path: "web", Data: []byte("x")}},
+			Entrypoint: []string{"/web"}}); err != nil {
 		p.t.Fatal(err)
 	}
 	p.sees(`%s?.innerText.includes("web-")`, row("monopod.local/web:1"))
@@ -337,7 +343,8 @@ func (p page) certificates(*box) {
 		p.request(name)
 		p.sees(`%s?.includes("waits until somebody approves or denies it")`, text("[data-section=Why]"))
 		p.press(".bar", answer)
-		p.sees(`%s.includes("kubernetes-admin asks for a certificate") && %[1]s.includes("subject: CN=" + %q)`, text("dialog"), name)
+		p.sees(`%s.includes("kubernetes-admin asks for a certificate") && %[1]s.includes("subject: CN=" + %q)`,
+			text("dialog"), name)
 		p.press("dialog", answer)
 		p.sees(`%s.startsWith(%q)`, text(".state"), map[string]string{"Approve": "Approved", "Deny": "Denied"}[answer])
 	}
@@ -350,18 +357,22 @@ func (p page) request(name string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+	request, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	text64 := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
-	p.apply("apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: "+name+"}\nspec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: "+text64+"}\n",
+	text64 := base64.StdEncoding.EncodeToString(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
+	p.apply("apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: {name: "+name+
+		"}\nspec: {signerName: kubernetes.io/kube-apiserver-client, usages: [client auth], request: "+text64+"}\n",
 		"CertificateSigningRequest "+name)
 }
 
 // slowNetwork is one with 400 ms of latency and 40 KB a second, which then ends and returns.
 func (p page) slowNetwork(b *box) {
-	if _, err := chromedp.Call(p.ctx, cdp.Command[cdp.Empty, cdp.Empty]{Method: network.CommandEnable}, cdp.Empty{}); err != nil {
+	if _, err := chromedp.Call(p.ctx, cdp.Command[cdp.Empty, cdp.Empty]{Method: network.CommandEnable},
+		cdp.Empty{}); err != nil {
 		p.t.Fatal(err)
 	}
 	p.visit("#/pods")
@@ -372,7 +383,8 @@ func (p page) slowNetwork(b *box) {
 	p.sees(`%s?.includes("Pod created")`, text("[data-section=Timeline]"))
 	p.limit(&network.Conditions{Offline: true, DownloadThroughput: -1, UploadThroughput: -1})
 	p.visit("#/services")
-	p.sees(`%s === "Monopod does not answer. Is it running?" && %s === "Monopod does not answer. Is it running?"`, text("#link-text"), text(".empty"))
+	p.sees(`%s === "Monopod does not answer. Is it running?" && %s === "Monopod does not answer. Is it running?"`,
+		text("#link-text"), text(".empty"))
 	p.limit(nil)
 	p.sees(`%s === "Live" && %s`, text("#link-text"), row("kubernetes"))
 }

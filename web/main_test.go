@@ -15,8 +15,8 @@ import (
 // alone is set for a process that has a network of its own.
 const alone = "MONOPOD_TEST_NETWORK"
 
-// TestMain runs the tests in a network namespace: a browser drops its connections when the machine's network changes, as it does while
-// other tests start pods.
+// TestMain runs the tests in a network namespace: a browser drops its connections when the machine's network changes,
+// as it does while other tests start pods.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getuid() != 0: // nor are pods started

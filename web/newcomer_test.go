@@ -7,8 +7,8 @@ import (
 // kiosk is a Deployment that works until somebody breaks it.
 const kiosk = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: kiosk, namespace: default}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: kiosk}}\n  template:\n    metadata: {labels: {app: kiosk}}\n    spec:\n      containers:\n      - {name: web, image: \"monopod.local/web:1\", args: [sleep, 10h]}\n"
 
-// newcomer breaks a Deployment in five ways, reads on the page why it does not work, and mends it there: by returning to a
-// revision, by editing its YAML, and by removing what denies its pods.
+// newcomer breaks a Deployment in five ways, reads on the page why it does not work, and mends it there: by returning
+// to a revision, by editing its YAML, and by removing what denies its pods.
 func (p page) newcomer(*box) {
 	p.apply(kiosk, "Deployment kiosk")
 	p.sees(`%s === "1/1 ready"`, text(".state"))
@@ -23,7 +23,8 @@ func (p page) newcomer(*box) {
 	p.reads("1 of 1 replicas are ready")
 
 	// A crash; the command leads to the log of the previous run, and the pod's YAML to that of its Deployment.
-	p.edit("#/deployments.apps/default/kiosk", "- sleep\n        - 10h", "- do\n        - echo\n        - unknown\n        - flag\n        - then\n        - exit\n        - \"2\"")
+	p.edit("#/deployments.apps/default/kiosk", "- sleep\n        - 10h",
+		"- do\n        - echo\n        - unknown\n        - flag\n        - then\n        - exit\n        - \"2\"")
 	p.visit("#/pods?q=label%3Aapp%3Dkiosk")
 	p.sees(`document.querySelector("td.c-status [data-mood=bad]")`)
 	p.value(`location.hash = document.querySelector("td.c-status [data-mood=bad]").closest("tr").querySelector("th a").getAttribute("href") || true`)
@@ -32,7 +33,9 @@ func (p page) newcomer(*box) {
 	p.sees(`%s.trim() === "unknown flag" && document.querySelector("[name=previous]").checked`, text(".log"))
 	p.press(".tabs", "YAML")
 	p.press(".body", "Deployment kiosk")
-	p.edit("#/deployments.apps/default/kiosk", "- do\n        - echo\n        - unknown\n        - flag\n        - then\n        - exit\n        - \"2\"", "- sleep\n        - 10h")
+	p.edit("#/deployments.apps/default/kiosk",
+		"- do\n        - echo\n        - unknown\n        - flag\n        - then\n        - exit\n        - \"2\"",
+		"- sleep\n        - 10h")
 	p.reads("1 of 1 replicas are ready")
 
 	// Too much memory.
@@ -77,7 +80,8 @@ func (p page) edit(hash, old, with string) {
 	p.t.Helper()
 	p.visit(hash + "/yaml")
 	p.sees(`document.querySelector(".editor")?.value.includes(%q)`, old)
-	p.value(fmt.Sprintf(`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, %q); e.dispatchEvent(new Event("input")); true}`, old, with))
+	p.value(fmt.Sprintf(
+		`{const e = document.querySelector(".editor"); e.value = e.value.replace(%q, %q); e.dispatchEvent(new Event("input")); true}`, old, with))
 	p.press(".body", "Review changes")
 	p.press(".review", "Apply")
 	p.sees(`%s === "Applied."`, text(".review"))

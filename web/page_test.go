@@ -112,7 +112,8 @@ func (p page) pods(a *api) {
 	a.runs(p.t, pod, 2)
 	p.sees(`%s === "Running"`, cell("web-1", ".c-status"))
 	p.click("#wide")
-	for class, want := range map[string]string{".c-ready": "1/1", ".c-ip": "10.88.0.7", ".c-node": "greenhouse-01", ".c-namespace": "default"} {
+	for class, want := range map[string]string{".c-ready": "1/1", ".c-ip": "10.88.0.7", ".c-node": "greenhouse-01",
+		".c-namespace": "default"} {
 		p.sees(`%s === %q`, cell("web-1", class), want)
 	}
 	p.sees(`location.hash.includes("wide=1")`)
@@ -133,7 +134,8 @@ func (p page) pods(a *api) {
 func (p page) object(a *api) {
 	create(p.t, a, machine())
 	pod := podNamed("crashed")
-	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u",
+		Controller: new(true)}}
 	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "COLOR", Value: "<b>blue</b>"}}
 	pod = create(p.t, a, pod)
 	_, err := client.Update(p.t.Context(), a.reg, pod, "status", func(p *corev1.Pod) error {

@@ -26,7 +26,9 @@ func TestRights(t *testing.T) {
 	create(t, a, other)
 	create(t, a, replicaSet("web", 2))
 	a.revoke(t, auth.Viewers) // what the view token may do besides is not the page's matter
-	grant(t, a, "sees", "", &rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "events", "replicasets"}})
+	grant(t, a, "sees", "",
+		&rbacv1.PolicyRule{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"},
+			Resources: []string{"pods", "events", "replicasets"}})
 	p := open(t, a.url)
 
 	p.enter(viewToken)
@@ -45,7 +47,8 @@ func TestRights(t *testing.T) {
 
 	// A role in one namespace shows buttons there.
 	p.click("#sign-out")
-	grant(t, a, "edits", "default", &rbacv1.PolicyRule{Verbs: []string{"delete"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+	grant(t, a, "edits", "default",
+		&rbacv1.PolicyRule{Verbs: []string{"delete"}, APIGroups: []string{""}, Resources: []string{"pods"}},
 		&rbacv1.PolicyRule{Verbs: []string{"patch"}, APIGroups: []string{"apps"}, Resources: []string{"replicasets/scale"}})
 	p.enter(viewToken)
 	p.visit("#/pods/default/web-1")
@@ -58,11 +61,13 @@ func TestRights(t *testing.T) {
 	// A role in one namespace shows what it contains, and another namespace after it was chosen.
 	p.click("#sign-out")
 	a.revoke(t, "sees")
-	grant(t, a, "sees-default", "default", &rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+	grant(t, a, "sees-default", "default",
+		&rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
 	p.enter(viewToken)
 	p.visit("#/pods")
 	p.sees(`%s === "1 in default"`, text(".count"))
-	grant(t, a, "sees-system", metav1.NamespaceSystem, &rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
+	grant(t, a, "sees-system", metav1.NamespaceSystem,
+		&rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}})
 	p.put("#namespace", "…")
 	p.sees(`document.querySelector("dialog [name=text]")`)
 	p.put("dialog [name=text]", metav1.NamespaceSystem)
@@ -86,11 +91,14 @@ func TestRights(t *testing.T) {
 // revoke removes the role of this name in all namespaces, and waits until it takes effect.
 func (a *api) revoke(t *testing.T, name string) {
 	t.Helper()
-	if _, err := a.reg.Delete(t.Context(), client.Ref{Resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), Name: name}, metav1.DeleteOptions{}); err != nil {
+	if _, err := a.reg.Delete(t.Context(),
+		client.Ref{Resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), Name: name},
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if !harness.Eventually(harness.Enough, func() bool {
-		return !a.allows(t, &rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}, "")
+		return !a.allows(t, &rbacv1.PolicyRule{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+			"")
 	}) {
 		t.Fatalf("%s: the role never ends", name)
 	}
@@ -100,9 +108,11 @@ func (a *api) revoke(t *testing.T, name string) {
 func (a *api) allows(t *testing.T, r *rbacv1.PolicyRule, namespace string) bool {
 	t.Helper()
 	resource, subresource, _ := strings.Cut(r.Resources[0], "/")
-	body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q}}}`,
+	body := fmt.Sprintf(
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":%q,"group":%q,"resource":%q,"subresource":%q,"namespace":%q}}}`,
 		r.Verbs[0], r.APIGroups[0], resource, subresource, namespace)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+
+		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +166,8 @@ func TestTenThousandPods(t *testing.T) {
 
 	for range 3 { // as after a reload, from the start of the navigation
 		p.load(a.url)
-		p.value(`{const look = () => { if (` + shown + `) window.shownAt = performance.now(); else requestAnimationFrame(look); }; look(); true}`)
+		p.value(`{const look = () => { if (` + shown +
+			`) window.shownAt = performance.now(); else requestAnimationFrame(look); }; look(); true}`)
 		p.sees(`window.shownAt`)
 		p.measured("rows of 10,000 pods", `window.shownAt`, 2*time.Second)
 	}

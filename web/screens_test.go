@@ -17,7 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// look is a screen: where it is, and what is true when it is there. open is done before it is looked at, leave afterwards.
+// look is a screen: where it is, and what is true when it is there. open is done before it is looked at, leave
+// afterwards.
 type look struct {
 	name, hash, ready string
 	open, leave       func(page)
@@ -43,7 +44,8 @@ func common() []look {
 			p.put("[aria-label=Command]", "cat")
 			p.press("main", "Connect")
 		}},
-		{name: "yaml", hash: "#/deployments.apps/default/web/yaml", ready: `document.querySelector(".editor")?.value.includes("replicas")`},
+		{name: "yaml", hash: "#/deployments.apps/default/web/yaml",
+			ready: `document.querySelector(".editor")?.value.includes("replicas")`},
 		{name: "review", ready: `document.querySelector(".diff")`, open: func(p page) {
 			p.visit("#/deployments.apps/default/web/yaml")
 			p.sees(`document.querySelector(".editor")?.value.includes("terminationGracePeriodSeconds: 30")`)
@@ -56,22 +58,26 @@ func common() []look {
 			p.value(`{const e = document.querySelector(".editor"); e.value = e.value.replace("replicas: 2", "replicas: 3"); true}`)
 			p.press(".body", "Review changes")
 		}},
-		{name: "crash loop", hash: "#/deployments.apps/default/owned", ready: `document.querySelector(".state [data-mood=wait]") && document.querySelector(".why code")`},
-		{name: "deployments", hash: "#/deployments.apps", ready: row("owned") + `?.querySelector(".c-ready [data-mood=wait]")`},
+		{name: "crash loop", hash: "#/deployments.apps/default/owned",
+			ready: `document.querySelector(".state [data-mood=wait]") && document.querySelector(".why code")`},
+		{name: "deployments", hash: "#/deployments.apps", ready: row("owned") +
+			`?.querySelector(".c-ready [data-mood=wait]")`},
 		{name: "nobody", hash: "#/pods/default/nobody", ready: text(".empty") + ` === "There is no Pod nobody."`},
 		{name: "deployment", hash: "#/deployments.apps/default/web", ready: text(".state") + `?.includes("ready")`},
 		{name: "revisions", hash: "#/deployments.apps/default/web/revisions", ready: `document.querySelector(".beside")`},
-		{name: "node", hash: "#/nodes/-/greenhouse-01", ready: `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images table") && ` + text("[data-section=Server]")},
+		{name: "node", hash: "#/nodes/-/greenhouse-01",
+			ready: `document.querySelectorAll("[data-section=Use] svg").length >= 2 && document.querySelector(".images table") && ` + text("[data-section=Server]")},
 		{name: "secret", hash: "#/secrets/default/door", ready: text("[data-section=Data]") + `?.includes("password")`},
 		{name: "create", hash: "#/create", ready: `document.querySelector(".drop")`},
 		{name: "missing", hash: "#/nosuchkind", ready: `document.querySelector(".empty")`},
-		{name: "help", ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`, open: func(p page) {
-			p.visit("#/pods")
-			p.click("#help")
-			p.put("dialog [name=text]", "imagepullbackoff")
-			p.sees(`document.querySelector(".documents details")`)
-			p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
-		}},
+		{name: "help",
+			ready: `document.querySelector("dialog dl dt") && document.querySelector(".documents details[open] table")`, open: func(p page) {
+				p.visit("#/pods")
+				p.click("#help")
+				p.put("dialog [name=text]", "imagepullbackoff")
+				p.sees(`document.querySelector(".documents details")`)
+				p.value(`document.querySelectorAll(".documents summary").forEach((s) => s.click()) || true`)
+			}},
 		{name: "delete", ready: `document.querySelector("dialog [data-go]")`, open: func(p page) {
 			p.visit("#/pods/default/sick")
 			p.sees(`%s === "sick"`, text("#title"))

@@ -62,7 +62,8 @@ func serve(t *testing.T) *api {
 	ran := make(chan error, 1)
 	go func() { ran <- roles.Run(ctx, reg) }()
 	a := &api{reg: reg}
-	known := auth.Any(auth.Token(token, auth.Admin), auth.Token(viewToken, auth.Viewer), auth.Token(robotToken, auth.User{Name: robot, Groups: []string{auth.Authenticated}}))
+	known := auth.Any(auth.Token(token, auth.Admin), auth.Token(viewToken, auth.Viewer),
+		auth.Token(robotToken, auth.User{Name: robot, Groups: []string{auth.Authenticated}}))
 	srv, err := apiserver.New(t.Context(), apiserver.Config{
 		Registry: reg, Web: web.Handler(os.DirFS("../docs")), Authorizer: roles,
 		Admin: admin.Config{SignIn: func(view bool) (string, error) {
@@ -133,7 +134,8 @@ func machine() *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: "greenhouse-01"},
 		Status: corev1.NodeStatus{
 			Capacity: amounts, Allocatable: amounts,
-			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.7.20"}, {Type: corev1.NodeHostName, Address: "greenhouse-01"}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.7.20"},
+				{Type: corev1.NodeHostName, Address: "greenhouse-01"}},
 			NodeInfo: corev1.NodeSystemInfo{
 				KubeletVersion: "v1.37.2", ContainerRuntimeVersion: "containerd://2.4.2", OSImage: "Debian GNU/Linux 12",
 				KernelVersion: "6.1.0-44-arm64", Architecture: "arm64",

@@ -2,9 +2,9 @@
 //
 // The page uses only the API of the server that it was loaded from. app.js starts it and shows what the address
 // names; core.js has what all modules use; live.js follows a resource by list and watch into a Feed, which
-// list.js shows as a table. The other modules are loaded when they are opened: object.js with pod.js and node.js, logs.js,
-// terminal.js, yaml.js, revisions.js, actions.js, and help.js with documents.js. Files whose name ends in .gz are libraries,
-// served without that ending. The package imports nothing of Monopod.
+// list.js shows as a table. The other modules are loaded when they are opened: object.js with pod.js and node.js,
+// logs.js, terminal.js, yaml.js, revisions.js, actions.js, and help.js with documents.js. Files whose name ends in .gz
+// are libraries, served without that ending. The package imports nothing of Monopod.
 package web
 
 import (
@@ -110,8 +110,8 @@ func newHandler(files fs.FS) (*handler, error) {
 // not arrive, as happens when the network of the machine changes while the page is loaded.
 var inline = regexp.MustCompile(`<script>(.*?)</script>`)
 
-// policy is the page's Content-Security-Policy: it loads its own files and asks its own server, nothing else, and runs the
-// inline script that has this hash.
+// policy is the page's Content-Security-Policy: it loads its own files and asks its own server, nothing else, and runs
+// the inline script that has this hash.
 func policy(files fs.FS) (string, error) {
 	page, err := fs.ReadFile(files, index)
 	if err != nil {
@@ -122,7 +122,8 @@ func policy(files fs.FS) (string, error) {
 		sum := sha256.Sum256(m[1])
 		scripts += " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
-	return "default-src 'none'; script-src " + scripts + "; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'", nil
+	return "default-src 'none'; script-src " + scripts +
+		"; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'", nil
 }
 
 // pack compresses what read returns.

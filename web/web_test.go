@@ -20,7 +20,8 @@ func get(t *testing.T, method, path string, header ...string) *http.Response {
 		r.Header.Set(name, value)
 	}
 	w := httptest.NewRecorder()
-	Handler(fstest.MapFS{"README.md": {Data: []byte("# Read me\n")}, "docs/a.md": {Data: []byte("# A\n")}, "docs/page.png": {}}).ServeHTTP(w, r)
+	Handler(fstest.MapFS{"README.md": {Data: []byte("# Read me\n")}, "docs/a.md": {Data: []byte("# A\n")},
+		"docs/page.png": {}}).ServeHTTP(w, r)
 	return w.Result()
 }
 
@@ -58,7 +59,8 @@ func TestHandlerServesDocuments(t *testing.T) {
 	t.Parallel()
 	resp := get(t, "GET", "/documents.txt")
 	got, err := io.ReadAll(resp.Body)
-	if want := "\fREADME.md\n# Read me\n\fdocs/a.md\n# A\n"; err != nil || string(got) != want || resp.Header.Get("ETag") == "" {
+	if want := "\fREADME.md\n# Read me\n\fdocs/a.md\n# A\n"; err != nil || string(got) != want ||
+		resp.Header.Get("ETag") == "" {
 		t.Errorf("got %q %q, %v", got, resp.Header, err)
 	}
 }
@@ -86,7 +88,8 @@ func TestHandlerRevalidates(t *testing.T) {
 func TestHandlerCompresses(t *testing.T) {
 	t.Parallel()
 	plain, packed := get(t, "GET", "/app.js"), get(t, "GET", "/app.js", "Accept-Encoding: br, gzip")
-	if plain.Header.Get("Content-Encoding") != "" || packed.Header.Get("Content-Encoding") != "gzip" || packed.Header.Get("Vary") != "Accept-Encoding" {
+	if plain.Header.Get("Content-Encoding") != "" || packed.Header.Get("Content-Encoding") != "gzip" ||
+		packed.Header.Get("Vary") != "Accept-Encoding" {
 		t.Errorf("got %v and %v", plain.Header, packed.Header)
 	}
 	if plain.Header.Get("ETag") == packed.Header.Get("ETag") {
@@ -119,7 +122,8 @@ func TestPageNeedsNoOtherSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	reference := regexp.MustCompile(`(?:src|href)="/ui/([^"]+)"|from "\./([^"]+)"|import\("\./([^"]+)"\)`)
-	forbidden := regexp.MustCompile(`(?i)https?://(?:[^w]|w[^w])|\sstyle="|\son[a-z]+="|<script>|innerHTML|outerHTML|insertAdjacentHTML|\beval\(|new Function\(`)
+	forbidden := regexp.MustCompile(
+		`(?i)https?://(?:[^w]|w[^w])|\sstyle="|\son[a-z]+="|<script>|innerHTML|outerHTML|insertAdjacentHTML|\beval\(|new Function\(`)
 	for name, a := range h.assets {
 		content, err := a.plain()
 		if err != nil {

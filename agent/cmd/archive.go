@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// MaxFile is the maximum size of a file in an archive, in bytes. Of a larger one the end is kept, which of a log is what
-// happened last.
+// MaxFile is the maximum size of a file in an archive, in bytes. Of a larger one the end is kept, which of a log is
+// what happened last.
 const MaxFile = 32 << 20
 
 // Archive is a file that is written. Close must follow.
@@ -107,7 +107,9 @@ func (a *Archive) AddFolder(name, dir string) (added int, err error) {
 }
 
 func (a *Archive) header(name string, size int64, modified time.Time) error {
-	return a.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Size: size, Mode: 0o600, ModTime: modified.Truncate(time.Second)})
+	return a.tar.WriteHeader(
+		&tar.Header{Typeflag: tar.TypeReg, Name: filepath.ToSlash(name), Size: size, Mode: 0o600,
+			ModTime: modified.Truncate(time.Second)})
 }
 
 // Close completes the file.

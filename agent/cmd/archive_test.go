@@ -44,8 +44,10 @@ func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	logs := filepath.Join(dir, "logs")
 	large := append(make([]byte, MaxFile), "the end"...)
-	if err := errors.Join(os.MkdirAll(filepath.Join(logs, "pod"), 0o700), os.WriteFile(filepath.Join(logs, "pod", "0.log"), []byte("line\n"), 0o600),
-		os.Symlink("/etc/passwd", filepath.Join(logs, "link")), os.WriteFile(filepath.Join(dir, "large"), large, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(logs, "pod"), 0o700),
+		os.WriteFile(filepath.Join(logs, "pod", "0.log"), []byte("line\n"), 0o600),
+		os.Symlink("/etc/passwd", filepath.Join(logs, "link")),
+		os.WriteFile(filepath.Join(dir, "large"), large, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "a.tar.gz")
@@ -60,7 +62,8 @@ func TestArchive(t *testing.T) {
 	if n, err := a.AddFolder("none", filepath.Join(dir, "none")); err != nil || n != 0 {
 		t.Errorf("a folder that does not exist: %d, %v", n, err)
 	}
-	if err := errors.Join(a.Add("status.json", []byte("{}")), a.AddFile("large", filepath.Join(dir, "large")), a.Close()); err != nil {
+	if err := errors.Join(a.Add("status.json", []byte("{}")), a.AddFile("large", filepath.Join(dir, "large")),
+		a.Close()); err != nil {
 		t.Fatal(err)
 	}
 	got := contents(t, path)

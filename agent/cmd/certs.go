@@ -25,8 +25,8 @@ type certsOptions struct {
 	authority bool
 }
 
-// certsCommand is `monopod certs`, which lists and replaces the certificates and tokens of a data folder, whether monopod runs on
-// it or not.
+// certsCommand is `monopod certs`, which lists and replaces the certificates and tokens of a data folder, whether
+// monopod runs on it or not.
 func certsCommand(dataDir string) *cobra.Command {
 	c := &certsOptions{}
 	root := &cobra.Command{Use: "certs", Short: "List and replace certificates and tokens"}
@@ -37,7 +37,8 @@ func certsCommand(dataDir string) *cobra.Command {
 		Long: "rotate replaces the certificates of the server and the admin and the tokens in pki/, and updates\n" +
 			"admin.kubeconfig. Service account tokens stay valid.",
 	}
-	rotate.Flags().BoolVar(&c.authority, "ca", false, "Also create a new certificate authority. Monopod must be stopped, and clients need the new authority.")
+	rotate.Flags().BoolVar(&c.authority, "ca", false,
+		"Also create a new certificate authority. Monopod must be stopped, and clients need the new authority.")
 	root.AddCommand(rotate, &cobra.Command{
 		Use: "list", Args: cobra.NoArgs, RunE: c.list, Short: "List the certificates and when they expire"})
 	return root
@@ -96,7 +97,8 @@ func printCertificates(to io.Writer, all []auth.Certificate) error {
 
 // read reads the certificates from the files; it fails on a folder that is not a data folder.
 func (c *certsOptions) read() (all []auth.Certificate, err error) {
-	for _, f := range []struct{ name, file string }{{"admin", "admin.crt"}, {"authority", "ca.crt"}, {"authority", "ca.old.crt"}} {
+	for _, f := range []struct{ name, file string }{{"admin", "admin.crt"}, {"authority", "ca.crt"},
+		{"authority", "ca.old.crt"}} {
 		data, err := os.ReadFile(filepath.Join(c.pki(), f.file))
 		if errors.Is(err, os.ErrNotExist) { // created when monopod starts
 			continue

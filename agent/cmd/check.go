@@ -68,7 +68,8 @@ func checkReport(out io.Writer, results []check.Result, output commandline.Outpu
 }
 
 // colors of the verdicts have the same length, which keeps the columns straight.
-var colors = map[check.Verdict]commandline.Color{check.OK: commandline.Green, check.Warning: commandline.Yellow, check.Missing: commandline.Red}
+var colors = map[check.Verdict]commandline.Color{check.OK: commandline.Green, check.Warning: commandline.Yellow,
+	check.Missing: commandline.Red}
 
 func printCheck(out io.Writer, results []check.Result) error {
 	painter := commandline.NewPainter(out)

@@ -25,7 +25,8 @@ func TestCheckExitCode(t *testing.T) {
 		listen, format string
 		code           int
 		verdict        check.Verdict
-	}{{"127.0.0.1:0", "text", 0, check.OK}, {l.Addr().String(), "text", 1, check.Missing}, {l.Addr().String(), "json", 1, check.Missing}} {
+	}{{"127.0.0.1:0", "text", 0, check.OK}, {l.Addr().String(), "text", 1, check.Missing},
+		{l.Addr().String(), "json", 1, check.Missing}} {
 		cmd := checkCommand(t.TempDir(), time.Time{})
 		var out bytes.Buffer
 		cmd.SetOut(&out)

@@ -1,5 +1,5 @@
-// Package cmd has monopod's commands beside serve, one in each file: those that talk to a running server or to a throw-away one,
-// those that work on the files of a server, and those that look after the machine of a node.
+// Package cmd has monopod's commands beside serve, one in each file: those that talk to a running server or to a
+// throw-away one, those that work on the files of a server, and those that look after the machine of a node.
 package cmd
 
 import (

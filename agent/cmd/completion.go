@@ -28,11 +28,15 @@ type kind struct {
 }
 
 var kinds = []kind{
-	{"pod", "/api/v1", "pods", false, true}, {"deploy", "/apis/apps/v1", "deployments", false, true}, {"rs", "/apis/apps/v1", "replicasets", false, true},
-	{"sts", "/apis/apps/v1", "statefulsets", false, true}, {"ds", "/apis/apps/v1", "daemonsets", false, true}, {"job", "/apis/batch/v1", "jobs", false, true},
-	{"cronjob", "/apis/batch/v1", "cronjobs", false, true}, {"svc", "/api/v1", "services", false, true}, {"ingress", "/apis/networking.k8s.io/v1", "ingresses", false, false},
+	{"pod", "/api/v1", "pods", false, true}, {"deploy", "/apis/apps/v1", "deployments", false, true},
+	{"rs", "/apis/apps/v1", "replicasets", false, true},
+	{"sts", "/apis/apps/v1", "statefulsets", false, true}, {"ds", "/apis/apps/v1", "daemonsets", false, true},
+	{"job", "/apis/batch/v1", "jobs", false, true},
+	{"cronjob", "/apis/batch/v1", "cronjobs", false, true}, {"svc", "/api/v1", "services", false, true},
+	{"ingress", "/apis/networking.k8s.io/v1", "ingresses", false, false},
 	{"pvc", "/api/v1", "persistentvolumeclaims", false, false}, {"node", "/api/v1", "nodes", true, false},
-	{"hpa", "/apis/autoscaling/v2", "horizontalpodautoscalers", false, false}, {"pdb", "/apis/policy/v1", "poddisruptionbudgets", false, false},
+	{"hpa", "/apis/autoscaling/v2", "horizontalpodautoscalers", false, false},
+	{"pdb", "/apis/policy/v1", "poddisruptionbudgets", false, false},
 }
 
 // Func is cobra's ValidArgsFunction.

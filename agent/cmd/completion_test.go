@@ -59,10 +59,12 @@ func TestObjects(t *testing.T) {
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())
 		got, directive := Objects(place, &c.namespace, c.pods)(cmd, nil, c.typed)
-		if !strings.HasPrefix(strings.Join(got, " "), c.want) || c.want == "" && len(got) > 0 || !c.more && strings.Join(got, " ") != c.want {
+		if !strings.HasPrefix(strings.Join(got, " "), c.want) || c.want == "" && len(got) > 0 ||
+			!c.more && strings.Join(got, " ") != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
-		if more := directive&cobra.ShellCompDirectiveNoSpace != 0; more != c.more || directive&cobra.ShellCompDirectiveNoFileComp == 0 {
+		if more := directive&cobra.ShellCompDirectiveNoSpace != 0; more != c.more ||
+			directive&cobra.ShellCompDirectiveNoFileComp == 0 {
 			t.Errorf("%+v: directive %d", c, directive)
 		}
 	}
@@ -78,7 +80,8 @@ func TestObjects(t *testing.T) {
 
 func TestImages(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
-	place := serve(t, map[string]string{"/monopod/images": `{"images": [{"names": ["a:1", "a:2"]}, {"names": ["b:1"]}, {"names": []}]}`})
+	place := serve(t,
+		map[string]string{"/monopod/images": `{"images": [{"names": ["a:1", "a:2"]}, {"names": ["b:1"]}, {"names": []}]}`})
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
 	if got, _ := Images(place)(cmd, []string{"a:2"}, ""); strings.Join(got, " ") != "a:1 b:1" {

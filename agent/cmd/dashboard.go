@@ -33,7 +33,8 @@ func dashboardCommand(dataDir string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	c.Flags(cmd.Flags())
-	cmd.Flags().BoolVar(&c.view, "view", false, "Sign in with the view token, which may change nothing and sees no Secrets.")
+	cmd.Flags().BoolVar(&c.view, "view", false,
+		"Sign in with the view token, which may change nothing and sees no Secrets.")
 	cmd.Flags().BoolVar(&c.print, "print", false, "Only print the address.")
 	return cmd
 }
@@ -63,8 +64,9 @@ func (c *dashboardOptions) run(cmd *cobra.Command) error {
 	if opener := opener(); opener != "" {
 		return exec.CommandContext(cmd.Context(), opener, address).Run()
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Open it in a browser within a minute; it works once. The browser warns once of the certificate, which is monopod's own:\n"+
-		"accept it, or trust its authority, %s/pki/ca.crt on %s.\n", about.DataDir, about.Node)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(),
+		"Open it in a browser within a minute; it works once. The browser warns once of the certificate, which is monopod's own:\n"+
+			"accept it, or trust its authority, %s/pki/ca.crt on %s.\n", about.DataDir, about.Node)
 	return err
 }
 

@@ -38,7 +38,8 @@ func drainCommand(dataDir string) *cobra.Command {
 			"Stopping monopod itself leaves pods running. To drain a node that stays up, use kubectl drain.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f := cmd.Flags(); f.Changed(shutdown.PriorityFlag) && !f.Changed(shutdown.TotalFlag) && !f.Changed(shutdown.CriticalFlag) {
+			if f := cmd.Flags(); f.Changed(shutdown.PriorityFlag) && !f.Changed(shutdown.TotalFlag) &&
+				!f.Changed(shutdown.CriticalFlag) {
 				c.periods.Total, c.periods.Critical = 0, 0
 			}
 			return c.run(cmd.Context(), cmd.OutOrStdout())
@@ -55,7 +56,8 @@ const drainPoll = 100 * time.Millisecond
 
 func (c *drainOptions) run(ctx context.Context, out io.Writer) error {
 	if !c.shutdown {
-		return errors.New("drain stops all pods until monopod restarts: confirm with --shutdown, or use kubectl drain for a node that stays up")
+		return errors.New(
+			"drain stops all pods until monopod restarts: confirm with --shutdown, or use kubectl drain for a node that stays up")
 	}
 	if err := c.periods.Check(); err != nil {
 		return err
@@ -77,7 +79,8 @@ func (c *drainOptions) run(ctx context.Context, out io.Writer) error {
 	case err != nil:
 		return err
 	case p.Unknown:
-		return fmt.Errorf("the node did not list its pods within %v: check that the container runtime responds", c.periods.Bound())
+		return fmt.Errorf("the node did not list its pods within %v: check that the container runtime responds",
+			c.periods.Bound())
 	case len(p.Running) > 0:
 		return fmt.Errorf("not all pods ended in %v: %s", c.periods.Bound(), strings.Join(p.Running, ", "))
 	}
@@ -96,7 +99,8 @@ func (c *drainOptions) ask(ctx context.Context, method string, body []byte) (p s
 		return p, err
 	}
 	if err != nil {
-		return p, fmt.Errorf("no monopod runs on %s: %w; its pods, if there are any, end with monopod reset, or name another folder with --data-dir", c.dataDir, err)
+		return p, fmt.Errorf(
+			"no monopod runs on %s: %w; its pods, if there are any, end with monopod reset, or name another folder with --data-dir", c.dataDir, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)

@@ -14,7 +14,8 @@ import (
 // followPeriod is the interval of questions how far a pull is.
 const followPeriod = 200 * time.Millisecond
 
-// follow shows how far the pull is that has just been asked for, until ctx ends. Errors are not shown: the pull has its own.
+// follow shows how far the pull is that has just been asked for, until ctx ends. Errors are not shown: the pull has its
+// own.
 func follow(ctx context.Context, server *local.Server, name string, progress *commandline.Progress) {
 	var s sum
 	for {

@@ -39,7 +39,8 @@ func inspectCommand(dataDir string, versions commandline.Versions) *cobra.Comman
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	c.Flags(cmd.Flags())
-	cmd.Flags().StringVarP(&c.file, "file", "f", "", "Archive to write (default monopod-inspect-TIME.tar.gz in the current folder). An existing file is replaced.")
+	cmd.Flags().StringVarP(&c.file, "file", "f", "",
+		"Archive to write (default monopod-inspect-TIME.tar.gz in the current folder). An existing file is replaced.")
 	return cmd
 }
 
@@ -66,15 +67,18 @@ func (c *inspectOptions) run(cmd *cobra.Command) error {
 	return r.print(cmd.OutOrStdout(), c.file)
 }
 
-// collect adds all parts. Only a failure of the archive is an error: a part that cannot be read is a line in its README.
+// collect adds all parts. Only a failure of the archive is an error: a part that cannot be read is a line in its
+// README.
 func (c *inspectOptions) collect(r *report, now time.Time) error {
-	cfg := check.Config{DataDir: c.DataDir, Runtime: "containerd", Containerd: "auto", Clock: check.Clock{Now: now, Built: c.versions.Built()}}
+	cfg := check.Config{DataDir: c.DataDir, Runtime: "containerd", Containerd: "auto",
+		Clock: check.Clock{Now: now, Built: c.versions.Built()}}
 	if dir, err := filepath.Abs(c.DataDir); err == nil {
 		cfg.DataDir = dir
 	}
 	r.value("version.json", "the versions of monopod and of Kubernetes", c.versions)
 	r.value("check.json", "what this machine has, as monopod check says it", check.Of(check.Collect(r.ctx, cfg)))
-	r.folder("data-folder.txt", "names, sizes and modes of the files in the data folder, without their contents", c.DataDir)
+	r.folder("data-folder.txt", "names, sizes and modes of the files in the data folder, without their contents",
+		c.DataDir)
 	r.status("status.json", "what runs, and what needs attention, as monopod status says it", now)
 	r.page("readyz.txt", "the checks of the server", "/readyz?verbose")
 	r.page("config.json", "the configuration in effect", "/configz")
@@ -82,7 +86,8 @@ func (c *inspectOptions) collect(r *report, now time.Time) error {
 	r.page("metrics.txt", "metrics of the server, controllers and agent", "/metrics")
 	r.page("goroutines.txt", "what each goroutine does", "/debug/pprof/goroutine?debug=2")
 	r.page("memory.txt", "who has allocated the memory", "/debug/pprof/heap?debug=1")
-	r.page("requests.txt", "requests that wait or run, by priority level", "/debug/api_priority_and_fairness/dump_priority_levels")
+	r.page("requests.txt", "requests that wait or run, by priority level",
+		"/debug/api_priority_and_fairness/dump_priority_levels")
 	r.page("images.json", "the images of the node", images.Path)
 	r.objects()
 	r.logs()
@@ -92,6 +97,7 @@ func (c *inspectOptions) collect(r *report, now time.Time) error {
 // print says what is in the archive.
 func (r *report) print(out io.Writer, file string) error {
 	fmt.Fprintf(out, "%s contains:\n\n%s\n", file, r.list())
-	_, err := fmt.Fprintf(out, "Left out: %s.\nLook through it before you send it to anybody.\n", strings.Join(leftOut, ", "))
+	_, err := fmt.Fprintf(out, "Left out: %s.\nLook through it before you send it to anybody.\n",
+		strings.Join(leftOut, ", "))
 	return err
 }

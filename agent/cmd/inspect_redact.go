@@ -13,15 +13,18 @@ var leftOut = []string{
 
 var (
 	// secretName matches names whose values are omitted.
-	secretName = regexp.MustCompile(`(?i)(passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth[-_]?key|bearer|cookie|dsn$|connection[-_]?string|^pwd$|_pwd$)`)
+	secretName = regexp.MustCompile(
+		`(?i)(passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential|auth[-_]?key|bearer|cookie|dsn$|connection[-_]?string|^pwd$|_pwd$)`)
 	// openName matches those of secretName that are names of objects, files or settings, and not secret.
-	openName = regexp.MustCompile(`(?i)(secrets?(name|namespace|ref|keyref)$|^secrets?$|(secret|token)s?[-_]?(file|path|dir|ttl|expiration\w*|seconds|length|type)$|^automountserviceaccounttoken$|^serviceaccounttoken$|^imagepullsecrets$|cleanup|clean-up)`)
+	openName = regexp.MustCompile(
+		`(?i)(secrets?(name|namespace|ref|keyref)$|^secrets?$|(secret|token)s?[-_]?(file|path|dir|ttl|expiration\w*|seconds|length|type)$|^automountserviceaccounttoken$|^serviceaccounttoken$|^imagepullsecrets$|cleanup|clean-up)`)
 
-	jwt       = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
-	bearer    = regexp.MustCompile(`(?i)(bearer|basic) [A-Za-z0-9._~+/=-]{8,}`)
-	keyBlock  = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
-	inURL     = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@"]*):[^/\s@"]+@`)
-	pair      = regexp.MustCompile(`(?i)([A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential)[A-Za-z0-9_-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}\\]+)`)
+	jwt      = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
+	bearer   = regexp.MustCompile(`(?i)(bearer|basic) [A-Za-z0-9._~+/=-]{8,}`)
+	keyBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
+	inURL    = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://[^/\s:@"]*):[^/\s@"]+@`)
+	pair     = regexp.MustCompile(
+		`(?i)([A-Za-z0-9_.-]*(?:passw|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|credential)[A-Za-z0-9_-]*["']?\s*[=:]\s*)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&"'}\\]+)`)
 	pairNames = regexp.MustCompile(`(?i)^[A-Za-z0-9_.-]*`)
 )
 

@@ -72,7 +72,9 @@ func install(c *installOptions) *cobra.Command {
 			}
 			for _, flag := range flags {
 				if strings.ContainsAny(flag, " \t\n\"'\\$%") {
-					return fmt.Errorf("a flag of a service cannot contain spaces, quotes, $ and %%, got %q: set it in a file and pass --config=FILE", flag)
+					return fmt.Errorf(
+						"a flag of a service cannot contain spaces, quotes, $ and %%, got %q: set it in a file and pass --config=FILE",
+						flag)
 				}
 			}
 			if err := c.check(cmd.Context(), flags); err != nil && !c.force {
@@ -115,7 +117,8 @@ func (c *installOptions) check(ctx context.Context, flags []string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return errors.New("the machine lacks something (--force installs it all the same):\n  " + strings.Join(missing, "\n  "))
+	return errors.New("the machine lacks something (--force installs it all the same):\n  " +
+		strings.Join(missing, "\n  "))
 }
 
 func uninstall(c *installOptions) *cobra.Command {

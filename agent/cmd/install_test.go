@@ -96,7 +96,8 @@ func pretendToServe(dir, version, mode string) error {
 				os.Exit(1)
 			}
 		case "/api/v1/nodes":
-			io.WriteString(w, `{"items": [{"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}`)
+			io.WriteString(w,
+				`{"items": [{"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}`)
 		default:
 			io.WriteString(w, "{}")
 		}

@@ -49,7 +49,8 @@ func (i *installer) put(path string, content []byte, mode os.FileMode) (changed 
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
-	// A process that is forked meanwhile would inherit the open file, and a program cannot be executed while it is open for writing.
+	// A process that is forked meanwhile would inherit the open file, and a program cannot be executed while it is open
+	// for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -118,8 +119,9 @@ func (i *installer) install(ctx context.Context, self string, flags []string) er
 	return nil
 }
 
-// start restarts the service and waits until one process of it has been healthy for a while: in the version, unless that is
-// empty. It may be healthy, then not, then healthy again: a node is called ready from before the restart until containerd is asked.
+// start restarts the service and waits until one process of it has been healthy for a while: in the version, unless
+// that is empty. It may be healthy, then not, then healthy again: a node is called ready from before the restart until
+// containerd is asked.
 func (i *installer) start(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()

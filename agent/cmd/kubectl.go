@@ -53,8 +53,8 @@ func kubectlCommand(dataDir, name, short string, first []string) *cobra.Command 
 // variable is --data-dir in the environment.
 const variable = "MONOPOD_DATA_DIR"
 
-// folder returns the data folder, whether the arguments name it, and the arguments without --data-dir. What follows -- is
-// left alone.
+// folder returns the data folder, whether the arguments name it, and the arguments without --data-dir. What follows --
+// is left alone.
 func folder(dir string, args []string) (string, bool, []string) {
 	dir = cmp.Or(os.Getenv(variable), dir)
 	own := len(args)
@@ -88,12 +88,14 @@ func runKubectl(ctx context.Context, env []string, dir string, args []string) er
 
 // needServer are the commands of kubectl that need a server and are worth a clear error without one.
 var needServer = append([]string{
-	"logs", "attach", "port-forward", "cp", "debug", "edit", "scale", "cordon", "uncordon", "drain", "taint", "auth", "api-resources", "api-versions", "cluster-info",
+	"logs", "attach", "port-forward", "cp", "debug", "edit", "scale", "cordon", "uncordon", "drain", "taint", "auth",
+	"api-resources", "api-versions", "cluster-info",
 }, shortcuts...)
 
 // asks reports whether a command of kubectl needs a server.
 func asks(args []string) bool {
-	return len(args) > 0 && slices.Contains(needServer, args[0]) && !slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "--help" })
+	return len(args) > 0 && slices.Contains(needServer, args[0]) &&
+		!slices.ContainsFunc(args, func(a string) bool { return a == "-h" || a == "--help" })
 }
 
 // named reports whether the environment or the arguments say where the server is.
@@ -115,7 +117,8 @@ func reachable(ctx context.Context, dir string) error {
 	file := kubeconfig(dir)
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("cannot read %s: permission denied; run the command as the owner of %s, or set KUBECONFIG", file, dir)
+		return fmt.Errorf("cannot read %s: permission denied; run the command as the owner of %s, or set KUBECONFIG", file,
+			dir)
 	}
 	if err == nil {
 		f.Close()
@@ -127,7 +130,8 @@ func reachable(ctx context.Context, dir string) error {
 			return nil // kubectl uses the address in the file
 		}
 	}
-	return fmt.Errorf("no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or KUBECONFIG", dir)
+	return fmt.Errorf(
+		"no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or KUBECONFIG", dir)
 }
 
 func kubeconfig(dir string) string { return filepath.Join(dir, "admin.kubeconfig") }

@@ -51,7 +51,8 @@ func TestEnvironmentHasAKubeconfig(t *testing.T) {
 func TestReachable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	stopped := "no monopod runs on " + dir + ": start it with monopod serve, or name another one with --data-dir or KUBECONFIG"
+	stopped := "no monopod runs on " + dir +
+		": start it with monopod serve, or name another one with --data-dir or KUBECONFIG"
 	check := func(want string) {
 		t.Helper()
 		got := ""
@@ -78,7 +79,8 @@ func TestReachable(t *testing.T) {
 		if err := os.Chmod(kubeconfig(dir), 0); err != nil {
 			t.Fatal(err)
 		}
-		check("cannot read " + kubeconfig(dir) + ": permission denied; run the command as the owner of " + dir + ", or set KUBECONFIG")
+		check("cannot read " + kubeconfig(dir) + ": permission denied; run the command as the owner of " + dir +
+			", or set KUBECONFIG")
 	}
 }
 

@@ -44,10 +44,12 @@ func logsCommand(dataDir string) *cobra.Command {
 	cmd.ValidArgsFunction = Objects(&c.Place, &c.namespace, true)
 	f := cmd.Flags()
 	c.Flags(f)
-	f.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the object (default that of the kubeconfig, or default).")
+	f.StringVarP(&c.namespace, "namespace", "n", "",
+		"Namespace of the object (default that of the kubeconfig, or default).")
 	f.StringVarP(&c.container, "container", "c", "", "Container, also an init or ephemeral one.")
 	f.BoolVarP(&c.follow, "follow", "f", false, "Print new lines as they are written, until the containers end.")
-	f.BoolVarP(&c.previous, "previous", "p", false, "Print the log of the previous instance of the container: that of the crash.")
+	f.BoolVarP(&c.previous, "previous", "p", false,
+		"Print the log of the previous instance of the container: that of the crash.")
 	f.BoolVar(&c.all, "all-containers", false, "Print the logs of all containers, init containers first.")
 	f.BoolVar(&c.times, "timestamps", false, "Begin each line with the time when it was written.")
 	f.DurationVar(&c.since, "since", 0, "Maximum age of lines, for example 10m; 0: all.")
@@ -176,7 +178,8 @@ func (c *logsOptions) containers(pod *corev1.Pod) ([]string, error) {
 			return []string{name}, nil
 		}
 	}
-	return nil, fmt.Errorf("pod %s/%s has no container %s: its containers are %s", pod.Namespace, pod.Name, c.container, joined(all))
+	return nil, fmt.Errorf("pod %s/%s has no container %s: its containers are %s", pod.Namespace, pod.Name, c.container,
+		joined(all))
 }
 
 // chosen returns the container that is shown if the user names none.

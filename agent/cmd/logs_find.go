@@ -41,7 +41,8 @@ func find(ctx context.Context, server *local.Server, namespace, object string) (
 	}
 	kind = strings.ToLower(kind)
 	if name == "" || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("the object must be given as POD or KIND/NAME, for example web-0 or deploy/web, got %q", object)
+		return nil, fmt.Errorf("the object must be given as POD or KIND/NAME, for example web-0 or deploy/web, got %q",
+			object)
 	}
 	if slices.Contains([]string{"pods", "pod", "po"}, kind) {
 		var pod corev1.Pod
@@ -62,7 +63,8 @@ func find(ctx context.Context, server *local.Server, namespace, object string) (
 			return o.pods(ctx, server, namespace, name)
 		}
 	}
-	return nil, fmt.Errorf("%s has no logs: name a pod, a deployment, replicaset, statefulset, daemonset, job, cronjob, replicationcontroller or service", kind)
+	return nil, fmt.Errorf(
+		"%s has no logs: name a pod, a deployment, replicaset, statefulset, daemonset, job, cronjob, replicationcontroller or service", kind)
 }
 
 // path returns the path of an object, or of a list without a name.
@@ -82,13 +84,15 @@ func (o owner) pods(ctx context.Context, server *local.Server, namespace, name s
 	}
 	var list corev1.PodList
 	if selector != "" { // otherwise it selects none
-		if err := server.JSON(ctx, path("/api/v1", namespace, "pods", "")+"?"+url.Values{"labelSelector": {selector}}.Encode(), &list); err != nil {
+		if err := server.JSON(ctx, path("/api/v1", namespace, "pods", "")+"?"+
+			url.Values{"labelSelector": {selector}}.Encode(), &list); err != nil {
 			return nil, err
 		}
 	}
 	if len(list.Items) == 0 {
 		kind := o.names[1]
-		return nil, fmt.Errorf("%s/%s has no pods in namespace %s; ask: monopod why %[1]s/%[2]s -n %[3]s", kind, name, namespace)
+		return nil, fmt.Errorf("%s/%s has no pods in namespace %s; ask: monopod why %[1]s/%[2]s -n %[3]s", kind, name,
+			namespace)
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return list.Items, nil
@@ -131,7 +135,8 @@ func lastJob(ctx context.Context, server *local.Server, namespace, name string) 
 	}
 	controlled := slices.DeleteFunc(jobs.Items, func(j batchv1.Job) bool { return !metav1.IsControlledBy(&j, &cron) })
 	if len(controlled) == 0 {
-		return "", fmt.Errorf("cronjob/%s in namespace %s has no jobs yet; ask: monopod why cronjob/%[1]s -n %[2]s", name, namespace)
+		return "", fmt.Errorf("cronjob/%s in namespace %s has no jobs yet; ask: monopod why cronjob/%[1]s -n %[2]s", name,
+			namespace)
 	}
 	return slices.MaxFunc(controlled, func(a, b batchv1.Job) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -42,7 +42,8 @@ func (l *lines) write(prefix string, line []byte) error {
 
 // copy prints the log until it ends.
 func (s *stream) copy(ctx context.Context, server *local.Server, q url.Values) error {
-	resp, err := server.Do(ctx, http.MethodGet, path("/api/v1", s.pod.Namespace, "pods", s.pod.Name)+"/log?"+q.Encode(), nil)
+	resp, err := server.Do(ctx, http.MethodGet, path("/api/v1", s.pod.Namespace, "pods", s.pod.Name)+"/log?"+q.Encode(),
+		nil)
 	if err != nil {
 		if apierrors.IsBadRequest(err) { // it waits, or it has no previous instance
 			return fmt.Errorf("%w; ask: monopod why pod/%s -n %s", err, s.pod.Name, s.pod.Namespace)

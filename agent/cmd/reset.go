@@ -65,7 +65,8 @@ func reset(ctx context.Context, dataDir string) error {
 		defer cancel()
 		return removeAll(ctx, child)
 	})
-	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(), cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
+	return errors.Join(group.Wait(), mount.Kernel{}.UnmountBelow(filepath.Join(dir, "pods")), child.Discard(),
+		cgroup.Discard("/sys/fs/cgroup", containerd.CgroupRoot(dir)))
 }
 
 // hold prevents monopod from starting on a data folder, whether its state is in the
@@ -74,7 +75,8 @@ func hold(dir string) (io.Closer, error) {
 	state := filepath.Join(dir, "state.db")
 	if _, err := os.Stat(state); err != nil {
 		if _, err := os.Stat(filepath.Join(dir, "admin.kubeconfig")); err != nil {
-			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w; name the folder that serve uses", dir, err)
+			return nil, fmt.Errorf("--data-dir: %s is not a data folder of monopod: %w; name the folder that serve uses", dir,
+				err)
 		}
 	}
 	return bolt.Hold(state)

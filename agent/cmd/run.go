@@ -48,16 +48,20 @@ func runCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows COMMAND is for it
-	f.StringVar(&c.runtime, "runtime", "containerd", "Container runtime: containerd, which needs root; or fake, which runs pods in memory.")
+	f.StringVar(&c.runtime, "runtime", "containerd",
+		"Container runtime: containerd, which needs root; or fake, which runs pods in memory.")
 	f.StringVar(&c.config, commandline.FileFlag, "", "YAML file with settings of serve, as monopod config prints it.")
-	f.StringSliceVar(&c.images, "image", nil, "Image archive (.tar, .tar.gz, .tar.zst) that pods can use. May be repeated.")
-	f.BoolVar(&c.keep, "keep-on-failure", false, "Keep the data folder and an archive of all logs if COMMAND fails, and print where they are.")
+	f.StringSliceVar(&c.images, "image", nil,
+		"Image archive (.tar, .tar.gz, .tar.zst) that pods can use. May be repeated.")
+	f.BoolVar(&c.keep, "keep-on-failure", false,
+		"Keep the data folder and an archive of all logs if COMMAND fails, and print where they are.")
 	f.DurationVar(&c.timeout, "ready-timeout", 2*time.Minute, "Maximum time to wait until the API and the node are ready.")
 	return cmd
 }
 
 // passed are the signals that COMMAND gets.
-var passed = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+var passed = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1,
+	syscall.SIGUSR2}
 
 func (c *runOptions) run(cmd *cobra.Command, argv []string) error {
 	if c.runtime != "containerd" && c.runtime != "fake" {
@@ -121,7 +125,8 @@ func (c *runOptions) try(cmd *cobra.Command, i *instance, argv []string, signals
 			return fmt.Errorf("--image %s: %w", file, err)
 		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "monopod: ready in %.2f s, KUBECONFIG=%s\n", time.Since(began).Seconds(), i.kubeconfig())
+	fmt.Fprintf(cmd.ErrOrStderr(), "monopod: ready in %.2f s, KUBECONFIG=%s\n", time.Since(began).Seconds(),
+		i.kubeconfig())
 	return i.execute(cmd, argv, signals)
 }
 
@@ -192,7 +197,8 @@ func (c *runOptions) cleanUp(stderr io.Writer, i *instance, failed error) error 
 	if err != nil {
 		return fmt.Errorf("cannot save the logs, see %s: %w", i.dir, err)
 	}
-	fmt.Fprintf(stderr, "monopod: failed (%v); kept, until you remove it:\n  %s  the log of monopod and %s\n  %s  the data folder: monopod serve --runtime=%s --listen=127.0.0.1:0 --data-dir=%s\n",
+	fmt.Fprintf(stderr,
+		"monopod: failed (%v); kept, until you remove it:\n  %s  the log of monopod and %s\n  %s  the data folder: monopod serve --runtime=%s --listen=127.0.0.1:0 --data-dir=%s\n",
 		failed, logs, words.Count(n, "container log"), i.data(), i.runtime, i.data())
 	return nil
 }

@@ -47,7 +47,8 @@ func (i *instance) start(flags ...string) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(i.program, append([]string{"serve", "--data-dir", i.data(), "--listen=127.0.0.1:0", "--runtime", i.runtime}, flags...)...)
+	cmd := exec.Command(i.program,
+		append([]string{"serve", "--data-dir", i.data(), "--listen=127.0.0.1:0", "--runtime", i.runtime}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: Ctrl-C is for the user's command.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -166,7 +167,8 @@ func (i *instance) stop() error {
 	cmd := exec.Command(i.program, "reset", "--data-dir", i.data())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot stop the pods of %s: %w: %s; run monopod reset --data-dir %[1]s", i.data(), err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("cannot stop the pods of %s: %w: %s; run monopod reset --data-dir %[1]s", i.data(), err,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

@@ -47,16 +47,20 @@ func snapshotCommand(cfg snapshotConfig) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&c.DataDir, "data-dir", cfg.DataDir, "Data folder of the server, as given to serve.")
 	save := c.sub("save", "Take a snapshot, even while monopod runs", cobra.NoArgs, c.save)
-	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep; a running monopod uses its own flag.")
+	save.Flags().IntVar(&c.keep, "snapshot-keep", bolt.DefaultKeep,
+		"Number of snapshots to keep; a running monopod uses its own flag.")
 	root.AddCommand(save,
 		c.sub("list", "List the snapshots, newest first, and say whether they are good", cobra.NoArgs, c.list),
-		c.sub("verify [NAME...]", "Check the checksum, the pages and the objects of snapshots; without a name, of all", cobra.ArbitraryArgs, c.verify),
-		c.sub("restore NAME", "Replace the state by a snapshot; the replaced state is kept next to it", cobra.ExactArgs(1), c.restore),
+		c.sub("verify [NAME...]", "Check the checksum, the pages and the objects of snapshots; without a name, of all",
+			cobra.ArbitraryArgs, c.verify),
+		c.sub("restore NAME", "Replace the state by a snapshot; the replaced state is kept next to it", cobra.ExactArgs(1),
+			c.restore),
 		c.sub("compact", "Rewrite the state without its free space", cobra.NoArgs, c.compact))
 	return root
 }
 
-func (c *snapshotOptions) sub(use, short string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
+func (c *snapshotOptions) sub(use, short string, args cobra.PositionalArgs,
+	run func(*cobra.Command, []string) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
 }
 
@@ -104,9 +108,10 @@ func (c *snapshotOptions) save(cmd *cobra.Command, _ []string) error {
 
 // saveRunning requests a snapshot from the monopod that runs on the folder.
 func (c *snapshotOptions) saveRunning(ctx context.Context) (s bolt.Snapshot, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.DataDir, "monopod.sock"))
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(c.DataDir, "monopod.sock"))
+		}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://monopod"+Path, nil)
 	if err != nil {
 		return s, err

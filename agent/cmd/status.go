@@ -76,7 +76,8 @@ func printStatus(out io.Writer, r status.Report, now time.Time) error {
 		if !n.Ready {
 			state = "NOT ready"
 		}
-		line("node", "%s: %s, %s, %s CPUs, %s memory, %s", n.Name, state, words.Count(n.Pods, "pod"), n.CPU, n.Memory, n.Runtime)
+		line("node", "%s: %s, %s, %s CPUs, %s memory, %s", n.Name, state, words.Count(n.Pods, "pod"), n.CPU, n.Memory,
+			n.Runtime)
 	}
 	line("pods", "%s", phases(r.Pods))
 	disk := ""
@@ -91,7 +92,8 @@ func printStatus(out io.Writer, r status.Report, now time.Time) error {
 	if err := w.Flush(); err != nil || len(r.Warnings) == 0 {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\n%s\n  - %s\n", painter.Paint(commandline.Yellow, "What needs attention:"), strings.Join(r.Warnings, "\n  - "))
+	_, err := fmt.Fprintf(out, "\n%s\n  - %s\n", painter.Paint(commandline.Yellow, "What needs attention:"),
+		strings.Join(r.Warnings, "\n  - "))
 	return err
 }
 

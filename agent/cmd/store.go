@@ -53,7 +53,8 @@ func storeCopyCommand(cfg func() state.Config) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&c.from, "from", "", "Store to copy from: the path of a state.db, or etcd://HOST:PORT[,HOST:PORT].")
 	f.StringVar(&c.to, "to", "", "Store to copy to: the same; a file is created if it does not exist.")
-	f.BoolVar(&c.force, "force", false, "Write into a store that is not empty: objects of the same name are replaced, all others stay.")
+	f.BoolVar(&c.force, "force", false,
+		"Write into a store that is not empty: objects of the same name are replaced, all others stay.")
 	state.TLSFlags(f, &c.files)
 	return cmd
 }
@@ -156,7 +157,8 @@ func (c *copying) mayWrite(ctx context.Context, to store.Store) error {
 		}
 	}
 	if len(held) > 0 {
-		return fmt.Errorf("--to: %s is not empty: it contains %s; use --force to write into it anyway", c.to, strings.Join(names(held), ", "))
+		return fmt.Errorf("--to: %s is not empty: it contains %s; use --force to write into it anyway", c.to,
+			strings.Join(names(held), ", "))
 	}
 	return nil
 }

@@ -49,9 +49,12 @@ func TestCopyHasCustomObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, s, store.Key{Resource: custom.DefinitionsName, Name: "gadgets.example.com"}, crd.Of(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"}}))
+	put(t, s, store.Key{Resource: custom.DefinitionsName, Name: "gadgets.example.com"},
+		crd.Of(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"}}))
 	gadget := custom.New()
-	if err := json.Unmarshal([]byte(`{"kind":"Gadget","apiVersion":"example.com/v1","metadata":{"namespace":"ns","name":"a"},"spec":{"size":3}}`), gadget); err != nil {
+	if err := json.Unmarshal(
+		[]byte(`{"kind":"Gadget","apiVersion":"example.com/v1","metadata":{"namespace":"ns","name":"a"},"spec":{"size":3}}`),
+		gadget); err != nil {
 		t.Fatal(err)
 	}
 	at := store.Key{Resource: "gadgets.example.com", Namespace: "ns", Name: "a"}
@@ -59,7 +62,8 @@ func TestCopyHasCustomObjects(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := copyAll(t, from, to), "customresourcedefinitions.apiextensions.k8s.io 1 gadgets.example.com 1 copied 2"; got != want {
+	if got, want := copyAll(t, from,
+		to), "customresourcedefinitions.apiextensions.k8s.io 1 gadgets.example.com 1 copied 2"; got != want {
 		t.Fatalf("copy: %s, want %s", got, want)
 	}
 	if s, err = bolt.Open(to, setup.Stores()); err != nil {
@@ -71,7 +75,9 @@ func TestCopyHasCustomObjects(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := copyAll(t, from, to), "contains customresourcedefinitions.apiextensions.k8s.io, gadgets.example.com; use --force"; !strings.Contains(got, want) {
+	if got, want := copyAll(t, from,
+		to), "contains customresourcedefinitions.apiextensions.k8s.io, gadgets.example.com; use --force"; !strings.Contains(
+		got, want) {
 		t.Errorf("a second copy: %s, want %s", got, want)
 	}
 }

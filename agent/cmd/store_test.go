@@ -93,7 +93,8 @@ func TestTargetIsNotEmpty(t *testing.T) {
 	if got := copyState(t, "--from", url, "--to", path); !strings.Contains(got, "is not empty: it contains configmaps") {
 		t.Errorf("got %s", got)
 	}
-	if got := copyState(t, "--from", url, "--to", path, "--force"); got != "configmaps 2 copied 2 not copied, not served by monopod: deployments 1" {
+	if got := copyState(t, "--from", url, "--to", path,
+		"--force"); got != "configmaps 2 copied 2 not copied, not served by monopod: deployments 1" {
 		t.Errorf("by force: %s", got)
 	}
 }

@@ -44,7 +44,8 @@ func (i *installer) upgrade(ctx context.Context, file string) error {
 	return i.swap(ctx, content, old, to)
 }
 
-// judge returns the version of a program. It fails if the program does not run here, or refuses the flags of the service.
+// judge returns the version of a program. It fails if the program does not run here, or refuses the flags of the
+// service.
 func (i *installer) judge(ctx context.Context, file string, flags []string) (version string, err error) {
 	said, err := askService(ctx, file, "version", "-o", "json")
 	var versions commandline.Versions
@@ -52,7 +53,8 @@ func (i *installer) judge(ctx context.Context, file string, flags []string) (ver
 		err = json.Unmarshal([]byte(said), &versions)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s is no monopod for this machine (is it executable, and of the right architecture?): %w", file, err)
+		return "", fmt.Errorf("%s is no monopod for this machine (is it executable, and of the right architecture?): %w",
+			file, err)
 	}
 	if _, err := askService(ctx, file, append([]string{"config"}, flags...)...); err != nil {
 		return "", fmt.Errorf("%s refuses the flags of the service, change them in %s: %w", file, i.file, err)
@@ -99,7 +101,8 @@ func (i *installer) swap(ctx context.Context, content, old []byte, to string) er
 		return errors.Join(failed, err)
 	}
 	if err := i.comeBack(ctx, snapshot); err != nil {
-		return fmt.Errorf("the new program failed (%w), and the previous one does not run either: %w; look at its log: %s", failed, err, i.log)
+		return fmt.Errorf("the new program failed (%w), and the previous one does not run either: %w; look at its log: %s",
+			failed, err, i.log)
 	}
 	return fmt.Errorf("%s does not work here, and %s runs again: %w; look at the log: %s", to, from, failed, i.log)
 }
@@ -113,8 +116,8 @@ func (i *installer) keep(former []byte) error {
 	return err
 }
 
-// comeBack starts the previous program. If that does not run, the new one may have changed the state: it starts with the
-// snapshot then.
+// comeBack starts the previous program. If that does not run, the new one may have changed the state: it starts with
+// the snapshot then.
 func (i *installer) comeBack(ctx context.Context, snapshot string) error {
 	i.timeout = max(i.timeout, installTimeout)
 	err := i.start(ctx, "")
@@ -125,7 +128,8 @@ func (i *installer) comeBack(ctx context.Context, snapshot string) error {
 	if err := runProgram(ctx, i.stop); err != nil {
 		return err
 	}
-	if _, err := askService(ctx, i.at(i.program), "snapshot", "restore", snapshot, "--data-dir", i.at(i.dataDir)); err != nil {
+	if _, err := askService(ctx, i.at(i.program), "snapshot", "restore", snapshot, "--data-dir",
+		i.at(i.dataDir)); err != nil {
 		return err
 	}
 	return i.start(ctx, "")

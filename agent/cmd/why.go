@@ -46,10 +46,12 @@ func whyCommand(dataDir string) *cobra.Command {
 	}
 	cmd.ValidArgsFunction = Objects(&c.Place, &c.namespace, false)
 	c.Flags(cmd.Flags())
-	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the object (default that of the kubeconfig, or default); without an object, all namespaces by default.")
+	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "",
+		"Namespace of the object (default that of the kubeconfig, or default); without an object, all namespaces by default.")
 	cmd.Flags().BoolVar(&c.wait, "wait", false, "Wait until nothing is wrong with the object, or with anything.")
 	cmd.Flags().DurationVar(&c.timeout, "timeout", 5*time.Minute, "Maximum time for --wait; the exit code is 1 then.")
-	c.output.Flags(cmd.Flags(), " with the fields sentence, evidence and do; without an object, a list of these in problems")
+	c.output.Flags(cmd.Flags(),
+		" with the fields sentence, evidence and do; without an object, a list of these in problems")
 	return cmd
 }
 

@@ -19,7 +19,8 @@ const (
 	pod     = `{"sentence": "It waits.", "evidence": [], "do": "Wait."}`
 )
 
-// Without an object the exit code says whether something is wrong; --wait asks again until nothing is, or the time is over.
+// Without an object the exit code says whether something is wrong; --wait asks again until nothing is, or the time is
+// over.
 func TestWhyExitCode(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -28,8 +29,9 @@ func TestWhyExitCode(t *testing.T) {
 		code    int
 		says    string
 	}{
-		"nothing wrong":  {[]string{nothing}, "", 0, "Nothing is known to be wrong.\n"},
-		"wrong":          {[]string{broken}, "", 1, "deployment/web -n shop\n  It crashes.\n  What to do: Fix it.\n\nand 1 object that may be wrong, too\nnot known: secrets\n\nThe evidence: monopod why KIND/NAME -n NAMESPACE\n"},
+		"nothing wrong": {[]string{nothing}, "", 0, "Nothing is known to be wrong.\n"},
+		"wrong": {[]string{broken}, "", 1,
+			"deployment/web -n shop\n  It crashes.\n  What to do: Fix it.\n\nand 1 object that may be wrong, too\nnot known: secrets\n\nThe evidence: monopod why KIND/NAME -n NAMESPACE\n"},
 		"as JSON":        {[]string{broken}, "-o json", 1, `"sentence": "It crashes."`},
 		"waits":          {[]string{broken, nothing}, "--wait", 0, "Nothing is known to be wrong.\n"},
 		"waits too long": {[]string{broken}, "--wait --timeout 1ms", 1, "deployment/web -n shop"},

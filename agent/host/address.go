@@ -14,8 +14,8 @@ import (
 // none at all, it returns loopback: the node does not need a network. No families: IPv4.
 func IPs(families []corev1.IPFamily) []netip.Addr { return next(nil, families) }
 
-// next is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it had, also
-// if that route is gone and there is no other: a cable that is out for a minute changes nothing.
+// next is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it had,
+// also if that route is gone and there is no other: a cable that is out for a minute changes nothing.
 func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	if len(families) == 0 {
 		families = []corev1.IPFamily{corev1.IPv4Protocol}
@@ -61,8 +61,8 @@ func prefer(old []netip.Addr, family corev1.IPFamily, uplink, others []netip.Add
 	}
 }
 
-// addresses returns the global addresses of the interfaces of default routes, and those of all, in the network namespace of the
-// calling thread.
+// addresses returns the global addresses of the interfaces of default routes, and those of all, in the network
+// namespace of the calling thread.
 func addresses(family int) (uplink, all []netip.Addr) {
 	// On failure none. While links come and go a list may be incomplete; what changes it is a reason to read it again.
 	routes, _ := netlink.RouteList(nil, family)

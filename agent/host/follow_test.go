@@ -53,12 +53,20 @@ func TestAddressesFollowTheMachine(t *testing.T) {
 		for _, step := range []struct {
 			name, commands, want string // want: empty: nothing changes
 		}{
-			{"any address, while there is no default route", "link add mp-x type bridge; link set mp-x up; addr add 10.88.1.1/24 dev mp-x", "10.88.1.1"},
-			{"an uplink", "link add eth0 type bridge; link set eth0 up; addr add 192.0.2.1/24 dev eth0; route add default via 192.0.2.254", "192.0.2.1"},
-			{"IPv6 comes later", "addr add 2001:db8::1/64 dev eth0 nodad; route add default via 2001:db8::ff dev eth0", "192.0.2.1 2001:db8::1"},
-			{"another address", "addr del 192.0.2.1/24 dev eth0; addr add 198.51.100.7/24 dev eth0; route add default via 198.51.100.254", "198.51.100.7 2001:db8::1"},
-			{"a second address, and a second uplink", "addr add 198.51.100.8/24 dev eth0; link add eth1 type bridge; link set eth1 up; addr add 203.0.113.1/24 dev eth1; route add default via 203.0.113.254 metric 1", ""},
-			{"only the second uplink", "link set eth0 down; link set eth0 up; addr del 198.51.100.7/24 dev eth0", "203.0.113.1 2001:db8::1"},
+			{"any address, while there is no default route",
+				"link add mp-x type bridge; link set mp-x up; addr add 10.88.1.1/24 dev mp-x", "10.88.1.1"},
+			{"an uplink",
+				"link add eth0 type bridge; link set eth0 up; addr add 192.0.2.1/24 dev eth0; route add default via 192.0.2.254",
+				"192.0.2.1"},
+			{"IPv6 comes later", "addr add 2001:db8::1/64 dev eth0 nodad; route add default via 2001:db8::ff dev eth0",
+				"192.0.2.1 2001:db8::1"},
+			{"another address",
+				"addr del 192.0.2.1/24 dev eth0; addr add 198.51.100.7/24 dev eth0; route add default via 198.51.100.254",
+				"198.51.100.7 2001:db8::1"},
+			{"a second address, and a second uplink",
+				"addr add 198.51.100.8/24 dev eth0; link add eth1 type bridge; link set eth1 up; addr add 203.0.113.1/24 dev eth1; route add default via 203.0.113.254 metric 1", ""},
+			{"only the second uplink", "link set eth0 down; link set eth0 up; addr del 198.51.100.7/24 dev eth0",
+				"203.0.113.1 2001:db8::1"},
 		} {
 			for command := range strings.SplitSeq(step.commands, "; ") {
 				run(command)
@@ -86,7 +94,8 @@ func TestLostAddressStays(t *testing.T) {
 	}
 	onMachine(t, func(run func(command string)) {
 		families := []corev1.IPFamily{corev1.IPv4Protocol}
-		for command := range strings.SplitSeq("link add mp-x type bridge; link add eth0 type bridge; link set eth0 up; addr add 192.0.2.1/24 dev eth0; route add default via 192.0.2.254", "; ") {
+		for command := range strings.SplitSeq(
+			"link add mp-x type bridge; link add eth0 type bridge; link set eth0 up; addr add 192.0.2.1/24 dev eth0; route add default via 192.0.2.254", "; ") {
 			run(command)
 		}
 		old := IPs(families)

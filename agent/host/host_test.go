@@ -13,7 +13,8 @@ func TestMachine(t *testing.T) {
 		t.Errorf("%+v %v", info, err)
 	}
 	capacity, err := host.Capacity(t.TempDir()+"/not/there/yet", 7)
-	if err != nil || capacity.Cpu().Value() < 1 || capacity.Memory().Value() < 1<<20 || capacity.StorageEphemeral().Value() < 1<<20 || capacity.Pods().Value() != 7 {
+	if err != nil || capacity.Cpu().Value() < 1 || capacity.Memory().Value() < 1<<20 ||
+		capacity.StorageEphemeral().Value() < 1<<20 || capacity.Pods().Value() != 7 {
 		t.Errorf("%v %v", capacity, err)
 	}
 	for name, ask := range map[string]func() (host.Amount, error){

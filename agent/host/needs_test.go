@@ -12,14 +12,16 @@ import (
 // TestNeeds: what every pod needs is named with what to do, and the file that containerd wants is written once.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
-	for version, file := range map[string]string{"2": "sys/fs/cgroup/cgroup.controllers", "1": "sys/fs/cgroup/memory/cgroup.procs"} {
+	for version, file := range map[string]string{"2": "sys/fs/cgroup/cgroup.controllers",
+		"1": "sys/fs/cgroup/memory/cgroup.procs"} {
 		root := t.TempDir()
 		for _, dir := range []string{"etc", filepath.Dir(file)} {
 			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := host.Needs(root); err == nil || !strings.Contains(err.Error(), "mount -t cgroup2") || !strings.Contains(err.Error(), "> /etc/hosts") {
+		if err := host.Needs(root); err == nil || !strings.Contains(err.Error(), "mount -t cgroup2") ||
+			!strings.Contains(err.Error(), "> /etc/hosts") {
 			t.Errorf("a machine without both: %v", err)
 		}
 		if err := os.WriteFile(filepath.Join(root, file), nil, 0o644); err != nil {

@@ -21,7 +21,8 @@ func kernelV1(t *testing.T, usage string) (dir string, asked *os.File) {
 	t.Helper()
 	dir = t.TempDir()
 	control := filepath.Join(dir, "cgroup.event_control")
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "memory.usage_in_bytes"), []byte(usage), 0o600), unix.Mkfifo(control, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "memory.usage_in_bytes"), []byte(usage), 0o600),
+		unix.Mkfifo(control, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	asked, err := os.OpenFile(control, os.O_RDWR, 0)
@@ -91,7 +92,8 @@ func TestWatchUsageOfTheKernel(t *testing.T) {
 	left <- 16 << 20
 	left <- 24 << 20 // is taken when the first has been asked for
 	left <- 24 << 20
-	cmd := exec.CommandContext(ctx, "sh", "-c", "echo $$ >$0/cgroup.procs && exec dd if=/dev/zero of=/dev/null bs=64M count=1", dir)
+	cmd := exec.CommandContext(ctx, "sh", "-c",
+		"echo $$ >$0/cgroup.procs && exec dd if=/dev/zero of=/dev/null bs=64M count=1", dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -104,7 +106,8 @@ func TestWatchUsageOfTheKernel(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if !harness.Eventually(harness.Enough, func() bool { err = os.Remove(dir); return err == nil }) { // the kernel takes a moment
+	// the kernel takes a moment
+	if !harness.Eventually(harness.Enough, func() bool { err = os.Remove(dir); return err == nil }) {
 		t.Error(err)
 	}
 }

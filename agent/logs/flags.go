@@ -11,9 +11,12 @@ import (
 // Flags adds kubelet's flags for log rotation.
 func (r *Rotation) Flags(f *pflag.FlagSet) {
 	*r = DefaultRotation()
-	f.Var((*size)(&r.MaxSize), "container-log-max-size", "Maximum size of a container log file before it is rotated, for example 10Mi. Negative: no rotation.")
-	f.IntVar(&r.MaxFiles, "container-log-max-files", r.MaxFiles, "Maximum number of log files of a container, at least 2. All but the newest two are compressed.")
-	f.DurationVar(&r.Period, "container-log-monitor-interval", r.Period, "Interval at which the sizes of container logs are checked.")
+	f.Var((*size)(&r.MaxSize), "container-log-max-size",
+		"Maximum size of a container log file before it is rotated, for example 10Mi. Negative: no rotation.")
+	f.IntVar(&r.MaxFiles, "container-log-max-files", r.MaxFiles,
+		"Maximum number of log files of a container, at least 2. All but the newest two are compressed.")
+	f.DurationVar(&r.Period, "container-log-monitor-interval", r.Period,
+		"Interval at which the sizes of container logs are checked.")
 }
 
 // Check validates the flags against upstream's bounds.

@@ -54,7 +54,8 @@ func shortenMessage(path string) error {
 		err = unix.Ftruncate(fd, 0)
 	case err == nil:
 		var now unix.Stat_t
-		if err = unix.Fstat(fd, &now); err == nil && now.Size == st.Size && now.Blocks*512 > messageBound { // preallocated beyond its end
+		// preallocated beyond its end
+		if err = unix.Fstat(fd, &now); err == nil && now.Size == st.Size && now.Blocks*512 > messageBound {
 			err = unix.Ftruncate(fd, st.Size)
 		}
 	}

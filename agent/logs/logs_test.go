@@ -30,7 +30,8 @@ func write(t *testing.T, text string) string {
 func TestRead(t *testing.T) {
 	t.Parallel()
 	path := write(t, record(1, "stdout", "F", "one")+record(2, "stderr", "F", "two")+
-		record(3, "stdout", "P", "thr")+record(3, "stdout", "F", "ee")+"garbage\n"+record(4, "stdout", "F", "")+record(5, "stdout", "F", "five"))
+		record(3, "stdout", "P", "thr")+record(3, "stdout", "F", "ee")+"garbage\n"+record(4, "stdout", "F", "")+
+		record(5, "stdout", "F", "five"))
 	second := func(s int) time.Time { return time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC) }
 	for name, c := range map[string]struct {
 		o    logs.Options

@@ -220,5 +220,6 @@ func plain(path string) ([]string, error) {
 // isPlain reports whether a file is the log at path or an uncompressed rotated file
 // of it.
 func isPlain(path, file string) bool {
-	return file == path || strings.HasPrefix(file, path+".") && !strings.HasSuffix(file, compressed) && !strings.HasSuffix(file, unfinished)
+	return file == path || strings.HasPrefix(file, path+".") && !strings.HasSuffix(file, compressed) &&
+		!strings.HasSuffix(file, unfinished)
 }

@@ -36,7 +36,8 @@ func filesOf(t *testing.T, path string) (names []string) {
 // cut rotates a log and then writes to the new file.
 func cut(t *testing.T, r logs.Rotation, path string, minute int, text string) {
 	t.Helper()
-	err := r.Rotate(path, noon.Add(time.Duration(minute)*time.Minute), func() error { return os.WriteFile(path, []byte(text), 0o640) })
+	err := r.Rotate(path, noon.Add(time.Duration(minute)*time.Minute),
+		func() error { return os.WriteFile(path, []byte(text), 0o640) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,8 @@ func TestRotateAfterACrash(t *testing.T) {
 func TestReadAcrossFiles(t *testing.T) {
 	t.Parallel()
 	path := write(t, record(1, "stdout", "F", "one")+record(2, "stdout", "F", "two")+record(3, "stdout", "F", "three"))
-	cut(t, logs.DefaultRotation(), path, 0, record(4, "stdout", "P", "fo")+record(4, "stdout", "F", "ur")+record(5, "stdout", "F", "five"))
+	cut(t, logs.DefaultRotation(), path, 0, record(4, "stdout", "P", "fo")+record(4, "stdout", "F", "ur")+
+		record(5, "stdout", "F", "five"))
 	for tail, want := range map[int64]string{
 		-1: "one\ntwo\nthree\nfour\nfive\n", 0: "", 1: "five\n", 2: "four\nfive\n", 3: "three\nfour\nfive\n", 5: "one\ntwo\nthree\nfour\nfive\n", 9: "one\ntwo\nthree\nfour\nfive\n",
 	} {

@@ -87,9 +87,10 @@ type file struct {
 
 // NewRotator registers the metric. The caller calls Run.
 func NewRotator(deps RotatorDeps, cfg Rotation) (*Rotator, error) {
-	r := &Rotator{RotatorDeps: deps, cfg: cfg, poke: make(chan struct{}, 1), packer: make(chan struct{}, 1), files: map[string]*file{}, rotated: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "monopod_container_log_rotations_total", Help: "Logs of containers that were rotated.",
-	})}
+	r := &Rotator{RotatorDeps: deps, cfg: cfg, poke: make(chan struct{}, 1), packer: make(chan struct{}, 1),
+		files: map[string]*file{}, rotated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "monopod_container_log_rotations_total", Help: "Logs of containers that were rotated.",
+		})}
 	return r, deps.Metrics.Register(r.rotated)
 }
 
@@ -107,7 +108,8 @@ func (r *Rotator) Run(ctx context.Context) {
 	if r.Notify != nil {
 		notify, err := r.Notify()
 		if err != nil {
-			r.Log.Warn("cannot watch logs with inotify: growth is detected only by polling", zap.Duration("interval", r.cfg.Period), zap.Error(err))
+			r.Log.Warn("cannot watch logs with inotify: growth is detected only by polling",
+				zap.Duration("interval", r.cfg.Period), zap.Error(err))
 		} else {
 			r.notify = notify
 			parts = append(parts, notify.Run)

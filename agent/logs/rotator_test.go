@@ -161,7 +161,8 @@ func TestRotatorIsIdleWithoutGrowth(t *testing.T) {
 	})
 }
 
-// TestNewContainersDoNotCostTheOldOnes: when a container starts, files that are watched are not checked, and those that appear are.
+// TestNewContainersDoNotCostTheOldOnes: when a container starts, files that are watched are not checked, and those that
+// appear are.
 func TestNewContainersDoNotCostTheOldOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +203,8 @@ func TestRotatedTwiceInASecond(t *testing.T) {
 		}
 	}
 	files := filesOf(t, path)
-	want := []string{"0.log", "0.log.20260101-120000.gz", "0.log.20260101-120000_.400.gz", "0.log.20260101-120000_.600.gz", "0.log.20260101-120000_.800"}
+	want := []string{"0.log", "0.log.20260101-120000.gz", "0.log.20260101-120000_.400.gz", "0.log.20260101-120000_.600.gz",
+		"0.log.20260101-120000_.800"}
 	if !slices.Equal(files, want) {
 		t.Fatalf("files: %v", files)
 	}
@@ -281,7 +283,8 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 	for taken(t, path) > 64<<10 { // ends with the test's own limit
 		time.Sleep(time.Millisecond)
 	}
-	if m := logs.Message(path); len(m) != 4096 || !strings.HasSuffix(m, "000063\nlast words\n") || strings.Contains(m, "\x00") {
+	if m := logs.Message(path); len(m) != 4096 || !strings.HasSuffix(m, "000063\nlast words\n") ||
+		strings.Contains(m, "\x00") {
 		t.Errorf("%d bytes: %q", len(m), m)
 	}
 }

@@ -20,7 +20,8 @@ import (
 )
 
 // BenchmarkServices reports the memory that the network keeps for each of 1,000 Services with two or ten endpoints at
-// rest: the view, the tables of the kernel and the zone of the DNS server, without the objects, which the store has anyway.
+// rest: the view, the tables of the kernel and the zone of the DNS server, without the objects, which the store has
+// anyway.
 func BenchmarkServices(b *testing.B) {
 	for _, endpoints := range []int{2, 10} {
 		b.Run(fmt.Sprint(endpoints), func(b *testing.B) {
@@ -35,11 +36,15 @@ func measure(b *testing.B, perService int) {
 	for i := range n {
 		meta := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}
 		ip := fmt.Sprintf("10.96.%d.%d", 1+i/200, 1+i%200)
-		services = append(services, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: ip, ClusterIPs: []string{ip}, Ports: []corev1.ServicePort{{Port: 80}}}})
+		services = append(services,
+			&corev1.Service{ObjectMeta: meta,
+				Spec: corev1.ServiceSpec{ClusterIP: ip, ClusterIPs: []string{ip}, Ports: []corev1.ServicePort{{Port: 80}}}})
 		meta.Labels = map[string]string{discoveryv1.LabelServiceName: meta.Name}
-		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: new(int32(8080))}}}
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4,
+			Ports: []discoveryv1.EndpointPort{{Port: new(int32(8080))}}}
 		for e := range perService {
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+i/200, i%200, 1+e)}, NodeName: new("here")})
+			slice.Endpoints = append(slice.Endpoints,
+				discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+i/200, i%200, 1+e)}, NodeName: new("here")})
 		}
 		slices = append(slices, slice)
 	}
@@ -54,7 +59,9 @@ func measure(b *testing.B, perService int) {
 		before := heap()
 		seen := endpoints.New("here")
 		zone := dns.NewZone("cluster.local", seen, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
-		proxy := service.New(service.Config{Table: "monopod-bench", Node: service.Node{Name: "here"}, Families: []corev1.IPFamily{corev1.IPv4Protocol}, Log: zap.NewNop()})
+		proxy := service.New(
+			service.Config{Table: "monopod-bench", Node: service.Node{Name: "here"},
+				Families: []corev1.IPFamily{corev1.IPv4Protocol}, Log: zap.NewNop()})
 		for i, objects := range [][]client.Object{services, slices} {
 			for _, obj := range objects {
 				if _, err := seen.Sources()[i].Keys(b.Context(), nil, obj); err != nil {

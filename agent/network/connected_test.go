@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// TestPodsConnectedBefore: policies know the addresses of a pod whose status an earlier process could not write before it ended, until
-// the pod is another one.
+// TestPodsConnectedBefore: policies know the addresses of a pod whose status an earlier process could not write before
+// it ended, until the pod is another one.
 func TestPodsConnectedBefore(t *testing.T) {
 	t.Parallel()
 	addrs := []netip.Addr{netip.MustParseAddr("10.88.0.2")}

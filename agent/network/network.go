@@ -83,11 +83,15 @@ func (n *Network) Check() error {
 	lax, failed := n.lax.Load(), n.failed.Load()
 	switch {
 	case lax != nil && failed != nil:
-		return fmt.Errorf("the addresses of Services are not forwarded, and NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with nat, fib, numgen, reject and connection tracking", *failed)
+		return fmt.Errorf(
+			"the addresses of Services are not forwarded, and NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with nat, fib, numgen, reject and connection tracking", *failed)
 	case lax != nil:
-		return fmt.Errorf("NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with connection tracking", *lax)
+		return fmt.Errorf(
+			"NetworkPolicies are not applied: %w; the kernel (5.6 or later) needs nftables with connection tracking", *lax)
 	case failed != nil:
-		return fmt.Errorf("the addresses of Services are not forwarded: %w; the kernel needs nftables with nat, fib, numgen and reject", *failed)
+		return fmt.Errorf(
+			"the addresses of Services are not forwarded: %w; the kernel needs nftables with nat, fib, numgen and reject",
+			*failed)
 	}
 	return nil
 }
@@ -131,8 +135,8 @@ func (n *Network) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// settle is the time between a removal of rules by another program and the check of our tables: a flush is many removals, and
-// programs that flush often load other rules after it.
+// settle is the time between a removal of rules by another program and the check of our tables: a flush is many
+// removals, and programs that flush often load other rules after it.
 const settle = 200 * time.Millisecond
 
 // running is a Network while it runs.
@@ -178,7 +182,8 @@ func modified(file string) (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// reconcile writes all changes to the kernel in one transaction for each table, so that later keys have nothing to write.
+// reconcile writes all changes to the kernel in one transaction for each table, so that later keys have nothing to
+// write.
 func (r *running) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	var gone error
 	if r.disturbed.Swap(false) {

@@ -51,10 +51,12 @@ type Connected struct {
 }
 
 func newChanges() changes {
-	return changes{pods: map[follow.Key]*corev1.Pod{}, spaces: map[string]*corev1.Namespace{}, policies: map[follow.Key]*networkingv1.NetworkPolicy{}}
+	return changes{pods: map[follow.Key]*corev1.Pod{}, spaces: map[string]*corev1.Namespace{},
+		policies: map[follow.Key]*networkingv1.NetworkPolicy{}}
 }
 
-// connected contains the addresses that the network plugin gave a pod. They are known before the pod's status, and newer if there is a new sandbox.
+// connected contains the addresses that the network plugin gave a pod. They are known before the pod's status, and
+// newer if there is a new sandbox.
 type connected struct {
 	uid   types.UID
 	addrs []netip.Addr
@@ -82,7 +84,8 @@ var all = []follow.Key{{}}
 // sources fill the feed, with the pods of a node.
 func (f *feed) sources(node string) []follow.Source[follow.Key] {
 	return []follow.Source[follow.Key]{
-		{Selector: client.Selector{Resource: client.Pods, Fields: fields.OneTermEqualSelector("spec.nodeName", node)}, Keys: follow.Plain(f.pod)},
+		{Selector: client.Selector{Resource: client.Pods, Fields: fields.OneTermEqualSelector("spec.nodeName", node)},
+			Keys: follow.Plain(f.pod)},
 		{Selector: client.Selector{Resource: client.Namespaces}, Keys: follow.Plain(f.space)},
 		{Selector: client.Selector{Resource: client.NetworkPolicies}, Keys: follow.Plain(f.policy)},
 	}
@@ -235,7 +238,8 @@ func (e *enforcing) set(key follow.Key) {
 // Admit returns when the NetworkPolicies of a pod apply to its addresses, which the network plugin is about to give it.
 // It does not wait if its namespace has no policies. It fails if they cannot be applied, or ctx ends before.
 func (n *Network) Admit(ctx context.Context, key follow.Key, uid types.UID, addrs []netip.Addr) error {
-	policies, _, err := n.deps.Client.List(ctx, client.Selector{Resource: client.NetworkPolicies, Namespace: key.Namespace})
+	policies, _, err := n.deps.Client.List(ctx,
+		client.Selector{Resource: client.NetworkPolicies, Namespace: key.Namespace})
 	if err != nil {
 		return fmt.Errorf("list the NetworkPolicies of %s: %w", key.Namespace, err)
 	}

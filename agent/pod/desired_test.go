@@ -13,8 +13,9 @@ import (
 
 // sized is a pod whose container requests that much CPU.
 func sized(cpu string) *corev1.Pod {
-	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
+	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c",
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}}}
 }
 
 func (d *desired) cpu() string {
@@ -31,11 +32,13 @@ func TestAsk(t *testing.T) {
 	if asks, granted := d.ask(sized("1"), fits); asks || granted || d.waitsForResources() {
 		t.Error("it asks for nothing new")
 	}
-	if asks, granted := d.ask(sized("2"), fits); !asks || granted || d.cpu() != "1" || d.deferred != full || !d.waitsForResources() {
+	if asks, granted := d.ask(sized("2"), fits); !asks || granted || d.cpu() != "1" || d.deferred != full ||
+		!d.waitsForResources() {
 		t.Errorf("no room: %v, %v, has %s", asks, granted, d.cpu())
 	}
 	full = nil
-	if asks, granted := d.ask(d.asked, fits); !asks || !granted || d.cpu() != "2" || d.deferred != nil || d.waitsForResources() {
+	if asks, granted := d.ask(d.asked, fits); !asks || !granted || d.cpu() != "2" || d.deferred != nil ||
+		d.waitsForResources() {
 		t.Errorf("room: %v, %v, has %s", asks, granted, d.cpu())
 	}
 }

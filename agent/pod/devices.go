@@ -20,10 +20,11 @@ type devices struct {
 	id        *identity.Pod
 	pace      *pace.Pace
 
-	announced map[string]bool                    // resources whose missing plugin was reported by an event
-	unable    string                             // why the drivers did not prepare or release the pod's claims, as reported by an event
-	ended     bool                               // the pod's final phase is held back until its claims are released
-	health    map[string][]corev1.ResourceStatus // of each container, as last known
+	announced map[string]bool // resources whose missing plugin was reported by an event
+	// why the drivers did not prepare or release the pod's claims, as reported by an event
+	unable string
+	ended  bool                               // the pod's final phase is held back until its claims are released
+	health map[string][]corev1.ResourceStatus // of each container, as last known
 }
 
 func newDevices(node *Node, id *identity.Pod, p *pace.Pace) *devices {
@@ -54,8 +55,8 @@ func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failur
 	return false, nil, nil
 }
 
-// prepareClaims makes the DRA drivers prepare the devices of the pod's resource claims. The pod waits for a driver that has not
-// registered, and tries again after other errors.
+// prepareClaims makes the DRA drivers prepare the devices of the pod's resource claims. The pod waits for a driver that
+// has not registered, and tries again after other errors.
 func (d *devices) prepareClaims(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	err = d.placement.PrepareClaims(ctx, pod)
 	if err == nil {

@@ -45,6 +45,7 @@ type Node struct {
 // Runtime is the part of the runtime that the worker itself uses.
 type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error
+	ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error)
 }
 
 // Placement allocates exclusive CPUs, memory of NUMA nodes and devices.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
@@ -29,6 +30,7 @@ type node struct {
 	updates int
 	err     error
 	health  map[string][]corev1.ResourceStatus
+	stats   []*cri.ContainerStats
 }
 
 func (n *node) Set(_ context.Context, _ *corev1.Pod, want *corev1.PodStatus) {
@@ -48,6 +50,10 @@ func (n *node) UpdateContainerResources(context.Context, string, *cri.LinuxConta
 	return n.err
 }
 
+func (n *node) ListContainerStats(context.Context, *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
+	return n.stats, nil
+}
+
 func quiet(t *testing.T) *identity.Pod {
 	return &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
 }
@@ -58,9 +64,12 @@ func TestReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, ran, ended := &node{}, []time.Duration{}, []string{}
 		object := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
-		r := newReporter(&Node{Clock: clock.RealClock{}, Statuses: n, Hooks: Hooks{Ran: func(d time.Duration) { ran = append(ran, d) }, Terminated: func(kind string, end *corev1.ContainerStateTerminated) {
-			ended = append(ended, fmt.Sprint(kind, " ", end.ExitCode, " ", end.Reason))
-		}}}, quiet(t), object)
+		r := newReporter(
+			&Node{Clock: clock.RealClock{}, Statuses: n,
+				Hooks: Hooks{Ran: func(d time.Duration) { ran = append(ran, d) },
+					Terminated: func(kind string, end *corev1.ContainerStateTerminated) {
+						ended = append(ended, fmt.Sprint(kind, " ", end.ExitCode, " ", end.Reason))
+					}}}, quiet(t), object)
 		yes := func(string) bool { return true }
 		report := func(seen status.Observed) {
 			r.report(object, status.Input{Seen: &seen, Ready: yes, Started: yes, Now: time.Now()}, func(*corev1.PodStatus) {})
@@ -75,7 +84,8 @@ func TestReporter(t *testing.T) {
 			Containers: []status.Container{{ID: "c", Name: "c", SandboxID: "s", State: status.Running, StartedAt: time.Now()}}}
 		report(running)
 		report(running)
-		if len(n.sets) != 2 || len(ended) > 0 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() || r.finished() || r.last(object).Phase != corev1.PodRunning {
+		if len(n.sets) != 2 || len(ended) > 0 || len(ran) != 1 || ran[0] != time.Second || r.awaitsRunning() ||
+			r.finished() || r.last(object).Phase != corev1.PodRunning {
 			t.Errorf("%d statuses, ran after %v: %+v", len(n.sets), ran, r.last(object))
 		}
 		running.Containers[0].Exit(3, time.Now())
@@ -93,9 +103,11 @@ func TestResizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, p, id := &node{err: errors.New("no")}, &pace.Pace{}, quiet(t)
 		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
-		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
+		o.ContainerMade(
+			status.Container{ID: "c", Name: "c", State: status.Running, Resources: &sized("1").Spec.Containers[0].Resources})
 		all := &Node{Clock: clock.RealClock{}, Runtime: n}
-		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
+			report: func() {}}
 		resize := func(cpu string) {
 			p.Step()
 			if restart := r.resize(t.Context(), sized(cpu)); len(restart) > 0 {
@@ -106,7 +118,8 @@ func TestResizer(t *testing.T) {
 			t.Error("there is nothing to do")
 		}
 		resize("2")
-		if resize("2"); n.updates != 1 || r.progress == nil || r.progress.Reason != corev1.PodReasonError || p.Retry() != pace.Config {
+		if resize("2"); n.updates != 1 || r.progress == nil || r.progress.Reason != corev1.PodReasonError ||
+			p.Retry() != pace.Config {
 			t.Errorf("%d updates, %+v, retry in %v", n.updates, r.progress, p.Retry())
 		}
 		r.retry()
@@ -135,22 +148,26 @@ func (l *limits) Update(pod *corev1.Pod) {
 	*l = append(*l, pod.Spec.Containers[0].Resources.Requests.Cpu().String())
 }
 
-// A container that restarts with more than its pod had finds the pod's cgroup changed; also if the agent restarts meanwhile.
+// A container that restarts with more than its pod had finds the pod's cgroup changed; also if the agent restarts
+// meanwhile.
 func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	t.Parallel()
 	restarts := func(cpu string) *corev1.Pod {
 		pod := sized(cpu)
-		pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+		pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU,
+			RestartPolicy: corev1.RestartContainer}}
 		return pod
 	}
 	for _, adopted := range []bool{false, true} {
 		set, p, id := &limits{}, &pace.Pace{}, quiet(t)
 		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
-		c := status.Container{ID: "c", Name: "c", State: status.Running, Resources: &restarts("1").Spec.Containers[0].Resources}
+		c := status.Container{ID: "c", Name: "c", State: status.Running,
+			Resources: &restarts("1").Spec.Containers[0].Resources}
 		o.ContainerMade(c)
 		all := &Node{Clock: clock.RealClock{}}
 		all.Sandboxes.Cgroups = set
-		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p), report: func() {}}
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
+			report: func() {}}
 		if !adopted {
 			r.granted(restarts("2"))
 			if restart := r.resize(t.Context(), restarts("2")); len(restart) != 1 || !slices.Equal(*set, limits{"2"}) {
@@ -169,6 +186,45 @@ func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	}
 }
 
+// A memory limit that is less than what is used is refused before the kernel kills, and tried again once less is used.
+func TestResizeBelowUsage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limited := func(memory string) *corev1.Pod {
+			pod := sized("1")
+			pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+			return pod
+		}
+		stats := &cri.ContainerStats{Attributes: &cri.ContainerAttributes{Id: "c"},
+			Memory: &cri.MemoryUsage{UsageBytes: &cri.UInt64Value{Value: 30 << 20}}}
+		n, p, id, set := &node{stats: []*cri.ContainerStats{stats}}, &pace.Pace{}, quiet(t), &limits{}
+		o := observe.New(&observe.Node{Clock: clock.RealClock{}, Owners: &relist.Owners{}}, id, nil)
+		o.ContainerMade(status.Container{ID: "c", Name: "c", State: status.Running,
+			Resources: &limited("64Mi").Spec.Containers[0].Resources})
+		all := &Node{Clock: clock.RealClock{}, Runtime: n}
+		all.Sandboxes.Cgroups = set
+		r := &resizer{node: all, id: id, observer: o, pace: p, sandbox: sandbox.New(&all.Sandboxes, id, o, p),
+			report: func() {}}
+		p.Step()
+		r.resize(t.Context(), limited("20Mi"))
+		const why = "cannot decrease memory limits: " +
+			"attempting to set container \"c\" memory limit (20971520) below current usage (31457280)"
+		if n.updates != 0 || len(*set) > 0 || r.progress == nil || r.progress.Message != why {
+			t.Errorf("%d updates, cgroup %v: %+v", n.updates, *set, r.progress)
+		}
+		time.Sleep(pace.Config)
+		stats.Memory.UsageBytes.Value = 10 << 20
+		p.Step()
+		if r.resize(t.Context(), limited("20Mi")); n.updates != 1 || r.progress != nil {
+			t.Errorf("%d updates: %+v", n.updates, r.progress)
+		}
+		time.Sleep(pace.Config)
+		if r.resize(t.Context(), limited("80Mi")); n.updates != 2 {
+			t.Errorf("%d updates", n.updates)
+		}
+	})
+}
+
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	n, p := &node{}, &pace.Pace{}
@@ -181,7 +237,8 @@ func TestDevices(t *testing.T) {
 	}
 	n.err = &deviceplugin.Absent{Resource: "example.com/gpu"}
 	for range 2 {
-		if ok, failure, err := d.prepare(t.Context(), pod); ok || failure != nil || err != nil || p.Waiting()["c"].Reason != "ContainerCreating" || events != 1 {
+		if ok, failure, err := d.prepare(t.Context(), pod); ok || failure != nil || err != nil ||
+			p.Waiting()["c"].Reason != "ContainerCreating" || events != 1 {
 			t.Errorf("no plugin: %v, %v, %v, waiting %v, %d events", ok, failure, err, p.Waiting(), events)
 		}
 	}

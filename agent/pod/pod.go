@@ -55,7 +55,8 @@ func New(life context.Context, node *Node, object *corev1.Pod, o Options) *Pod {
 	p := &Pod{node: node, inbox: newInbox(), gate: newGate(), done: make(chan struct{})}
 	p.id = &identity.Pod{
 		UID: object.UID, Object: object, Static: o.Static, Life: life,
-		Log: node.Log.With(zap.String("namespace", object.Namespace), zap.String("pod", object.Name), zap.String("uid", string(object.UID))),
+		Log: node.Log.With(zap.String("namespace", object.Namespace), zap.String("pod", object.Name),
+			zap.String("uid", string(object.UID))),
 		Event: func(container, eventType, reason, format string, args ...any) {
 			node.Hooks.Event(p.current.Load(), container, eventType, reason, format, args...)
 		},
@@ -193,7 +194,8 @@ func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 	if p.Ending() || !p.inbox.fail(why, &grace) {
 		return false
 	}
-	p.node.Log.Warn("evicting a pod", zap.String("namespace", p.id.Object.Namespace), zap.String("pod", p.id.Object.Name), zap.String("reason", why.Reason), zap.String("message", why.Message))
+	p.node.Log.Warn("evicting a pod", zap.String("namespace", p.id.Object.Namespace), zap.String("pod", p.id.Object.Name),
+		zap.String("reason", why.Reason), zap.String("message", why.Message))
 	p.id.Warn(why.Reason, "%s", why.Message)
 	return true
 }

@@ -60,7 +60,8 @@ func TestRefusedIsNotEvicted(t *testing.T) {
 				t.Error("evicted while the worker looks")
 			}
 			w.receive(p.inbox.open(func() {}))
-			if d := w.desired; d.failure != why || (d.grace == nil) != (c.grace == nil) || d.grace != nil && *d.grace != *c.grace || *events != c.events {
+			if d := w.desired; d.failure != why || (d.grace == nil) != (c.grace == nil) ||
+				d.grace != nil && *d.grace != *c.grace || *events != c.events {
 				t.Errorf("it ends for %v within %v, %d events", d.failure, d.grace, *events)
 			}
 		})

@@ -15,10 +15,11 @@ import (
 
 // reporter stores the pod's status when it has changed.
 type reporter struct {
-	node    *Node
-	id      *identity.Pod
-	stored  *corev1.PodStatus // the last reported status; nil: none
-	learned time.Time         // when the node received a new pod; zero: its start was counted, or it is older than the agent
+	node   *Node
+	id     *identity.Pod
+	stored *corev1.PodStatus // the last reported status; nil: none
+	// when the node received a new pod; zero: its start was counted, or it is older than the agent
+	learned time.Time
 }
 
 func newReporter(node *Node, id *identity.Pod, object *corev1.Pod) *reporter {
@@ -68,7 +69,9 @@ func (r *reporter) count(was, is *corev1.PodStatus) {
 	} {
 		for i := range list.is {
 			end, name := list.is[i].State.Terminated, list.is[i].Name
-			if end != nil && !slices.ContainsFunc(list.was, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Terminated != nil }) {
+			if end != nil &&
+				!slices.ContainsFunc(list.was,
+					func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Terminated != nil }) {
 				r.node.Hooks.Terminated(list.kind, end)
 			}
 		}

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/observe"
@@ -93,8 +96,14 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		r.progress = &status.Resize{Type: corev1.PodResizeInProgress}
 		r.report()
 	}
-	r.sandbox.Limit(resize.Widest(pod, r.level, r.observer.Seen())) // at no time may a container have more than its pod
-	var failed error
+	failed := r.belowUsage(ctx, pod, list)
+	if failed != nil {
+		r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s",
+			resize.Message("Pod resize error", pod, failed.Error()))
+		list = nil
+	} else {
+		r.sandbox.Limit(resize.Widest(pod, r.level, r.observer.Seen())) // at no time has a container more than its pod
+	}
 	for _, c := range list {
 		id := r.observer.Seen().Latest(c.Name).ID
 		err := r.node.Runtime.UpdateContainerResources(ctx, id, spec.Resources(pod, c, r.node.Memory))
@@ -104,7 +113,8 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 		}
 		if err != nil {
 			failed = err
-			r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s", resize.Message("Pod resize error", pod, fmt.Sprintf("container %s: %v", c.Name, err)))
+			r.id.Event("", corev1.EventTypeWarning, "ResizeError", "%s",
+				resize.Message("Pod resize error", pod, fmt.Sprintf("container %s: %v", c.Name, err)))
 			continue
 		}
 		r.observer.Resized(id, &c.Resources)
@@ -123,4 +133,23 @@ func (r *resizer) actuate(ctx context.Context, pod *corev1.Pod, list []*corev1.C
 	r.progress = &status.Resize{Type: corev1.PodResizeInProgress, Reason: corev1.PodReasonError, Message: failed.Error()}
 	r.after = r.node.Clock.Now().Add(pace.Config)
 	r.pace.RetryIn(pace.Config)
+}
+
+// belowUsage returns an error if a memory limit would be less than what is used.
+func (r *resizer) belowUsage(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) error {
+	seen := r.observer.Seen()
+	if !resize.Lowers(pod, r.level, seen, list) {
+		return nil
+	}
+	usage := map[string]uint64{}
+	all, err := r.node.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{
+		LabelSelector: map[string]string{spec.LabelPodUID: string(pod.UID)}})
+	if err != nil && grpcstatus.Code(err) != codes.Unimplemented {
+		return fmt.Errorf("cannot read the memory usage of the pod: %w", err)
+	}
+	for _, s := range all {
+		usage[s.GetAttributes().GetId()] = max(s.GetMemory().GetUsageBytes().GetValue(),
+			s.GetMemory().GetWorkingSetBytes().GetValue()) // containerd before 1.7 has only the second
+	}
+	return resize.BelowUsage(pod, r.level, seen, list, usage)
 }

@@ -154,7 +154,8 @@ func (w *StatusWriter) write(ctx context.Context, s *slot) {
 			retry.Reset()
 			continue
 		case ctx.Err() == nil:
-			w.log.Warn("pod status not stored", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+			w.log.Warn("pod status not stored", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
+				zap.Error(err))
 		}
 		if !retry.Wait(ctx, w.clock) {
 			return

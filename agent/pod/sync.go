@@ -99,7 +99,8 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	var group guard.Group
 	group.Do(func() error { unmounted = w.volumes.Prepare(ctx, facts, true, ran); return nil })
 	group.Do(func() error { found = w.images.Look(ctx, pod, p.Start); return nil })
-	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) }) // wait for the others even after an error
+	// wait for the others even after an error
+	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) })
 	if panicked := group.Wait(); panicked != nil {
 		return panicked
 	}

@@ -67,7 +67,8 @@ func newWorker(p *Pod) *worker {
 		Observer: w.observer, Pace: w.pace, Images: w.images, Volumes: w.volumes, Sandbox: w.sandbox,
 		Probes: w.probes, Hooks: w.hooks, Stopper: w.stopper, Stored: w.reporter.last, Wake: p.Wake,
 	})
-	w.resizer = &resizer{node: node, id: id, observer: w.observer, pace: w.pace, sandbox: w.sandbox, report: func() { w.report(false) }}
+	w.resizer = &resizer{node: node, id: id, observer: w.observer, pace: w.pace, sandbox: w.sandbox,
+		report: func() { w.report(false) }}
 	w.devices = newDevices(node, id, w.pace)
 	return w
 }

@@ -45,8 +45,10 @@ func Affinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failu
 func Taints(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
-		if t.Effect == corev1.TaintEffectNoExecute && !scheduling.TolerationsTolerateTaint(klog.Logger{}, pod.Spec.Tolerations, t, false) {
-			return Rejected("TaintToleration", "Predicate TaintToleration failed: node had taint {%s: %s} that the pod didn't tolerate", t.Key, t.Value)
+		if t.Effect == corev1.TaintEffectNoExecute &&
+			!scheduling.TolerationsTolerateTaint(klog.Logger{}, pod.Spec.Tolerations, t, false) {
+			return Rejected("TaintToleration",
+				"Predicate TaintToleration failed: node had taint {%s: %s} that the pod didn't tolerate", t.Key, t.Value)
 		}
 	}
 	return nil
@@ -58,7 +60,8 @@ func Ports(pod *corev1.Pod, others []*corev1.Pod, _ *corev1.Node) *status.Failur
 		for _, have := range hostPorts(other) {
 			for _, want := range hostPorts(pod) {
 				if clash(have, want) {
-					return Rejected("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+					return Rejected("NodePorts",
+						"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
 				}
 			}
 		}
@@ -80,13 +83,15 @@ func hostPorts(pod *corev1.Pod) []corev1.ContainerPort {
 
 func clash(a, b corev1.ContainerPort) bool {
 	wild := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return a.HostPort == b.HostPort && a.Protocol == b.Protocol && (a.HostIP == b.HostIP || wild(a.HostIP) || wild(b.HostIP))
+	return a.HostPort == b.HostPort && a.Protocol == b.Protocol &&
+		(a.HostIP == b.HostIP || wild(a.HostIP) || wild(b.HostIP))
 }
 
 // Resources checks whether the node has enough free resources for the pod's requests.
 func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure {
 	if limit := node.Status.Allocatable[corev1.ResourcePods]; int64(len(others)+1) > limit.Value() {
-		return Rejected("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), limit.Value())
+		return Rejected("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
+			len(others), limit.Value())
 	}
 	used := corev1.ResourceList{}
 	for _, other := range others {
@@ -104,7 +109,8 @@ func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status
 	return nil
 }
 
-// requests returns what a pod requests of the node. Extended resources that devices of a resource claim provide are not the node's.
+// requests returns what a pod requests of the node. Extended resources that devices of a resource claim provide are not
+// the node's.
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	all := compresource.PodRequests(pod, compresource.PodResourcesOptions{})
 	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {

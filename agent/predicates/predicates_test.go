@@ -17,7 +17,8 @@ func node() *corev1.Node {
 	n.Spec.Taints = []corev1.Taint{
 		{Key: "out", Value: "yes", Effect: corev1.TaintEffectNoExecute}, {Key: "later", Effect: corev1.TaintEffectNoSchedule},
 	}
-	n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourcePods: resource.MustParse("2")}
+	n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"),
+		corev1.ResourcePods: resource.MustParse("2")}
 	return n
 }
 

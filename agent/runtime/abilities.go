@@ -13,7 +13,8 @@ import (
 type Abilities struct {
 	Images        bool // image volumes: containerd 2.1
 	ImageSubPaths bool // their subPaths: containerd 2.2
-	CDI           bool // CDI devices: containerd 2.0; 1.7 only if enabled, which it does not report; package cdi does it for others
+	// CDI devices: containerd 2.0; 1.7 only if enabled, which it does not report; package cdi does it for others
+	CDI bool
 }
 
 // AbilitiesOf returns the abilities of a runtime by its version; an unknown version has none.
@@ -45,5 +46,6 @@ func MountsImageFolders(v *cri.VersionResponse) error {
 	if AbilitiesOf(v).ImageSubPaths {
 		return nil
 	}
-	return fmt.Errorf("%s %s cannot mount a folder of an image, containerd 2.2 and later can", v.GetRuntimeName(), v.GetRuntimeVersion())
+	return fmt.Errorf("%s %s cannot mount a folder of an image, containerd 2.2 and later can", v.GetRuntimeName(),
+		v.GetRuntimeVersion())
 }

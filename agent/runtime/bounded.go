@@ -39,7 +39,8 @@ type bounded struct {
 }
 
 // within calls f, which must obey its context, and gives up after limit.
-func within[T any](ctx context.Context, b bounded, call string, limit time.Duration, f func(context.Context) (T, error)) (out T, err error) {
+func within[T any](ctx context.Context, b bounded, call string, limit time.Duration,
+	f func(context.Context) (T, error)) (out T, err error) {
 	began := time.Now()
 	defer func() { b.saw(call, time.Since(began), err) }()
 	below, cancel := context.WithTimeout(ctx, limit)
@@ -73,11 +74,13 @@ func (b bounded) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig
 }
 
 func (b bounded) StopPodSandbox(ctx context.Context, id string) error {
-	return done(ctx, b, "StopPodSandbox", RequestTimeout, func(ctx context.Context) error { return b.Runtime.StopPodSandbox(ctx, id) })
+	return done(ctx, b, "StopPodSandbox", RequestTimeout,
+		func(ctx context.Context) error { return b.Runtime.StopPodSandbox(ctx, id) })
 }
 
 func (b bounded) RemovePodSandbox(ctx context.Context, id string) error {
-	return done(ctx, b, "RemovePodSandbox", RequestTimeout, func(ctx context.Context) error { return b.Runtime.RemovePodSandbox(ctx, id) })
+	return done(ctx, b, "RemovePodSandbox", RequestTimeout,
+		func(ctx context.Context) error { return b.Runtime.RemovePodSandbox(ctx, id) })
 }
 
 func (b bounded) PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error) {
@@ -92,14 +95,16 @@ func (b bounded) ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilte
 	})
 }
 
-func (b bounded) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+func (b bounded) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig,
+	sandbox *cri.PodSandboxConfig) (string, error) {
 	return within(ctx, b, "CreateContainer", RequestTimeout, func(ctx context.Context) (string, error) {
 		return b.Runtime.CreateContainer(ctx, sandboxID, config, sandbox)
 	})
 }
 
 func (b bounded) StartContainer(ctx context.Context, id string) error {
-	return done(ctx, b, "StartContainer", RequestTimeout, func(ctx context.Context) error { return b.Runtime.StartContainer(ctx, id) })
+	return done(ctx, b, "StartContainer", RequestTimeout,
+		func(ctx context.Context) error { return b.Runtime.StartContainer(ctx, id) })
 }
 
 func (b bounded) StopContainer(ctx context.Context, id string, grace time.Duration) error {
@@ -109,7 +114,8 @@ func (b bounded) StopContainer(ctx context.Context, id string, grace time.Durati
 }
 
 func (b bounded) RemoveContainer(ctx context.Context, id string) error {
-	return done(ctx, b, "RemoveContainer", RequestTimeout, func(ctx context.Context) error { return b.Runtime.RemoveContainer(ctx, id) })
+	return done(ctx, b, "RemoveContainer", RequestTimeout,
+		func(ctx context.Context) error { return b.Runtime.RemoveContainer(ctx, id) })
 }
 
 func (b bounded) ListContainers(ctx context.Context, filter *cri.ContainerFilter) ([]*cri.Container, error) {
@@ -124,17 +130,20 @@ func (b bounded) ContainerStatus(ctx context.Context, id string) (*cri.Container
 	})
 }
 
-func (b bounded) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
+func (b bounded) UpdateContainerResources(ctx context.Context, id string,
+	resources *cri.LinuxContainerResources) error {
 	return done(ctx, b, "UpdateContainerResources", RequestTimeout, func(ctx context.Context) error {
 		return b.Runtime.UpdateContainerResources(ctx, id, resources)
 	})
 }
 
 func (b bounded) ReopenContainerLog(ctx context.Context, id string) error {
-	return done(ctx, b, "ReopenContainerLog", RequestTimeout, func(ctx context.Context) error { return b.Runtime.ReopenContainerLog(ctx, id) })
+	return done(ctx, b, "ReopenContainerLog", RequestTimeout,
+		func(ctx context.Context) error { return b.Runtime.ReopenContainerLog(ctx, id) })
 }
 
-func (b bounded) ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
+func (b bounded) ListContainerStats(ctx context.Context,
+	filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
 	return within(ctx, b, "ListContainerStats", RequestTimeout, func(ctx context.Context) ([]*cri.ContainerStats, error) {
 		return b.Runtime.ListContainerStats(ctx, filter)
 	})
@@ -146,7 +155,8 @@ type execResult struct {
 	exitCode       int32
 }
 
-func (b bounded) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+func (b bounded) ExecSync(ctx context.Context, id string, cmd []string,
+	timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	if timeout == 0 {
 		began := time.Now()
 		defer func() { b.saw("ExecSync", time.Since(began), err) }()
@@ -160,19 +170,23 @@ func (b bounded) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 }
 
 func (b bounded) Exec(ctx context.Context, req *cri.ExecRequest) (string, error) {
-	return within(ctx, b, "Exec", RequestTimeout, func(ctx context.Context) (string, error) { return b.Runtime.Exec(ctx, req) })
+	return within(ctx, b, "Exec", RequestTimeout,
+		func(ctx context.Context) (string, error) { return b.Runtime.Exec(ctx, req) })
 }
 
 func (b bounded) Attach(ctx context.Context, req *cri.AttachRequest) (string, error) {
-	return within(ctx, b, "Attach", RequestTimeout, func(ctx context.Context) (string, error) { return b.Runtime.Attach(ctx, req) })
+	return within(ctx, b, "Attach", RequestTimeout,
+		func(ctx context.Context) (string, error) { return b.Runtime.Attach(ctx, req) })
 }
 
 func (b bounded) PortForward(ctx context.Context, req *cri.PortForwardRequest) (string, error) {
-	return within(ctx, b, "PortForward", RequestTimeout, func(ctx context.Context) (string, error) { return b.Runtime.PortForward(ctx, req) })
+	return within(ctx, b, "PortForward", RequestTimeout,
+		func(ctx context.Context) (string, error) { return b.Runtime.PortForward(ctx, req) })
 }
 
 func (b bounded) Execs(ctx context.Context, id string) ([]Process, error) {
-	return within(ctx, b, "Execs", RequestTimeout, func(ctx context.Context) ([]Process, error) { return b.Runtime.Execs(ctx, id) })
+	return within(ctx, b, "Execs", RequestTimeout,
+		func(ctx context.Context) ([]Process, error) { return b.Runtime.Execs(ctx, id) })
 }
 
 func (b bounded) ListImages(ctx context.Context) ([]*cri.Image, error) {
@@ -180,17 +194,20 @@ func (b bounded) ListImages(ctx context.Context) ([]*cri.Image, error) {
 }
 
 func (b bounded) ImageStatus(ctx context.Context, image string) (*cri.Image, error) {
-	return within(ctx, b, "ImageStatus", RequestTimeout, func(ctx context.Context) (*cri.Image, error) { return b.Runtime.ImageStatus(ctx, image) })
+	return within(ctx, b, "ImageStatus", RequestTimeout,
+		func(ctx context.Context) (*cri.Image, error) { return b.Runtime.ImageStatus(ctx, image) })
 }
 
-func (b bounded) PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error) {
+func (b bounded) PullImage(ctx context.Context, image string, auth *cri.AuthConfig,
+	sandbox *cri.PodSandboxConfig) (ref string, err error) {
 	began := time.Now()
 	defer func() { b.saw("PullImage", time.Since(began), err) }()
 	return b.Runtime.PullImage(ctx, image, auth, sandbox)
 }
 
 func (b bounded) RemoveImage(ctx context.Context, image string) error {
-	return done(ctx, b, "RemoveImage", RequestTimeout, func(ctx context.Context) error { return b.Runtime.RemoveImage(ctx, image) })
+	return done(ctx, b, "RemoveImage", RequestTimeout,
+		func(ctx context.Context) error { return b.Runtime.RemoveImage(ctx, image) })
 }
 
 func (b bounded) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, error) {
@@ -198,7 +215,8 @@ func (b bounded) ImageFsInfo(ctx context.Context) (*cri.ImageFsInfoResponse, err
 }
 
 func (b bounded) ImportArchive(ctx context.Context, archive io.Reader) ([]string, error) {
-	return within(ctx, b, "ImportImages", importTimeout, func(ctx context.Context) ([]string, error) { return b.Runtime.ImportArchive(ctx, archive) })
+	return within(ctx, b, "ImportImages", importTimeout,
+		func(ctx context.Context) ([]string, error) { return b.Runtime.ImportArchive(ctx, archive) })
 }
 
 func (b bounded) Downloads(ctx context.Context) ([]Download, error) {
@@ -206,5 +224,6 @@ func (b bounded) Downloads(ctx context.Context) ([]Download, error) {
 }
 
 func (b bounded) ImportImages(ctx context.Context, path string) ([]string, error) {
-	return within(ctx, b, "ImportImages", importTimeout, func(ctx context.Context) ([]string, error) { return b.Runtime.ImportImages(ctx, path) })
+	return within(ctx, b, "ImportImages", importTimeout,
+		func(ctx context.Context) ([]string, error) { return b.Runtime.ImportImages(ctx, path) })
 }

@@ -15,7 +15,8 @@ func Lost(err error) bool { return err != nil && status.Code(err) == codes.Unava
 
 // broken are gRPC's messages for broken connections. A runtime that itself returns
 // Unavailable, as containerd 2 does for an unavailable registry, uses other messages.
-var broken = [...]string{"connection error: ", "error reading from server: ", "closing transport", "transport is closing", "is draining", "runtime is closed", "runtime did not answer"}
+var broken = [...]string{"connection error: ", "error reading from server: ", "closing transport",
+	"transport is closing", "is draining", "runtime is closed", "runtime did not answer"}
 
 // Broken is Lost for calls in which the runtime itself may return Unavailable.
 func Broken(err error) bool {
@@ -43,7 +44,8 @@ func Pending(err error) bool {
 // ended are the reasons that containerd records for a failed container start when it
 // was stopped meanwhile: it also kills the program that starts a shim, and removes the
 // pipes of the container's output.
-var ended = [...]string{"context canceled", "transport is closing", "ttrpc: closed", "start failed: : signal: killed", "failed to start io pipe copy: "}
+var ended = [...]string{"context canceled", "transport is closing", "ttrpc: closed", "start failed: : signal: killed",
+	"failed to start io pipe copy: "}
 
 // Recorded reports whether a runtime's message about a failed container start is not
 // about the container itself.

@@ -24,13 +24,21 @@ func TestErrors(t *testing.T) {
 		{err: context.Canceled},
 		{err: status.Error(codes.NotFound, "no image")},
 		{err: status.Error(codes.Unavailable, "error reading from server: EOF"), lost: true, broken: true},
-		{err: fmt.Errorf("start: %w", status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused"`)), lost: true, broken: true},
-		{err: errors.Join(status.Error(codes.Unavailable, "closing transport due to: connection error"), errors.New("other")), lost: true, broken: true},
-		{err: status.Error(codes.Unavailable, `failed to pull and unpack image "r/i:1": unexpected status: 503 Service Unavailable`), lost: true},
-		{err: status.Error(codes.Unknown, "failed to create containerd task: task "+id+": already exists: unknown"), exists: true},
+		{err: fmt.Errorf("start: %w",
+			status.Error(codes.Unavailable,
+				`connection error: desc = "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused"`)), lost: true, broken: true},
+		{err: errors.Join(status.Error(codes.Unavailable, "closing transport due to: connection error"), errors.New("other")),
+			lost: true, broken: true},
+		{err: status.Error(codes.Unavailable,
+			`failed to pull and unpack image "r/i:1": unexpected status: 503 Service Unavailable`), lost: true},
+		{err: status.Error(codes.Unknown, "failed to create containerd task: task "+id+": already exists: unknown"),
+			exists: true},
 		{err: status.Error(codes.AlreadyExists, "container has this name"), exists: true},
-		{err: status.Error(codes.Unknown, `failed to reserve container name "c_p_default_u_0": name "c_p_default_u_0" is reserved for "`+id+`"`), pending: true},
-		{err: status.Error(codes.Unknown, `failed to set starting state for container "`+id+`": container is already in starting state`), pending: true},
+		{err: status.Error(codes.Unknown,
+			`failed to reserve container name "c_p_default_u_0": name "c_p_default_u_0" is reserved for "`+id+`"`),
+			pending: true},
+		{err: status.Error(codes.Unknown, `failed to set starting state for container "`+id+
+			`": container is already in starting state`), pending: true},
 	} {
 		got := [4]bool{runtime.Lost(tc.err), runtime.Broken(tc.err), runtime.Exists(tc.err), runtime.Pending(tc.err)}
 		if want := [4]bool{tc.lost, tc.broken, tc.exists, tc.pending}; got != want {

@@ -45,7 +45,8 @@ type Runtime interface {
 	PodSandboxStatus(ctx context.Context, id string) (*cri.PodSandboxStatus, error)
 	ListPodSandbox(ctx context.Context, filter *cri.PodSandboxFilter) ([]*cri.PodSandbox, error)
 
-	CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (id string, err error)
+	CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (
+		id string, err error)
 	StartContainer(ctx context.Context, id string) error
 	// StopContainer sends the stop signal, waits up to grace (whole seconds, as in
 	// CRI), then kills. It returns when the container is dead.
@@ -62,7 +63,8 @@ type Runtime interface {
 	ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error)
 
 	// ExecSync runs a command to its end; a non-zero exit code is not an error.
-	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32,
+		err error)
 	// Exec, Attach and PortForward return the URL of a streaming server that accepts
 	// one upgrade.
 	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
@@ -75,7 +77,8 @@ type Runtime interface {
 	ListImages(ctx context.Context) ([]*cri.Image, error)
 	// ImageStatus returns nil without an error if the image is missing.
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
-	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error)
+	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string,
+		err error)
 	RemoveImage(ctx context.Context, image string) error
 	// ImageFsInfo returns the location and usage of images; Unimplemented if the
 	// runtime does not know.

@@ -250,7 +250,8 @@ func (m *Mirrors) reconcile(ctx context.Context, name follow.Key) (made *corev1.
 	m.failed[name] = err.Error()
 	m.mu.Unlock()
 	if !again && !errors.Is(err, context.Canceled) {
-		m.Log.Warn("static pod not shown in the API", zap.String("namespace", name.Namespace), zap.String("pod", name.Name), zap.Error(err))
+		m.Log.Warn("static pod not shown in the API", zap.String("namespace", name.Namespace), zap.String("pod", name.Name),
+			zap.Error(err))
 	}
 	return made, err
 }

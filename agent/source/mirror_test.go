@@ -87,7 +87,8 @@ func (w *world) create(obj client.Object) {
 }
 
 func (w *world) node() {
-	w.create(&corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	w.create(&corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 }
 
 // shown is the pod of the API that shows p, after a while; nil: there is none.

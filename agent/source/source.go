@@ -67,7 +67,8 @@ func (s *Source) Run(ctx context.Context) {
 			s.Follow(ctx, client.Selector{Resource: client.PodCertificateRequests, Fields: mine}, s.certificates())
 		},
 		func(ctx context.Context) {
-			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine}, follow.Handler{List: s.podList, Event: s.podEvent})
+			s.Follow(ctx, client.Selector{Resource: client.Pods, Fields: mine},
+				follow.Handler{List: s.podList, Event: s.podEvent})
 		})
 }
 

@@ -63,7 +63,8 @@ func (s *Source) machine(e *exposition) {
 		e.put(gauge, "machine_memory_bytes", "Memory of the machine in bytes", float64(memory.Total), of)
 	}
 	e.put(gauge, "cadvisor_version_info", "Versions of the kernel and the operating system; always 1", 1, newLabels(
-		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", info.KernelVersion, "osVersion", info.OSImage))
+		"cadvisorRevision", "", "cadvisorVersion", "", "dockerVersion", "", "kernelVersion", info.KernelVersion, "osVersion",
+		info.OSImage))
 }
 
 // root adds the node as a whole, which has the id "/".
@@ -73,7 +74,9 @@ func (s *Source) root(e *exposition) error {
 		return err
 	}
 	l := newLabels("container", "", "id", "/", "image", "", "name", "", "namespace", "", "pod", "")
-	group{labels: l, Account: cgroup.Account{CPU: &u.CPU, Memory: &u.Memory, WorkingSet: &u.WorkingSet, RSS: &u.RSS, Swap: &u.SwapUsed}}.put(e, s.cfg.Clock.Now())
+	group{labels: l,
+		Account: cgroup.Account{CPU: &u.CPU, Memory: &u.Memory, WorkingSet: &u.WorkingSet, RSS: &u.RSS,
+			Swap: &u.SwapUsed}}.put(e, s.cfg.Clock.Now())
 	e.start(time.Unix(int64(u.Booted), 0), l)
 	if memory, err := host.Memory(); err == nil {
 		e.put(gauge, specMemory, specMemoryHelp, float64(memory.Total), l)
@@ -130,7 +133,8 @@ func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 	if account, ok := s.cfg.Cgroups.Account(parent); ok {
 		account.OOMKills = nil // v1 does not include those of child cgroups
 		shares := uint64(s.cfg.Cgroups.Shares(p.Pod))
-		g := group{Account: account, shares: &shares, labels: newLabels("container", "", "id", parent, "image", "", "name", "", "namespace", p.Namespace, "pod", p.Name)}
+		g := group{Account: account, shares: &shares,
+			labels: newLabels("container", "", "id", parent, "image", "", "name", "", "namespace", p.Namespace, "pod", p.Name)}
 		g.put(e, now)
 		e.start(p.CreationTimestamp.Time, g.labels)
 	}
@@ -140,7 +144,9 @@ func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 		if !ok {
 			continue // it may just have ended
 		}
-		g := group{Account: account, shares: sharesOf(p, i), labels: newLabels("container", i.Name, "id", path, "image", i.Image, "name", i.ID, "namespace", p.Namespace, "pod", p.Name)}
+		g := group{Account: account, shares: sharesOf(p, i),
+			labels: newLabels("container", i.Name, "id", path, "image", i.Image, "name", i.ID, "namespace", p.Namespace, "pod",
+				p.Name)}
 		g.put(e, now)
 		e.start(i.Started, g.labels)
 		if i.Name == "" && !p.Spec.HostNetwork {
@@ -172,14 +178,17 @@ func (s *Source) measuredGroups(ctx context.Context, e *exposition) error {
 	}
 	for _, p := range r.pods {
 		u := r.cgroups[p.UID]
-		whole := newLabels("container", "", "id", "pod"+string(p.UID), "image", "", "name", "", "namespace", p.Namespace, "pod", p.Name)
-		group{labels: whole, Account: cgroup.Account{CPU: &u.CPU, Memory: &u.Memory, WorkingSet: &u.WorkingSet, RSS: &u.RSS}}.put(e, r.at)
+		whole := newLabels("container", "", "id", "pod"+string(p.UID), "image", "", "name", "", "namespace", p.Namespace,
+			"pod", p.Name)
+		group{labels: whole,
+			Account: cgroup.Account{CPU: &u.CPU, Memory: &u.Memory, WorkingSet: &u.WorkingSet, RSS: &u.RSS}}.put(e, r.at)
 		for _, c := range r.running(p) {
 			image := ""
 			if i := slices.IndexFunc(p.Instances, func(i Instance) bool { return i.ID == c.id }); i >= 0 {
 				image = p.Instances[i].Image
 			}
-			l := newLabels("container", c.name, "id", "pod"+string(p.UID)+"/"+c.id, "image", image, "name", c.id, "namespace", p.Namespace, "pod", p.Name)
+			l := newLabels("container", c.name, "id", "pod"+string(p.UID)+"/"+c.id, "image", image, "name", c.id, "namespace",
+				p.Namespace, "pod", p.Name)
 			cpu, working := c.cpu(), c.memory()
 			a := cgroup.Account{CPU: &cpu, WorkingSet: &working}
 			if m := c.stats.GetMemory(); m.GetUsageBytes() != nil {
@@ -201,7 +210,8 @@ func (g group) put(e *exposition, now time.Time) {
 	e.add(gauge, "container_processes", "Number of processes", g.Processes, 1, g.labels)
 	e.add(gauge, "container_threads", "Number of threads", g.Threads, 1, g.labels)
 	e.add(gauge, "container_threads_max", "Maximum number of threads; 0: no limit", g.MaxTasks, 1, g.labels)
-	e.add(counter, "container_oom_events_total", "Number of processes killed because memory ran out", g.OOMKills, 1, g.labels)
+	e.add(counter, "container_oom_events_total", "Number of processes killed because memory ran out", g.OOMKills, 1,
+		g.labels)
 	for _, d := range g.IO {
 		l := g.labels.with("device", deviceName(d.Device))
 		e.add(counter, "container_fs_reads_bytes_total", "Cumulative bytes read from the device", &d.ReadBytes, 1, l)
@@ -209,7 +219,8 @@ func (g group) put(e *exposition, now time.Time) {
 		e.add(counter, "container_fs_reads_total", "Cumulative reads from the device", &d.Reads, 1, l)
 		e.add(counter, "container_fs_writes_total", "Cumulative writes to the device", &d.Writes, 1, l)
 	}
-	e.put(gauge, "container_last_seen", "Time at which the usage was read, in seconds since 1970", float64(now.Unix()), g.labels)
+	e.put(gauge, "container_last_seen", "Time at which the usage was read, in seconds since 1970", float64(now.Unix()),
+		g.labels)
 }
 
 func (g group) processors(e *exposition) {
@@ -226,14 +237,18 @@ func (g group) processors(e *exposition) {
 		return
 	}
 	e.add(gauge, "container_spec_cpu_quota", "CFS quota in microseconds for each period", g.Quota, 1, g.labels)
-	e.add(counter, "container_cpu_cfs_periods_total", "CFS periods in which the quota was enforced", g.Periods, 1, g.labels)
-	e.add(counter, "container_cpu_cfs_throttled_periods_total", "CFS periods in which the quota was used up", g.Throttled, 1, g.labels)
-	e.add(counter, "container_cpu_cfs_throttled_seconds_total", "Cumulative time throttled because the quota was used up", g.ThrottledTime, nano, g.labels)
+	e.add(counter, "container_cpu_cfs_periods_total", "CFS periods in which the quota was enforced", g.Periods, 1,
+		g.labels)
+	e.add(counter, "container_cpu_cfs_throttled_periods_total", "CFS periods in which the quota was used up", g.Throttled,
+		1, g.labels)
+	e.add(counter, "container_cpu_cfs_throttled_seconds_total", "Cumulative time throttled because the quota was used up",
+		g.ThrottledTime, nano, g.labels)
 }
 
 func (g group) memory(e *exposition) {
 	e.add(gauge, "container_memory_usage_bytes", "Memory in use in bytes, page cache included", g.Memory, 1, g.labels)
-	e.add(gauge, "container_memory_working_set_bytes", "Memory in use in bytes, without inactive page cache", g.WorkingSet, 1, g.labels)
+	e.add(gauge, "container_memory_working_set_bytes", "Memory in use in bytes, without inactive page cache", g.WorkingSet,
+		1, g.labels)
 	e.add(gauge, "container_memory_rss", "Anonymous memory in bytes", g.RSS, 1, g.labels)
 	e.add(gauge, "container_memory_cache", "Page cache in bytes", g.Cache, 1, g.labels)
 	e.add(gauge, "container_memory_swap", "Swap in use in bytes", g.Swap, 1, g.labels)
@@ -241,15 +256,20 @@ func (g group) memory(e *exposition) {
 	e.add(gauge, "container_memory_kernel_usage", "Memory of the kernel in bytes", g.Kernel, 1, g.labels)
 	e.add(gauge, "container_memory_total_active_file_bytes", "Active page cache in bytes", g.ActiveFile, 1, g.labels)
 	e.add(gauge, "container_memory_total_inactive_file_bytes", "Inactive page cache in bytes", g.InactiveFile, 1, g.labels)
-	e.add(gauge, "container_memory_max_usage_bytes", "Maximum memory usage in bytes since the start", g.MaxUsage, 1, g.labels)
-	e.add(counter, "container_memory_failcnt", "Number of times that the memory limit was reached", g.FailCount, 1, g.labels)
+	e.add(gauge, "container_memory_max_usage_bytes", "Maximum memory usage in bytes since the start", g.MaxUsage, 1,
+		g.labels)
+	e.add(counter, "container_memory_failcnt", "Number of times that the memory limit was reached", g.FailCount, 1,
+		g.labels)
 	if g.PageFaults != nil {
 		of := g.labels.with("scope", "hierarchy")
-		e.add(counter, "container_memory_failures_total", "Cumulative page faults", g.PageFaults, 1, of.with("failure_type", "pgfault"))
-		e.add(counter, "container_memory_failures_total", "Cumulative page faults", g.MajorFaults, 1, of.with("failure_type", "pgmajfault"))
+		e.add(counter, "container_memory_failures_total", "Cumulative page faults", g.PageFaults, 1,
+			of.with("failure_type", "pgfault"))
+		e.add(counter, "container_memory_failures_total", "Cumulative page faults", g.MajorFaults, 1,
+			of.with("failure_type", "pgmajfault"))
 	}
 	e.add(gauge, specMemory, specMemoryHelp, g.MemoryLimit, 1, g.labels)
-	e.add(gauge, "container_spec_memory_reservation_limit_bytes", "Memory protected for the container, in bytes; 0: none", g.Reservation, 1, g.labels)
+	e.add(gauge, "container_spec_memory_reservation_limit_bytes", "Memory protected for the container, in bytes; 0: none",
+		g.Reservation, 1, g.labels)
 	e.add(gauge, "container_spec_memory_swap_limit_bytes", "Swap limit in bytes; 0: none", g.SwapLimit, 1, g.labels)
 }
 
@@ -278,11 +298,13 @@ func traffic(e *exposition, lines procfs.NetDev, of labels) {
 		l := of.with("interface", name)
 		e.add(counter, "container_network_receive_bytes_total", "Cumulative bytes received", &n.RxBytes, 1, l)
 		e.add(counter, "container_network_receive_packets_total", "Cumulative packets received", &n.RxPackets, 1, l)
-		e.add(counter, "container_network_receive_packets_dropped_total", "Cumulative packets dropped while receiving", &n.RxDropped, 1, l)
+		e.add(counter, "container_network_receive_packets_dropped_total", "Cumulative packets dropped while receiving",
+			&n.RxDropped, 1, l)
 		e.add(counter, "container_network_receive_errors_total", "Cumulative errors while receiving", &n.RxErrors, 1, l)
 		e.add(counter, "container_network_transmit_bytes_total", "Cumulative bytes transmitted", &n.TxBytes, 1, l)
 		e.add(counter, "container_network_transmit_packets_total", "Cumulative packets transmitted", &n.TxPackets, 1, l)
-		e.add(counter, "container_network_transmit_packets_dropped_total", "Cumulative packets dropped while transmitting", &n.TxDropped, 1, l)
+		e.add(counter, "container_network_transmit_packets_dropped_total", "Cumulative packets dropped while transmitting",
+			&n.TxDropped, 1, l)
 		e.add(counter, "container_network_transmit_errors_total", "Cumulative errors while transmitting", &n.TxErrors, 1, l)
 	}
 }

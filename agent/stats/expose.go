@@ -25,7 +25,8 @@ func newLabels(pairs ...string) labels {
 
 // with returns l and more; l is not changed.
 func (l labels) with(name, value string) labels {
-	i, _ := slices.BinarySearchFunc(l, name, func(p *dto.LabelPair, name string) int { return strings.Compare(p.GetName(), name) })
+	i, _ := slices.BinarySearchFunc(l, name,
+		func(p *dto.LabelPair, name string) int { return strings.Compare(p.GetName(), name) })
 	return slices.Insert(slices.Clone(l), i, &dto.LabelPair{Name: &name, Value: &value})
 }
 

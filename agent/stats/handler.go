@@ -50,7 +50,8 @@ func resources(e *exposition, summary *statsapi.Summary, failure error) {
 		return
 	}
 	n := &summary.Node
-	e.add(counter, "node_cpu_usage_seconds_total", "Cumulative CPU time of the node", n.CPU.UsageCoreNanoSeconds, nano, nil)
+	e.add(counter, "node_cpu_usage_seconds_total", "Cumulative CPU time of the node", n.CPU.UsageCoreNanoSeconds, nano,
+		nil)
 	e.add(gauge, "node_memory_working_set_bytes", "Working set of the node", n.Memory.WorkingSetBytes, 1, nil)
 	e.add(gauge, "node_swap_usage_bytes", "Swap used by the node", n.Swap.SwapUsageBytes, 1, nil)
 	for i := range summary.Pods {
@@ -61,7 +62,8 @@ func resources(e *exposition, summary *statsapi.Summary, failure error) {
 		for j := range p.Containers {
 			c := &p.Containers[j]
 			in := of.with("container", c.Name)
-			e.add(counter, "container_cpu_usage_seconds_total", "Cumulative CPU time of the container", c.CPU.UsageCoreNanoSeconds, nano, in)
+			e.add(counter, "container_cpu_usage_seconds_total", "Cumulative CPU time of the container",
+				c.CPU.UsageCoreNanoSeconds, nano, in)
 			e.add(gauge, "container_memory_working_set_bytes", "Working set of the container", c.Memory.WorkingSetBytes, 1, in)
 			e.start(c.StartTime.Time, in)
 			if c.Swap != nil {
@@ -75,6 +77,7 @@ func resources(e *exposition, summary *statsapi.Summary, failure error) {
 // be an age of half a century.
 func (e *exposition) start(startedAt time.Time, l labels) {
 	if startedAt.Unix() > 0 {
-		e.put(gauge, "container_start_time_seconds", "Time at which the container started, in seconds since 1970", float64(startedAt.UnixNano())/1e9, l)
+		e.put(gauge, "container_start_time_seconds", "Time at which the container started, in seconds since 1970",
+			float64(startedAt.UnixNano())/1e9, l)
 	}
 }

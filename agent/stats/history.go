@@ -63,7 +63,9 @@ func (s *Source) Record(ctx context.Context) {
 		at = s.cfg.Clock.Now()
 		disk, noDisk := host.Disk(s.cfg.Dir)
 		if before == nil && err == nil && noDisk == nil && since > 0 && last.CPU >= was.CPU {
-			s.history.add(Point{Time: at.UTC(), CPU: float64(last.CPU-was.CPU) / float64(since), Memory: last.WorkingSet, Disk: disk.Total - disk.Free})
+			s.history.add(
+				Point{Time: at.UTC(), CPU: float64(last.CPU-was.CPU) / float64(since), Memory: last.WorkingSet,
+					Disk: disk.Total - disk.Free})
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // Metrics returns the node and its pods for metrics.k8s.io, by namespace and name; ErrNone if the runtime has no
 // statistics. A pod is omitted while the usage of one of its containers is unknown, as upstream does.
-func (s *Source) Metrics(ctx context.Context, labels map[string]string) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
+func (s *Source) Metrics(ctx context.Context,
+	labels map[string]string) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
 	now, from, err := s.look(ctx, true)
 	if err != nil {
 		return nil, nil, err

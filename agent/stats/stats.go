@@ -119,7 +119,8 @@ func podKey(uid types.UID) string { return "pod/" + string(uid) }
 
 // read takes a sample of CPU and memory.
 func (s *Source) read(ctx context.Context) (*reading, error) {
-	r := &reading{pods: s.cfg.Pods(), containers: map[types.UID][]*container{}, cgroups: map[types.UID]cgroup.Usage{}, sums: map[string]uint64{}}
+	r := &reading{pods: s.cfg.Pods(), containers: map[types.UID][]*container{}, cgroups: map[types.UID]cgroup.Usage{},
+		sums: map[string]uint64{}}
 	list, err := s.cfg.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: s.cfg.Labels})
 	if status.Code(err) == codes.Unimplemented {
 		return nil, ErrNone
@@ -145,7 +146,8 @@ func (s *Source) read(ctx context.Context) (*reading, error) {
 func (r *reading) add(stats *cri.ContainerStats) {
 	a := stats.GetAttributes()
 	uid := types.UID(spec.IdentityOf(a.GetLabels()).UID)
-	c := &container{id: a.GetId(), uid: uid, stats: stats, name: a.GetLabels()[spec.LabelContainerName], attempt: a.GetMetadata().GetAttempt()}
+	c := &container{id: a.GetId(), uid: uid, stats: stats, name: a.GetLabels()[spec.LabelContainerName],
+		attempt: a.GetMetadata().GetAttempt()}
 	for i, other := range r.containers[uid] {
 		if other.name == c.name {
 			if c.attempt > other.attempt {

@@ -39,7 +39,8 @@ func (r *runtime) ListContainerStats(context.Context, *cri.ContainerStatsFilter)
 	for name, began := range r.began {
 		pod, c, _ := strings.Cut(name, "/")
 		out = append(out, &cri.ContainerStats{
-			Attributes:    &cri.ContainerAttributes{Id: name, Metadata: &cri.ContainerMetadata{}, Labels: map[string]string{"io.kubernetes.pod.uid": pod, "io.kubernetes.container.name": c}},
+			Attributes: &cri.ContainerAttributes{Id: name, Metadata: &cri.ContainerMetadata{},
+				Labels: map[string]string{"io.kubernetes.pod.uid": pod, "io.kubernetes.container.name": c}},
 			Cpu:           &cri.CpuUsage{UsageCoreNanoSeconds: &cri.UInt64Value{Value: uint64(time.Since(began) / 2)}},
 			Memory:        &cri.MemoryUsage{WorkingSetBytes: &cri.UInt64Value{Value: 5 << 20}},
 			WritableLayer: &cri.FilesystemUsage{UsedBytes: &cri.UInt64Value{Value: 1 << 20}},
@@ -59,8 +60,10 @@ func source(t *testing.T, rt *runtime) (*stats.Source, string) {
 	pods := func() []stats.Pod {
 		var out []stats.Pod
 		for _, name := range []string{"b", "a"} {
-			p := stats.Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}, Started: map[string]time.Time{}, LogDir: filepath.Join(dir, "logs"), Dir: dir}
-			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+			p := stats.Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+				UID: types.UID(name)}}, Started: map[string]time.Time{}, LogDir: filepath.Join(dir, "logs"), Dir: dir}
+			p.Spec.Volumes = []corev1.Volume{{Name: "v",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			for id, began := range rt.began {
 				if strings.HasPrefix(id, name+"/") && id != rt.ended {
 					p.Started[id] = began
@@ -71,7 +74,8 @@ func source(t *testing.T, rt *runtime) (*stats.Source, string) {
 		}
 		return out
 	}
-	return stats.New(stats.Config{Node: "n1", Runtime: rt, Clock: clock.RealClock{}, Pods: pods, Dir: dir, ImageRoot: dir}), dir
+	return stats.New(
+		stats.Config{Node: "n1", Runtime: rt, Clock: clock.RealClock{}, Pods: pods, Dir: dir, ImageRoot: dir}), dir
 }
 
 func TestRates(t *testing.T) {
@@ -145,7 +149,8 @@ func TestNoStatistics(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	summary, err := s.Summary(t.Context(), false)
-	if err != nil || summary.Node.NodeName != "n1" || *summary.Node.Memory.WorkingSetBytes == 0 || *summary.Node.CPU.UsageCoreNanoSeconds == 0 || len(summary.Pods) != 0 {
+	if err != nil || summary.Node.NodeName != "n1" || *summary.Node.Memory.WorkingSetBytes == 0 ||
+		*summary.Node.CPU.UsageCoreNanoSeconds == 0 || len(summary.Pods) != 0 {
 		t.Errorf("%+v, %v", summary, err)
 	}
 	fill(t, filepath.Join(dir, "volumes/kubernetes.io~empty-dir/v/file"), 1<<16)
@@ -165,10 +170,12 @@ func TestSummary(t *testing.T) {
 		t.Fatalf("%+v, %v", summary, err)
 	}
 	p := summary.Pods[1]
-	if p.PodRef.Name != "a" || *p.Memory.WorkingSetBytes != 5<<20 || len(p.Containers) != 1 || *p.Containers[0].Rootfs.UsedBytes != 1<<20 || *p.Containers[0].Logs.UsedBytes < 1<<16 {
+	if p.PodRef.Name != "a" || *p.Memory.WorkingSetBytes != 5<<20 || len(p.Containers) != 1 ||
+		*p.Containers[0].Rootfs.UsedBytes != 1<<20 || *p.Containers[0].Logs.UsedBytes < 1<<16 {
 		t.Errorf("%+v", p)
 	}
-	if v := p.VolumeStats[0]; v.Name != "v" || *v.UsedBytes < 1<<16 || *v.CapacityBytes == 0 || *p.EphemeralStorage.UsedBytes < 1<<20+2<<16 {
+	if v := p.VolumeStats[0]; v.Name != "v" || *v.UsedBytes < 1<<16 || *v.CapacityBytes == 0 ||
+		*p.EphemeralStorage.UsedBytes < 1<<20+2<<16 {
 		t.Errorf("%+v %+v", v, p.EphemeralStorage)
 	}
 }

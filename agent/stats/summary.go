@@ -49,9 +49,10 @@ func (s *Source) nodeStats(now, from *reading) statsapi.NodeStats {
 	at, u := metav1.NewTime(now.at), &now.node
 	return statsapi.NodeStats{
 		NodeName: s.cfg.Node, StartTime: metav1.NewTime(time.Unix(int64(u.Booted), 0)),
-		CPU:    now.cpuStats(from, nodeKey, time.Time{}),
-		Memory: &statsapi.MemoryStats{Time: at, AvailableBytes: new(u.Available), UsageBytes: new(u.Memory), WorkingSetBytes: new(u.WorkingSet), RSSBytes: new(u.RSS)},
-		Swap:   &statsapi.SwapStats{Time: at, SwapUsageBytes: new(u.SwapUsed), SwapAvailableBytes: new(u.SwapFree)},
+		CPU: now.cpuStats(from, nodeKey, time.Time{}),
+		Memory: &statsapi.MemoryStats{Time: at, AvailableBytes: new(u.Available), UsageBytes: new(u.Memory),
+			WorkingSetBytes: new(u.WorkingSet), RSSBytes: new(u.RSS)},
+		Swap: &statsapi.SwapStats{Time: at, SwapUsageBytes: new(u.SwapUsed), SwapAvailableBytes: new(u.SwapFree)},
 	}
 }
 
@@ -69,7 +70,8 @@ func (s *Source) nodeDisks(ctx context.Context, out *statsapi.NodeStats, at meta
 	root, used := s.cfg.ImageRoot, (*Size)(nil)
 	if info, err := s.cfg.Runtime.ImageFsInfo(ctx); err == nil && len(info.ImageFilesystems) > 0 {
 		fs := info.ImageFilesystems[0]
-		root, used = cmp.Or(fs.GetFsId().GetMountpoint(), root), &Size{fs.GetUsedBytes().GetValue(), fs.GetInodesUsed().GetValue()}
+		root, used = cmp.Or(fs.GetFsId().GetMountpoint(), root),
+			&Size{fs.GetUsedBytes().GetValue(), fs.GetInodesUsed().GetValue()}
 	}
 	images := filesystem(root, at)
 	if images != nil && used != nil {
@@ -77,7 +79,8 @@ func (s *Source) nodeDisks(ctx context.Context, out *statsapi.NodeStats, at meta
 	}
 	out.Runtime = &statsapi.RuntimeStats{ImageFs: images, ContainerFs: images}
 	if pids, err := host.PIDs(); err == nil {
-		out.Rlimit = &statsapi.RlimitStats{Time: at, MaxPID: new(pids.Total), NumOfRunningProcesses: new(pids.Total - pids.Free)}
+		out.Rlimit = &statsapi.RlimitStats{Time: at, MaxPID: new(pids.Total),
+			NumOfRunningProcesses: new(pids.Total - pids.Free)}
 	}
 	if proc, err := procfs.NewDefaultFS(); err == nil {
 		if lines, err := proc.NetDev(); err == nil {
@@ -133,7 +136,8 @@ func containerStats(now, from *reading, c *container) statsapi.ContainerStats {
 }
 
 // podDisks adds disk usage; fs is the file system of the pod's folder.
-func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsapi.PodStats, fs *statsapi.FsStats) error {
+func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsapi.PodStats,
+	fs *statsapi.FsStats) error {
 	d, err := s.diskOf(ctx, now, p)
 	if err != nil {
 		return err
@@ -180,7 +184,8 @@ func network(lines procfs.NetDev, at metav1.Time) *statsapi.NetworkStats {
 		if name == "lo" {
 			continue
 		}
-		one := statsapi.InterfaceStats{Name: name, RxBytes: new(l.RxBytes), RxErrors: new(l.RxErrors), TxBytes: new(l.TxBytes), TxErrors: new(l.TxErrors)}
+		one := statsapi.InterfaceStats{Name: name, RxBytes: new(l.RxBytes), RxErrors: new(l.RxErrors),
+			TxBytes: new(l.TxBytes), TxErrors: new(l.TxErrors)}
 		if name == "eth0" {
 			out.InterfaceStats = one
 		}

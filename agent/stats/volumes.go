@@ -30,9 +30,11 @@ const patience = time.Second
 // volumeStats have upstream's names.
 var volumeStats = func() (out [6]*prometheus.Desc) {
 	for i, m := range [][2]string{
-		{"capacity_bytes", "Size of the volume's file system in bytes"}, {"available_bytes", "Bytes that are free on the volume's file system"},
+		{"capacity_bytes", "Size of the volume's file system in bytes"},
+		{"available_bytes", "Bytes that are free on the volume's file system"},
 		{"used_bytes", "Bytes used on the volume's file system"}, {"inodes", "Number of inodes of the volume's file system"},
-		{"inodes_free", "Number of free inodes of the volume's file system"}, {"inodes_used", "Number of used inodes of the volume's file system"},
+		{"inodes_free", "Number of free inodes of the volume's file system"},
+		{"inodes_used", "Number of used inodes of the volume's file system"},
 	} {
 		out[i] = prometheus.NewDesc("kubelet_volume_stats_"+m[0], m[1], []string{"namespace", "persistentvolumeclaim"}, nil)
 	}
@@ -98,5 +100,6 @@ func sizesOf(dir string) (out [6]int64, ok bool) {
 	if err != nil {
 		return out, false
 	}
-	return [6]int64{disk.Total, disk.Free, disk.Total - disk.Free, inodes.Total, inodes.Free, inodes.Total - inodes.Free}, true
+	return [6]int64{disk.Total, disk.Free, disk.Total - disk.Free, inodes.Total, inodes.Free, inodes.Total - inodes.Free},
+		true
 }

@@ -75,7 +75,8 @@ func forbidden(a auth.Attributes, reason string) error {
 	if reason != "" {
 		text += ": " + reason
 	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, fmt.Errorf("%s", text))
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name,
+		fmt.Errorf("%s", text))
 }
 
 func cannot(a auth.Attributes) string {
@@ -90,7 +91,8 @@ func cannot(a auth.Attributes) string {
 	if a.Namespace != "" {
 		scope = fmt.Sprintf("in the namespace %q", a.Namespace)
 	}
-	return plainText(fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group, scope))
+	return plainText(
+		fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group, scope))
 }
 
 // plainText escapes text from the client, so that no browser renders it as HTML.

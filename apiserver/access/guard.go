@@ -52,8 +52,8 @@ func (g *Guard) Identify(next http.Handler) http.Handler {
 	})
 }
 
-// disconnect ends the HTTP/2 connection of an unknown client after its running requests, since one connection can ask for much
-// (upstream: UnauthenticatedHTTP2DOSMitigation).
+// disconnect ends the HTTP/2 connection of an unknown client after its running requests, since one connection can ask
+// for much (upstream: UnauthenticatedHTTP2DOSMitigation).
 func disconnect(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
 		w.Header().Set("Connection", "close")
@@ -106,8 +106,8 @@ func (g *Guard) WhoIs(r *http.Request) (auth.User, error) {
 	return user, nil
 }
 
-// fromBrowser reports whether a browser sends the request: all name themselves so, and a page cannot change it for another origin
-// without asking. Other clients, such as Kubernetes' conformance tests, name any origin.
+// fromBrowser reports whether a browser sends the request: all name themselves so, and a page cannot change it for
+// another origin without asking. Other clients, such as Kubernetes' conformance tests, name any origin.
 func fromBrowser(r *http.Request) bool {
 	return r.Header.Get("Sec-Fetch-Site") != "" || strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }

@@ -47,7 +47,8 @@ func (g *Guard) impersonate(next http.Handler) http.Handler {
 // group, extra value and uid.
 func impersonations(as auth.User) []auth.Attributes {
 	about := func(resource, sub, name string) auth.Attributes {
-		return auth.Attributes{Group: authenticationv1.GroupName, Version: "v1", Resource: resource, Subresource: sub, Name: name}
+		return auth.Attributes{Group: authenticationv1.GroupName, Version: "v1", Resource: resource, Subresource: sub,
+			Name: name}
 	}
 	all := []auth.Attributes{{Version: "v1", Resource: "users", Name: as.Name}}
 	if namespace, name, ok := auth.SplitServiceAccount(as.Name); ok {

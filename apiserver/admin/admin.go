@@ -1,5 +1,5 @@
-// Package admin serves what only admins may use: they administer the process and its node. It also signs in a browser without
-// a token to type: an admin gets a code, which the page exchanges for the token, once and soon (login.go).
+// Package admin serves what only admins may use: they administer the process and its node. It also signs in a browser
+// without a token to type: an admin gets a code, which the page exchanges for the token, once and soon (login.go).
 package admin
 
 import (

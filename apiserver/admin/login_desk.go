@@ -43,7 +43,8 @@ type Session struct {
 // Errors of Desk.
 var (
 	ErrMany    = errors.New("too many codes wait for their pages: wait a minute")
-	ErrUnknown = errors.New("the address has been used, or it is older than a minute: ask monopod dashboard for another one")
+	ErrUnknown = errors.New(
+		"the address has been used, or it is older than a minute: ask monopod dashboard for another one")
 )
 
 // Desk issues codes and takes them back.

@@ -57,7 +57,8 @@ func New(cfg Config) *Aggregator {
 }
 
 // Handler returns what passes requests of the group and version on; nil: this server serves them.
-func (a *Aggregator) Handler(gv schema.GroupVersion, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+func (a *Aggregator) Handler(gv schema.GroupVersion,
+	fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	if a == nil {
 		return nil
 	}
@@ -86,8 +87,10 @@ func (a *Aggregator) Remotes() []Remote {
 	var out []Remote
 	for gv, b := range *a.now.Load() {
 		about := b.about.Load()
-		out = append(out, Remote{GroupVersion: gv, GroupPriority: b.service.Spec.GroupPriorityMinimum, VersionPriority: b.service.Spec.VersionPriority,
-			Available: about.available, Resources: about.resources, OpenAPI: about.openAPI, OpenAPI2: about.openAPI2.part})
+		out = append(out,
+			Remote{GroupVersion: gv, GroupPriority: b.service.Spec.GroupPriorityMinimum,
+				VersionPriority: b.service.Spec.VersionPriority,
+				Available:       about.available, Resources: about.resources, OpenAPI: about.openAPI, OpenAPI2: about.openAPI2.part})
 	}
 	slices.SortFunc(out, func(x, y Remote) int {
 		return cmp.Or(cmp.Compare(y.GroupPriority, x.GroupPriority), cmp.Compare(x.Group, y.Group),
@@ -96,7 +99,8 @@ func (a *Aggregator) Remotes() []Remote {
 	return out
 }
 
-// Local returns the resources without those that another server serves. It returns the same slice until one of the two changes.
+// Local returns the resources without those that another server serves. It returns the same slice until one of the two
+// changes.
 func (a *Aggregator) Local(resources []kind.Resource) []kind.Resource {
 	if a == nil || len(*a.now.Load()) == 0 || len(resources) == 0 {
 		return resources

@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// checkTime bounds a question of this server's own, maxIndex an answer that lists resources or documents, and maxDocument one of
-	// OpenAPI.
+	// checkTime bounds a question of this server's own, maxIndex an answer that lists resources or documents, and
+	// maxDocument one of OpenAPI.
 	checkTime   = 5 * time.Second
 	maxIndex    = 1 << 20
 	maxDocument = 4 << 20
@@ -139,7 +139,8 @@ func (b *backend) pass(w http.ResponseWriter, r *http.Request, fail func(http.Re
 func identify(r *http.Request, name, uid string, groups []string, extra map[string][]string) {
 	r.Header.Del("Authorization")
 	for header := range r.Header {
-		if lower := strings.ToLower(header); strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") {
+		if lower := strings.ToLower(header); strings.HasPrefix(lower, "impersonate-") ||
+			strings.HasPrefix(lower, "x-remote-") {
 			delete(r.Header, header)
 		}
 	}
@@ -198,8 +199,8 @@ func (b *backend) fetch(ctx context.Context, path, etag string, most int64) (ans
 	return answer{response.StatusCode, response.Header.Get("Etag"), data}, err
 }
 
-// read returns the part of the server's document of OpenAPI v2 about the paths with the prefix. A server that does not answer keeps
-// the part that is known.
+// read returns the part of the server's document of OpenAPI v2 about the paths with the prefix. A server that does not
+// answer keeps the part that is known.
 func (b *backend) read(ctx context.Context, known document, prefix string) (document, error) {
 	got, err := b.fetch(ctx, "/openapi/v2", known.etag, maxDocument)
 	switch {

@@ -23,15 +23,15 @@ import (
 const (
 	// page is the number of objects in each page of a list (upstream: the same).
 	page = 500
-	// maxList is the maximum size of the responses to a list, in bytes, and maxObject that of another response or an event: more than
-	// etcd takes of an object. They are read object by object, and only metadata is kept.
+	// maxList is the maximum size of the responses to a list, in bytes, and maxObject that of another response or an
+	// event: more than etcd takes of an object. They are read object by object, and only metadata is kept.
 	maxList, maxObject = 256 << 20, 16 << 20
 	// answerTime is how long another server can take for an answer (upstream: --request-timeout).
 	answerTime = time.Minute
 )
 
-// Kinds returns the served kinds and those of other servers that answer, for controllers that work on objects of all kinds. They
-// change together: Config.Announce makes the channel of served close.
+// Kinds returns the served kinds and those of other servers that answer, for controllers that work on objects of all
+// kinds. They change together: Config.Announce makes the channel of served close.
 func (a *Aggregator) Kinds(served client.Kinds) client.Kinds {
 	return func() ([]client.Kind, <-chan struct{}) {
 		kinds, changed := served()
@@ -49,7 +49,9 @@ func (is *about) kinds(gv schema.GroupVersion) (kinds []client.Kind) {
 	}
 	for _, r := range is.resources {
 		if collectable(r) {
-			kinds = append(kinds, client.Kind{Resource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced, Unwatched: !slices.Contains(r.Verbs, "watch")})
+			kinds = append(kinds,
+				client.Kind{Resource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced,
+					Unwatched: !slices.Contains(r.Verbs, "watch")})
 		}
 	}
 	return kinds
@@ -73,8 +75,8 @@ func (a *Aggregator) Silent() (out []string) {
 	return out
 }
 
-// Client returns api with the kinds of other servers: those of metrics.k8s.io as they are, others as metadata. An update of such an
-// object changes only its metadata.
+// Client returns api with the kinds of other servers: those of metrics.k8s.io as they are, others as metadata. An
+// update of such an object changes only its metadata.
 func (a *Aggregator) Client(api client.Ordered) client.Ordered { return &routed{Ordered: api, to: a} }
 
 // routed passes on what concerns other servers' kinds.
@@ -123,7 +125,8 @@ func (c *routed) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteO
 	return c.at(ref.Resource).Delete(ctx, ref, opts)
 }
 
-// Newest implements client.Ordered: revisions of other servers have nothing to do with this one's, and nobody waits for them.
+// Newest implements client.Ordered: revisions of other servers have nothing to do with this one's, and nobody waits for
+// them.
 func (c *routed) Newest(resource schema.GroupVersionResource) (int64, bool) {
 	if c.remote(resource) {
 		return 0, true
@@ -133,13 +136,15 @@ func (c *routed) Newest(resource schema.GroupVersionResource) (int64, bool) {
 
 // client returns the server's API for this process.
 func (b *backend) client() client.Client {
-	to := &client.Remote{URL: b.url, HTTP: &http.Client{Transport: ours{b}}, Page: page, MaxList: maxList, MaxObject: maxObject}
+	to := &client.Remote{URL: b.url, HTTP: &http.Client{Transport: ours{b}}, Page: page, MaxList: maxList,
+		MaxObject: maxObject}
 	if b.service.Spec.Group == metrics.GroupVersion().Group {
 		to.New = func(resource schema.GroupVersionResource, _ string) client.Object { return metrics.New(resource) }
 		return to
 	}
 	to.Metadata, to.New = true, func(resource schema.GroupVersionResource, _ string) client.Object {
-		at := slices.IndexFunc(b.about.Load().resources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
+		at := slices.IndexFunc(b.about.Load().resources,
+			func(r metav1.APIResource) bool { return r.Name == resource.Resource })
 		if at < 0 {
 			return nil
 		}
@@ -186,8 +191,8 @@ func (e *ending) Close() error {
 	return e.ReadCloser.Close()
 }
 
-// metadata is the metadata of another server's object, with the object's kind. It lacks managedFields and annotations, which no
-// controller of objects of all kinds reads and which can be as large as the object.
+// metadata is the metadata of another server's object, with the object's kind. It lacks managedFields and annotations,
+// which no controller of objects of all kinds reads and which can be as large as the object.
 type metadata struct {
 	metav1.PartialObjectMetadata
 	kind schema.GroupVersionKind

@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// checkEvery is how often the server behind an APIService is checked, and tries how often in a check (upstream: the same).
+	// checkEvery is how often the server behind an APIService is checked, and tries how often in a check (upstream: the
+	// same).
 	checkEvery = 30 * time.Second
 	tries      = 5
 )
@@ -50,8 +51,10 @@ func (a *Aggregator) Controller(deps follow.Deps) *Controller {
 	c.loop = follow.New(deps, follow.Config[string]{
 		Name: c.Name(),
 		Sources: []follow.Source[string]{
-			of(client.Selector{Resource: client.APIServices}, func(obj client.Object) []string { return []string{obj.GetName()} }),
-			of(client.Selector{Resource: client.Services}, func(obj client.Object) []string { return c.behind(obj.GetNamespace(), obj.GetName()) }),
+			of(client.Selector{Resource: client.APIServices},
+				func(obj client.Object) []string { return []string{obj.GetName()} }),
+			of(client.Selector{Resource: client.Services},
+				func(obj client.Object) []string { return c.behind(obj.GetNamespace(), obj.GetName()) }),
 			of(client.Selector{Resource: client.EndpointSlices}, func(obj client.Object) []string {
 				return c.behind(obj.GetNamespace(), obj.GetLabels()[discoveryv1.LabelServiceName])
 			}),
@@ -111,12 +114,14 @@ func (c *Controller) reconcile(ctx context.Context, name string) (time.Duration,
 }
 
 // report writes the condition, if it has changed.
-func (c *Controller) report(ctx context.Context, s *apiservice.Service, is apiregistrationv1.APIServiceCondition) error {
+func (c *Controller) report(ctx context.Context, s *apiservice.Service,
+	is apiregistrationv1.APIServiceCondition) error {
 	was := apiservice.Available(s)
 	if was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message {
 		return nil
 	}
-	c.deps.Log.Info("availability of an API server changed", zap.String("name", s.Name), zap.String("available", string(is.Status)), zap.String("reason", is.Reason), zap.String("message", is.Message))
+	c.deps.Log.Info("availability of an API server changed", zap.String("name", s.Name),
+		zap.String("available", string(is.Status)), zap.String("reason", is.Reason), zap.String("message", is.Message))
 	is.LastTransitionTime = metav1.NewTime(c.deps.Clock.Now())
 	if was != nil && was.Status == is.Status {
 		is.LastTransitionTime = was.LastTransitionTime
@@ -138,8 +143,10 @@ func (c *Controller) report(ctx context.Context, s *apiservice.Service, is apire
 
 // check returns the condition of a server, with upstream's reasons and messages.
 func (c *Controller) check(ctx context.Context, b *backend) apiregistrationv1.APIServiceCondition {
-	of := func(status apiregistrationv1.ConditionStatus, reason, format string, args ...any) apiregistrationv1.APIServiceCondition {
-		return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	of := func(status apiregistrationv1.ConditionStatus, reason, format string,
+		args ...any) apiregistrationv1.APIServiceCondition {
+		return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: status, Reason: reason,
+			Message: fmt.Sprintf(format, args...)}
 	}
 	const no, unknown = apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown
 	to := b.service.Spec.Service
@@ -164,11 +171,13 @@ func (c *Controller) check(ctx context.Context, b *backend) apiregistrationv1.AP
 			Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: to.Name})})
 		switch {
 		case err != nil:
-			return of(unknown, "EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", to.Name, to.Namespace, err)
+			return of(unknown, "EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", to.Name, to.Namespace,
+				err)
 		case len(slices) == 0:
 			return of(no, "EndpointsNotFound", "cannot find endpointslices for service/%s in %q", to.Name, to.Namespace)
 		case !ready(slices, port.Name):
-			return of(no, "MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", to.Name, to.Namespace, port.Name)
+			return of(no, "MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", to.Name,
+				to.Namespace, port.Name)
 		}
 	}
 	for range tries {
@@ -197,7 +206,8 @@ func ready(slices []client.Object, port string) bool {
 	return false
 }
 
-// discover reads which resources the server has, which is also the check whether it works, and the hash of its OpenAPI document.
+// discover reads which resources the server has, which is also the check whether it works, and the hash of its OpenAPI
+// document.
 func (b *backend) discover(ctx context.Context, log *zap.Logger) error {
 	name := "apis/" + b.service.Spec.Group + "/" + b.service.Spec.Version
 	var list metav1.APIResourceList
@@ -222,7 +232,8 @@ func (b *backend) discover(ctx context.Context, log *zap.Logger) error {
 		}
 	}
 	if next.openAPI2, err = b.read(ctx, next.openAPI2, "/"+name+"/"); err != nil {
-		log.Debug("failed to read the OpenAPI v2 document of an API server", zap.String("name", b.service.Name), zap.Error(err))
+		log.Debug("failed to read the OpenAPI v2 document of an API server", zap.String("name", b.service.Name),
+			zap.Error(err))
 	}
 	b.know(next)
 	return nil

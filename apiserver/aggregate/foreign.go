@@ -19,7 +19,8 @@ const (
 	Parameters  = "#/parameters/"
 )
 
-// Part is what a document says about some paths: these, and the definitions and parameters that they need. It is kept compressed.
+// Part is what a document says about some paths: these, and the definitions and parameters that they need. It is kept
+// compressed.
 type Part struct{ packed []byte }
 
 // Content is a Part for reading: JSON by path or name.

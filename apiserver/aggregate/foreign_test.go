@@ -28,12 +28,14 @@ func TestRead(t *testing.T) {
 	for _, list := range []struct {
 		of   map[string]json.RawMessage
 		want []string
-	}{{c.Paths, []string{"/apis/a.example.com/v1/things"}}, {c.Definitions, []string{"Inner", "Thing"}}, {c.Parameters, []string{"limit"}}} {
+	}{{c.Paths, []string{"/apis/a.example.com/v1/things"}}, {c.Definitions, []string{"Inner", "Thing"}},
+		{c.Parameters, []string{"limit"}}} {
 		if got := slices.Sorted(maps.Keys(list.of)); !slices.Equal(got, list.want) {
 			t.Errorf("got %v, want %v", got, list.want)
 		}
 	}
-	if part, err := aggregate.Read([]byte(`{"paths":{"/apis/b.example.com/v1/":{}}}`), "/apis/a.example.com/v1/"); part != nil || err != nil {
+	if part, err := aggregate.Read([]byte(`{"paths":{"/apis/b.example.com/v1/":{}}}`),
+		"/apis/a.example.com/v1/"); part != nil || err != nil {
 		t.Errorf("of another group: %v, %v", part, err)
 	}
 	for name, document := range map[string]string{

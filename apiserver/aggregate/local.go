@@ -64,7 +64,8 @@ func (c *Controller) sync(ctx context.Context, wanted map[string]*apiservice.Ser
 	}
 	for _, s := range all {
 		if wanted[s.Name] == nil && s.Labels[managed] != "" {
-			_, err := c.deps.Client.Delete(ctx, client.Ref{Resource: client.APIServices, Name: s.Name}, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+			_, err := c.deps.Client.Delete(ctx, client.Ref{Resource: client.APIServices, Name: s.Name},
+				metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				return err
 			}
@@ -84,7 +85,8 @@ func local(gv schema.GroupVersion) *apiservice.Service {
 	s := &apiservice.Service{
 		TypeMeta:   metav1.TypeMeta{Kind: "APIService", APIVersion: apiregistrationv1.SchemeGroupVersion.String()},
 		ObjectMeta: metav1.ObjectMeta{Name: nameOf(gv), Labels: map[string]string{managed: "onstart"}},
-		Spec:       apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: Priority(gv.Group), VersionPriority: VersionPriority(gv)},
+		Spec: apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version,
+			GroupPriorityMinimum: Priority(gv.Group), VersionPriority: VersionPriority(gv)},
 	}
 	if Priority(gv.Group) == usersPriority {
 		s.Labels[managed] = "true"
@@ -92,8 +94,8 @@ func local(gv schema.GroupVersion) *apiservice.Service {
 	return s
 }
 
-// VersionPriority orders the versions of a group of this server: v2 before v1, and stable ones before others. Those of users' groups
-// are ordered by their names.
+// VersionPriority orders the versions of a group of this server: v2 before v1, and stable ones before others. Those of
+// users' groups are ordered by their names.
 func VersionPriority(gv schema.GroupVersion) int32 {
 	const beta, first, flow, second, users = 9, 15, 21, 30, 100
 	switch {

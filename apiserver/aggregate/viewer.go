@@ -13,11 +13,12 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// customRole is aggregated to the ClusterRole of view.token, which package policy defines: RBAC cannot name all groups but one, so
-// those of custom resources are listed as they come and go.
+// customRole is aggregated to the ClusterRole of view.token, which package policy defines: RBAC cannot name all groups
+// but one, so those of custom resources are listed as they come and go.
 const customRole = "system:monopod:custom-resources"
 
-// show makes the custom resources among the kinds visible to view.token. An admin who sets autoupdate to "false" on the role keeps it.
+// show makes the custom resources among the kinds visible to view.token. An admin who sets autoupdate to "false" on the
+// role keeps it.
 func (c *Controller) show(ctx context.Context, kinds []kind.Resource) error {
 	var groups []string
 	for i := range kinds {
@@ -43,7 +44,8 @@ func (c *Controller) show(ctx context.Context, kinds []kind.Resource) error {
 	})
 	if apierrors.IsNotFound(err) && rules != nil {
 		_, err = c.deps.Client.Create(ctx, &rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: customRole, Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-monopod-viewer": "true"}}, Rules: rules})
+			ObjectMeta: metav1.ObjectMeta{Name: customRole,
+				Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-monopod-viewer": "true"}}, Rules: rules})
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) { // another server on the same state created it first
 		return nil

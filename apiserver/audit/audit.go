@@ -106,7 +106,8 @@ func (r *Record) Decided(allowed bool, reason string) {
 	if r.event.Annotations == nil {
 		r.event.Annotations = map[string]string{}
 	}
-	r.event.Annotations["authorization.k8s.io/decision"], r.event.Annotations["authorization.k8s.io/reason"] = decision, reason
+	r.event.Annotations["authorization.k8s.io/decision"], r.event.Annotations["authorization.k8s.io/reason"] = decision,
+		reason
 }
 
 // maxAnnotations bounds what admission adds to one event, in bytes: webhooks write some of it.
@@ -158,7 +159,8 @@ func (r *Record) Panicked() {
 	if r == nil {
 		return
 	}
-	r.event.ResponseStatus = &metav1.Status{Code: 500, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError}
+	r.event.ResponseStatus = &metav1.Status{Code: 500, Status: metav1.StatusFailure,
+		Reason: metav1.StatusReasonInternalError}
 	r.write(Panic)
 }
 

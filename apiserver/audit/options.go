@@ -23,8 +23,10 @@ type Options struct {
 
 // Flags adds upstream's flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringVar(&o.PolicyFile, "audit-policy-file", "", "Path to the file that defines the audit policy, a Policy of "+apiVersion+".")
-	f.StringVar(&o.Path, "audit-log-path", "", "Path of the audit log file; - is standard output. Without it, auditing is disabled.")
+	f.StringVar(&o.PolicyFile, "audit-policy-file", "", "Path to the file that defines the audit policy, a Policy of "+
+		apiVersion+".")
+	f.StringVar(&o.Path, "audit-log-path", "",
+		"Path of the audit log file; - is standard output. Without it, auditing is disabled.")
 	f.IntVar(&o.MaxSize, "audit-log-maxsize", 100, "Maximum size in megabytes of the audit log file before it is rotated.")
 	f.IntVar(&o.MaxBackups, "audit-log-maxbackup", 0, "Maximum number of old audit log files to keep. 0: no limit.")
 	f.IntVar(&o.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files. 0: no limit.")

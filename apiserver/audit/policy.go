@@ -109,16 +109,20 @@ func (r Rule) validate(path string) error {
 		errs = append(errs, fmt.Errorf("%s.level: Unsupported value: %q: supported values: %q", path, r.Level, levels))
 	}
 	if len(r.NonResourceURLs) > 0 && (len(r.Resources) > 0 || len(r.Namespaces) > 0) {
-		errs = append(errs, fmt.Errorf("%s.nonResourceURLs: Invalid value: a rule can have resources or paths, not both", path))
+		errs = append(errs,
+			fmt.Errorf("%s.nonResourceURLs: Invalid value: a rule can have resources or paths, not both", path))
 	}
 	for i, u := range r.NonResourceURLs {
 		if u != "*" && (!strings.HasPrefix(u, "/") || strings.Contains(strings.TrimSuffix(u, "*"), "*")) {
-			errs = append(errs, fmt.Errorf("%s.nonResourceURLs[%d]: Invalid value: %q: must begin with a slash, and may end in an asterisk", path, i, u))
+			errs = append(errs,
+				fmt.Errorf("%s.nonResourceURLs[%d]: Invalid value: %q: must begin with a slash, and may end in an asterisk", path,
+					i, u))
 		}
 	}
 	for i, g := range r.Resources {
 		if len(g.ResourceNames) > 0 && len(g.Resources) == 0 {
-			errs = append(errs, fmt.Errorf("%s.resources[%d].resourceNames: Invalid value: resourceNames need resources", path, i))
+			errs = append(errs,
+				fmt.Errorf("%s.resources[%d].resourceNames: Invalid value: resourceNames need resources", path, i))
 		}
 	}
 	return errors.Join(append(errs, validStages(r.OmitStages, path+".omitStages"))...)
@@ -145,7 +149,8 @@ type Decision struct {
 func (p *Policy) Decide(a auth.Attributes) Decision {
 	for _, r := range p.Rules {
 		if r.fits(a) {
-			d := Decision{Level: r.Level, OmitStages: slices.Concat(p.OmitStages, r.OmitStages), OmitManagedFields: p.OmitManagedFields}
+			d := Decision{Level: r.Level, OmitStages: slices.Concat(p.OmitStages, r.OmitStages),
+				OmitManagedFields: p.OmitManagedFields}
 			if r.OmitManagedFields != nil {
 				d.OmitManagedFields = *r.OmitManagedFields
 			}
@@ -159,7 +164,8 @@ func (r Rule) fits(a auth.Attributes) bool {
 	switch {
 	case len(r.Users) > 0 && !slices.Contains(r.Users, a.User.Name):
 		return false
-	case len(r.UserGroups) > 0 && !slices.ContainsFunc(r.UserGroups, func(g string) bool { return slices.Contains(a.User.Groups, g) }):
+	case len(r.UserGroups) > 0 &&
+		!slices.ContainsFunc(r.UserGroups, func(g string) bool { return slices.Contains(a.User.Groups, g) }):
 		return false
 	case len(r.Verbs) > 0 && !slices.Contains(r.Verbs, a.Verb):
 		return false
@@ -186,7 +192,8 @@ func (g GroupResources) has(a auth.Attributes) bool {
 		return true
 	}
 	named := len(g.ResourceNames) == 0 || slices.Contains(g.ResourceNames, a.Name)
-	return named && slices.ContainsFunc(g.Resources, func(spec string) bool { return fitsSpec(spec, a.Resource, a.Subresource) })
+	return named &&
+		slices.ContainsFunc(g.Resources, func(spec string) bool { return fitsSpec(spec, a.Resource, a.Subresource) })
 }
 
 func fitsSpec(spec, resource, sub string) bool {

@@ -58,8 +58,8 @@ const (
 // Admin is the user who owns the data folder.
 var Admin = User{Name: "kubernetes-admin", Groups: []string{Masters, Authenticated}}
 
-// FrontProxy is the name in the client certificate by which this server tells aggregated API servers who sent a request. It may do
-// nothing here.
+// FrontProxy is the name in the client certificate by which this server tells aggregated API servers who sent a
+// request. It may do nothing here.
 var FrontProxy = User{Name: "front-proxy-client", Groups: []string{"monopod:front-proxy"}}
 
 // Viewer is the user of view.token; the ClusterRole system:monopod:viewer is bound to group Viewers.
@@ -114,7 +114,8 @@ func Certificates() Authenticator {
 			return User{}, false
 		}
 		subject := r.TLS.VerifiedChains[0][0].Subject
-		return User{Name: subject.CommonName, Groups: append(slices.Clip(subject.Organization), Authenticated)}, subject.CommonName != ""
+		return User{Name: subject.CommonName, Groups: append(slices.Clip(subject.Organization), Authenticated)},
+			subject.CommonName != ""
 	})
 }
 

@@ -95,7 +95,9 @@ func handshake(t *testing.T, server, client *auth.Authority, at time.Time) (auth
 	near, far := net.Pipe()
 	s := tls.Server(near, &tls.Config{Certificates: []tls.Certificate{pair(t, serving)},
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: server.Pool(), Time: clock})
-	c := tls.Client(far, &tls.Config{Certificates: []tls.Certificate{pair(t, admin)}, RootCAs: server.Pool(), ServerName: "localhost", Time: clock})
+	c := tls.Client(far,
+		&tls.Config{Certificates: []tls.Certificate{pair(t, admin)}, RootCAs: server.Pool(), ServerName: "localhost",
+			Time: clock})
 	done := make(chan error, 1)
 	go func() {
 		err := c.Handshake()

@@ -48,8 +48,9 @@ func Kubeconfig(server string, authority []byte, client Pair, token string) ([]b
 	})
 }
 
-// WriteKubeconfig writes the cluster, user and context of data, a Kubeconfig, into the file at path, unless it has them. All else in the
-// file stays: contexts, namespaces and clusters that the user added. A file that is not a kubeconfig is replaced.
+// WriteKubeconfig writes the cluster, user and context of data, a Kubeconfig, into the file at path, unless it has
+// them. All else in the file stays: contexts, namespaces and clusters that the user added. A file that is not a
+// kubeconfig is replaced.
 func WriteKubeconfig(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil {
 		if data = merged(old, data); string(old) == string(data) {
@@ -65,12 +66,14 @@ func WriteKubeconfig(path string, data []byte) error {
 // merged returns the kubeconfig old with the cluster, the user and the context of ours; old itself if it has them.
 func merged(old, ours []byte) []byte {
 	var was, next, add map[string]any
-	if yaml.Unmarshal(old, &was) != nil || yaml.Unmarshal(old, &next) != nil || yaml.Unmarshal(ours, &add) != nil || next["kind"] != add["kind"] {
+	if yaml.Unmarshal(old, &was) != nil || yaml.Unmarshal(old, &next) != nil || yaml.Unmarshal(ours, &add) != nil ||
+		next["kind"] != add["kind"] {
 		return ours
 	}
 	fill(next, add, "clusters", "cluster")
 	fill(next, add, "users", "user")
-	if context := member(add, "contexts", 0); !slices.ContainsFunc(list(next, "contexts"), func(is any) bool { return sameTarget(is, context) }) {
+	if context := member(add, "contexts", 0); !slices.ContainsFunc(list(next, "contexts"),
+		func(is any) bool { return sameTarget(is, context) }) {
 		fill(next, add, "contexts", "context")
 	}
 	if next["current-context"] == nil || next["current-context"] == "" {
@@ -90,7 +93,8 @@ func merged(old, ours []byte) []byte {
 func fill(next, add map[string]any, name, field string) {
 	entry := member(add, name, 0)
 	all := list(next, name)
-	i := slices.IndexFunc(all, func(one any) bool { m, ok := one.(map[string]any); return ok && m["name"] == entry["name"] })
+	i := slices.IndexFunc(all,
+		func(one any) bool { m, ok := one.(map[string]any); return ok && m["name"] == entry["name"] })
 	if i < 0 {
 		next[name] = append(all, entry)
 		return

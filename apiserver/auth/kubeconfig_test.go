@@ -33,8 +33,10 @@ func TestKubeconfigOfUserIsKept(t *testing.T) {
 
 	// As kubectl config set-context --current --namespace=web, rename-context, set-cluster other and a comment.
 	users := "# mine\n" + strings.NewReplacer(
-		"    cluster: monopod\n    user: admin\n  name: monopod\n", "    cluster: monopod\n    namespace: web\n    user: admin\n  name: box\n- context: {cluster: other, user: me}\n  name: other\n",
-		"clusters:\n", "clusters:\n- cluster: {server: https://other}\n  name: other\n", "current-context: monopod", "current-context: box").Replace(first)
+		"    cluster: monopod\n    user: admin\n  name: monopod\n",
+		"    cluster: monopod\n    namespace: web\n    user: admin\n  name: box\n- context: {cluster: other, user: me}\n  name: other\n",
+		"clusters:\n", "clusters:\n- cluster: {server: https://other}\n  name: other\n", "current-context: monopod",
+		"current-context: box").Replace(first)
 	if err := os.WriteFile(path, []byte(users), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +52,8 @@ func TestKubeconfigOfUserIsKept(t *testing.T) {
 	}
 
 	now := write("https://a:2", "t2")
-	for _, want := range []string{"server: https://a:2", "token: t2", "namespace: web", "name: box", "current-context: box", "server: https://other", "user: me"} {
+	for _, want := range []string{"server: https://a:2", "token: t2", "namespace: web", "name: box",
+		"current-context: box", "server: https://other", "user: me"} {
 		if !strings.Contains(now, want) {
 			t.Errorf("no %s in %s", want, now)
 		}
@@ -68,7 +71,8 @@ func TestKubeconfigOfUserIsKept(t *testing.T) {
 		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if now := write("https://a:1", "t1"); !strings.Contains(now, "https://a:1") || !strings.Contains(now, "token: t1") || !strings.Contains(now, "current-context: monopod") {
+		if now := write("https://a:1", "t1"); !strings.Contains(now, "https://a:1") || !strings.Contains(now, "token: t1") ||
+			!strings.Contains(now, "current-context: monopod") {
 			t.Errorf("%q becomes %s", broken, now)
 		}
 	}

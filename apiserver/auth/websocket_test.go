@@ -18,8 +18,9 @@ func TestTakeSocketToken(t *testing.T) {
 		asked                  []string
 		bearer, left, err      string
 	}{
-		"none":                 {asked: []string{"v5.channel.k8s.io"}, left: "v5.channel.k8s.io"},
-		"first":                {asked: []string{at + "czNjcmV0, v4.channel.k8s.io,v5.channel.k8s.io"}, bearer: "s3cret", left: "v4.channel.k8s.io,v5.channel.k8s.io"},
+		"none": {asked: []string{"v5.channel.k8s.io"}, left: "v5.channel.k8s.io"},
+		"first": {asked: []string{at + "czNjcmV0, v4.channel.k8s.io,v5.channel.k8s.io"}, bearer: "s3cret",
+			left: "v4.channel.k8s.io,v5.channel.k8s.io"},
 		"last, other header":   {asked: []string{"binary.k8s.io", at + "czNjcmV0"}, bearer: "s3cret", left: "binary.k8s.io"},
 		"alphabet of URLs":     {asked: []string{at + "fn5-Pz8_,x"}, bearer: "~~~???", left: "x"},
 		"with a header":        {authorization: "Bearer other", asked: []string{at + "czNjcmV0,x"}, bearer: "other", left: "x"},

@@ -48,7 +48,8 @@ func Body(r *http.Request) ([]byte, error) {
 func errMedia(typ string, accepted ...string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ, strings.Join(accepted, ", ")),
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ,
+			strings.Join(accepted, ", ")),
 	}}
 }
 
@@ -84,14 +85,16 @@ func cborToJSON(r *http.Request, data []byte) ([]byte, error) {
 
 // errTooLarge is the 413 error for a body that is too large as JSON.
 func errTooLarge(size int) error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("converted to JSON it has %d bytes, limit is %d", size, MaxBody))
+	return apierrors.NewRequestEntityTooLargeError(
+		fmt.Sprintf("converted to JSON it has %d bytes, limit is %d", size, MaxBody))
 }
 
 // ReadAll reads the body when memory for it is available; a body that ends early is a 400 error.
 func ReadAll(r *http.Request) ([]byte, error) {
 	data, err := readBounded(r)
 	var tooLarge *http.MaxBytesError
-	if err != nil && !errors.As(err, &tooLarge) && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && !tookTooLong(err) {
+	if err != nil && !errors.As(err, &tooLarge) && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown &&
+		!tookTooLong(err) {
 		return nil, apierrors.NewBadRequest("the body of the request cannot be read: " + err.Error())
 	}
 	return data, err

@@ -80,8 +80,8 @@ func FromJSON(data []byte) ([]byte, error) {
 	return direct.Marshal(v)
 }
 
-// WithList returns the start of an object that has fewer than 23 members, encoded as by FromJSON, and one more: a list of n items, which
-// follow.
+// WithList returns the start of an object that has fewer than 23 members, encoded as by FromJSON, and one more: a list
+// of n items, which follow.
 func WithList(object []byte, name string, n int) []byte {
 	out := append([]byte{object[0] + 1}, object[1:]...)
 	out = append(append(out, 0x40|byte(len(name))), name...)

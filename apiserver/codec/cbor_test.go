@@ -27,8 +27,10 @@ func decoded(t *testing.T, text []byte) (v any) {
 func TestWithKubernetes(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		`null`, `true`, `[false]`, `0`, `23`, `24`, `-1`, `-25`, `256`, `65536`, `4294967296`, `9223372036854775807`, `-9223372036854775808`,
-		`1.5`, `-2.25`, `1e300`, `""`, `"a"`, `"é\u0000\"<>\n"`, `{}`, `[]`, `{"a":{"b":[1,2,{"c":null}]},"d":"` + strings.Repeat("x", 70000) + `"}`,
+		`null`, `true`, `[false]`, `0`, `23`, `24`, `-1`, `-25`, `256`, `65536`, `4294967296`, `9223372036854775807`,
+		`-9223372036854775808`,
+		`1.5`, `-2.25`, `1e300`, `""`, `"a"`, `"é\u0000\"<>\n"`, `{}`, `[]`, `{"a":{"b":[1,2,{"c":null}]},"d":"` +
+			strings.Repeat("x", 70000) + `"}`,
 		`[` + strings.TrimSuffix(strings.Repeat(`"a",`, 300), ",") + `]`,
 	} {
 		want := decoded(t, []byte(text))
@@ -59,7 +61,8 @@ func TestWithKubernetes(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"", "a1", "45616263", "5bffffffffffffffff", "9bffffffffffffffff", "bbffffffffffffffff", "1c", "c249010000000000000000", "f97e00", "fa7f800000",
+		"", "a1", "45616263", "5bffffffffffffffff", "9bffffffffffffffff", "bbffffffffffffffff", "1c",
+		"c249010000000000000000", "f97e00", "fa7f800000",
 		"e0", "f820", "a10000", "a2416100416100", "c0623230", "0000", strings.Repeat("81", 20_000) + "00",
 	} {
 		data, err := hex.DecodeString(text)

@@ -86,8 +86,8 @@ type strict interface {
 	UnmarshalStrict(data []byte, admit func(bytes int) error) (found []error, err error)
 }
 
-// DecodeJSON decodes data into obj and returns unknown and duplicate fields. The account of ctx must have admitted data; it also
-// admits what the defaults of a custom kind add.
+// DecodeJSON decodes data into obj and returns unknown and duplicate fields. The account of ctx must have admitted
+// data; it also admits what the defaults of a custom kind add.
 func DecodeJSON(ctx context.Context, data []byte, obj any) (found []error, err error) {
 	if o, ok := obj.(strict); ok {
 		return o.UnmarshalStrict(data, func(bytes int) error { return AccountOf(ctx).admitMore(ctx, bytes) })
@@ -108,7 +108,8 @@ type Strictness string
 // FieldValidation returns the request's fieldValidation; the default is Warn.
 func FieldValidation(r *http.Request) (Strictness, error) {
 	asked := r.URL.Query().Get("fieldValidation")
-	return Strictness(asked), request.ErrOptions(r, metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
+	return Strictness(asked), request.ErrOptions(r,
+		metavalidation.ValidateFieldValidation(field.NewPath("fieldValidation"), asked))
 }
 
 // Judge returns an error for such fields, or sends warnings.
@@ -173,14 +174,16 @@ type Expected struct {
 	Namespaced bool
 }
 
-// refuse returns upstream's error for a body that does not fit the kind: it names the kind, which helps in a file of many objects.
+// refuse returns upstream's error for a body that does not fit the kind: it names the kind, which helps in a file of
+// many objects.
 func (e Expected) refuse(data []byte, err error) error {
 	is := e.Kind
 	var body struct{ Kind, APIVersion string }
 	if encjson.Unmarshal(data, &body) == nil && body.Kind != "" {
 		is = schema.FromAPIVersionAndKind(body.APIVersion, body.Kind)
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind, is.Version, e.Kind.Kind, err))
+	return apierrors.NewBadRequest(
+		fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", is.Kind, is.Version, e.Kind.Kind, err))
 }
 
 // CheckKind refuses an object of another kind than the path's. A body without a kind is accepted.
@@ -189,7 +192,8 @@ func CheckKind(got, want schema.GroupVersionKind) error {
 		return nil
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf(
-		"the object provided is a %s of %s, this path takes a %s of %s", or(got.Kind, "kindless object"), or(got.GroupVersion().String(), "no apiVersion"), want.Kind, want.GroupVersion()))
+		"the object provided is a %s of %s, this path takes a %s of %s", or(got.Kind, "kindless object"),
+		or(got.GroupVersion().String(), "no apiVersion"), want.Kind, want.GroupVersion()))
 }
 
 func or(s, other string) string {
@@ -204,19 +208,22 @@ func CheckName(obj metav1.Object, ref client.Ref, namespaced bool) error {
 	switch {
 	case !namespaced:
 	case ref.Namespace == "" && obj.GetNamespace() == "":
-		return apierrors.NewBadRequest("metadata.namespace: Required value: a path without a namespace needs one in the object")
+		return apierrors.NewBadRequest(
+			"metadata.namespace: Required value: a path without a namespace needs one in the object")
 	case ref.Namespace == "":
 	case obj.GetNamespace() == "":
 		obj.SetNamespace(ref.Namespace)
 	case obj.GetNamespace() != ref.Namespace:
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return apierrors.NewBadRequest(
+			"the namespace of the provided object does not match the namespace sent on the request")
 	}
 	switch {
 	case ref.Name == "":
 	case obj.GetName() == "":
 		obj.SetName(ref.Name)
 	case obj.GetName() != ref.Name:
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), ref.Name))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), ref.Name))
 	}
 	return nil
 }
@@ -271,7 +278,8 @@ func ErrPatched(text []byte, err error) error {
 	if errors.As(err, &api) {
 		why = api.Status().Message
 	}
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), why)})
+	return apierrors.NewInvalid(schema.GroupKind{}, "",
+		field.ErrorList{field.Invalid(field.NewPath("patch"), string(text), why)})
 }
 
 // DecodePatched decodes the result of a patch, and returns unknown fields.

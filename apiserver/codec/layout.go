@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// Layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list each item is laid out by itself, so that memory is needed for one
-// item only.
+// Layout is how JSON is sent: as it is, indented, as YAML, or as CBOR. Of a list each item is laid out by itself, so
+// that memory is needed for one item only.
 type Layout int
 
 // The layouts.
@@ -22,8 +22,8 @@ const (
 // ListTail ends a compact list.
 const ListTail = "]}\n"
 
-// Larger or deeper values are sent as compact JSON, which is YAML, too: the YAML library needs some 300 bytes for each value, and
-// the indentation of nested ones grows with the square of their depth.
+// Larger or deeper values are sent as compact JSON, which is YAML, too: the YAML library needs some 300 bytes for each
+// value, and the indentation of nested ones grows with the square of their depth.
 const (
 	MaxValues = 20_000
 	MaxDepth  = 100
@@ -99,8 +99,8 @@ func (l Layout) Item(data []byte) ([]byte, error) {
 	return l.Lay(l.prefix(), data)
 }
 
-// Around returns what is before the items of a list, between them, after them, and in place of all of it for no items. The head is
-// JSON up to the bracket that begins the items, of which there are count.
+// Around returns what is before the items of a list, between them, after them, and in place of all of it for no items.
+// The head is JSON up to the bracket that begins the items, of which there are count.
 func (l Layout) Around(head []byte, count int) (before, between, after, empty string, err error) {
 	if l == Compact {
 		return string(head), ",", ListTail, string(head) + ListTail, nil

@@ -17,18 +17,23 @@ import (
 func entries(t *testing.T) []*store.Entry {
 	t.Helper()
 	texts := []string{
-		"", "a", "1", "null", "~", "on", "- a", "a: b", "# a", "a\nb\n", "a\n\n\nb", "\na", " a\n  b\n", "a\n\n", "\n", " ", "\t", "a\tb\nc", "'", `"`, "{", "[a]", "|", "&a", "*a", "%", "@",
-		"ü\u2028\u0085", "\x00\x1b", strings.Repeat("word ", 100), strings.Repeat("word\n ", 100) + "\n", "2026-01-02", "0x1f", "1e3", ".inf", "a #b", "---\n...",
+		"", "a", "1", "null", "~", "on", "- a", "a: b", "# a", "a\nb\n", "a\n\n\nb", "\na", " a\n  b\n", "a\n\n", "\n", " ",
+		"\t", "a\tb\nc", "'", `"`, "{", "[a]", "|", "&a", "*a", "%", "@",
+		"ü\u2028\u0085", "\x00\x1b", strings.Repeat("word ", 100), strings.Repeat("word\n ", 100) + "\n", "2026-01-02",
+		"0x1f", "1e3", ".inf", "a #b", "---\n...",
 	}
 	out := make([]*store.Entry, 0, len(texts)+1)
 	for i, text := range texts {
-		data, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": fmt.Sprint(i)}, "data": map[string]string{"k": text, text: "v"}, "list": []any{text, []any{text}, map[string]any{}, 1.5, nil, true}})
+		data, err := json.Marshal(
+			map[string]any{"metadata": map[string]any{"name": fmt.Sprint(i)}, "data": map[string]string{"k": text, text: "v"},
+				"list": []any{text, []any{text}, map[string]any{}, 1.5, nil, true}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		out = append(out, store.NewEncoded(store.Key{}, 0, nil, data))
 	}
-	return append(out, store.NewEncoded(store.Key{}, 0, nil, deep(MaxDepth+1)), store.NewEncoded(store.Key{}, 0, nil, fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", MaxValues))))
+	return append(out, store.NewEncoded(store.Key{}, 0, nil, deep(MaxDepth+1)),
+		store.NewEncoded(store.Key{}, 0, nil, fmt.Appendf(nil, `{"a":[%s1]}`, strings.Repeat("1,", MaxValues))))
 }
 
 func deep(levels int) []byte {
@@ -78,7 +83,8 @@ func TestLayoutsOfLists(t *testing.T) {
 func TestLayoutsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Layout{Compact, Pretty, YAML} {
-		for _, data := range [][]byte{deep(9000), []byte("[" + strings.Repeat("{},", 700_000) + "{}]"), []byte(`"` + strings.Repeat(`[{\"`, 100_000) + `"`)} {
+		for _, data := range [][]byte{deep(9000), []byte("[" + strings.Repeat("{},", 700_000) + "{}]"),
+			[]byte(`"` + strings.Repeat(`[{\"`, 100_000) + `"`)} {
 			out, err := l.Lay("", data)
 			if err != nil || len(out) > len(data)+10 {
 				t.Errorf("%d: %.20s: %d bytes of %d, %v", l, data, len(out), len(data), err)

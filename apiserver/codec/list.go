@@ -21,7 +21,8 @@ import (
 )
 
 // SendEntries sends a list in the form that the client accepts.
-func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource,
+	entries []*store.Entry, meta metav1.ListMeta) error {
 	switch f.As {
 	case "Table":
 		return a.listTable(w, r, res, f, entries, meta)
@@ -38,7 +39,8 @@ func (a *Responder) SendEntries(w http.ResponseWriter, r *http.Request, f Format
 	return a.SendList(w, r, f, res, entries, meta)
 }
 
-func partialList(r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) (*metav1.PartialObjectMetadataList, error) {
+func partialList(r *http.Request, res *kind.Resource, f Format, entries []*store.Entry,
+	meta metav1.ListMeta) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: make([]metav1.PartialObjectMetadata, 0, len(entries))}
 	list.Kind, list.APIVersion = partialListKind, f.Shape.String()
 	for e, err := range convert.Each(r.Context(), res, entries) {
@@ -52,15 +54,18 @@ func partialList(r *http.Request, res *kind.Resource, f Format, entries []*store
 
 const partialListKind = "PartialObjectMetadataList"
 
-func (a *Responder) listMetadata(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) error {
+func (a *Responder) listMetadata(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format,
+	entries []*store.Entry, meta metav1.ListMeta) error {
 	head, err := listHead(f.Shape.WithKind(partialListKind), meta)
 	if err != nil {
 		return err
 	}
-	return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return json.Marshal(metaOf(e.Object)) }))
+	return a.sendParts(w, r, f,
+		partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return json.Marshal(metaOf(e.Object)) }))
 }
 
-func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format, entries []*store.Entry, meta metav1.ListMeta) error {
+func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.Resource, f Format,
+	entries []*store.Entry, meta metav1.ListMeta) error {
 	include, err := request.IncludeObject(r)
 	if err != nil {
 		return err
@@ -76,18 +81,21 @@ func (a *Responder) listTable(w http.ResponseWriter, r *http.Request, res *kind.
 		slices.SortStableFunc(entries, func(a, b *store.Entry) int { return res.Order(a.Object, b.Object) })
 	}
 	now := a.Clock.Now()
-	return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return t.encoded(e, now) }))
+	return a.sendParts(w, r, f,
+		partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return t.encoded(e, now) }))
 }
 
 // SendList writes the stored JSON of the entries into a list, directly to the response: a long list is never in
 // memory as a whole.
-func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource,
+	entries []*store.Entry, meta metav1.ListMeta) error {
 	if f.Media != TypeProtobuf && (res.View != nil || layoutOf(r, f) != Compact) {
 		head, err := listHead(res.ListGVK(), meta)
 		if err != nil {
 			return err
 		}
-		return a.sendParts(w, r, f, partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return e.JSON(), nil }))
+		return a.sendParts(w, r, f,
+			partsOf(r, res, head, entries, func(e *store.Entry) ([]byte, error) { return e.JSON(), nil }))
 	}
 	if a.recordOf(r).Wants(audit.RequestResponse) {
 		var whole bytes.Buffer
@@ -117,7 +125,8 @@ func (a *Responder) SendList(w http.ResponseWriter, r *http.Request, f Format, r
 }
 
 // sendProtobufList encodes one item after the other into the response.
-func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry, meta metav1.ListMeta) error {
+func (a *Responder) sendProtobufList(w http.ResponseWriter, r *http.Request, res *kind.Resource, entries []*store.Entry,
+	meta metav1.ListMeta) error {
 	entries, err := convert.Entries(r.Context(), res, entries) // custom objects have no protobuf
 	if err != nil {
 		return err
@@ -164,7 +173,8 @@ func writeList(w io.Writer, head []byte, entries []*store.Entry) {
 }
 
 // SendEntry sends an object in the form that the client accepts.
-func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource, e *store.Entry) error {
+func (a *Responder) SendEntry(w http.ResponseWriter, r *http.Request, f Format, res *kind.Resource,
+	e *store.Entry) error {
 	if f.Media != TypeProtobuf || f.As != "" || res.View != nil || a.recordOf(r).Wants(audit.RequestResponse) {
 		v, err := a.Shape(r, res, f, e)
 		if err == nil {

@@ -21,12 +21,12 @@ import (
 // maxWhole is the default of Responder.MaxWhole.
 const maxWhole = 64 << 20
 
-// maxKept is how much of a list that a webhook converts is kept before the first part is sent, in bytes: if the webhook fails until then,
-// the client gets the error instead of an incomplete response.
+// maxKept is how much of a list that a webhook converts is kept before the first part is sent, in bytes: if the webhook
+// fails until then, the client gets the error instead of an incomplete response.
 const maxKept = 4 << 20
 
-// parts is a list of which each item is made when it is sent, because all together may be much larger than what is stored: of
-// defaults, of what a webhook makes of them, or of a table's cells.
+// parts is a list of which each item is made when it is sent, because all together may be much larger than what is
+// stored: of defaults, of what a webhook makes of them, or of a table's cells.
 type parts struct {
 	head    []byte
 	count   int
@@ -36,8 +36,10 @@ type parts struct {
 }
 
 // partsOf returns the parts of a list of a kind.
-func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.Entry, encode func(*store.Entry) ([]byte, error)) parts {
-	p := parts{head: head, count: len(entries), entries: convert.Each(r.Context(), res, entries), encode: encode, keep: gzipFrom}
+func partsOf(r *http.Request, res *kind.Resource, head []byte, entries []*store.Entry,
+	encode func(*store.Entry) ([]byte, error)) parts {
+	p := parts{head: head, count: len(entries), entries: convert.Each(r.Context(), res, entries), encode: encode,
+		keep: gzipFrom}
 	if convert.Converts(res) {
 		p.keep = maxKept
 	}
@@ -82,7 +84,8 @@ func (a *Responder) sendParts(w http.ResponseWriter, r *http.Request, f Format, 
 	if f.Media == TypeProtobuf || a.recordOf(r).Wants(audit.RequestResponse) {
 		return a.sendWhole(w, r, f, p)
 	}
-	out := &lazy{keep: p.keep, begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
+	out := &lazy{keep: p.keep,
+		begin: func(size int) io.WriteCloser { return begin(w, r, f.Header(), http.StatusOK, size) }}
 	err := p.write(out, layoutOf(r, f))
 	switch {
 	case err == nil:
@@ -115,7 +118,8 @@ type wholeList struct {
 
 func (b *wholeList) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > b.limit {
-		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d MiB in this form: ask for pages with limit=, or for JSON", b.limit>>20))
+		return 0, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the list has more than %d MiB in this form: ask for pages with limit=, or for JSON", b.limit>>20))
 	}
 	return b.Buffer.Write(p)
 }

@@ -47,7 +47,8 @@ func asMessage(v any) (ProtobufMessage, error) {
 	}
 	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-		Message: fmt.Sprintf("object %T does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message", v),
+		Message: fmt.Sprintf(
+			"object %T does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message", v),
 	}}
 }
 
@@ -111,7 +112,8 @@ func Protobuf(v any) ([]byte, error) {
 	return append(b, Tail...), err
 }
 
-// ProtobufEntry returns an entry's object as a body in two parts, which Tail ends. It fails with 406 for a type without protobuf.
+// ProtobufEntry returns an entry's object as a body in two parts, which Tail ends. It fails with 406 for a type without
+// protobuf.
 func ProtobufEntry(e *store.Entry) (head, data []byte, err error) {
 	m, err := asMessage(e.Object)
 	if err != nil {

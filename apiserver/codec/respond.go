@@ -19,8 +19,8 @@ type Responder struct {
 	Log     *zap.Logger
 	Clock   clock.PassiveClock // for ages in tables
 	Audited bool               // the response is also recorded in the request's audit record
-	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a table in
-	// protobuf; 0: 64 MiB.
+	// MaxWhole is the maximum size of a list that must be in memory as a whole, in bytes: for the audit log, or as a table
+	// in protobuf; 0: 64 MiB.
 	MaxWhole int
 }
 

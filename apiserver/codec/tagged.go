@@ -20,8 +20,8 @@ func Tagged(w http.ResponseWriter, r *http.Request, contentType, hash string, da
 	_, _ = out.Write(data) // the client may have left
 }
 
-// TaggedGzip is Tagged for data of size bytes that many requests share compressed. It is decompressed while it is sent to a client that
-// does not accept gzip, so that no response needs memory for all of it.
+// TaggedGzip is Tagged for data of size bytes that many requests share compressed. It is decompressed while it is sent
+// to a client that does not accept gzip, so that no response needs memory for all of it.
 func TaggedGzip(w http.ResponseWriter, r *http.Request, contentType, hash string, packed []byte, size int) error {
 	if unchanged(w, r, hash) {
 		return nil

@@ -43,7 +43,8 @@ type attached struct {
 }
 
 // AttachContainer implements remotecommand.Attacher.
-func (a attached) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) error {
+func (a attached) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errs io.WriteCloser, _ bool,
+	resize <-chan remotecommand.TerminalSize) error {
 	if a.streams.stdin != nil && in != nil {
 		a.inputs.Do(func() error {
 			defer a.streams.stdin.Close()

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // talker is a runtime whose processes copy their input to both outputs, and whose ports answer in capitals.
 type talker struct{}
 
-func (talker) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, sizes <-chan remotecommand.TerminalSize) error {
+func (talker) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool,
+	sizes <-chan remotecommand.TerminalSize) error {
 	switch cmd[0] {
 	case "fail":
 		return utilexec.CodeExitError{Err: errors.New("exit code 3"), Code: 3}
@@ -48,7 +49,8 @@ func (talker) Exec(ctx context.Context, id string, cmd []string, in io.Reader, o
 	return err
 }
 
-func (talker) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
+func (talker) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool,
+	<-chan remotecommand.TerminalSize) error {
 	return nil // the container has ended
 }
 
@@ -81,7 +83,9 @@ func fakeRuntime(t *testing.T) streaming.Server {
 }
 
 // front serves h, and opens WebSockets to it.
-func front(t *testing.T, h func(http.ResponseWriter, *http.Request) error) (dial func(protocols ...string) (*websocket.Conn, error), address string) {
+func front(t *testing.T,
+	h func(http.ResponseWriter, *http.Request) error) (dial func(protocols ...string) (*websocket.Conn, error),
+	address string) {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
@@ -110,7 +114,9 @@ func parsed(t *testing.T, raw string) *url.URL {
 
 func (p Process) exec(t *testing.T, s streaming.Server, cmd string) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		resp, err := s.GetExec(&cri.ExecRequest{ContainerId: "c", Cmd: []string{cmd}, Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr && !p.TTY, Tty: p.TTY})
+		resp, err := s.GetExec(
+			&cri.ExecRequest{ContainerId: "c", Cmd: []string{cmd}, Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr && !p.TTY,
+				Tty: p.TTY})
 		if err != nil {
 			return err
 		}
@@ -171,8 +177,10 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 		}
 		got := heard(ws, inBase64)[statusChannel]
 		var status metav1.Status
-		isStatus := json.Unmarshal([]byte(got), &status) == nil && status.Reason == "NonZeroExitCode" && status.Details.Causes[0].Message == "3"
-		if withStatus := strings.HasPrefix(protocol, "v5.") || strings.HasPrefix(protocol, "v4."); isStatus != withStatus || !strings.Contains(got, "exit code 3") {
+		isStatus := json.Unmarshal([]byte(got), &status) == nil && status.Reason == "NonZeroExitCode" &&
+			status.Details.Causes[0].Message == "3"
+		if withStatus := strings.HasPrefix(protocol, "v5.") || strings.HasPrefix(protocol, "v4."); isStatus != withStatus ||
+			!strings.Contains(got, "exit code 3") {
 			t.Errorf("%q: ended with %q", protocol, got)
 		}
 	}
@@ -186,7 +194,8 @@ func TestProcessInEverySubprotocol(t *testing.T) {
 	say(t, ws, false, stdinChannel, "b")
 	say(t, ws, false, 99, "unread")
 	say(t, ws, false, Closing, "\x00")
-	if got := heard(ws, false); got[stdoutChannel] != "out:ab" || got[stderrChannel] != "err:ab" || !strings.Contains(got[statusChannel], "Success") {
+	if got := heard(ws, false); got[stdoutChannel] != "out:ab" || got[stderrChannel] != "err:ab" ||
+		!strings.Contains(got[statusChannel], "Success") {
 		t.Errorf("heard %q", got)
 	}
 	sized, _ := front(t, Process{Stdin: true, Stdout: true, TTY: true}.exec(t, s, "size"))
@@ -215,7 +224,8 @@ func TestAttachReplaysEarlierOutput(t *testing.T) {
 		fmt.Fprint(out, "before")
 		fmt.Fprint(errs, "and wrong")
 	}}
-	serve := func(how func(http.ResponseWriter, *http.Request, *url.URL) error) func(http.ResponseWriter, *http.Request) error {
+	serve := func(how func(http.ResponseWriter, *http.Request, *url.URL) error) func(http.ResponseWriter,
+		*http.Request) error {
 		return func(w http.ResponseWriter, r *http.Request) error {
 			resp, err := s.GetAttach(&cri.AttachRequest{ContainerId: "c", Stdin: true, Stdout: true, Stderr: true})
 			if err != nil {
@@ -286,7 +296,8 @@ func TestForward(t *testing.T) {
 		inBase64 := strings.Contains(protocol, "base64")
 		say(t, ws, inBase64, 0, "hello")
 		got := heard(ws, inBase64)
-		if got[0] != "\x50\x0080:HELLO" || got[1] != "\x50\x00" || got[2] != "\x01\x00" || !strings.Contains(got[3], "refused") {
+		if got[0] != "\x50\x0080:HELLO" || got[1] != "\x50\x00" || got[2] != "\x01\x00" ||
+			!strings.Contains(got[3], "refused") {
 			t.Errorf("%q: %q", protocol, got)
 		}
 	}

@@ -53,7 +53,8 @@ func nodeHost(node *corev1.Node, port string) (string, error) {
 			return join(a.Address, port)
 		}
 	}
-	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
+	return "", apierrors.NewServiceUnavailable(
+		fmt.Sprintf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
 }
 
 // kubeletPort is the default port of a kubelet.

@@ -27,7 +27,8 @@ func (c *Connector) Kubelet(node string) http.Handler {
 			return
 		}
 		enter := c.Gate.Pass
-		if isStream(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/containerLogs/") { // they have a limit of their own, and need no seat
+		// they have a limit of their own, and need no seat
+		if isStream(r.URL.Path) || strings.HasPrefix(r.URL.Path, "/containerLogs/") {
 			enter = func(r *http.Request) (func(), error) {
 				return c.Gate.Hold(r, client.Ref{Resource: client.Nodes, Name: node, Subresource: "proxy"})
 			}
@@ -54,7 +55,8 @@ func failPlainly(w http.ResponseWriter, err error) {
 // permitKubelet returns nil if the user is authorized for one of the node's subresources that the path belongs
 // to.
 func (c *Connector) permitKubelet(r *http.Request, node string) error {
-	a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: kubeletVerb(r), Version: "v1", Resource: client.Nodes.Resource, Name: node}
+	a := auth.Attributes{User: auth.UserOf(r.Context()), Verb: kubeletVerb(r), Version: "v1",
+		Resource: client.Nodes.Resource, Name: node}
 	var refused error
 	for _, sub := range kubeletSubresources(r.URL.Path) {
 		a.Subresource = sub

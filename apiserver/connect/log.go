@@ -44,11 +44,12 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, ref client.Ref) 
 	defer cancel()
 	defer context.AfterFunc(c.Stop, cancel)()
 	if auth.IsWebSocket(r) {
-		return badRequest(Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
-			if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(out, err) // the header is sent, so only the body can contain the error
-			}
-		}))
+		return badRequest(
+			Reader(codec.Hijackable{ResponseWriter: w}, r.WithContext(ctx), func(ctx context.Context, out io.Writer) {
+				if err := node.Logs(ctx, pod, opts, out); err != nil && ctx.Err() == nil {
+					fmt.Fprintln(out, err) // the header is sent, so only the body can contain the error
+				}
+			}))
 	}
 	out := &flushWriter{w: w, flush: http.NewResponseController(w).Flush}
 	if err := node.Logs(ctx, pod, opts, out); err != nil && !out.wrote {

@@ -68,7 +68,8 @@ func TestPanicReachesTheRequest(t *testing.T) {
 			}
 			defer ws.Close()
 			err = <-recovered
-			if p := (*guard.Panic)(nil); !errors.As(err, &p) || p.Value != "torn" || !strings.Contains(string(p.Stack), "tornConn") {
+			if p := (*guard.Panic)(nil); !errors.As(err, &p) || p.Value != "torn" ||
+				!strings.Contains(string(p.Stack), "tornConn") {
 				t.Errorf("got %v, want the panic of the goroutine with its stack", err)
 			}
 		})

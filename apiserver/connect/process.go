@@ -87,7 +87,8 @@ func (p Process) Serve(w http.ResponseWriter, r *http.Request, to *url.URL) erro
 
 // copy writes the process' output until it ends, and returns its result, encoded and decoded; nothing if one
 // side was lost, in which case it calls stop.
-func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout, stderr io.Writer) ([]byte, metav1.Status) {
+func (p Process) copy(ctx context.Context, stop func(), streams *streams, stdout,
+	stderr io.Writer) ([]byte, metav1.Status) {
 	var received atomic.Int64
 	var both guard.Group
 	send := func(to io.Writer, from io.Reader) {

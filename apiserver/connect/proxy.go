@@ -29,7 +29,8 @@ import (
 func (c *Connector) Reach(w http.ResponseWriter, r *http.Request, ref client.Ref) error {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(ref.Name)
 	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("invalid %s request %q", strings.TrimSuffix(ref.Resource.Resource, "s"), ref.Name))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("invalid %s request %q", strings.TrimSuffix(ref.Resource.Resource, "s"), ref.Name))
 	}
 	asked := ref
 	ref.Name = name

@@ -46,7 +46,8 @@ func Choose(r *http.Request, served []string) (string, error) {
 	if len(asked) == 0 {
 		return "", nil
 	}
-	return "", &RequestError{fmt.Sprintf("none of the WebSocket subprotocols %q is supported: request one of %q, or none", asked, served)}
+	return "", &RequestError{fmt.Sprintf("none of the WebSocket subprotocols %q is supported: request one of %q, or none",
+		asked, served)}
 }
 
 // Upgrade upgrades the request to a WebSocket with the subprotocol, and closes it when serve returns.

@@ -72,7 +72,8 @@ func (c *Connector) connect(w http.ResponseWriter, r *http.Request, ref client.R
 
 // carry connects the client to what the runtime serves: it proxies if both use SPDY, unless earlier output may
 // have to be replayed.
-func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to *url.URL, missed func(context.Context, io.Writer, io.Writer)) (err error) {
+func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.Object, to *url.URL,
+	missed func(context.Context, io.Writer, io.Writer)) (err error) {
 	var p Process
 	switch o := opts.(type) {
 	case *corev1.PodExecOptions:
@@ -91,7 +92,8 @@ func (c *Connector) carry(w http.ResponseWriter, r *http.Request, opts runtime.O
 	default:
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		c.handThrough(to).ServeHTTP(noticing{w, cancel}, r.WithContext(ctx)) // a proxy alone waits for the process after its client has left
+		// a proxy alone waits for the process after its client has left
+		c.handThrough(to).ServeHTTP(noticing{w, cancel}, r.WithContext(ctx))
 	}
 	return badRequest(err)
 }
@@ -113,12 +115,14 @@ const (
 
 // missed writes the log of a container that started a moment ago, because it may end before the attach reaches
 // it, as with a short "kubectl run -i". Nil for older containers.
-func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod, node client.Node) func(context.Context, io.Writer, io.Writer) {
+func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod,
+	node client.Node) func(context.Context, io.Writer, io.Writer) {
 	attach, ok := opts.(*corev1.PodAttachOptions)
 	if !ok {
 		return nil
 	}
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses) {
 		if s.Name == attach.Container && s.State.Running != nil && c.Clock.Since(s.State.Running.StartedAt.Time) > young {
 			return nil
 		}
@@ -128,8 +132,10 @@ func (c *Connector) missed(opts runtime.Object, pod *corev1.Pod, node client.Nod
 		defer cancel()
 		for stream, out := range map[string]io.Writer{corev1.LogStreamStdout: stdout, corev1.LogStreamStderr: stderr} {
 			// Follow waits for the container's end, so that the log is complete.
-			if err := node.Logs(ctx, pod, &corev1.PodLogOptions{Container: attach.Container, Stream: &stream, Follow: true}, out); err != nil {
-				c.Log.Debug("failed to read the log of a container that ended before its attach", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+			if err := node.Logs(ctx, pod, &corev1.PodLogOptions{Container: attach.Container, Stream: &stream, Follow: true},
+				out); err != nil {
+				c.Log.Debug("failed to read the log of a container that ended before its attach",
+					zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
 			}
 		}
 	}
@@ -181,7 +187,8 @@ func portOptions(ports []string) (*corev1.PodPortForwardOptions, error) {
 		for p := range strings.SplitSeq(some, ",") {
 			port, err := strconv.ParseUint(p, 10, 16)
 			if err != nil || port == 0 {
-				return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p) + ": must be a number from 1 to 65535")
+				return nil, apierrors.NewBadRequest("ports: Invalid value: " + strconv.Quote(p) +
+					": must be a number from 1 to 65535")
 			}
 			opts.Ports = append(opts.Ports, int32(port))
 		}
@@ -255,5 +262,6 @@ func containerNames(list []corev1.Container) (names []string) {
 }
 
 func isEphemeral(pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
+	return slices.ContainsFunc(pod.Spec.EphemeralContainers,
+		func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }

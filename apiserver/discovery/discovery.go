@@ -67,7 +67,8 @@ func (d *Documents) DiscoverCore(w http.ResponseWriter, r *http.Request) {
 
 // DiscoverGroups answers /apis.
 func (d *Documents) DiscoverGroups(w http.ResponseWriter, r *http.Request) {
-	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"},
+		Groups: []metav1.APIGroup{}}
 	for _, versions := range d.groups() {
 		if versions[0].Group != "" {
 			list.Groups = append(list.Groups, apiGroup(versions))
@@ -138,8 +139,8 @@ func apiResources(res kind.Resource) []metav1.APIResource {
 	return out
 }
 
-// storageVersionHash names the version in which objects are stored, as upstream does, for clients that migrate them when it changes;
-// empty: they are not stored.
+// storageVersionHash names the version in which objects are stored, as upstream does, for clients that migrate them
+// when it changes; empty: they are not stored.
 func storageVersionHash(res kind.Resource) string {
 	stored := res.GVR
 	switch {

@@ -78,7 +78,8 @@ func (d *Documents) OpenapiV2(w http.ResponseWriter, r *http.Request) {
 	d.document(w, r, doc, protobuf, typeOpenAPI2)
 }
 
-// binary reports whether the client prefers protobuf, of that media type, to JSON. false: it accepts neither, which is answered.
+// binary reports whether the client prefers protobuf, of that media type, to JSON. false: it accepts neither, which is
+// answered.
 func binary(w http.ResponseWriter, r *http.Request, protobuf string) (prefers, ok bool) {
 	w.Header().Add("Vary", "Accept")
 	media := codec.Preferred(r.Header.Get("Accept"), codec.TypeJSON, protobuf)
@@ -89,7 +90,8 @@ func binary(w http.ResponseWriter, r *http.Request, protobuf string) (prefers, o
 }
 
 // document sends doc. JSON and protobuf have the same ETag, as upstream; Vary distinguishes them.
-func (d *Documents) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf bool, media string) {
+func (d *Documents) document(w http.ResponseWriter, r *http.Request, doc *openapi.Document, protobuf bool,
+	media string) {
 	if !protobuf {
 		media = codec.TypeJSON
 	}

@@ -47,7 +47,9 @@ func remoteDiscovery(r aggregate.Remote) apidiscovery.APIVersionDiscovery {
 		name, part, _ := strings.Cut(sub.Name, "/")
 		if at, ok := places[name]; ok {
 			of := &out.Resources[at]
-			of.Subresources = append(of.Subresources, apidiscovery.APISubresourceDiscovery{Subresource: part, ResponseKind: remoteKind(r.GroupVersion, sub), Verbs: sub.Verbs})
+			of.Subresources = append(of.Subresources,
+				apidiscovery.APISubresourceDiscovery{Subresource: part, ResponseKind: remoteKind(r.GroupVersion, sub),
+					Verbs: sub.Verbs})
 		}
 	}
 	return out
@@ -61,7 +63,8 @@ func remoteKind(in schema.GroupVersion, res metav1.APIResource) *metav1.GroupVer
 	return out
 }
 
-// foreign returns the parts of other servers' documents of OpenAPI v2, as they were when these servers were last reached.
+// foreign returns the parts of other servers' documents of OpenAPI v2, as they were when these servers were last
+// reached.
 func (d *Documents) foreign() (parts []*aggregate.Part) {
 	for _, r := range d.Aggregator.Remotes() {
 		if r.OpenAPI2 != nil {

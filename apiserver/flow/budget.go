@@ -37,7 +37,8 @@ type budget struct {
 
 func newBudget(l Limits, c clock.Clock) budget {
 	limit := func(bytes, perUser int) *fair.Seats {
-		return fair.New(fair.Config{Seats: bytes, PerUser: perUser, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
+		return fair.New(
+			fair.Config{Seats: bytes, PerUser: perUser, Queue: queueLength, Wait: min(queueWait, l.RequestTimeout), Clock: c})
 	}
 	return budget{
 		weigher:  &bounded.Weigher{},
@@ -100,7 +101,8 @@ func (a *account) Check(bytes int) error {
 		return nil
 	}
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(
-		"decoding the body would take %d MiB of memory, limit is %d MiB: send fewer or smaller values", bytes>>20, a.most>>20))
+		"decoding the body would take %d MiB of memory, limit is %d MiB: send fewer or smaller values", bytes>>20,
+		a.most>>20))
 }
 
 // decoded returns what Decode took.

@@ -74,12 +74,14 @@ func (c *Controller) reconcile(ctx context.Context) error {
 
 // setDangling says in the status of a schema whether its level is missing, in upstream's words.
 func (c *Controller) setDangling(ctx context.Context, fs *flowcontrolv1.FlowSchema, dangling bool) error {
-	want := flowcontrolv1.FlowSchemaCondition{Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found"}
+	want := flowcontrolv1.FlowSchemaCondition{Type: flowcontrolv1.FlowSchemaConditionDangling,
+		Status: flowcontrolv1.ConditionFalse, Reason: "Found"}
 	says := "and it exists"
 	if dangling {
 		want.Status, want.Reason, says = flowcontrolv1.ConditionTrue, "NotFound", "but there is no such object"
 	}
-	want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q %s", fs.Spec.PriorityLevelConfiguration.Name, says)
+	want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q %s",
+		fs.Spec.PriorityLevelConfiguration.Name, says)
 	is := func(c flowcontrolv1.FlowSchemaCondition) bool { return c.Type == want.Type }
 	same := func(c flowcontrolv1.FlowSchemaCondition) bool {
 		return is(c) && c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message

@@ -55,11 +55,13 @@ func run(t *testing.T) *cluster {
 	if err := flow.Ensure(t.Context(), reg); err != nil {
 		t.Fatal(err)
 	}
-	c := flow.NewController(follow.Deps{Client: reg, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t), Metrics: metrics}, func(schemas []*schema, levels []*level) {
-		cl.mu.Lock()
-		defer cl.mu.Unlock()
-		cl.schemas, cl.levels = schemas, levels
-	})
+	c := flow.NewController(
+		follow.Deps{Client: reg, Clock: clock.RealClock{}, Log: zaptest.NewLogger(t), Metrics: metrics},
+		func(schemas []*schema, levels []*level) {
+			cl.mu.Lock()
+			defer cl.mu.Unlock()
+			cl.schemas, cl.levels = schemas, levels
+		})
 	go c.Run(t.Context())
 	cl.settle()
 	return cl
@@ -118,7 +120,8 @@ func TestNewCluster(t *testing.T) {
 			c.Errorf("%d schemas and %d levels", len(c.schemas), len(c.levels))
 		}
 		for _, fs := range c.schemas {
-			if status, reason := c.dangling(fs.Name); fs.UID == "" || status != flowcontrolv1.ConditionFalse || reason != "Found" {
+			if status, reason := c.dangling(fs.Name); fs.UID == "" || status != flowcontrolv1.ConditionFalse ||
+				reason != "Found" {
 				c.Errorf("%s: UID %q, dangling %s %s", fs.Name, fs.UID, status, reason)
 			}
 		}

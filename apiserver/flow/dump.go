@@ -51,21 +51,24 @@ func (d *Dispatcher) states() map[string]state {
 
 func (d *Dispatcher) dumpLevels(w http.ResponseWriter, _ *http.Request) {
 	states := d.states()
-	rows := [][]string{{"PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests", "DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests"}}
+	rows := [][]string{{"PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests",
+		"ExecutingRequests", "DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests"}}
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		s := states[name]
 		idle := len(s.Waiting) == 0 && s.Executing == 0
 		rows = append(rows, []string{name, strconv.Itoa(s.Queues), strconv.FormatBool(idle), strconv.FormatBool(s.Ended),
-			strconv.Itoa(len(s.Waiting)), strconv.Itoa(s.Executing), strconv.Itoa(s.Dispatched), strconv.Itoa(s.Rejected), strconv.Itoa(s.TimedOut), strconv.Itoa(s.Cancelled)})
+			strconv.Itoa(len(s.Waiting)), strconv.Itoa(s.Executing), strconv.Itoa(s.Dispatched), strconv.Itoa(s.Rejected),
+			strconv.Itoa(s.TimedOut), strconv.Itoa(s.Cancelled)})
 	}
 	printRows(w, rows)
 }
 
-// dumpQueues prints the queues that are not empty, and as queue -1 what executes: a request leaves its queue when it gets its seat. There is no
-// virtual time, so no queue has one, nor an estimate of its work.
+// dumpQueues prints the queues that are not empty, and as queue -1 what executes: a request leaves its queue when it
+// gets its seat. There is no virtual time, so no queue has one, nor an estimate of its work.
 func (d *Dispatcher) dumpQueues(w http.ResponseWriter, _ *http.Request) {
 	states := d.states()
-	rows := [][]string{{"PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum"}}
+	rows := [][]string{{"PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse",
+		"NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum"}}
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		waiting := map[int]int{}
 		for _, request := range states[name].Waiting {
@@ -83,10 +86,13 @@ func (d *Dispatcher) dumpQueues(w http.ResponseWriter, _ *http.Request) {
 	printRows(w, rows)
 }
 
-// dumpRequests prints the requests of each level that wait, then those that are executing, with the query includeRequestDetails in detail.
+// dumpRequests prints the requests of each level that wait, then those that are executing, with the query
+// includeRequestDetails in detail.
 func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
 	details := r.URL.Query().Get("includeRequestDetails") != ""
-	header := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", // sic
+	// sic
+	header := []string{"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher",
+		"ArriveTime",
 		"InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime"}
 	if details {
 		header = append(header, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
@@ -108,10 +114,12 @@ func (d *Dispatcher) dumpRequests(w http.ResponseWriter, r *http.Request) {
 // row is a request in the dump. Each takes one seat, and none afterwards.
 func (t *Ticket) row(level string, queue, index int, began time.Time, details bool) []string {
 	r := &t.request
-	row := []string{level, t.schema.name, strconv.Itoa(queue), strconv.Itoa(index), t.schema.distinguisher(r), t.came.UTC().Format(time.RFC3339Nano),
+	row := []string{level, t.schema.name, strconv.Itoa(queue), strconv.Itoa(index), t.schema.distinguisher(r),
+		t.came.UTC().Format(time.RFC3339Nano),
 		"1", "0", "0s", began.UTC().Format(time.RFC3339Nano)}
 	if details {
-		row = append(row, r.User.Name, r.Verb, r.Path, r.Namespace, r.Name, strings.TrimPrefix(r.Group+"/"+r.Version, "/"), r.Resource, r.Subresource)
+		row = append(row, r.User.Name, r.Verb, r.Path, r.Namespace, r.Name, strings.TrimPrefix(r.Group+"/"+r.Version, "/"),
+			r.Resource, r.Subresource)
 	}
 	return row
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // Ensure creates what is missing of upstream's mandatory and suggested objects. It restores the mandatory ones, updates
-// the suggested ones unless their annotation apf.kubernetes.io/autoupdate-spec is "false" (or is missing and the spec was
-// changed), and deletes those with "true" that this version no longer has, all as upstream.
+// the suggested ones unless their annotation apf.kubernetes.io/autoupdate-spec is "false" (or is missing and the spec
+// was changed), and deletes those with "true" that this version no longer has, all as upstream.
 func Ensure(ctx context.Context, c client.Client) error {
 	group, ctx := guard.With(ctx) // concurrently, so that they share a commit
 	names := map[string]bool{}
@@ -120,7 +120,8 @@ func setSpec(next, want client.Object) {
 
 // deleteObsolete deletes the objects that an earlier version created, unless a user has changed them.
 func deleteObsolete(ctx context.Context, c client.Client, names map[string]bool) error {
-	for _, resource := range []client.Selector{{Resource: client.FlowSchemas}, {Resource: client.PriorityLevelConfigurations}} {
+	for _, resource := range []client.Selector{{Resource: client.FlowSchemas},
+		{Resource: client.PriorityLevelConfigurations}} {
 		objs, _, err := c.List(ctx, resource)
 		if err != nil {
 			return err
@@ -131,7 +132,8 @@ func deleteObsolete(ctx context.Context, c client.Client, names map[string]bool)
 				continue
 			}
 			uid := obj.GetUID()
-			if _, err := c.Delete(ctx, client.RefOf(obj), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil && !apierrors.IsNotFound(err) {
+			if _, err := c.Delete(ctx, client.RefOf(obj),
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil && !apierrors.IsNotFound(err) {
 				return err
 			}
 		}

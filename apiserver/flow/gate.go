@@ -42,8 +42,9 @@ type Gate struct {
 func New(l Limits, c clock.Clock, reg prometheus.Registerer) *Gate {
 	l = l.complete()
 	g := &Gate{
-		Dispatcher: NewDispatcher(DispatcherConfig{Seats: l.seats(), Wait: min(queueWait, l.RequestTimeout), Clock: c, Metrics: reg}),
-		limits:     l, bodies: newBudget(l, c),
+		Dispatcher: NewDispatcher(
+			DispatcherConfig{Seats: l.seats(), Wait: min(queueWait, l.RequestTimeout), Clock: c, Metrics: reg}),
+		limits: l, bodies: newBudget(l, c),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests", Help: "Watches and streams that are open.",
 		}, []string{"verb", "resource", "subresource"}),
@@ -100,13 +101,14 @@ func (g *Gate) Enter(h http.Header, r *http.Request, ref client.Ref) (context.Co
 	return ctx, in, nil
 }
 
-// Seat waits for a seat, which the request holds until leave is called; it does not limit the request's time or body. It
-// adds the headers of priority and fairness to h, which may be nil. ref is zero for a non-resource path.
+// Seat waits for a seat, which the request holds until leave is called; it does not limit the request's time or body.
+// It adds the headers of priority and fairness to h, which may be nil. ref is zero for a non-resource path.
 func (g *Gate) Seat(ctx context.Context, h http.Header, r *http.Request, ref client.Ref) (leave func(), err error) {
 	digest := Request{User: auth.UserOf(ctx), Verb: strings.ToLower(r.Method), Path: r.URL.Path}
 	if ref.Resource.Resource != "" {
 		digest.Verb, digest.Namespace, digest.Name = request.Verb(r, ref), ref.Namespace, ref.Name
-		digest.Group, digest.Version, digest.Resource, digest.Subresource = ref.Resource.Group, ref.Resource.Version, ref.Resource.Resource, ref.Subresource
+		digest.Group, digest.Version, digest.Resource, digest.Subresource = ref.Resource.Group, ref.Resource.Version,
+			ref.Resource.Resource, ref.Subresource
 		if ref.Resource == client.Namespaces {
 			digest.Namespace = ref.Name
 		}

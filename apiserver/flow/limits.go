@@ -37,12 +37,18 @@ const (
 // Flags adds upstream's flags.
 func (l *Limits) Flags(f *pflag.FlagSet) {
 	d := l.complete()
-	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight, "Maximum number of requests in flight, together with --max-mutating-requests-inflight: priority levels share the sum. Watches and streams are not counted. -1: no limit.")
-	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight, "Maximum number of requests in flight, together with --max-requests-inflight. -1: no limit.")
-	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout, "Time after which a request times out, unless it is a watch or a stream.")
-	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout, "Minimum time after which the server ends a watch whose client sets no timeout.")
-	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser, "Maximum number of open watches and streams of one user; each 4 KiB of a request's URL and headers counts as one more. All users together can have twice as many, an administrator or a node five times as many. -1: no limit.")
-	f.IntVar(&l.MaxBodyMemory, "max-body-memory", d.MaxBodyMemory, "Maximum memory in bytes for decoding the request bodies in flight; a body that needs more by itself is refused. -1: no limit.")
+	f.IntVar(&l.MaxRequestsInflight, "max-requests-inflight", d.MaxRequestsInflight,
+		"Maximum number of requests in flight, together with --max-mutating-requests-inflight: priority levels share the sum. Watches and streams are not counted. -1: no limit.")
+	f.IntVar(&l.MaxMutatingRequestsInflight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight,
+		"Maximum number of requests in flight, together with --max-requests-inflight. -1: no limit.")
+	f.DurationVar(&l.RequestTimeout, "request-timeout", d.RequestTimeout,
+		"Time after which a request times out, unless it is a watch or a stream.")
+	f.DurationVar(&l.MinRequestTimeout, "min-request-timeout", d.MinRequestTimeout,
+		"Minimum time after which the server ends a watch whose client sets no timeout.")
+	f.IntVar(&l.MaxLongRunningPerUser, "max-longrunning-requests-per-user", d.MaxLongRunningPerUser,
+		"Maximum number of open watches and streams of one user; each 4 KiB of a request's URL and headers counts as one more. All users together can have twice as many, an administrator or a node five times as many. -1: no limit.")
+	f.IntVar(&l.MaxBodyMemory, "max-body-memory", d.MaxBodyMemory,
+		"Maximum memory in bytes for decoding the request bodies in flight; a body that needs more by itself is refused. -1: no limit.")
 }
 
 func (l Limits) complete() Limits {

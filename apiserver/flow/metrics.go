@@ -39,25 +39,32 @@ func newMetrics() *metrics {
 	const namespace, subsystem = "apiserver", "flowcontrol"
 	both := []string{levelLabel, schemaLabel}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, append(both[:2:2], labels...))
+		return prometheus.NewCounterVec(
+			prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help},
+			append(both[:2:2], labels...))
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels)
+		return prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels)
 	}
 	seconds := func(name, help, label string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help,
-			Buckets: []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}}, append(both[:2:2], label))
+		return prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help,
+				Buckets: []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}}, append(both[:2:2], label))
 	}
 	return &metrics{
-		rejected:     counter("rejected_requests_total", "Number of requests that were refused.", "reason"),
-		dispatched:   counter("dispatched_requests_total", "Number of requests that were admitted."),
-		waiting:      gauge("current_inqueue_requests", "Number of requests that wait in queues.", both...),
-		executing:    gauge("current_executing_requests", "Number of requests that are executing; of watches only their beginning.", both...),
-		seats:        gauge("current_executing_seats", "Number of seats of the requests that are executing.", both...),
-		refused:      counter("request_dispatch_no_accommodation_total", "Number of requests for which no seat was free when they came."),
+		rejected:   counter("rejected_requests_total", "Number of requests that were refused.", "reason"),
+		dispatched: counter("dispatched_requests_total", "Number of requests that were admitted."),
+		waiting:    gauge("current_inqueue_requests", "Number of requests that wait in queues.", both...),
+		executing: gauge("current_executing_requests",
+			"Number of requests that are executing; of watches only their beginning.", both...),
+		seats: gauge("current_executing_seats", "Number of seats of the requests that are executing.", both...),
+		refused: counter("request_dispatch_no_accommodation_total",
+			"Number of requests for which no seat was free when they came."),
 		waitingSeats: gauge("current_inqueue_seats", "Number of seats that the requests in queues wait for.", both...),
-		lengths: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "request_queue_length_after_enqueue",
-			Help: "Length of the queue of a request that waits, with the request.", Buckets: []float64{0, 10, 25, 50, 100, 250, 500, 1000}}, both),
+		lengths: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "request_queue_length_after_enqueue",
+				Help: "Length of the queue of a request that waits, with the request.", Buckets: []float64{0, 10, 25, 50, 100, 250, 500, 1000}}, both),
 		utilization: prometheus.NewDesc("apiserver_flowcontrol_priority_level_seat_utilization", "Share of the most seats of a priority level that were taken, in each nanosecond.",
 			[]string{levelLabel}, prometheus.Labels{"phase": "executing"}),
 		demand:  prometheus.NewDesc("apiserver_flowcontrol_demand_seats", "Seats that a priority level could have used, divided by its nominal number, in each nanosecond.", []string{levelLabel}, nil),

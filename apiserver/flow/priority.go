@@ -72,7 +72,8 @@ func NewDispatcher(cfg DispatcherConfig) *Dispatcher {
 
 // Configure replaces the configuration. The mandatory objects apply although they are missing. Schemas whose level does
 // not exist are ignored. It does not modify the objects.
-func (d *Dispatcher) Configure(schemas []*flowcontrolv1.FlowSchema, configs []*flowcontrolv1.PriorityLevelConfiguration) {
+func (d *Dispatcher) Configure(schemas []*flowcontrolv1.FlowSchema,
+	configs []*flowcontrolv1.PriorityLevelConfiguration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	configs = withMissing(configs, bootstrap.MandatoryPriorityLevelConfigurations)
@@ -112,8 +113,8 @@ func withMissing[T interface{ GetName() string }](objects, more []T) []T {
 	return out
 }
 
-// setLevels distributes the seats among the levels by their shares (upstream: the nominal limits are rounded up, so that
-// their sum may exceed the server's).
+// setLevels distributes the seats among the levels by their shares (upstream: the nominal limits are rounded up, so
+// that their sum may exceed the server's).
 func (d *Dispatcher) setLevels(configs []*flowcontrolv1.PriorityLevelConfiguration) {
 	var sum, total, floor int
 	for _, c := range configs {
@@ -131,7 +132,8 @@ func (d *Dispatcher) setLevels(configs []*flowcontrolv1.PriorityLevelConfigurati
 	for _, c := range configs {
 		l := limits[c.Name]
 		reach := min(l.Max, total-floor+l.Min)
-		l.PerUser = max(1, reach-reach/4) // one user leaves seats for the others: a body that never ends keeps its seat for a minute
+		// one user leaves seats for the others: a body that never ends keeps its seat for a minute
+		l.PerUser = max(1, reach-reach/4)
 		seats[d.level(c.Name).seats] = l
 		d.metrics.limits(c.Name, l)
 	}
@@ -149,7 +151,8 @@ func (d *Dispatcher) setLevels(configs []*flowcontrolv1.PriorityLevelConfigurati
 
 func (d *Dispatcher) level(name string) *level {
 	if d.levels[name] == nil {
-		d.levels[name] = &level{name: name, seats: d.pool.Level(), exempt: name == flowcontrolv1.PriorityLevelConfigurationNameExempt}
+		d.levels[name] = &level{name: name, seats: d.pool.Level(),
+			exempt: name == flowcontrolv1.PriorityLevelConfigurationNameExempt}
 	}
 	return d.levels[name]
 }
@@ -166,7 +169,8 @@ func sharesOf(c *flowcontrolv1.PriorityLevelConfiguration) shares {
 	}
 	switch {
 	case c.Spec.Limited != nil:
-		return shares{number(c.Spec.Limited.NominalConcurrencyShares, defaultShares), number(c.Spec.Limited.LendablePercent, 0), number(c.Spec.Limited.BorrowingLimitPercent, -1)}
+		return shares{number(c.Spec.Limited.NominalConcurrencyShares, defaultShares),
+			number(c.Spec.Limited.LendablePercent, 0), number(c.Spec.Limited.BorrowingLimitPercent, -1)}
 	case c.Spec.Exempt != nil:
 		return shares{number(c.Spec.Exempt.NominalConcurrencyShares, 0), number(c.Spec.Exempt.LendablePercent, 0), -1}
 	}
@@ -203,8 +207,8 @@ type Ticket struct {
 	older, newer *Ticket // of the same level
 }
 
-// Enter classifies a request and waits for a seat in its level. It adds upstream's headers to h, which may be nil. nil: the
-// request is refused.
+// Enter classifies a request and waits for a seat in its level. It adds upstream's headers to h, which may be nil. nil:
+// the request is refused.
 func (d *Dispatcher) Enter(ctx context.Context, h http.Header, r *Request) *Ticket {
 	s := d.now.Load().classify(r)
 	if h != nil && s.headers[0][0] != "" {
@@ -267,7 +271,8 @@ func (d *Dispatcher) wait(ctx context.Context, t *Ticket) fair.Outcome {
 		return fair.Admitted
 	}
 	s.counts.waits(1)
-	outcome := s.level.seats.Enter(ctx, fair.Flow{User: r.User.Name, Schema: s.name, Distinguisher: s.distinguisher(r), Note: t, Queued: s.counts.queued}, 1)
+	outcome := s.level.seats.Enter(ctx,
+		fair.Flow{User: r.User.Name, Schema: s.name, Distinguisher: s.distinguisher(r), Note: t, Queued: s.counts.queued}, 1)
 	s.counts.waits(-1)
 	observer := s.counts.waited
 	if outcome != fair.Admitted {

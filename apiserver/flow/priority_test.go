@@ -31,8 +31,9 @@ func TestDefaultsClassify(t *testing.T) {
 		Request
 		want string
 	}{
-		"admin":             {Request{User: auth.Admin, Verb: "create", Resource: "pods", Namespace: "a"}, "exempt exempt"},
-		"probe":             {Request{User: auth.User{Name: auth.Anonymous, Groups: []string{auth.Unauthenticated}}, Verb: "get", Path: "/healthz"}, "probes exempt"},
+		"admin": {Request{User: auth.Admin, Verb: "create", Resource: "pods", Namespace: "a"}, "exempt exempt"},
+		"probe": {Request{User: auth.User{Name: auth.Anonymous, Groups: []string{auth.Unauthenticated}},
+			Verb: "get", Path: "/healthz"}, "probes exempt"},
 		"node's lease":      {Request{User: node, Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease"}, "system-node-high node-high"},
 		"node's status":     {Request{User: node, Verb: "patch", Resource: "nodes", Subresource: "status"}, "system-node-high node-high"},
 		"node's pods":       {Request{User: node, Verb: "list", Resource: "pods"}, "system-nodes system"},

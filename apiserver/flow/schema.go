@@ -73,7 +73,8 @@ func matches(rule *flowcontrolv1.PolicyRulesWithSubjects, r *Request) bool {
 	}
 	if r.Resource == "" {
 		return slices.ContainsFunc(rule.NonResourceRules, func(n flowcontrolv1.NonResourcePolicyRule) bool {
-			return has(n.Verbs, r.Verb) && slices.ContainsFunc(n.NonResourceURLs, func(url string) bool { return isPath(url, r.Path) })
+			return has(n.Verbs, r.Verb) && slices.ContainsFunc(n.NonResourceURLs,
+				func(url string) bool { return isPath(url, r.Path) })
 		})
 	}
 	return slices.ContainsFunc(rule.ResourceRules, func(n flowcontrolv1.ResourcePolicyRule) bool {

@@ -41,8 +41,8 @@ func (g *Gate) Steady(next http.Handler) http.Handler {
 	})
 }
 
-// steadyWriter writes in chunks, each with its own time limit. That is a timer, and not a write deadline, which on an HTTP/2 stream
-// also ends a response to which nothing is written.
+// steadyWriter writes in chunks, each with its own time limit. That is a timer, and not a write deadline, which on an
+// HTTP/2 stream also ends a response to which nothing is written.
 type steadyWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -107,8 +107,8 @@ func (b *steadyBody) stop() {
 	}
 }
 
-// LimitBody limits all bodies except those that are proxied, and archives of images. Requests for streams have no body, unless they only
-// pretend to open one.
+// LimitBody limits all bodies except those that are proxied, and archives of images. Requests for streams have no body,
+// unless they only pretend to open one.
 func (g *Gate) LimitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if request.HasBody(r) && !request.IsUnbounded(r) {

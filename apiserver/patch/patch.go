@@ -72,7 +72,8 @@ func Apply(typ types.PatchType, current, data []byte, typed any) (out []byte, er
 func ErrUnsupported(typ types.PatchType, accepted ...string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ, strings.Join(accepted, ", ")),
+		Message: fmt.Sprintf("the body of the request was in an unknown format (%q) - accepted media types include: %s", typ,
+			strings.Join(accepted, ", ")),
 	}}
 }
 
@@ -187,7 +188,8 @@ func applyStrategic(current, data []byte, typed any) ([]byte, error) {
 	case err == nil:
 		return out, nil
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
-		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList):
+		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList):
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return nil, errUnprocessable(err)

@@ -55,7 +55,8 @@ type ApplyOptions struct {
 // removes the manager's fields that patch no longer has. It returns a conflict (409) if fields of
 // other managers would change, unless forced. It creates a missing object, and then returns
 // created as true.
-func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructured.Unstructured, opts ApplyOptions) (obj Object, created bool, err error) {
+func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructured.Unstructured,
+	opts ApplyOptions) (obj Object, created bool, err error) {
 	res, err := r.Resource(ref.Resource)
 	if err != nil {
 		return nil, false, err
@@ -86,7 +87,9 @@ func (r *Registry) Apply(ctx context.Context, ref client.Ref, patch *unstructure
 			return nil, false, err
 		}
 		if uid := obj.GetUID(); uid != "" {
-			return nil, false, apierror.Conflict(res, ref.Name, fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+			return nil, false,
+				apierror.Conflict(res, ref.Name,
+					fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 		}
 		if obj, err = r.Create(ctx, obj); !apierrors.IsAlreadyExists(err) {
 			return obj, err == nil, err
@@ -101,7 +104,8 @@ const maxApplied = 3 << 20
 // tooLarge returns 413 if the object is larger than maxApplied.
 func tooLarge(obj Object) error {
 	if o, ok := obj.(interface{ Size() int }); ok && o.Size() > maxApplied {
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", o.Size(), maxApplied))
+		return apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the patch makes an object of %d bytes, limit is %d", o.Size(), maxApplied))
 	}
 	return nil
 }
@@ -121,7 +125,8 @@ func (r *Registry) track(ctx context.Context, res *Resource, sub string, next, c
 }
 
 // trackScale is track for a write to the object's Scale. It updates next's managedFields.
-func (r *Registry) trackScale(ctx context.Context, res *Resource, next, cur Object, scale, old *autoscalingv1.Scale) error {
+func (r *Registry) trackScale(ctx context.Context, res *Resource, next, cur Object, scale,
+	old *autoscalingv1.Scale) error {
 	if w := writerOf(ctx); !w.tracked {
 		if err := r.fields.Update(r.Target(res, "scale"), scale, old, w.manager); err != nil {
 			return err

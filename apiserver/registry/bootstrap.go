@@ -21,8 +21,10 @@ func createBasics(ctx context.Context, c client.Client) error {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	all = append(all,
-		priorityClassOf(policy.SystemNodeCritical, "Used for system critical pods that must not be moved from their current node."),
-		priorityClassOf(policy.SystemClusterCritical, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		priorityClassOf(policy.SystemNodeCritical,
+			"Used for system critical pods that must not be moved from their current node."),
+		priorityClassOf(policy.SystemClusterCritical,
+			"Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	)
 	if err := createAll(ctx, c, all); err != nil {
 		return err

@@ -41,7 +41,8 @@ func newCatalogue(resources []kind.Resource) *Catalogue {
 	c := &Catalogue{fixed: slices.Clone(resources), custom: map[string][]*kind.Resource{}}
 	c.now.Store(c.contents())
 	if p := c.Find(client.ValidatingAdmissionPolicies); p != nil {
-		p.Prepare = admissionregistration.Prepare(p.Prepare, admissionregistration.Config{Served: c.Resources, Definitions: openapi.Read})
+		p.Prepare = admissionregistration.Prepare(p.Prepare,
+			admissionregistration.Config{Served: c.Resources, Definitions: openapi.Read})
 	}
 	return c
 }

@@ -27,7 +27,8 @@ func TestDefaultClassIsCreatedOncePerCluster(t *testing.T) {
 		return classes
 	}
 	classes := start()
-	if len(classes) != 1 || !claim.IsDefault(classes[0]) || !claim.Waits(classes[0]) || classes[0].Provisioner != claim.Provisioner {
+	if len(classes) != 1 || !claim.IsDefault(classes[0]) || !claim.Waits(classes[0]) ||
+		classes[0].Provisioner != claim.Provisioner {
 		t.Fatalf("classes %+v", classes)
 	}
 	before := c.Revision()
@@ -46,15 +47,17 @@ func TestDefaultClassIsCreatedOncePerCluster(t *testing.T) {
 func TestNoSecondDefaultClass(t *testing.T) {
 	t.Parallel()
 	c := open(t)
-	mine := &storagev1.StorageClass{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, Provisioner: "example.com/x",
-		ObjectMeta: metav1.ObjectMeta{Name: "mine", Annotations: map[string]string{claim.DefaultClass: "true"}}}
+	mine := &storagev1.StorageClass{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
+		Provisioner: "example.com/x",
+		ObjectMeta:  metav1.ObjectMeta{Name: "mine", Annotations: map[string]string{claim.DefaultClass: "true"}}}
 	if _, err := c.Create(t.Context(), mine); err != nil {
 		t.Fatal(err)
 	}
 	if err := storage.Bootstrap(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Get(t.Context(), client.Ref{Resource: client.StorageClasses, Name: "standard"}); !apierrors.IsNotFound(err) {
+	if _, err := c.Get(t.Context(), client.Ref{Resource: client.StorageClasses, Name: "standard"}); !apierrors.IsNotFound(
+		err) {
 		t.Errorf("a second default was made: %v", err)
 	}
 }

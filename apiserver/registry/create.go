@@ -116,7 +116,8 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 		return nil, err
 	}
 	errs := match.LateErrors(ctx, res, obj, nil, "")
-	errs = append(errs, validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))...)
+	errs = append(errs,
+		validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.NameErrors, field.NewPath("metadata"))...)
 	if res.Schema == nil { // as upstream; about those of custom objects there are warnings
 		errs = append(errs, check.Finalizers(obj.GetFinalizers(), field.NewPath("metadata", "finalizers"))...)
 	}
@@ -153,7 +154,8 @@ func (r *Registry) insert(ctx context.Context, res *Resource, obj Object, genera
 }
 
 // request returns the admission request of a write.
-func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, sub string, obj, old Object) *admission.Request {
+func (r *Registry) request(ctx context.Context, op admission.Operation, res *Resource, sub string, obj,
+	old Object) *admission.Request {
 	about := obj
 	if about == nil {
 		about = old
@@ -175,7 +177,8 @@ func nameOr(obj metav1.Object) string {
 
 // write is the only way into the store: it handles dry runs and translates errors. For a removed
 // object it returns the last state.
-func (r *Registry) write(ctx context.Context, res *Resource, namespace, name string, change store.Change) (Object, error) {
+func (r *Registry) write(ctx context.Context, res *Resource, namespace, name string,
+	change store.Change) (Object, error) {
 	run := change
 	if isDryRun(ctx) {
 		run = func(cur Object) (Object, error) {

@@ -43,16 +43,17 @@ func definitions() store.Selector { return store.Selector{Resource: custom.Defin
 // Run serves the custom kinds that definitions make, until ctx ends: a definition that is new,
 // changes or goes takes effect at once.
 func (d Definitions) Run(ctx context.Context) error {
-	return reload.Following{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitions(), d.Load, func(ev *store.Event) {
-		if ev.New != nil {
-			if ev.Old == nil {
-				custom.Sweep(ctx, d.registry.store, ev.New, d.registry.log)
+	return reload.Following{Store: d.registry.store, Clock: d.registry.clock, Log: d.registry.log}.Run(ctx, definitions(),
+		d.Load, func(ev *store.Event) {
+			if ev.New != nil {
+				if ev.Old == nil {
+					custom.Sweep(ctx, d.registry.store, ev.New, d.registry.log)
+				}
+				d.define(ev.New)
+			} else {
+				d.forget(ev.Key.Name)
 			}
-			d.define(ev.New)
-		} else {
-			d.forget(ev.Key.Name)
-		}
-	})
+		})
 }
 
 // established waits until a new definition makes kinds: not for long, because its names may be in use.

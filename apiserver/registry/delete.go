@@ -27,7 +27,8 @@ func (r *Registry) Delete(ctx context.Context, ref client.Ref, opts metav1.Delet
 }
 
 // remove is Delete of a resource that is not a view.
-func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref, opts metav1.DeleteOptions) (Object, error) {
+func (r *Registry) remove(ctx context.Context, res *Resource, ref client.Ref,
+	opts metav1.DeleteOptions) (Object, error) {
 	if res.OrphanWarning != "" && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
 		Warn(ctx, res.OrphanWarning)
 	}
@@ -59,7 +60,8 @@ func preconditions(res *Resource, cur Object, p *metav1.Preconditions) error {
 			"Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, cur.GetUID()))
 	case p.ResourceVersion != nil && *p.ResourceVersion != cur.GetResourceVersion():
 		return apierror.Conflict(res, cur.GetName(), fmt.Sprintf(
-			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, cur.GetResourceVersion()))
+			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion,
+			cur.GetResourceVersion()))
 	}
 	return nil
 }

@@ -28,12 +28,14 @@ func withBudgets() []registry.Resource {
 			return all
 		}
 	}
-	return append(all, registry.Resource{GVR: budgets, Kind: "PodDisruptionBudget", Namespaced: true, Subresources: kind.Parts("status"),
-		New: func() registry.Object { return &policyv1.PodDisruptionBudget{} }})
+	return append(all,
+		registry.Resource{GVR: budgets, Kind: "PodDisruptionBudget", Namespaced: true, Subresources: kind.Parts("status"),
+			New: func() registry.Object { return &policyv1.PodDisruptionBudget{} }})
 }
 
 // evicting returns a registry with one pod "p", which has the label app=a and is in phase.
-func evicting(t *testing.T, phase corev1.PodPhase, ready bool, all ...*policyv1.PodDisruptionBudget) *registry.Registry {
+func evicting(t *testing.T, phase corev1.PodPhase, ready bool,
+	all ...*policyv1.PodDisruptionBudget) *registry.Registry {
 	t.Helper()
 	resources := withBudgets()
 	s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
@@ -100,7 +102,8 @@ func TestEviction(t *testing.T) {
 	unseen := func(b *policyv1.PodDisruptionBudget) { b.Status.ObservedGeneration = -1 }
 	other := func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector.MatchLabels["app"] = "b" }
 	failed := func(b *policyv1.PodDisruptionBudget) {
-		b.Status.Conditions = []metav1.Condition{{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason, Message: "no scale"}}
+		b.Status.Conditions = []metav1.Condition{{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
+			Reason: policyv1.SyncFailedReason, Message: "no scale"}}
 	}
 	for name, c := range map[string]struct {
 		phase   corev1.PodPhase
@@ -109,10 +112,11 @@ func TestEviction(t *testing.T) {
 		code    int32
 		cause   string
 	}{
-		"no budget":                {corev1.PodRunning, true, nil, 0, ""},
-		"one for other pods":       {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, other)}, 0, ""},
-		"allowed":                  {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1)}, 0, ""},
-		"none left":                {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429, "The disruption budget b needs 3 healthy pods and has 2 currently"},
+		"no budget":          {corev1.PodRunning, true, nil, 0, ""},
+		"one for other pods": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, other)}, 0, ""},
+		"allowed":            {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1)}, 0, ""},
+		"none left": {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0)}, 429,
+			"The disruption budget b needs 3 healthy pods and has 2 currently"},
 		"none left, sync failed":   {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 0, failed)}, 429, "The disruption budget b does not allow evicting pods currently because it failed sync: no scale"},
 		"not seen yet":             {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("b", 1, unseen)}, 429, "The disruption budget b is still being processed by the server."},
 		"two budgets":              {corev1.PodRunning, true, []*policyv1.PodDisruptionBudget{budget("a", 1), budget("b", 1)}, 500, ""},

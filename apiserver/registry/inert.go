@@ -46,6 +46,7 @@ func (r *Registry) tellInert(ctx context.Context, res *Resource, obj Object) {
 		Source: corev1.EventSource{Component: component}, ReportingController: component,
 	})
 	if err != nil {
-		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()), zap.String("name", obj.GetName()), zap.Error(err))
+		r.log.Warn("failed to write an event", zap.String("kind", res.Kind), zap.String("namespace", obj.GetNamespace()),
+			zap.String("name", obj.GetName()), zap.Error(err))
 	}
 }

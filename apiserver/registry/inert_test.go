@@ -32,7 +32,8 @@ func TestStoredOnlyKindsWarn(t *testing.T) {
 	}
 	var heard []string
 	asClient := registry.WithWarnings(t.Context(), func(text string) { heard = append(heard, text) })
-	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 	driver := func(name string) client.Object {
 		return &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -46,7 +47,8 @@ func TestStoredOnlyKindsWarn(t *testing.T) {
 		{asClient, driver("a"), `CSIDriver "a" is only stored: the node runs no CSI drivers`, 1},
 		{registry.DryRun(asClient), driver("b"), `CSIDriver "b" is only stored: the node runs no CSI drivers`, 1},
 		{t.Context(), driver("c"), "", 1},
-		{asClient, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"}, Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}},
+		{asClient, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d"},
+			Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}},
 			`ReplicaSet "d" is only stored: the controller "replicaset" is switched off by --controllers`, 2},
 		{asClient, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}}, "", 2},
 	} {
@@ -54,7 +56,8 @@ func TestStoredOnlyKindsWarn(t *testing.T) {
 		if _, err := r.Create(c.ctx, c.obj); err != nil {
 			t.Fatal(err)
 		}
-		if warnings := strings.Join(heard, "\n"); !strings.HasPrefix(warnings, c.warnings) || (warnings == "") != (c.warnings == "") {
+		if warnings := strings.Join(heard, "\n"); !strings.HasPrefix(warnings, c.warnings) ||
+			(warnings == "") != (c.warnings == "") {
 			t.Errorf("%T %s: warnings %q", c.obj, c.obj.GetName(), warnings)
 		}
 		events, err := client.List[*corev1.Event](t.Context(), r, client.Selector{Namespace: "default"})
@@ -62,7 +65,8 @@ func TestStoredOnlyKindsWarn(t *testing.T) {
 			t.Errorf("%T %s: %d events, %v", c.obj, c.obj.GetName(), len(events), err)
 		}
 		for _, e := range events {
-			if e.Reason != "OnlyStored" || e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind == "" || !strings.HasPrefix(e.Message, "Only stored: the ") {
+			if e.Reason != "OnlyStored" || e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind == "" ||
+				!strings.HasPrefix(e.Message, "Only stored: the ") {
 				t.Errorf("%+v", e)
 			}
 		}
@@ -93,7 +97,8 @@ func TestDocsListStoredOnlyKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(kinds)
-	listed := regexp.MustCompile(`Only stored so far, and nothing acts on them: ([^.]*)\.`).FindStringSubmatch(string(readme))
+	listed := regexp.MustCompile(`Only stored so far, and nothing acts on them: ([^.]*)\.`).FindStringSubmatch(
+		string(readme))
 	if want := strings.Join(kinds, ", "); listed == nil || strings.Join(strings.Fields(listed[1]), " ") != want {
 		t.Errorf("README.md does not say: Only stored so far, and nothing acts on them: %s.", want)
 	}

@@ -20,30 +20,41 @@ func TestCreation(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, obj, want string }{
 		{"ReplicaSet", webSet, ""},
-		{"ReplicaSet", `{}`, "spec.selector: Required value\nspec.template.metadata.labels: Invalid value\nspec.template.spec.containers: Required value"},
-		{"ReplicaSet", strings.Replace(webSet, "replicas: 2", "replicas: -1, minReadySeconds: -1", 1), "spec.replicas: Invalid value\nspec.minReadySeconds: Invalid value"},
-		{"ReplicaSet", strings.Replace(webSet, "labels: {a: b}", "labels: {a: c}", 1), "spec.template.metadata.labels: Invalid value"},
-		{"ReplicaSet", strings.Replace(webSet, "selector: {matchLabels: {a: b}}", "selector: {}", 1), "spec.selector: Invalid value"},
-		{"ReplicaSet", strings.Replace(webSet, "spec: {containers", "spec: {restartPolicy: Never, activeDeadlineSeconds: 1, containers", 1),
+		{"ReplicaSet", `{}`,
+			"spec.selector: Required value\nspec.template.metadata.labels: Invalid value\nspec.template.spec.containers: Required value"},
+		{"ReplicaSet", strings.Replace(webSet, "replicas: 2", "replicas: -1, minReadySeconds: -1", 1),
+			"spec.replicas: Invalid value\nspec.minReadySeconds: Invalid value"},
+		{"ReplicaSet", strings.Replace(webSet, "labels: {a: b}", "labels: {a: c}", 1),
+			"spec.template.metadata.labels: Invalid value"},
+		{"ReplicaSet", strings.Replace(webSet, "selector: {matchLabels: {a: b}}", "selector: {}", 1),
+			"spec.selector: Invalid value"},
+		{"ReplicaSet",
+			strings.Replace(webSet, "spec: {containers", "spec: {restartPolicy: Never, activeDeadlineSeconds: 1, containers", 1),
 			"spec.template.spec.restartPolicy: Unsupported value\nspec.template.spec.activeDeadlineSeconds: Forbidden"},
-		{"ReplicaSet", strings.Replace(webSet, "image: d", "image: ''", 1), "spec.template.spec.containers[0].image: Required value"},
+		{"ReplicaSet", strings.Replace(webSet, "image: d", "image: ''", 1),
+			"spec.template.spec.containers[0].image: Required value"},
 		{"ConfigMap", `{data: {a.b-c_D: x}, binaryData: {e: AA==}}`, ""},
-		{"ConfigMap", `{data: {"a b": x, c: y}, binaryData: {c: AA==, "..": AA==}}`, "data[a b]: Invalid value\ndata[c]: Invalid value\nbinaryData[..]: Invalid value"},
+		{"ConfigMap", `{data: {"a b": x, c: y}, binaryData: {c: AA==, "..": AA==}}`,
+			"data[a b]: Invalid value\ndata[c]: Invalid value\nbinaryData[..]: Invalid value"},
 		{"ConfigMap", `{data: {a: "` + strings.Repeat("x", 1<<20+1) + `"}}`, "[]: Too long"},
 		{"Secret", `{stringData: {a: b}}`, ""},
 		{"Secret", `{data: {"a/b": AA==}}`, "data[a/b]: Invalid value"},
 		{"Secret", `{type: kubernetes.io/tls}`, "data[tls.crt]: Required value\ndata[tls.key]: Required value"},
-		{"Secret", `{type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: "{"}}`, "data[.dockerconfigjson]: Invalid value"},
+		{"Secret", `{type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: "{"}}`,
+			"data[.dockerconfigjson]: Invalid value"},
 		{"Secret", `{type: kubernetes.io/dockercfg}`, "data[.dockercfg]: Required value"},
 		{"Secret", `{type: kubernetes.io/basic-auth}`, "data[username]: Required value\ndata[password]: Required value"},
 		{"Secret", `{type: kubernetes.io/basic-auth, stringData: {username: a}}`, ""},
 		{"Secret", `{type: kubernetes.io/ssh-auth}`, "data[ssh-privatekey]: Required value"},
-		{"Secret", `{type: kubernetes.io/service-account-token}`, "metadata.annotations[kubernetes.io/service-account.name]: Required value"},
+		{"Secret", `{type: kubernetes.io/service-account-token}`,
+			"metadata.annotations[kubernetes.io/service-account.name]: Required value"},
 		{"ServiceAccount", `{}`, ""},
-		{"Lease", `{spec: {leaseDurationSeconds: 0, leaseTransitions: -1, preferredHolder: x}}`, "spec.leaseDurationSeconds: Invalid value\nspec.leaseTransitions: Invalid value\nspec.preferredHolder: Forbidden"},
+		{"Lease", `{spec: {leaseDurationSeconds: 0, leaseTransitions: -1, preferredHolder: x}}`,
+			"spec.leaseDurationSeconds: Invalid value\nspec.leaseTransitions: Invalid value\nspec.preferredHolder: Forbidden"},
 		{"Lease", `{spec: {holderIdentity: "", leaseDurationSeconds: 40}}`, ""},
 		{"PriorityClass", `{metadata: {name: a}, value: 1000000000}`, ""},
-		{"PriorityClass", `{metadata: {name: a}, value: 1000000001, preemptionPolicy: Maybe}`, "value: Forbidden\npreemptionPolicy: Unsupported value"},
+		{"PriorityClass", `{metadata: {name: a}, value: 1000000001, preemptionPolicy: Maybe}`,
+			"value: Forbidden\npreemptionPolicy: Unsupported value"},
 		{"PriorityClass", `{metadata: {name: system-a}, value: 1}`, "metadata.name: Forbidden"},
 		{"PriorityClass", `{metadata: {name: system-node-critical}, value: 2000001000}`, ""},
 		{"Namespace", `{metadata: {name: a}}`, ""},
@@ -72,11 +83,14 @@ func TestUpdate(t *testing.T) {
 	for _, c := range []struct{ kind, old, next, want string }{
 		{"ReplicaSet", webSet, strings.ReplaceAll(webSet, "{a: b}", "{a: c}"), "spec.selector: Invalid value"},
 		{"ConfigMap", `{immutable: true, data: {a: b}}`, `{immutable: true, data: {a: b}}`, ""},
-		{"ConfigMap", `{immutable: true, data: {a: b}}`, `{data: {a: c}, binaryData: {b: AA==}}`, "immutable: Forbidden\ndata: Forbidden\nbinaryData: Forbidden"},
+		{"ConfigMap", `{immutable: true, data: {a: b}}`, `{data: {a: c}, binaryData: {b: AA==}}`,
+			"immutable: Forbidden\ndata: Forbidden\nbinaryData: Forbidden"},
 		{"Secret", `{type: a, data: {a: AA==}}`, `{type: b}`, "type: Invalid value"},
 		{"Secret", `{immutable: true, data: {a: AA==}}`, `{immutable: true, data: {a: AQ==}}`, "data: Forbidden"},
-		{"PriorityClass", `{metadata: {name: a}, value: 1}`, `{metadata: {name: a}, value: 2, preemptionPolicy: Never}`, "value: Forbidden\npreemptionPolicy: Invalid value"},
-		{"Node", `{spec: {podCIDR: 10.0.0.0/24, providerID: a}}`, `{spec: {podCIDR: 10.1.0.0/24, providerID: b}}`, "spec.podCIDRs: Forbidden\nspec.providerID: Forbidden"},
+		{"PriorityClass", `{metadata: {name: a}, value: 1}`, `{metadata: {name: a}, value: 2, preemptionPolicy: Never}`,
+			"value: Forbidden\npreemptionPolicy: Invalid value"},
+		{"Node", `{spec: {podCIDR: 10.0.0.0/24, providerID: a}}`, `{spec: {podCIDR: 10.1.0.0/24, providerID: b}}`,
+			"spec.podCIDRs: Forbidden\nspec.providerID: Forbidden"},
 		{"Node", `{}`, `{spec: {podCIDR: 10.1.0.0/24, providerID: b, unschedulable: true}}`, ""},
 	} {
 		r := resourceOf(t, c.kind)
@@ -96,7 +110,8 @@ func TestReplicaSetStatus(t *testing.T) {
 		t.Errorf("a status write changed the spec: %v, generation %d", next.Spec, next.Generation)
 	}
 	kindtest.WantErrors(t, r.Validate(next, old, "status"),
-		"status.readyReplicas: Invalid value", "status.availableReplicas: Invalid value", "status.availableReplicas: Invalid value")
+		"status.readyReplicas: Invalid value", "status.availableReplicas: Invalid value",
+		"status.availableReplicas: Invalid value")
 }
 
 func TestScale(t *testing.T) {
@@ -106,7 +121,8 @@ func TestScale(t *testing.T) {
 	rs.ResourceVersion, rs.Status.Replicas = "7", 1
 	as := r.Subresource("scale").Scale
 	scale := as.Of(rs)
-	if scale.Name != "x" || scale.ResourceVersion != "7" || scale.Spec.Replicas != 2 || scale.Status.Replicas != 1 || scale.Status.Selector != "a=b" || scale.Kind != "Scale" {
+	if scale.Name != "x" || scale.ResourceVersion != "7" || scale.Spec.Replicas != 2 || scale.Status.Replicas != 1 ||
+		scale.Status.Selector != "a=b" || scale.Kind != "Scale" {
 		t.Errorf("got %+v", scale)
 	}
 	next := rs.DeepCopy()
@@ -123,7 +139,8 @@ func TestReplicaSetDefault(t *testing.T) {
 	r := resourceOf(t, "ReplicaSet")
 	rs := kindtest.Create(t, r, strings.Replace(webSet, "replicas: 2, ", "", 1)).(*appsv1.ReplicaSet)
 	pod := &rs.Spec.Template.Spec
-	if *rs.Spec.Replicas != 1 || pod.RestartPolicy != "Always" || pod.Containers[0].ImagePullPolicy != "Always" || rs.Generation != 1 {
+	if *rs.Spec.Replicas != 1 || pod.RestartPolicy != "Always" || pod.Containers[0].ImagePullPolicy != "Always" ||
+		rs.Generation != 1 {
 		t.Errorf("got %+v", rs.Spec)
 	}
 	if len(pod.Tolerations) != 0 || pod.ServiceAccountName != "" || pod.EnableServiceLinks != nil {
@@ -163,7 +180,8 @@ func TestNamespaceLife(t *testing.T) {
 
 func TestNodeDurability(t *testing.T) {
 	t.Parallel()
-	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True", LastHeartbeatTime: metav1.NewTime(kindtest.Now())}}}}
+	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "Ready", Status: "True",
+		LastHeartbeatTime: metav1.NewTime(kindtest.Now())}}}}
 	node.ResourceVersion = "1"
 	beat := node.DeepCopy()
 	beat.ResourceVersion = "2"
@@ -227,7 +245,8 @@ func TestSecretStringData(t *testing.T) {
 	t.Parallel()
 	r := resourceOf(t, "Secret")
 	secret := kindtest.Create(t, r, `{data: {a: AA==, b: AA==}, stringData: {a: new}}`).(*corev1.Secret)
-	if string(secret.Data["a"]) != "new" || len(secret.Data) != 2 || secret.StringData != nil || secret.Type != corev1.SecretTypeOpaque {
+	if string(secret.Data["a"]) != "new" || len(secret.Data) != 2 || secret.StringData != nil ||
+		secret.Type != corev1.SecretTypeOpaque {
 		t.Errorf("got %+v", secret)
 	}
 }

@@ -16,14 +16,16 @@ func metricsResources() []kind.Resource {
 		{
 			GVR: metrics.Nodes(), Kind: "NodeMetrics", Singular: "node",
 			Verbs: []string{"get", "list"}, Virtual: true,
-			New:     func() kind.Object { return new(metrics.NodeMetrics) },
-			Columns: columns(func(m *metrics.NodeMetrics) corev1.ResourceList { return m.Usage }, func(m *metrics.NodeMetrics) string { return m.Window.Duration.String() }),
+			New: func() kind.Object { return new(metrics.NodeMetrics) },
+			Columns: columns(func(m *metrics.NodeMetrics) corev1.ResourceList { return m.Usage },
+				func(m *metrics.NodeMetrics) string { return m.Window.Duration.String() }),
 		},
 		{
 			GVR: metrics.Pods(), Kind: "PodMetrics", Singular: "pod", Namespaced: true,
 			Verbs: []string{"get", "list"}, Virtual: true,
-			New:     func() kind.Object { return new(metrics.PodMetrics) },
-			Columns: columns((*metrics.PodMetrics).Sum, func(m *metrics.PodMetrics) string { return m.Window.Duration.String() }),
+			New: func() kind.Object { return new(metrics.PodMetrics) },
+			Columns: columns((*metrics.PodMetrics).Sum,
+				func(m *metrics.PodMetrics) string { return m.Window.Duration.String() }),
 		},
 	}
 }
@@ -33,7 +35,8 @@ func columns[T kind.Object](usage func(T) corev1.ResourceList, window func(T) st
 	return []table.Column{
 		table.Name(),
 		table.Text("CPU", "Processor time used, in cores.", func(m T) string { return amount(usage(m), corev1.ResourceCPU) }),
-		table.Text("Memory", "Memory in use that the kernel cannot reclaim at once.", func(m T) string { return amount(usage(m), corev1.ResourceMemory) }),
+		table.Text("Memory", "Memory in use that the kernel cannot reclaim at once.",
+			func(m T) string { return amount(usage(m), corev1.ResourceMemory) }),
 		table.Text("Window", "The time that the use of the processor is the mean of.", window),
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // Tokens completes a request for a service account's token. It reads the object that the token is
 // bound to from c.
-type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error
+type Tokens func(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
+	req *authenticationv1.TokenRequest) error
 
 // below returns what Subresource.Update needs for a subresource of res.
 func (r *Registry) below(res *Resource, sub string) kind.Registry {

@@ -71,8 +71,8 @@ type Config struct {
 
 	Services allocate.Config // ranges of Services' addresses and ports
 
-	// Establish is how long the creation of a definition of custom kinds waits at most until they are served, so that its author finds
-	// them; 0: nothing establishes definitions.
+	// Establish is how long the creation of a definition of custom kinds waits at most until they are served, so that its
+	// author finds them; 0: nothing establishes definitions.
 	Establish time.Duration
 
 	// Off reports whether the controller with the name in --controllers is off; nil: all run.

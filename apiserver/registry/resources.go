@@ -29,7 +29,8 @@ func Resources() []Resource {
 	var all []Resource
 	// Users may install a server of metrics.k8s.io.
 	builtIn := func(gv schema.GroupVersion) bool {
-		return gv != usage.GroupVersion() && slices.ContainsFunc(all, func(r Resource) bool { return r.GVR.GroupVersion() == gv })
+		return gv != usage.GroupVersion() &&
+			slices.ContainsFunc(all, func(r Resource) bool { return r.GVR.GroupVersion() == gv })
 	}
 	all = slices.Concat(
 		core.Resources(),

@@ -17,12 +17,16 @@ func reviewResources() []kind.Resource {
 		func() kind.Object { return new(authorizationv1.LocalSubjectAccessReview) })
 	local.Namespaced = true
 	return []kind.Resource{
-		question(who, "selfsubjectreviews", "SelfSubjectReview", func() kind.Object { return new(authenticationv1.SelfSubjectReview) }),
+		question(who, "selfsubjectreviews", "SelfSubjectReview",
+			func() kind.Object { return new(authenticationv1.SelfSubjectReview) }),
 		question(who, "tokenreviews", "TokenReview", func() kind.Object { return new(authenticationv1.TokenReview) }),
 		local,
-		question(may, "selfsubjectaccessreviews", "SelfSubjectAccessReview", func() kind.Object { return new(authorizationv1.SelfSubjectAccessReview) }),
-		question(may, "selfsubjectrulesreviews", "SelfSubjectRulesReview", func() kind.Object { return new(authorizationv1.SelfSubjectRulesReview) }),
-		question(may, "subjectaccessreviews", "SubjectAccessReview", func() kind.Object { return new(authorizationv1.SubjectAccessReview) }),
+		question(may, "selfsubjectaccessreviews", "SelfSubjectAccessReview",
+			func() kind.Object { return new(authorizationv1.SelfSubjectAccessReview) }),
+		question(may, "selfsubjectrulesreviews", "SelfSubjectRulesReview",
+			func() kind.Object { return new(authorizationv1.SelfSubjectRulesReview) }),
+		question(may, "subjectaccessreviews", "SubjectAccessReview",
+			func() kind.Object { return new(authorizationv1.SubjectAccessReview) }),
 	}
 }
 

@@ -122,7 +122,8 @@ func TestDefaultIngressClass(t *testing.T) {
 		t.Errorf("got class %q where there is none", got)
 	}
 	for _, name := range []string{"b", "a", "plain"} {
-		c := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.IngressClassSpec{Controller: "example.com/c"}}
+		c := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: networkingv1.IngressClassSpec{Controller: "example.com/c"}}
 		if name != "plain" {
 			c.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
 		}
@@ -133,10 +134,13 @@ func TestDefaultIngressClass(t *testing.T) {
 	if got := class(ingress("after", nil)); got != "a" && got != "b" { // the newest; of the same second, the first by name
 		t.Errorf("got class %q", got)
 	}
-	if got := class(ingress("own", func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("plain") })); got != "plain" {
+	if got := class(
+		ingress("own", func(i *networkingv1.Ingress) { i.Spec.IngressClassName = new("plain") })); got != "plain" {
 		t.Errorf("got class %q", got)
 	}
-	if got := class(ingress("old", func(i *networkingv1.Ingress) { i.Annotations = map[string]string{"kubernetes.io/ingress.class": "x"} })); got != "" {
+	if got := class(
+		ingress("old",
+			func(i *networkingv1.Ingress) { i.Annotations = map[string]string{"kubernetes.io/ingress.class": "x"} })); got != "" {
 		t.Errorf("got class %q with the annotation", got)
 	}
 }

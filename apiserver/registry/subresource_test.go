@@ -53,7 +53,8 @@ func TestSubresourceIsOneEntry(t *testing.T) {
 	if err := r.Bootstrap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}); err != nil {
+	if _, err := r.Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}); err != nil {
 		t.Fatal(err)
 	}
 	give := func(data string) client.Change {
@@ -63,16 +64,19 @@ func TestSubresourceIsOneEntry(t *testing.T) {
 			return next, nil
 		}
 	}
-	if obj, err := r.Update(t.Context(), ref.Sub("count"), give("1")); err != nil || obj.(*corev1.ConfigMap).Data["given"] != "1" {
+	if obj, err := r.Update(t.Context(), ref.Sub("count"), give("1")); err != nil ||
+		obj.(*corev1.ConfigMap).Data["given"] != "1" {
 		t.Errorf("count: %v, %v", obj, err)
 	}
 	if obj, err := r.Get(t.Context(), ref); err != nil || obj.(*corev1.ConfigMap).Data != nil {
 		t.Errorf("what was only posted was stored: %v, %v", obj, err)
 	}
-	if obj, err := r.Update(t.Context(), ref.Sub("stamp"), give("2")); err != nil || obj.(*corev1.ConfigMap).Data["stamped"] != "yes" {
+	if obj, err := r.Update(t.Context(), ref.Sub("stamp"), give("2")); err != nil ||
+		obj.(*corev1.ConfigMap).Data["stamped"] != "yes" {
 		t.Errorf("stamp: %v, %v", obj, err)
 	}
-	if obj, err := r.Update(t.Context(), ref.Sub("plain"), give("3")); err != nil || obj.(*corev1.ConfigMap).Data["given"] != "3" {
+	if obj, err := r.Update(t.Context(), ref.Sub("plain"), give("3")); err != nil ||
+		obj.(*corev1.ConfigMap).Data["given"] != "3" {
 		t.Errorf("plain: %v, %v", obj, err)
 	}
 	if _, err := r.Update(t.Context(), ref.Sub("scale"), give("4")); !apierrors.IsNotFound(err) {
@@ -95,7 +99,8 @@ func TestStreams(t *testing.T) {
 		}
 	}
 	slices.Sort(streams)
-	want := []string{"nodes/proxy", "pods/attach", "pods/exec", "pods/log", "pods/portforward", "pods/proxy", "services/proxy"}
+	want := []string{"nodes/proxy", "pods/attach", "pods/exec", "pods/log", "pods/portforward", "pods/proxy",
+		"services/proxy"}
 	if !slices.Equal(streams, want) {
 		t.Errorf("streams: %v, want %v", streams, want)
 	}

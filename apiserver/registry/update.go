@@ -64,12 +64,14 @@ func (r *Registry) update(ctx context.Context, res *Resource, ref client.Ref, ch
 // replace returns the object that replaces cur: next after admission and validation, or nil
 // if next completes a deletion. It adds to reserved what it allocates. A resourceVersion or UID in
 // next that differs from cur's is a conflict: the optimistic lock.
-func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string, reserved *held) (Object, error) {
+func (r *Registry) replace(ctx context.Context, res *Resource, next, cur Object, sub string,
+	reserved *held) (Object, error) {
 	if v := next.GetResourceVersion(); v != "" && v != cur.GetResourceVersion() {
 		return nil, apierror.Modified(res, cur.GetName())
 	}
 	if u := next.GetUID(); u != "" && u != cur.GetUID() {
-		return nil, apierror.Conflict(res, cur.GetName(), fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", u, cur.GetUID()))
+		return nil, apierror.Conflict(res, cur.GetName(),
+			fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", u, cur.GetUID()))
 	}
 	operation := admission.Update
 	part := res.Subresource(sub)
@@ -119,7 +121,8 @@ func validateUpdate(r *Resource, next, cur Object, sub string) field.ErrorList {
 }
 
 // updateScale runs change on the object's Scale and applies the result to the object.
-func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref, change client.Change) (Object, error) {
+func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scale, ref client.Ref,
+	change client.Change) (Object, error) {
 	ref.Subresource = ""
 	obj, err := r.update(match.AsPart(untracked(ctx), "scale"), res, ref, func(cur Object) (Object, error) {
 		old, err := managed.ScaleOf(res, as, cur)
@@ -139,8 +142,9 @@ func (r *Registry) updateScale(ctx context.Context, res *Resource, as *kind.Scal
 			return nil, err
 		}
 		if s.Spec.Replicas < 0 {
-			return nil, apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), ref.Name, field.ErrorList{
-				field.Invalid(field.NewPath("spec", "replicas"), s.Spec.Replicas, validation.IsNegativeErrorMsg)})
+			return nil, apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), ref.Name,
+				field.ErrorList{
+					field.Invalid(field.NewPath("spec", "replicas"), s.Spec.Replicas, validation.IsNegativeErrorMsg)})
 		}
 		if err := r.dynamic.Validate(ctx, asked); err != nil {
 			return nil, err

@@ -49,13 +49,15 @@ func ReadListOptions(q url.Values, ref client.Ref) (ListOptions, error) {
 	o.Continue = q.Get("continue")
 	if v := q.Get("limit"); v != "" {
 		if o.Limit, err = strconv.ParseInt(v, 10, 64); err != nil || o.Limit < 0 {
-			return o, apierrors.NewBadRequest("limit: Invalid value: " + strconv.Quote(v) + ": must be a whole number, at least 0")
+			return o, apierrors.NewBadRequest("limit: Invalid value: " + strconv.Quote(v) +
+				": must be a whole number, at least 0")
 		}
 	}
 	if v := q.Get("timeoutSeconds"); v != "" {
 		seconds, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
-			return o, apierrors.NewBadRequest("timeoutSeconds: Invalid value: " + strconv.Quote(v) + ": must be a whole number of seconds")
+			return o, apierrors.NewBadRequest("timeoutSeconds: Invalid value: " + strconv.Quote(v) +
+				": must be a whole number of seconds")
 		}
 		o.TimeoutSeconds = &seconds
 	}
@@ -71,20 +73,26 @@ func validateListOptions(o ListOptions) (errs field.ErrorList) {
 	match, initial := o.ResourceVersionMatch, o.SendInitialEvents
 	matchPath, initialPath := field.NewPath("resourceVersionMatch"), field.NewPath("sendInitialEvents")
 	if match != "" && match != metav1.ResourceVersionMatchExact && match != metav1.ResourceVersionMatchNotOlderThan {
-		errs = append(errs, field.NotSupported(matchPath, match, []metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan}))
+		errs = append(errs,
+			field.NotSupported(matchPath, match,
+				[]metav1.ResourceVersionMatch{metav1.ResourceVersionMatchExact, metav1.ResourceVersionMatchNotOlderThan}))
 	}
 	if o.Continue != "" && o.ResourceVersion != "" && o.ResourceVersion != "0" {
-		errs = append(errs, field.Forbidden(field.NewPath("resourceVersion"), "specifying resource version is not allowed when using continue"))
+		errs = append(errs,
+			field.Forbidden(field.NewPath("resourceVersion"), "specifying resource version is not allowed when using continue"))
 	}
 	switch {
 	case initial != nil && !o.Watch:
 		errs = append(errs, field.Forbidden(initialPath, "sendInitialEvents is forbidden for list"))
 	case initial != nil && match != metav1.ResourceVersionMatchNotOlderThan:
-		errs = append(errs, field.Forbidden(matchPath, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+		errs = append(errs,
+			field.Forbidden(matchPath, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
 	case initial == nil && match != "" && o.Watch:
-		errs = append(errs, field.Forbidden(matchPath, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+		errs = append(errs,
+			field.Forbidden(matchPath, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
 	case initial == nil && match != "" && o.ResourceVersion == "":
-		errs = append(errs, field.Forbidden(matchPath, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+		errs = append(errs,
+			field.Forbidden(matchPath, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
 	case match == metav1.ResourceVersionMatchExact && o.ResourceVersion == "0":
 		errs = append(errs, field.Forbidden(matchPath, `resourceVersionMatch "Exact" is forbidden for resourceVersion "0"`))
 	}

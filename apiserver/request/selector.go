@@ -46,14 +46,17 @@ func ParseFields(text string) (fields.Selector, error) {
 
 func checkSelector(name string, size int) error {
 	if size > maxSelector {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s: Too long: may not be more than %d bytes, has %d; select by a label that the objects share", name, maxSelector, size))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("%s: Too long: may not be more than %d bytes, has %d; select by a label that the objects share", name,
+				maxSelector, size))
 	}
 	return nil
 }
 
 func checkTerms(name string, terms int) error {
 	if terms > maxTerms {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s: Too many: may not have more than %d requirements and values, has %d; select by a label that the objects share", name, maxTerms, terms))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("%s: Too many: may not have more than %d requirements and values, has %d; select by a label that the objects share", name, maxTerms, terms))
 	}
 	return nil
 }

@@ -36,14 +36,19 @@ type Settings struct {
 // Flags adds the flags to those of each subject.
 func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	serving := group("API server")
-	serving.StringVar(&s.Listen, "listen", "127.0.0.1:6443", "Address and port for HTTPS. Port 0 picks a free one, which admin.kubeconfig names.")
-	serving.BoolVar(&s.Profiling, "profiling", true, "Serve Go's profiles at /debug/pprof/, to users who may read that path.")
+	serving.StringVar(&s.Listen, "listen", "127.0.0.1:6443",
+		"Address and port for HTTPS. Port 0 picks a free one, which admin.kubeconfig names.")
+	serving.BoolVar(&s.Profiling, "profiling", true,
+		"Serve Go's profiles at /debug/pprof/, to users who may read that path.")
 	s.Serving.Flags(serving)
 	s.Limits.Flags(serving)
 	s.Services.Flags(serving)
-	serving.StringSliceVar(&s.DisabledPlugins, "disable-admission-plugins", nil, "Comma-separated list of admission plugins that are disabled although they are enabled by default, for example ServiceAccount. Names that this server does not have are ignored.")
-	serving.Int64Var(&s.NotReadySeconds, "default-not-ready-toleration-seconds", plugins.DefaultTolerationSeconds, "Time in seconds for which pods tolerate that their node is not ready, unless they have such a toleration. Then they are evicted if another node is ready.")
-	serving.Int64Var(&s.UnreachableSeconds, "default-unreachable-toleration-seconds", plugins.DefaultTolerationSeconds, "Time in seconds for which pods tolerate that their node is unreachable, unless they have such a toleration. Then they are evicted if another node is ready.")
+	serving.StringSliceVar(&s.DisabledPlugins, "disable-admission-plugins", nil,
+		"Comma-separated list of admission plugins that are disabled although they are enabled by default, for example ServiceAccount. Names that this server does not have are ignored.")
+	serving.Int64Var(&s.NotReadySeconds, "default-not-ready-toleration-seconds", plugins.DefaultTolerationSeconds,
+		"Time in seconds for which pods tolerate that their node is not ready, unless they have such a toleration. Then they are evicted if another node is ready.")
+	serving.Int64Var(&s.UnreachableSeconds, "default-unreachable-toleration-seconds", plugins.DefaultTolerationSeconds,
+		"Time in seconds for which pods tolerate that their node is unreachable, unless they have such a toleration. Then they are evicted if another node is ready.")
 	s.Audit.Flags(group("audit"))
 	s.State.Flags(group("storage"))
 }

@@ -249,11 +249,12 @@ func (a *API) New(ctx context.Context, cfg apiserver.Config) (server *apiserver.
 	return server, file.Close, nil
 }
 
-// establish is how long the creation of a definition waits for its kinds: envtest and others look for them at once, and then every 100 ms.
+// establish is how long the creation of a definition waits for its kinds: envtest and others look for them at once, and
+// then every 100 ms.
 const establish = 50 * time.Millisecond
 
-// Whole returns the API for parts of this process: with metrics.k8s.io, which usage computes unless another server serves it, and with
-// the kinds of other servers.
+// Whole returns the API for parts of this process: with metrics.k8s.io, which usage computes unless another server
+// serves it, and with the kinds of other servers.
 func (a *API) Whole(usage virtual.Usage) client.Ordered {
 	return a.aggregator.Client(virtual.Measured(a.Registry, usage))
 }

@@ -44,7 +44,8 @@ func (broken) Matches(labels.Labels) bool {
 // watch opens a watch that panics at the first change, and waits for its end.
 func watch(t *testing.T, a *API) {
 	t.Helper()
-	configMaps := client.Selector{Resource: client.ConfigMaps, Labels: broken{labels.SelectorFromSet(labels.Set{"a": "b"})}}
+	configMaps := client.Selector{Resource: client.ConfigMaps,
+		Labels: broken{labels.SelectorFromSet(labels.Set{"a": "b"})}}
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Bound)
 	defer cancel()
 	changes, err := a.Registry.Watch(ctx, configMaps, strconv.FormatInt(a.Registry.Revision(), 10))
@@ -104,8 +105,8 @@ func TestControllersKnowTheOrder(t *testing.T) {
 	}
 }
 
-// TestMetricsOfAnotherServer: controllers read metrics.k8s.io from the server that is installed for it, as clients do, and otherwise from
-// this process.
+// TestMetricsOfAnotherServer: controllers read metrics.k8s.io from the server that is installed for it, as clients do,
+// and otherwise from this process.
 func TestMetricsOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	a, registry := opened(t)

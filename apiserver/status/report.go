@@ -68,7 +68,8 @@ func Of(f Facts) Report {
 		}
 		on[p.Spec.NodeName]++
 		if reason := trouble(&p); reason != "" {
-			bad = append(bad, fmt.Sprintf("Pod %s/%s: %s. Ask: monopod why pod/%s -n %s", p.Namespace, p.Name, reason, p.Name, p.Namespace))
+			bad = append(bad,
+				fmt.Sprintf("Pod %s/%s: %s. Ask: monopod why pod/%s -n %s", p.Namespace, p.Name, reason, p.Name, p.Namespace))
 		}
 	}
 	for _, n := range f.Nodes {
@@ -95,7 +96,8 @@ func (r *Report) warn(format string, args ...any) {
 }
 
 func (r *Report) node(n corev1.Node, pods int) {
-	out := Node{Name: n.Name, CPU: n.Status.Capacity.Cpu().String(), Memory: words.Bytes(n.Status.Capacity.Memory().Value()), Runtime: n.Status.NodeInfo.ContainerRuntimeVersion, Pods: pods}
+	out := Node{Name: n.Name, CPU: n.Status.Capacity.Cpu().String(),
+		Memory: words.Bytes(n.Status.Capacity.Memory().Value()), Runtime: n.Status.NodeInfo.ContainerRuntimeVersion, Pods: pods}
 	for _, c := range n.Status.Conditions {
 		switch {
 		case c.Type == corev1.NodeReady:

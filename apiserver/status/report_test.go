@@ -16,14 +16,18 @@ import (
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
 func node(ready corev1.ConditionStatus, more ...corev1.NodeCondition) corev1.Node {
-	conditions := append([]corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: "R", Message: "m."}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}}, more...)
+	conditions := append(
+		[]corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, Reason: "R", Message: "m."},
+			{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}}, more...)
 	return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "box"}, Status: corev1.NodeStatus{Conditions: conditions}}
 }
 
 func pod(name, waiting string, phase corev1.PodPhase) corev1.Pod {
-	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: "box"}, Status: corev1.PodStatus{Phase: phase}}
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: "box"},
+		Status: corev1.PodStatus{Phase: phase}}
 	if waiting != "" {
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}}}
 	}
 	return p
 }

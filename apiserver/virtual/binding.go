@@ -33,9 +33,11 @@ func bindingKind() schema.GroupVersionKind { return corev1.SchemeGroupVersion.Wi
 // bindNamed is bind with the pod's name only in the body.
 func (v *virtual) bindNamed(ctx context.Context, ref client.Ref, obj kind.Object) (runtime.Object, error) {
 	if obj.GetName() == "" {
-		return nil, apierrors.NewInvalid(bindingKind().GroupKind(), "", field.ErrorList{field.Required(field.NewPath("metadata", "name"), "")})
+		return nil, apierrors.NewInvalid(bindingKind().GroupKind(), "",
+			field.ErrorList{field.Required(field.NewPath("metadata", "name"), "")})
 	}
-	return v.bind(ctx, client.Ref{Resource: client.Pods, Namespace: ref.Namespace, Name: obj.GetName(), Subresource: "binding"}, obj)
+	return v.bind(ctx,
+		client.Ref{Resource: client.Pods, Namespace: ref.Namespace, Name: obj.GetName(), Subresource: "binding"}, obj)
 }
 
 // bind binds a pod to the node of the binding's target.

@@ -27,7 +27,8 @@ func (m *measuring) Get(ctx context.Context, ref client.Ref) (client.Object, err
 	case !ok:
 		return m.Ordered.Get(ctx, ref)
 	case ref.Subresource != "":
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: ref.Resource.Group, Resource: ref.Resource.Resource + "/" + ref.Subresource}, ref.Name)
+		return nil, apierrors.NewNotFound(
+			schema.GroupResource{Group: ref.Resource.Group, Resource: ref.Resource.Resource + "/" + ref.Subresource}, ref.Name)
 	}
 	return a.Get(ctx, ref)
 }

@@ -28,12 +28,14 @@ func TestMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := func(namespace, name string) *metrics.PodMetrics {
-		return &metrics.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"name": name}}}
+		return &metrics.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Labels: map[string]string{"name": name}}}
 	}
 	broken := errors.New("broken")
 	var fails error
 	c := virtual.Measured(r, func(context.Context) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
-		return &metrics.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, []*metrics.PodMetrics{pod("a", "x"), pod("a", "y"), pod("b", "x")}, fails
+		return &metrics.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			[]*metrics.PodMetrics{pod("a", "x"), pod("a", "y"), pod("b", "x")}, fails
 	})
 	count := func(sel client.Selector) int {
 		objs, _, err := c.List(t.Context(), sel)
@@ -48,7 +50,8 @@ func TestMeasured(t *testing.T) {
 	}{
 		{client.Selector{Resource: metrics.Pods()}, 3},
 		{client.Selector{Resource: metrics.Pods(), Namespace: "a"}, 2},
-		{client.Selector{Resource: metrics.Pods(), Namespace: "a", Labels: labels.SelectorFromSet(labels.Set{"name": "x"})}, 1},
+		{client.Selector{Resource: metrics.Pods(), Namespace: "a", Labels: labels.SelectorFromSet(labels.Set{"name": "x"})},
+			1},
 		{client.Selector{Resource: metrics.Nodes()}, 1},
 		{client.Selector{Resource: client.Pods}, 0},
 	} {
@@ -56,10 +59,12 @@ func TestMeasured(t *testing.T) {
 			t.Errorf("%+v: %d objects, want %d", row.sel, got, row.want)
 		}
 	}
-	if obj, err := c.Get(t.Context(), client.Ref{Resource: metrics.Pods(), Namespace: "b", Name: "x"}); err != nil || obj.GetNamespace() != "b" {
+	if obj, err := c.Get(t.Context(), client.Ref{Resource: metrics.Pods(), Namespace: "b", Name: "x"}); err != nil ||
+		obj.GetNamespace() != "b" {
 		t.Errorf("got %v, %v", obj, err)
 	}
-	if _, err := c.Get(t.Context(), client.Ref{Resource: metrics.Pods(), Namespace: "b", Name: "z"}); !apierrors.IsNotFound(err) {
+	if _, err := c.Get(t.Context(),
+		client.Ref{Resource: metrics.Pods(), Namespace: "b", Name: "z"}); !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
 	if _, err := client.Get[*corev1.Namespace](t.Context(), c, "", "default"); err != nil {

@@ -151,7 +151,8 @@ func (s *Explainer) wrong(r *http.Request) (any, error) {
 			return nil, err
 		}
 		if a := why.Of(known); a.Do != "" {
-			report.Problems = append(report.Problems, why.Problem{Kind: words.Kind(o), Namespace: o.GetNamespace(), Name: o.GetName(), Answer: a})
+			report.Problems = append(report.Problems,
+				why.Problem{Kind: words.Kind(o), Namespace: o.GetNamespace(), Name: o.GetName(), Answer: a})
 		}
 	}
 	return report, nil
@@ -174,14 +175,16 @@ func (s *Explainer) resourceNamed(text string) (*registry.Resource, error) {
 		case slices.Contains(names, name) && of && (view == nil || res.View.Of == res.GVR):
 			view = &res
 		}
-		if i := slices.IndexFunc(names, func(n string) bool { return n != name && spelling.Near(n, name) }); i >= 0 && !res.Virtual {
+		if i := slices.IndexFunc(names, func(n string) bool { return n != name && spelling.Near(n, name) }); i >= 0 &&
+			!res.Virtual {
 			meant = fmt.Sprintf("; did you mean %s?", names[i])
 		}
 	}
 	if view != nil {
 		return view, nil
 	}
-	return nil, apierrors.NewBadRequest(fmt.Sprintf("the kind must be a kind, a resource or a short name that the server stores, got %q%s", text, meant))
+	return nil, apierrors.NewBadRequest(
+		fmt.Sprintf("the kind must be a kind, a resource or a short name that the server stores, got %q%s", text, meant))
 }
 
 // permitted reads what a user may read.
@@ -250,6 +253,8 @@ func (p permitted) Log(ctx context.Context, pod *corev1.Pod, container string, p
 		return "", err
 	}
 	var out bytes.Buffer
-	err = node.Logs(ctx, pod, &corev1.PodLogOptions{Container: container, Previous: previous, TailLines: new(int64(logLines)), LimitBytes: new(int64(logBytes))}, &out)
+	err = node.Logs(ctx, pod,
+		&corev1.PodLogOptions{Container: container, Previous: previous, TailLines: new(int64(logLines)),
+			LimitBytes: new(int64(logBytes))}, &out)
 	return out.String(), err
 }

@@ -78,5 +78,6 @@ func measured(all func(ctx context.Context) ([]kind.Object, error)) Answer {
 func chosen(obj kind.Object, sel client.Selector) bool {
 	return (sel.Namespace == "" || obj.GetNamespace() == sel.Namespace) &&
 		(sel.Labels == nil || sel.Labels.Matches(labels.Set(obj.GetLabels()))) &&
-		(sel.Fields == nil || sel.Fields.Matches(fields.Set{"metadata.name": obj.GetName(), "metadata.namespace": obj.GetNamespace()}))
+		(sel.Fields == nil ||
+			sel.Fields.Matches(fields.Set{"metadata.name": obj.GetName(), "metadata.namespace": obj.GetNamespace()}))
 }

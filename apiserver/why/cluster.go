@@ -27,13 +27,16 @@ func (f explanation) namespace(n *corev1.Namespace) Answer {
 	if n.DeletionTimestamp == nil {
 		return f.generic()
 	}
-	state := fmt.Sprintf("Namespace %s has been terminating for %s", n.Name, words.Ago(f.Now.Sub(n.DeletionTimestamp.Time)))
+	state := fmt.Sprintf("Namespace %s has been terminating for %s", n.Name,
+		words.Ago(f.Now.Sub(n.DeletionTimestamp.Time)))
 	var evidence, left, kinds, finalizers, failed []string
 	for _, c := range n.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
 			continue
 		}
-		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionTrue, Reason: c.Reason, Message: c.Message}))
+		evidence = append(evidence,
+			words.Condition(
+				metav1.Condition{Type: string(c.Type), Status: metav1.ConditionTrue, Reason: c.Reason, Message: c.Message}))
 		switch c.Type {
 		case corev1.NamespaceContentRemaining:
 			for _, m := range remaining.FindAllStringSubmatch(c.Message, -1) {
@@ -44,22 +47,28 @@ func (f explanation) namespace(n *corev1.Namespace) Answer {
 			for _, m := range finalizing.FindAllStringSubmatch(c.Message, -1) {
 				finalizers = append(finalizers, m[1])
 			}
-		case corev1.NamespaceDeletionDiscoveryFailure, corev1.NamespaceDeletionGVParsingFailure, corev1.NamespaceDeletionContentFailure:
+		case corev1.NamespaceDeletionDiscoveryFailure, corev1.NamespaceDeletionGVParsingFailure,
+			corev1.NamespaceDeletionContentFailure:
 			failed = append(failed, words.Clip(c.Message))
 		}
 	}
 	switch {
 	case len(failed) > 0 && len(finalizers) == 0:
-		return answer("Fix what the message names: start the server of the APIService (kubectl get apiservices), or delete the APIService if it is no longer needed.", evidence, "%s: its content cannot be deleted: %s.", state, strings.Join(failed, "; "))
+		return answer(
+			"Fix what the message names: start the server of the APIService (kubectl get apiservices), or delete the APIService if it is no longer needed.", evidence, "%s: its content cannot be deleted: %s.", state, strings.Join(failed, "; "))
 	case len(finalizers) > 0:
-		return answer(fmt.Sprintf("Let the controller that set the finalizer do its work. If it no longer exists, remove the finalizer from each object with kubectl patch; to list them: kubectl get %s -n %s", strings.Join(kinds, ","), n.Name), evidence,
+		return answer(
+			fmt.Sprintf("Let the controller that set the finalizer do its work. If it no longer exists, remove the finalizer from each object with kubectl patch; to list them: kubectl get %s -n %s", strings.Join(kinds, ","), n.Name), evidence,
 			"%s: it still contains %s, with the %s.", state, strings.Join(left, ", "), words.List("finalizer", finalizers))
 	case len(left) > 0:
-		return answer("Wait until they are deleted; to see them: kubectl get "+strings.Join(kinds, ",")+" -n "+n.Name, evidence, "%s: it still contains %s.", state, strings.Join(left, ", "))
+		return answer("Wait until they are deleted; to see them: kubectl get "+strings.Join(kinds, ",")+" -n "+n.Name,
+			evidence, "%s: it still contains %s.", state, strings.Join(left, ", "))
 	case len(n.Finalizers) > 0:
 		return *f.held()
 	}
-	return answer("Wait; if it stays like this, check that the namespace controller runs: /healthz?verbose, and --controllers.", evidence, "%s; its content is being deleted.", state)
+	return answer(
+		"Wait; if it stays like this, check that the namespace controller runs: /healthz?verbose, and --controllers.",
+		evidence, "%s; its content is being deleted.", state)
 }
 
 // quota explains a ResourceQuota: what is used up.
@@ -76,7 +85,8 @@ func (f explanation) quota(q *corev1.ResourceQuota) Answer {
 		}
 	}
 	if len(up) > 0 {
-		return answer("Raise spec.hard, lower requests and limits, or delete objects of the namespace.", evidence, "ResourceQuota %s is used up: %s; nothing that needs more can be created.", q.Name, strings.Join(up, ", "))
+		return answer("Raise spec.hard, lower requests and limits, or delete objects of the namespace.", evidence,
+			"ResourceQuota %s is used up: %s; nothing that needs more can be created.", q.Name, strings.Join(up, ", "))
 	}
 	return answer("", evidence, "ResourceQuota %s is not used up.", q.Name)
 }
@@ -101,7 +111,10 @@ func (f explanation) webhooks(hooks []hook) Answer {
 		if h.failure != nil && *h.failure == admissionregistrationv1.Ignore {
 			effect = "what it matches is admitted without it (failurePolicy: Ignore)"
 		}
-		if a := f.noServer(h.service.Namespace, h.service.Name, fmt.Sprintf("The webhook %s does not answer, so that %s", h.name, effect), "Start the webhook's Service, or delete the configuration: kubectl delete "+strings.ToLower(strings.Replace(words.Name(f.Object), " ", "/", 1))); a != nil {
+		if a := f.noServer(h.service.Namespace, h.service.Name,
+			fmt.Sprintf("The webhook %s does not answer, so that %s", h.name, effect),
+			"Start the webhook's Service, or delete the configuration: kubectl delete "+
+				strings.ToLower(strings.Replace(words.Name(f.Object), " ", "/", 1))); a != nil {
 			return *a
 		}
 	}
@@ -111,7 +124,8 @@ func (f explanation) webhooks(hooks []hook) Answer {
 // definition explains a CustomResourceDefinition: its conditions, and the webhook that converts its versions.
 func (f explanation) definition(d *crd.Definition) Answer {
 	if at := facts.Conversion(d); at != nil && d.DeletionTimestamp == nil {
-		if a := f.noServer(at.Namespace, at.Name, fmt.Sprintf("CustomResourceDefinition %s cannot convert objects between its versions, because its conversion webhook does not answer", d.Name),
+		if a := f.noServer(at.Namespace, at.Name,
+			fmt.Sprintf("CustomResourceDefinition %s cannot convert objects between its versions, because its conversion webhook does not answer", d.Name),
 			"Start the webhook's Service, or set spec.conversion.strategy: None if the versions are alike."); a != nil {
 			return *a
 		}

@@ -62,16 +62,22 @@ func (c container) why() *Answer {
 	switch {
 	case s.Waiting != nil && s.Waiting.Reason == "CrashLoopBackOff" && last != nil:
 		return c.crashed(last)
-	case s.Waiting != nil && slices.Contains([]string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"}, s.Waiting.Reason):
+	case s.Waiting != nil &&
+		slices.Contains(
+			[]string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+				"RegistryUnavailable"}, s.Waiting.Reason):
 		return c.noImage(s.Waiting.Reason, s.Waiting.Message)
 	case s.Waiting != nil && s.Waiting.Reason == "CreateContainerConfigError":
 		return c.misconfigured(s.Waiting.Message)
 	case s.Waiting != nil && slices.Contains([]string{"CreateContainerError", "RunContainerError"}, s.Waiting.Reason):
 		return c.notStarted(s.Waiting.Message)
 	case s.Waiting != nil && s.Waiting.Reason == "PostStartHookError":
-		return c.found("Fix the command or the handler in lifecycle.postStart; the container is stopped when the hook fails.", []string{words.Clip(s.Waiting.Message)}, "has a postStart hook that fails: %s", words.Clip(s.Waiting.Message))
-	case s.Waiting != nil && s.Waiting.Reason != "" && !slices.Contains([]string{"ContainerCreating", "PodInitializing"}, s.Waiting.Reason):
-		return c.found("Change the pod as the message says.", c.events(), "waits: %s", words.Reason(s.Waiting.Reason, s.Waiting.Message))
+		return c.found("Fix the command or the handler in lifecycle.postStart; the container is stopped when the hook fails.",
+			[]string{words.Clip(s.Waiting.Message)}, "has a postStart hook that fails: %s", words.Clip(s.Waiting.Message))
+	case s.Waiting != nil && s.Waiting.Reason != "" &&
+		!slices.Contains([]string{"ContainerCreating", "PodInitializing"}, s.Waiting.Reason):
+		return c.found("Change the pod as the message says.", c.events(), "waits: %s",
+			words.Reason(s.Waiting.Reason, s.Waiting.Message))
 	case s.Terminated != nil && c.failed(s.Terminated):
 		return c.crashed(s.Terminated)
 	case s.Running != nil && !c.status.Ready && (!c.init || sidecar(c.spec)):
@@ -124,7 +130,8 @@ func (c container) crashed(t *corev1.ContainerStateTerminated) *Answer {
 		if q, ok := c.spec.Resources.Limits[corev1.ResourceMemory]; ok {
 			limit = "its limit is " + q.String()
 		}
-		return c.found("Raise resources.limits.memory of the container, or make the program use less.", evidence, "is killed because it uses too much memory (OOMKilled, exit code %d): %s", t.ExitCode, limit)
+		return c.found("Raise resources.limits.memory of the container, or make the program use less.", evidence,
+			"is killed because it uses too much memory (OOMKilled, exit code %d): %s", t.ExitCode, limit)
 	}
 	said := ""
 	if len(lines) > 0 {
@@ -151,7 +158,8 @@ func (c container) remedy(t *corev1.ContainerStateTerminated) string {
 		return "Exit code 127 means that a shell did not find a command: check the spelling, PATH and the image. " + logs
 	case words.Signal(t) == syscall.SIGKILL:
 		return "Something killed the process: its own parent, a runtime that ended, or the kernel. " + logs
-	case words.Signal(t) == syscall.SIGSEGV, words.Signal(t) == syscall.SIGABRT, words.Signal(t) == syscall.SIGBUS, words.Signal(t) == syscall.SIGILL:
+	case words.Signal(t) == syscall.SIGSEGV, words.Signal(t) == syscall.SIGABRT, words.Signal(t) == syscall.SIGBUS,
+		words.Signal(t) == syscall.SIGILL:
 		return "The program has a defect, or was built for another processor. " + logs
 	}
 	return "Fix what the log reports, in the program, its arguments or its environment. " + logs
@@ -176,7 +184,8 @@ func (c container) unhealthy(t *corev1.ContainerStateTerminated, evidence []stri
 		if failure != nil {
 			text, evidence = words.Probe(failure.Message), append(evidence, c.EventLine(failure))
 		}
-		return c.found(fmt.Sprintf("Make the program answer, or change %s (path, port, timeoutSeconds, failureThreshold, initialDelaySeconds).", field), evidence,
+		return c.found(
+			fmt.Sprintf("Make the program answer, or change %s (path, port, timeoutSeconds, failureThreshold, initialDelaySeconds).", field), evidence,
 			"is restarted because its %s probe fails: %s", strings.ToLower(kind), text)
 	}
 	return nil
@@ -191,7 +200,8 @@ func (c container) unready(last *corev1.ContainerStateTerminated) *Answer {
 				return a
 			}
 		}
-		return c.found("Wait, make the program answer sooner, or raise failureThreshold of startupProbe.", evidence, "runs, and its startup probe has not succeeded yet%s", text)
+		return c.found("Wait, make the program answer sooner, or raise failureThreshold of startupProbe.", evidence,
+			"runs, and its startup probe has not succeeded yet%s", text)
 	}
 	if last != nil {
 		if a := c.unhealthy(last, []string{"last end: " + words.End(last)}); a != nil {
@@ -202,7 +212,9 @@ func (c container) unready(last *corev1.ContainerStateTerminated) *Answer {
 		return nil
 	}
 	text, evidence := c.probed("Readiness")
-	return c.found("Make the program answer as readinessProbe expects, or change the probe; Services send it nothing until then.", evidence, "runs, but is not ready: its readiness probe has not succeeded%s", text)
+	return c.found(
+		"Make the program answer as readinessProbe expects, or change the probe; Services send it nothing until then.",
+		evidence, "runs, but is not ready: its readiness probe has not succeeded%s", text)
 }
 
 // probed returns the last failure of a probe.
@@ -223,14 +235,19 @@ func (c container) notStarted(message string) *Answer {
 	evidence := append([]string{words.Clip(message)}, c.events()...)
 	m := strings.ToLower(message)
 	switch {
-	case strings.Contains(m, "executable file not found"), strings.Contains(m, "no such file or directory") && strings.Contains(m, "exec"), strings.Contains(m, "no such command"):
-		return c.found("Correct command and args, or use an image that contains the program.", evidence, "does not start: the image has no program %q", command)
+	case strings.Contains(m, "executable file not found"), strings.Contains(m, "no such file or directory") &&
+		strings.Contains(m, "exec"), strings.Contains(m, "no such command"):
+		return c.found("Correct command and args, or use an image that contains the program.", evidence,
+			"does not start: the image has no program %q", command)
 	case strings.Contains(m, "permission denied"):
-		return c.found("Make the file executable in the image, or run it with another user (securityContext.runAsUser).", evidence, "does not start: it may not execute %q (permission denied)", command)
+		return c.found("Make the file executable in the image, or run it with another user (securityContext.runAsUser).",
+			evidence, "does not start: it may not execute %q (permission denied)", command)
 	case strings.Contains(m, "exec format error"):
-		return c.found("Use an image for this machine's processor, or begin the script with #!.", evidence, "does not start: %q is not a program for this processor", command)
+		return c.found("Use an image for this machine's processor, or begin the script with #!.", evidence,
+			"does not start: %q is not a program for this processor", command)
 	case strings.Contains(m, "mount"):
-		return c.found("Check volumeMounts: paths, subPath and what the volumes contain.", evidence, "does not start: a mount fails: %s", words.Clip(message))
+		return c.found("Check volumeMounts: paths, subPath and what the volumes contain.", evidence,
+			"does not start: a mount fails: %s", words.Clip(message))
 	}
 	return c.found("Change the container as the message says.", evidence, "does not start: %s", words.Clip(message))
 }
@@ -243,12 +260,17 @@ func (c container) misconfigured(message string) *Answer {
 		return a
 	}
 	if m := missingKey.FindStringSubmatch(message); m != nil {
-		return c.found(fmt.Sprintf("Add the key %s to %s %s, or correct env; it starts by itself then.", m[1], m[2], m[3]), []string{words.Clip(message)}, "does not start: %s %s has no key %s", m[2], m[3], m[1])
+		return c.found(fmt.Sprintf("Add the key %s to %s %s, or correct env; it starts by itself then.", m[1], m[2], m[3]),
+			[]string{words.Clip(message)}, "does not start: %s %s has no key %s", m[2], m[3], m[1])
 	}
-	if strings.Contains(message, "runAsNonRoot") || strings.Contains(message, "non-root") || strings.Contains(message, "non-numeric user") {
-		return c.found("Set securityContext.runAsUser to a number that is not 0, or use an image with such a user.", []string{words.Clip(message)}, "does not start: runAsNonRoot is set, and the image runs as root or its user is not known")
+	if strings.Contains(message, "runAsNonRoot") || strings.Contains(message, "non-root") ||
+		strings.Contains(message, "non-numeric user") {
+		return c.found("Set securityContext.runAsUser to a number that is not 0, or use an image with such a user.",
+			[]string{words.Clip(
+				message)}, "does not start: runAsNonRoot is set, and the image runs as root or its user is not known")
 	}
-	return c.found("Change the container as the message says.", append([]string{words.Clip(message)}, c.events()...), "does not start: %s", words.Clip(message))
+	return c.found("Change the container as the message says.", append([]string{words.Clip(message)}, c.events()...),
+		"does not start: %s", words.Clip(message))
 }
 
 // starting explains a pod whose containers are being created or pulled.
@@ -257,7 +279,8 @@ func (f explanation) starting(p *corev1.Pod) *Answer {
 		return nil
 	}
 	if e := f.Last(p, "", "Pulling", "Pulled"); e != nil && e.Reason == "Pulling" {
-		return found("Wait; the speed is that of the network and the registry.", []string{f.EventLine(e)}, "Pod %s is starting: the node has been pulling its image for %s.", p.Name, words.Ago(f.Now.Sub(facts.LastOf(e))))
+		return found("Wait; the speed is that of the network and the registry.", []string{f.EventLine(e)},
+			"Pod %s is starting: the node has been pulling its image for %s.", p.Name, words.Ago(f.Now.Sub(facts.LastOf(e))))
 	}
 	for _, c := range f.containersOf(p) {
 		if c.init && c.status.State.Running != nil && !sidecar(c.spec) {
@@ -270,8 +293,10 @@ func (f explanation) starting(p *corev1.Pod) *Answer {
 				said += ": " + cause.says
 				cause.do += " "
 			}
-			return c.found(cause.do+"Wait until it ends; its log says how far it is: kubectl logs "+p.Name+" -c "+c.spec.Name, append(evidence, cause.evidence...),
-				"has been running for %s, and the other containers start when it has ended%s", words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)), said)
+			return c.found(cause.do+"Wait until it ends; its log says how far it is: kubectl logs "+p.Name+" -c "+c.spec.Name,
+				append(evidence, cause.evidence...),
+				"has been running for %s, and the other containers start when it has ended%s",
+				words.Ago(f.Now.Sub(c.status.State.Running.StartedAt.Time)), said)
 		}
 	}
 	return nil

@@ -16,9 +16,11 @@ func (c container) noImage(reason, message string) *Answer {
 	evidence := append([]string{words.Reason(reason, message)}, c.events()...)
 	switch reason {
 	case "InvalidImageName":
-		return c.found("Correct the name: [REGISTRY/]NAME[:TAG], in lower case.", evidence, "does not start: %q is not a valid name of an image", c.spec.Image)
+		return c.found("Correct the name: [REGISTRY/]NAME[:TAG], in lower case.", evidence,
+			"does not start: %q is not a valid name of an image", c.spec.Image)
 	case "ErrImageNeverPull":
-		return c.found("Copy the image as a tar file to images/ in the data folder, or set imagePullPolicy: IfNotPresent."+c.meant(), evidence, "does not start: the image %q is not on the node, and imagePullPolicy is Never", c.spec.Image)
+		return c.found("Copy the image as a tar file to images/ in the data folder, or set imagePullPolicy: IfNotPresent."+
+			c.meant(), evidence, "does not start: the image %q is not on the node, and imagePullPolicy is Never", c.spec.Image)
 	}
 	text := strings.ToLower(message)
 	if !strings.Contains(message, ": ") { // only the back-off: the event has the cause
@@ -26,18 +28,24 @@ func (c container) noImage(reason, message string) *Answer {
 			text = strings.ToLower(e.Message)
 		}
 	}
-	if c.spec.ImagePullPolicy == corev1.PullAlways && facts.HasImage(facts.Related[*corev1.Node](c.Facts, "", c.pod.Spec.NodeName), c.spec.Image) {
+	if c.spec.ImagePullPolicy == corev1.PullAlways &&
+		facts.HasImage(facts.Related[*corev1.Node](c.Facts, "", c.pod.Spec.NodeName), c.spec.Image) {
 		because := words.Clip(message)
 		if f := Pull(text); f.Sentence != "" {
 			because = f.Sentence
 		}
-		return c.found("Set imagePullPolicy: IfNotPresent, which uses the image of the node; Always is the default for the tag latest.", evidence,
-			"does not start: its imagePullPolicy Always asks the registry although the node has the image %q, and %s", c.spec.Image, because)
+		return c.found(
+			"Set imagePullPolicy: IfNotPresent, which uses the image of the node; Always is the default for the tag latest.",
+			evidence,
+			"does not start: its imagePullPolicy Always asks the registry although the node has the image %q, and %s",
+			c.spec.Image, because)
 	}
 	if f := Pull(text); f.Sentence != "" {
-		return c.found(f.Do+c.meant(), evidence, "does not start: the image %q cannot be pulled, because %s", c.spec.Image, f.Sentence)
+		return c.found(f.Do+c.meant(), evidence, "does not start: the image %q cannot be pulled, because %s", c.spec.Image,
+			f.Sentence)
 	}
-	return c.found("Read the message; kubectl delete pod tries again at once.", evidence, "does not start: the image %q cannot be pulled: %s", c.spec.Image, words.Clip(message))
+	return c.found("Read the message; kubectl delete pod tries again at once.", evidence,
+		"does not start: the image %q cannot be pulled: %s", c.spec.Image, words.Clip(message))
 }
 
 // meant names the image of the node whose name differs least, if one is nearly the same.

@@ -21,13 +21,15 @@ func (f workloads) job(j *batchv1.Job) Answer {
 	events := f.EventLines(f.EventsOf(j))
 	counts := fmt.Sprintf("%d active, %d succeeded, %d failed", j.Status.Active, j.Status.Succeeded, j.Status.Failed)
 	if c := jobCondition(j, batchv1.JobFailed); c != nil {
-		return f.jobFailed(j, c, append([]string{counts, "condition Failed: " + words.Reason(c.Reason, c.Message)}, events...))
+		return f.jobFailed(j, c,
+			append([]string{counts, "condition Failed: " + words.Reason(c.Reason, c.Message)}, events...))
 	}
 	if jobCondition(j, batchv1.JobComplete) != nil {
 		return answer("", []string{counts}, "Job %s is complete.", j.Name)
 	}
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
-		return answer(fmt.Sprintf(`kubectl patch job %s -p '{"spec":{"suspend":false}}'`, j.Name), events, "Job %s is suspended: it runs no pods.", j.Name)
+		return answer(fmt.Sprintf(`kubectl patch job %s -p '{"spec":{"suspend":false}}'`, j.Name), events,
+			"Job %s is suspended: it runs no pods.", j.Name)
 	}
 	state := fmt.Sprintf("Job %s is not complete (%s)", j.Name, counts)
 	if j.Status.Active == 0 {

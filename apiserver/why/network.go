@@ -17,7 +17,8 @@ func (f explanation) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 		return *a
 	}
 	if len(f.Pods) == 0 {
-		return answer("Make spec.podSelector equal to labels of the pods.", nil, "NetworkPolicy %s has no effect: it selects no pod.", p.Name)
+		return answer("Make spec.podSelector equal to labels of the pods.", nil,
+			"NetworkPolicy %s has no effect: it selects no pod.", p.Name)
 	}
 	var evidence []string
 	for _, pod := range f.Pods {
@@ -27,10 +28,12 @@ func (f explanation) networkPolicy(p *networkingv1.NetworkPolicy) Answer {
 		}
 		evidence = append(evidence, "selects pod "+pod.Name)
 	}
-	return answer("", evidence, "NetworkPolicy %s selects %s: %s.", p.Name, words.Count(len(f.Pods), "pod"), strings.Join(Says(p), "; "))
+	return answer("", evidence, "NetworkPolicy %s selects %s: %s.", p.Name, words.Count(len(f.Pods), "pod"),
+		strings.Join(Says(p), "; "))
 }
 
-// dropped says which NetworkPolicies may be the cause of an end whose last line is about a connection without an answer.
+// dropped says which NetworkPolicies may be the cause of an end whose last line is about a connection without an
+// answer.
 func (c container) dropped(lines []string) (do string, evidence []string) {
 	if len(lines) == 0 || !facts.NoAnswer.MatchString(lines[len(lines)-1]) {
 		return "", nil
@@ -38,12 +41,14 @@ func (c container) dropped(lines []string) (do string, evidence []string) {
 	var names []string
 	for _, p := range facts.Every[*networkingv1.NetworkPolicy](c.Facts) {
 		// The destination is not known: any policy for incoming connections may be its own.
-		if Selects(p, c.pod, networkingv1.PolicyTypeEgress) || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+		if Selects(p, c.pod, networkingv1.PolicyTypeEgress) ||
+			slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
 			names, evidence = append(names, p.Name), append(evidence, Line(p))
 		}
 	}
 	if len(names) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("A connection got no answer. If its destination runs and is ready, %s may drop it: monopod why networkpolicy/%s says what it allows. ", words.List("NetworkPolicy", names), names[0]), evidence
+	return fmt.Sprintf(
+		"A connection got no answer. If its destination runs and is ready, %s may drop it: monopod why networkpolicy/%s says what it allows. ", words.List("NetworkPolicy", names), names[0]), evidence
 }

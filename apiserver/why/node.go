@@ -19,15 +19,20 @@ import (
 func (f explanation) node(n *corev1.Node) Answer {
 	var evidence []string
 	for _, c := range n.Status.Conditions {
-		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}))
+		evidence = append(evidence,
+			words.Condition(
+				metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason,
+					Message: c.Message}))
 	}
 	evidence = append(evidence, f.EventLines(f.Warnings(n))...)
 	ready := nodeCondition(n, corev1.NodeReady)
 	switch {
 	case ready == nil:
-		return answer("Wait; if it stays like this, read the log of monopod.", evidence, "Node %s has not reported its state yet.", n.Name)
+		return answer("Wait; if it stays like this, read the log of monopod.", evidence,
+			"Node %s has not reported its state yet.", n.Name)
 	case ready.Status == corev1.ConditionUnknown:
-		return answer("Start monopod on that machine, and check its network and its clock.", evidence, "Node %s does not report: %s.", n.Name, words.Clip(ready.Message))
+		return answer("Start monopod on that machine, and check its network and its clock.", evidence,
+			"Node %s does not report: %s.", n.Name, words.Clip(ready.Message))
 	case ready.Status != corev1.ConditionTrue:
 		do := "Read the log of monopod, and /readyz?verbose."
 		if strings.Contains(ready.Message, "container runtime") || strings.Contains(ready.Message, "containerd") {
@@ -37,11 +42,13 @@ func (f explanation) node(n *corev1.Node) Answer {
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type != corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return answer(pressed(c.Type), evidence, "Node %s is ready, but has the condition %s: %s.", n.Name, c.Type, words.Clip(c.Message))
+			return answer(pressed(c.Type), evidence, "Node %s is ready, but has the condition %s: %s.", n.Name, c.Type,
+				words.Clip(c.Message))
 		}
 	}
 	if n.Spec.Unschedulable {
-		return answer("kubectl uncordon "+n.Name, append(evidence, f.blocked()...), "Node %s is ready and cordoned: it gets no new pods.", n.Name)
+		return answer("kubectl uncordon "+n.Name, append(evidence, f.blocked()...),
+			"Node %s is ready and cordoned: it gets no new pods.", n.Name)
 	}
 	return answer("", evidence, "Node %s is ready.", n.Name)
 }
@@ -63,7 +70,8 @@ func pressed(t corev1.NodeConditionType) string {
 func (f explanation) blocked() (lines []string) {
 	for _, b := range facts.Every[*policyv1.PodDisruptionBudget](f.Facts) {
 		if b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 0 {
-			lines = append(lines, fmt.Sprintf("PodDisruptionBudget %s/%s allows no eviction now: a drain waits for it", b.Namespace, b.Name))
+			lines = append(lines,
+				fmt.Sprintf("PodDisruptionBudget %s/%s allows no eviction now: a drain waits for it", b.Namespace, b.Name))
 		}
 	}
 	return lines
@@ -71,23 +79,32 @@ func (f explanation) blocked() (lines []string) {
 
 // budget explains a PodDisruptionBudget.
 func (f explanation) budget(b *policyv1.PodDisruptionBudget) Answer {
-	evidence := append([]string{fmt.Sprintf("healthy pods: %d, required: %d, expected: %d", b.Status.CurrentHealthy, b.Status.DesiredHealthy, b.Status.ExpectedPods)}, f.EventLines(f.Warnings(b))...)
+	evidence := append(
+		[]string{fmt.Sprintf("healthy pods: %d, required: %d, expected: %d", b.Status.CurrentHealthy, b.Status.DesiredHealthy,
+			b.Status.ExpectedPods)}, f.EventLines(f.Warnings(b))...)
 	switch {
 	case b.Status.ExpectedPods == 0:
-		return answer("Make spec.selector equal to labels of the pods.", evidence, "PodDisruptionBudget %s protects nothing: it selects no pods.", b.Name)
+		return answer("Make spec.selector equal to labels of the pods.", evidence,
+			"PodDisruptionBudget %s protects nothing: it selects no pods.", b.Name)
 	case b.Status.DisruptionsAllowed > 0:
-		return answer("", evidence, "PodDisruptionBudget %s allows %s now.", b.Name, words.Count(int(b.Status.DisruptionsAllowed), "eviction"))
+		return answer("", evidence, "PodDisruptionBudget %s allows %s now.", b.Name,
+			words.Count(int(b.Status.DisruptionsAllowed), "eviction"))
 	case b.Status.CurrentHealthy < b.Status.DesiredHealthy:
-		if a := f.because(fmt.Sprintf("PodDisruptionBudget %s allows no eviction, because fewer pods are healthy than it requires", b.Name), f.Pods); a != nil {
+		if a := f.because(
+			fmt.Sprintf("PodDisruptionBudget %s allows no eviction, because fewer pods are healthy than it requires", b.Name),
+			f.Pods); a != nil {
 			a.Evidence = append(evidence, a.Evidence...)
 			return *a
 		}
 	}
-	return answer("Run more replicas, or lower minAvailable (raise maxUnavailable); kubectl drain waits until then.", evidence, "PodDisruptionBudget %s allows no eviction: all of its %s must stay.", b.Name, words.Count(int(b.Status.CurrentHealthy), "healthy pod"))
+	return answer("Run more replicas, or lower minAvailable (raise maxUnavailable); kubectl drain waits until then.",
+		evidence, "PodDisruptionBudget %s allows no eviction: all of its %s must stay.", b.Name,
+		words.Count(int(b.Status.CurrentHealthy), "healthy pod"))
 }
 
 // unserved matches the message about a metric whose API has no server.
-var unserved = regexp.MustCompile(`(?:could not find the requested resource|no matches for|metrics API).*?((?:external|custom)\.metrics\.k8s\.io)`)
+var unserved = regexp.MustCompile(
+	`(?:could not find the requested resource|no matches for|metrics API).*?((?:external|custom)\.metrics\.k8s\.io)`)
 
 // autoscaler explains a HorizontalPodAutoscaler.
 func (f explanation) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer {
@@ -95,28 +112,42 @@ func (f explanation) autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) Answer
 	of := map[autoscalingv2.HorizontalPodAutoscalerConditionType]autoscalingv2.HorizontalPodAutoscalerCondition{}
 	for _, c := range h.Status.Conditions {
 		of[c.Type] = c
-		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}))
+		evidence = append(evidence,
+			words.Condition(
+				metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason,
+					Message: c.Message}))
 	}
 	evidence = append(evidence, f.EventLines(f.Warnings(h))...)
 	target := h.Spec.ScaleTargetRef.Kind + " " + h.Spec.ScaleTargetRef.Name
-	able, active, limited := of[autoscalingv2.AbleToScale], of[autoscalingv2.ScalingActive], of[autoscalingv2.ScalingLimited]
+	able, active, limited := of[autoscalingv2.AbleToScale], of[autoscalingv2.ScalingActive],
+		of[autoscalingv2.ScalingLimited]
 	switch {
 	case len(h.Status.Conditions) == 0:
-		return answer("Wait; it is computed every 15 seconds.", evidence, "HorizontalPodAutoscaler %s has not been computed yet.", h.Name)
+		return answer("Wait; it is computed every 15 seconds.", evidence,
+			"HorizontalPodAutoscaler %s has not been computed yet.", h.Name)
 	case able.Reason == "FailedGetScale":
-		return answer("Correct spec.scaleTargetRef, or create the target.", evidence, "HorizontalPodAutoscaler %s scales nothing: %s cannot be read.", h.Name, target)
+		return answer("Correct spec.scaleTargetRef, or create the target.", evidence,
+			"HorizontalPodAutoscaler %s scales nothing: %s cannot be read.", h.Name, target)
 	case active.Status == corev1.ConditionFalse && active.Reason == "ScalingDisabled":
-		return answer("Scale the target to at least 1 by hand.", evidence, "HorizontalPodAutoscaler %s is off, because the replicas of %s are 0.", h.Name, target)
+		return answer("Scale the target to at least 1 by hand.", evidence,
+			"HorizontalPodAutoscaler %s is off, because the replicas of %s are 0.", h.Name, target)
 	case active.Status == corev1.ConditionFalse && strings.Contains(active.Message, "missing request"):
-		return answer("Set resources.requests for every container of the target.", evidence, "HorizontalPodAutoscaler %s cannot compute a utilization: containers of %s have no requests.", h.Name, target)
+		return answer("Set resources.requests for every container of the target.", evidence,
+			"HorizontalPodAutoscaler %s cannot compute a utilization: containers of %s have no requests.", h.Name, target)
 	case active.Status == corev1.ConditionFalse && unserved.MatchString(active.Message):
 		api := unserved.FindStringSubmatch(active.Message)[1]
-		return answer("Install a metrics adapter that serves this API and the metric (kubectl get apiservices shows which are there), or use a metric of type Resource (cpu, memory), which monopod serves.", evidence,
+		return answer(
+			"Install a metrics adapter that serves this API and the metric (kubectl get apiservices shows which are there), or use a metric of type Resource (cpu, memory), which monopod serves.", evidence,
 			"HorizontalPodAutoscaler %s has no metrics of %s: nothing serves the API %s.", h.Name, target, api)
 	case active.Status == corev1.ConditionFalse:
-		return answer("Wait until the pods run and have been measured (kubectl top pods); the fake runtime measures nothing.", evidence, "HorizontalPodAutoscaler %s has no metrics of %s: %s.", h.Name, target, words.Clip(active.Message))
-	case limited.Status == corev1.ConditionTrue && slices.Contains([]string{"TooManyReplicas", "TooFewReplicas"}, limited.Reason):
-		return answer("Change minReplicas or maxReplicas if another number is wanted.", evidence, "HorizontalPodAutoscaler %s keeps %s at %d replicas, a limit of its range.", h.Name, target, h.Status.DesiredReplicas)
+		return answer("Wait until the pods run and have been measured (kubectl top pods); the fake runtime measures nothing.",
+			evidence, "HorizontalPodAutoscaler %s has no metrics of %s: %s.", h.Name, target, words.Clip(active.Message))
+	case limited.Status == corev1.ConditionTrue &&
+		slices.Contains([]string{"TooManyReplicas", "TooFewReplicas"}, limited.Reason):
+		return answer("Change minReplicas or maxReplicas if another number is wanted.", evidence,
+			"HorizontalPodAutoscaler %s keeps %s at %d replicas, a limit of its range.", h.Name, target,
+			h.Status.DesiredReplicas)
 	}
-	return answer("", evidence, "HorizontalPodAutoscaler %s keeps %s at %d replicas.", h.Name, target, h.Status.DesiredReplicas)
+	return answer("", evidence, "HorizontalPodAutoscaler %s keeps %s at %d replicas.", h.Name, target,
+		h.Status.DesiredReplicas)
 }

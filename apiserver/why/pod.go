@@ -16,7 +16,8 @@ import (
 
 // pod explains a pod: the first of these views that has something to say explains it.
 func (f explanation) pod(p *corev1.Pod) Answer {
-	for _, view := range []func(*corev1.Pod) *Answer{f.deleted, f.ended, f.unscheduled, f.nodeLost, f.unprepared, f.broken, f.starting, f.gated} {
+	for _, view := range []func(*corev1.Pod) *Answer{f.deleted, f.ended, f.unscheduled, f.nodeLost, f.unprepared, f.broken,
+		f.starting, f.gated} {
 		if a := view(p); a != nil {
 			return *a
 		}
@@ -30,31 +31,38 @@ func (f explanation) deleted(p *corev1.Pod) *Answer {
 		return nil
 	}
 	left := p.DeletionTimestamp.Sub(f.Now)
-	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", ptr.Deref(p.DeletionGracePeriodSeconds, 0), p.DeletionTimestamp.UTC().Format(time.RFC3339))}
+	evidence := []string{fmt.Sprintf("grace period: %ds, ends at %s", ptr.Deref(p.DeletionGracePeriodSeconds, 0),
+		p.DeletionTimestamp.UTC().Format(time.RFC3339))}
 	evidence = append(evidence, f.EventLines(f.EventsOf(p))...)
-	running := names(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
+	running := names(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses),
+		func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 	target := facts.PodCondition(p, corev1.DisruptionTarget)
 	switch {
 	case f.lost(p.Spec.NodeName) != nil:
-		return found("Start the node again. If it is gone for good: kubectl delete pod "+p.Name+" --grace-period=0 --force", evidence,
-			"Pod %s is being deleted, but its node %s does not respond, so that nothing stops its containers.", p.Name, p.Spec.NodeName)
+		return found("Start the node again. If it is gone for good: kubectl delete pod "+p.Name+" --grace-period=0 --force",
+			evidence,
+			"Pod %s is being deleted, but its node %s does not respond, so that nothing stops its containers.", p.Name,
+			p.Spec.NodeName)
 	case len(running) == 0 && len(p.Finalizers) > 0:
 		return f.held()
 	case target != nil && target.Reason == corev1.PodReasonPreemptionByScheduler:
-		return found("Give the pod a higher priorityClassName, or add resources to the node; its owner creates a new pod, which waits until it fits.", append(evidence, "condition DisruptionTarget: "+words.Clip(target.Message)),
+		return found(
+			"Give the pod a higher priorityClassName, or add resources to the node; its owner creates a new pod, which waits until it fits.", append(evidence, "condition DisruptionTarget: "+words.Clip(target.Message)),
 			"Pod %s is being deleted because a pod of higher priority needs its resources.", p.Name)
 	case len(running) > 0 && left > 0:
 		what := "the time to end after SIGTERM"
 		if hook := preStop(p, running); hook != "" {
 			what = "the time for the preStop hook of container " + hook + " and its end"
 		}
-		return found("Wait. A shorter terminationGracePeriodSeconds, or a program that ends on SIGTERM, makes it faster.", evidence,
+		return found("Wait. A shorter terminationGracePeriodSeconds, or a program that ends on SIGTERM, makes it faster.",
+			evidence,
 			"Pod %s is being deleted: %s, and %s of %s are left.", p.Name, stillRun(running), words.Ago(left), what)
 	case len(running) > 0:
 		return found("Read the events of the pod and the log of monopod: the runtime does not end the container.", evidence,
 			"Pod %s is being deleted: its grace period ended %s ago, and %s.", p.Name, words.Ago(-left), stillRun(running))
 	}
-	return found("Wait a moment; if it stays, a volume that cannot be unmounted or the runtime is the cause: read the events and the log of monopod.", evidence,
+	return found(
+		"Wait a moment; if it stays, a volume that cannot be unmounted or the runtime is the cause: read the events and the log of monopod.", evidence,
 		"Pod %s is being deleted: its containers have ended, and the node removes what it used.", p.Name)
 }
 
@@ -91,7 +99,8 @@ func (f explanation) ended(p *corev1.Pod) *Answer {
 	if a := f.broken(p); a != nil {
 		return a
 	}
-	return found("Read its log: kubectl logs "+p.Name, append(f.ends(p), f.EventLines(f.Warnings(p))...), "Pod %s has failed.", p.Name)
+	return found("Read its log: kubectl logs "+p.Name, append(f.ends(p), f.EventLines(f.Warnings(p))...),
+		"Pod %s has failed.", p.Name)
 }
 
 // ends describes the ends of the containers.
@@ -108,9 +117,12 @@ func (f explanation) ends(p *corev1.Pod) (lines []string) {
 func (f explanation) nodeLost(p *corev1.Pod) *Answer {
 	switch gone := f.Lacks(client.Nodes, "", p.Spec.NodeName); {
 	case gone && p.Status.Phase == corev1.PodRunning:
-		return found("Wait: the pod is deleted, and its owner creates another one; start the node again if its data are needed.", nil, "Pod %s ran on node %s, which no longer exists.", p.Name, p.Spec.NodeName)
+		return found(
+			"Wait: the pod is deleted, and its owner creates another one; start the node again if its data are needed.", nil,
+			"Pod %s ran on node %s, which no longer exists.", p.Name, p.Spec.NodeName)
 	case gone:
-		return found("Correct spec.nodeName and create the pod again (kubectl get nodes lists the names), or start a node of this name; the scheduler chooses a node for a pod without nodeName.", nil,
+		return found(
+			"Correct spec.nodeName and create the pod again (kubectl get nodes lists the names), or start a node of this name; the scheduler chooses a node for a pod without nodeName.", nil,
 			"Pod %s does not start: its node %s does not exist.", p.Name, p.Spec.NodeName)
 	}
 	ready := f.lost(p.Spec.NodeName)
@@ -118,7 +130,9 @@ func (f explanation) nodeLost(p *corev1.Pod) *Answer {
 		return nil
 	}
 	do := "Find out why with: monopod why node/" + p.Spec.NodeName
-	return found(do, []string{fmt.Sprintf("condition Ready of node %s is %s: %s", p.Spec.NodeName, ready.Status, words.Reason(ready.Reason, ready.Message))},
+	return found(do,
+		[]string{fmt.Sprintf("condition Ready of node %s is %s: %s", p.Spec.NodeName, ready.Status,
+			words.Reason(ready.Reason, ready.Message))},
 		"Pod %s is on node %s, which is not ready: %s.", p.Name, p.Spec.NodeName, words.Clip(ready.Message))
 }
 
@@ -140,7 +154,8 @@ func (f explanation) gated(p *corev1.Pod) *Answer {
 	if ready == nil || ready.Reason != "ReadinessGatesNotReady" {
 		return nil
 	}
-	return found("The controller of the gate sets this condition of the pod's status; check that it runs.", []string{"condition Ready is False: " + words.Clip(ready.Message)},
+	return found("The controller of the gate sets this condition of the pod's status; check that it runs.",
+		[]string{"condition Ready is False: " + words.Clip(ready.Message)},
 		"Pod %s runs, but is not ready: a readiness gate is not True.", p.Name)
 }
 
@@ -151,18 +166,23 @@ func (f explanation) running(p *corev1.Pod) Answer {
 	for _, s := range p.Status.ContainerStatuses {
 		restarts += s.RestartCount
 		if t := s.LastTerminationState.Terminated; t != nil {
-			evidence = append(evidence, fmt.Sprintf("container %s ended before%s: %s", s.Name, f.since(t.FinishedAt), words.End(t)))
+			evidence = append(evidence,
+				fmt.Sprintf("container %s ended before%s: %s", s.Name, f.since(t.FinishedAt), words.End(t)))
 		}
 	}
 	if p.Status.Phase == corev1.PodPending {
-		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.EventLines(f.EventsOf(p)), "Pod %s has been starting on node %s for %s.", p.Name, p.Spec.NodeName, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+		return answer("Wait; if it stays like this, read the events and the log of monopod.", f.EventLines(f.EventsOf(p)),
+			"Pod %s has been starting on node %s for %s.", p.Name, p.Spec.NodeName,
+			words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
 	if ready := facts.PodCondition(p, corev1.PodReady); ready != nil && ready.Status != corev1.ConditionTrue {
-		return answer("Wait a moment; if it stays like this, read the events: kubectl describe pod "+p.Name, append(evidence, f.EventLines(f.EventsOf(p))...),
+		return answer("Wait a moment; if it stays like this, read the events: kubectl describe pod "+p.Name,
+			append(evidence, f.EventLines(f.EventsOf(p))...),
 			"Pod %s runs, but is not ready: %s.", p.Name, words.Reason(ready.Reason, ready.Message))
 	}
 	if restarts > 0 {
-		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %s.", p.Name, words.Count(int(restarts), "time"))
+		return answer("", evidence, "Pod %s runs and is ready now; its containers were restarted %s.", p.Name,
+			words.Count(int(restarts), "time"))
 	}
 	return answer("", evidence, "Pod %s runs and is ready.", p.Name)
 }

@@ -102,8 +102,8 @@ func Selects(p *networkingv1.NetworkPolicy, pod *corev1.Pod, direction networkin
 	return err == nil && s.Matches(labels.Set(pod.Labels))
 }
 
-// Closed returns the names of the NetworkPolicies that let no pod reach any of these pods, none if one can be reached, and what the
-// policies that limit some of them allow, as evidence.
+// Closed returns the names of the NetworkPolicies that let no pod reach any of these pods, none if one can be reached,
+// and what the policies that limit some of them allow, as evidence.
 func Closed(all []*networkingv1.NetworkPolicy, pods []*corev1.Pod) (by, evidence []string) {
 	closed := len(pods) > 0
 	for _, pod := range pods {

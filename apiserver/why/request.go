@@ -56,15 +56,20 @@ func (f explanation) request(r *certificatesv1.CertificateSigningRequest) Answer
 	name := words.Name(r)
 	switch denied, failed := decided[certificatesv1.CertificateDenied], decided[certificatesv1.CertificateFailed]; {
 	case denied != nil:
-		return answer("Correct the request, and create it again under another name.", evidence, "%s was denied: %s.", name, words.Reason(denied.Reason, denied.Message))
+		return answer("Correct the request, and create it again under another name.", evidence, "%s was denied: %s.", name,
+			words.Reason(denied.Reason, denied.Message))
 	case failed != nil:
-		return answer("Correct what the message names, and create the request again under another name.", evidence, "%s has failed: %s.", name, words.Reason(failed.Reason, failed.Message))
+		return answer("Correct what the message names, and create the request again under another name.", evidence,
+			"%s has failed: %s.", name, words.Reason(failed.Reason, failed.Message))
 	case decided[certificatesv1.CertificateApproved] == nil:
-		return answer("Look at who asks and for what, then: kubectl certificate approve "+r.Name, evidence, "%s waits until somebody approves or denies it.", name)
+		return answer("Look at who asks and for what, then: kubectl certificate approve "+r.Name, evidence,
+			"%s waits until somebody approves or denies it.", name)
 	case len(r.Status.Certificate) > 0:
 		return answer("", evidence, "%s is approved, and its certificate is issued.", name)
 	case strings.HasPrefix(r.Spec.SignerName, "kubernetes.io/"):
-		return answer("Wait; the signer does it by itself.", evidence, "%s is approved, and its certificate is not issued yet.", name)
+		return answer("Wait; the signer does it by itself.", evidence,
+			"%s is approved, and its certificate is not issued yet.", name)
 	}
-	return answer("Start the program that signs for this signerName.", evidence, "%s is approved, and the signer %s has not issued its certificate.", name, r.Spec.SignerName)
+	return answer("Start the program that signs for this signerName.", evidence,
+		"%s is approved, and the signer %s has not issued its certificate.", name, r.Spec.SignerName)
 }

@@ -29,22 +29,30 @@ func (f explanation) unscheduled(p *corev1.Pod) *Answer {
 		for _, g := range gates {
 			names = append(names, g.Name)
 		}
-		return found("The controller that set the gate removes it; if it no longer exists, remove it from spec.schedulingGates.", nil, "Pod %s waits for a node: its scheduling %s not removed yet.", p.Name, words.List("gate", names)+map[bool]string{true: " is", false: " are"}[len(names) == 1])
+		return found(
+			"The controller that set the gate removes it; if it no longer exists, remove it from spec.schedulingGates.", nil,
+			"Pod %s waits for a node: its scheduling %s not removed yet.", p.Name, words.List("gate", names)+
+				map[bool]string{true: " is", false: " are"}[len(names) == 1])
 	}
 	cond := facts.PodCondition(p, corev1.PodScheduled)
 	if s := p.Spec.SchedulerName; cond == nil && s != "" && s != corev1.DefaultSchedulerName {
-		return found("Start that scheduler, or remove spec.schedulerName and create the pod again.", nil, "Pod %s waits for the scheduler %q, which has not looked at it.", p.Name, s)
+		return found("Start that scheduler, or remove spec.schedulerName and create the pod again.", nil,
+			"Pod %s waits for the scheduler %q, which has not looked at it.", p.Name, s)
 	}
 	if cond == nil || cond.Message == "" {
-		return found("If it stays like this, check that the scheduler runs: /healthz?verbose, and --controllers.", f.EventLines(f.EventsOf(p)), "Pod %s has been waiting for the scheduler for %s.", p.Name, words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
+		return found("If it stays like this, check that the scheduler runs: /healthz?verbose, and --controllers.",
+			f.EventLines(f.EventsOf(p)), "Pod %s has been waiting for the scheduler for %s.", p.Name,
+			words.Ago(f.Now.Sub(p.CreationTimestamp.Time)))
 	}
 	phrases, dos, evidence := f.refused(p, cond.Message)
 	evidence = append([]string{"condition PodScheduled is False: " + words.Clip(cond.Message)}, evidence...)
 	if nominated := p.Status.NominatedNodeName; nominated != "" {
-		return found("Wait until the other pods have ended.", evidence, "Pod %s waits for node %s, where pods of lower priority are being deleted to make room for it.", p.Name, nominated)
+		return found("Wait until the other pods have ended.", evidence,
+			"Pod %s waits for node %s, where pods of lower priority are being deleted to make room for it.", p.Name, nominated)
 	}
 	if len(phrases) == 0 {
-		return found("Change the pod or the nodes as the message says; it is scheduled by itself then.", evidence, "Pod %s has no node: %s.", p.Name, words.Clip(cond.Message))
+		return found("Change the pod or the nodes as the message says; it is scheduled by itself then.", evidence,
+			"Pod %s has no node: %s.", p.Name, words.Clip(cond.Message))
 	}
 	return found(strings.Join(dos, " "), evidence, "Pod %s has no node: %s.", p.Name, strings.Join(phrases, "; "))
 }
@@ -56,21 +64,25 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 		phrases, dos, evidence = append(phrases, phrase), append(dos, do), append(evidence, line...)
 	}
 	if m := noClaim.FindStringSubmatch(message); m != nil {
-		return append(phrases, fmt.Sprintf("its claim %q does not exist", m[1])), append(dos, "Create the PersistentVolumeClaim, or correct spec.volumes."), evidence
+		return append(phrases, fmt.Sprintf("its claim %q does not exist", m[1])),
+			append(dos, "Create the PersistentVolumeClaim, or correct spec.volumes."), evidence
 	}
 	if strings.Contains(message, "no nodes available") {
-		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: kubectl get nodes lists none."), evidence
+		return append(phrases, "there are no nodes"), append(dos, "Start the node agent: kubectl get nodes lists none."),
+			evidence
 	}
 	for _, c := range Scheduling(message) {
 		switch {
 		case strings.Contains(c.Do, "monopod why pvc/"):
 			if a := f.unbound(p); a != nil {
-				phrases, dos, evidence = append(phrases, words.Lower(strings.TrimSuffix(a.Sentence, "."))), append(dos, a.Do), append(evidence, a.Evidence...)
+				phrases, dos, evidence = append(phrases, words.Lower(strings.TrimSuffix(a.Sentence, "."))), append(dos, a.Do),
+					append(evidence, a.Evidence...)
 				continue
 			}
 		case strings.Contains(c.Sentence, "taint"):
 			if node, condition := f.tainted(p); node != "" {
-				phrases, dos = append(phrases, fmt.Sprintf("node %s has the condition %s", node, condition)), append(dos, pressed(condition)+" Its cause: monopod why node/"+node)
+				phrases, dos = append(phrases, fmt.Sprintf("node %s has the condition %s", node, condition)),
+					append(dos, pressed(condition)+" Its cause: monopod why node/"+node)
 				continue
 			}
 		case strings.Contains(message, facts.NoFreePorts) && strings.Contains(c.Sentence, "host port"):
@@ -91,15 +103,16 @@ func (f explanation) refused(p *corev1.Pod, message string) (phrases, dos, evide
 // unbound explains the first claim of a pod that is not bound; nil if none is known.
 func (f explanation) unbound(p *corev1.Pod) *Answer {
 	for _, name := range facts.Claims(p) {
-		if claim := facts.Related[*corev1.PersistentVolumeClaim](f.Facts, p.Namespace, name); claim != nil && claim.Status.Phase != corev1.ClaimBound {
+		if claim := facts.Related[*corev1.PersistentVolumeClaim](f.Facts, p.Namespace, name); claim != nil &&
+			claim.Status.Phase != corev1.ClaimBound {
 			return new(f.about(claim).claim(claim))
 		}
 	}
 	return nil
 }
 
-// tainted returns the first node that keeps a pod away because of one of its conditions, as the node lifecycle controller
-// says by a taint, and the condition; empty if no such taint does.
+// tainted returns the first node that keeps a pod away because of one of its conditions, as the node lifecycle
+// controller says by a taint, and the condition; empty if no such taint does.
 func (f explanation) tainted(p *corev1.Pod) (string, corev1.NodeConditionType) {
 	conditions := map[string]corev1.NodeConditionType{
 		corev1.TaintNodeDiskPressure: corev1.NodeDiskPressure, corev1.TaintNodeMemoryPressure: corev1.NodeMemoryPressure,

@@ -30,10 +30,13 @@ func (f traffic) service(s *corev1.Service) Answer {
 		return answer("", events, "Service %s is only a name for %s.", s.Name, s.Spec.ExternalName)
 	}
 	if s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes" && ready == 0 {
-		return answer("Start monopod serve with an address that pods can reach: --listen=0.0.0.0:6443, or one address of the machine.", events, "Service kubernetes has no endpoints: the API server listens on a loopback address only, which pods cannot reach.")
+		return answer(
+			"Start monopod serve with an address that pods can reach: --listen=0.0.0.0:6443, or one address of the machine.",
+			events, "Service kubernetes has no endpoints: the API server listens on a loopback address only, which pods cannot reach.")
 	}
 	if len(s.Spec.Selector) == 0 && ready == 0 {
-		return answer("Add a selector, or write an EndpointSlice with the label kubernetes.io/service-name="+s.Name+".", events, "Service %s has no endpoints: it has no selector, and nobody has written an EndpointSlice for it.", s.Name)
+		return answer("Add a selector, or write an EndpointSlice with the label kubernetes.io/service-name="+s.Name+".",
+			events, "Service %s has no endpoints: it has no selector, and nobody has written an EndpointSlice for it.", s.Name)
 	}
 	if a := f.noPods(s); a != nil && ready == 0 {
 		return *a
@@ -48,14 +51,18 @@ func (f traffic) service(s *corev1.Service) Answer {
 		if a := f.because("Service "+s.Name+" has no endpoints that are ready", f.Selected(s)); a != nil {
 			return *a
 		}
-		return answer("Wait a moment; if it stays like this, check the endpointslice controller: /healthz?verbose", events, "Service %s has no endpoints yet.", s.Name)
+		return answer("Wait a moment; if it stays like this, check the endpointslice controller: /healthz?verbose", events,
+			"Service %s has no endpoints yet.", s.Name)
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
-		return answer("Read the event; --load-balancer-pool gives addresses to Services.", events, "Service %s has endpoints, but no address of a load balancer yet.", s.Name)
+		return answer("Read the event; --load-balancer-pool gives addresses to Services.", events,
+			"Service %s has endpoints, but no address of a load balancer yet.", s.Name)
 	}
 	by, limits := Closed(facts.Every[*networkingv1.NetworkPolicy](f.Facts), f.Selected(s))
 	if len(by) > 0 {
-		return answer("Add an ingress rule for those that may use it to a NetworkPolicy, or delete the policy.", append(limits, events...), "Service %s has %s ready, but no pod may reach them: %s.", s.Name, words.Count(ready, "endpoint"), words.List("NetworkPolicy", by))
+		return answer("Add an ingress rule for those that may use it to a NetworkPolicy, or delete the policy.",
+			append(limits, events...), "Service %s has %s ready, but no pod may reach them: %s.", s.Name,
+			words.Count(ready, "endpoint"), words.List("NetworkPolicy", by))
 	}
 	events = append(limits, events...)
 	return answer("", events, "Service %s has %s ready.", s.Name, words.Count(ready, "endpoint"))
@@ -94,8 +101,10 @@ func (f traffic) noPods(s *corev1.Service) *Answer {
 		}
 	}
 	slices.Sort(near)
-	return found("Make spec.selector equal to labels of the pods, or create the pods.", near[:min(len(near), facts.MaxEvents)],
-		"Service %s has no endpoints: no pod in namespace %s has the labels %s.", s.Name, s.Namespace, labels.Set(s.Spec.Selector))
+	return found("Make spec.selector equal to labels of the pods, or create the pods.",
+		near[:min(len(near), facts.MaxEvents)],
+		"Service %s has no endpoints: no pod in namespace %s has the labels %s.", s.Name, s.Namespace,
+		labels.Set(s.Spec.Selector))
 }
 
 // wrongPort explains a target port that no container of the pods has: by name it resolves to nothing, by number it
@@ -111,12 +120,15 @@ func (f traffic) wrongPort(s *corev1.Service) *Answer {
 			for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 				for _, cp := range c.Ports {
 					match = match || cp.Name == port.TargetPort.StrVal
-					has = append(has, fmt.Sprintf("container %s of pod %s has the port %q (%d)", c.Name, p.Name, cp.Name, cp.ContainerPort))
+					has = append(has,
+						fmt.Sprintf("container %s of pod %s has the port %q (%d)", c.Name, p.Name, cp.Name, cp.ContainerPort))
 				}
 			}
 		}
 		if !match && len(f.Selected(s)) > 0 {
-			return found("Give a container port this name, or correct targetPort.", has[:min(len(has), facts.MaxEvents)], "Service %s leads nowhere on port %d: no container has a port with the name %q.", s.Name, port.Port, port.TargetPort.StrVal)
+			return found("Give a container port this name, or correct targetPort.", has[:min(len(has), facts.MaxEvents)],
+				"Service %s leads nowhere on port %d: no container has a port with the name %q.", s.Name, port.Port,
+				port.TargetPort.StrVal)
 		}
 	}
 	return nil
@@ -140,12 +152,15 @@ func (f traffic) unheard(s *corev1.Service, ready int) *Answer {
 			}
 			for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 				for _, cp := range c.Ports {
-					declared = append(declared, fmt.Sprintf("container %s of pod %s declares the port %d", c.Name, p.Name, cp.ContainerPort))
+					declared = append(declared,
+						fmt.Sprintf("container %s of pod %s declares the port %d", c.Name, p.Name, cp.ContainerPort))
 				}
 			}
 		}
 		if ready > 0 && target != 0 && !heard {
-			return found("Correct targetPort, or let the program listen on this port, on all addresses (0.0.0.0) and not only on localhost.", declared[:min(len(declared), facts.MaxEvents)],
+			return found(
+				"Correct targetPort, or let the program listen on this port, on all addresses (0.0.0.0) and not only on localhost.",
+				declared[:min(len(declared), facts.MaxEvents)],
 				"Service %s has %s ready, but nothing listens on targetPort %d of its pods (connection refused), where its port %d leads.", s.Name, words.Count(ready, "endpoint"), target, port.Port)
 		}
 	}
@@ -172,17 +187,21 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 	}
 	events := f.EventLines(f.Warnings(i))
 	classes := facts.Every[*networkingv1.IngressClass](f.Facts)
-	if name := i.Spec.IngressClassName; name != nil && facts.Related[*networkingv1.IngressClass](f.Facts, "", *name) == nil {
+	if name := i.Spec.IngressClassName; name != nil &&
+		facts.Related[*networkingv1.IngressClass](f.Facts, "", *name) == nil {
 		var have []string
 		for _, c := range classes {
 			have = append(have, "there is the IngressClass "+c.Name)
 		}
-		return answer(ours(classes)+"; or install the controller of the class.", append(have, events...), "Ingress %s is not served: its IngressClass %q does not exist.", i.Name, *name)
+		return answer(ours(classes)+"; or install the controller of the class.", append(have, events...),
+			"Ingress %s is not served: its IngressClass %q does not exist.", i.Name, *name)
 	}
-	if i.Spec.IngressClassName == nil && i.Annotations["kubernetes.io/ingress.class"] == "" && !slices.ContainsFunc(classes, func(c *networkingv1.IngressClass) bool {
-		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
-	}) {
-		return answer("Set spec.ingressClassName; monopod serves Ingresses with --ingress.", events, "Ingress %s is not served: it names no class, and no IngressClass is the default.", i.Name)
+	if i.Spec.IngressClassName == nil && i.Annotations["kubernetes.io/ingress.class"] == "" &&
+		!slices.ContainsFunc(classes, func(c *networkingv1.IngressClass) bool {
+			return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
+		}) {
+		return answer("Set spec.ingressClassName; monopod serves Ingresses with --ingress.", events,
+			"Ingress %s is not served: it names no class, and no IngressClass is the default.", i.Name)
 	}
 	for _, b := range facts.Backends(i) {
 		if a := f.backend(i, b); a != nil {
@@ -190,15 +209,19 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 		}
 	}
 	if len(events) > 0 {
-		return answer("Fix what the event reports.", events, "Ingress %s has a problem: %s.", i.Name, words.Clip(f.Warnings(i)[len(f.Warnings(i))-1].Message))
+		return answer("Fix what the event reports.", events, "Ingress %s has a problem: %s.", i.Name,
+			words.Clip(f.Warnings(i)[len(f.Warnings(i))-1].Message))
 	}
 	if len(i.Status.LoadBalancer.Ingress) == 0 {
 		if name := i.Spec.IngressClassName; name != nil {
-			if class := facts.Related[*networkingv1.IngressClass](f.Facts, "", *name); class.Spec.Controller != ingressController {
-				return answer(ours(classes)+"; or start that controller.", events, "Ingress %s is not served by monopod: its IngressClass %s belongs to the controller %s, which has not given it an address.", i.Name, *name, class.Spec.Controller)
+			if class := facts.Related[*networkingv1.IngressClass](f.Facts, "",
+				*name); class.Spec.Controller != ingressController {
+				return answer(ours(classes)+"; or start that controller.", events,
+					"Ingress %s is not served by monopod: its IngressClass %s belongs to the controller %s, which has not given it an address.", i.Name, *name, class.Spec.Controller)
 			}
 		}
-		return answer("Check that an ingress controller for the class runs; monopod's own needs --ingress.", events, "Ingress %s has backends, but no controller has given it an address.", i.Name)
+		return answer("Check that an ingress controller for the class runs; monopod's own needs --ingress.", events,
+			"Ingress %s has backends, but no controller has given it an address.", i.Name)
 	}
 	var at []string
 	for _, a := range i.Status.LoadBalancer.Ingress {
@@ -211,7 +234,8 @@ func (f traffic) ingress(i *networkingv1.Ingress) Answer {
 func (f traffic) backend(i *networkingv1.Ingress, b *networkingv1.IngressServiceBackend) *Answer {
 	s := facts.Related[*corev1.Service](f.Facts, i.Namespace, b.Name)
 	if s == nil {
-		return found("Create the Service, or correct the backend.", nil, "Ingress %s answers 503: its Service %s does not exist.", i.Name, b.Name)
+		return found("Create the Service, or correct the backend.", nil,
+			"Ingress %s answers 503: its Service %s does not exist.", i.Name, b.Name)
 	}
 	if !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
 		return b.Port.Name != "" && p.Name == b.Port.Name || b.Port.Name == "" && p.Port == b.Port.Number
@@ -220,7 +244,8 @@ func (f traffic) backend(i *networkingv1.Ingress, b *networkingv1.IngressService
 		if port == "" {
 			port = fmt.Sprint(b.Port.Number)
 		}
-		return found("Correct the port of the backend, or add it to the Service.", nil, "Ingress %s answers 503: its Service %s has no port %s.", i.Name, b.Name, port)
+		return found("Correct the port of the backend, or add it to the Service.", nil,
+			"Ingress %s answers 503: its Service %s has no port %s.", i.Name, b.Name, port)
 	}
 	if s.Spec.Type != corev1.ServiceTypeExternalName && f.ready(s) == 0 {
 		a := f.about(s).explain()

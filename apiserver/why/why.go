@@ -29,8 +29,8 @@ import (
 	"monopod/apiserver/why/facts"
 )
 
-// Path is where the API server answers: GET with the parameters kind, namespace and name, with an Answer; without kind and
-// name with a Report, of one namespace or of all.
+// Path is where the API server answers: GET with the parameters kind, namespace and name, with an Answer; without kind
+// and name with a Report, of one namespace or of all.
 const Path = "/monopod/why"
 
 // Answer explains the state of an object.
@@ -126,13 +126,15 @@ func (f explanation) generic() Answer {
 	warnings := f.Warnings(f.Object)
 	for _, c := range words.Conditions(f.Object) {
 		if bad(c) {
-			return answer("Follow the message of the condition; the controller of this kind has written it.", append(f.EventLines(warnings), words.Condition(c)),
+			return answer("Follow the message of the condition; the controller of this kind has written it.",
+				append(f.EventLines(warnings), words.Condition(c)),
 				"%s is not %s: %s.", name, c.Type, words.Reason(c.Reason, c.Message))
 		}
 	}
 	if len(warnings) > 0 {
 		last := warnings[len(warnings)-1]
-		return answer("Fix what the event reports; it repeats until then.", f.EventLines(warnings), "The last warning about %s says: %s.", name, words.Clip(last.Message))
+		return answer("Fix what the event reports; it repeats until then.", f.EventLines(warnings),
+			"The last warning about %s says: %s.", name, words.Clip(last.Message))
 	}
 	return answer("", f.EventLines(f.EventsOf(f.Object)), "Nothing is known to be wrong with %s.", name)
 }
@@ -153,7 +155,8 @@ func (f explanation) held() *Answer {
 			evidence = append(evidence, words.Condition(c))
 		}
 	}
-	return found("Let the controller that set the finalizer do its work; remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
+	return found(
+		"Let the controller that set the finalizer do its work; remove the finalizer with kubectl patch only if that controller no longer exists.", evidence,
 		"%s has been terminating for %s and waits for its %s.", name, since, words.List("finalizer", obj.GetFinalizers()))
 }
 
@@ -164,7 +167,9 @@ func bad(c metav1.Condition) bool {
 
 // positive reports whether a condition of this type is good when it is True.
 func positive(conditionType string) bool {
-	return slices.Contains([]string{"Ready", "Available", "Established", "NamesAccepted", "Accepted", "Programmed", "Synced", "Healthy", "Succeeded", "Progressing", "Approved"}, conditionType)
+	return slices.Contains(
+		[]string{"Ready", "Available", "Established", "NamesAccepted", "Accepted", "Programmed", "Synced", "Healthy",
+			"Succeeded", "Progressing", "Approved"}, conditionType)
 }
 
 func answer(do string, evidence []string, format string, args ...any) Answer {

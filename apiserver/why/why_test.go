@@ -50,38 +50,46 @@ const (
 
 // pod is a pod p on node box that waits.
 func waiting(reason, message string) string {
-	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: %s, message: %q}}}]}", onNode, reason, message)
+	return fmt.Sprintf(
+		"kind: Pod\n%s\nstatus: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: %s, message: %q}}}]}", onNode, reason, message)
 }
 
 // crashing is a pod whose container waits for its next start.
 func crashing(end string) string {
-	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Running, containerStatuses: [{name: c, restartCount: 4, state: {waiting: {reason: CrashLoopBackOff, message: back-off 1m20s restarting}}, lastState: {terminated: {startedAt: '2026-01-01T00:08:00Z', finishedAt: '2026-01-01T00:09:00Z', %s}}}]}", onNode, end)
+	return fmt.Sprintf(
+		"kind: Pod\n%s\nstatus: {phase: Running, containerStatuses: [{name: c, restartCount: 4, state: {waiting: {reason: CrashLoopBackOff, message: back-off 1m20s restarting}}, lastState: {terminated: {startedAt: '2026-01-01T00:08:00Z', finishedAt: '2026-01-01T00:09:00Z', %s}}}]}", onNode, end)
 }
 
 func pending(message string) string {
-	return fmt.Sprintf("kind: Pod\n%s\nstatus: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: %q}]}\n---\n%s", free, message, node)
+	return fmt.Sprintf(
+		"kind: Pod\n%s\nstatus: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: %q}]}\n---\n%s", free, message, node)
 }
 
 // event is an event about an object of a kind, p unless it is named.
 func event(kind, reason, message string) string {
-	return fmt.Sprintf("\n---\nkind: Event\ntype: Warning\nreason: %s\nmessage: %q\nlastTimestamp: '2026-01-01T00:09:30Z'\ncount: 3\ninvolvedObject: {kind: %s, name: p, uid: %s-p, namespace: default}", reason, message, kind, kind)
+	return fmt.Sprintf(
+		"\n---\nkind: Event\ntype: Warning\nreason: %s\nmessage: %q\nlastTimestamp: '2026-01-01T00:09:30Z'\ncount: 3\ninvolvedObject: {kind: %s, name: p, uid: %s-p, namespace: default}", reason, message, kind, kind)
 }
 
 // normal makes an event of the type Normal.
 func normal(event string) string { return strings.Replace(event, "type: Warning", "type: Normal", 1) }
 
 func starting(reason, message string) string {
-	return "kind: Pod\n" + onNode + "\nstatus: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ContainerCreating}}}]}" + event("Pod", reason, message)
+	return "kind: Pod\n" + onNode +
+		"\nstatus: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ContainerCreating}}}]}" +
+		event("Pod", reason, message)
 }
 
 // restarted is a pod with a ConfigMap whose container ended with its node.
 func restarted(end string) string {
-	return fmt.Sprintf("kind: Pod\nspec: {nodeName: box, volumes: [{name: v, configMap: {name: settings}}], containers: [{name: c, image: x}]}\nstatus: {phase: Running, containerStatuses: [{name: c, state: {terminated: {%s}}}]}", end)
+	return fmt.Sprintf(
+		"kind: Pod\nspec: {nodeName: box, volumes: [{name: v, configMap: {name: settings}}], containers: [{name: c, image: x}]}\nstatus: {phase: Running, containerStatuses: [{name: c, state: {terminated: {%s}}}]}", end)
 }
 
 // named is a Service that selects pods of its name, at 10.96.0.7:5432.
 func named(name string) string {
-	return fmt.Sprintf("\n---\nkind: Service\nmetadata: {name: %s}\nspec: {clusterIPs: [10.96.0.7], selector: {app: %s}, ports: [{port: 5432}]}", name, name)
+	return fmt.Sprintf(
+		"\n---\nkind: Service\nmetadata: {name: %s}\nspec: {clusterIPs: [10.96.0.7], selector: {app: %s}, ports: [{port: 5432}]}", name, name)
 }
 
 func failed(reason, message string) string {
@@ -91,12 +99,16 @@ func failed(reason, message string) string {
 func situations() map[string]situation {
 	deployment := "kind: Deployment\nmetadata: {generation: 1}\nspec: {replicas: 3, selector: {matchLabels: {a: b}}}\nstatus: {observedGeneration: 1, replicas: 1, readyReplicas: 0, updatedReplicas: 1}\n---\nkind: ReplicaSet\nmetadata: {ownerReferences: [{controller: true, uid: Deployment-p, kind: Deployment, name: p}]}\nspec: {replicas: 3}\n"
 	ownedPod := func(pod string) string {
-		return "\n---\n" + strings.Replace(pod, "kind: Pod\n", "kind: Pod\nmetadata: {labels: {a: b}, ownerReferences: [{controller: true, uid: ReplicaSet-p, kind: ReplicaSet, name: p}]}\n", 1)
+		return "\n---\n" +
+			strings.Replace(pod, "kind: Pod\n",
+				"kind: Pod\nmetadata: {labels: {a: b}, ownerReferences: [{controller: true, uid: ReplicaSet-p, kind: ReplicaSet, name: p}]}\n", 1)
 	}
 	refused := func(message string) string { return deployment + event("ReplicaSet", "FailedCreate", message) }
-	rollout := strings.NewReplacer("readyReplicas: 0", "readyReplicas: 3").Replace(deployment) + "\n---\nkind: ReplicaSet\nmetadata: {name: old, ownerReferences: [{controller: true, uid: Deployment-p, kind: Deployment, name: p}]}\nspec: {replicas: 3}\nstatus: {replicas: 3, readyReplicas: 3}"
+	rollout := strings.NewReplacer("readyReplicas: 0", "readyReplicas: 3").Replace(deployment) +
+		"\n---\nkind: ReplicaSet\nmetadata: {name: old, ownerReferences: [{controller: true, uid: Deployment-p, kind: Deployment, name: p}]}\nspec: {replicas: 3}\nstatus: {replicas: 3, readyReplicas: 3}"
 	netpol := func(spec string) string {
-		return "\n---\nkind: NetworkPolicy\nmetadata: {name: shut}\nspec: {podSelector: {matchLabels: {app: web}}, " + spec + "}"
+		return "\n---\nkind: NetworkPolicy\nmetadata: {name: shut}\nspec: {podSelector: {matchLabels: {app: web}}, " + spec +
+			"}"
 	}
 	job := func(condition string) string {
 		return "kind: Job\nspec: {backoffLimit: 2}\nstatus: {failed: 3, conditions: [" + condition + "]}"

@@ -40,7 +40,8 @@ func (f explanation) notCreated(state string, by client.Object, message string) 
 	if c, m := Creation(message); m != "" {
 		return found(c.Do+again, evidence, "%s: no pod can be created, because %s (%s).", state, c.Sentence, m)
 	}
-	return found("Change the template as the message says."+again, evidence, "%s: no pod can be created: %s.", state, words.Clip(message))
+	return found("Change the template as the message says."+again, evidence, "%s: no pod can be created: %s.", state,
+		words.Clip(message))
 }
 
 // again says when a controller tries to create pods again.
@@ -70,7 +71,10 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	}
 	var evidence []string
 	for _, c := range d.Status.Conditions {
-		evidence = append(evidence, words.Condition(metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message}))
+		evidence = append(evidence,
+			words.Condition(
+				metav1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason,
+					Message: c.Message}))
 	}
 	done := d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want && d.Status.Replicas == want
 	newest := f.NewestOf(d)
@@ -79,15 +83,21 @@ func (f workloads) deployment(d *appsv1.Deployment) Answer {
 	}
 	switch {
 	case d.Generation > d.Status.ObservedGeneration:
-		return answer("If it stays like this, check that the deployment controller runs: /healthz?verbose, and --controllers.", evidence, "Deployment %s was changed, and its controller has not acted on it yet.", d.Name)
+		return answer(
+			"If it stays like this, check that the deployment controller runs: /healthz?verbose, and --controllers.", evidence,
+			"Deployment %s was changed, and its controller has not acted on it yet.", d.Name)
 	case d.Spec.Paused && (d.Status.UpdatedReplicas < want || newest == nil):
-		return answer("kubectl rollout resume deployment/"+d.Name, evidence, "%s, and its rollout is paused: changes of the template wait.", state)
+		return answer("kubectl rollout resume deployment/"+d.Name, evidence,
+			"%s, and its rollout is paused: changes of the template wait.", state)
 	case want == 0 && d.Status.Replicas == 0:
-		return answer("kubectl scale deployment/"+d.Name+" --replicas=1", evidence, "Deployment %s runs no pods, because its replicas are 0.", d.Name)
+		return answer("kubectl scale deployment/"+d.Name+" --replicas=1", evidence,
+			"Deployment %s runs no pods, because its replicas are 0.", d.Name)
 	case done && d.Spec.Paused:
-		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready; it is paused.", d.Name, d.Status.ReadyReplicas, want)
+		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready; it is paused.", d.Name,
+			d.Status.ReadyReplicas, want)
 	case done:
-		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready.", d.Name, d.Status.ReadyReplicas, want)
+		return answer("", evidence, "Deployment %s is complete: %d of %d replicas are ready.", d.Name, d.Status.ReadyReplicas,
+			want)
 	}
 	if newest != nil && newest.Status.Replicas < ptr.Deref(newest.Spec.Replicas, 1) {
 		if a := f.notCreated(state, newest, f.refusedEvent(newest)); a != nil {
@@ -112,7 +122,8 @@ func (f workloads) undo(do string, d *appsv1.Deployment, newest *appsv1.ReplicaS
 			if do != "" && !strings.ContainsAny(do[len(do)-1:], ".?!") { // it ends with a command
 				do += "."
 			}
-			return strings.TrimSpace(do + " The previous revision still runs; to return to it: kubectl rollout undo deployment/" + d.Name)
+			return strings.TrimSpace(do +
+				" The previous revision still runs; to return to it: kubectl rollout undo deployment/" + d.Name)
 		}
 	}
 	return do
@@ -140,7 +151,8 @@ func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
 		if a := f.because(state, f.Pods); a != nil {
 			return *a
 		}
-		return answer("Wait; if it stays like this, read the events.", f.EventLines(f.EventsOf(obj)), "%s; its pods are being created.", state)
+		return answer("Wait; if it stays like this, read the events.", f.EventLines(f.EventsOf(obj)),
+			"%s; its pods are being created.", state)
 	}
 	return answer("", nil, "%s.", state)
 }
@@ -148,13 +160,17 @@ func (f workloads) set(obj client.Object, want, ready, exist int32) Answer {
 func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
 	if p, a := f.outdated(s); a != nil {
 		a.Do = "kubectl delete pod " + p.Name
-		a.Evidence = append(a.Evidence, fmt.Sprintf("pod %s is of the revision %s, the StatefulSet wants %s", p.Name, p.Labels[appsv1.StatefulSetRevisionLabel], s.Status.UpdateRevision),
+		a.Evidence = append(a.Evidence,
+			fmt.Sprintf("pod %s is of the revision %s, the StatefulSet wants %s", p.Name,
+				p.Labels[appsv1.StatefulSetRevisionLabel], s.Status.UpdateRevision),
 			"a rollout waits until each pod is ready (podManagementPolicy: OrderedReady), so that it does not replace a broken pod of another revision")
 		return *a
 	}
 	a := f.set(s, ptr.Deref(s.Spec.Replicas, 1), s.Status.ReadyReplicas, s.Status.Replicas)
-	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered && s.Status.Replicas < ptr.Deref(s.Spec.Replicas, 1) && len(f.Pods) > 0 && a.Do != "" {
-		a.Evidence = append(a.Evidence, "the next pod is created when the ones before it are ready (podManagementPolicy: OrderedReady)")
+	if ordered := s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement; ordered &&
+		s.Status.Replicas < ptr.Deref(s.Spec.Replicas, 1) && len(f.Pods) > 0 && a.Do != "" {
+		a.Evidence = append(a.Evidence,
+			"the next pod is created when the ones before it are ready (podManagementPolicy: OrderedReady)")
 	}
 	return a
 }
@@ -162,7 +178,8 @@ func (f workloads) statefulSet(s *appsv1.StatefulSet) Answer {
 // outdated returns the pod of another revision that is broken, and holds up the rollout that would replace it, and its
 // explanation; nil if there is none.
 func (f workloads) outdated(s *appsv1.StatefulSet) (*corev1.Pod, *Answer) {
-	if s.DeletionTimestamp != nil || s.Spec.PodManagementPolicy == appsv1.ParallelPodManagement || s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || s.Status.UpdateRevision == "" {
+	if s.DeletionTimestamp != nil || s.Spec.PodManagementPolicy == appsv1.ParallelPodManagement ||
+		s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || s.Status.UpdateRevision == "" {
 		return nil, nil
 	}
 	p := facts.Worst(f.Pods)
@@ -172,12 +189,15 @@ func (f workloads) outdated(s *appsv1.StatefulSet) (*corev1.Pod, *Answer) {
 	if revision := p.Labels[appsv1.StatefulSetRevisionLabel]; revision == "" || revision == s.Status.UpdateRevision {
 		return nil, nil
 	}
-	return p, f.because(fmt.Sprintf("StatefulSet %s has %d of %d pods ready, and its rollout waits for a broken pod of another revision", s.Name, s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1)), f.Pods)
+	return p, f.because(
+		fmt.Sprintf("StatefulSet %s has %d of %d pods ready, and its rollout waits for a broken pod of another revision",
+			s.Name, s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1)), f.Pods)
 }
 
 func (f workloads) daemonSet(d *appsv1.DaemonSet) Answer {
 	if d.DeletionTimestamp == nil && d.Status.DesiredNumberScheduled == 0 && d.Generation <= d.Status.ObservedGeneration {
-		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.", f.EventLines(f.EventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
+		return answer("Label a node, or change nodeSelector, affinity or tolerations of the template.",
+			f.EventLines(f.EventsOf(d)), "DaemonSet %s runs no pods: no node fits its selector and tolerations.", d.Name)
 	}
 	return f.set(d, d.Status.DesiredNumberScheduled, d.Status.NumberReady, d.Status.CurrentNumberScheduled)
 }

@@ -44,7 +44,8 @@ const MaxProblems = 20
 // Looked returns the resources whose objects Wrong judges, beside those of custom kinds. The objects of a namespace do
 // without the others.
 func Looked() (namespaced, others []schema.GroupVersionResource) {
-	return []schema.GroupVersionResource{client.Pods, client.Deployments, client.ReplicaSets, client.StatefulSets, client.DaemonSets, client.Jobs, client.CronJobs,
+	return []schema.GroupVersionResource{client.Pods, client.Deployments, client.ReplicaSets, client.StatefulSets,
+			client.DaemonSets, client.Jobs, client.CronJobs,
 			client.PersistentVolumeClaims, client.Services, client.Ingresses, client.HorizontalPodAutoscalers},
 		[]schema.GroupVersionResource{client.Nodes, client.Namespaces, client.APIServices, client.CustomResourceDefinitions,
 			client.ValidatingWebhookConfigurations, client.MutatingWebhookConfigurations}
@@ -87,7 +88,8 @@ func Wrong(objects []client.Object, now time.Time) []client.Object {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b client.Object) int {
-		return cmp.Or(cmp.Compare(w.rank[a], w.rank[b]), cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+		return cmp.Or(cmp.Compare(w.rank[a], w.rank[b]), cmp.Compare(a.GetNamespace(), b.GetNamespace()),
+			cmp.Compare(a.GetName(), b.GetName()))
 	})
 	return all
 }
@@ -115,7 +117,8 @@ func (w *judge) judged(o client.Object) (at client.Object, rank int) {
 		return w.pod(o)
 	case *appsv1.Deployment:
 		want := ptr.Deref(o.Spec.Replicas, 1)
-		return o, replicas(want, o.Status.ReadyReplicas, o.Status.ReadyReplicas < want || o.Status.UpdatedReplicas < want || o.Status.Replicas != want)
+		return o, replicas(want, o.Status.ReadyReplicas, o.Status.ReadyReplicas < want || o.Status.UpdatedReplicas < want ||
+			o.Status.Replicas != want)
 	case *appsv1.ReplicaSet:
 		if metav1.GetControllerOf(o) != nil {
 			return o, fine
@@ -139,13 +142,15 @@ func (w *judge) judged(o client.Object) (at client.Object, rank int) {
 		}
 		return o, wrongIf(o.Status.Phase != corev1.ClaimBound && !w.used(o), other)
 	case *corev1.Service:
-		return o, wrongIf(w.leadsNowhere(o) || o.Spec.Type == corev1.ServiceTypeLoadBalancer && len(o.Status.LoadBalancer.Ingress) == 0, other)
+		return o, wrongIf(w.leadsNowhere(o) || o.Spec.Type == corev1.ServiceTypeLoadBalancer &&
+			len(o.Status.LoadBalancer.Ingress) == 0, other)
 	case *networkingv1.Ingress:
 		return o, wrongIf(len(o.Status.LoadBalancer.Ingress) == 0, other)
 	case *autoscalingv2.HorizontalPodAutoscaler:
-		return o, wrongIf(slices.ContainsFunc(o.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
-			return c.Status == corev1.ConditionFalse && c.Reason != "ScalingDisabled" && c.Type != autoscalingv2.ScalingLimited
-		}), other)
+		return o, wrongIf(
+			slices.ContainsFunc(o.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+				return c.Status == corev1.ConditionFalse && c.Reason != "ScalingDisabled" && c.Type != autoscalingv2.ScalingLimited
+			}), other)
 	case *admissionregistrationv1.ValidatingWebhookConfiguration, *admissionregistrationv1.MutatingWebhookConfiguration:
 		return o, everything // if its explanation finds no Service
 	case *corev1.Namespace:
@@ -195,7 +200,8 @@ func (w *judge) pod(p *corev1.Pod) (client.Object, int) {
 			return p, fine // its number of ready pods says it
 		case *batchv1.Job: // it counts only failed pods
 			scheduled := facts.PodCondition(p, corev1.PodScheduled)
-			return o, wrongIf(p.Status.Phase != corev1.PodFailed && (facts.Trouble(p) || scheduled != nil && scheduled.Status == corev1.ConditionFalse), stopped)
+			return o, wrongIf(p.Status.Phase != corev1.PodFailed &&
+				(facts.Trouble(p) || scheduled != nil && scheduled.Status == corev1.ConditionFalse), stopped)
 		}
 	}
 	ready := facts.PodCondition(p, corev1.PodReady)

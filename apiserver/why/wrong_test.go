@@ -22,7 +22,10 @@ func TestWrong(t *testing.T) {
 		objects []string
 		want    string // kinds and names
 	}{
-		"nothing":             {[]string{node, "kind: Pod\n" + onNode + "\n" + running, "kind: Pod\n" + onNode + "\nstatus: {phase: Succeeded}", "kind: Deployment\nstatus: {replicas: 1, readyReplicas: 1, updatedReplicas: 1}", "kind: ConfigMap", "kind: Namespace", "kind: DaemonSet", "kind: CronJob\nspec: {schedule: '* * * * *'}", "kind: PersistentVolumeClaim\nstatus: {phase: Bound}"}, ""},
+		"nothing": {[]string{node, "kind: Pod\n" + onNode + "\n" + running, "kind: Pod\n" + onNode +
+			"\nstatus: {phase: Succeeded}", "kind: Deployment\nstatus: {replicas: 1, readyReplicas: 1, updatedReplicas: 1}",
+			"kind: ConfigMap", "kind: Namespace", "kind: DaemonSet", "kind: CronJob\nspec: {schedule: '* * * * *'}",
+			"kind: PersistentVolumeClaim\nstatus: {phase: Bound}"}, ""},
 		"worst first":         {[]string{"kind: CronJob\nspec: {schedule: '0 0 30 2 *'}", "kind: StatefulSet\nspec: {replicas: 2}\nstatus: {replicas: 2, readyReplicas: 1}", "kind: Pod\n" + onNode + "\nstatus: {phase: Pending}", "kind: Node\nstatus: {conditions: [{type: Ready, status: Unknown}]}"}, "Node p, Pod p, StatefulSet p, CronJob p"},
 		"a pod of a set":      {[]string{"kind: Deployment\nspec: {replicas: 1}", "kind: ReplicaSet\n" + fmt.Sprintf(owned, "r", "Deployment-p"), "kind: Pod\n" + fmt.Sprintf(owned, "x", "ReplicaSet-r") + crashes}, "Deployment p"},
 		"a pod of a Job":      {[]string{"kind: Job", "kind: Pod\n" + fmt.Sprintf(owned, "x", "Job-p") + crashes, "kind: Pod\n" + fmt.Sprintf(owned, "y", "Job-p") + "status: {phase: Failed}"}, "Job p"},

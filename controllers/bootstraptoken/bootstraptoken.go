@@ -53,7 +53,8 @@ func (c *cleaner) Run(ctx context.Context) error {
 }
 
 func tokens() client.Selector {
-	return client.Selector{Resource: client.Secrets, Namespace: metav1.NamespaceSystem, Fields: fields.OneTermEqualSelector("type", string(tokenType))}
+	return client.Selector{Resource: client.Secrets, Namespace: metav1.NamespaceSystem,
+		Fields: fields.OneTermEqualSelector("type", string(tokenType))}
 }
 
 // onToken wakes tokens that expire.
@@ -81,7 +82,8 @@ func (c *cleaner) reconcile(ctx context.Context, key follow.Key) (time.Duration,
 		return left, nil
 	}
 	// The resourceVersion makes it conflict if the time was changed meanwhile.
-	_, err = c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
+	_, err = c.deps.Client.Delete(ctx, client.RefOf(s),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}

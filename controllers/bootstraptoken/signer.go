@@ -43,7 +43,8 @@ func (c *signer) Run(ctx context.Context) error {
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name: Signer,
 		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.ConfigMaps, Namespace: info.Namespace, Fields: fields.OneTermEqualSelector("metadata.name", infoName)}, Keys: wake},
+			{Selector: client.Selector{Resource: client.ConfigMaps, Namespace: info.Namespace,
+				Fields: fields.OneTermEqualSelector("metadata.name", infoName)}, Keys: wake},
 			{Selector: tokens(), Keys: wake},
 		},
 		Reconcile: c.reconcile,

@@ -13,7 +13,8 @@ import (
 
 // Allowed reports whether the user who created a request may create the subresource of
 // certificatesigningrequests.
-type Allowed func(ctx context.Context, by *certificatesv1.CertificateSigningRequestSpec, subresource string) (bool, error)
+type Allowed func(ctx context.Context, by *certificatesv1.CertificateSigningRequestSpec, subresource string) (bool,
+	error)
 
 // NewApproving returns the controller that approves requests of nodes for their own client certificates.
 func NewApproving(deps follow.Deps, allowed Allowed) *Controller {
@@ -38,7 +39,8 @@ func recognizers() []recognizer {
 
 // ofNode reports whether the request is for the client certificate of a node.
 func ofNode(r *request, x *x509.CertificateRequest) bool {
-	return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName && kubeletClient(x, r.Spec.Usages) == nil
+	return r.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName &&
+		kubeletClient(x, r.Spec.Usages) == nil
 }
 
 // ofItself reports whether a node asks for its own one.
@@ -47,7 +49,8 @@ func ofItself(r *request, x *x509.CertificateRequest) bool {
 }
 
 func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) error {
-	if len(r.Status.Certificate) > 0 || find(r, certificatesv1.CertificateApproved) != nil || find(r, certificatesv1.CertificateDenied) != nil {
+	if len(r.Status.Certificate) > 0 || find(r, certificatesv1.CertificateApproved) != nil ||
+		find(r, certificatesv1.CertificateDenied) != nil {
 		return nil
 	}
 	x, err := parse(r)

@@ -90,7 +90,8 @@ func find(r *request, t certificatesv1.RequestConditionType) *certificatesv1.Cer
 }
 
 // add writes a condition, and with it what change says, unless the request was decided meanwhile.
-func (c *Controller) add(ctx context.Context, r *request, part string, t certificatesv1.RequestConditionType, reason, message string) error {
+func (c *Controller) add(ctx context.Context, r *request, part string, t certificatesv1.RequestConditionType, reason,
+	message string) error {
 	now := metav1.NewTime(c.deps.Clock.Now())
 	_, err := client.Update(ctx, c.deps.Client, r, part, func(cur *request) error {
 		cur.UID, cur.ResourceVersion = r.UID, r.ResourceVersion

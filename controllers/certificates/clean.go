@@ -30,15 +30,17 @@ func (c *Controller) clean(ctx context.Context, r *request) (time.Duration, erro
 	if left := end(r).Sub(c.deps.Clock.Now()); left > 0 {
 		return left, nil
 	}
-	_, err := c.deps.Client.Delete(ctx, client.RefOf(r), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
+	_, err := c.deps.Client.Delete(ctx, client.RefOf(r),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion}})
 	return 0, err
 }
 
-// end returns when the request is removed: a day after its creation without a decision, an hour after a decision, or when the
-// certificate expires.
+// end returns when the request is removed: a day after its creation without a decision, an hour after a decision, or
+// when the certificate expires.
 func end(r *request) time.Time {
 	at, decided := r.CreationTimestamp.Add(pendingStays), false
-	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+		certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		c := find(r, t)
 		if c == nil {
 			continue

@@ -49,7 +49,8 @@ func (c *PodCleaner) clean(ctx context.Context, key follow.Key) (time.Duration, 
 	if left := r.CreationTimestamp.Add(podRequestStays).Sub(c.deps.Clock.Now()); left > 0 {
 		return left, nil
 	}
-	_, err = c.deps.Client.Delete(ctx, client.RefOf(r), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
+	_, err = c.deps.Client.Delete(ctx, client.RefOf(r),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}

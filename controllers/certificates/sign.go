@@ -153,7 +153,8 @@ func refused(kind string) error { return fmt.Errorf("%s subjectAltNames are not 
 // exactly requires digital signature and the usage; key encipherment is optional.
 func exactly(usages []certificatesv1.KeyUsage, usage certificatesv1.KeyUsage) error {
 	required := []certificatesv1.KeyUsage{usage, certificatesv1.UsageDigitalSignature}
-	has := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })
+	has := slices.DeleteFunc(slices.Clone(usages),
+		func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })
 	slices.Sort(required)
 	if slices.Sort(has); !slices.Equal(has, required) {
 		return fmt.Errorf("usages did not match %v", required)

@@ -38,7 +38,8 @@ func (r *run) review(ro *round) {
 		case !active && end == "":
 			r.warn(ro, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
 		}
-		if at := job.Status.CompletionTime; end == batchv1.JobComplete && at != nil && (s.LastSuccessfulTime == nil || at.After(s.LastSuccessfulTime.Time)) {
+		if at := job.Status.CompletionTime; end == batchv1.JobComplete && at != nil &&
+			(s.LastSuccessfulTime == nil || at.After(s.LastSuccessfulTime.Time)) {
 			s.LastSuccessfulTime = at
 		}
 	}
@@ -56,7 +57,8 @@ func (ro *round) lists(job types.UID) bool {
 }
 
 func (ro *round) unlist(job types.UID) {
-	ro.cj.Status.Active = slices.DeleteFunc(ro.cj.Status.Active, func(ref corev1.ObjectReference) bool { return ref.UID == job })
+	ro.cj.Status.Active = slices.DeleteFunc(ro.cj.Status.Active,
+		func(ref corev1.ObjectReference) bool { return ref.UID == job })
 }
 
 // cleanUp deletes the oldest ended Jobs beyond the limits of the two histories.

@@ -165,11 +165,13 @@ func TestStarts(t *testing.T) {
 		c.want("first", "1/01:00")
 		job := apitest.List[*batchv1.Job](c.API, "default")[0]
 		cj, _ := apitest.Get[*batchv1.CronJob](c.API, "default", "cron")
-		if !metav1.IsControlledBy(job, cj) || job.Labels["l"] != "1" || job.Annotations["a"] != "2" || job.Name != "cron-15778140" {
+		if !metav1.IsControlledBy(job, cj) || job.Labels["l"] != "1" || job.Annotations["a"] != "2" ||
+			job.Name != "cron-15778140" {
 			t.Errorf("job %+v", job.ObjectMeta)
 		}
 		s := cj.Status
-		if len(s.Active) != 1 || s.Active[0].Name != job.Name || s.Active[0].Kind != "Job" || s.Active[0].UID != job.UID || !s.LastScheduleTime.Equal(&metav1.Time{Time: time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)}) {
+		if len(s.Active) != 1 || s.Active[0].Name != job.Name || s.Active[0].Kind != "Job" || s.Active[0].UID != job.UID ||
+			!s.LastScheduleTime.Equal(&metav1.Time{Time: time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)}) {
 			t.Errorf("status %+v", s)
 		}
 		apitest.Settle(time.Hour)
@@ -262,7 +264,8 @@ func TestSuspend(t *testing.T) {
 
 func TestZones(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
-		c.Create(hourly(onSchedule("30 2 * * *"), func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Kolkata") })) // UTC+5:30
+		// UTC+5:30
+		c.Create(hourly(onSchedule("30 2 * * *"), func(cj *batchv1.CronJob) { cj.Spec.TimeZone = new("Asia/Kolkata") }))
 		apitest.Settle(24 * time.Hour)
 		c.want("in its zone", "1/21:00")
 	})

@@ -25,7 +25,8 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 		return 0, nil
 	}
 	if strings.Contains(spec.Schedule, "TZ") {
-		r.warn(ro, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", spec.Schedule)
+		r.warn(ro, "UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", spec.Schedule)
 	}
 	if spec.TimeZone != nil {
 		if _, err := time.LoadLocation(*spec.TimeZone); err != nil {
@@ -40,7 +41,8 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	}
 	last, next, missed := due(times, ro.since, ro.now)
 	if last.IsZero() && next.IsZero() {
-		r.warn(ro, "InvalidSchedule", "invalid schedule: %s : time difference between two schedules is less than 1 second", spec.Schedule)
+		r.warn(ro, "InvalidSchedule", "invalid schedule: %s : time difference between two schedules is less than 1 second",
+			spec.Schedule)
 		return 0, nil
 	}
 	var again time.Duration
@@ -51,7 +53,8 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 		return again, nil
 	}
 	if missed > manyMissed {
-		r.warn(ro, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+		r.warn(ro, "TooManyMissedTimes",
+			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	return again, r.start(ctx, ro, last)
 }
@@ -70,7 +73,8 @@ func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 	if len(s.Active) > 0 {
 		switch spec.ConcurrencyPolicy {
 		case batchv1.ForbidConcurrent:
-			r.normal(ro, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+			r.normal(ro, "JobAlreadyActive",
+				"Not starting job because prior execution is running and concurrency policy is Forbid")
 			return nil // the end of the active Job wakes it
 		case batchv1.ReplaceConcurrent:
 			if err := r.replace(ctx, ro); err != nil {
@@ -146,6 +150,7 @@ func jobFor(cj *batchv1.CronJob, at time.Time) *batchv1.Job {
 		},
 		Spec: t.Spec,
 	}
-	metav1.SetMetaDataAnnotation(&job.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, at.In(zone).Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&job.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation,
+		at.In(zone).Format(time.RFC3339))
 	return job
 }

@@ -93,7 +93,8 @@ func (c *Controller) freed(ctx context.Context, name string) error {
 		return err
 	}
 	for _, other := range all {
-		if other.Spec.Group == group && !apihelpers.IsCRDConditionTrue(&other.CustomResourceDefinition, apiextensionsv1.NamesAccepted) {
+		if other.Spec.Group == group &&
+			!apihelpers.IsCRDConditionTrue(&other.CustomResourceDefinition, apiextensionsv1.NamesAccepted) {
 			c.loop.Add(other.Name)
 		}
 	}
@@ -105,7 +106,8 @@ func (c *Controller) establish(ctx context.Context, def *definition, all []*defi
 	next := def.DeepCopy()
 	renamed := accept(&next.CustomResourceDefinition, takenBy(def, all))
 	changed := approve(&next.CustomResourceDefinition) || renamed
-	if !changed && apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.Established) {
+	if !changed && apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.NamesAccepted) &&
+		!apihelpers.IsCRDConditionTrue(&next.CustomResourceDefinition, apiextensionsv1.Established) {
 		if !c.served(ctx, next) {
 			return installing, nil
 		}
@@ -122,8 +124,8 @@ func (c *Controller) establish(ctx context.Context, def *definition, all []*defi
 	return 0, c.freed(ctx, def.Name)
 }
 
-// resource returns a resource by which the objects of a definition are served, that of the stored version if it is; false: there
-// is none.
+// resource returns a resource by which the objects of a definition are served, that of the stored version if it is;
+// false: there is none.
 func resource(def *definition) (schema.GroupVersionResource, bool) {
 	var version string
 	for _, v := range def.Spec.Versions {

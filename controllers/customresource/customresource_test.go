@@ -65,7 +65,9 @@ func condition(a *apitest.API, name string, typ apiextensionsv1.CustomResourceDe
 // object returns a new object of the kind.
 func object(t *testing.T, name string, finalizers ...string) client.Object {
 	obj := custom.New()
-	err := obj.(*custom.Object).UnmarshalJSON(fmt.Appendf(nil, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":%q,"namespace":"default"}}`, name))
+	err := obj.(*custom.Object).UnmarshalJSON(
+		fmt.Appendf(nil, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":%q,"namespace":"default"}}`,
+			name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +79,8 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := run(t)
-		a.Create(definition("widgets", "Widget", "wd"), definition("gadgets", "Gadget", "wd", "gd"), definition("things", "Widget"))
+		a.Create(definition("widgets", "Widget", "wd"), definition("gadgets", "Gadget", "wd", "gd"),
+			definition("things", "Widget"))
 		apitest.Settle(time.Second)
 		const name = "example.com"
 		for _, c := range []struct {
@@ -98,7 +101,8 @@ func TestNames(t *testing.T) {
 		a.Delete(definition("widgets", "Widget"), "")
 		apitest.Settle(time.Second)
 		for _, name := range []string{"gadgets.example.com", "things.example.com"} {
-			if got := condition(a, name, apiextensionsv1.Established); got != "True InitialNamesAccepted the initial names have been accepted" {
+			if got := condition(a, name,
+				apiextensionsv1.Established); got != "True InitialNamesAccepted the initial names have been accepted" {
 				t.Errorf("%s after the names are free: %s", name, got)
 			}
 		}
@@ -171,21 +175,24 @@ func TestDeletion(t *testing.T) {
 		a.Create(object(t, "held", "example.com/hold"))
 		a.Delete(definition("widgets", "Widget"), "")
 		apitest.Settle(time.Minute)
-		if got := condition(a, "widgets.example.com", apiextensionsv1.Terminating); got != "True InstanceDeletionInProgress CustomResource deletion is in progress" {
+		if got := condition(a, "widgets.example.com",
+			apiextensionsv1.Terminating); got != "True InstanceDeletionInProgress CustomResource deletion is in progress" {
 			t.Error(got)
 		}
 		objs, _, err := a.Client.List(t.Context(), client.Selector{Resource: widgets})
 		if err != nil || len(objs) != 1 || objs[0].GetDeletionTimestamp() == nil {
 			t.Fatal(len(objs), err)
 		}
-		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsForbidden(err) || err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating` {
+		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsForbidden(err) ||
+			err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating` {
 			t.Error(err)
 		}
-		_, err = a.Client.Update(t.Context(), client.Ref{Resource: widgets, Namespace: "default", Name: "held"}, func(cur client.Object) (client.Object, error) {
-			next := cur.DeepCopyObject().(client.Object)
-			next.SetFinalizers(nil)
-			return next, nil
-		})
+		_, err = a.Client.Update(t.Context(), client.Ref{Resource: widgets, Namespace: "default", Name: "held"},
+			func(cur client.Object) (client.Object, error) {
+				next := cur.DeepCopyObject().(client.Object)
+				next.SetFinalizers(nil)
+				return next, nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,14 +212,16 @@ func TestDeletion(t *testing.T) {
 // put stores an object past the API.
 func put(t *testing.T, a *apitest.API, key store.Key, obj client.Object) {
 	t.Helper()
-	if _, err := a.Store.Update(t.Context(), key, func(store.Object) (store.Object, error) { return obj, nil }); err != nil {
+	if _, err := a.Store.Update(t.Context(), key,
+		func(store.Object) (store.Object, error) { return obj, nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func remove(t *testing.T, a *apitest.API, key store.Key) {
 	t.Helper()
-	if _, err := a.Store.Update(t.Context(), key, func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
+	if _, err := a.Store.Update(t.Context(), key,
+		func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -230,13 +239,15 @@ func TestDeletionOfManyObjects(t *testing.T) {
 		}
 		a.Delete(definition("widgets", "Widget"), "")
 		apitest.Settle(10 * time.Second)
-		if got, n := condition(a, "widgets.example.com", apiextensionsv1.Terminating), a.Store.Count()["widgets.example.com"]; got != "gone" || n != 0 {
+		if got, n := condition(a, "widgets.example.com", apiextensionsv1.Terminating),
+			a.Store.Count()["widgets.example.com"]; got != "gone" || n != 0 {
 			t.Errorf("%s, %d objects are left", got, n)
 		}
 	})
 }
 
-// A new definition begins without what a killed process left of an earlier one; what is newer than the definition stays.
+// A new definition begins without what a killed process left of an earlier one; what is newer than the definition
+// stays.
 func TestANewDefinitionBeginsEmpty(t *testing.T) {
 	t.Parallel()
 	left := store.Key{Resource: "widgets.example.com", Namespace: "default", Name: "left"}
@@ -302,17 +313,21 @@ func TestAnObjectDoesNotOutliveItsDefinition(t *testing.T) {
 		def := definition("widgets", "Widget")
 		def.Finalizers = []string{apiextensionsv1.CustomResourceCleanupFinalizer}
 		def.Status.AcceptedNames = def.Spec.Names
-		apihelpers.SetCRDCondition(&def.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue})
+		apihelpers.SetCRDCondition(&def.CustomResourceDefinition,
+			apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted,
+				Status: apiextensionsv1.ConditionTrue})
 		at := store.Key{Resource: custom.DefinitionsName, Name: def.Name}
 		put(t, a, at, def)
-		if _, err := registry.NewDefinitions(a.Client.(*registry.Registry)).Load(t.Context()); err != nil { // once: it does not see what follows
+		// once: it does not see what follows
+		if _, err := registry.NewDefinitions(a.Client.(*registry.Registry)).Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		a.Create(object(t, "early"))
 		ending := def.DeepCopy()
 		ending.DeletionTimestamp = new(metav1.Now())
 		put(t, a, at, ending)
-		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsForbidden(err) || err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating` {
+		if _, err := a.Client.Create(t.Context(), object(t, "late")); !apierrors.IsForbidden(err) ||
+			err.Error() != `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating` {
 			t.Errorf("while it ends: %v", err)
 		}
 		remove(t, a, at)

@@ -38,7 +38,8 @@ func name(wanted, accepted string, taken []string) (string, error) {
 // Established (upstream: the naming condition controller). It reports whether that changes anything.
 func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
 	wanted, names := def.Spec.Names, def.Status.AcceptedNames
-	cond := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"}
+	cond := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted,
+		Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"}
 	conflict := func(reason string, err error) {
 		if err != nil {
 			cond.Status, cond.Reason, cond.Message = apiextensionsv1.ConditionFalse, reason, err.Error()

@@ -62,14 +62,16 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, control: owned.Pods{Client: c.deps.Client, Events: c.events}, Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.DaemonSet]{
-		Name: kind, Resource: client.DaemonSets, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey, Selector: selectorOf,
-		Settled: func(ds *appsv1.DaemonSet) int64 { return ds.Status.ObservedGeneration },
-	})}
+	r := &run{Controller: c, control: owned.Pods{Client: c.deps.Client, Events: c.events},
+		Workload: revisions.NewWorkload(c.deps, revisions.Kind[*appsv1.DaemonSet]{
+			Name: kind, Resource: client.DaemonSets, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey, Selector: selectorOf,
+			Settled: func(ds *appsv1.DaemonSet) int64 { return ds.Status.ObservedGeneration },
+		})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
-		Name:      Name,
-		Workers:   c.cfg.Workers,
-		Sources:   append(r.Sources(), follow.Source[follow.Key]{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode}),
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: append(r.Sources(),
+			follow.Source[follow.Key]{Selector: client.Selector{Resource: client.Nodes}, Keys: r.onNode}),
 		Reconcile: r.reconcile,
 	}).Run(ctx)
 }
@@ -114,7 +116,8 @@ func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time
 		return 0, r.trim(ctx, v)
 	}
 	if !follow.Current(ctx) {
-		stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: v.ds.Namespace, Labels: selector})
+		stored, err := client.List[*corev1.Pod](ctx, r.deps.Client,
+			client.Selector{Namespace: v.ds.Namespace, Labels: selector})
 		if err != nil {
 			return 0, err
 		}

@@ -148,14 +148,20 @@ func TestOnePodPerNode(t *testing.T) {
 		c.Create(daemon())
 		apitest.Settle(time.Second)
 		c.want("created", "n1:v1 n2:v1")
-		c.wantStatus("created", appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, CurrentNumberScheduled: 2, UpdatedNumberScheduled: 2, NumberUnavailable: 2})
+		c.wantStatus("created",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, CurrentNumberScheduled: 2, UpdatedNumberScheduled: 2,
+				NumberUnavailable: 2})
 		p, rev := c.pods()[0], apitest.List[*appsv1.ControllerRevision](c.API, "default")
-		if len(rev) != 1 || p.Labels["controller-revision-hash"] == "" || p.Labels["controller-revision-hash"] != rev[0].Labels["controller-revision-hash"] ||
-			p.Labels["pod-template-generation"] != "1" || p.GenerateName != "d-" || !metav1.IsControlledBy(p, c.ds()) || len(p.Spec.Tolerations) < 6 {
+		if len(rev) != 1 || p.Labels["controller-revision-hash"] == "" ||
+			p.Labels["controller-revision-hash"] != rev[0].Labels["controller-revision-hash"] ||
+			p.Labels["pod-template-generation"] != "1" || p.GenerateName != "d-" || !metav1.IsControlledBy(p, c.ds()) ||
+			len(p.Spec.Tolerations) < 6 {
 			t.Errorf("pod %+v of revisions %v", p, rev)
 		}
 		c.bind("v1")
-		c.wantStatus("ready", appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, CurrentNumberScheduled: 2, UpdatedNumberScheduled: 2, NumberReady: 2, NumberAvailable: 2})
+		c.wantStatus("ready",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, CurrentNumberScheduled: 2, UpdatedNumberScheduled: 2,
+				NumberReady: 2, NumberAvailable: 2})
 
 		c.Create(apitest.Node("n3"))
 		apitest.Settle(time.Second)
@@ -164,9 +170,14 @@ func TestOnePodPerNode(t *testing.T) {
 		apitest.Settle(time.Second)
 		c.want("gone before its pod was bound", "n1:v1 n2:v1")
 
-		c.node("n2", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}} })
+		c.node("n2", func(
+			n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
+		})
 		c.want("tainted with NoSchedule", "n1:v1 n2:v1")
-		c.wantStatus("tainted", appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1, NumberMisscheduled: 1})
+		c.wantStatus("tainted",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1,
+				NumberReady: 1, NumberAvailable: 1, NumberMisscheduled: 1})
 		c.node("n2", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoExecute}} })
 		c.want("tainted with NoExecute", "n1:v1 n2:v1-")
 		c.end()
@@ -255,7 +266,9 @@ func TestRollingUpdateInPlace(t *testing.T) {
 		c.end()
 		c.bind("v2")
 		apitest.Settle(5 * time.Second)
-		c.wantStatus("updated", appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, CurrentNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberReady: 3, NumberAvailable: 3})
+		c.wantStatus("updated",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, CurrentNumberScheduled: 3, UpdatedNumberScheduled: 3,
+				NumberReady: 3, NumberAvailable: 3})
 		revs := map[int64]bool{}
 		for _, r := range apitest.List[*appsv1.ControllerRevision](c.API, "default") {
 			revs[r.Revision] = true
@@ -310,7 +323,8 @@ func TestOnDeleteAndHistoryLimit(t *testing.T) {
 		c.image("v2")
 		c.image("v3")
 		c.want("nothing happens", "n1:v1")
-		c.wantStatus("old", appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1})
+		c.wantStatus("old",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1})
 		images := func() string {
 			var all []string
 			for _, r := range apitest.List[*appsv1.ControllerRevision](c.API, "default") {
@@ -354,12 +368,15 @@ func TestFits(t *testing.T) {
 		node      func(*corev1.Node)
 		run, stay bool
 	}{
-		"any":                    {nil, nil, true, true},
-		"node name":              {func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeName = "n" }, nil, true, true},
-		"another node name":      {func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeName = "m" }, nil, false, false},
-		"affinity":               {affine("n"), nil, true, true},
-		"other affinity":         {affine("m"), nil, false, false},
-		"selector":               {func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"} }, nil, false, false},
+		"any":               {nil, nil, true, true},
+		"node name":         {func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeName = "n" }, nil, true, true},
+		"another node name": {func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeName = "m" }, nil, false, false},
+		"affinity":          {affine("n"), nil, true, true},
+		"other affinity":    {affine("m"), nil, false, false},
+		"selector": {func(
+			ds *appsv1.DaemonSet) {
+			ds.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
+		}, nil, false, false},
 		"NoSchedule":             {nil, taint("k", corev1.TaintEffectNoSchedule), false, true},
 		"NoExecute":              {nil, taint("k", corev1.TaintEffectNoExecute), false, false},
 		"PreferNoSchedule":       {nil, taint("k", corev1.TaintEffectPreferNoSchedule), true, true},

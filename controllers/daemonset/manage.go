@@ -57,7 +57,8 @@ func (v *view) manageNode(p *plan, node *corev1.Node) {
 		p.create = append(p.create, node.Name)
 		return
 	case !stay:
-		p.delete = append(p.delete, slices.DeleteFunc(slices.Clone(on), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })...)
+		p.delete = append(p.delete,
+			slices.DeleteFunc(slices.Clone(on), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })...)
 		return
 	}
 	var active []*corev1.Pod

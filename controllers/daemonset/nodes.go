@@ -18,14 +18,16 @@ func fits(ds *appsv1.DaemonSet, node *corev1.Node) (run, stay bool) {
 	if spec.NodeName != "" && spec.NodeName != node.Name {
 		return false, false
 	}
-	matches, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec}).Match(node) // an invalid affinity matches nothing, as upstream
+	// an invalid affinity matches nothing, as upstream
+	matches, _ := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec}).Match(node)
 	if !matches {
 		return false, false
 	}
 	tolerations := tolerations(spec)
 	run, stay = true, true
 	for _, t := range node.Spec.Taints {
-		if t.Effect == corev1.TaintEffectPreferNoSchedule || scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &t, false) {
+		if t.Effect == corev1.TaintEffectPreferNoSchedule ||
+			scheduling.TolerationsTolerateTaint(klog.Logger{}, tolerations, &t, false) {
 			continue
 		}
 		run, stay = false, stay && t.Effect != corev1.TaintEffectNoExecute
@@ -44,7 +46,8 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 		}
 	}
 	add(corev1.TaintEffectNoExecute, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable)
-	add(corev1.TaintEffectNoSchedule, corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable)
+	add(corev1.TaintEffectNoSchedule, corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure,
+		corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable)
 	if spec.HostNetwork {
 		add(corev1.TaintEffectNoSchedule, corev1.TaintNodeNetworkUnavailable)
 	}
@@ -62,7 +65,8 @@ func only(affinity *corev1.Affinity, node string) *corev1.Affinity {
 		next.NodeAffinity = &corev1.NodeAffinity{}
 	}
 	next.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
+			Values: []string{node}}},
 	}}}
 	return next
 }

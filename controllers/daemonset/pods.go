@@ -16,11 +16,13 @@ import (
 func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, error) {
 	var again time.Duration
 	for _, pod := range p.failed {
-		if wait := r.Failures.Tried(owned.Place{Owner: v.ds.UID, Generation: v.ds.Status.ObservedGeneration, Name: nodeOf(pod)}); wait > 0 {
+		if wait := r.Failures.Tried(
+			owned.Place{Owner: v.ds.UID, Generation: v.ds.Status.ObservedGeneration, Name: nodeOf(pod)}); wait > 0 {
 			again = earliest(again, wait)
 			continue
 		}
-		r.events.Eventf(v.ds, corev1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, nodeOf(pod))
+		r.events.Eventf(v.ds, corev1.EventTypeWarning, "FailedDaemonPod",
+			"Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, nodeOf(pod))
 		p.delete = append(p.delete, pod)
 	}
 	creates := p.create[:min(len(p.create), burst)]
@@ -33,7 +35,8 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 	})
 	errs := follow.Each(parallel, p.delete[:min(len(p.delete), burst)], func(pod *corev1.Pod) error {
 		if pod.Status.Phase == corev1.PodSucceeded {
-			r.events.Eventf(v.ds, corev1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, nodeOf(pod))
+			r.events.Eventf(v.ds, corev1.EventTypeNormal, "SucceededDaemonPod",
+				"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, nodeOf(pod))
 		}
 		if err := r.control.Delete(ctx, v.ds, pod); !owned.Gone(err) {
 			return err

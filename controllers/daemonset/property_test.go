@@ -67,7 +67,8 @@ func (w *world) act() {
 	case kind == 0:
 		w.next()
 	case kind == 1:
-		w.change([]func(*appsv1.DaemonSet){rolling("1", "0"), rolling("50%", "0"), rolling("0", "1"), rolling("0", "2"), onDelete}[w.rng.IntN(5)])
+		w.change([]func(*appsv1.DaemonSet){rolling("1", "0"), rolling("50%", "0"), rolling("0", "1"), rolling("0", "2"),
+			onDelete}[w.rng.IntN(5)])
 	case kind == 2:
 		w.node(fmt.Sprint("n", w.rng.IntN(4)), func(n *corev1.Node) {
 			effect := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}[w.rng.IntN(2)]
@@ -116,7 +117,8 @@ func (w *world) finish() {
 	ds, on := w.ds(), map[string]int{}
 	for _, p := range w.pods() {
 		on[nodeOf(p)]++
-		if p.Spec.Containers[0].Image != fmt.Sprint("v", w.image) || !metav1.IsControlledBy(p, ds) || p.DeletionTimestamp != nil {
+		if p.Spec.Containers[0].Image != fmt.Sprint("v", w.image) || !metav1.IsControlledBy(p, ds) ||
+			p.DeletionTimestamp != nil {
 			w.t.Errorf("a pod of %s on %s is left", p.Spec.Containers[0].Image, nodeOf(p))
 		}
 	}
@@ -125,7 +127,8 @@ func (w *world) finish() {
 			w.t.Errorf("%d pods on n%d", n, i)
 		}
 	}
-	if s := ds.Status; s.DesiredNumberScheduled != 4 || s.NumberAvailable != 4 || s.UpdatedNumberScheduled != 4 || s.NumberMisscheduled != 0 {
+	if s := ds.Status; s.DesiredNumberScheduled != 4 || s.NumberAvailable != 4 || s.UpdatedNumberScheduled != 4 ||
+		s.NumberMisscheduled != 0 {
 		w.t.Errorf("status %+v", s)
 	}
 	before := w.Store.Revision()

@@ -118,7 +118,8 @@ func lettered(letter rune, node string, created, now time.Time) *corev1.Pod {
 	if strings.ContainsRune("uUy", letter) {
 		p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] = "new"
 	}
-	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
+	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
 	p.Status.Phase = corev1.PodRunning
 	switch letter {
 	case 'T':
@@ -172,7 +173,8 @@ func TestTaintedDuringUpdate(t *testing.T) {
 // during an update: it gets the new template.
 func TestNodesChange(t *testing.T) {
 	within(t, 2, func(t *testing.T, c cluster) {
-		c.Create(daemon(func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "fast"} }))
+		c.Create(daemon(
+			func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "fast"} }))
 		apitest.Settle(time.Second)
 		c.want("none", "")
 		c.wantStatus("none", appsv1.DaemonSetStatus{})
@@ -185,7 +187,9 @@ func TestNodesChange(t *testing.T) {
 		c.want("both", "n1:v1 n2:v1")
 		c.node("n1", label("slow"))
 		c.want("one no longer", "n1:v1- n2:v1")
-		c.wantStatus("one no longer", appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1, NumberMisscheduled: 1})
+		c.wantStatus("one no longer",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1,
+				NumberReady: 1, NumberAvailable: 1, NumberMisscheduled: 1})
 		c.end()
 		c.image("v2")
 		c.node("n1", label("fast"))
@@ -200,13 +204,20 @@ func TestStatusFollows(t *testing.T) {
 		c.Create(daemon(onDelete))
 		apitest.Settle(time.Second)
 		c.bind("v1")
-		c.wantStatus("ready", appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1})
+		c.wantStatus("ready",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1,
+				NumberReady: 1, NumberAvailable: 1})
 		c.change(func(ds *appsv1.DaemonSet) { ds.Spec.MinReadySeconds = 60 })
-		c.wantStatus("not long enough", appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: 1, NumberUnavailable: 1})
+		c.wantStatus("not long enough",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1,
+				NumberReady: 1, NumberUnavailable: 1})
 		apitest.Settle(time.Minute)
-		c.wantStatus("long enough", appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1})
+		c.wantStatus("long enough",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, UpdatedNumberScheduled: 1,
+				NumberReady: 1, NumberAvailable: 1})
 		c.image("v2")
-		c.wantStatus("old", appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1})
+		c.wantStatus("old",
+			appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, CurrentNumberScheduled: 1, NumberReady: 1, NumberAvailable: 1})
 	})
 }
 

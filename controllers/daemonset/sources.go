@@ -19,7 +19,8 @@ func selectorOf(ds *appsv1.DaemonSet) *metav1.LabelSelector { return ds.Spec.Sel
 func (r *run) onNode(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	was, _ := old.(*corev1.Node)
 	is, _ := new.(*corev1.Node)
-	if was != nil && is != nil && maps.Equal(was.Labels, is.Labels) && equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
+	if was != nil && is != nil && maps.Equal(was.Labels, is.Labels) &&
+		equality.Semantic.DeepEqual(was.Spec.Taints, is.Spec.Taints) {
 		return nil, nil
 	}
 	all, err := client.List[*appsv1.DaemonSet](ctx, r.deps.Client, client.Selector{})

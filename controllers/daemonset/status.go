@@ -8,7 +8,8 @@ import (
 
 // status counts nodes by the first of their pods.
 func (v *view) status() appsv1.DaemonSetStatus {
-	s := appsv1.DaemonSetStatus{ObservedGeneration: v.ds.Generation, CollisionCount: v.history.Collisions, Conditions: v.ds.Status.Conditions}
+	s := appsv1.DaemonSetStatus{ObservedGeneration: v.ds.Generation, CollisionCount: v.history.Collisions,
+		Conditions: v.ds.Status.Conditions}
 	for _, node := range v.nodes {
 		on := v.pods[node.Name]
 		if run, _ := fits(v.ds, node); !run {

@@ -32,12 +32,14 @@ type view struct {
 	current map[string]bool // hashes of the current template
 }
 
-func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod, now time.Time) *view {
+func newView(ds *appsv1.DaemonSet, history revisions.History, nodes []*corev1.Node, pods []*corev1.Pod,
+	now time.Time) *view {
 	v := &view{ds: ds, history: history, nodes: nodes, now: now, current: map[string]bool{}}
 	slices.SortFunc(v.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	v.current[v.hash()] = true
 	for _, r := range history.Others { // adopted revisions may have the same template
-		if hash := r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" && revisions.Same(r, history.Current.Data.Raw, &ds.Spec.Template) {
+		if hash := r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; hash != "" &&
+			revisions.Same(r, history.Current.Data.Raw, &ds.Spec.Template) {
 			v.current[hash] = true
 		}
 	}
@@ -66,7 +68,8 @@ func compare(a, b *corev1.Pod) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(unbound(a), unbound(b)), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(unbound(a), unbound(b)), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name))
 }
 
 // hash returns the hash label of new pods.
@@ -143,5 +146,6 @@ func scaled(of *intstr.IntOrString, all int) int {
 // surges reports whether a rolling update creates a node's new pod before it deletes the old one.
 func (v *view) surges() bool {
 	s := v.ds.Spec.UpdateStrategy
-	return s.Type == appsv1.RollingUpdateDaemonSetStrategyType && s.RollingUpdate != nil && scaled(s.RollingUpdate.MaxSurge, 100) > 0
+	return s.Type == appsv1.RollingUpdateDaemonSetStrategyType && s.RollingUpdate != nil &&
+		scaled(s.RollingUpdate.MaxSurge, 100) > 0
 }

@@ -33,7 +33,8 @@ func (r *run) create(ctx context.Context, ro *rollout) error {
 	case err == nil:
 		ro.new = made.(*appsv1.ReplicaSet)
 		ro.revision = ro.new.Annotations[revisionAnnotation]
-		ro.noteProgress(corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", name), r.deps.Clock.Now())
+		ro.noteProgress(corev1.ConditionTrue, reasonCreated, fmt.Sprintf("Created new replica set %q", name),
+			r.deps.Clock.Now())
 		if n := size(ro.new); n > 0 {
 			r.eventf(ro, false, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", name, n)
 		}

@@ -70,7 +70,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		Workers: c.cfg.Workers,
 		Sources: []follow.Source[follow.Key]{
 			{Selector: client.Selector{Resource: client.Deployments}, Keys: follow.Plain(follow.OnAny)},
-			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: owned.Keys(c.deps.Client, r.sets, kind, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })},
+			{Selector: client.Selector{Resource: client.ReplicaSets},
+				Keys: owned.Keys(c.deps.Client, r.sets, kind,
+					func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })},
 		},
 		Reconcile: r.reconcile,
 	}).Run(ctx)

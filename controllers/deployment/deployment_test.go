@@ -106,7 +106,8 @@ func (c cluster) scale(n int32) {
 
 // pods are those that are not being deleted.
 func (c cluster) pods() []*corev1.Pod {
-	return slices.DeleteFunc(apitest.List[*corev1.Pod](c.API, "default"), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	return slices.DeleteFunc(apitest.List[*corev1.Pod](c.API, "default"),
+		func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
 // ready makes n pods that are not ready so, -1 all, again and again until there are none.
@@ -120,7 +121,8 @@ func (c cluster) ready(n int) {
 			}
 			_, err := client.Update(c.t.Context(), c.Client, p, "status", func(p *corev1.Pod) error {
 				p.Status.Phase = corev1.PodRunning
-				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+					LastTransitionTime: metav1.Now()}}
 				return nil
 			})
 			if err != nil && !apierrors.IsNotFound(err) { // it may be an old one that has just been deleted
@@ -186,22 +188,26 @@ func TestRollingUpdate(t *testing.T) {
 		c.ready(-1)
 		first := c.set("v1")
 		hash := first.Labels["pod-template-hash"]
-		if first.Name != "web-"+hash || first.Spec.Selector.MatchLabels["pod-template-hash"] != hash || c.pods()[0].Labels["pod-template-hash"] != hash || !metav1.IsControlledBy(first, c.web()) {
+		if first.Name != "web-"+hash || first.Spec.Selector.MatchLabels["pod-template-hash"] != hash ||
+			c.pods()[0].Labels["pod-template-hash"] != hash || !metav1.IsControlledBy(first, c.web()) {
 			t.Errorf("the first ReplicaSet is %+v", first.ObjectMeta)
 		}
 		c.wantProgress("ready", "True NewReplicaSetAvailable")
-		if got := conditionOf(&c.web().Status, appsv1.DeploymentProgressing).Message; got != fmt.Sprintf("ReplicaSet %q has successfully progressed.", first.Name) {
+		if got := conditionOf(&c.web().Status, appsv1.DeploymentProgressing).Message; got != fmt.Sprintf(
+			"ReplicaSet %q has successfully progressed.", first.Name) {
 			t.Errorf("message %q", got)
 		}
 		s := c.web().Status
-		if s.Replicas != 4 || s.UpdatedReplicas != 4 || s.ReadyReplicas != 4 || s.AvailableReplicas != 4 || s.UnavailableReplicas != 0 || s.ObservedGeneration != 1 || *s.TerminatingReplicas != 0 {
+		if s.Replicas != 4 || s.UpdatedReplicas != 4 || s.ReadyReplicas != 4 || s.AvailableReplicas != 4 ||
+			s.UnavailableReplicas != 0 || s.ObservedGeneration != 1 || *s.TerminatingReplicas != 0 {
 			t.Errorf("status %+v", s)
 		}
 
 		c.image("v2")
 		c.want("one more, one less", "v1=3 v2=2")
 		s = c.web().Status
-		if s.Replicas != 5 || s.UpdatedReplicas != 2 || s.AvailableReplicas != 3 || s.UnavailableReplicas != 2 || s.ObservedGeneration != 2 {
+		if s.Replicas != 5 || s.UpdatedReplicas != 2 || s.AvailableReplicas != 3 || s.UnavailableReplicas != 2 ||
+			s.ObservedGeneration != 2 {
 			t.Errorf("status %+v", s)
 		}
 		c.ready(1)
@@ -209,7 +215,8 @@ func TestRollingUpdate(t *testing.T) {
 		c.ready(-1)
 		c.want("all are", "v1=0 v2=4")
 		c.wantProgress("rolled out", "True NewReplicaSetAvailable")
-		if d := c.web(); d.Annotations[revisionAnnotation] != "2" || c.set("v2").Annotations[revisionAnnotation] != "2" || d.Generation != 2 {
+		if d := c.web(); d.Annotations[revisionAnnotation] != "2" || c.set("v2").Annotations[revisionAnnotation] != "2" ||
+			d.Generation != 2 {
 			t.Errorf("revision %v, generation %d", d.Annotations, d.Generation)
 		}
 
@@ -217,7 +224,8 @@ func TestRollingUpdate(t *testing.T) {
 		c.ready(-1)
 		c.want("undone", "v1=4 v2=0")
 		back := c.set("v1")
-		if back.UID != first.UID || back.Annotations[revisionAnnotation] != "3" || back.Annotations[historyAnnotation] != "1" || c.web().Annotations[revisionAnnotation] != "3" {
+		if back.UID != first.UID || back.Annotations[revisionAnnotation] != "3" ||
+			back.Annotations[historyAnnotation] != "1" || c.web().Annotations[revisionAnnotation] != "3" {
 			t.Errorf("annotations %v", back.Annotations)
 		}
 		if n := c.Events.Count()["ScalingReplicaSet"]; n < 8 {

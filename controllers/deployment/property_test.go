@@ -168,7 +168,8 @@ func (w *world) watch() (stop func()) {
 			case e.Type == watch.Modified && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodFailed:
 				wg.Go(func() {
 					time.Sleep(wait)
-					w.Client.Delete(ctx, client.RefOf(p), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+					w.Client.Delete(ctx, client.RefOf(p),
+						metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
 				})
 			}
 		}
@@ -186,7 +187,8 @@ func (w *world) run(ctx context.Context, p *corev1.Pod, wait time.Duration) {
 	}
 	client.Update(ctx, w.Client, p, "status", func(p *corev1.Pod) error {
 		p.Status.Phase = corev1.PodRunning
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.Now()}}
 		return nil
 	})
 }
@@ -273,7 +275,8 @@ func (w *world) act() {
 		})
 	case n < 80:
 		w.pod("relabel", func(p *corev1.Pod) error {
-			_, err := client.Update(w.t.Context(), w.Client, p, "", func(p *corev1.Pod) error { p.Labels["app"] = "debug"; return nil })
+			_, err := client.Update(w.t.Context(), w.Client, p, "",
+				func(p *corev1.Pod) error { p.Labels["app"] = "debug"; return nil })
 			return err
 		})
 	case n < 84:
@@ -298,7 +301,8 @@ func (w *world) act() {
 		w.say("lost watches")
 		w.link.Cut()
 	default:
-		policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
+		policy := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+			metav1.DeletePropagationOrphan}[w.rng.IntN(3)]
 		w.anything()
 		w.say("delete %s", policy)
 		w.Delete(d, policy)
@@ -354,7 +358,8 @@ func (w *world) set(what string, do func(*appsv1.ReplicaSet) error) {
 // atRest reports whether the last rollout is complete and healthy.
 func (w *world) atRest() bool {
 	d, ok := apitest.Get[*appsv1.Deployment](w.API, "default", "web")
-	return ok && !d.Spec.Paused && complete(d, &d.Status) && d.Status.TerminatingReplicas != nil && *d.Status.TerminatingReplicas == 0
+	return ok && !d.Spec.Paused && complete(d, &d.Status) && d.Status.TerminatingReplicas != nil &&
+		*d.Status.TerminatingReplicas == 0
 }
 
 // finish lets the Deployment come to rest with a good template and checks what is there.
@@ -375,7 +380,8 @@ func (w *world) finish() {
 	for _, rs := range apitest.List[*appsv1.ReplicaSet](w.API, "default") {
 		if metav1.IsControlledBy(rs, d) {
 			mine++
-			if last := rs.Spec.Template.Spec.Containers[0].Image == "last"; last != (size(rs) == desired(d)) && desired(d) > 0 || !last && size(rs) != 0 {
+			if last := rs.Spec.Template.Spec.Containers[0].Image == "last"; last != (size(rs) == desired(d)) && desired(d) > 0 ||
+				!last && size(rs) != 0 {
 				w.t.Errorf("ReplicaSet %s has %d replicas after %q", rs.Name, size(rs), w.said)
 			}
 		} else if rs.Labels["app"] == "web" {

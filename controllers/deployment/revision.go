@@ -13,10 +13,11 @@ import (
 
 // Annotations of ReplicaSets. Deployments have the revision, too.
 const (
-	revisionAnnotation        = "deployment.kubernetes.io/revision"
-	historyAnnotation         = "deployment.kubernetes.io/revision-history" // its earlier revisions, separated by commas
-	desiredReplicasAnnotation = "deployment.kubernetes.io/desired-replicas" // the Deployment's replicas when the ReplicaSet was last scaled
-	maxReplicasAnnotation     = "deployment.kubernetes.io/max-replicas"     // the same plus the surge
+	revisionAnnotation = "deployment.kubernetes.io/revision"
+	historyAnnotation  = "deployment.kubernetes.io/revision-history" // its earlier revisions, separated by commas
+	// the Deployment's replicas when the ReplicaSet was last scaled
+	desiredReplicasAnnotation = "deployment.kubernetes.io/desired-replicas"
+	maxReplicasAnnotation     = "deployment.kubernetes.io/max-replicas" // the same plus the surge
 	rollbackAnnotation        = "deprecated.deployment.rollback.to"
 
 	maxHistory = 2000 // maximum length of historyAnnotation in characters (upstream maxRevHistoryLengthInChars)

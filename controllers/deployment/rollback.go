@@ -36,7 +36,8 @@ func (r *run) rollback(ctx context.Context, ro *rollout, revision int64) error {
 		r.eventf(ro, true, "DeploymentRollbackRevisionNotFound", "Unable to find the revision to rollback to.")
 		return r.rolledBack(ctx, ro, nil)
 	case sameTemplate(&all[i].Spec.Template, &ro.d.Spec.Template):
-		r.eventf(ro, true, "DeploymentRollbackTemplateUnchanged", "The rollback revision contains the same template as current deployment %q", ro.d.Name)
+		r.eventf(ro, true, "DeploymentRollbackTemplateUnchanged",
+			"The rollback revision contains the same template as current deployment %q", ro.d.Name)
 		return r.rolledBack(ctx, ro, nil)
 	}
 	err := r.rolledBack(ctx, ro, all[i])

@@ -35,7 +35,8 @@ func TestRollbackTo(t *testing.T) {
 				})
 				apitest.Settle(time.Second)
 				d := cl.web()
-				if got := d.Spec.Template.Spec.Containers[0].Image; got != c.image || d.Spec.Template.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != "" {
+				if got := d.Spec.Template.Spec.Containers[0].Image; got != c.image ||
+					d.Spec.Template.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != "" {
 					t.Errorf("image %s, labels %v", got, d.Spec.Template.Labels)
 				}
 				if _, left := d.Annotations[rollbackAnnotation]; left != (c.reason == "") {

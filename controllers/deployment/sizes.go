@@ -36,7 +36,8 @@ func present(rs *appsv1.ReplicaSet) int32 { return max(size(rs), rs.Status.Repli
 // unreported reports whether a ReplicaSet has not observed its current spec. It may still create pods for its
 // previous size.
 func unreported(sets []*appsv1.ReplicaSet) bool {
-	return slices.ContainsFunc(sets, func(rs *appsv1.ReplicaSet) bool { return rs.Status.ObservedGeneration < rs.Generation })
+	return slices.ContainsFunc(sets,
+		func(rs *appsv1.ReplicaSet) bool { return rs.Status.ObservedGeneration < rs.Generation })
 }
 
 // available returns how many available replicas of a ReplicaSet are within its desired size.

@@ -32,7 +32,8 @@ func TestLimits(t *testing.T) {
 		{0, "3", "3", 3, 0, 3, 0},
 	} {
 		d := web(c.replicas, rolling(c.maxSurge, c.maxUnavailable))
-		if surge, unavailable := limits(d); surge != c.surge || unavailable != c.unavailable || most(d) != c.up || fewest(d) != c.down {
+		if surge, unavailable := limits(d); surge != c.surge || unavailable != c.unavailable || most(d) != c.up ||
+			fewest(d) != c.down {
 			t.Errorf("%+v: %d and %d, from %d to %d", c, surge, unavailable, fewest(d), most(d))
 		}
 	}
@@ -50,7 +51,8 @@ func sized(name string, size, there, available int32, annotations ...int32) *app
 		Status:     appsv1.ReplicaSetStatus{Replicas: there, AvailableReplicas: available},
 	}
 	for i, n := range annotations {
-		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, []string{desiredReplicasAnnotation, maxReplicasAnnotation}[i], fmt.Sprint(n))
+		metav1.SetMetaDataAnnotation(&rs.ObjectMeta, []string{desiredReplicasAnnotation, maxReplicasAnnotation}[i],
+			fmt.Sprint(n))
 	}
 	return rs
 }

@@ -52,9 +52,13 @@ func (ro *rollout) count(now time.Time) {
 	}
 	s.TerminatingReplicas = terminating(all)
 	if s.AvailableReplicas >= fewest(ro.d) {
-		setCondition(s, condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable", "Deployment has minimum availability.", now))
+		setCondition(s,
+			condition(appsv1.DeploymentAvailable, corev1.ConditionTrue, "MinimumReplicasAvailable",
+				"Deployment has minimum availability.", now))
 	} else {
-		setCondition(s, condition(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.", now))
+		setCondition(s,
+			condition(appsv1.DeploymentAvailable, corev1.ConditionFalse, "MinimumReplicasUnavailable",
+				"Deployment does not have minimum availability.", now))
 	}
 }
 
@@ -85,7 +89,9 @@ func (ro *rollout) progress(now time.Time) {
 	}
 	switch {
 	case complete(ro.d, s):
-		setCondition(s, condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonAvailable, what+" has successfully progressed.", now))
+		setCondition(s,
+			condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonAvailable, what+" has successfully progressed.",
+				now))
 	case progressed(&ro.stored.Status, s):
 		next := condition(appsv1.DeploymentProgressing, corev1.ConditionTrue, reasonUpdated, what+" is progressing.", now)
 		if was != nil && was.Status == corev1.ConditionTrue {
@@ -94,7 +100,9 @@ func (ro *rollout) progress(now time.Time) {
 		removeCondition(s, appsv1.DeploymentProgressing) // sets lastUpdateTime even if nothing else changes
 		setCondition(s, next)
 	case was != nil && was.Reason != reasonAvailable && now.Sub(was.LastUpdateTime.Time) >= deadline(ro.d):
-		setCondition(s, condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonTimedOut, what+" has timed out progressing.", now))
+		setCondition(s,
+			condition(appsv1.DeploymentProgressing, corev1.ConditionFalse, reasonTimedOut, what+" has timed out progressing.",
+				now))
 	}
 }
 
@@ -162,7 +170,8 @@ func (ro *rollout) noteProgress(status corev1.ConditionStatus, reason, text stri
 // untilDeadline returns how long until a rollout must have made progress; 0 if it has no deadline.
 func untilDeadline(d *appsv1.Deployment, now time.Time) time.Duration {
 	c := conditionOf(&d.Status, appsv1.DeploymentProgressing)
-	if !hasDeadline(d) || c == nil || d.Spec.Paused || d.DeletionTimestamp != nil || c.Reason == reasonAvailable || c.Reason == reasonTimedOut || complete(d, &d.Status) {
+	if !hasDeadline(d) || c == nil || d.Spec.Paused || d.DeletionTimestamp != nil || c.Reason == reasonAvailable ||
+		c.Reason == reasonTimedOut || complete(d, &d.Status) {
 		return 0
 	}
 	return max(c.LastUpdateTime.Add(deadline(d)).Sub(now), time.Second)
@@ -177,9 +186,11 @@ func deadline(d *appsv1.Deployment) time.Duration {
 	return time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second
 }
 
-func condition(typ appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) appsv1.DeploymentCondition {
+func condition(typ appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string,
+	now time.Time) appsv1.DeploymentCondition {
 	at := metav1.NewTime(now)
-	return appsv1.DeploymentCondition{Type: typ, Status: status, Reason: reason, Message: message, LastUpdateTime: at, LastTransitionTime: at}
+	return appsv1.DeploymentCondition{Type: typ, Status: status, Reason: reason, Message: message, LastUpdateTime: at,
+		LastTransitionTime: at}
 }
 
 // conditionOf returns the condition of a type, or nil.

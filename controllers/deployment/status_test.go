@@ -16,7 +16,8 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	counts := func(updated, all, ready, available int32) appsv1.DeploymentStatus {
-		return appsv1.DeploymentStatus{UpdatedReplicas: updated, Replicas: all, ReadyReplicas: ready, AvailableReplicas: available}
+		return appsv1.DeploymentStatus{UpdatedReplicas: updated, Replicas: all, ReadyReplicas: ready,
+			AvailableReplicas: available}
 	}
 	for name, c := range map[string]struct {
 		was    string // the reason of Progressing, since
@@ -27,9 +28,11 @@ func TestProgress(t *testing.T) {
 		want   string
 		again  time.Duration
 	}{
-		"nothing known":                      {"", 0, counts(0, 0, 0, 0), counts(0, 0, 0, 0), false, "", 0},
-		"created":                            {reasonCreated, time.Second, counts(0, 0, 0, 0), counts(0, 0, 0, 0), false, reasonCreated, 59 * time.Second},
-		"new pods":                           {reasonCreated, time.Second, counts(0, 4, 4, 4), counts(1, 5, 4, 4), false, reasonUpdated, time.Minute},
+		"nothing known": {"", 0, counts(0, 0, 0, 0), counts(0, 0, 0, 0), false, "", 0},
+		"created": {reasonCreated, time.Second, counts(0, 0, 0, 0), counts(0, 0, 0, 0), false,
+			reasonCreated, 59 * time.Second},
+		"new pods": {reasonCreated, time.Second, counts(0, 4, 4, 4), counts(1, 5, 4, 4), false,
+			reasonUpdated, time.Minute},
 		"fewer old pods":                     {reasonUpdated, time.Second, counts(1, 5, 4, 4), counts(1, 4, 3, 3), false, reasonUpdated, time.Minute},
 		"more are ready":                     {reasonUpdated, time.Second, counts(1, 4, 3, 3), counts(1, 4, 4, 3), false, reasonUpdated, time.Minute},
 		"more are available":                 {reasonUpdated, time.Second, counts(1, 4, 4, 3), counts(1, 4, 4, 4), false, reasonUpdated, time.Minute},

@@ -72,7 +72,8 @@ func (r *run) oldPodsGone(ctx context.Context, ro *rollout) (bool, error) {
 	}
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: ro.d.Namespace, Labels: selector})
 	return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
-		return !podstate.Finished(p) && slices.ContainsFunc(ro.old, func(rs *appsv1.ReplicaSet) bool { return metav1.IsControlledBy(p, rs) })
+		return !podstate.Finished(p) && slices.ContainsFunc(ro.old,
+			func(rs *appsv1.ReplicaSet) bool { return metav1.IsControlledBy(p, rs) })
 	}), err
 }
 
@@ -143,7 +144,8 @@ func (r *run) resize(ctx context.Context, ro *rollout, rs *appsv1.ReplicaSet, n 
 var errChanged = errors.New("it has changed since it was read")
 
 // change updates a ReplicaSet; it conflicts if the spec differs from that of rs.
-func (r *run) change(ctx context.Context, rs *appsv1.ReplicaSet, change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
+func (r *run) change(ctx context.Context, rs *appsv1.ReplicaSet,
+	change func(*appsv1.ReplicaSet)) (*appsv1.ReplicaSet, error) {
 	return client.Update(ctx, r.deps.Client, rs, "", func(cur *appsv1.ReplicaSet) error {
 		if cur.UID != rs.UID || cur.Generation != rs.Generation {
 			return apierrors.NewConflict(client.ReplicaSets.GroupResource(), rs.Name, errChanged)
@@ -168,8 +170,10 @@ func (r *run) cleanUp(ctx context.Context, ro *rollout) error {
 		if present(rs) != 0 || unreported([]*appsv1.ReplicaSet{rs}) {
 			continue
 		}
-		r.deps.Log.Debug("deleting an old ReplicaSet", zap.String("namespace", rs.Namespace), zap.String("deployment", ro.d.Name), zap.String("replicaset", rs.Name))
-		_, err := r.deps.Client.Delete(ctx, client.RefOf(rs), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rs.UID))})
+		r.deps.Log.Debug("deleting an old ReplicaSet", zap.String("namespace", rs.Namespace),
+			zap.String("deployment", ro.d.Name), zap.String("replicaset", rs.Name))
+		_, err := r.deps.Client.Delete(ctx, client.RefOf(rs),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rs.UID))})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

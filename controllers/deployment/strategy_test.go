@@ -74,7 +74,8 @@ func TestPaused(t *testing.T) {
 		c.want("scaled up", "v1=14 v2=9")
 		c.scale(10)
 		c.want("and down", "v1=8 v2=5")
-		if c.set("v1").Annotations[desiredReplicasAnnotation] != "10" || c.set("v2").Annotations[maxReplicasAnnotation] != "13" {
+		if c.set("v1").Annotations[desiredReplicasAnnotation] != "10" ||
+			c.set("v2").Annotations[maxReplicasAnnotation] != "13" {
 			t.Errorf("annotations %v %v", c.set("v1").Annotations, c.set("v2").Annotations)
 		}
 		c.change(func(d *appsv1.Deployment) { d.Spec.RevisionHistoryLimit = new(int32(0)) })
@@ -144,7 +145,8 @@ func TestProgressDeadline(t *testing.T) {
 		c.wantProgress("a pod became ready 55 s ago", "True ReplicaSetUpdated")
 		apitest.Settle(10 * time.Second)
 		c.wantProgress("65 s ago", "False ProgressDeadlineExceeded")
-		if got := conditionOf(&c.web().Status, appsv1.DeploymentProgressing).Message; got != fmt.Sprintf("ReplicaSet %q has timed out progressing.", c.set("v2").Name) {
+		if got := conditionOf(&c.web().Status, appsv1.DeploymentProgressing).Message; got != fmt.Sprintf(
+			"ReplicaSet %q has timed out progressing.", c.set("v2").Name) {
 			t.Errorf("message %q", got)
 		}
 		if got := c.condition(appsv1.DeploymentAvailable); got != "True MinimumReplicasAvailable" {
@@ -237,7 +239,8 @@ func TestReplicaSetThatCannotBeCreated(t *testing.T) {
 		fault.Store(new(errors.New("exceeded quota")))
 		c.scale(3)
 		c.wantProgress("refused", "False ReplicaSetCreateError")
-		if got := conditionOf(&c.web().Status, appsv1.DeploymentProgressing).Message; !strings.HasPrefix(got, `Failed to create new replica set "web-`) || !strings.HasSuffix(got, `": exceeded quota`) {
+		if got := conditionOf(&c.web().Status, appsv1.DeploymentProgressing).Message; !strings.HasPrefix(got,
+			`Failed to create new replica set "web-`) || !strings.HasSuffix(got, `": exceeded quota`) {
 			t.Errorf("message %q", got)
 		}
 		if c.Events.Count()[reasonCreateError] == 0 {
@@ -308,7 +311,8 @@ func TestCleanUp(t *testing.T) {
 // one; relabelled ones are released.
 func TestAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
-	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "ReplicaSets late": client.ReplicaSets, "Deployments late": client.Deployments} {
+	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "ReplicaSets late": client.ReplicaSets,
+		"Deployments late": client.Deployments} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -330,7 +334,8 @@ func adoptsAndReleases(t *testing.T, c cluster) {
 	old := orphan.DeepCopy()
 	old.Name, old.Spec.Template.Spec.Containers[0].Image = "old", "v0"
 	for _, rs := range []*appsv1.ReplicaSet{orphan, old} {
-		rs.Labels["pod-template-hash"], rs.Spec.Selector.MatchLabels["pod-template-hash"], rs.Spec.Template.Labels["pod-template-hash"] = rs.Name, rs.Name, rs.Name
+		rs.Labels["pod-template-hash"], rs.Spec.Selector.MatchLabels["pod-template-hash"],
+			rs.Spec.Template.Labels["pod-template-hash"] = rs.Name, rs.Name, rs.Name
 	}
 	c.Create(orphan, old)
 	apitest.Settle(2 * time.Second)
@@ -341,7 +346,8 @@ func adoptsAndReleases(t *testing.T, c cluster) {
 	apitest.Settle(time.Minute)
 	c.want("adopted", "v0=0 v1=2")
 	set := c.set("v1")
-	if set.Name != "orphan" || !metav1.IsControlledBy(set, c.web()) || set.Spec.MinReadySeconds != 5 || set.Annotations[revisionAnnotation] != "1" || !metav1.IsControlledBy(c.set("v0"), c.web()) {
+	if set.Name != "orphan" || !metav1.IsControlledBy(set, c.web()) || set.Spec.MinReadySeconds != 5 ||
+		set.Annotations[revisionAnnotation] != "1" || !metav1.IsControlledBy(c.set("v0"), c.web()) {
 		t.Errorf("%+v, minReadySeconds %d", set.ObjectMeta, set.Spec.MinReadySeconds)
 	}
 	apitest.Change(c.API, set, "", func(rs *appsv1.ReplicaSet) { rs.Labels["app"] = "debug" })
@@ -432,7 +438,8 @@ func TestConcurrentChangeIsKept(t *testing.T) {
 		seen := c.set("v1")
 		apitest.Change(c.API, seen, "", func(rs *appsv1.ReplicaSet) { rs.Spec.Replicas = new(int32(7)) })
 		r := &run{Controller: New(c.Deps(), &c.Events, Config{})}
-		if _, err := r.change(t.Context(), seen, func(*appsv1.ReplicaSet) { t.Error("changed") }); !apierrors.IsConflict(err) {
+		if _, err := r.change(t.Context(), seen, func(*appsv1.ReplicaSet) { t.Error("changed") }); !apierrors.IsConflict(
+			err) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -443,7 +450,8 @@ func TestConcurrentChangeIsKept(t *testing.T) {
 func (c cluster) report(image string, replicas, available int32) {
 	c.t.Helper()
 	apitest.Change(c.API, c.set(image), "status", func(rs *appsv1.ReplicaSet) {
-		rs.Status = appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, Replicas: replicas, ReadyReplicas: available, AvailableReplicas: available}
+		rs.Status = appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, Replicas: replicas, ReadyReplicas: available,
+			AvailableReplicas: available}
 	})
 	apitest.Settle(time.Second)
 }

@@ -1,5 +1,6 @@
-// Package devicetaint deletes pods whose allocated devices have a NoExecute taint that their claims do not tolerate, or no longer do after
-// tolerationSeconds. Taints come from drivers, in ResourceSlices, and from administrators, in DeviceTaintRules.
+// Package devicetaint deletes pods whose allocated devices have a NoExecute taint that their claims do not tolerate, or
+// no longer do after tolerationSeconds. Taints come from drivers, in ResourceSlices, and from administrators, in
+// DeviceTaintRules.
 //
 //   - devicetaint.go: which pods a change wakes, and their deletion.
 //   - taints.go: the taints of devices, and when they evict a pod.
@@ -247,7 +248,8 @@ func (r *run) wait(pod types.UID, waits bool) bool {
 	return did
 }
 
-// report updates the condition of the rules of an eviction, when pods that are evicted at the same time have been counted.
+// report updates the condition of the rules of an eviction, when pods that are evicted at the same time have been
+// counted.
 func (r *run) report(e *eviction) {
 	for rule := range e.rules {
 		r.loop.AddAfter(statusPeriod, key{true, follow.Key{Name: rule.Name}})

@@ -26,7 +26,8 @@ func slice(name string, generation int64, taints ...resourcev1.DeviceTaint) *res
 	return &resourcev1.ResourceSlice{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: resourcev1.ResourceSliceSpec{Driver: driver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: "p", Generation: generation, ResourceSliceCount: 1},
+		Spec: resourcev1.ResourceSliceSpec{Driver: driver, NodeName: &node,
+			Pool:    resourcev1.ResourcePool{Name: "p", Generation: generation, ResourceSliceCount: 1},
 			Devices: []resourcev1.Device{{Name: "g-1", Taints: taints}}},
 	}
 }
@@ -39,7 +40,8 @@ func rule(effect resourcev1.DeviceTaintEffect, device string) *resourcev1.Device
 	return &resourcev1.DeviceTaintRule{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "DeviceTaintRule"},
 		ObjectMeta: metav1.ObjectMeta{Name: "r"},
-		Spec:       resourcev1.DeviceTaintRuleSpec{DeviceSelector: &resourcev1.DeviceTaintSelector{Device: &device}, Taint: taint(effect)},
+		Spec: resourcev1.DeviceTaintRuleSpec{DeviceSelector: &resourcev1.DeviceTaintSelector{Device: &device},
+			Taint: taint(effect)},
 	}
 }
 
@@ -92,11 +94,12 @@ func TestTaintsEvict(t *testing.T) {
 		"by a rule":              {rule: "NoExecute", device: "g-1", now: true},
 		"by a rule for another":  {rule: "NoExecute", device: "g-2"},
 		"a rule that only tells": {rule: "None", device: "g-1"},
-		"tolerated":              {taint: "NoExecute", rule: "NoExecute", device: "g-1", tolerations: []resourcev1.DeviceToleration{exists("NoExecute", nil)}},
-		"all effects tolerated":  {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("", nil)}},
-		"another tolerated":      {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoSchedule", nil)}, now: true},
-		"tolerated for a while":  {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoExecute", seconds(30)), exists("NoExecute", seconds(60))}, later: true},
-		"tolerated for longer":   {rule: "NoExecute", device: "g-1", tolerations: []resourcev1.DeviceToleration{exists("NoExecute", seconds(90))}},
+		"tolerated": {taint: "NoExecute", rule: "NoExecute", device: "g-1",
+			tolerations: []resourcev1.DeviceToleration{exists("NoExecute", nil)}},
+		"all effects tolerated": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("", nil)}},
+		"another tolerated":     {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoSchedule", nil)}, now: true},
+		"tolerated for a while": {taint: "NoExecute", tolerations: []resourcev1.DeviceToleration{exists("NoExecute", seconds(30)), exists("NoExecute", seconds(60))}, later: true},
+		"tolerated for longer":  {rule: "NoExecute", device: "g-1", tolerations: []resourcev1.DeviceToleration{exists("NoExecute", seconds(90))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -39,7 +39,8 @@ func (r *run) rule(ctx context.Context, name string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if is != nil && is.Status == next.Status && is.Reason == next.Reason && is.Message == next.Message && is.ObservedGeneration == next.ObservedGeneration {
+	if is != nil && is.Status == next.Status && is.Reason == next.Reason && is.Message == next.Message &&
+		is.ObservedGeneration == next.ObservedGeneration {
 		return again(pending), nil
 	}
 	next.LastTransitionTime = metav1.NewTime(now) // of every change: it limits their rate
@@ -62,8 +63,10 @@ func again(pending bool) time.Duration {
 }
 
 // condition describes what a rule does now; pending: pods wait for their eviction.
-func (r *run) condition(ctx context.Context, rule *resourcev1.DeviceTaintRule) (c metav1.Condition, pending bool, err error) {
-	c = metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: rule.Generation}
+func (r *run) condition(ctx context.Context,
+	rule *resourcev1.DeviceTaintRule) (c metav1.Condition, pending bool, err error) {
+	c = metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse,
+		ObservedGeneration: rule.Generation}
 	r.mu.Lock()
 	evicted := r.evicted[rule.UID]
 	r.mu.Unlock()
@@ -76,7 +79,8 @@ func (r *run) condition(ctx context.Context, rule *resourcev1.DeviceTaintRule) (
 			return c, false, err
 		case pods > 0:
 			c.Status, c.Reason, pending = metav1.ConditionTrue, "PodsPendingEviction", true
-			parts = append(parts, fmt.Sprintf("%s in %s must be evicted.", counted(pods, "pod"), counted(namespaces, "namespace")))
+			parts = append(parts,
+				fmt.Sprintf("%s in %s must be evicted.", counted(pods, "pod"), counted(namespaces, "namespace")))
 		case evicted > 0:
 			c.Reason = "Completed"
 		default:
@@ -92,8 +96,10 @@ func (r *run) condition(ctx context.Context, rule *resourcev1.DeviceTaintRule) (
 		if err != nil {
 			return c, false, err
 		}
-		parts = append(parts, fmt.Sprintf("%s and %s match. With the effect NoExecute, %s in %s would be evicted. Only a new spec updates this message.",
-			counted(published, "published device"), counted(allocated, "allocated device"), counted(pods, "pod"), counted(namespaces, "namespace")))
+		parts = append(parts,
+			fmt.Sprintf("%s and %s match. With the effect NoExecute, %s in %s would be evicted. Only a new spec updates this message.",
+				counted(published, "published device"), counted(allocated, "allocated device"), counted(pods, "pod"),
+				counted(namespaces, "namespace")))
 	default:
 		c.Reason = "OtherEffect"
 		parts = append(parts, "Only the effect NoExecute evicts pods.")

@@ -22,7 +22,8 @@ func evicting(rule *resourcev1.DeviceTaintRule) bool {
 	return rule != nil && rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNoExecute
 }
 
-// current calls f for the devices of a pool until it returns false. Slices of an older generation are ignored. The caller holds mu.
+// current calls f for the devices of a pool until it returns false. Slices of an older generation are ignored. The
+// caller holds mu.
 func (r *run) current(id pool, f func(*resourcev1.Device) bool) {
 	newest := int64(-1)
 	for _, slice := range r.pools[id] {
@@ -54,8 +55,8 @@ type eviction struct {
 	rules map[*resourcev1.DeviceTaintRule]bool // whose taints are among the reasons
 }
 
-// eviction returns when the taints of a pod's devices require its deletion; nil: they do not. supposed is a rule that is taken as evicting;
-// nil: none.
+// eviction returns when the taints of a pod's devices require its deletion; nil: they do not. supposed is a rule that
+// is taken as evicting; nil: none.
 func (r *run) eviction(ctx context.Context, pod *corev1.Pod, supposed *resourcev1.DeviceTaintRule) (*eviction, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil
@@ -69,7 +70,8 @@ func (r *run) eviction(ctx context.Context, pod *corev1.Pod, supposed *resourcev
 		if err != nil {
 			return nil, err
 		}
-		if claim.Status.Allocation == nil || owns && upstream.IsForPod(pod, claim, false) != nil || !upstream.IsReservedForPod(pod, claim, false) {
+		if claim.Status.Allocation == nil || owns && upstream.IsForPod(pod, claim, false) != nil ||
+			!upstream.IsReservedForPod(pod, claim, false) {
 			continue
 		}
 		r.mu.Lock()
@@ -82,7 +84,8 @@ func (r *run) eviction(ctx context.Context, pod *corev1.Pod, supposed *resourcev
 }
 
 // add adds the taints of one device. The caller holds mu.
-func (r *run) add(e *eviction, device *resourcev1.DeviceRequestAllocationResult, supposed *resourcev1.DeviceTaintRule) *eviction {
+func (r *run) add(e *eviction, device *resourcev1.DeviceRequestAllocationResult,
+	supposed *resourcev1.DeviceTaintRule) *eviction {
 	one := func(taint *resourcev1.DeviceTaint, rule *resourcev1.DeviceTaintRule) {
 		stay, forever := tolerated(taint, device.Tolerations)
 		if forever {
@@ -120,9 +123,10 @@ func (r *run) add(e *eviction, device *resourcev1.DeviceRequestAllocationResult,
 	return e
 }
 
-// tolerated returns for how long an evicting taint is tolerated. A toleration without seconds tolerates it forever; otherwise the
-// shortest one counts.
-func tolerated(taint *resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) (stay time.Duration, forever bool) {
+// tolerated returns for how long an evicting taint is tolerated. A toleration without seconds tolerates it forever;
+// otherwise the shortest one counts.
+func tolerated(taint *resourcev1.DeviceTaint,
+	tolerations []resourcev1.DeviceToleration) (stay time.Duration, forever bool) {
 	found := false
 	for _, t := range tolerations {
 		if !upstream.ToleratesTaint(t, *taint) {

@@ -28,13 +28,15 @@ var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", R
 
 func (w withWidgets) Get(ctx context.Context, ref client.Ref) (client.Object, error) {
 	if ref.Resource == widgets && ref.Subresource == "scale" {
-		return &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: ref.Name, UID: "widget"}, Spec: autoscalingv1.ScaleSpec{Replicas: 5}}, nil
+		return &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: ref.Name, UID: "widget"},
+			Spec: autoscalingv1.ScaleSpec{Replicas: 5}}, nil
 	}
 	return w.Client.Get(ctx, ref)
 }
 
 func kinds() ([]client.Kind, <-chan struct{}) {
-	return append(apitest.Kinds().Now(), client.Kind{Resource: widgets, Kind: "Widget", Namespaced: true, Scale: true}), nil
+	return append(apitest.Kinds().Now(), client.Kind{Resource: widgets, Kind: "Widget", Namespaced: true, Scale: true}),
+		nil
 }
 
 // TestBudgets computes the status of one budget over ready pods labelled app=a.
@@ -57,7 +59,8 @@ func TestBudgets(t *testing.T) {
 		rs := replicaSet(name, n)
 		rs.OwnerReferences = owners
 		api.Create(rs)
-		return []metav1.OwnerReference{*metav1.NewControllerRef(apitest.Existing[*appsv1.ReplicaSet](api, "default", name), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+		return []metav1.OwnerReference{*metav1.NewControllerRef(apitest.Existing[*appsv1.ReplicaSet](api, "default", name),
+			appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	}
 	most := func(v string) func(*policyv1.PodDisruptionBudgetSpec) {
 		return func(s *policyv1.PodDisruptionBudgetSpec) { s.MaxUnavailable = new(intstr.Parse(v)) }

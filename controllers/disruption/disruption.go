@@ -72,7 +72,8 @@ func (c *Controller) Run(ctx context.Context) error {
 func onBudget(old, new client.Object) []key {
 	was, _ := old.(*policyv1.PodDisruptionBudget)
 	is, _ := new.(*policyv1.PodDisruptionBudget)
-	if is == nil || was != nil && was.Generation == is.Generation && len(is.Status.DisruptedPods) <= len(was.Status.DisruptedPods) {
+	if is == nil || was != nil && was.Generation == is.Generation &&
+		len(is.Status.DisruptedPods) <= len(was.Status.DisruptedPods) {
 		return nil
 	}
 	return []key{{Key: follow.KeyOf(is)}}
@@ -87,7 +88,8 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 			pods = append(pods, obj.(*corev1.Pod))
 		}
 	}
-	budgets, err := client.List[*policyv1.PodDisruptionBudget](ctx, c.deps.Client, client.Selector{Namespace: pods[0].Namespace})
+	budgets, err := client.List[*policyv1.PodDisruptionBudget](ctx, c.deps.Client,
+		client.Selector{Namespace: pods[0].Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,8 @@ func (c *Controller) onPod(ctx context.Context, old, new client.Object) ([]key, 
 	}
 	if len(guarding) > 1 && binds(old, new) {
 		p := new.(*corev1.Pod)
-		c.events.Eventf(p, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets", "Pod %q/%q matches %d PodDisruptionBudgets (%s and others): it cannot be evicted",
+		c.events.Eventf(p, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+			"Pod %q/%q matches %d PodDisruptionBudgets (%s and others): it cannot be evicted",
 			p.Namespace, p.Name, len(guarding), guarding[0].Name)
 	}
 	return out, nil
@@ -157,7 +160,8 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 	}
 	want, err := c.demand(ctx, b, pods)
 	if err != nil { // no disruptions are allowed while the count is unknown
-		c.events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+		c.events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed",
+			"Failed to calculate the number of expected pods: %v", err)
 		return 0, errors.Join(err, c.write(ctx, b, func(cur *policyv1.PodDisruptionBudget) {
 			cur.Status.DisruptionsAllowed = 0
 			meta.SetStatusCondition(&cur.Status.Conditions, metav1.Condition{

@@ -65,7 +65,8 @@ func TestSettle(t *testing.T) {
 			}
 		})
 	}
-	pods := []*corev1.Pod{pod("a", true, false), pod("b", true, false), pod("c", true, false), pod("sick", false, false), pod("leaving", true, true), pod("stays", true, false)}
+	pods := []*corev1.Pod{pod("a", true, false), pod("b", true, false), pod("c", true, false), pod("sick", false, false),
+		pod("leaving", true, true), pod("stays", true, false)}
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
 	b.Status.DisruptedPods = map[string]metav1.Time{
 		"c": metav1.NewTime(now.Add(-time.Minute)), "leaving": metav1.NewTime(now), "gone": metav1.NewTime(now), "stays": metav1.NewTime(now.Add(-deletionTimeout)),

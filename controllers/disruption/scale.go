@@ -52,7 +52,8 @@ func (c *Controller) demand(ctx context.Context, b *policyv1.PodDisruptionBudget
 
 // scale returns the desired number of pods of the controller of an owner: for a ReplicaSet of a Deployment the
 // Deployment's. An empty uid: it no longer exists.
-func (c *Controller) scale(ctx context.Context, namespace string, owner *metav1.OwnerReference) (uid types.UID, replicas int32, err error) {
+func (c *Controller) scale(ctx context.Context, namespace string,
+	owner *metav1.OwnerReference) (uid types.UID, replicas int32, err error) {
 	if owner.Kind == "ReplicaSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String() {
 		rs, err := client.Get[*appsv1.ReplicaSet](ctx, c.deps.Client, namespace, owner.Name)
 		if err == nil && rs.UID == owner.UID {
@@ -68,7 +69,8 @@ func (c *Controller) scale(ctx context.Context, namespace string, owner *metav1.
 	if !kind.Scale {
 		return "", 0, fmt.Errorf("%s %s does not implement the scale subresource", owner.APIVersion, owner.Kind)
 	}
-	obj, err := c.deps.Client.Get(ctx, client.Ref{Resource: kind.Resource, Namespace: namespace, Name: owner.Name, Subresource: "scale"})
+	obj, err := c.deps.Client.Get(ctx,
+		client.Ref{Resource: kind.Resource, Namespace: namespace, Name: owner.Name, Subresource: "scale"})
 	if apierrors.IsNotFound(err) {
 		return "", 0, nil
 	}

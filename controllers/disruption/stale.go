@@ -22,7 +22,8 @@ const staleTimeout = 2 * time.Minute
 // final.
 func staleIn(p *corev1.Pod, now time.Time) (time.Duration, bool) {
 	c := podstate.Condition(p, corev1.DisruptionTarget)
-	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !podstate.Active(p) {
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet ||
+		!podstate.Active(p) {
 		return 0, false
 	}
 	return c.LastTransitionTime.Add(staleTimeout).Sub(now), true

@@ -30,7 +30,8 @@ func TestStaleConditions(t *testing.T) {
 		expect := func(name string, want corev1.ConditionStatus) {
 			t.Helper()
 			p, _ := apitest.Get[*corev1.Pod](api, "default", name)
-			if c := podstate.Condition(p, corev1.DisruptionTarget); c == nil || c.Status != want || (c.Reason == "") != (want == corev1.ConditionFalse) {
+			if c := podstate.Condition(p, corev1.DisruptionTarget); c == nil || c.Status != want ||
+				(c.Reason == "") != (want == corev1.ConditionFalse) {
 				t.Errorf("%s: %+v", name, c)
 			}
 		}

@@ -160,7 +160,8 @@ func (r *run) sync(ctx context.Context, s *corev1.Service, d desired) error {
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		r.events.Eventf(cur, corev1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %v/%v: %v", s.Namespace, s.Name, err)
+		r.events.Eventf(cur, corev1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %v/%v: %v",
+			s.Namespace, s.Name, err)
 	}
 	return err
 }
@@ -176,7 +177,8 @@ func (r *run) create(ctx context.Context, s *corev1.Service, d desired) error {
 		return nil
 	}
 	if ctx.Err() == nil {
-		r.events.Eventf(s, corev1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v/%v: %v", s.Namespace, s.Name, err)
+		r.events.Eventf(s, corev1.EventTypeWarning, "FailedToCreateEndpoint",
+			"Failed to create endpoint for service %v/%v: %v", s.Namespace, s.Name, err)
 	}
 	return err
 }

@@ -51,7 +51,9 @@ func subsetsOf(s *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSubset {
 		for i := range s.Spec.Ports {
 			port := &s.Spec.Ports[i]
 			if number, ok := servicestate.Port(p, port); ok {
-				offered(offers, corev1.EndpointPort{Name: port.Name, Port: number, Protocol: port.Protocol, AppProtocol: port.AppProtocol}, t, ready)
+				offered(offers,
+					corev1.EndpointPort{Name: port.Name, Port: number, Protocol: port.Protocol, AppProtocol: port.AppProtocol}, t,
+					ready)
 			}
 		}
 	}
@@ -124,7 +126,8 @@ func repack(addresses map[target]corev1.EndpointAddress, offers map[string]*offe
 	return subsets
 }
 
-func subset(addresses map[target]corev1.EndpointAddress, targets []target, ready map[target]bool) corev1.EndpointSubset {
+func subset(addresses map[target]corev1.EndpointAddress, targets []target,
+	ready map[target]bool) corev1.EndpointSubset {
 	var s corev1.EndpointSubset
 	for _, t := range targets {
 		if ready[t] {

@@ -123,7 +123,8 @@ func trafficDistribution(s *corev1.Service) string {
 		return ""
 	}
 	switch *s.Spec.TrafficDistribution {
-	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:
+	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
+		corev1.ServiceTrafficDistributionPreferSameNode:
 		return *s.Spec.TrafficDistribution
 	}
 	return ""

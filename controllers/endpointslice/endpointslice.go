@@ -129,7 +129,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	again, err := r.sync(ctx, key, s)
 	r.metrics.synced(err)
 	if err != nil && ctx.Err() == nil {
-		r.events.Eventf(s, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices", "Error updating Endpoint Slices for Service %s/%s: %v", s.Namespace, s.Name, err)
+		r.events.Eventf(s, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+			"Error updating Endpoint Slices for Service %s/%s: %v", s.Namespace, s.Name, err)
 	}
 	return again, err
 }

@@ -46,7 +46,8 @@ func service(change ...func(*corev1.Service)) *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "web"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			ClusterIP: corev1.ClusterIPNone,
-			Ports:     []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, TargetPort: intstr.FromInt32(8080)}},
+			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80,
+				TargetPort: intstr.FromInt32(8080)}},
 		},
 	}
 	for _, f := range change {
@@ -159,10 +160,11 @@ func TestEndpoints(t *testing.T) {
 			api.Create(pod("a"))
 			running(api, pod("a"), false, "10.0.0.1")
 		}, []string{"IPv4 [http:8080] 10.0.0.1"}},
-		{"published although not ready", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
-			api.Create(pod("a"))
-			running(api, pod("a"), false, "10.0.0.1")
-		}, []string{"IPv4 [http:8080] 10.0.0.1 ready"}},
+		{"published although not ready", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }),
+			func(api *apitest.API) {
+				api.Create(pod("a"))
+				running(api, pod("a"), false, "10.0.0.1")
+			}, []string{"IPv4 [http:8080] 10.0.0.1 ready"}},
 		{"a pod that terminates", service(), func(api *apitest.API) {
 			plain(api)
 			api.Delete(pod("a"), "")
@@ -181,7 +183,8 @@ func TestEndpoints(t *testing.T) {
 			running(api, pod("a"), true, "10.0.0.1")
 			running(api, pod("b"), true, "10.0.0.2")
 			running(api, pod("c"), true, "10.0.0.3")
-		}, []string{"IPv4 [http:81] 10.0.0.1 ready serving; 10.0.0.3 ready serving", "IPv4 [http:82] 10.0.0.2 ready serving"}},
+		}, []string{"IPv4 [http:81] 10.0.0.1 ready serving; 10.0.0.3 ready serving",
+			"IPv4 [http:82] 10.0.0.2 ready serving"}},
 		{"a name that the pod has only for another protocol", service(named), func(api *apitest.API) {
 			api.Create(pod("a", port(81), func(p *corev1.Pod) { p.Spec.Containers[0].Ports[0].Protocol = corev1.ProtocolUDP }))
 			running(api, pod("a"), true, "10.0.0.1")
@@ -192,10 +195,14 @@ func TestEndpoints(t *testing.T) {
 			running(api, pod("a"), true, "10.0.0.1")
 			running(api, pod("b"), true, "10.0.0.2")
 		}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving hostname=first; 10.0.0.2 ready serving"}},
-		{"a headless Service without ports", service(func(s *corev1.Service) { s.Spec.Ports = nil }), plain, []string{"IPv4 [] 10.0.0.1 ready serving"}},
-		{"PreferClose", service(distribution("PreferClose")), plain, []string{"IPv4 [http:8080] 10.0.0.1 ready serving forZone=z"}},
-		{"PreferSameZone", service(distribution("PreferSameZone")), plain, []string{"IPv4 [http:8080] 10.0.0.1 ready serving forZone=z"}},
-		{"PreferSameNode", service(distribution("PreferSameNode")), plain, []string{"IPv4 [http:8080] 10.0.0.1 ready serving forZone=z forNode=n"}},
+		{"a headless Service without ports", service(func(s *corev1.Service) { s.Spec.Ports = nil }), plain,
+			[]string{"IPv4 [] 10.0.0.1 ready serving"}},
+		{"PreferClose", service(distribution("PreferClose")), plain,
+			[]string{"IPv4 [http:8080] 10.0.0.1 ready serving forZone=z"}},
+		{"PreferSameZone", service(distribution("PreferSameZone")), plain,
+			[]string{"IPv4 [http:8080] 10.0.0.1 ready serving forZone=z"}},
+		{"PreferSameNode", service(distribution("PreferSameNode")), plain,
+			[]string{"IPv4 [http:8080] 10.0.0.1 ready serving forZone=z forNode=n"}},
 		{"no hints for a pod that is not ready", service(distribution("PreferClose")), func(api *apitest.API) {
 			plain(api)
 			synctest.Wait()
@@ -234,28 +241,35 @@ func TestEndpoints(t *testing.T) {
 			apitest.Change(api, service(), "", func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt32(9090) })
 		}, []string{"IPv4 [http:9090] 10.0.0.1 ready serving"}},
 		{"several ports, of other protocols", service(func(s *corev1.Service) {
-			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(5353)},
-				corev1.ServicePort{Name: "sig", Protocol: corev1.ProtocolSCTP, Port: 36412, TargetPort: intstr.FromInt32(36412), AppProtocol: new("example.com/s1ap")})
+			s.Spec.Ports = append(s.Spec.Ports,
+				corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53, TargetPort: intstr.FromInt32(5353)},
+				corev1.ServicePort{Name: "sig", Protocol: corev1.ProtocolSCTP, Port: 36412, TargetPort: intstr.FromInt32(36412),
+					AppProtocol: new("example.com/s1ap")})
 		}), plain, []string{"IPv4 [http:8080 dns:5353/UDP sig:36412/SCTP=example.com/s1ap] 10.0.0.1 ready serving"}},
 		{"an appProtocol that changes", service(), func(api *apitest.API) {
 			plain(api)
 			synctest.Wait()
-			apitest.Change(api, service(), "", func(s *corev1.Service) { s.Spec.Ports[0].AppProtocol = new("kubernetes.io/h2c") })
+			apitest.Change(api, service(), "",
+				func(s *corev1.Service) { s.Spec.Ports[0].AppProtocol = new("kubernetes.io/h2c") })
 		}, []string{"IPv4 [http:8080=kubernetes.io/h2c] 10.0.0.1 ready serving"}},
-		{"published although its node does not exist", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
-			api.Create(pod("a", func(p *corev1.Pod) { p.Spec.NodeName = "m" }))
-			running(api, pod("a"), true, "10.0.0.1")
-		}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving"}},
-		{"published although it terminates", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
-			plain(api)
-			api.Delete(pod("a"), "")
-		}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving terminating"}},
-		{"not published once it has failed", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
-			plain(api)
-			apitest.Change(api, pod("a"), "status", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
-		}, []string{"IPv4 [] "}},
+		{"published although its node does not exist",
+			service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }), func(api *apitest.API) {
+				api.Create(pod("a", func(p *corev1.Pod) { p.Spec.NodeName = "m" }))
+				running(api, pod("a"), true, "10.0.0.1")
+			}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving"}},
+		{"published although it terminates", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }),
+			func(api *apitest.API) {
+				plain(api)
+				api.Delete(pod("a"), "")
+			}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving terminating"}},
+		{"not published once it has failed", service(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }),
+			func(api *apitest.API) {
+				plain(api)
+				apitest.Change(api, pod("a"), "status", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })
+			}, []string{"IPv4 [] "}},
 		{"ExternalName", service(func(s *corev1.Service) {
-			s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com", Selector: s.Spec.Selector}
+			s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com",
+				Selector: s.Spec.Selector}
 		}), plain, nil},
 		{"no selector", service(func(s *corev1.Service) { s.Spec.Selector = nil }), plain, nil},
 		{"a slice that a user deletes", service(), func(api *apitest.API) {
@@ -266,10 +280,11 @@ func TestEndpoints(t *testing.T) {
 		{"a slice that a user changes", service(), func(api *apitest.API) {
 			plain(api)
 			synctest.Wait()
-			apitest.Change(api, apitest.List[*discoveryv1.EndpointSlice](api, "default")[0], "", func(s *discoveryv1.EndpointSlice) {
-				s.Endpoints[0].Conditions.Ready = new(false)
-				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"}})
-			})
+			apitest.Change(api, apitest.List[*discoveryv1.EndpointSlice](api, "default")[0], "",
+				func(s *discoveryv1.EndpointSlice) {
+					s.Endpoints[0].Conditions.Ready = new(false)
+					s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"}})
+				})
 		}, []string{"IPv4 [http:8080] 10.0.0.1 ready serving"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -292,7 +307,8 @@ func TestMetadata(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := start(t, Config{})
-		api.Create(service(func(s *corev1.Service) { s.Labels = map[string]string{"team": "a", discoveryv1.LabelManagedBy: "me"} }))
+		api.Create(service(
+			func(s *corev1.Service) { s.Labels = map[string]string{"team": "a", discoveryv1.LabelManagedBy: "me"} }))
 		synctest.Wait()
 		svc, _ := apitest.Get[*corev1.Service](api, "default", "web")
 		slice := apitest.List[*discoveryv1.EndpointSlice](api, "default")[0]
@@ -303,10 +319,12 @@ func TestMetadata(t *testing.T) {
 		if diff := cmp.Diff(want, slice.Labels); diff != "" {
 			t.Error(diff)
 		}
-		if !strings.HasPrefix(slice.Name, "web-") || !metav1.IsControlledBy(slice, svc) || slice.OwnerReferences[0].Kind != "Service" || !*slice.OwnerReferences[0].BlockOwnerDeletion {
+		if !strings.HasPrefix(slice.Name, "web-") || !metav1.IsControlledBy(slice, svc) ||
+			slice.OwnerReferences[0].Kind != "Service" || !*slice.OwnerReferences[0].BlockOwnerDeletion {
 			t.Errorf("%+v", slice.ObjectMeta)
 		}
-		if got := slice.Annotations[corev1.EndpointsLastChangeTriggerTime]; got != svc.CreationTimestamp.UTC().Format(time.RFC3339Nano) {
+		if got := slice.Annotations[corev1.EndpointsLastChangeTriggerTime]; got != svc.CreationTimestamp.UTC().Format(
+			time.RFC3339Nano) {
 			t.Errorf("trigger time is %q", got)
 		}
 		time.Sleep(time.Minute)
@@ -315,10 +333,12 @@ func TestMetadata(t *testing.T) {
 		synctest.Wait()
 		at, _ := apitest.Get[*corev1.Pod](api, "default", "a")
 		slice = apitest.List[*discoveryv1.EndpointSlice](api, "default")[0]
-		if got, want := slice.Annotations[corev1.EndpointsLastChangeTriggerTime], at.Status.Conditions[0].LastTransitionTime.UTC().Format(time.RFC3339Nano); got != want {
+		if got, want := slice.Annotations[corev1.EndpointsLastChangeTriggerTime],
+			at.Status.Conditions[0].LastTransitionTime.UTC().Format(time.RFC3339Nano); got != want {
 			t.Errorf("trigger time is %q, want %q", got, want)
 		}
-		if ref := slice.Endpoints[0].TargetRef; ref.Kind != "Pod" || ref.Name != "a" || ref.Namespace != "default" || ref.UID != at.UID ||
+		if ref := slice.Endpoints[0].TargetRef; ref.Kind != "Pod" || ref.Name != "a" || ref.Namespace != "default" ||
+			ref.UID != at.UID ||
 			*slice.Endpoints[0].NodeName != "n" || *slice.Endpoints[0].Zone != "z" {
 			t.Errorf("%+v", slice.Endpoints[0])
 		}
@@ -429,11 +449,13 @@ func TestTopologyMode(t *testing.T) {
 		api.Create(zoned("m", "b"))
 		cpus := func(node, n string) {
 			api.Ready(node, corev1.ConditionTrue)
-			apitest.Change(api, zoned(node, ""), "status", func(o *corev1.Node) { o.Status.Allocatable["cpu"] = resource.MustParse(n) })
+			apitest.Change(api, zoned(node, ""), "status",
+				func(o *corev1.Node) { o.Status.Allocatable["cpu"] = resource.MustParse(n) })
 		}
 		cpus("n", "4")
 		cpus("m", "4")
-		api.Create(service(func(s *corev1.Service) { s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"} }))
+		api.Create(service(
+			func(s *corev1.Service) { s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"} }))
 		zones := func() map[string]int {
 			apitest.Settle(time.Second)
 			out := map[string]int{}
@@ -457,7 +479,8 @@ func TestTopologyMode(t *testing.T) {
 		for i := 1; i < 8; i++ {
 			add(i, "n")
 		}
-		if diff := cmp.Diff(map[string]int{"a": 4, "b": 4}, zones()); diff != "" || api.Events.Count()["TopologyAwareHintsEnabled"] == 0 {
+		if diff := cmp.Diff(map[string]int{"a": 4, "b": 4}, zones()); diff != "" ||
+			api.Events.Count()["TopologyAwareHintsEnabled"] == 0 {
 			t.Error(diff)
 		}
 		cpus("m", "12")

@@ -29,12 +29,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	shared, err := sliceset.NewMetrics(r, subsystem)
 	m := &metrics{
 		Metrics: shared,
-		changed: prometheus.NewHistogramVec(prometheus.HistogramOpts{Subsystem: subsystem, Name: "endpointslices_changed_per_sync",
-			Help: "Number of EndpointSlices changed on each Service sync."}, []string{"topology", "traffic_distribution"}),
+		changed: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Subsystem: subsystem, Name: "endpointslices_changed_per_sync",
+				Help: "Number of EndpointSlices changed on each Service sync."}, []string{"topology", "traffic_distribution"}),
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: "syncs",
 			Help: "Number of EndpointSlice syncs."}, []string{"result"}),
-		distributed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Subsystem: subsystem, Name: "services_count_by_traffic_distribution",
-			Help: "Number of Services using some specific trafficDistribution."}, []string{"traffic_distribution"}),
+		distributed: prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Subsystem: subsystem, Name: "services_count_by_traffic_distribution",
+				Help: "Number of Services using some specific trafficDistribution."}, []string{"traffic_distribution"}),
 		of: map[follow.Key]string{},
 	}
 	return m, errors.Join(err, sliceset.Register(r, m.changed, m.syncs, m.distributed))

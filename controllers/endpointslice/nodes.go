@@ -54,7 +54,8 @@ func nodeOf(n *corev1.Node) node {
 	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
-	return node{zone: n.Labels[corev1.LabelTopologyZone], cpu: n.Status.Allocatable.Cpu().MilliValue(), counted: ready && !controlPlane && !master}
+	return node{zone: n.Labels[corev1.LabelTopologyZone], cpu: n.Status.Allocatable.Cpu().MilliValue(), counted: ready &&
+		!controlPlane && !master}
 }
 
 // all returns the nodes.
@@ -66,7 +67,8 @@ func (x *nodes) all() []node {
 
 // zones returns the zones of the pods' nodes, and the nodes that do not exist: their pods are no endpoints until
 // they do, unless any is allowed.
-func (x *nodes) zones(service follow.Key, pods []*corev1.Pod, any bool) (zones map[string]string, missing map[string]bool) {
+func (x *nodes) zones(service follow.Key, pods []*corev1.Pod,
+	any bool) (zones map[string]string, missing map[string]bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	zones = map[string]string{}

@@ -134,7 +134,8 @@ func compare(api *apitest.API) string {
 	for _, s := range apitest.List[*corev1.Service](api, "default") {
 		var want []string
 		for _, p := range pods {
-			if p.Status.PodIP != "" && p.Labels["app"] == s.Spec.Selector["app"] && (s.Spec.Selector["tier"] == "" || p.Labels["tier"] == s.Spec.Selector["tier"]) {
+			if p.Status.PodIP != "" && p.Labels["app"] == s.Spec.Selector["app"] &&
+				(s.Spec.Selector["tier"] == "" || p.Labels["tier"] == s.Spec.Selector["tier"]) {
 				want = append(want, modelled(p))
 			}
 		}

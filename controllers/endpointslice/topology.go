@@ -127,7 +127,9 @@ func (t *topology) hint(key follow.Key, s *corev1.Service, p *sliceset.Plan, aut
 			out = append(out, disabled(problem, family))
 			continue
 		case len(before) == 0:
-			out = append(out, event{corev1.EventTypeNormal, "TopologyAwareHintsEnabled", withFamily("Topology Aware Hints has been enabled", family)})
+			out = append(out,
+				event{corev1.EventTypeNormal, "TopologyAwareHintsEnabled",
+					withFamily("Topology Aware Hints has been enabled", family)})
 		}
 		after[family] = byZone
 	}
@@ -148,7 +150,8 @@ func withFamily(text string, family discoveryv1.AddressType) string {
 // clearHints removes the hints of all slices of a family.
 func clearHints(p *sliceset.Plan, family discoveryv1.AddressType) {
 	p.Touch(func(slice *discoveryv1.EndpointSlice) bool {
-		return slice.AddressType == family && slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
+		return slice.AddressType == family &&
+			slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
 	})
 	for _, slice := range written(p, family) {
 		for i := range slice.Endpoints {
@@ -159,7 +162,8 @@ func clearHints(p *sliceset.Plan, family discoveryv1.AddressType) {
 
 // written returns the slices of a family that the plan writes.
 func written(p *sliceset.Plan, family discoveryv1.AddressType) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(slices.Concat(p.Create, p.Update), func(s *discoveryv1.EndpointSlice) bool { return s.AddressType != family })
+	return slices.DeleteFunc(slices.Concat(p.Create, p.Update),
+		func(s *discoveryv1.EndpointSlice) bool { return s.AddressType != family })
 }
 
 // assign sets the hints of a family: the endpoint's own zone, or one that has too few endpoints. It returns the
@@ -215,7 +219,8 @@ func (t *topology) shares(n int) (map[string]share, string) {
 		left -= least(ratio * float64(n))
 	}
 	if left < 0 {
-		return nil, fmt.Sprintf("Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (%d endpoints, %d zones)", n, len(t.ratios))
+		return nil, fmt.Sprintf(
+			"Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (%d endpoints, %d zones)", n, len(t.ratios))
 	}
 	out := map[string]share{}
 	for zone, ratio := range t.ratios {

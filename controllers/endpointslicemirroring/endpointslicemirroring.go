@@ -57,7 +57,8 @@ func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, erro
 	shared, err := sliceset.NewMetrics(deps.Metrics.Registerer, subsystem)
 	c := &Controller{deps: deps, events: events, cfg: cfg, metrics: shared,
 		updated: sliceset.Histogram(subsystem, "endpoints_updated_per_sync", "Number of endpoints updated on each sync."),
-		skipped: sliceset.Histogram(subsystem, "addresses_skipped_per_sync", "Number of addresses skipped on each sync because they are invalid or exceed --mirroring-max-endpoints-per-subset."),
+		skipped: sliceset.Histogram(subsystem, "addresses_skipped_per_sync",
+			"Number of addresses skipped on each sync because they are invalid or exceed --mirroring-max-endpoints-per-subset."),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: subsystem, Name: "endpoints_sync_duration",
 			Help: "Duration of a sync, in seconds.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
 	}
@@ -171,10 +172,12 @@ func (r *run) source(ctx context.Context, key follow.Key) (*corev1.Endpoints, er
 func (r *run) tell(e *corev1.Endpoints, m mirror) {
 	r.skipped.Observe(float64(m.skipped))
 	if m.invalid > 0 {
-		r.events.Eventf(e, corev1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", m.invalid)
+		r.events.Eventf(e, corev1.EventTypeWarning, "InvalidIPAddress",
+			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", m.invalid)
 	}
 	if m.skipped > m.invalid {
 		r.events.Eventf(e, corev1.EventTypeWarning, "TooManyAddressesToMirror",
-			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", r.cfg.Max, m.skipped)
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", r.cfg.Max,
+			m.skipped)
 	}
 }

@@ -20,7 +20,8 @@ func service(selector map[string]string) *corev1.Service {
 	return &corev1.Service{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},
-		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.10", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, Selector: selector, Ports: []corev1.ServicePort{{Port: 5432}}},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Selector: selector, Ports: []corev1.ServicePort{{Port: 5432}}},
 	}
 }
 

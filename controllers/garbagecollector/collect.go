@@ -121,9 +121,10 @@ func (r *run) update(ctx context.Context, i item, change func(client.Object)) er
 // disown removes owners from an object.
 func (r *run) disown(ctx context.Context, i item, owners []types.UID) error {
 	return r.update(ctx, i, func(obj client.Object) {
-		obj.SetOwnerReferences(slices.DeleteFunc(slices.Clone(obj.GetOwnerReferences()), func(ref metav1.OwnerReference) bool {
-			return slices.Contains(owners, ref.UID)
-		}))
+		obj.SetOwnerReferences(
+			slices.DeleteFunc(slices.Clone(obj.GetOwnerReferences()), func(ref metav1.OwnerReference) bool {
+				return slices.Contains(owners, ref.UID)
+			}))
 	})
 }
 

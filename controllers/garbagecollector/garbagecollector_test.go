@@ -103,7 +103,8 @@ func TestUnwatchedKind(t *testing.T) {
 		meta := func(name, of string) metav1.ObjectMeta {
 			return metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: owner(of)}
 		}
-		api.Create(&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta("kept", "owner")},
+		api.Create(&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: meta("kept", "owner")},
 			&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: meta("garbage", "absent")})
 		synctest.Wait()
 		if secrets := apitest.List[*corev1.Secret](api, "default"); len(secrets) != 1 || secrets[0].Name != "kept" {
@@ -132,7 +133,8 @@ func TestForegroundAndOthers(t *testing.T) {
 		if cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "loose"); cm.DeletionTimestamp == nil {
 			t.Error("a dependent that blocks nothing is not deleted")
 		}
-		if cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "shared"); len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].Name != "other" {
+		if cm, _ := apitest.Get[*corev1.ConfigMap](api, "default", "shared"); len(cm.OwnerReferences) != 1 ||
+			cm.OwnerReferences[0].Name != "other" {
 			t.Errorf("owners %v", cm.OwnerReferences)
 		}
 	})
@@ -148,7 +150,8 @@ func TestForegroundWaitsForDependentsOfLateWatch(t *testing.T) {
 		deps.Client = apitest.Lagging{Client: api.Client, Resource: client.Secrets, By: lag}
 		api.Run(New(deps, &api.Events, Config{Kinds: apitest.Kinds()}))
 		add(api, "a")
-		held := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: configMap(api, "held", "a").ObjectMeta}
+		held := &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: configMap(api, "held", "a").ObjectMeta}
 		held.Finalizers = []string{"example.com/hold"}
 		api.Create(held)
 		api.Delete(configMap(api, "a"), metav1.DeletePropagationForeground)

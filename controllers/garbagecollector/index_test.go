@@ -14,7 +14,8 @@ func TestIndex(t *testing.T) {
 	const burst, left = 2000, 10
 	x := newIndex()
 	refs := func(n int) []metav1.OwnerReference { // a large owner, and one of its own
-		return []metav1.OwnerReference{{UID: "large", BlockOwnerDeletion: new(true)}, {UID: types.UID(fmt.Sprint("owner", n))}}
+		return []metav1.OwnerReference{{UID: "large", BlockOwnerDeletion: new(true)},
+			{UID: types.UID(fmt.Sprint("owner", n))}}
 	}
 	object := func(n int) item {
 		return item{namespace: "default", name: fmt.Sprint(n), uid: types.UID(fmt.Sprint("uid", n))}
@@ -28,13 +29,15 @@ func TestIndex(t *testing.T) {
 		x.gone(object(n))
 	}
 	if len(x.of) != left+1 || len(x.waiting) != left || len(x.at) != left {
-		t.Errorf("the index has %d owners, %d that wait and %d namespaces for %d objects", len(x.of), len(x.waiting), len(x.at), left)
+		t.Errorf("the index has %d owners, %d that wait and %d namespaces for %d objects", len(x.of), len(x.waiting),
+			len(x.at), left)
 	}
 	if got := len(x.dependents("large")); got != left || !x.blocked("large") {
 		t.Errorf("the large owner has %d dependents, blocked: %t", got, x.blocked("large"))
 	}
 	for n := range left {
-		if ns, ok := x.namespace(object(n).uid); !ok || ns != "default" || !x.has(refs(n)[1].UID) || len(x.waitingFor([]metav1.OwnerReference{{UID: object(n).uid}})) != 1 {
+		if ns, ok := x.namespace(object(n).uid); !ok || ns != "default" || !x.has(refs(n)[1].UID) ||
+			len(x.waitingFor([]metav1.OwnerReference{{UID: object(n).uid}})) != 1 {
 			t.Errorf("%s is lost", object(n).name)
 		}
 	}

@@ -33,7 +33,8 @@ func TestInvalidOwners(t *testing.T) {
 	t.Parallel()
 	const uid = "5f0c"
 	reported := func(kind string) string {
-		return "child Warning OwnerRefInvalidNamespace: ownerRef [v1/" + kind + ", namespace: %[1]s, name: owner, uid: %[2]s] does not exist in namespace \"%[1]s\""
+		return "child Warning OwnerRefInvalidNamespace: ownerRef [v1/" + kind +
+			", namespace: %[1]s, name: owner, uid: %[2]s] does not exist in namespace \"%[1]s\""
 	}
 	for name, c := range map[string]struct {
 		apiVersion, kind string

@@ -65,7 +65,8 @@ func (v *verdict) warn(reason, format string, args ...any) {
 }
 
 // set sets a condition; its transition time changes only with its status.
-func (v *verdict) set(t autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason, format string, args ...any) {
+func (v *verdict) set(t autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason,
+	format string, args ...any) {
 	next := autoscalingv2.HorizontalPodAutoscalerCondition{
 		Type: t, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...), LastTransitionTime: metav1.NewTime(v.now).Rfc3339Copy(),
 	}

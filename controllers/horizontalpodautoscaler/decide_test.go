@@ -51,8 +51,9 @@ func (p testPod) pod(i int) *corev1.Pod {
 		status = corev1.ConditionFalse
 	}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p%d", i), Labels: map[string]string{"app": "web"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{c}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p%d", i),
+			Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{c}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &started, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: status, LastTransitionTime: ago(p.ready)}}},
 	}
@@ -63,7 +64,8 @@ func (p testPod) pod(i int) *corev1.Pod {
 		pod.DeletionTimestamp = &started
 	}
 	if p.podLevel != "" {
-		pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(p.podLevel)}}
+		pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(
+			p.podLevel)}}
 	}
 	if p.sidecar {
 		c.Name, c.RestartPolicy = "side", new(corev1.ContainerRestartPolicyAlways)

@@ -141,7 +141,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 		r.events.Eventf(hpa, e.kind, e.reason, "%s", e.message)
 	}
 	if v.err != nil {
-		r.deps.Log.Debug("autoscaler not evaluated", zap.String("namespace", key.Namespace), zap.String("horizontalpodautoscaler", key.Name), zap.Error(v.err))
+		r.deps.Log.Debug("autoscaler not evaluated", zap.String("namespace", key.Namespace),
+			zap.String("horizontalpodautoscaler", key.Name), zap.Error(v.err))
 	}
 	return r.cfg.SyncPeriod, r.write(ctx, hpa, &v.status)
 }
@@ -151,7 +152,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 const conflicts = 5
 
 // evaluate decides and scales. If the target changes in between, as during a rollout, it decides again.
-func (r *run) evaluate(ctx context.Context, key follow.Key, hpa *autoscalingv2.HorizontalPodAutoscaler) (v *verdict, err error) {
+func (r *run) evaluate(ctx context.Context, key follow.Key,
+	hpa *autoscalingv2.HorizontalPodAutoscaler) (v *verdict, err error) {
 	for range conflicts {
 		if v, err = r.tryScale(ctx, key, hpa); err != nil || !apierrors.IsConflict(v.err) {
 			break
@@ -160,7 +162,8 @@ func (r *run) evaluate(ctx context.Context, key follow.Key, hpa *autoscalingv2.H
 	return v, err
 }
 
-func (r *run) tryScale(ctx context.Context, key follow.Key, hpa *autoscalingv2.HorizontalPodAutoscaler) (*verdict, error) {
+func (r *run) tryScale(ctx context.Context, key follow.Key,
+	hpa *autoscalingv2.HorizontalPodAutoscaler) (*verdict, error) {
 	now := r.deps.Clock.Now()
 	target, err := r.target(hpa)
 	if err != nil {
@@ -237,7 +240,8 @@ func (r *run) observe(ctx context.Context, key follow.Key, in *input, selector s
 	if in.selectErr != nil {
 		return nil
 	}
-	in.pods, err = client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: key.Namespace, Labels: in.selection})
+	in.pods, err = client.List[*corev1.Pod](ctx, r.deps.Client,
+		client.Selector{Namespace: key.Namespace, Labels: in.selection})
 	if err != nil {
 		return err
 	}
@@ -251,7 +255,8 @@ func (r *run) observe(ctx context.Context, key follow.Key, in *input, selector s
 // parse parses the selector of a scale.
 func parse(selector string) (labels.Selector, *failure) {
 	if selector == "" {
-		return nil, &failure{"SelectorRequired", errors.New("the HPA target's scale is missing a selector"), errors.New("selector is required")}
+		return nil, &failure{"SelectorRequired", errors.New("the HPA target's scale is missing a selector"),
+			errors.New("selector is required")}
 	}
 	s, err := labels.Parse(selector)
 	if err != nil {
@@ -278,7 +283,8 @@ func (r *run) usage(ctx context.Context, namespace string, of labels.Selector) (
 }
 
 // write stores a status that is worth it.
-func (r *run) write(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, status *autoscalingv2.HorizontalPodAutoscalerStatus) error {
+func (r *run) write(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler,
+	status *autoscalingv2.HorizontalPodAutoscalerStatus) error {
 	if !worthWriting(&hpa.Status, status, hpa.Spec.Metrics) {
 		return nil
 	}

@@ -55,8 +55,10 @@ func (m *measured) List(ctx context.Context, sel client.Selector) ([]client.Obje
 	pods, err := client.List[*corev1.Pod](ctx, m.Client, client.Selector{Namespace: sel.Namespace, Labels: sel.Labels})
 	var out []client.Object
 	for _, p := range pods {
-		out = append(out, &metrics.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Timestamp: metav1.Now(),
-			Containers: []metrics.ContainerMetrics{{Name: "c", Usage: corev1.ResourceList{"cpu": *resource.NewMilliQuantity(m.cpu.Load(), resource.DecimalSI)}}}})
+		out = append(out,
+			&metrics.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Timestamp: metav1.Now(),
+				Containers: []metrics.ContainerMetrics{{Name: "c",
+					Usage: corev1.ResourceList{"cpu": *resource.NewMilliQuantity(m.cpu.Load(), resource.DecimalSI)}}}})
 	}
 	return out, "", err
 }

@@ -99,13 +99,16 @@ func (in *input) limitPlain(v *verdict, wanted int32) int32 {
 	}
 	v.history.recommend(wanted, in.now, in.DownscaleStabilization)
 	if stable != wanted {
-		v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ScaleDownStabilized", "recent recommendations were higher than current one, applying the highest recent recommendation")
+		v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ScaleDownStabilized",
+			"recent recommendations were higher than current one, applying the highest recent recommendation")
 	} else {
 		v.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "ReadyForNewScale", "recommended size matches current size")
 	}
-	most, reason, message := in.hpa.Spec.MaxReplicas, "TooManyReplicas", "the desired replica count is more than the maximum replica count"
+	most, reason, message := in.hpa.Spec.MaxReplicas, "TooManyReplicas",
+		"the desired replica count is more than the maximum replica count"
 	if limit := max(growthFactor*int64(in.current), growthMinimum); int64(most) > limit {
-		most, reason, message = int32(limit), "ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate"
+		most, reason, message = int32(limit), "ScaleUpLimit",
+			"the desired replica count is increasing faster than the maximum scale rate"
 	}
 	switch least := in.least(); {
 	case stable < least:
@@ -136,9 +139,11 @@ func (in *input) stabilize(v *verdict, wanted int32) (pods int32, reason, messag
 	v.history.recommend(wanted, in.now, max(upWindow, downWindow))
 	pods = min(max(in.current, lowest), highest)
 	if wanted >= in.current {
-		return pods, "ScaleUpStabilized", "recent recommendations were lower than current one, applying the lowest recent recommendation"
+		return pods, "ScaleUpStabilized",
+			"recent recommendations were lower than current one, applying the lowest recent recommendation"
 	}
-	return pods, "ScaleDownStabilized", "recent recommendations were higher than current one, applying the highest recent recommendation"
+	return pods, "ScaleDownStabilized",
+		"recent recommendations were higher than current one, applying the highest recent recommendation"
 }
 
 // window is the stabilization window of the rules.
@@ -154,17 +159,21 @@ func (in *input) within(h history, wanted int32) (pods int32, reason, message st
 	spec := &in.hpa.Spec
 	switch {
 	case wanted > in.current:
-		most, reason, message := spec.MaxReplicas, "TooManyReplicas", "the desired replica count is more than the maximum replica count"
+		most, reason, message := spec.MaxReplicas, "TooManyReplicas",
+			"the desired replica count is more than the maximum replica count"
 		if limit := max(in.current, in.upTo(h, spec.Behavior.ScaleUp)); most > limit {
-			most, reason, message = limit, "ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate"
+			most, reason, message = limit, "ScaleUpLimit",
+				"the desired replica count is increasing faster than the maximum scale rate"
 		}
 		if wanted > most {
 			return most, reason, message
 		}
 	case wanted < in.current:
-		least, reason, message := in.least(), "TooFewReplicas", "the desired replica count is less than the minimum replica count"
+		least, reason, message := in.least(), "TooFewReplicas",
+			"the desired replica count is less than the minimum replica count"
 		if limit := min(in.current, in.downTo(h, spec.Behavior.ScaleDown)); least < limit {
-			least, reason, message = limit, "ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate"
+			least, reason, message = limit, "ScaleDownLimit",
+				"the desired replica count is decreasing faster than the maximum scale rate"
 		}
 		if wanted < least {
 			return least, reason, message
@@ -195,7 +204,8 @@ func (in *input) downTo(h history, rules *autoscalingv2.HPAScalingRules) int32 {
 
 // selected returns what the selected policy allows. allows gets a policy and the number of pods at the begin of its
 // period; least and most choose among two results the smaller and the greater change.
-func (in *input) selected(h history, rules *autoscalingv2.HPAScalingRules, allows func(autoscalingv2.HPAScalingPolicy, int32) float64, least, most func(a, b float64) float64) int32 {
+func (in *input) selected(h history, rules *autoscalingv2.HPAScalingRules,
+	allows func(autoscalingv2.HPAScalingPolicy, int32) float64, least, most func(a, b float64) float64) int32 {
 	choose := most
 	switch {
 	case rules.SelectPolicy == nil:

@@ -57,11 +57,13 @@ func (in *input) propose(v *verdict) (best *proposal, err error) {
 	}
 	if best == nil || failed > 0 && best.replicas < in.current {
 		if first != nil {
-			v.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, first.reason, "the HPA was unable to compute the replica count: %v", first.cause)
+			v.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, first.reason,
+				"the HPA was unable to compute the replica count: %v", first.cause)
 		}
 		return nil, err
 	}
-	v.set(autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound", "the HPA was able to successfully calculate a replica count from %s", best.metric)
+	v.set(autoscalingv2.ScalingActive, corev1.ConditionTrue, "ValidMetricFound",
+		"the HPA was able to successfully calculate a replica count from %s", best.metric)
 	return best, err
 }
 
@@ -85,28 +87,34 @@ func (in *input) evaluate(m *autoscalingv2.MetricSpec) (proposal, autoscalingv2.
 		s := m.ContainerResource
 		n, current, err := byResource{name: s.Name, container: s.Container, target: s.Target}.pods(in)
 		if err != nil {
-			return fail("FailedGetContainerResourceMetric", fmt.Sprintf("failed to get %s container metric value", s.Container), err)
+			return fail("FailedGetContainerResourceMetric", fmt.Sprintf("failed to get %s container metric value", s.Container),
+				err)
 		}
-		status.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: s.Name, Container: s.Container, Current: current}
+		status.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: s.Name, Container: s.Container,
+			Current: current}
 		return proposal{n, nameOf(s.Name, s.Target, "container ")}, status, nil
 	case autoscalingv2.ObjectMetricSourceType:
 		s := m.Object
-		err := fmt.Errorf("unable to get metric %s: %s on %s %s/%w", s.Metric.Name, s.DescribedObject.Kind, in.hpa.Namespace, s.DescribedObject.Name, errCustom)
+		err := fmt.Errorf("unable to get metric %s: %s on %s %s/%w", s.Metric.Name, s.DescribedObject.Kind, in.hpa.Namespace,
+			s.DescribedObject.Name, errCustom)
 		if s.Target.Type == autoscalingv2.AverageValueMetricType {
 			err = fmt.Errorf("failed to get %s object metric: %w", s.Metric.Name, err)
 		}
 		return fail("FailedGetObjectMetric", "failed to get object metric value", err)
 	case autoscalingv2.PodsMetricSourceType:
-		return fail("FailedGetPodsMetric", "failed to get pods metric value", fmt.Errorf("unable to get metric %s: %w", m.Pods.Metric.Name, errCustom))
+		return fail("FailedGetPodsMetric", "failed to get pods metric value",
+			fmt.Errorf("unable to get metric %s: %w", m.Pods.Metric.Name, errCustom))
 	case autoscalingv2.ExternalMetricSourceType:
-		return fail("FailedGetExternalMetric", fmt.Sprintf("failed to get %s external metric value", m.External.Metric.Name), in.external(m.External))
+		return fail("FailedGetExternalMetric", fmt.Sprintf("failed to get %s external metric value", m.External.Metric.Name),
+			in.external(m.External))
 	}
 	err := specError{fmt.Errorf("unknown metric source type %q", m.Type)}
 	return proposal{}, status, &failure{"InvalidMetricSourceType", err, err}
 }
 
 // errCustom and external are what upstream's clients answer if no such API is registered.
-var errCustom = errors.New("unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered")
+var errCustom = errors.New(
+	"unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered")
 
 func (in *input) external(s *autoscalingv2.ExternalMetricSource) error {
 	err := fmt.Errorf("unable to get external metric %s/%s/%s: unable to fetch metrics from external metrics API: "+

@@ -20,7 +20,8 @@ func newMonitor(m *follow.Metrics) (*monitor, error) {
 	var errs []error
 	pair := func(total, seconds, of string, labels ...string) (*prometheus.CounterVec, *prometheus.HistogramVec) {
 		const prefix = "horizontal_pod_autoscaler_controller_"
-		counter, err := follow.Register(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + total, Help: "Number of " + of + "."}, labels))
+		counter, err := follow.Register(m,
+			prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + total, Help: "Number of " + of + "."}, labels))
 		errs = append(errs, err)
 		histogram, err := follow.Register(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + seconds, Help: "How long " + of + " take.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
@@ -29,8 +30,12 @@ func newMonitor(m *follow.Metrics) (*monitor, error) {
 		return counter, histogram
 	}
 	mon := &monitor{}
-	mon.evaluations, mon.evaluated = pair("reconciliations_total", "reconciliation_duration_seconds", "evaluations of autoscalers", "action", "error")
-	mon.computations, mon.computed = pair("metric_computation_total", "metric_computation_duration_seconds", "computations of single metrics",
+	mon.evaluations,
+		mon.evaluated = pair("reconciliations_total", "reconciliation_duration_seconds", "evaluations of autoscalers",
+		"action", "error")
+	mon.computations,
+		mon.computed = pair("metric_computation_total", "metric_computation_duration_seconds",
+		"computations of single metrics",
 		"action", "error", "metric_type")
 	return mon, errors.Join(errs...)
 }

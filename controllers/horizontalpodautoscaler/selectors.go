@@ -28,7 +28,8 @@ func newSelectors() *selectors {
 func placeOf(key follow.Key, s labels.Selector) place {
 	requirements, _ := s.Requirements()
 	for _, r := range requirements {
-		if op := r.Operator(); op == selection.Equals || op == selection.DoubleEquals || op == selection.In && r.Values().Len() == 1 {
+		if op := r.Operator(); op == selection.Equals || op == selection.DoubleEquals ||
+			op == selection.In && r.Values().Len() == 1 {
 			return place{key.Namespace, r.Key(), r.Values().UnsortedList()[0]}
 		}
 	}

@@ -33,7 +33,8 @@ type byResource struct {
 func (a byResource) pods(in *input) (int32, autoscalingv2.MetricValueStatus, error) {
 	var none autoscalingv2.MetricValueStatus
 	if a.target.AverageValue == nil && a.target.AverageUtilization == nil {
-		return 0, none, errors.New("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
+		return 0, none,
+			errors.New("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
 	}
 	what := "utilization"
 	if a.target.AverageValue != nil {
@@ -86,7 +87,8 @@ func (a byResource) samples(u usage) (map[string]sample, error) {
 	for _, p := range u.pods {
 		value, known, found := a.used(p)
 		if a.container != "" && !found {
-			return nil, fmt.Errorf("failed to get container metrics: container %s not present in metrics for pod %s/%s", a.container, p.Namespace, p.Name)
+			return nil, fmt.Errorf("failed to get container metrics: container %s not present in metrics for pod %s/%s",
+				a.container, p.Namespace, p.Name)
 		}
 		if known {
 			out[p.Name] = sample{value: value, at: p.Timestamp.Time, window: p.Window.Duration}
@@ -247,7 +249,8 @@ func (in *input) starting(p *corev1.Pod, s sample) bool {
 	if startedAt.Add(in.CPUInitializationPeriod).After(in.now) {
 		return ready.Status == corev1.ConditionFalse || s.at.Before(ready.LastTransitionTime.Add(s.window))
 	}
-	return ready.Status == corev1.ConditionFalse && startedAt.Add(in.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
+	return ready.Status == corev1.ConditionFalse &&
+		startedAt.Add(in.InitialReadinessDelay).After(ready.LastTransitionTime.Time)
 }
 
 // replicas returns the number of pods at which the ratio would be 1. Pods without a usable sample are assumed to

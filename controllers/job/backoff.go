@@ -116,7 +116,8 @@ func ended(pod *corev1.Pod) time.Time {
 	if !slices.ContainsFunc(pod.Status.ContainerStatuses, open) && !last.IsZero() {
 		return last
 	}
-	if c := podstate.Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+	if c := podstate.Condition(pod, corev1.PodReady); c != nil && c.Status == corev1.ConditionFalse &&
+		!c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	if pod.DeletionTimestamp == nil {

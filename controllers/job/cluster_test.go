@@ -139,8 +139,9 @@ func (c cluster) end(index int32, phase corev1.PodPhase, change ...func(*corev1.
 }
 
 func exitedWith(code int32) corev1.ContainerStatus {
-	return corev1.ContainerStatus{Name: "c", Image: "image", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: code, FinishedAt: metav1.Now()}}}
+	return corev1.ContainerStatus{Name: "c", Image: "image",
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: code, FinishedAt: metav1.Now()}}}
 }
 
 // state is the Job in a line: active/ready/terminating, succeeded, failed, the conditions

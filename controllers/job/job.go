@@ -95,10 +95,11 @@ type run struct {
 }
 
 func newRun(c *Controller) *run {
-	return &run{Controller: c, failures: newFailures(), pods: owned.NewIndex[*corev1.Pod](), control: owned.Pods{Client: c.deps.Client, Events: c.events}, adopter: owned.Adopter[*corev1.Pod]{
-		Client: c.deps.Client, Kind: batchv1.SchemeGroupVersion.WithKind(kind), Finalizer: batchv1.JobTrackingFinalizer,
-		Adoptive: func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil },
-	}}
+	return &run{Controller: c, failures: newFailures(), pods: owned.NewIndex[*corev1.Pod](),
+		control: owned.Pods{Client: c.deps.Client, Events: c.events}, adopter: owned.Adopter[*corev1.Pod]{
+			Client: c.deps.Client, Kind: batchv1.SchemeGroupVersion.WithKind(kind), Finalizer: batchv1.JobTrackingFinalizer,
+			Adoptive: func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil },
+		}}
 }
 
 // reconcile syncs a Job: whether it ends, its pods, and its status. The cached pods must be at least as new as the

@@ -24,8 +24,10 @@ func TestOnePod(t *testing.T) {
 		c.create()
 		c.want("created", "1 active, 0+0")
 		p := c.pods()[0]
-		if !tracked(p) || !metav1.IsControlledBy(p, c.job()) || p.Labels[batchv1.JobNameLabel] != "task" || p.Labels[batchv1.ControllerUidLabel] != string(c.job().UID) ||
-			!strings.HasPrefix(p.Name, "task-") || len(p.Name) != len("task-12345") || p.Annotations[batchv1.JobCompletionIndexAnnotation] != "" {
+		if !tracked(p) || !metav1.IsControlledBy(p, c.job()) || p.Labels[batchv1.JobNameLabel] != "task" ||
+			p.Labels[batchv1.ControllerUidLabel] != string(c.job().UID) ||
+			!strings.HasPrefix(p.Name, "task-") || len(p.Name) != len("task-12345") ||
+			p.Annotations[batchv1.JobCompletionIndexAnnotation] != "" {
 			t.Errorf("pod %+v", p.ObjectMeta)
 		}
 		c.bind()
@@ -34,7 +36,8 @@ func TestOnePod(t *testing.T) {
 		c.want("done", "0 active, 1+0"+complete)
 		c.untracked()
 		s := c.job().Status
-		if s.StartTime == nil || s.CompletionTime == nil || s.CompletionTime.Sub(s.StartTime.Time) != 2*time.Second || len(s.UncountedTerminatedPods.Succeeded) != 0 {
+		if s.StartTime == nil || s.CompletionTime == nil || s.CompletionTime.Sub(s.StartTime.Time) != 2*time.Second ||
+			len(s.UncountedTerminatedPods.Succeeded) != 0 {
 			t.Errorf("status %+v", s)
 		}
 		if got := s.Conditions[1].Message; got != "Reached expected number of succeeded pods" {
@@ -207,13 +210,16 @@ func TestSuspend(t *testing.T) {
 func TestIndexed(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(5, 3), withIndexes, func(job *batchv1.Job) {
-			job.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "image", Env: []corev1.EnvVar{{Name: indexEnv, Value: "own"}}}}
+			job.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "image",
+				Env: []corev1.EnvVar{{Name: indexEnv, Value: "own"}}}}
 		})
 		for i, p := range c.pods() {
 			n := fmt.Sprint(i)
 			env := p.Spec.Containers[0].Env[0]
-			if p.Annotations[batchv1.JobCompletionIndexAnnotation] != n || p.Labels[batchv1.JobCompletionIndexAnnotation] != n || p.Spec.Hostname != "task-"+n ||
-				!strings.HasPrefix(p.Name, "task-"+n+"-") || env.Name != indexEnv || env.ValueFrom.FieldRef.FieldPath != "metadata.labels['batch.kubernetes.io/job-completion-index']" ||
+			if p.Annotations[batchv1.JobCompletionIndexAnnotation] != n || p.Labels[batchv1.JobCompletionIndexAnnotation] != n ||
+				p.Spec.Hostname != "task-"+n ||
+				!strings.HasPrefix(p.Name, "task-"+n+"-") || env.Name != indexEnv ||
+				env.ValueFrom.FieldRef.FieldPath != "metadata.labels['batch.kubernetes.io/job-completion-index']" ||
 				len(p.Spec.InitContainers[0].Env) != 1 || p.Spec.InitContainers[0].Env[0].Value != "own" {
 				t.Errorf("pod %d is %+v %+v", i, p.ObjectMeta, p.Spec)
 			}
@@ -238,8 +244,9 @@ func TestWrongIndexes(t *testing.T) {
 		c.create(sized(2, 2), withIndexes)
 		for _, index := range []string{"0", "7", "x"} {
 			p := c.pods()[0].DeepCopy()
-			p.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: "extra-" + index, Labels: p.Labels, OwnerReferences: p.OwnerReferences,
-				Finalizers: p.Finalizers, Annotations: map[string]string{batchv1.JobCompletionIndexAnnotation: index}}
+			p.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: "extra-" + index, Labels: p.Labels,
+				OwnerReferences: p.OwnerReferences,
+				Finalizers:      p.Finalizers, Annotations: map[string]string{batchv1.JobCompletionIndexAnnotation: index}}
 			c.Create(p)
 		}
 		apitest.Settle(time.Second)
@@ -272,7 +279,8 @@ func TestDeletedPod(t *testing.T) {
 		policy                    batchv1.PodReplacementPolicy
 		deleted, replaced, atLast string
 	}{
-		"at once":        {batchv1.TerminatingOrFailed, "0 active, 1 terminating, 0+1", "1 active, 1 terminating, 0+1", "1 active, 0+1"},
+		"at once": {batchv1.TerminatingOrFailed, "0 active, 1 terminating, 0+1", "1 active, 1 terminating, 0+1",
+			"1 active, 0+1"},
 		"when it is off": {batchv1.Failed, "0 active, 1 terminating, 0+0", "0 active, 1 terminating, 0+0", "0 active, 0+1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +330,8 @@ func TestOwnership(t *testing.T) {
 		labels := c.pods()[0].Labels
 		apitest.Change(c.API, c.pods()[0], "", func(p *corev1.Pod) { p.Labels = map[string]string{"other": "one"} })
 		apitest.Settle(time.Second)
-		released := slices.IndexFunc(c.pods(), func(p *corev1.Pod) bool { return metav1.GetControllerOf(p) == nil && !tracked(p) })
+		released := slices.IndexFunc(c.pods(),
+			func(p *corev1.Pod) bool { return metav1.GetControllerOf(p) == nil && !tracked(p) })
 		if released < 0 || len(c.pods()) != 2 {
 			t.Fatalf("pods %v", c.pods())
 		}
@@ -331,7 +340,8 @@ func TestOwnership(t *testing.T) {
 		}
 		apitest.Settle(time.Second)
 		c.want("failed", "0 active, 0+1")
-		orphan := apitest.Pod("default", "orphan", func(p *corev1.Pod) { p.Labels = labels; p.Spec.RestartPolicy = corev1.RestartPolicyNever })
+		orphan := apitest.Pod("default", "orphan",
+			func(p *corev1.Pod) { p.Labels = labels; p.Spec.RestartPolicy = corev1.RestartPolicyNever })
 		c.Create(orphan)
 		apitest.Settle(time.Second)
 		adopted, _ := apitest.Get[*corev1.Pod](c.API, "default", "orphan")

@@ -28,8 +28,10 @@ func TestPodFailurePolicy(t *testing.T) {
 		change []func(*batchv1.Job)
 		want   string // after the pod of index 0, if there is one, has failed with code 7, and 10 s
 	}{
-		"no policy":                  {[]func(*batchv1.Job){limited(0)}, "0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
-		"Count":                      {[]func(*batchv1.Job){limited(1), ruled(onExit(batchv1.PodFailurePolicyActionCount, in, 7))}, "1 active, 0+1"},
+		"no policy": {[]func(*batchv1.Job){limited(0)},
+			"0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
+		"Count": {[]func(*batchv1.Job){limited(1),
+			ruled(onExit(batchv1.PodFailurePolicyActionCount, in, 7))}, "1 active, 0+1"},
 		"Count to the limit":         {[]func(*batchv1.Job){limited(0), ruled(onExit(batchv1.PodFailurePolicyActionCount, in, 7))}, "0 active, 0+1, FailureTarget BackoffLimitExceeded, Failed BackoffLimitExceeded"},
 		"Count before FailJob":       {[]func(*batchv1.Job){limited(1), ruled(onExit(batchv1.PodFailurePolicyActionCount, in, 7), onExit(batchv1.PodFailurePolicyActionFailJob, in, 7))}, "1 active, 0+1"},
 		"Ignore":                     {[]func(*batchv1.Job){limited(0), ruled(onExit(batchv1.PodFailurePolicyActionIgnore, in, 7))}, "1 active, 0+0"},

@@ -22,7 +22,8 @@ type metrics struct {
 func newMetrics(m *follow.Metrics) (*metrics, error) {
 	var errs []error
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c, err := follow.Register(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "job_controller_" + name, Help: help}, labels))
+		c, err := follow.Register(m,
+			prometheus.NewCounterVec(prometheus.CounterOpts{Name: "job_controller_" + name, Help: help}, labels))
 		errs = append(errs, err)
 		return c
 	}
@@ -32,14 +33,16 @@ func newMetrics(m *follow.Metrics) (*metrics, error) {
 	}, []string{"completion_mode", "result", "action"}))
 	errs = append(errs, err)
 	return &metrics{
-		took:     took,
-		syncs:    counter("job_syncs_total", "Syncs of Jobs.", "completion_mode", "result", "action"),
-		jobs:     counter("jobs_finished_total", "Jobs that have finished.", "completion_mode", "result", "reason"),
-		pods:     counter("job_pods_finished_total", "Finished pods that are fully tracked.", "completion_mode", "result"),
-		indexes:  counter("job_finished_indexes_total", "Indexes that have finished.", "status", "backoffLimit"),
-		created:  counter("job_pods_creation_total", "Pods created, by the reason for their creation.", "reason", "status"),
-		handled:  counter("pod_failures_handled_by_failure_policy_total", "Failed pods that a rule of podFailurePolicy matched, by its action.", "action"),
-		tracked:  counter("terminated_pods_tracking_finalizer_total", "Finished pods that got (add) and lost (delete) the finalizer batch.kubernetes.io/job-tracking.", "event"),
+		took:    took,
+		syncs:   counter("job_syncs_total", "Syncs of Jobs.", "completion_mode", "result", "action"),
+		jobs:    counter("jobs_finished_total", "Jobs that have finished.", "completion_mode", "result", "reason"),
+		pods:    counter("job_pods_finished_total", "Finished pods that are fully tracked.", "completion_mode", "result"),
+		indexes: counter("job_finished_indexes_total", "Indexes that have finished.", "status", "backoffLimit"),
+		created: counter("job_pods_creation_total", "Pods created, by the reason for their creation.", "reason", "status"),
+		handled: counter("pod_failures_handled_by_failure_policy_total",
+			"Failed pods that a rule of podFailurePolicy matched, by its action.", "action"),
+		tracked: counter("terminated_pods_tracking_finalizer_total",
+			"Finished pods that got (add) and lost (delete) the finalizer batch.kubernetes.io/job-tracking.", "event"),
 		external: counter("jobs_by_external_controller_total", "Jobs that another controller runs.", "controller_name"),
 	}, errors.Join(errs...)
 }

@@ -15,11 +15,13 @@ func TestMetrics(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.create(sized(2, 2), withIndexes, func(job *batchv1.Job) {
 			job.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
-				Action:      batchv1.PodFailurePolicyActionCount,
-				OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{3}},
+				Action: batchv1.PodFailurePolicyActionCount,
+				OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn,
+					Values: []int32{3}},
 			}}}
 		})
-		c.end(0, corev1.PodFailed, func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{exitedWith(3)} })
+		c.end(0, corev1.PodFailed,
+			func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{exitedWith(3)} })
 		apitest.Settle(20 * time.Second)
 		c.end(0, corev1.PodSucceeded)
 		c.end(1, corev1.PodSucceeded)

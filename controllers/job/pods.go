@@ -52,7 +52,8 @@ func addIndex(c *corev1.Container) {
 		return
 	}
 	c.Env = append(c.Env, corev1.EnvVar{Name: indexEnv, ValueFrom: &corev1.EnvVarSource{
-		FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.labels['%s']", batchv1.JobCompletionIndexAnnotation)},
+		FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.labels['%s']",
+			batchv1.JobCompletionIndexAnnotation)},
 	}})
 }
 
@@ -70,6 +71,7 @@ func (ro *round) inherit(pod, failed *corev1.Pod) {
 	}
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(count)))
 	if ignored > 0 {
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobIndexIgnoredFailureCountAnnotation,
+			strconv.Itoa(int(ignored)))
 	}
 }

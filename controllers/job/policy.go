@@ -22,7 +22,8 @@ func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.P
 		why := ""
 		if rule.OnExitCodes != nil {
 			if s := exited(&pod.Status, rule.OnExitCodes); s != nil {
-				why = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", s.Name, pod.Namespace, pod.Name, s.State.Terminated.ExitCode)
+				why = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d", s.Name, pod.Namespace, pod.Name,
+					s.State.Terminated.ExitCode)
 			}
 		} else if c := matched(&pod.Status, rule.OnPodConditions); c != nil {
 			why = fmt.Sprintf("Pod %s/%s has condition %s", pod.Namespace, pod.Name, c.Type)

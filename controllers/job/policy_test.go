@@ -15,8 +15,10 @@ func ruled(rules ...batchv1.PodFailurePolicyRule) func(*batchv1.Job) {
 	return func(job *batchv1.Job) { job.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: rules} }
 }
 
-func onExit(action batchv1.PodFailurePolicyAction, op batchv1.PodFailurePolicyOnExitCodesOperator, codes ...int32) batchv1.PodFailurePolicyRule {
-	return batchv1.PodFailurePolicyRule{Action: action, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: op, Values: codes}}
+func onExit(action batchv1.PodFailurePolicyAction, op batchv1.PodFailurePolicyOnExitCodesOperator,
+	codes ...int32) batchv1.PodFailurePolicyRule {
+	return batchv1.PodFailurePolicyRule{Action: action,
+		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: op, Values: codes}}
 }
 
 func exiting(code int32) func(*corev1.Pod) {
@@ -25,8 +27,9 @@ func exiting(code int32) func(*corev1.Pod) {
 
 func TestMatchFailure(t *testing.T) {
 	t.Parallel()
-	disrupted := batchv1.PodFailurePolicyRule{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{
-		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}
+	disrupted := batchv1.PodFailurePolicyRule{Action: batchv1.PodFailurePolicyActionIgnore,
+		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{
+			{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}
 	rules := []batchv1.PodFailurePolicyRule{
 		disrupted,
 		onExit(batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyOnExitCodesOpIn, 3, 4),
@@ -49,15 +52,17 @@ func TestMatchFailure(t *testing.T) {
 		"no rule":      {exiting(1), "", ""},
 		"no exit code": {func(*corev1.Pod) {}, "", ""},
 		"success":      {exiting(0), "", ""},
-		"in":           {exiting(3), batchv1.PodFailurePolicyActionFailJob, "Container c for pod default/p failed with exit code 3 matching FailJob rule at index 1"},
-		"not in":       {exiting(9), batchv1.PodFailurePolicyActionIgnore, ""},
+		"in": {exiting(3), batchv1.PodFailurePolicyActionFailJob,
+			"Container c for pod default/p failed with exit code 3 matching FailJob rule at index 1"},
+		"not in": {exiting(9), batchv1.PodFailurePolicyActionIgnore, ""},
 		"a condition, and the first rule decides": {func(p *corev1.Pod) {
 			exiting(3)(p)
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
 		}, batchv1.PodFailurePolicyActionIgnore, ""},
 		"an init container": {func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{exitedWith(4)}
-		}, batchv1.PodFailurePolicyActionFailJob, "Container c for pod default/p failed with exit code 4 matching FailJob rule at index 1"},
+		}, batchv1.PodFailurePolicyActionFailJob,
+			"Container c for pod default/p failed with exit code 4 matching FailJob rule at index 1"},
 		"the named container":           {side(2), batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},
 		"a container of another name":   {exiting(2), "", ""},
 		"the named one, behind another": {func(p *corev1.Pod) { exiting(2)(p); side(2)(p) }, batchv1.PodFailurePolicyActionFailJob, "Container side for pod default/p failed with exit code 2 matching FailJob rule at index 3"},

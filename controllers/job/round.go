@@ -203,7 +203,8 @@ func foreign(job *batchv1.Job) bool {
 
 // replacesOnlyFailed reports whether a terminating pod keeps its place until it has ended.
 func replacesOnlyFailed(job *batchv1.Job) bool {
-	return job.Spec.PodFailurePolicy != nil || job.Spec.PodReplacementPolicy != nil && *job.Spec.PodReplacementPolicy == batchv1.Failed
+	return job.Spec.PodFailurePolicy != nil || job.Spec.PodReplacementPolicy != nil &&
+		*job.Spec.PodReplacementPolicy == batchv1.Failed
 }
 
 // finished reports whether the Job is Complete or Failed.

@@ -35,7 +35,8 @@ func (r *run) onJob(old, new client.Object) []key {
 // count it. It may be called again after an error.
 func (r *run) onPod(ctx context.Context, old, new client.Object) ([]key, error) {
 	r.pods.Change(old, new)
-	jobs, err := owned.Changed(ctx, r.deps.Client, kind, func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector }, old, new)
+	jobs, err := owned.Changed(ctx, r.deps.Client, kind,
+		func(job *batchv1.Job) *metav1.LabelSelector { return job.Spec.Selector }, old, new)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,8 @@ const maxUncounted = 500
 // A pod without finalizer is counted if its UID is in the status; otherwise it is ignored.
 func (r *run) track(ctx context.Context, ro *round) error {
 	ready, terminating := ro.ready, ro.terminating
-	ro.job.Status.Active, ro.job.Status.Ready, ro.job.Status.Terminating = int32(len(ro.active)+ro.created), &ready, &terminating
+	ro.job.Status.Active, ro.job.Status.Ready, ro.job.Status.Terminating = int32(len(ro.active)+ro.created), &ready,
+		&terminating
 	finalized := map[types.UID]bool{}
 	for _, p := range ro.pods {
 		if tracked(p) {
@@ -159,7 +160,8 @@ func (r *run) tellEnd(ro *round) {
 		return
 	}
 	if n := ro.job.Spec.Completions; n != nil && ro.job.Status.Succeeded > *n {
-		r.events.Eventf(ro.stored, corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+		r.events.Eventf(ro.stored, corev1.EventTypeWarning, "TooManySucceededPods",
+			"Too many succeeded pods running after completion count reached")
 	}
 	r.events.Eventf(ro.stored, corev1.EventTypeNormal, "Completed", "Job completed")
 }

@@ -117,7 +117,8 @@ func (ro *round) restartedTooOften() bool {
 func (r *run) settle(ro *round) {
 	switch {
 	case ro.completed():
-		ro.end = ro.condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
+		ro.end = ro.condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonCompletionsReached,
+			"Reached expected number of succeeded pods")
 	case ro.resumed:
 		r.events.Eventf(ro.stored, corev1.EventTypeNormal, "Resumed", "Job resumed")
 	case suspended(ro.job):
@@ -127,9 +128,11 @@ func (r *run) settle(ro *round) {
 	}
 }
 
-func (ro *round) condition(t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string) *batchv1.JobCondition {
+func (ro *round) condition(t batchv1.JobConditionType, status corev1.ConditionStatus, reason,
+	message string) *batchv1.JobCondition {
 	now := metav1.NewTime(ro.now)
-	return &batchv1.JobCondition{Type: t, Status: status, LastProbeTime: now, LastTransitionTime: now, Reason: reason, Message: message}
+	return &batchv1.JobCondition{Type: t, Status: status, LastProbeTime: now, LastTransitionTime: now, Reason: reason,
+		Message: message}
 }
 
 // set adds or replaces a condition and reports whether that changed anything but times.

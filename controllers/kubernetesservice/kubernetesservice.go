@@ -66,7 +66,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		Start: []string{service},
 		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) {
 			if err := c.publish(ctx); err != nil && ctx.Err() == nil {
-				c.deps.Log.Error("failed to publish the Service kubernetes, trying again", zap.Duration("in", retry), zap.Error(err))
+				c.deps.Log.Error("failed to publish the Service kubernetes, trying again", zap.Duration("in", retry),
+					zap.Error(err))
 				return retry, nil
 			}
 			return 0, nil
@@ -127,7 +128,8 @@ func (c *Controller) publish(ctx context.Context) error {
 }
 
 func (c *Controller) publishService(ctx context.Context, target int32) error {
-	ports := []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(target)}}
+	ports := []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: port,
+		TargetPort: intstr.FromInt32(target)}}
 	wanted := &corev1.Service{
 		ObjectMeta: serverMeta(map[string]string{"component": "apiserver", "provider": "kubernetes"}),
 		Spec: corev1.ServiceSpec{
@@ -160,7 +162,8 @@ func (c *Controller) publishSlice(ctx context.Context, server netip.AddrPort) er
 		Endpoints: []discoveryv1.Endpoint{{
 			Addresses: []string{server.Addr().String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 		}},
-		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(server.Port()))}},
+		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Protocol: new(corev1.ProtocolTCP),
+			Port: new(int32(server.Port()))}},
 	}
 	old, err := client.Get[*discoveryv1.EndpointSlice](ctx, c.deps.Client, slice.Namespace, slice.Name)
 	if err == nil && old.AddressType != family { // which is immutable

@@ -46,7 +46,8 @@ func controller(t *testing.T, r *registry.Registry, at string) *Controller {
 		t.Fatal(err)
 	}
 	return New(follow.Deps{Client: r, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
-		Config{Server: func() (netip.AddrPort, error) { return netip.ParseAddrPort(at) }, ClusterIP: netip.MustParseAddr("10.96.0.1")})
+		Config{Server: func() (netip.AddrPort, error) { return netip.ParseAddrPort(at) },
+			ClusterIP: netip.MustParseAddr("10.96.0.1")})
 }
 
 func TestPublish(t *testing.T) {
@@ -63,10 +64,12 @@ func TestPublish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Spec.ClusterIP != "10.96.0.1" || got.Spec.Ports[0].Port != 443 || got.Spec.Ports[0].Name != "https" || got.Spec.Ports[0].TargetPort.IntValue() != 6443 {
+	if got.Spec.ClusterIP != "10.96.0.1" || got.Spec.Ports[0].Port != 443 || got.Spec.Ports[0].Name != "https" ||
+		got.Spec.Ports[0].TargetPort.IntValue() != 6443 {
 		t.Errorf("got %+v", got.Spec)
 	}
-	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(err) {
+	if _, err := client.Get[*discoveryv1.EndpointSlice](t.Context(), r, "default", "kubernetes"); !apierrors.IsNotFound(
+		err) {
 		t.Errorf("pods are sent to loopback: %v", err)
 	}
 	before := r.Revision()
@@ -90,10 +93,12 @@ func TestPublish(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want.Addr().String(), slice.Endpoints[0].Addresses[0]); diff != "" || slice.Labels[discoveryv1.LabelServiceName] != "kubernetes" {
+		if diff := cmp.Diff(want.Addr().String(), slice.Endpoints[0].Addresses[0]); diff != "" ||
+			slice.Labels[discoveryv1.LabelServiceName] != "kubernetes" {
 			t.Errorf("%s: %+v", at, slice)
 		}
-		if subset := endpoints.Subsets[0]; subset.Addresses[0].IP != want.Addr().String() || subset.Ports[0].Port != int32(want.Port()) {
+		if subset := endpoints.Subsets[0]; subset.Addresses[0].IP != want.Addr().String() ||
+			subset.Ports[0].Port != int32(want.Port()) {
 			t.Errorf("%s: %+v", at, subset)
 		}
 	}
@@ -175,7 +180,8 @@ func TestFollowsTheAddress(t *testing.T) {
 			t.Error("an address that is the same was written")
 		}
 		for _, kind := range []schema.GroupVersionResource{client.Endpoints, client.EndpointSlices} {
-			if _, err := r.Delete(t.Context(), client.Ref{Resource: kind, Namespace: "default", Name: service}, metav1.DeleteOptions{}); err != nil {
+			if _, err := r.Delete(t.Context(), client.Ref{Resource: kind, Namespace: "default", Name: service},
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			check("192.0.2.8")

@@ -74,7 +74,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		Sources: []follow.Source[follow.Key]{
 			{Selector: client.Selector{Resource: client.Secrets, Fields: ofType()}, Keys: follow.Plain(onSecret)},
 			{Selector: client.Selector{Resource: client.ServiceAccounts}, Keys: follow.Plain(onAccount)},
-			{Selector: client.Selector{Resource: client.ConfigMaps, Namespace: tracking.Namespace, Fields: fields.OneTermEqualSelector("metadata.name", trackingName)}, Keys: c.onTracking},
+			{Selector: client.Selector{Resource: client.ConfigMaps, Namespace: tracking.Namespace,
+				Fields: fields.OneTermEqualSelector("metadata.name", trackingName)}, Keys: c.onTracking},
 		},
 		Reconcile: c.reconcile,
 	}).Run(ctx)
@@ -122,7 +123,8 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 		return 0, c.track(ctx)
 	}
 	s, err := client.Get[*corev1.Secret](ctx, c.deps.Client, key.Namespace, key.Name)
-	if apierrors.IsNotFound(err) || err == nil && (s.Type != corev1.SecretTypeServiceAccountToken || s.DeletionTimestamp != nil) {
+	if apierrors.IsNotFound(err) || err == nil &&
+		(s.Type != corev1.SecretTypeServiceAccountToken || s.DeletionTimestamp != nil) {
 		return 0, nil
 	}
 	if err != nil {

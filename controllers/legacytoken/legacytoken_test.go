@@ -30,7 +30,8 @@ func within(t *testing.T, listed bool, labels map[string]string, test func(t *te
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := world{apitest.New(t), time.Now().UTC()}
-		sa := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{Kind: "ServiceAccount", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot"}}
+		sa := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{Kind: "ServiceAccount", APIVersion: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot"}}
 		if listed {
 			sa.Secrets = []corev1.ObjectReference{{Name: "s"}}
 		}
@@ -41,8 +42,10 @@ func within(t *testing.T, listed bool, labels map[string]string, test func(t *te
 }
 
 func secret(labels map[string]string) *corev1.Secret {
-	return &corev1.Secret{TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"}, Type: corev1.SecretTypeServiceAccountToken,
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s", Labels: labels, Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}
+	return &corev1.Secret{TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"},
+		Type: corev1.SecretTypeServiceAccountToken,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s", Labels: labels,
+			Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}
 }
 
 // is shows the Secret: valid, gone, or the date since which its token is invalid.

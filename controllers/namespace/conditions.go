@@ -33,7 +33,8 @@ func leftoverOf(kind client.Kind, objs []client.Object) leftover {
 
 // report sets in the namespace's conditions what it waits for, and returns the namespace with them; it writes
 // only changed conditions.
-func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover, deleteErr error) (*corev1.Namespace, error) {
+func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []leftover,
+	deleteErr error) (*corev1.Namespace, error) {
 	now := metav1.NewTime(c.deps.Clock.Now())
 	updated, err := client.Update(ctx, c.deps.Client, ns, "status", func(n *corev1.Namespace) error {
 		n.UID = ns.UID
@@ -51,11 +52,14 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, left []le
 }
 
 func conditions(silent []string, left []leftover, deleteErr error) []corev1.NamespaceCondition {
-	discovery := condition(corev1.NamespaceDeletionDiscoveryFailure, len(silent) > 0, "DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered")
+	discovery := condition(corev1.NamespaceDeletionDiscoveryFailure, len(silent) > 0, "DiscoveryFailed",
+		"ResourcesDiscovered", "All resources successfully discovered")
 	if len(silent) > 0 {
-		discovery.Message = fmt.Sprintf("Discovery failed for some groups, %d failing: their API servers do not answer: %s", len(silent), strings.Join(silent, ", "))
+		discovery.Message = fmt.Sprintf("Discovery failed for some groups, %d failing: their API servers do not answer: %s",
+			len(silent), strings.Join(silent, ", "))
 	}
-	parsing := condition(corev1.NamespaceDeletionGVParsingFailure, false, "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
+	parsing := condition(corev1.NamespaceDeletionGVParsingFailure, false, "", "ParsedGroupVersions",
+		"All legacy kube types successfully parsed")
 	failure := condition(corev1.NamespaceDeletionContentFailure, deleteErr != nil,
 		"ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
 	if deleteErr != nil {

@@ -29,7 +29,8 @@ const (
 // Config of the controller.
 type Config struct {
 	Kinds client.Kinds // the served kinds
-	// Silent returns the groups and versions whose servers do not answer: they may have objects in any namespace. nil: there are none.
+	// Silent returns the groups and versions whose servers do not answer: they may have objects in any namespace. nil:
+	// there are none.
 	Silent  func() []string
 	Workers int // --concurrent-namespace-syncs, 0 means upstream's 10
 }
@@ -209,7 +210,8 @@ func (c *Controller) remaining(ctx context.Context, name string, stage []client.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	_, err := client.Update(ctx, c.deps.Client, ns, "finalize", func(n *corev1.Namespace) error {
 		n.UID = ns.UID // another of the same name conflicts
-		n.Spec.Finalizers = slices.DeleteFunc(n.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+		n.Spec.Finalizers = slices.DeleteFunc(n.Spec.Finalizers,
+			func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 		return nil
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

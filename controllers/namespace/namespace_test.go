@@ -38,7 +38,8 @@ func TestNamespaceIsEmptiedThenDeleted(t *testing.T) {
 		api := apitest.New(t)
 		api.Run(New(api.Deps(), Config{Kinds: apitest.Kinds()}))
 		pod := apitest.Pod("x", "p", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
-		account := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "default"}}
+		account := &corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "default"}}
 		api.Create(namespace("x"), namespace("y"), secret("x", "s"), secret("y", "s"), account, pod)
 		api.Delete(namespace("x"), "")
 		apitest.Settle(5 * time.Second)
@@ -95,7 +96,8 @@ func TestWaitsForSilentServers(t *testing.T) {
 			t.Fatal("the namespace is gone, or what is known to be in it is not")
 		}
 		failed := slices.ContainsFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
-			return c.Type == corev1.NamespaceDeletionDiscoveryFailure && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, "wardle.example.com/v1")
+			return c.Type == corev1.NamespaceDeletionDiscoveryFailure && c.Status == corev1.ConditionTrue &&
+				strings.Contains(c.Message, "wardle.example.com/v1")
 		})
 		if !failed {
 			t.Errorf("conditions %v", ns.Status.Conditions)

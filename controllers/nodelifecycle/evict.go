@@ -178,7 +178,8 @@ func noExecuteFor(n *corev1.Node) string {
 
 // evicts reports whether the taint is one of evictions.
 func evicts(t corev1.Taint) bool {
-	return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
+	return t.Effect == corev1.TaintEffectNoExecute &&
+		(t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
 }
 
 // noExecute makes want the only NoExecute taint of evictions that the node has; empty: none.
@@ -196,7 +197,8 @@ func (r *run) noExecute(ctx context.Context, node *corev1.Node, want string) err
 		}
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, evicts)
 		if want != "" {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: want, Effect: corev1.TaintEffectNoExecute, TimeAdded: new(metav1.NewTime(r.deps.Clock.Now()))})
+			n.Spec.Taints = append(n.Spec.Taints,
+				corev1.Taint{Key: want, Effect: corev1.TaintEffectNoExecute, TimeAdded: new(metav1.NewTime(r.deps.Clock.Now()))})
 		}
 		return nil
 	})

@@ -69,7 +69,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		Name: Name,
 		Sources: []follow.Source[string]{
 			{Selector: client.Selector{Resource: client.Nodes}, Keys: follow.Plain(onNode)},
-			{Selector: client.Selector{Resource: client.Leases, Namespace: corev1.NamespaceNodeLease}, Keys: follow.Plain(r.onLease)},
+			{Selector: client.Selector{Resource: client.Leases, Namespace: corev1.NamespaceNodeLease},
+				Keys: follow.Plain(r.onLease)},
 		},
 		Reconcile: r.reconcile,
 	}).Run(ctx)
@@ -176,7 +177,8 @@ func (r *run) removed(name string) {
 	delete(r.heard, name)
 	r.mu.Unlock()
 	if known {
-		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: last.uid}}
+		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: last.uid}}
 		r.tell(node, "RemovingNode", "Removing Node %s from Controller")
 	}
 }
@@ -220,7 +222,8 @@ func (r *run) patience(ctx context.Context, node *corev1.Node) (time.Duration, e
 func (r *run) unknown(ctx context.Context, node *corev1.Node) error {
 	now := metav1.NewTime(r.deps.Clock.Now())
 	_, err := client.Update(ctx, r.deps.Client, node, "status", func(n *corev1.Node) error {
-		types := []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+		types := []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+			corev1.NodePIDPressure}
 		for _, t := range types {
 			forgetCondition(n, t, now)
 		}
@@ -256,7 +259,8 @@ func (r *run) podsNotReady(ctx context.Context, node string) error {
 	if done {
 		return nil
 	}
-	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Fields: fields.OneTermEqualSelector("spec.nodeName", node)})
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client,
+		client.Selector{Fields: fields.OneTermEqualSelector("spec.nodeName", node)})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ func lease() *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "n"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("n"), LeaseDurationSeconds: new(int32(40)), RenewTime: new(metav1.NowMicro())},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("n"), LeaseDurationSeconds: new(int32(40)),
+			RenewTime: new(metav1.NowMicro())},
 	}
 }
 
@@ -88,7 +89,8 @@ func TestTaintsFollowConditions(t *testing.T) {
 		api := apitest.New(t)
 		api.Run(New(api.Deps(), &api.Events, Config{}))
 		node := apitest.Node("n")
-		node.Spec.Taints = []corev1.Taint{{Key: "mine", Effect: corev1.TaintEffectNoSchedule}, {Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoExecute}}
+		node.Spec.Taints = []corev1.Taint{{Key: "mine", Effect: corev1.TaintEffectNoSchedule},
+			{Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoExecute}}
 		api.Create(node, lease())
 		api.Ready("n", corev1.ConditionTrue)
 		for _, step := range []struct {
@@ -97,12 +99,16 @@ func TestTaintsFollowConditions(t *testing.T) {
 			want      string
 		}{
 			{corev1.NodeMemoryPressure, corev1.ConditionFalse, "True mine node.kubernetes.io/disk-pressure"},
-			{corev1.NodeMemoryPressure, corev1.ConditionTrue, "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/memory-pressure"},
-			{corev1.NodePIDPressure, corev1.ConditionTrue, "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/memory-pressure node.kubernetes.io/pid-pressure"},
-			{corev1.NodeMemoryPressure, corev1.ConditionUnknown, "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/pid-pressure"},
+			{corev1.NodeMemoryPressure, corev1.ConditionTrue,
+				"True mine node.kubernetes.io/disk-pressure node.kubernetes.io/memory-pressure"},
+			{corev1.NodePIDPressure, corev1.ConditionTrue,
+				"True mine node.kubernetes.io/disk-pressure node.kubernetes.io/memory-pressure node.kubernetes.io/pid-pressure"},
+			{corev1.NodeMemoryPressure, corev1.ConditionUnknown,
+				"True mine node.kubernetes.io/disk-pressure node.kubernetes.io/pid-pressure"},
 		} {
 			apitest.Change(api, apitest.Node("n"), "status", func(n *corev1.Node) {
-				n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == step.condition })
+				n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions,
+					func(c corev1.NodeCondition) bool { return c.Type == step.condition })
 				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: step.condition, Status: step.status})
 			})
 			if got := state(api); got != step.want {
@@ -110,7 +116,8 @@ func TestTaintsFollowConditions(t *testing.T) {
 			}
 		}
 		apitest.Change(api, apitest.Node("n"), "", func(n *corev1.Node) { n.Spec.Unschedulable = true })
-		if got, want := state(api), "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/pid-pressure node.kubernetes.io/unschedulable"; got != want {
+		if got, want := state(
+			api), "True mine node.kubernetes.io/disk-pressure node.kubernetes.io/pid-pressure node.kubernetes.io/unschedulable"; got != want {
 			t.Errorf("cordoned: state %q, want %q", got, want)
 		}
 	})

@@ -85,7 +85,8 @@ func (a Adopter[T]) recheck(ctx context.Context, owner client.Object) func() err
 	switch {
 	case err != nil:
 	case fresh.GetUID() != owner.GetUID():
-		err = fmt.Errorf("%s %s/%s was replaced: uid %s, was %s", a.Kind.Kind, owner.GetNamespace(), owner.GetName(), fresh.GetUID(), owner.GetUID())
+		err = fmt.Errorf("%s %s/%s was replaced: uid %s, was %s", a.Kind.Kind, owner.GetNamespace(), owner.GetName(),
+			fresh.GetUID(), owner.GetUID())
 	case fresh.GetDeletionTimestamp() != nil:
 		err = fmt.Errorf("%s %s/%s is being deleted", a.Kind.Kind, owner.GetNamespace(), owner.GetName())
 	}
@@ -96,7 +97,8 @@ func (a Adopter[T]) recheck(ctx context.Context, owner client.Object) func() err
 var errNotOrphan = errors.New("object is no longer an orphan")
 
 // adopt makes owner the controller of obj; it returns false if obj is gone or has another controller.
-func (a Adopter[T]) adopt(ctx context.Context, owner client.Object, obj T, may func() error) (adopted T, ok bool, err error) {
+func (a Adopter[T]) adopt(ctx context.Context, owner client.Object, obj T,
+	may func() error) (adopted T, ok bool, err error) {
 	if err := may(); err != nil {
 		return adopted, false, fmt.Errorf("cannot adopt %s: %w", obj.GetName(), err)
 	}
@@ -122,7 +124,8 @@ func (a Adopter[T]) adopt(ctx context.Context, owner client.Object, obj T, may f
 // release removes owner from the owners of obj.
 func (a Adopter[T]) release(ctx context.Context, owner client.Object, obj T) error {
 	_, err := client.Update(ctx, a.Client, obj, "", func(o T) error {
-		o.SetOwnerReferences(slices.DeleteFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() }))
+		o.SetOwnerReferences(
+			slices.DeleteFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() }))
 		if a.Finalizer != "" {
 			o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == a.Finalizer }))
 		}

@@ -50,7 +50,8 @@ func (p Pods) Create(ctx context.Context, owner client.Object, pod *corev1.Pod) 
 
 // Delete starts the deletion of a pod. Use Gone to recognize a pod that no longer exists.
 func (p Pods) Delete(ctx context.Context, owner client.Object, pod *corev1.Pod) error {
-	_, err := p.Client.Delete(ctx, client.RefOf(pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	_, err := p.Client.Delete(ctx, client.RefOf(pod),
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	switch {
 	case err == nil:
 		p.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)
@@ -67,8 +68,9 @@ func Ending(err error) bool { return apierrors.HasStatusCause(err, corev1.Namesp
 // name.
 func Gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
-// SlowStart calls f with 0 to n-1 in concurrent batches, each twice as large as the one before: if all calls fail for the same
-// reason, few requests are wasted. It begins no batch after an error, and returns how many calls succeeded and the errors.
+// SlowStart calls f with 0 to n-1 in concurrent batches, each twice as large as the one before: if all calls fail for
+// the same reason, few requests are wasted. It begins no batch after an error, and returns how many calls succeeded and
+// the errors.
 func SlowStart(first, n int, f func(i int) error) (succeeded int, err error) {
 	for begun, size := 0, max(first, 1); begun < n; size *= 2 {
 		batch := make([]int, min(size, n-begun))

@@ -31,7 +31,8 @@ func TestSlowStart(t *testing.T) {
 				return nil
 			})
 			most := min(c.n, int64(max(c.first, 1))+2*c.made)
-			if got := calls.Load(); got > most || got < min(c.n, c.failFrom) || int64(made) != c.made || (err == nil) != (c.made == c.n) {
+			if got := calls.Load(); got > most || got < min(c.n, c.failFrom) || int64(made) != c.made ||
+				(err == nil) != (c.made == c.n) {
 				t.Errorf("%d calls, %d made, %v; want at most %d and %d", got, made, err, most, c.made)
 			}
 		})

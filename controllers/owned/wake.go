@@ -14,7 +14,8 @@ import (
 
 // Changed returns the keys of the owners of type T that a change of an object wakes: its controller, its previous
 // controller, and those that may adopt it. old and new are as in follow.Source; selector returns that of an owner.
-func Changed[T client.Object](ctx context.Context, c client.Client, kind string, selector func(owner T) *metav1.LabelSelector, old, new client.Object) ([]follow.Key, error) {
+func Changed[T client.Object](ctx context.Context, c client.Client, kind string,
+	selector func(owner T) *metav1.LabelSelector, old, new client.Object) ([]follow.Key, error) {
 	var before, after *metav1.OwnerReference
 	if old != nil {
 		before = metav1.GetControllerOfNoCopy(old)
@@ -42,7 +43,8 @@ func Changed[T client.Object](ctx context.Context, c client.Client, kind string,
 
 // Keys returns the Keys of a follow.Source: it brings the index up to date, and wakes what Changed returns. It may be
 // called again after an error.
-func Keys[O, T client.Object](c client.Client, index *Index[T], kind string, selector func(owner O) *metav1.LabelSelector) func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+func Keys[O, T client.Object](c client.Client, index *Index[T], kind string,
+	selector func(owner O) *metav1.LabelSelector) func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 	return func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
 		index.Change(old, new)
 		return Changed(ctx, c, kind, selector, old, new)
@@ -51,7 +53,8 @@ func Keys[O, T client.Object](c client.Client, index *Index[T], kind string, sel
 
 // Owner returns the key of the owner of type T that ref names, if ref is of that kind and the owner exists with the
 // same UID.
-func Owner[T client.Object](ctx context.Context, c client.Client, kind, namespace string, ref *metav1.OwnerReference) ([]follow.Key, error) {
+func Owner[T client.Object](ctx context.Context, c client.Client, kind, namespace string,
+	ref *metav1.OwnerReference) ([]follow.Key, error) {
 	if ref.Kind != kind {
 		return nil, nil
 	}
@@ -68,7 +71,8 @@ func Owner[T client.Object](ctx context.Context, c client.Client, kind, namespac
 }
 
 // Candidates returns the keys of the owners of type T that would adopt an orphan. An object without labels has none.
-func Candidates[T client.Object](ctx context.Context, c client.Client, orphan client.Object, selector func(owner T) *metav1.LabelSelector) ([]follow.Key, error) {
+func Candidates[T client.Object](ctx context.Context, c client.Client, orphan client.Object,
+	selector func(owner T) *metav1.LabelSelector) ([]follow.Key, error) {
 	if len(orphan.GetLabels()) == 0 {
 		return nil, nil
 	}

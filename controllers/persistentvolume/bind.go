@@ -63,7 +63,8 @@ func boundStatus(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 }
 
 // phase sets the phase of a claim without a volume.
-func (r *run) phase(ctx context.Context, c *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase) error {
+func (r *run) phase(ctx context.Context, c *corev1.PersistentVolumeClaim,
+	phase corev1.PersistentVolumeClaimPhase) error {
 	_, err := r.changeClaim(ctx, c, "status", func(c *corev1.PersistentVolumeClaim) {
 		if c.Status.Phase != phase {
 			c.Status = corev1.PersistentVolumeClaimStatus{Phase: phase, Conditions: c.Status.Conditions}
@@ -73,7 +74,8 @@ func (r *run) phase(ctx context.Context, c *corev1.PersistentVolumeClaim, phase 
 }
 
 // changeClaim updates the claim, unless it was replaced.
-func (r *run) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, sub string, change func(*corev1.PersistentVolumeClaim)) (*corev1.PersistentVolumeClaim, error) {
+func (r *run) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, sub string,
+	change func(*corev1.PersistentVolumeClaim)) (*corev1.PersistentVolumeClaim, error) {
 	return client.Update(ctx, r.deps.Client, c, sub, func(cur *corev1.PersistentVolumeClaim) error {
 		if cur.UID != c.UID {
 			return errOutdated
@@ -83,7 +85,8 @@ func (r *run) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, 
 	})
 }
 
-func (r *run) changeVolume(ctx context.Context, v *corev1.PersistentVolume, sub string, change func(*corev1.PersistentVolume) error) (*corev1.PersistentVolume, error) {
+func (r *run) changeVolume(ctx context.Context, v *corev1.PersistentVolume, sub string,
+	change func(*corev1.PersistentVolume) error) (*corev1.PersistentVolume, error) {
 	return client.Update(ctx, r.deps.Client, v, sub, func(cur *corev1.PersistentVolume) error {
 		if cur.UID != v.UID {
 			return errOutdated

@@ -63,7 +63,8 @@ func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	case claim.Class(c) != "":
 		err = r.provision(ctx, c, class)
 	default:
-		r.tell(c, corev1.EventTypeNormal, reasonFailed, "no persistent volumes available for this claim and no storage class is set")
+		r.tell(c, corev1.EventTypeNormal, reasonFailed,
+			"no persistent volumes available for this claim and no storage class is set")
 	}
 	if err != nil {
 		return err
@@ -73,7 +74,8 @@ func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 
 // defaultClass sets the default class in a claim that leaves its class open; the class may be newer than the
 // claim.
-func (r *run) defaultClass(ctx context.Context, c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (r *run) defaultClass(ctx context.Context,
+	c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	if claim.SaysClass(c) {
 		return c, nil
 	}
@@ -118,11 +120,13 @@ func (r *run) awaitPod(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 // provision requests a volume from the class's provisioner by an annotation.
 func (r *run) provision(ctx context.Context, c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	if class == nil {
-		r.tell(c, corev1.EventTypeWarning, reasonNotMade, fmt.Sprintf("storageclass.storage.k8s.io %q not found", claim.Class(c)))
+		r.tell(c, corev1.EventTypeWarning, reasonNotMade,
+			fmt.Sprintf("storageclass.storage.k8s.io %q not found", claim.Class(c)))
 		return nil
 	}
 	if class.Provisioner == claim.NoProvisioner {
-		r.tell(c, corev1.EventTypeNormal, reasonFailed, "no persistent volumes available for this claim, and its storage class has no provisioner")
+		r.tell(c, corev1.EventTypeNormal, reasonFailed,
+			"no persistent volumes available for this claim, and its storage class has no provisioner")
 		return nil
 	}
 	c, err := r.changeClaim(ctx, c, "", func(c *corev1.PersistentVolumeClaim) {
@@ -132,8 +136,10 @@ func (r *run) provision(ctx context.Context, c *corev1.PersistentVolumeClaim, cl
 	if err != nil {
 		return err
 	}
-	r.tell(c, corev1.EventTypeNormal, reasonExternal, fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. "+
-		"If volume creation is delayed, please verify that the provisioner is running and correctly registered.", class.Provisioner))
+	r.tell(c, corev1.EventTypeNormal, reasonExternal,
+		fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. "+
+			"If volume creation is delayed, please verify that the provisioner is running and correctly registered.",
+			class.Provisioner))
 	return nil
 }
 
@@ -181,7 +187,8 @@ func (r *run) syncBound(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 // expansion reports a claim that requests more than its capacity: its provisioner expands a volume.
 func (r *run) expansion(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 	wants, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
-	if c.Status.Phase == corev1.ClaimBound && wants.Cmp(has) > 0 && v.Annotations[claim.ProvisionedBy] != claim.Provisioner {
+	if c.Status.Phase == corev1.ClaimBound && wants.Cmp(has) > 0 &&
+		v.Annotations[claim.ProvisionedBy] != claim.Provisioner {
 		r.tell(c, corev1.EventTypeNormal, reasonExpand, "waiting for an external controller to expand this PVC")
 	}
 }

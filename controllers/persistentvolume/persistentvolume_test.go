@@ -91,10 +91,12 @@ func volumeOf(t *testing.T, api *apitest.API, name string) *corev1.PersistentVol
 
 func TestBindsSmallestFittingVolume(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
-		api.Create(newVolume("small", "", "1Gi"), newVolume("fits", "", "5Gi"), newVolume("large", "", "50Gi"), newVolume("other", "x", "5Gi"))
+		api.Create(newVolume("small", "", "1Gi"), newVolume("fits", "", "5Gi"), newVolume("large", "", "50Gi"),
+			newVolume("other", "x", "5Gi"))
 		api.Create(newClaim("c", "", "3Gi"))
 		c := claimOf(t, api, "c")
-		if c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName != "fits" || c.Annotations[claim.BindCompleted] != "yes" || c.Annotations[claim.BoundByController] != "yes" {
+		if c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName != "fits" ||
+			c.Annotations[claim.BindCompleted] != "yes" || c.Annotations[claim.BoundByController] != "yes" {
 			t.Errorf("claim is %s to %q, annotations %v", c.Status.Phase, c.Spec.VolumeName, c.Annotations)
 		}
 		if size := c.Status.Capacity["storage"]; size.String() != "5Gi" || len(c.Status.AccessModes) != 1 {
@@ -125,7 +127,8 @@ func TestWaitingClaimReportsWhy(t *testing.T) {
 			t.Errorf("not bound when a volume came: %+v", c.Spec)
 		}
 		before := api.Store.Revision()
-		apitest.Change(api, newVolume("v", "", "3Gi"), "", func(v *corev1.PersistentVolume) { v.Labels = map[string]string{"a": "b"} })
+		apitest.Change(api, newVolume("v", "", "3Gi"), "",
+			func(v *corev1.PersistentVolume) { v.Labels = map[string]string{"a": "b"} })
 		synctest.Wait()
 		if writes := api.Store.Revision() - before; writes != 1 {
 			t.Errorf("%d writes answer a label", writes-1)
@@ -155,7 +158,8 @@ func TestByName(t *testing.T) {
 			return func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = v }
 		}
 		api.Create(newVolume("v", "", "3Gi"), newVolume("small", "", "1Gi"))
-		api.Create(newClaim("mine", "", "2Gi", byName("v")), newClaim("large", "", "2Gi", byName("small")), newClaim("early", "", "2Gi", byName("later")))
+		api.Create(newClaim("mine", "", "2Gi", byName("v")), newClaim("large", "", "2Gi", byName("small")),
+			newClaim("early", "", "2Gi", byName("later")))
 		if c := claimOf(t, api, "mine"); c.Status.Phase != corev1.ClaimBound || c.Annotations[claim.BoundByController] != "" {
 			t.Errorf("%s, annotations %v", c.Status.Phase, c.Annotations)
 		}
@@ -166,14 +170,15 @@ func TestByName(t *testing.T) {
 		if c := claimOf(t, api, "early"); c.Status.Phase != corev1.ClaimBound {
 			t.Error("not bound when its volume came")
 		}
-		if c, n := claimOf(t, api, "second"), api.Events.Count(); c.Status.Phase != corev1.ClaimPending || n[reasonFailed] != 1 {
+		if c, n := claimOf(t, api, "second"), api.Events.Count(); c.Status.Phase != corev1.ClaimPending ||
+			n[reasonFailed] != 1 {
 			t.Errorf("%s with events %v for a volume that is another's", c.Status.Phase, n)
 		}
 	})
 }
 
-// A claim binds only to a volume of its VolumeAttributesClass, also by name, and shows it. Another class that it asks for later is the
-// driver's to set: until then the claim stays bound, with the class of the volume as the current one.
+// A claim binds only to a volume of its VolumeAttributesClass, also by name, and shows it. Another class that it asks
+// for later is the driver's to set: until then the claim stays bound, with the class of the volume as the current one.
 func TestVolumeAttributesClass(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		with := func(class string) func(*corev1.PersistentVolume) {
@@ -195,7 +200,8 @@ func TestVolumeAttributesClass(t *testing.T) {
 			}
 			return fmt.Sprint(c.Status.Phase, " to ", c.Spec.VolumeName, ", ", is)
 		}
-		api.Create(newVolume("plain", "", "2Gi"), newVolume("silver", "", "2Gi", with("silver")), newVolume("gold", "", "5Gi", with("gold")))
+		api.Create(newVolume("plain", "", "2Gi"), newVolume("silver", "", "2Gi", with("silver")),
+			newVolume("gold", "", "5Gi", with("gold")))
 		api.Create(newClaim("mismatch", "", "1Gi", wants("gold", "plain")), newClaim("c", "", "1Gi", wants("gold", "")))
 		if got := current("mismatch"); got != "Pending to plain, none" || api.Events.Count()[reasonMismatch] != 1 {
 			t.Errorf("a claim that names a volume without its class: %s, events %v", got, api.Events.Count())
@@ -207,7 +213,8 @@ func TestVolumeAttributesClass(t *testing.T) {
 		if got := current("c"); got != "Bound to gold, gold" {
 			t.Errorf("after a change of the class: %s", got)
 		}
-		apitest.Change(api, volumeOf(t, api, "gold"), "", func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = new("silver") })
+		apitest.Change(api, volumeOf(t, api, "gold"), "",
+			func(v *corev1.PersistentVolume) { v.Spec.VolumeAttributesClassName = new("silver") })
 		if got := current("c"); got != "Bound to gold, silver" {
 			t.Errorf("after the driver has changed the volume: %s", got)
 		}
@@ -283,7 +290,8 @@ func TestClaimLosesItsVolume(t *testing.T) {
 
 func TestRequestsProvisioning(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
-		api.Create(newClass("now", "example.com/x", storagev1.VolumeBindingImmediate), newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer),
+		api.Create(newClass("now", "example.com/x", storagev1.VolumeBindingImmediate),
+			newClass("later", "example.com/x", storagev1.VolumeBindingWaitForFirstConsumer),
 			newClass("hand", claim.NoProvisioner, storagev1.VolumeBindingWaitForFirstConsumer))
 		api.Create(newClaim("now", "now", "1Gi"), newClaim("later", "later", "1Gi"), newClaim("none", "missing", "1Gi"))
 		if by := claimOf(t, api, "now").Annotations[claim.StorageProvisioner]; by != "example.com/x" {
@@ -314,7 +322,8 @@ func TestRequestsProvisioning(t *testing.T) {
 
 func TestDefaultClassCreatedAfterClaim(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
-		api.Create(newClaim("open", "", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }), newClaim("none", "", "1Gi"))
+		api.Create(newClaim("open", "", "1Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }),
+			newClaim("none", "", "1Gi"))
 		class := newClass("d", "example.com/x", storagev1.VolumeBindingImmediate)
 		class.Annotations = map[string]string{claim.DefaultClass: "true"}
 		api.Create(class)

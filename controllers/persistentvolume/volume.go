@@ -36,7 +36,8 @@ func (r *run) syncVolume(ctx context.Context, v *corev1.PersistentVolume) error 
 	case c.Spec.VolumeName == "":
 		r.loop.Add(key{Namespace: c.Namespace, Name: c.Name}) // binds itself to it
 		return nil
-	case v.Annotations[claim.ProvisionedBy] != "" && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
+	case v.Annotations[claim.ProvisionedBy] != "" &&
+		v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete:
 		return r.release(ctx, v) // provisioned for a claim that no longer needs it
 	}
 	return r.unbind(ctx, v)
@@ -66,7 +67,8 @@ func (r *run) release(ctx context.Context, v *corev1.PersistentVolume) error {
 	case policy == corev1.PersistentVolumeReclaimRecycle:
 		return r.fail(ctx, v, reasonNotRecycled, "No recycler plugin found for the volume!")
 	case policy == corev1.PersistentVolumeReclaimDelete && v.Annotations[claim.ProvisionedBy] == "":
-		return r.fail(ctx, v, reasonNotDeleted, fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
+		return r.fail(ctx, v, reasonNotDeleted,
+			fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
 	}
 	return r.volumePhase(ctx, v, corev1.VolumeReleased, "")
 }
@@ -80,7 +82,8 @@ func (r *run) fail(ctx context.Context, v *corev1.PersistentVolume, reason, mess
 }
 
 // volumePhase sets a volume's phase. It does not change message and reason if the phase stays the same.
-func (r *run) volumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) error {
+func (r *run) volumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase,
+	message string) error {
 	if v.Status.Phase == phase {
 		return nil
 	}

@@ -90,7 +90,8 @@ func unscheduled(pods []*corev1.Pod) []*corev1.Pod {
 
 // orphans returns the pods of nodes that have been missing for the quarantine and, after another read, still
 // are.
-func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod, nodes map[string]*corev1.Node) ([]*corev1.Pod, error) {
+func (c *Controller) orphans(ctx context.Context, s *state, pods []*corev1.Pod,
+	nodes map[string]*corev1.Node) ([]*corev1.Pod, error) {
 	s.update(pods, nodes, c.deps.Clock.Now())
 	lost := map[string]bool{}
 	for name, since := range s.missing {

@@ -153,7 +153,8 @@ type outcome struct {
 
 // collect deletes victims that were not tried in this pass, and waits for all. It leaves those alone that only
 // finalizers keep, once they have finished.
-func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]bool, reason string, victims []*corev1.Pod) {
+func (c *Controller) collect(ctx context.Context, s *state, tried map[types.UID]bool, reason string,
+	victims []*corev1.Pod) {
 	var todo []*outcome
 	for _, pod := range victims {
 		if !tried[pod.UID] && (!gone(pod) || !podstate.Finished(pod)) {

@@ -92,12 +92,14 @@ func TestOrphansAreDeletedAfterQuarantine(t *testing.T) {
 
 func TestOrphanWithFinalizerHasCondition(t *testing.T) {
 	within(t, 0, func(t *testing.T, api *apitest.API, c *Controller) {
-		api.Create(apitest.Pod("default", "held", onNode("gone"), func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} }))
+		api.Create(apitest.Pod("default", "held", onNode("gone"),
+			func(p *corev1.Pod) { p.Finalizers = []string{"example.com/hold"} }))
 		api.Run(c)
 		apitest.Settle(10 * time.Minute)
 		p, _ := apitest.Get[*corev1.Pod](api, "default", "held")
 		cond := podstate.Condition(p, corev1.DisruptionTarget)
-		if p.Status.Phase != corev1.PodFailed || cond == nil || cond.Reason != "DeletionByPodGC" || p.DeletionTimestamp == nil {
+		if p.Status.Phase != corev1.PodFailed || cond == nil || cond.Reason != "DeletionByPodGC" ||
+			p.DeletionTimestamp == nil {
 			t.Errorf("phase %s, condition %+v, deleted %v", p.Status.Phase, cond, p.DeletionTimestamp)
 		}
 		if n := apitest.Value(c.deleted.WithLabelValues("default", "orphaned")); n != 1 {
@@ -118,7 +120,8 @@ func TestCollects(t *testing.T) {
 		reason   string // of the deletion; empty: it stays
 		want     corev1.PodPhase
 	}{
-		"runs":                                     {"n", corev1.PodRunning, false, corev1.ConditionTrue, nil, "", corev1.PodRunning},
+		"runs": {"n", corev1.PodRunning, false, corev1.ConditionTrue, nil, "",
+			corev1.PodRunning},
 		"finished, below the threshold":            {"n", corev1.PodSucceeded, false, corev1.ConditionTrue, nil, "", corev1.PodSucceeded},
 		"pending, without a node":                  {"", corev1.PodPending, false, corev1.ConditionTrue, nil, "", corev1.PodPending},
 		"terminating, without a node":              {"", corev1.PodPending, true, corev1.ConditionTrue, nil, reasonUnscheduled, corev1.PodFailed},

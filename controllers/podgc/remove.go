@@ -11,8 +11,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// remove marks a pod as failed unless it has finished, then deletes it without grace period. A pod that no longer exists,
-// or replaced, counts as a success.
+// remove marks a pod as failed unless it has finished, then deletes it without grace period. A pod that no longer
+// exists, or replaced, counts as a success.
 func (c *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string) error {
 	if !podstate.Finished(pod) {
 		switch err := c.fail(ctx, pod, reason); {

@@ -1,6 +1,6 @@
 // Package protection removes the protection finalizers of terminating claims that no pod uses, of
-// terminating volumes that are not bound, and of terminating VolumeAttributesClasses that none of them names. It also sets the
-// condition Unused of claims.
+// terminating volumes that are not bound, and of terminating VolumeAttributesClasses that none of them names. It also
+// sets the condition Unused of claims.
 package protection
 
 import (
@@ -70,7 +70,8 @@ func NewAttributes(deps follow.Deps) *Controller {
 
 // unprotected wakes classes that lack the finalizer, or wait for its removal.
 func unprotected(_, new client.Object) []follow.Key {
-	if new == nil || new.GetDeletionTimestamp() == nil && slices.Contains(new.GetFinalizers(), claim.AttributesProtection) {
+	if new == nil || new.GetDeletionTimestamp() == nil &&
+		slices.Contains(new.GetFinalizers(), claim.AttributesProtection) {
 		return nil
 	}
 	return []follow.Key{follow.KeyOf(new)}
@@ -169,8 +170,8 @@ func usersChanged(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// uses reports whether a pod that names a claim counts as its user for the condition Unused: it has not ended (upstream:
-// podUsesPVCForUnusedSince).
+// uses reports whether a pod that names a claim counts as its user for the condition Unused: it has not ended
+// (upstream: podUsesPVCForUnusedSince).
 func uses(pod *corev1.Pod) bool {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
@@ -188,8 +189,8 @@ func shutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
 
-// claim sets the condition Unused of a bound claim. It removes the finalizer of a terminating one that no pod on a node uses, not even a
-// finished one.
+// claim sets the condition Unused of a bound claim. It removes the finalizer of a terminating one that no pod on a node
+// uses, not even a finished one.
 func (c *Controller) claim(ctx context.Context, key follow.Key) error {
 	held, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, key.Namespace, key.Name)
 	if err != nil || held.DeletionTimestamp == nil && held.Status.Phase != corev1.ClaimBound {
@@ -199,7 +200,8 @@ func (c *Controller) claim(ctx context.Context, key follow.Key) error {
 	if err != nil {
 		return err
 	}
-	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !slices.Contains(claim.AllOf(p), key.Name) })
+	pods = slices.DeleteFunc(slices.Clone(pods),
+		func(p *corev1.Pod) bool { return !slices.Contains(claim.AllOf(p), key.Name) })
 	switch {
 	case held.DeletionTimestamp == nil:
 		return c.setUnused(ctx, held, !slices.ContainsFunc(pods, uses))
@@ -218,7 +220,8 @@ func (c *Controller) setUnused(ctx context.Context, held *corev1.PersistentVolum
 		Reason: "PodUsingPVC", Message: "A pod is currently referencing this PVC",
 	}
 	if free {
-		next.Status, next.Reason, next.Message = corev1.ConditionTrue, "NoPodsUsingPVC", "No pods are currently referencing this PVC"
+		next.Status, next.Reason, next.Message = corev1.ConditionTrue, "NoPodsUsingPVC",
+			"No pods are currently referencing this PVC"
 	}
 	if was := unused(held); was != nil && was.Status == next.Status {
 		return nil
@@ -251,7 +254,8 @@ func unused(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimCondit
 
 func (c *Controller) volume(ctx context.Context, key follow.Key) error {
 	held, err := client.Get[*corev1.PersistentVolume](ctx, c.deps.Client, "", key.Name)
-	if err != nil || held.DeletionTimestamp == nil || held.Status.Phase == corev1.VolumeBound || !slices.Contains(held.Finalizers, claim.VolumeProtection) {
+	if err != nil || held.DeletionTimestamp == nil || held.Status.Phase == corev1.VolumeBound ||
+		!slices.Contains(held.Finalizers, claim.VolumeProtection) {
 		return err
 	}
 	return release(ctx, c.deps.Client, held, held.UID, claim.VolumeProtection)
@@ -277,11 +281,15 @@ func (c *Controller) attributes(ctx context.Context, key follow.Key) error {
 		return nil
 	}
 	claims, err := client.List[*corev1.PersistentVolumeClaim](ctx, c.deps.Client, client.Selector{})
-	if err != nil || slices.ContainsFunc(claims, func(p *corev1.PersistentVolumeClaim) bool { return slices.Contains(classesOfClaim(p), key.Name) }) {
+	if err != nil ||
+		slices.ContainsFunc(claims,
+			func(p *corev1.PersistentVolumeClaim) bool { return slices.Contains(classesOfClaim(p), key.Name) }) {
 		return err
 	}
 	volumes, err := client.List[*corev1.PersistentVolume](ctx, c.deps.Client, client.Selector{})
-	if err != nil || slices.ContainsFunc(volumes, func(v *corev1.PersistentVolume) bool { return slices.Contains(classesOfVolume(v), key.Name) }) {
+	if err != nil ||
+		slices.ContainsFunc(volumes,
+			func(v *corev1.PersistentVolume) bool { return slices.Contains(classesOfVolume(v), key.Name) }) {
 		return err
 	}
 	return release(ctx, c.deps.Client, class, class.UID, claim.AttributesProtection)

@@ -49,7 +49,8 @@ func TestClaimStaysWhilePodUsesIt(t *testing.T) {
 			return ok
 		}
 		api.Create(newClaim("used"), newClaim("free"), newClaim("planned"),
-			apitest.Pod("default", "p", using("used", "n")), apitest.Pod("default", "finished", using("used", "n")), apitest.Pod("default", "nowhere", using("planned", "")))
+			apitest.Pod("default", "p", using("used", "n")), apitest.Pod("default", "finished", using("used", "n")),
+			apitest.Pod("default", "nowhere", using("planned", "")))
 		api.Phase(apitest.Pod("default", "finished"), corev1.PodSucceeded, false)
 		for _, name := range []string{"used", "free", "planned"} {
 			api.Delete(newClaim(name), "")
@@ -58,7 +59,8 @@ func TestClaimStaysWhilePodUsesIt(t *testing.T) {
 			t.Fatalf("free %v, planned %v, used %v", there("free"), there("planned"), there("used"))
 		}
 		remove := func(pod string) {
-			if _, err := api.Client.Delete(t.Context(), refOf(pod), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+			if _, err := api.Client.Delete(t.Context(), refOf(pod),
+				metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,7 +85,8 @@ func TestUnusedSince(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			c, _ := apitest.Get[*corev1.PersistentVolumeClaim](api, "default", "a")
-			if got := unused(c); got == nil || got.Status != status || got.Reason != reason || !got.LastTransitionTime.Equal(&metav1.Time{Time: since}) {
+			if got := unused(c); got == nil || got.Status != status || got.Reason != reason ||
+				!got.LastTransitionTime.Equal(&metav1.Time{Time: since}) {
 				t.Fatalf("%s: %+v, want %s since %v", what, got, status, since)
 			}
 		}
@@ -93,7 +96,8 @@ func TestUnusedSince(t *testing.T) {
 			t.Errorf("not bound: %+v", c.Status)
 		}
 		bound := time.Now()
-		apitest.Change(api, newClaim("a"), "status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
+		apitest.Change(api, newClaim("a"), "status",
+			func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound })
 		want("bound", corev1.ConditionTrue, "NoPodsUsingPVC", bound)
 		time.Sleep(time.Minute)
 		api.Create(apitest.Pod("default", "p", using("a", "")), apitest.Pod("default", "q", using("a", "n")))
@@ -102,7 +106,8 @@ func TestUnusedSince(t *testing.T) {
 		time.Sleep(time.Minute)
 		api.Phase(apitest.Pod("default", "q"), corev1.PodSucceeded, false)
 		want("one pod", corev1.ConditionFalse, "PodUsingPVC", used)
-		if _, err := api.Client.Delete(t.Context(), refOf("p"), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		if _, err := api.Client.Delete(t.Context(), refOf("p"),
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 			t.Fatal(err)
 		}
 		want("a finished pod", corev1.ConditionTrue, "NoPodsUsingPVC", time.Now())

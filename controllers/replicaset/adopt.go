@@ -23,8 +23,8 @@ func (r *run) adopt(ctx context.Context, rs set, selector labels.Selector, pods 
 	return r.adopter.Of(ctx, rs.stored, selector, slices.DeleteFunc(pods, podstate.Finished))
 }
 
-// adoptStored is adopt over the pods that the API has. The index may lack pods that were just created, or are older than rs, and
-// may have pods that were just deleted. No pod is created or deleted before this check.
+// adoptStored is adopt over the pods that the API has. The index may lack pods that were just created, or are older
+// than rs, and may have pods that were just deleted. No pod is created or deleted before this check.
 func (r *run) adoptStored(ctx context.Context, rs set, selector labels.Selector) ([]*corev1.Pod, error) {
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: rs.Namespace, Labels: selector})
 	if err != nil {

@@ -31,7 +31,8 @@ type kind struct {
 	// setStatus writes the status of the object, unless it is gone.
 	setStatus func(ctx context.Context, c client.Client, s set, change func(cur *appsv1.ReplicaSetStatus)) error
 	// onPod brings the index up to date, and wakes the objects that own the pod, owned it, or may adopt it.
-	onPod func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) ([]follow.Key, error)
+	onPod func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) (
+		[]follow.Key, error)
 }
 
 // replicaSets is the kind ReplicaSet.
@@ -52,7 +53,8 @@ func replicationControllers() kind {
 }
 
 // kindOf derives the functions of a kind from the shape of its objects.
-func kindOf[T client.Object](gvk schema.GroupVersionKind, resource schema.GroupVersionResource, shape func(T) *appsv1.ReplicaSet, write func(T, appsv1.ReplicaSetStatus)) kind {
+func kindOf[T client.Object](gvk schema.GroupVersionKind, resource schema.GroupVersionResource,
+	shape func(T) *appsv1.ReplicaSet, write func(T, appsv1.ReplicaSetStatus)) kind {
 	return kind{
 		gvk: gvk, resource: resource,
 		get: func(ctx context.Context, c client.Client, key follow.Key) (set, error) {
@@ -77,7 +79,8 @@ func kindOf[T client.Object](gvk schema.GroupVersionKind, resource schema.GroupV
 				write(cur, status)
 			})
 		},
-		onPod: func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) ([]follow.Key, error) {
+		onPod: func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) (
+			[]follow.Key, error) {
 			return owned.Keys(c, pods, gvk.Kind, func(obj T) *metav1.LabelSelector { return shape(obj).Spec.Selector })
 		},
 	}

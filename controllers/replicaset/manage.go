@@ -15,8 +15,8 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// manage creates or deletes at most one burst of pods, and returns the active ones, including those that it created: the status then
-// need not be written again when their events arrive.
+// manage creates or deletes at most one burst of pods, and returns the active ones, including those that it created:
+// the status then need not be written again when their events arrive.
 func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*corev1.Pod, error) {
 	diff := desired(rs.ReplicaSet) - len(active)
 	switch {
@@ -35,7 +35,8 @@ func (r *run) manage(ctx context.Context, rs set, active []*corev1.Pod) ([]*core
 
 // scaleUp creates n pods, at first slowly: if all creations fail for the same reason, few requests are wasted.
 func (r *run) scaleUp(ctx context.Context, rs set, first, n int) ([]*corev1.Pod, error) {
-	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind), zap.String("name", rs.Name), zap.Int("count", n))
+	r.deps.Log.Debug("creating pods", zap.String("namespace", rs.Namespace), zap.String("kind", r.kind.gvk.Kind),
+		zap.String("name", rs.Name), zap.Int("count", n))
 	pods := make([]*corev1.Pod, n)
 	_, err := owned.SlowStart(first, n, func(i int) error {
 		var err error

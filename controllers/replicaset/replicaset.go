@@ -87,7 +87,8 @@ func (c *Controller) Name() string { return c.kind.name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, adopter: c.kind.adopter(c.deps.Client), control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod]()}
+	r := &run{Controller: c, adopter: c.kind.adopter(c.deps.Client),
+		control: owned.Pods{Client: c.deps.Client, Events: c.events}, pods: owned.NewIndex[*corev1.Pod]()}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    c.kind.name,
 		Workers: c.cfg.Workers,

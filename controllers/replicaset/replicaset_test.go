@@ -92,7 +92,8 @@ func TestCreatesReplacesAndDeletesPods(t *testing.T) {
 			api.Phase(p, corev1.PodRunning, true)
 		}
 		apitest.Settle(time.Second)
-		if s := get(t, api, "web").Status; s.Replicas != 3 || s.ReadyReplicas != 3 || s.AvailableReplicas != 3 || s.FullyLabeledReplicas != 3 {
+		if s := get(t, api, "web").Status; s.Replicas != 3 || s.ReadyReplicas != 3 || s.AvailableReplicas != 3 ||
+			s.FullyLabeledReplicas != 3 {
 			t.Errorf("status %+v", s)
 		}
 		api.Phase(made[0], corev1.PodFailed, false)
@@ -153,8 +154,8 @@ func (m *meanwhile) Create(ctx context.Context, obj client.Object) (client.Objec
 	return m.Client.Create(ctx, obj)
 }
 
-// TestChangesWhileCreating: a set that is scaled down or deleted while it creates pods gets only those that were begun by then,
-// at most two bursts more.
+// TestChangesWhileCreating: a set that is scaled down or deleted while it creates pods gets only those that were begun
+// by then, at most two bursts more.
 func TestChangesWhileCreating(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]func(api *apitest.API){
@@ -172,7 +173,9 @@ func TestChangesWhileCreating(t *testing.T) {
 				if n, most := m.created.Load(), m.before.Load()+2*burst; n < burst || n > most {
 					t.Errorf("%d pods were created, want at most %d", n, most)
 				}
-				if n := len(slices.DeleteFunc(pods(api), func(p *corev1.Pod) bool { return metav1.GetControllerOf(p) == nil })); n > 10 && name != "deleted" { // those are the garbage collector's
+				// those are the garbage collector's
+				if n := len(slices.DeleteFunc(pods(api),
+					func(p *corev1.Pod) bool { return metav1.GetControllerOf(p) == nil })); n > 10 && name != "deleted" {
 					t.Errorf("%d pods of the set are left", n)
 				}
 			})
@@ -202,7 +205,8 @@ const lag = 300 * time.Millisecond
 // TestAdoptsAndReleases in any order of the events of pods and ReplicaSets.
 func TestAdoptsAndReleases(t *testing.T) {
 	t.Parallel()
-	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "pods late": client.Pods, "replicasets late": client.ReplicaSets} {
+	for name, late := range map[string]schema.GroupVersionResource{"in order": {}, "pods late": client.Pods,
+		"replicasets late": client.ReplicaSets} {
 		for _, ordered := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, order known: %v", name, ordered), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,8 @@ func replicationController(n int32) *corev1.ReplicationController {
 	return &corev1.ReplicationController{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ReplicationController"},
 		ObjectMeta: rs.ObjectMeta,
-		Spec:       corev1.ReplicationControllerSpec{Replicas: &n, Selector: rs.Spec.Selector.MatchLabels, Template: &rs.Spec.Template},
+		Spec: corev1.ReplicationControllerSpec{Replicas: &n, Selector: rs.Spec.Selector.MatchLabels,
+			Template: &rs.Spec.Template},
 	}
 }
 
@@ -57,20 +58,23 @@ func controller(t *testing.T, api *apitest.API) *corev1.ReplicationController {
 
 func TestReplicationController(t *testing.T) {
 	withBoth(t, func(t *testing.T, api *apitest.API, _ *atomic.Bool) {
-		api.Create(apitest.Pod("default", "orphan", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }), replicationController(3))
+		api.Create(apitest.Pod("default", "orphan", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }),
+			replicationController(3))
 		apitest.Settle(time.Second)
 		made := pods(api)
 		if len(made) != 3 {
 			t.Fatalf("%d pods, want 3", len(made))
 		}
 		for _, p := range made {
-			if owner := metav1.GetControllerOf(p); owner == nil || owner.Kind != "ReplicationController" || owner.APIVersion != "v1" || owner.UID != controller(t, api).UID {
+			if owner := metav1.GetControllerOf(p); owner == nil || owner.Kind != "ReplicationController" ||
+				owner.APIVersion != "v1" || owner.UID != controller(t, api).UID {
 				t.Errorf("owner %+v", owner)
 			}
 			api.Phase(p, corev1.PodRunning, true)
 		}
 		apitest.Settle(time.Second)
-		if s := controller(t, api).Status; s.Replicas != 3 || s.ReadyReplicas != 3 || s.AvailableReplicas != 3 || s.FullyLabeledReplicas != 3 || s.ObservedGeneration != 1 {
+		if s := controller(t, api).Status; s.Replicas != 3 || s.ReadyReplicas != 3 || s.AvailableReplicas != 3 ||
+			s.FullyLabeledReplicas != 3 || s.ObservedGeneration != 1 {
 			t.Errorf("status %+v", s)
 		}
 		before := api.Store.Revision()

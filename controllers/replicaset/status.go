@@ -15,7 +15,8 @@ import (
 )
 
 // report writes the status if it has changed, and returns the time until the next ready pod becomes available.
-func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.Pod, manageErr error) (time.Duration, error) {
+func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.Pod,
+	manageErr error) (time.Duration, error) {
 	now := r.deps.Clock.Now()
 	next := statusOf(rs.ReplicaSet, active, terminating, manageErr, now)
 	if !r.kind.terminating {
@@ -34,7 +35,8 @@ func (r *run) report(ctx context.Context, rs set, active, terminating []*corev1.
 }
 
 // statusOf computes the status; it keeps conditions other than ReplicaFailure.
-func statusOf(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error, now time.Time) appsv1.ReplicaSetStatus {
+func statusOf(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageErr error,
+	now time.Time) appsv1.ReplicaSetStatus {
 	status := *rs.Status.DeepCopy()
 	status.Replicas = int32(len(active))
 	status.FullyLabeledReplicas, status.ReadyReplicas, status.AvailableReplicas = 0, 0, 0
@@ -58,7 +60,8 @@ func statusOf(rs *appsv1.ReplicaSet, active, terminating []*corev1.Pod, manageEr
 }
 
 // failureCondition sets ReplicaFailure for err, unless it exists with the same reason, and removes it if err is nil.
-func failureCondition(conditions []appsv1.ReplicaSetCondition, diff int, err error, now time.Time) []appsv1.ReplicaSetCondition {
+func failureCondition(conditions []appsv1.ReplicaSetCondition, diff int, err error,
+	now time.Time) []appsv1.ReplicaSetCondition {
 	i := slices.IndexFunc(conditions, isFailure)
 	if err == nil {
 		return slices.DeleteFunc(conditions, isFailure)

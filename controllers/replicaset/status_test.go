@@ -17,7 +17,8 @@ var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // victim is a running pod that has been ready for an hour; then changed.
 func victim(uid string, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	readyFor(time.Hour)(p)
 	for _, f := range change {
 		f(p)
@@ -41,9 +42,11 @@ func TestStatus(t *testing.T) {
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x"}}},
 	}}
 	full := func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x", "more": "y"} }
-	pods := []*corev1.Pod{victim("a", full), victim("b", full, readyFor(9*time.Minute)), victim("c", notReady), victim("d", readyFor(8*time.Minute))}
+	pods := []*corev1.Pod{victim("a", full), victim("b", full, readyFor(9*time.Minute)), victim("c", notReady),
+		victim("d", readyFor(8*time.Minute))}
 	s := statusOf(rs, pods, pods[:1], errors.New("quota"), now)
-	if s.Replicas != 4 || s.FullyLabeledReplicas != 2 || s.ReadyReplicas != 3 || s.AvailableReplicas != 1 || *s.TerminatingReplicas != 1 || s.ObservedGeneration != 7 {
+	if s.Replicas != 4 || s.FullyLabeledReplicas != 2 || s.ReadyReplicas != 3 || s.AvailableReplicas != 1 ||
+		*s.TerminatingReplicas != 1 || s.ObservedGeneration != 7 {
 		t.Errorf("status %+v", s)
 	}
 	if len(s.Conditions) != 1 || s.Conditions[0].Reason != "FailedCreate" || s.Conditions[0].Message != "quota" {
@@ -53,7 +56,8 @@ func TestStatus(t *testing.T) {
 		t.Errorf("next available in %v, want a minute", d)
 	}
 	rs.Status = s
-	if again := statusOf(rs, pods, nil, errors.New("quota, still"), now.Add(time.Hour)); again.Conditions[0] != s.Conditions[0] {
+	if again := statusOf(rs, pods, nil, errors.New("quota, still"),
+		now.Add(time.Hour)); again.Conditions[0] != s.Conditions[0] {
 		t.Error("condition written again for the same reason")
 	}
 	if healed := statusOf(rs, pods, nil, nil, now); len(healed.Conditions) != 0 {

@@ -65,7 +65,8 @@ func (c *cluster) add(name, owner, node string, change ...func(*corev1.Pod)) {
 		p.Labels, p.Spec.NodeName = map[string]string{"app": "web"}, node
 		if owner != "" {
 			rs := apitest.Existing[*appsv1.ReplicaSet](c.API, "default", owner)
-			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs,
+				appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 		}
 	})
 	for _, f := range change {
@@ -155,7 +156,8 @@ func TestReplicaSets(t *testing.T) {
 		"the selector takes an orphan": {{add("x", "", ""), "=x"}, {sets(2, "a"), "a=1 new,x"}},
 		"a pod of another owner is not taken": {{func(c *cluster) {
 			c.add("x", "", "", func(p *corev1.Pod) {
-				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w", Controller: new(true)}}
+				p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w",
+					Controller: new(true)}}
 			})
 		}, "other=x"}, {sets(1, "a"), "a=1 new other=x"}},
 		"an owner that is not a controller does not matter": {{func(c *cluster) {

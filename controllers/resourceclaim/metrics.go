@@ -43,7 +43,8 @@ func (c counts) Collect(to chan<- prometheus.Metric) {
 		found[labels{claim.Status.Allocation != nil, owned.AdminAccess(claim), source(claim)}]++
 	}
 	for l, n := range found {
-		to <- prometheus.MustNewConstMetric(c.claims, prometheus.GaugeValue, float64(n), strconv.FormatBool(l.allocated), strconv.FormatBool(l.admin), l.source)
+		to <- prometheus.MustNewConstMetric(c.claims, prometheus.GaugeValue, float64(n), strconv.FormatBool(l.allocated),
+			strconv.FormatBool(l.admin), l.source)
 	}
 }
 

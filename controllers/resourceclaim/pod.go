@@ -40,7 +40,8 @@ func (r *run) pod(ctx context.Context, k follow.Key) error {
 		name, err := r.ensure(ctx, pod, entry)
 		switch {
 		case err != nil:
-			r.events.Eventf(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", entry.Name, err)
+			r.events.Eventf(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", entry.Name,
+				err)
 			if !errors.Is(err, errNoTemplate) { // otherwise the template wakes the pod
 				errs = append(errs, fmt.Errorf("pod claim %s: %w", entry.Name, err))
 			}
@@ -77,7 +78,8 @@ func (r *run) ensure(ctx context.Context, pod *corev1.Pod, entry *corev1.PodReso
 		return "", err
 	}
 	for _, claim := range all { // one whose name was not stored
-		if claim.Annotations[annotation] == entry.Name && metav1.IsControlledBy(claim, pod) && claim.DeletionTimestamp == nil {
+		if claim.Annotations[annotation] == entry.Name && metav1.IsControlledBy(claim, pod) &&
+			claim.DeletionTimestamp == nil {
 			return claim.Name, nil
 		}
 	}
@@ -115,7 +117,8 @@ func (r *run) create(ctx context.Context, pod *corev1.Pod, entry *corev1.PodReso
 // longestPrefix leaves room for a hyphen and five random characters in 63.
 const longestPrefix = 57
 
-// prefix of a generated name: the pod's name and that of its entry, both shortened by the same share if they are too long.
+// prefix of a generated name: the pod's name and that of its entry, both shortened by the same share if they are too
+// long.
 func prefix(pod, entry string) string {
 	if n := len(pod) + len(entry) + 1; n > longestPrefix {
 		pod, entry = pod[:len(pod)*longestPrefix/n], entry[:len(entry)*longestPrefix/n]

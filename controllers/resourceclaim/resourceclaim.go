@@ -97,7 +97,8 @@ func onPod(old, new client.Object) []key {
 	if is == nil || over(is) {
 		return claimsOf(pod)
 	}
-	if was == nil || was.Spec.NodeName != is.Spec.NodeName || !upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) ||
+	if was == nil || was.Spec.NodeName != is.Spec.NodeName ||
+		!upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) ||
 		!upstream.PodExtendedStatusEqual(was.Status.ExtendedResourceClaimStatus, is.Status.ExtendedResourceClaimStatus) {
 		return []key{{aPod, follow.KeyOf(is)}}
 	}
@@ -158,7 +159,8 @@ func (r *run) template(ctx context.Context, k follow.Key) error {
 	for _, pod := range pods {
 		for i := range pod.Spec.ResourceClaims {
 			named := pod.Spec.ResourceClaims[i].ResourceClaimTemplateName
-			if _, _, missing := upstream.Name(pod, &pod.Spec.ResourceClaims[i]); missing != nil && named != nil && *named == k.Name {
+			if _, _, missing := upstream.Name(pod, &pod.Spec.ResourceClaims[i]); missing != nil && named != nil &&
+				*named == k.Name {
 				r.loop.Add(key{aPod, follow.KeyOf(pod)})
 			}
 		}
@@ -166,8 +168,8 @@ func (r *run) template(ctx context.Context, k follow.Key) error {
 	return err
 }
 
-// claim removes the reservations of pods that no longer exist or have ended. A claim that nobody reserves any more loses its
-// devices and the finalizer, and is deleted if it was created for a pod that has ended.
+// claim removes the reservations of pods that no longer exist or have ended. A claim that nobody reserves any more
+// loses its devices and the finalizer, and is deleted if it was created for a pod that has ended.
 func (r *run) claim(ctx context.Context, k follow.Key) error {
 	claim, err := client.Get[*resourcev1.ResourceClaim](ctx, r.deps.Client, k.Namespace, k.Name)
 	if err != nil {
@@ -177,7 +179,8 @@ func (r *run) claim(ctx context.Context, k follow.Key) error {
 	if err != nil {
 		return err
 	}
-	if held := protected(claim); len(valid) < len(claim.Status.ReservedFor) || held && claim.DeletionTimestamp != nil && len(valid) == 0 {
+	if held := protected(claim); len(valid) < len(claim.Status.ReservedFor) || held && claim.DeletionTimestamp != nil &&
+		len(valid) == 0 {
 		if err := r.release(ctx, claim, valid); err != nil {
 			return err
 		}
@@ -189,7 +192,8 @@ func (r *run) claim(ctx context.Context, k follow.Key) error {
 }
 
 // valid returns the reservations that are still needed. Those of other objects than pods are not judged.
-func (r *run) valid(ctx context.Context, claim *resourcev1.ResourceClaim) (valid []resourcev1.ResourceClaimConsumerReference, err error) {
+func (r *run) valid(ctx context.Context,
+	claim *resourcev1.ResourceClaim) (valid []resourcev1.ResourceClaimConsumerReference, err error) {
 	for _, ref := range claim.Status.ReservedFor {
 		if ref.APIGroup == "" && ref.Resource == "pods" {
 			pod, err := client.Get[*corev1.Pod](ctx, r.deps.Client, claim.Namespace, ref.Name)
@@ -205,9 +209,10 @@ func (r *run) valid(ctx context.Context, claim *resourcev1.ResourceClaim) (valid
 	return valid, nil
 }
 
-// release writes what is left of the reservations. The allocation and the finalizer go with the last one, in two writes of which
-// each can be repeated. A claim that changed meanwhile wakes its key again.
-func (r *run) release(ctx context.Context, claim *resourcev1.ResourceClaim, valid []resourcev1.ResourceClaimConsumerReference) error {
+// release writes what is left of the reservations. The allocation and the finalizer go with the last one, in two writes
+// of which each can be repeated. A claim that changed meanwhile wakes its key again.
+func (r *run) release(ctx context.Context, claim *resourcev1.ResourceClaim,
+	valid []resourcev1.ResourceClaimConsumerReference) error {
 	unchanged := claim.ResourceVersion
 	_, err := client.Update(ctx, r.deps.Client, claim, "status", func(cur *resourcev1.ResourceClaim) error {
 		if cur.ResourceVersion != unchanged {
@@ -245,7 +250,8 @@ func (r *run) deleteGenerated(ctx context.Context, claim *resourcev1.ResourceCla
 	if err == nil && pod.UID == owner.UID && !over(pod) {
 		return nil
 	}
-	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
 	if apierrors.IsConflict(err) {
 		return nil
 	}

@@ -26,7 +26,8 @@ func template(name string) *resourcev1.ResourceClaimTemplate {
 	return &resourcev1.ResourceClaimTemplate{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaimTemplate"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec:       resourcev1.ResourceClaimTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: spec()},
+		Spec: resourcev1.ResourceClaimTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+			Spec: spec()},
 	}
 }
 
@@ -41,10 +42,12 @@ func newClaim(name string) *resourcev1.ResourceClaim {
 func with(template, claim string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		if template != "" {
-			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "generated", ResourceClaimTemplateName: &template})
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
+				corev1.PodResourceClaim{Name: "generated", ResourceClaimTemplateName: &template})
 		}
 		if claim != "" {
-			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: "named", ResourceClaimName: &claim})
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
+				corev1.PodResourceClaim{Name: "named", ResourceClaimName: &claim})
 		}
 	}
 }
@@ -55,9 +58,11 @@ func allocate(api *apitest.API, name string, pods ...*corev1.Pod) {
 	apitest.Change(api, claim, "", func(c *resourcev1.ResourceClaim) { c.Finalizers = []string{resourcev1.Finalizer} })
 	apitest.Change(api, claim, "status", func(c *resourcev1.ResourceClaim) {
 		c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
-			Results: []resourcev1.DeviceRequestAllocationResult{{Request: "gpu", Driver: "d.example.com", Pool: "p", Device: "g-1"}}}}
+			Results: []resourcev1.DeviceRequestAllocationResult{{Request: "gpu", Driver: "d.example.com", Pool: "p",
+				Device: "g-1"}}}}
 		for _, p := range pods {
-			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+			c.Status.ReservedFor = append(c.Status.ReservedFor,
+				resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
 		}
 	})
 }
@@ -138,7 +143,8 @@ func TestClaimIsNotCreatedTwice(t *testing.T) {
 		pod = apitest.Existing[*corev1.Pod](api, "default", "p")
 		made := newClaim("p-generated-abcde")
 		made.Annotations = map[string]string{annotation: "generated"}
-		made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
+		made.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod,
+			corev1.SchemeGroupVersion.WithKind("Pod"))}
 		api.Create(made)
 		api.Run(apitest.Must(New(api.Deps(), &api.Events)))
 		pod = apitest.Existing[*corev1.Pod](api, "default", "p")
@@ -253,7 +259,8 @@ func TestDeletedClaimWaitsForItsPods(t *testing.T) {
 		api.Delete(apitest.Existing[*resourcev1.ResourceClaim](api, "default", "c"), "")
 		api.Delete(apitest.Existing[*resourcev1.ResourceClaim](api, "default", "idle"), "")
 		synctest.Wait()
-		if got := []string{state(api, "c"), state(api, "idle")}; !slices.Equal(got, []string{"p allocated protected", "gone"}) {
+		if got := []string{state(api, "c"), state(api, "idle")}; !slices.Equal(got,
+			[]string{"p allocated protected", "gone"}) {
 			t.Fatalf("%q", got)
 		}
 		api.Phase(pod, corev1.PodSucceeded, false)

@@ -60,12 +60,14 @@ func (c *Controller) Name() string { return Name }
 // Run implements follow.Controller.
 func (c *Controller) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
-	r := &run{Controller: c, life: ctx, failed: cancel, counted: map[string]time.Time{}, followed: map[schema.GroupVersionResource]context.CancelFunc{}}
+	r := &run{Controller: c, life: ctx, failed: cancel, counted: map[string]time.Time{},
+		followed: map[schema.GroupVersionResource]context.CancelFunc{}}
 	defer r.following.Wait()
 	defer cancel(nil)
 	r.loop = follow.New(c.deps, follow.Config[string]{
-		Name:      Name,
-		Sources:   []follow.Source[string]{{Selector: client.Selector{Resource: client.ResourceQuotas}, Keys: follow.Plain(onQuota)}},
+		Name: Name,
+		Sources: []follow.Source[string]{{Selector: client.Selector{Resource: client.ResourceQuotas},
+			Keys: follow.Plain(onQuota)}},
 		Reconcile: r.reconcile,
 	})
 	if err := r.loop.Run(ctx); err != nil {
@@ -134,7 +136,8 @@ func (r *run) reconcile(ctx context.Context, namespace string) (time.Duration, e
 }
 
 // count updates the status of one quota; lists caches what has been listed.
-func (r *run) count(ctx context.Context, q *corev1.ResourceQuota, lists map[schema.GroupVersionResource][]client.Object) error {
+func (r *run) count(ctx context.Context, q *corev1.ResourceQuota,
+	lists map[schema.GroupVersionResource][]client.Object) error {
 	used := corev1.ResourceList{}
 	for name := range q.Spec.Hard {
 		used[name] = resource.Quantity{Format: resource.DecimalSI}
@@ -146,7 +149,8 @@ func (r *run) count(ctx context.Context, q *corev1.ResourceQuota, lists map[sche
 		objs, listed := lists[k.Resource]
 		if !listed {
 			var err error
-			if objs, _, err = r.deps.Client.List(ctx, client.Selector{Resource: k.Resource, Namespace: q.Namespace}); err != nil {
+			if objs, _, err = r.deps.Client.List(ctx,
+				client.Selector{Resource: k.Resource, Namespace: q.Namespace}); err != nil {
 				return err
 			}
 			lists[k.Resource] = objs
@@ -205,10 +209,11 @@ func (r *run) start(gvr schema.GroupVersionResource) context.CancelFunc {
 	ctx, stop := context.WithCancel(r.life)
 	changes := follow.New(r.deps, follow.Config[string]{
 		Name: Name + "-" + gvr.GroupResource().String(),
-		Sources: []follow.Source[string]{{Selector: client.Selector{Resource: gvr}, Keys: follow.Plain(func(old, new client.Object) []string {
-			r.loop.Add(namespaceOf(old, new))
-			return nil
-		})}},
+		Sources: []follow.Source[string]{{Selector: client.Selector{Resource: gvr},
+			Keys: follow.Plain(func(old, new client.Object) []string {
+				r.loop.Add(namespaceOf(old, new))
+				return nil
+			})}},
 		Reconcile: func(context.Context, string) (time.Duration, error) { return 0, nil },
 	})
 	r.deps.Guard.Go(&r.following, "controller", func() {

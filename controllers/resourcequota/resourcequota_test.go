@@ -29,7 +29,8 @@ func within(t *testing.T, test func(t *testing.T, api *apitest.API)) {
 }
 
 func quotaOf(name string, hard map[corev1.ResourceName]string) *corev1.ResourceQuota {
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}}}
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}}}
 	for name, amount := range hard {
 		q.Spec.Hard[name] = resource.MustParse(amount)
 	}
@@ -65,8 +66,11 @@ func want(t *testing.T, api *apitest.API, text string) {
 
 func TestUsageFollowsObjects(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
-		api.Create(configMap("before"), apitest.Pod("default", "p", cpu("500m")), apitest.Pod("kube-system", "elsewhere", cpu("1")))
-		api.Create(quotaOf("q", map[corev1.ResourceName]string{"configmaps": "5", "requests.cpu": "2", "count/roles.rbac.authorization.k8s.io": "1", "count/nothing.example.com": "1"}))
+		api.Create(configMap("before"), apitest.Pod("default", "p", cpu("500m")),
+			apitest.Pod("kube-system", "elsewhere", cpu("1")))
+		api.Create(quotaOf("q",
+			map[corev1.ResourceName]string{"configmaps": "5", "requests.cpu": "2", "count/roles.rbac.authorization.k8s.io": "1",
+				"count/nothing.example.com": "1"}))
 		apitest.Settle(0)
 		const rest = " count/nothing.example.com=0/1 count/roles.rbac.authorization.k8s.io=0/1 "
 		want(t, api, "configmaps=1/5"+rest+"requests.cpu=500m/2")

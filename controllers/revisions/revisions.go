@@ -67,8 +67,8 @@ func (k Keeper) Adopter() owned.Adopter[*appsv1.ControllerRevision] {
 		Adoptive: func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp == nil }}
 }
 
-// Sync adopts and releases revisions of the owner among known, and finds the one of its template. It creates a missing revision. If
-// another revision has a higher number, for example after an undo, it gives this one the highest number.
+// Sync adopts and releases revisions of the owner among known, and finds the one of its template. It creates a missing
+// revision. If another revision has a higher number, for example after an undo, it gives this one the highest number.
 func (k Keeper) Sync(ctx context.Context, o Owner, known []*appsv1.ControllerRevision) (History, error) {
 	mine, err := k.Adopter().Of(ctx, o.Object, o.Selector, known)
 	if err != nil {
@@ -103,7 +103,8 @@ func (k Keeper) Sync(ctx context.Context, o Owner, known []*appsv1.ControllerRev
 
 // compare orders by number, lowest first, then by age, oldest first.
 func compare(a, b *appsv1.ControllerRevision) int {
-	return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name))
 }
 
 // create stores a revision. It tries the next name if the name belongs to a revision with another template or owner.
@@ -113,7 +114,8 @@ func (k Keeper) create(ctx context.Context, o Owner, h *History, data []byte, nu
 		name := r.Name
 		made, err := k.Client.Create(ctx, r)
 		if apierrors.IsAlreadyExists(err) {
-			made, err = k.Client.Get(ctx, client.Ref{Resource: client.ControllerRevisions, Namespace: o.Object.GetNamespace(), Name: name})
+			made, err = k.Client.Get(ctx,
+				client.Ref{Resource: client.ControllerRevisions, Namespace: o.Object.GetNamespace(), Name: name})
 		}
 		if err != nil {
 			return err
@@ -151,13 +153,16 @@ func (k Keeper) revision(o Owner, data []byte, number int64, hash string) *appsv
 
 // Trim deletes revisions beyond the number to keep, lowest first. all are sorted as in History. Live revisions are
 // kept and not counted. A negative number keeps all.
-func (k Keeper) Trim(ctx context.Context, all []*appsv1.ControllerRevision, keep int, live func(*appsv1.ControllerRevision) bool) error {
-	dead := slices.DeleteFunc(slices.Clone(all), func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp != nil || live(r) })
+func (k Keeper) Trim(ctx context.Context, all []*appsv1.ControllerRevision, keep int,
+	live func(*appsv1.ControllerRevision) bool) error {
+	dead := slices.DeleteFunc(slices.Clone(all),
+		func(r *appsv1.ControllerRevision) bool { return r.DeletionTimestamp != nil || live(r) })
 	if keep < 0 {
 		return nil
 	}
 	for _, r := range dead[:max(0, len(dead)-keep)] {
-		_, err := k.Client.Delete(ctx, client.RefOf(r), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
+		_, err := k.Client.Delete(ctx, client.RefOf(r),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
 		if err != nil && !owned.Gone(err) {
 			return err
 		}

@@ -16,8 +16,9 @@ import (
 func daemon(name string) *appsv1.DaemonSet {
 	at := map[string]string{"app": name}
 	return &appsv1.DaemonSet{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{"kubernetes.io/change-cause": "first"}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+			Annotations: map[string]string{"kubernetes.io/change-cause": "first"}},
 		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: at}, Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: at}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}},
 		}},

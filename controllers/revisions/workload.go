@@ -16,8 +16,8 @@ import (
 	"monopod/controllers/owned"
 )
 
-// Workload is what the controllers of DaemonSets and StatefulSets share while they run: the pods and the revisions that objects
-// of the kind T own.
+// Workload is what the controllers of DaemonSets and StatefulSets share while they run: the pods and the revisions that
+// objects of the kind T own.
 type Workload[T client.Object] struct {
 	Adopter  owned.Adopter[*corev1.Pod]
 	Keeper   Keeper
@@ -55,8 +55,10 @@ func NewWorkload[T client.Object](deps follow.Deps, k Kind[T]) *Workload[T] {
 func (w *Workload[T]) Sources() []follow.Source[follow.Key] {
 	return []follow.Source[follow.Key]{
 		{Selector: client.Selector{Resource: w.kind.Resource}, Keys: follow.Plain(w.changed)},
-		{Selector: client.Selector{Resource: client.ControllerRevisions}, Keys: owned.Keys(w.deps.Client, w.Known, w.kind.Name, w.kind.Selector)},
-		{Selector: client.Selector{Resource: client.Pods}, Keys: owned.Keys(w.deps.Client, w.Pods, w.kind.Name, w.kind.Selector)},
+		{Selector: client.Selector{Resource: client.ControllerRevisions},
+			Keys: owned.Keys(w.deps.Client, w.Known, w.kind.Name, w.kind.Selector)},
+		{Selector: client.Selector{Resource: client.Pods},
+			Keys: owned.Keys(w.deps.Client, w.Pods, w.kind.Name, w.kind.Selector)},
 	}
 }
 
@@ -70,8 +72,9 @@ func (w *Workload[T]) changed(old, next client.Object) []follow.Key {
 	return follow.OnAny(old, next)
 }
 
-// Begin returns the object of a key and its selector. There is nothing to do, and ok is false, if it does not exist, if it is being
-// deleted (the garbage collector may have deleted its revisions already), or if its selector selects nothing.
+// Begin returns the object of a key and its selector. There is nothing to do, and ok is false, if it does not exist, if
+// it is being deleted (the garbage collector may have deleted its revisions already), or if its selector selects
+// nothing.
 func (w *Workload[T]) Begin(ctx context.Context, key follow.Key) (obj T, selector labels.Selector, ok bool, err error) {
 	obj, err = client.Get[T](ctx, w.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() != nil {

@@ -36,15 +36,17 @@ type published struct {
 	more        map[string]string // further entries
 }
 
-// all are the ConfigMaps that Kubernetes publishes. The second one also tells aggregated API servers how to recognize this server, and
-// in which headers it names users.
+// all are the ConfigMaps that Kubernetes publishes. The second one also tells aggregated API servers how to recognize
+// this server, and in which headers it names users.
 var all = []published{
-	{name: rootCA, file: "ca.crt", description: "Holds the CA certificate that the API server's certificate is signed with, " +
-		"for programs in pods that call the API server."},
-	{name: clientCA, file: "client-ca-file", namespace: metav1.NamespaceSystem, description: "Holds the CA certificate that client " +
-		"certificates are signed with, for API servers that authenticate the same users.", more: map[string]string{
-		"requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`, "requestheader-uid-headers": `["X-Remote-Uid"]`,
-		"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`}},
+	{name: rootCA, file: "ca.crt",
+		description: "Holds the CA certificate that the API server's certificate is signed with, " +
+			"for programs in pods that call the API server."},
+	{name: clientCA, file: "client-ca-file", namespace: metav1.NamespaceSystem,
+		description: "Holds the CA certificate that client " +
+			"certificates are signed with, for API servers that authenticate the same users.", more: map[string]string{
+			"requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`, "requestheader-uid-headers": `["X-Remote-Uid"]`,
+			"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`}},
 }
 
 // Config of the controller.

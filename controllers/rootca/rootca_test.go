@@ -18,16 +18,19 @@ func TestPublishesAndRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		api.Run(New(api.Deps(), Config{CA: []byte("pem")}))
-		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "new"}})
+		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "new"}})
 		published := func(when string) {
 			t.Helper()
 			synctest.Wait()
-			if cm, ok := apitest.Get[*corev1.ConfigMap](api, "new", rootCA); !ok || cm.Data["ca.crt"] != "pem" || len(cm.Data) != 1 {
+			if cm, ok := apitest.Get[*corev1.ConfigMap](api, "new", rootCA); !ok || cm.Data["ca.crt"] != "pem" ||
+				len(cm.Data) != 1 {
 				t.Errorf("%s: %v %+v", when, ok, cm)
 			}
 		}
 		published("new namespace")
-		if cm, ok := apitest.Get[*corev1.ConfigMap](api, metav1.NamespaceSystem, clientCA); !ok || cm.Data["client-ca-file"] != "pem" {
+		if cm, ok := apitest.Get[*corev1.ConfigMap](api, metav1.NamespaceSystem, clientCA); !ok ||
+			cm.Data["client-ca-file"] != "pem" {
 			t.Errorf("for other API servers: %v %+v", ok, cm)
 		}
 		if _, ok := apitest.Get[*corev1.ConfigMap](api, "new", clientCA); ok {

@@ -70,7 +70,8 @@ func benchNodes(b *testing.B, api client.Client, n int) {
 			return err
 		}
 		_, err := client.Update(b.Context(), api, apitest.Node(node.Name), "status", func(n *corev1.Node) error {
-			n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("100000"), "memory": resource.MustParse("100Ti"), "pods": resource.MustParse("100000")}
+			n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("100000"),
+				"memory": resource.MustParse("100Ti"), "pods": resource.MustParse("100000")}
 			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 			return nil
 		})
@@ -168,7 +169,8 @@ func BenchmarkBindMany(b *testing.B) {
 		benchBinds(b, 1000, 5000, func(i int, p *corev1.Pod) {
 			p.Labels = map[string]string{"app": fmt.Sprint("app", i%50)}
 			by := &metav1.LabelSelector{MatchLabels: p.Labels}
-			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 5, TopologyKey: corev1.LabelTopologyZone,
+			p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 5,
+				TopologyKey:       corev1.LabelTopologyZone,
 				WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: by}}
 			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
 				{TopologyKey: corev1.LabelHostname, LabelSelector: by}}}}

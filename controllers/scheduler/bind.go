@@ -39,19 +39,21 @@ func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, b
 		return err
 	}
 	r.metrics.scheduled(e, r.deps.Clock.Since(began), r.deps.Clock.Since(e.Since))
-	r.events.Eventf(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	r.events.Eventf(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name,
+		node)
 	return nil
 }
 
-// failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that no longer exists or was
-// bound meanwhile leaves the queue with its event.
+// failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that no longer exists
+// or was bound meanwhile leaves the queue with its event.
 func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		r.metrics.attempts.WithLabelValues(Component, "error").Inc()
-		r.deps.Log.Warn("failed to schedule pod", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name), zap.Error(err))
+		r.deps.Log.Warn("failed to schedule pod", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
+			zap.Error(err))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +100,8 @@ func (r *run) await(ctx context.Context, place *reservation) (time.Duration, err
 	}
 	if errors.Is(err, late) {
 		r.prepared(place, "timeout")
-		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: late.Error()}, corev1.PodReasonUnschedulable, nil)
+		_, err = r.condition(ctx, &decision{entry: place.entry, pod: place.pod, message: late.Error()},
+			corev1.PodReasonUnschedulable, nil)
 		r.failed(ctx, place.entry, place.pod, errors.Join(late, err))
 	} else if err != nil {
 		r.failed(ctx, place.entry, place.pod, err)
@@ -158,13 +161,14 @@ func chosen(p *cluster.Pod, assigned map[string]*corev1.PersistentVolume) map[st
 
 func (r *run) settleOne(ctx context.Context, c rules.OpenClaim, v *corev1.PersistentVolume, node string) error {
 	if v == nil {
-		_, err := client.Update(ctx, r.deps.Client, c.PersistentVolumeClaim, "", func(cur *corev1.PersistentVolumeClaim) error {
-			if cur.UID != c.UID {
-				return errTaken
-			}
-			metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.SelectedNode, node)
-			return nil
-		})
+		_, err := client.Update(ctx, r.deps.Client, c.PersistentVolumeClaim, "",
+			func(cur *corev1.PersistentVolumeClaim) error {
+				if cur.UID != c.UID {
+					return errTaken
+				}
+				metav1.SetMetaDataAnnotation(&cur.ObjectMeta, claim.SelectedNode, node)
+				return nil
+			})
 		return err
 	}
 	_, err := client.Update(ctx, r.deps.Client, v, "", func(cur *corev1.PersistentVolume) error {

@@ -25,8 +25,8 @@ func (r *run) pend(all []rules.Reservation) {
 	}
 }
 
-// reserve writes the allocations and reservations of a pod's resource claims. What is written when it fails stays: the claims are the
-// pod's, and the next attempt goes on from there.
+// reserve writes the allocations and reservations of a pod's resource claims. What is written when it fails stays: the
+// claims are the pod's, and the next attempt goes on from there.
 func (r *run) reserve(ctx context.Context, pod *corev1.Pod, all []rules.Reservation) error {
 	for i := range all {
 		res := &all[i]
@@ -69,7 +69,8 @@ func (r *run) prepares(d *decision) {
 		}
 	}
 	r.mu.Unlock()
-	r.events.Eventf(d.pod.Pod, corev1.EventTypeNormal, "BindingConditionsPending", "waiting for binding conditions for device on node %s", d.node)
+	r.events.Eventf(d.pod.Pod, corev1.EventTypeNormal, "BindingConditionsPending",
+		"waiting for binding conditions for device on node %s", d.node)
 }
 
 // ready reports whether all devices of a pod with a place are ready, or why one will not be. The caller holds mu.
@@ -142,7 +143,8 @@ func (r *run) discard(ctx context.Context, claim *resourcev1.ResourceClaim) erro
 	if ignore(err) != nil || err != nil && !apierrors.IsNotFound(err) {
 		return ignore(err)
 	}
-	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(claim),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
 	return ignore(err)
 }
 
@@ -150,14 +152,15 @@ func (r *run) discard(ctx context.Context, claim *resourcev1.ResourceClaim) erro
 func (r *run) show(ctx context.Context, pod *corev1.Pod, res *rules.Reservation) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "status", func(cur *corev1.Pod) error {
 		cur.UID = pod.UID
-		cur.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{RequestMappings: res.Mappings, ResourceClaimName: res.Name}
+		cur.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{RequestMappings: res.Mappings,
+			ResourceClaimName: res.Name}
 		return nil
 	})
 	return err
 }
 
-// reserveOne adds the finalizer before the allocation, so that a claim that is deleted at the same moment keeps its devices until they are
-// released.
+// reserveOne adds the finalizer before the allocation, so that a claim that is deleted at the same moment keeps its
+// devices until they are released.
 func (r *run) reserveOne(ctx context.Context, pod *corev1.Pod, res rules.Reservation) error {
 	claim := res.ResourceClaim
 	if res.Allocation != nil && !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
@@ -186,7 +189,8 @@ func (r *run) reserveOne(ctx context.Context, pod *corev1.Pod, res rules.Reserva
 			cur.Status.Allocation.AllocationTimestamp = &now
 		}
 		if !resourceclaim.IsReservedForPod(pod, cur, false) {
-			cur.Status.ReservedFor = append(cur.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+			cur.Status.ReservedFor = append(cur.Status.ReservedFor,
+				resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 		}
 		return nil
 	})

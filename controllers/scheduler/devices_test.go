@@ -41,14 +41,16 @@ func deviceClass(t *testing.T, name, spec string) *resourcev1.DeviceClass {
 // slice has devices of the driver d.example.com on a node, in a pool of the same name.
 func slice(t *testing.T, node, devices string) *resourcev1.ResourceSlice {
 	return object(t, &resourcev1.ResourceSlice{}, "ResourceSlice", "slice-"+node,
-		"driver: d.example.com, nodeName: "+node+", pool: {name: "+node+", resourceSliceCount: 1, generation: 1}, devices: ["+devices+"]")
+		"driver: d.example.com, nodeName: "+node+", pool: {name: "+node+", resourceSliceCount: 1, generation: 1}, devices: ["+
+			devices+"]")
 }
 
 // claiming makes a pod use resource claims.
 func claiming(names ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for i, name := range names {
-			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: fmt.Sprintf("c%d", i), ResourceClaimName: &name})
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
+				corev1.PodResourceClaim{Name: fmt.Sprintf("c%d", i), ResourceClaimName: &name})
 		}
 	}
 }

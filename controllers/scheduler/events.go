@@ -117,7 +117,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 
 // sameForRules reports whether everything that rules read is equal, as when only other parts of the status changed.
 func sameForRules(a, b *corev1.Pod) bool {
-	return maps.Equal(a.Labels, b.Labels) && resourceclaim.PodExtendedStatusEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus) &&
+	return maps.Equal(a.Labels, b.Labels) &&
+		resourceclaim.PodExtendedStatusEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus) &&
 		resourceclaim.PodStatusEqual(a.Status.ResourceClaimStatuses, b.Status.ResourceClaimStatuses) &&
 		equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
@@ -180,8 +181,8 @@ func (r *run) onStorage(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// onDevices wakes the pods that a resource claim, a slice, a device class or a rule may help, and those with a node that wait for their
-// devices.
+// onDevices wakes the pods that a resource claim, a slice, a device class or a rule may help, and those with a node
+// that wait for their devices.
 func (r *run) onDevices(old, new client.Object) []follow.Key {
 	what, name := r.cluster.SetDevices(old, new)
 	keys := r.changed(cluster.Change{What: what, Name: name})

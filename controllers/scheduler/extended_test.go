@@ -48,7 +48,8 @@ func TestExtendedResourcesFromDevices(t *testing.T) {
 		pod        []func(*corev1.Pod)
 		where, has string
 	}{
-		"by name":             {pod: []func(*corev1.Pod){wanting(gpu, 2)}, where: "n1", has: "c:example.com/gpu=container-0-request-0 container-0-request-0=large container-0-request-0=small for p"},
+		"by name": {pod: []func(*corev1.Pod){wanting(gpu, 2)}, where: "n1",
+			has: "c:example.com/gpu=container-0-request-0 container-0-request-0=large container-0-request-0=small for p"},
 		"by the class's name": {pod: []func(*corev1.Pod){wanting("deviceclass.resource.kubernetes.io/any", 1)}, where: "n1", has: "c:deviceclass.resource.kubernetes.io/any=container-0-request-0 container-0-request-0=small for p"},
 		"of the newest class": {pod: []func(*corev1.Pod){wanting("example.com/twice", 1)}, where: "n1", has: "c:example.com/twice=container-0-request-0 container-0-request-0=large for p"},
 		"with a claim":        {pod: []func(*corev1.Pod){claiming("c"), wanting(gpu, 1)}, where: "n1", has: "c:example.com/gpu=container-0-request-0 container-0-request-0=large for p"},

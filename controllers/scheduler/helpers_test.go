@@ -42,5 +42,6 @@ func apart(from string) func(*corev1.Pod) {
 }
 
 func terms(app string) []corev1.PodAffinityTerm {
-	return []corev1.PodAffinityTerm{{TopologyKey: "disk", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	return []corev1.PodAffinityTerm{{TopologyKey: "disk",
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
 }

@@ -34,9 +34,11 @@ func newMetrics(all *follow.Metrics) (*metrics, error) {
 	}
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(counter("scheduler_schedule_attempts_total",
-			"Number of attempts to schedule a pod, by result: scheduled, unschedulable or error."), []string{"profile", "result"}),
+			"Number of attempts to schedule a pod, by result: scheduled, unschedulable or error."),
+			[]string{"profile", "result"}),
 		duration: prometheus.NewHistogramVec(histogram("scheduler_scheduling_attempt_duration_seconds",
-			"Duration of an attempt to schedule a pod, in seconds, with its binding.", 0.001, 15), []string{"profile", "result"}),
+			"Duration of an attempt to schedule a pod, in seconds, with its binding.", 0.001, 15),
+			[]string{"profile", "result"}),
 		sli: prometheus.NewHistogramVec(histogram("scheduler_pod_scheduling_sli_duration_seconds",
 			"Time from when a pod could first be scheduled until it was, in seconds.", 0.01, 20), []string{"attempts"}),
 		tries: prometheus.NewHistogram(histogram("scheduler_pod_scheduling_attempts",
@@ -45,13 +47,17 @@ func newMetrics(all *follow.Metrics) (*metrics, error) {
 			"Number of pods added to a queue, by event."), []string{"event", "queue"}),
 		preemptions: prometheus.NewCounter(counter("scheduler_preemption_attempts_total",
 			"Number of attempts to make room for a pod by removing others.")),
-		victims: prometheus.NewHistogram(histogram("scheduler_preemption_victims", "Number of pods that were removed to make room for one.", 1, 7)),
+		victims: prometheus.NewHistogram(
+			histogram("scheduler_preemption_victims", "Number of pods that were removed to make room for one.", 1, 7)),
 	}
 	m.conditional = prometheus.NewCounterVec(counter("scheduler_dra_bindingconditions_allocations_total",
-		"Number of allocated devices with binding conditions, by what came of waiting for them."), []string{"profile", "driver", "status"})
+		"Number of allocated devices with binding conditions, by what came of waiting for them."),
+		[]string{"profile", "driver", "status"})
 	m.waits = prometheus.NewHistogramVec(histogram("scheduler_dra_bindingconditions_wait_duration_seconds",
-		"Time that pods waited for the binding conditions of their devices, in seconds.", 0.1, 14), []string{"profile", "driver", "status"})
-	for _, c := range []prometheus.Collector{m.conditional, m.waits, m.attempts, m.duration, m.sli, m.tries, m.entered, m.preemptions, m.victims, newGauges(m)} {
+		"Time that pods waited for the binding conditions of their devices, in seconds.", 0.1, 14),
+		[]string{"profile", "driver", "status"})
+	for _, c := range []prometheus.Collector{m.conditional, m.waits, m.attempts, m.duration, m.sli, m.tries, m.entered,
+		m.preemptions, m.victims, newGauges(m)} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}
@@ -95,8 +101,10 @@ func newGauges(m *metrics) gauges {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return gauges{m,
-		gauge("scheduler_pending_pods", "Number of pods without a node, by queue: active, backoff, unschedulable or gated.", "queue"),
-		gauge("scheduler_unschedulable_pods", "Number of unschedulable pods, by the plugin that refused them.", "plugin", "profile"),
+		gauge("scheduler_pending_pods", "Number of pods without a node, by queue: active, backoff, unschedulable or gated.",
+			"queue"),
+		gauge("scheduler_unschedulable_pods", "Number of unschedulable pods, by the plugin that refused them.", "plugin",
+			"profile"),
 		gauge("scheduler_cache_size", "Number of nodes and pods that the scheduler knows.", "type"),
 	}
 }

@@ -16,7 +16,8 @@ import (
 
 // class is a PriorityClass.
 func class(name string, value int32, policy corev1.PreemptionPolicy) *schedulingv1.PriorityClass {
-	return &schedulingv1.PriorityClass{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass"},
+	return &schedulingv1.PriorityClass{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1",
+		Kind: "PriorityClass"},
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, PreemptionPolicy: &policy}
 }
 
@@ -36,7 +37,8 @@ func running(api *apitest.API, names ...string) {
 
 // ended removes a pod that is being deleted.
 func ended(api *apitest.API, name string) {
-	if _, err := api.Client.Delete(api.T.Context(), refOf(name), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+	if _, err := api.Client.Delete(api.T.Context(), refOf(name),
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		api.T.Fatal(err)
 	}
 }
@@ -65,7 +67,8 @@ func TestPreemptorIsNominated(t *testing.T) {
 		}
 		victim, _ := apitest.Get[*corev1.Pod](api, "default", "a")
 		c := podstate.Condition(victim, corev1.DisruptionTarget)
-		if c == nil || c.Reason != "PreemptionByScheduler" || c.Message != "default-scheduler: preempting to accommodate a higher priority pod" {
+		if c == nil || c.Reason != "PreemptionByScheduler" ||
+			c.Message != "default-scheduler: preempting to accommodate a higher priority pod" {
 			t.Errorf("the victim's condition is %+v", c)
 		}
 		if n := api.Events.Count(); n["Preempted"] != 1 || n["FailedScheduling"] != 1 {
@@ -95,7 +98,8 @@ func TestPreemptorWaitsForItsVictims(t *testing.T) {
 		running(api, "a", "b")
 		api.Create(apitest.Pod("default", "p", wants("cpu", "3"), of("high")))
 		synctest.Wait()
-		apitest.Change(api, apitest.Pod("default", "p"), "", func(p *corev1.Pod) { p.Labels = map[string]string{"new": "label"} })
+		apitest.Change(api, apitest.Pod("default", "p"), "",
+			func(p *corev1.Pod) { p.Labels = map[string]string{"new": "label"} })
 		apitest.Settle(time.Minute)
 		if deleting(api, "a") == deleting(api, "b") {
 			t.Errorf("deleting a: %t, b: %t; one is enough", deleting(api, "a"), deleting(api, "b"))
@@ -127,7 +131,8 @@ func TestPreemptionAvoidsViolatedBudgets(t *testing.T) {
 			&policyv1.PodDisruptionBudget{TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "keep"},
 				Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}},
-			apitest.Pod("default", "kept", wants("cpu", "4"), of("low"), app("kept")), apitest.Pod("default", "other", wants("cpu", "4")))
+			apitest.Pod("default", "kept", wants("cpu", "4"), of("low"), app("kept")),
+			apitest.Pod("default", "other", wants("cpu", "4")))
 		synctest.Wait()
 		running(api, "kept", "other")
 		api.Create(apitest.Pod("default", "p", wants("cpu", "4"), of("high")))

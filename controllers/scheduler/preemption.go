@@ -46,7 +46,8 @@ type Finder struct {
 }
 
 // Find returns the best candidate for a pod that no node fits, or why there is none.
-func (f *Finder) Find(c *rules.Cycle, out *rules.Outcome, budgets []*policyv1.PodDisruptionBudget) (best *Candidate, why string) {
+func (f *Finder) Find(c *rules.Cycle, out *rules.Outcome,
+	budgets []*policyv1.PodDisruptionBudget) (best *Candidate, why string) {
 	reasons := map[string]int{whyNotHelpful: out.Nodes}
 	var found []*Candidate
 	most := max(minCandidates, out.Nodes/candidatesOfNodes)
@@ -103,7 +104,8 @@ func Preempted(p *corev1.Pod) bool {
 // victims returns the pods that must go from a node, or why that does not help. It removes all pods of a lower
 // priority, and then brings back as many as possible, the most important first and those that a budget protects
 // before all others.
-func (f *Finder) victims(c *rules.Cycle, n *cluster.Node, budgets []*policyv1.PodDisruptionBudget) (*Candidate, rules.Refusal) {
+func (f *Finder) victims(c *rules.Cycle, n *cluster.Node,
+	budgets []*policyv1.PodDisruptionBudget) (*Candidate, rules.Refusal) {
 	var lower []*cluster.Pod
 	for _, p := range n.Pods {
 		if p.Priority < c.Pod.Priority {

@@ -24,10 +24,13 @@ func pod(text string, change ...func(*corev1.Pod)) *corev1.Pod {
 	var cpu, minutes int
 	_, _ = fmt.Sscan(text, &name, &priority, &cpu, &app, &minutes)
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"app": app}},
-		Spec: corev1.PodSpec{Priority: &priority, Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": *resource.NewQuantity(int64(cpu), resource.DecimalSI)}}}}},
-		Status: corev1.PodStatus{StartTime: &metav1.Time{Time: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).Add(-time.Duration(minutes) * time.Minute)}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name),
+			Labels: map[string]string{"app": app}},
+		Spec: corev1.PodSpec{Priority: &priority,
+			Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": *resource.NewQuantity(int64(cpu), resource.DecimalSI)}}}}},
+		Status: corev1.PodStatus{StartTime: &metav1.Time{Time: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).Add(
+			-time.Duration(minutes) * time.Minute)}},
 	}
 	for _, f := range change {
 		f(p)
@@ -40,9 +43,10 @@ func nodes(lines ...string) *cluster.Cluster {
 	all := cluster.New()
 	for _, line := range lines {
 		name, pods, _ := strings.Cut(line, ":")
-		all.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"host": name}}, Status: corev1.NodeStatus{
-			Allocatable: corev1.ResourceList{"cpu": resource.MustParse("10"), "pods": resource.MustParse("100")},
-			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+		all.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"host": name}},
+			Status: corev1.NodeStatus{
+				Allocatable: corev1.ResourceList{"cpu": resource.MustParse("10"), "pods": resource.MustParse("100")},
+				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 		for text := range strings.SplitSeq(pods, "|") {
 			if strings.TrimSpace(text) != "" {
 				all.Add(cluster.NewPod(pod(text)), name)

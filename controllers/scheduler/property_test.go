@@ -42,7 +42,8 @@ func fitsBy(p *corev1.Pod, n *corev1.Node, others []*corev1.Pod) bool {
 			}
 		}
 	}
-	if n.Spec.Unschedulable || cpu+p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() > n.Status.Allocatable.Cpu().MilliValue() ||
+	if n.Spec.Unschedulable ||
+		cpu+p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() > n.Status.Allocatable.Cpu().MilliValue() ||
 		int64(count) >= n.Status.Allocatable.Pods().Value() {
 		return false
 	}
@@ -104,7 +105,8 @@ func (w *world) step() {
 	case 4, 5:
 		if len(pods) > 0 {
 			p := pods[w.rand.IntN(len(pods))]
-			if _, err := w.Client.Delete(w.t.Context(), refOf(p.Name), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			if _, err := w.Client.Delete(w.t.Context(), refOf(p.Name),
+				metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 				w.t.Fatal(err)
 			}
 			w.did("delete %s", p.Name)

@@ -53,7 +53,8 @@ func TestHighestPriorityIsFirst(t *testing.T) {
 
 func TestBackoffDoublesUpToTenSeconds(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 4: 8 * time.Second, 5: 10 * time.Second, 900: 10 * time.Second} {
+	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 4: 8 * time.Second,
+		5: 10 * time.Second, 900: 10 * time.Second} {
 		if got := backoff(n); got != want {
 			t.Errorf("after attempt %d: %v, want %v", n, got, want)
 		}

@@ -110,7 +110,8 @@ func TestUnschedulablePodIsRetriedAfterFiveMinutes(t *testing.T) {
 func TestChangeWakesOnlyPodsItMayHelp(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "a", "b")
-		api.Create(apitest.Pod("default", "first", wants("cpu", "3"), app("x")), apitest.Pod("default", "second", wants("cpu", "3")))
+		api.Create(apitest.Pod("default", "first", wants("cpu", "3"), app("x")),
+			apitest.Pod("default", "second", wants("cpu", "3")))
 		synctest.Wait()
 		waiting := map[string]func(*corev1.Pod){
 			"cpu":      wants("cpu", "3"),
@@ -188,8 +189,10 @@ func TestMetrics(t *testing.T) {
 	within(t, func(t *testing.T, api *apitest.API) {
 		addNodes(api, "n")
 		api.Create(class("high", 1000, corev1.PreemptLowerPriority),
-			apitest.Pod("default", "runs"), apitest.Pod("default", "large", wants("cpu", "40")), apitest.Pod("default", "fills", wants("cpu", "3")),
-			apitest.Pod("default", "gated", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }))
+			apitest.Pod("default", "runs"), apitest.Pod("default", "large", wants("cpu", "40")),
+			apitest.Pod("default", "fills", wants("cpu", "3")),
+			apitest.Pod("default", "gated",
+				func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }))
 		synctest.Wait()
 		running(api, "fills")
 		api.Create(apitest.Pod("default", "urgent", wants("cpu", "3"), of("high")))

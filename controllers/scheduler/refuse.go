@@ -85,9 +85,11 @@ func (r *run) remove(ctx context.Context, d *decision, victim *corev1.Pod) error
 	if ignore(err) != nil {
 		return err
 	}
-	_, err = r.deps.Client.Delete(ctx, client.RefOf(victim), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+	_, err = r.deps.Client.Delete(ctx, client.RefOf(victim),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	if err == nil {
-		r.events.Eventf(victim, corev1.EventTypeNormal, "Preempted", "Preempted by pod %v on node %v", d.pod.UID, d.candidate.Name)
+		r.events.Eventf(victim, corev1.EventTypeNormal, "Preempted", "Preempted by pod %v on node %v", d.pod.UID,
+			d.candidate.Name)
 	}
 	if apierrors.IsConflict(err) {
 		return nil // it was replaced

@@ -44,14 +44,16 @@ func TestBindsWhenANodeBecomesReady(t *testing.T) {
 		synctest.Wait()
 		p, _ := apitest.Get[*corev1.Pod](api, "default", "p")
 		c := podstate.Condition(p, corev1.PodScheduled)
-		if c == nil || c.Status != corev1.ConditionFalse || c.Reason != "Unschedulable" || c.Message != "no nodes available to schedule pods" {
+		if c == nil || c.Status != corev1.ConditionFalse || c.Reason != "Unschedulable" ||
+			c.Message != "no nodes available to schedule pods" {
 			t.Fatalf("condition %+v", c)
 		}
 		api.Create(apitest.Node("n"))
 		api.Ready("n", corev1.ConditionTrue)
 		synctest.Wait()
 		p, _ = apitest.Get[*corev1.Pod](api, "default", "p")
-		if c := podstate.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "n" || c == nil || c.Status != corev1.ConditionTrue {
+		if c := podstate.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "n" || c == nil ||
+			c.Status != corev1.ConditionTrue {
 			t.Errorf("node %q, condition %+v", p.Spec.NodeName, c)
 		}
 		if c := api.Events.Count(); c["Scheduled"] != 1 || c["FailedScheduling"] == 0 {
@@ -144,7 +146,8 @@ func TestNotReadyNodeBecomesReady(t *testing.T) {
 		api.Create(apitest.Pod("default", "p"))
 		synctest.Wait()
 		p, _ := apitest.Get[*corev1.Pod](api, "default", "p")
-		if c := podstate.Condition(p, corev1.PodScheduled); c == nil || c.Message != "0/1 nodes are available: 1 node(s) had untolerated taint(s). preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling." {
+		if c := podstate.Condition(p, corev1.PodScheduled); c == nil ||
+			c.Message != "0/1 nodes are available: 1 node(s) had untolerated taint(s). preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling." {
 			t.Errorf("condition %+v", c)
 		}
 		api.Ready("n", corev1.ConditionTrue)
@@ -164,7 +167,8 @@ func TestFreedResourcesGoToHighestPriority(t *testing.T) {
 		synctest.Wait()
 		api.Create(apitest.Pod("default", "low", all))
 		apitest.Settle(time.Minute)
-		api.Create(apitest.Pod("default", "high", all, func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-cluster-critical" }))
+		api.Create(apitest.Pod("default", "high", all,
+			func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-cluster-critical" }))
 		synctest.Wait()
 		api.Phase(apitest.Pod("default", "first"), corev1.PodSucceeded, false)
 		synctest.Wait()

@@ -26,7 +26,8 @@ func TestEveryNamespaceHasItsAccount(t *testing.T) {
 		if !has("kube-system") {
 			t.Error("a namespace from before has none")
 		}
-		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "new"}})
+		api.Create(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "new"}})
 		if !has("new") {
 			t.Error("a new namespace has none")
 		}

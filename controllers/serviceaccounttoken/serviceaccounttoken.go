@@ -1,6 +1,6 @@
 // Package serviceaccounttoken adds a token of the named service account to Secrets of type
-// kubernetes.io/service-account-token, removes those whose account no longer exists, and removes deleted Secrets from the
-// lists of their accounts.
+// kubernetes.io/service-account-token, removes those whose account no longer exists, and removes deleted Secrets from
+// the lists of their accounts.
 package serviceaccounttoken
 
 import (
@@ -71,7 +71,8 @@ func ofSecret(old, next client.Object) []account {
 	if next == nil {
 		next = old
 	}
-	return []account{{secret: next.GetName(), Key: follow.Key{Namespace: next.GetNamespace(), Name: next.GetAnnotations()[corev1.ServiceAccountNameKey]}}}
+	return []account{{secret: next.GetName(),
+		Key: follow.Key{Namespace: next.GetNamespace(), Name: next.GetAnnotations()[corev1.ServiceAccountNameKey]}}}
 }
 
 // ofAccount wakes the Secrets of an account that was created or deleted.
@@ -86,14 +87,16 @@ func ofAccount(old, next client.Object) []account {
 }
 
 func (c *Controller) reconcile(ctx context.Context, of account) (time.Duration, error) {
-	secrets, err := client.List[*corev1.Secret](ctx, c.deps.Client, client.Selector{Namespace: of.Namespace, Fields: ofType()})
+	secrets, err := client.List[*corev1.Secret](ctx, c.deps.Client,
+		client.Selector{Namespace: of.Namespace, Fields: ofType()})
 	if err != nil {
 		return 0, err
 	}
 	found := false
 	for _, s := range secrets {
 		found = found || s.Name == of.secret
-		if s.Annotations[corev1.ServiceAccountNameKey] != of.Name || of.secret != "" && s.Name != of.secret || s.DeletionTimestamp != nil {
+		if s.Annotations[corev1.ServiceAccountNameKey] != of.Name || of.secret != "" && s.Name != of.secret ||
+			s.DeletionTimestamp != nil {
 			continue
 		}
 		if err := c.settle(ctx, s, of.Key); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -130,7 +133,8 @@ func (c *Controller) settle(ctx context.Context, s *corev1.Secret, of follow.Key
 	}
 	uid := types.UID(s.Annotations[corev1.ServiceAccountUIDKey])
 	if err != nil || uid != "" && uid != sa.UID {
-		_, err := c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+		_, err := c.deps.Client.Delete(ctx, client.RefOf(s),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
 		return err
 	}
 	if uid == sa.UID && c.filled(s) {

@@ -35,8 +35,10 @@ func (i issuing) Update(ctx context.Context, ref client.Ref, change client.Chang
 }
 
 func secret(name, account string) *corev1.Secret {
-	return &corev1.Secret{TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"}, Type: corev1.SecretTypeServiceAccountToken,
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: account}}}
+	return &corev1.Secret{TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"},
+		Type: corev1.SecretTypeServiceAccountToken,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+			Annotations: map[string]string{corev1.ServiceAccountNameKey: account}}}
 }
 
 func robotNamed(name string) *corev1.ServiceAccount {
@@ -58,7 +60,8 @@ func TestDeletedSecretsAreRemovedFromAccount(t *testing.T) {
 		synctest.Wait()
 		api.Delete(secret("s", "robot"), "")
 		synctest.Wait()
-		if sa, _ := apitest.Get[*corev1.ServiceAccount](api, "default", "robot"); len(sa.Secrets) != 1 || sa.Secrets[0].Name != "mine" {
+		if sa, _ := apitest.Get[*corev1.ServiceAccount](api, "default", "robot"); len(sa.Secrets) != 1 ||
+			sa.Secrets[0].Name != "mine" {
 			t.Errorf("it lists %v", sa.Secrets)
 		}
 	})
@@ -79,7 +82,8 @@ func TestSecretsFollowTheirAccounts(t *testing.T) {
 		api.Create(other)
 		synctest.Wait()
 		s, ok := apitest.Get[*corev1.Secret](api, "default", "s")
-		if !ok || string(s.Data["token"]) != "of robot in s" || string(s.Data["ca.crt"]) != "pem" || string(s.Data["namespace"]) != "default" {
+		if !ok || string(s.Data["token"]) != "of robot in s" || string(s.Data["ca.crt"]) != "pem" ||
+			string(s.Data["namespace"]) != "default" {
 			t.Errorf("%t %+v", ok, s)
 		}
 		if s.Annotations[corev1.ServiceAccountUIDKey] == "" {

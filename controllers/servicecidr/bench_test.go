@@ -32,7 +32,8 @@ func BenchmarkServices(b *testing.B) {
 				}
 				done := make(chan error, 1)
 				if runs {
-					c := New(follow.Deps{Client: r, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics}, nil, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")})
+					c := New(follow.Deps{Client: r, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics}, nil,
+						[]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")})
 					go func() { done <- c.Run(b.Context()) }()
 				}
 				b.StartTimer()
@@ -42,7 +43,8 @@ func BenchmarkServices(b *testing.B) {
 					}
 				}
 				for runs { // until every IPAddress exists
-					if all, _, err := r.List(b.Context(), client.Selector{Resource: client.IPAddresses}); err != nil || len(all) == 1000 {
+					if all, _, err := r.List(b.Context(), client.Selector{Resource: client.IPAddresses}); err != nil ||
+						len(all) == 1000 {
 						break
 					}
 				}

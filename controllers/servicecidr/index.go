@@ -37,7 +37,8 @@ type cidr struct {
 }
 
 func newIndex() *index {
-	return &index{services: map[follow.Key][]netip.Addr{}, addresses: map[netip.Addr]address{}, shown: map[follow.Key][]netip.Addr{}, cidrs: map[string]cidr{}}
+	return &index{services: map[follow.Key][]netip.Addr{}, addresses: map[netip.Addr]address{},
+		shown: map[follow.Key][]netip.Addr{}, cidrs: map[string]cidr{}}
 }
 
 // onCIDR wakes the ServiceCIDR, and those that are deleted: another one may contain their addresses.

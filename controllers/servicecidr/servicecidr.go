@@ -1,5 +1,5 @@
-// Package servicecidr keeps the ServiceCIDR of the configured ranges, guards ServiceCIDRs whose addresses are in use, and
-// keeps an IPAddress for each cluster IP of a Service.
+// Package servicecidr keeps the ServiceCIDR of the configured ranges, guards ServiceCIDRs whose addresses are in use,
+// and keeps an IPAddress for each cluster IP of a Service.
 //
 // The Services are the record of what is allocated; IPAddresses show it, and are repaired when a client changes them.
 package servicecidr

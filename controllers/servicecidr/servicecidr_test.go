@@ -28,18 +28,21 @@ func start(t *testing.T) *apitest.API {
 }
 
 func service(name, ip string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}
 }
 
 func serviceCIDR(name string, ranges ...string) *networkingv1.ServiceCIDR {
-	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: ranges}}
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: ranges}}
 }
 
 // shown are the IPAddresses and what they belong to.
 func shown(api *apitest.API) []string {
 	var out []string
 	for _, ip := range apitest.List[*networkingv1.IPAddress](api, "") {
-		out = append(out, fmt.Sprintf("%s %s %s", ip.Name, ip.Labels[networkingv1.LabelIPAddressFamily], ip.Spec.ParentRef.Name))
+		out = append(out,
+			fmt.Sprintf("%s %s %s", ip.Name, ip.Labels[networkingv1.LabelIPAddressFamily], ip.Spec.ParentRef.Name))
 	}
 	slices.Sort(out)
 	return out
@@ -74,8 +77,10 @@ func TestIPAddresses(t *testing.T) {
 		ip, _ := apitest.Get[*networkingv1.IPAddress](api, "", "10.96.0.5")
 		api.Delete(ip, "")
 		expect("deleted by a client", "10.96.0.5 IPv4 a")
-		leaked := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.96.0.6", Labels: map[string]string{networkingv1.LabelManagedBy: manager}},
-			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: "a"}}}
+		leaked := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.96.0.6",
+			Labels: map[string]string{networkingv1.LabelManagedBy: manager}},
+			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default",
+				Name: "a"}}}
 		api.Create(leaked)
 		expect("of an address that the Service does not have", "10.96.0.5 IPv4 a")
 

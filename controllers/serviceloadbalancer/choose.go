@@ -13,7 +13,8 @@ const maxSearch = 1 << 16
 
 // choose returns the addresses of a Service, and why there is none, or one fewer than it asks for. others are the
 // Services that have addresses, the oldest first.
-func choose(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr, pool []netip.Prefix) ([]netip.Addr, string) {
+func choose(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr,
+	pool []netip.Prefix) ([]netip.Addr, string) {
 	if len(pool) > 0 {
 		return fromPool(s, others, nodes, pool)
 	}
@@ -34,7 +35,8 @@ func choose(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr, poo
 	}
 	for _, other := range others {
 		if p, ok := clash(s, other, out); ok {
-			return nil, fmt.Sprintf("port %d/%s of the node's address belongs to the Service %s/%s", p.Port, p.Protocol, other.Namespace, other.Name)
+			return nil, fmt.Sprintf("port %d/%s of the node's address belongs to the Service %s/%s", p.Port, p.Protocol,
+				other.Namespace, other.Name)
 		}
 	}
 	return out, ""
@@ -43,7 +45,8 @@ func choose(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr, poo
 // clash returns a port that both Services have at one of the addresses, unless s is the older one of two that have it.
 func clash(s, other *corev1.Service, ips []netip.Addr) (corev1.ServicePort, bool) {
 	theirs := addresses(other)
-	if len(addresses(s)) > 0 && older(s, other) < 0 || !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return slices.Contains(theirs, ip) }) {
+	if len(addresses(s)) > 0 && older(s, other) < 0 ||
+		!slices.ContainsFunc(ips, func(ip netip.Addr) bool { return slices.Contains(theirs, ip) }) {
 		return corev1.ServicePort{}, false
 	}
 	for _, p := range s.Spec.Ports {
@@ -57,7 +60,8 @@ func clash(s, other *corev1.Service, ips []netip.Addr) (corev1.ServicePort, bool
 func samePort(p, q corev1.ServicePort) bool { return p.Port == q.Port && p.Protocol == q.Protocol }
 
 // fromPool keeps the addresses that the Service has, and chooses the first free one for each other family.
-func fromPool(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr, pool []netip.Prefix) ([]netip.Addr, string) {
+func fromPool(s *corev1.Service, others []*corev1.Service, nodes []netip.Addr,
+	pool []netip.Prefix) ([]netip.Addr, string) {
 	used := map[netip.Addr]*corev1.Service{}
 	for _, other := range slices.Backward(others) { // the oldest counts
 		for _, ip := range addresses(other) {
@@ -104,7 +108,8 @@ func requested(ip netip.Addr, used map[netip.Addr]*corev1.Service, pool []netip.
 }
 
 // pick returns the address that the Service has of a family, or a free one.
-func pick(s *corev1.Service, family corev1.IPFamily, used map[netip.Addr]*corev1.Service, free func(netip.Addr) bool, pool []netip.Prefix) (netip.Addr, string) {
+func pick(s *corev1.Service, family corev1.IPFamily, used map[netip.Addr]*corev1.Service, free func(netip.Addr) bool,
+	pool []netip.Prefix) (netip.Addr, string) {
 	for _, ip := range addresses(s) {
 		if other := used[ip]; familyOf(ip) == family && inPool(ip, pool) && (other == nil || older(s, other) < 0) {
 			return ip, ""
@@ -146,9 +151,10 @@ type node struct {
 }
 
 func nodeOf(n *corev1.Node) node {
-	return node{addresses: reachable(n), ready: slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})}
+	return node{addresses: reachable(n), ready: slices.ContainsFunc(n.Status.Conditions,
+		func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})}
 }
 
 // reachable returns the addresses by which other machines reach a node: its external ones, otherwise its internal ones;

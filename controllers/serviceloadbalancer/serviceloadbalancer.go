@@ -76,7 +76,8 @@ func (c *Controller) Name() string { return Name }
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, services: map[follow.Key]*corev1.Service{}, nodes: map[string]node{}, waiting: map[follow.Key]string{}}
+	r := &run{Controller: c, services: map[follow.Key]*corev1.Service{}, nodes: map[string]node{},
+		waiting: map[follow.Key]string{}}
 	return follow.New(c.deps, follow.Config[follow.Key]{
 		Name:    Name,
 		Workers: 1, // so that two Services never choose the same address
@@ -132,7 +133,9 @@ func (r *run) onService(old, next client.Object) []follow.Key {
 		return nil
 	}
 	keys := []follow.Key{key}
-	if had != nil && (now == nil || !wants(now) || !slices.Equal(addresses(had), addresses(now)) || !slices.EqualFunc(had.Spec.Ports, now.Spec.Ports, samePort)) {
+	if had != nil &&
+		(now == nil || !wants(now) || !slices.Equal(addresses(had), addresses(now)) ||
+			!slices.EqualFunc(had.Spec.Ports, now.Spec.Ports, samePort)) {
 		keys = slices.AppendSeq(keys, maps.Keys(r.waiting))
 	}
 	if now != nil {
@@ -152,7 +155,8 @@ func (r *run) onNode(old, next client.Object) []follow.Key {
 		delete(r.nodes, old.GetName())
 	} else {
 		now := nodeOf(next.(*corev1.Node))
-		if had, known := r.nodes[next.GetName()]; known && had.ready == now.ready && slices.Equal(had.addresses, now.addresses) {
+		if had, known := r.nodes[next.GetName()]; known && had.ready == now.ready &&
+			slices.Equal(had.addresses, now.addresses) {
 			return nil
 		}
 		r.nodes[next.GetName()] = now
@@ -174,7 +178,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	}
 	ingress, problem := choose(s, r.others(key), r.nodeAddresses(), r.pool)
 	if r.note(key, problem) {
-		r.events.Eventf(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %s", problem)
+		r.events.Eventf(s, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
+			"Error syncing load balancer: failed to ensure load balancer: %s", problem)
 	}
 	had := addresses(s)
 	if slices.Equal(had, ingress) {
@@ -288,5 +293,6 @@ func (r *run) write(ctx context.Context, s *corev1.Service, ips []netip.Addr) er
 }
 
 func older(a, b *corev1.Service) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Name, b.Name))
 }

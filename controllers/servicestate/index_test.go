@@ -111,7 +111,8 @@ func scan(s *corev1.Service, p *corev1.Pod) bool {
 func selected(pods map[string]client.Object, s *corev1.Service) []string {
 	var out []string
 	for _, p := range pods {
-		if p.GetNamespace() == s.Namespace && len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.GetLabels())) {
+		if p.GetNamespace() == s.Namespace && len(s.Spec.Selector) > 0 &&
+			labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.GetLabels())) {
 			out = append(out, p.GetName())
 		}
 	}

@@ -99,7 +99,8 @@ func Port(p *corev1.Pod, port *corev1.ServicePort) (int32, bool) {
 
 func named(c *corev1.Container, port *corev1.ServicePort) (int32, bool) {
 	for _, p := range c.Ports {
-		if p.Name == port.TargetPort.StrVal && cmp.Or(p.Protocol, corev1.ProtocolTCP) == cmp.Or(port.Protocol, corev1.ProtocolTCP) {
+		if p.Name == port.TargetPort.StrVal &&
+			cmp.Or(p.Protocol, corev1.ProtocolTCP) == cmp.Or(port.Protocol, corev1.ProtocolTCP) {
 			return p.ContainerPort, true
 		}
 	}

@@ -28,7 +28,8 @@ const gone = -1
 
 // NewIndex returns an empty Index of the slices with a value of the label endpointslice.kubernetes.io/managed-by.
 func NewIndex(managedBy string) *Index {
-	return &Index{managedBy: managedBy, of: map[follow.Key]map[string]*discoveryv1.EndpointSlice{}, writing: map[follow.Key]map[string]int64{}, unseen: map[follow.Key]map[string]int64{}}
+	return &Index{managedBy: managedBy, of: map[follow.Key]map[string]*discoveryv1.EndpointSlice{},
+		writing: map[follow.Key]map[string]int64{}, unseen: map[follow.Key]map[string]int64{}}
 }
 
 // Of returns the slices of a Service, in no order.

@@ -28,7 +28,9 @@ func NewMetrics(r prometheus.Registerer, subsystem string) (*Metrics, error) {
 	m := &Metrics{
 		added:   Histogram(subsystem, "endpoints_added_per_sync", "Number of endpoints added on each sync."),
 		removed: Histogram(subsystem, "endpoints_removed_per_sync", "Number of endpoints removed on each sync."),
-		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: "changes", Help: "Number of EndpointSlice changes."}, []string{"operation"}),
+		changes: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Subsystem: subsystem, Name: "changes", Help: "Number of EndpointSlice changes."},
+			[]string{"operation"}),
 		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: "endpoints_desired",
 			Help: "Number of endpoints desired."}),
 		actual: prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: "num_endpoint_slices",
@@ -42,7 +44,9 @@ func NewMetrics(r prometheus.Registerer, subsystem string) (*Metrics, error) {
 
 // Histogram has upstream's buckets for numbers of endpoints.
 func Histogram(subsystem, name, help string) prometheus.Histogram {
-	return prometheus.NewHistogram(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(2, 2, 15)})
+	return prometheus.NewHistogram(
+		prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(2, 2, 15)})
 }
 
 // Register registers collectors.

@@ -96,7 +96,8 @@ func (p *Plan) pack(o Owner, g Group, existing []*discoveryv1.EndpointSlice, opt
 	}
 	rest := remaining(wanted)
 	p.Added += len(rest)
-	slices.SortStableFunc(update, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(len(b.Endpoints), len(a.Endpoints)) })
+	slices.SortStableFunc(update,
+		func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(len(b.Endpoints), len(a.Endpoints)) })
 	for _, slice := range update {
 		rest = fill(slice, rest, opts.Max)
 	}
@@ -117,7 +118,8 @@ func (p *Plan) pack(o Owner, g Group, existing []*discoveryv1.EndpointSlice, opt
 
 // keep takes the endpoints of a slice from wanted, in their new state. changed: the slice has others, too, or
 // other states of them.
-func (p *Plan) keep(slice *discoveryv1.EndpointSlice, wanted map[identity]*discoveryv1.Endpoint, opts Options) (kept []discoveryv1.Endpoint, changed bool) {
+func (p *Plan) keep(slice *discoveryv1.EndpointSlice, wanted map[identity]*discoveryv1.Endpoint,
+	opts Options) (kept []discoveryv1.Endpoint, changed bool) {
 	kept = make([]discoveryv1.Endpoint, 0, len(slice.Endpoints))
 	for i := range slice.Endpoints {
 		old := &slice.Endpoints[i]

@@ -32,7 +32,8 @@ func of(name, endpoints string, change ...func(*discoveryv1.EndpointSlice)) *dis
 }
 
 func group(endpoints string) Group {
-	g := Group{Family: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80)), Protocol: new(corev1.ProtocolTCP)}}}
+	g := Group{Family: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(80)), Protocol: new(corev1.ProtocolTCP)}}}
 	for _, c := range endpoints {
 		g.Endpoints = append(g.Endpoints, discoveryv1.Endpoint{
 			Addresses: []string{strings.ToLower(string(c))}, Conditions: discoveryv1.EndpointConditions{Ready: new(strings.ToLower(string(c)) == string(c))},

@@ -39,8 +39,8 @@ type Group struct {
 	Endpoints []discoveryv1.Endpoint // none: one empty slice
 }
 
-// Labels returns the labels of the slices of a Service: the Service's or those of its Endpoints, and those that name the
-// Service and the controller.
+// Labels returns the labels of the slices of a Service: the Service's or those of its Endpoints, and those that name
+// the Service and the controller.
 func Labels(inherited map[string]string, service, managedBy string, headless bool) map[string]string {
 	labels := make(map[string]string, len(inherited)+3)
 	maps.Copy(labels, inherited)
@@ -61,7 +61,8 @@ func (o Owner) owns(slice *discoveryv1.EndpointSlice) bool {
 
 // current reports whether the slice has the owner's labels and annotations.
 func (o Owner) current(slice *discoveryv1.EndpointSlice) bool {
-	return maps.Equal(slice.Labels, o.Labels) && (o.Annotations == nil || maps.Equal(unstamped(slice.Annotations), o.Annotations))
+	return maps.Equal(slice.Labels, o.Labels) &&
+		(o.Annotations == nil || maps.Equal(unstamped(slice.Annotations), o.Annotations))
 }
 
 // unstamped returns the annotations without the time of the last change.

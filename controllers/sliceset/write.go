@@ -30,7 +30,8 @@ const recheck = 5 * time.Second
 // Apply carries out the plan for the slices of a Service. at is the time of the change that caused it, zero if it
 // is not known. The Service has to be reconciled again after a positive again: at once if others have changed its
 // slices meanwhile. An error leaves the rest of the plan undone; the next plan starts from the slices that exist then.
-func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan, at time.Time) (again time.Duration, err error) {
+func (w Writer) Apply(ctx context.Context, service follow.Key, o Owner, p Plan,
+	at time.Time) (again time.Duration, err error) {
 	if len(p.Create)+len(p.Update)+len(p.Delete) > 0 {
 		w.Index.begin(service)
 		err = w.write(ctx, service, o, p, at)
@@ -69,19 +70,22 @@ func (w Writer) write(ctx context.Context, service follow.Key, o Owner, p Plan, 
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("failed to create EndpointSlice for %s %s/%s: %w", o.Kind.Kind, service.Namespace, service.Name, err)
+			return fmt.Errorf("failed to create EndpointSlice for %s %s/%s: %w", o.Kind.Kind, service.Namespace, service.Name,
+				err)
 		}
 		w.Index.wrote(service, stored.(*discoveryv1.EndpointSlice))
 		w.count("create")
 	}
 	for _, slice := range p.Update {
 		slice.Annotations = servicestate.Stamp(slice.Annotations, at)
-		stored, err := client.Update(ctx, w.Client, slice, "", func(cur *discoveryv1.EndpointSlice) error { return replace(cur, slice) })
+		stored, err := client.Update(ctx, w.Client, slice, "",
+			func(cur *discoveryv1.EndpointSlice) error { return replace(cur, slice) })
 		if apierrors.IsNotFound(err) {
 			w.Index.deleted(service, slice)
 		}
 		if err != nil {
-			return fmt.Errorf("failed to update %s EndpointSlice for %s %s/%s: %w", slice.Name, o.Kind.Kind, service.Namespace, service.Name, err)
+			return fmt.Errorf("failed to update %s EndpointSlice for %s %s/%s: %w", slice.Name, o.Kind.Kind, service.Namespace,
+				service.Name, err)
 		}
 		w.Index.wrote(service, stored)
 		w.count("update")
@@ -92,7 +96,8 @@ func (w Writer) write(ctx context.Context, service follow.Key, o Owner, p Plan, 
 // replace makes cur what a plan wants, unless it has changed since.
 func replace(cur, next *discoveryv1.EndpointSlice) error {
 	if cur.UID != next.UID || cur.ResourceVersion != next.ResourceVersion {
-		return apierrors.NewConflict(client.EndpointSlices.GroupResource(), next.Name, fmt.Errorf("resourceVersion is %s, not %s", cur.ResourceVersion, next.ResourceVersion))
+		return apierrors.NewConflict(client.EndpointSlices.GroupResource(), next.Name,
+			fmt.Errorf("resourceVersion is %s, not %s", cur.ResourceVersion, next.ResourceVersion))
 	}
 	cur.Labels, cur.Annotations, cur.Ports, cur.Endpoints = next.Labels, next.Annotations, next.Ports, next.Endpoints
 	return nil
@@ -101,12 +106,14 @@ func replace(cur, next *discoveryv1.EndpointSlice) error {
 // Delete deletes slices of a Service.
 func (w Writer) Delete(ctx context.Context, service follow.Key, all []*discoveryv1.EndpointSlice) error {
 	for _, slice := range all {
-		_, err := w.Client.Delete(ctx, client.RefOf(slice), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))})
+		_, err := w.Client.Delete(ctx, client.RefOf(slice),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))})
 		switch {
 		case err == nil:
 			w.count("delete")
 		case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
-			return fmt.Errorf("failed to delete %s EndpointSlice for %s/%s: %w", slice.Name, service.Namespace, service.Name, err)
+			return fmt.Errorf("failed to delete %s EndpointSlice for %s/%s: %w", slice.Name, service.Namespace, service.Name,
+				err)
 		}
 		w.Index.deleted(service, slice)
 	}

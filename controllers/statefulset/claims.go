@@ -22,7 +22,8 @@ func claimName(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, 
 }
 
 // claimFor returns a new claim of an ordinal.
-func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, ordinal int) *corev1.PersistentVolumeClaim {
+func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim,
+	ordinal int) *corev1.PersistentVolumeClaim {
 	claim := template.DeepCopy()
 	claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 	claim.Namespace, claim.Name = set.Namespace, claimName(set, template, ordinal)
@@ -37,11 +38,13 @@ func (r *run) claimFor(set *appsv1.StatefulSet, template *corev1.PersistentVolum
 }
 
 // each calls f with the claims of an ordinal; claim is nil if it does not exist.
-func (r *run) each(ctx context.Context, v *view, ordinal int, f func(template, claim *corev1.PersistentVolumeClaim) error) error {
+func (r *run) each(ctx context.Context, v *view, ordinal int,
+	f func(template, claim *corev1.PersistentVolumeClaim) error) error {
 	var errs []error
 	for i := range v.set.Spec.VolumeClaimTemplates {
 		template := &v.set.Spec.VolumeClaimTemplates[i]
-		claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, v.set.Namespace, claimName(v.set, template, ordinal))
+		claim, err := client.Get[*corev1.PersistentVolumeClaim](ctx, r.deps.Client, v.set.Namespace,
+			claimName(v.set, template, ordinal))
 		if apierrors.IsNotFound(err) {
 			claim, err = nil, nil
 		}
@@ -68,9 +71,11 @@ func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
 		switch {
 		case owned.Ending(err):
 		case err == nil:
-			r.events.Eventf(v.set, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s in StatefulSet %s success", name, podName(v.set, rep.ordinal), v.set.Name)
+			r.events.Eventf(v.set, corev1.EventTypeNormal, "SuccessfulCreate",
+				"create Claim %s Pod %s in StatefulSet %s success", name, podName(v.set, rep.ordinal), v.set.Name)
 		default:
-			r.events.Eventf(v.set, corev1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s in StatefulSet %s failed error: %v", name, podName(v.set, rep.ordinal), v.set.Name, err)
+			r.events.Eventf(v.set, corev1.EventTypeWarning, "FailedCreate",
+				"create Claim %s for Pod %s in StatefulSet %s failed error: %v", name, podName(v.set, rep.ordinal), v.set.Name, err)
 		}
 		return err
 	})
@@ -116,7 +121,8 @@ func (r *run) retain(ctx context.Context, v *view, rep *replica) error {
 }
 
 // owners returns the owner references that a claim of a replica should have.
-func (r *run) owners(set *appsv1.StatefulSet, rep *replica, claim *corev1.PersistentVolumeClaim) []metav1.OwnerReference {
+func (r *run) owners(set *appsv1.StatefulSet, rep *replica,
+	claim *corev1.PersistentVolumeClaim) []metav1.OwnerReference {
 	const remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	others := slices.DeleteFunc(slices.Clone(claim.OwnerReferences), func(ref metav1.OwnerReference) bool {
 		return ref.UID == set.UID || ref.UID == rep.pod.UID

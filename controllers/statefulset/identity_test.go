@@ -60,7 +60,8 @@ func TestReleasedPodKeepsItsName(t *testing.T) {
 func TestAdoption(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		labels := map[string]string{"app": "db"}
-		owner := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "other", UID: "other", Controller: new(true)}}
+		owner := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "other", UID: "other",
+			Controller: new(true)}}
 		c.Create(db(0, stranger))
 		stored, _ := apitest.Get[*appsv1.StatefulSet](c.API, "default", "other")
 		owner[0].UID = stored.UID
@@ -90,7 +91,8 @@ func TestAdoption(t *testing.T) {
 
 // Pods that have finished are replaced, whatever their exit code, with either policy.
 func TestFinishedPodsAreReplaced(t *testing.T) {
-	for name, change := range map[string]func(*appsv1.StatefulSet){"ordered": func(*appsv1.StatefulSet) {}, "parallel": parallel} {
+	for name, change := range map[string]func(*appsv1.StatefulSet){"ordered": func(*appsv1.StatefulSet) {},
+		"parallel": parallel} {
 		for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
 			t.Run(name+"/"+string(phase), func(t *testing.T) {
 				within(t, func(t *testing.T, c cluster) {
@@ -153,7 +155,8 @@ func TestClaimsOfOthers(t *testing.T) {
 			claim := db(1, claims(keep, keep)).Spec.VolumeClaimTemplates[0].DeepCopy()
 			claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 			claim.Namespace, claim.Name = "default", []string{"data-db-0", "data-db-1"}[i]
-			claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "owner", UID: stored.UID, Controller: &controls}}
+			claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "owner", UID: stored.UID,
+				Controller: &controls}}
 			c.Create(claim)
 		}
 		c.Create(db(2, parallel, claims(remove, remove)))

@@ -48,7 +48,8 @@ func setIdentity(pod *corev1.Pod, ordinal int) {
 }
 
 func identified(pod *corev1.Pod, ordinal int) bool {
-	return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name && pod.Labels[appsv1.PodIndexLabel] == strconv.Itoa(ordinal)
+	return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name &&
+		pod.Labels[appsv1.PodIndexLabel] == strconv.Itoa(ordinal)
 }
 
 // volumes returns a template's volumes, with those that have a claim template replaced by the ordinal's claims.
@@ -98,7 +99,8 @@ func (r *run) create(ctx context.Context, v *view, rep *replica) error {
 
 // delete starts the deletion of a replica's pod.
 func (r *run) delete(ctx context.Context, v *view, rep *replica) error {
-	_, err := r.deps.Client.Delete(ctx, client.RefOf(rep.pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rep.pod.UID))})
+	_, err := r.deps.Client.Delete(ctx, client.RefOf(rep.pod),
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(rep.pod.UID))})
 	if owned.Gone(err) {
 		return nil
 	}
@@ -133,8 +135,10 @@ func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
 func (r *run) tell(v *view, verb, pod string, err error) {
 	title := strings.ToUpper(verb[:1]) + verb[1:]
 	if err == nil {
-		r.events.Eventf(v.set, corev1.EventTypeNormal, "Successful"+title, "%s Pod %s in StatefulSet %s successful", verb, pod, v.set.Name)
+		r.events.Eventf(v.set, corev1.EventTypeNormal, "Successful"+title, "%s Pod %s in StatefulSet %s successful", verb,
+			pod, v.set.Name)
 		return
 	}
-	r.events.Eventf(v.set, corev1.EventTypeWarning, "Failed"+title, "%s Pod %s in StatefulSet %s failed error: %v", verb, pod, v.set.Name, err)
+	r.events.Eventf(v.set, corev1.EventTypeWarning, "Failed"+title, "%s Pod %s in StatefulSet %s failed error: %v", verb,
+		pod, v.set.Name, err)
 }

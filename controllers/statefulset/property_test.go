@@ -101,12 +101,14 @@ func (w *world) finish() {
 	set := w.set()
 	pods := apitest.List[*corev1.Pod](w.API, "default")
 	for _, p := range pods {
-		if p.Spec.Containers[0].Image != fmt.Sprint("v", w.image) || !wanted(set, ordinalOf(set, p)) || !metav1.IsControlledBy(p, set) || p.DeletionTimestamp != nil {
+		if p.Spec.Containers[0].Image != fmt.Sprint("v", w.image) || !wanted(set, ordinalOf(set, p)) ||
+			!metav1.IsControlledBy(p, set) || p.DeletionTimestamp != nil {
 			w.t.Errorf("pod %s of %s is left, %v", p.Name, p.Spec.Containers[0].Image, p.DeletionTimestamp)
 		}
 	}
 	s := set.Status
-	if n := *set.Spec.Replicas; len(pods) != int(n) || s.Replicas != n || s.AvailableReplicas != n || s.CurrentReplicas != n || s.UpdatedReplicas != n || s.CurrentRevision != s.UpdateRevision {
+	if n := *set.Spec.Replicas; len(pods) != int(n) || s.Replicas != n || s.AvailableReplicas != n ||
+		s.CurrentReplicas != n || s.UpdatedReplicas != n || s.CurrentRevision != s.UpdateRevision {
 		w.t.Errorf("%d pods of %d, status %+v", len(pods), n, s)
 	}
 	before := w.Store.Revision()

@@ -65,9 +65,10 @@ func (c *Controller) Run(ctx context.Context) error {
 		Settled: (*appsv1.StatefulSet).GetGeneration,
 	})}
 	return follow.New(c.deps, follow.Config[follow.Key]{
-		Name:      Name,
-		Workers:   c.cfg.Workers,
-		Sources:   append(r.Sources(), follow.Source[follow.Key]{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim}),
+		Name:    Name,
+		Workers: c.cfg.Workers,
+		Sources: append(r.Sources(),
+			follow.Source[follow.Key]{Selector: client.Selector{Resource: client.PersistentVolumeClaims}, Keys: r.onClaim}),
 		Reconcile: r.reconcile,
 	}).Run(ctx)
 }
@@ -105,7 +106,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 
 // look claims the pods of a StatefulSet. If there may be something to do, and the index may be older because the
 // watches of different kinds are not ordered, it lists the pods in the API.
-func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History, selector labels.Selector) (*view, error) {
+func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History,
+	selector labels.Selector) (*view, error) {
 	member := func(pods []*corev1.Pod) []*corev1.Pod {
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return ordinalOf(set, p) < 0 })
 	}
@@ -117,7 +119,8 @@ func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisio
 	if v.settled() || follow.Current(ctx) {
 		return v, nil
 	}
-	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: set.Namespace, Labels: selector})
+	stored, err := client.List[*corev1.Pod](ctx, r.deps.Client,
+		client.Selector{Namespace: set.Namespace, Labels: selector})
 	if err != nil {
 		return nil, err
 	}

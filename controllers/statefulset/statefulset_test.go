@@ -172,8 +172,10 @@ func (c cluster) want(what, want string) {
 func (c cluster) wantStatus(what, want string, done bool) {
 	c.t.Helper()
 	s := c.set().Status
-	got := fmt.Sprintf("%d/%d/%d/%d/%d", s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas, s.UpdatedReplicas)
-	if got != want || (s.CurrentRevision == s.UpdateRevision) != done || s.ObservedGeneration != c.set().Generation || s.CollisionCount == nil {
+	got := fmt.Sprintf("%d/%d/%d/%d/%d", s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas,
+		s.UpdatedReplicas)
+	if got != want || (s.CurrentRevision == s.UpdateRevision) != done || s.ObservedGeneration != c.set().Generation ||
+		s.CollisionCount == nil {
 		c.t.Errorf("%s: status %s, %+v, want %s", what, got, s, want)
 	}
 }
@@ -184,7 +186,8 @@ func TestOrderedScaling(t *testing.T) {
 		apitest.Settle(time.Second)
 		c.want("the first", "0:v1")
 		p := c.pod("db-0")
-		if p.Spec.Hostname != "db-0" || p.Spec.Subdomain != "svc" || p.Labels["statefulset.kubernetes.io/pod-name"] != "db-0" || p.Labels["apps.kubernetes.io/pod-index"] != "0" ||
+		if p.Spec.Hostname != "db-0" || p.Spec.Subdomain != "svc" ||
+			p.Labels["statefulset.kubernetes.io/pod-name"] != "db-0" || p.Labels["apps.kubernetes.io/pod-index"] != "0" ||
 			p.Labels["controller-revision-hash"] != c.set().Status.UpdateRevision || !metav1.IsControlledBy(p, c.set()) {
 			t.Errorf("pod %+v %+v", p.ObjectMeta, p.Spec)
 		}
@@ -346,13 +349,15 @@ func TestClaimsAreKept(t *testing.T) {
 		if claim.Labels["app"] != "db" || claim.Labels["own"] != "label" {
 			t.Errorf("labels %v", claim.Labels)
 		}
-		if v := c.pod("db-0").Spec.Volumes; len(v) == 0 || v[0].Name != "data" || v[0].PersistentVolumeClaim.ClaimName != "data-db-0" {
+		if v := c.pod("db-0").Spec.Volumes; len(v) == 0 || v[0].Name != "data" ||
+			v[0].PersistentVolumeClaim.ClaimName != "data-db-0" {
 			t.Errorf("volumes %+v", v)
 		}
 		uid := claim.UID
 		c.Delete(claim, "") // no pod on a node uses it, so its protection ends
 		apitest.Settle(time.Second)
-		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); claim == nil || claim.UID == uid {
+		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); claim == nil ||
+			claim.UID == uid {
 			t.Errorf("a claim that a pending pod lacks was not created again: %s", c.claims())
 		}
 		c.scale(1)
@@ -389,26 +394,31 @@ func TestClaimsGoWithTheirPods(t *testing.T) {
 	})
 }
 
-// The set controls its claims again if somebody has taken the flag away, and owns no claim that something else controls.
+// The set controls its claims again if somebody has taken the flag away, and owns no claim that something else
+// controls.
 func TestOwnerOfClaims(t *testing.T) {
 	within(t, func(t *testing.T, c cluster) {
 		c.Create(db(1, parallel, claims(remove, keep)))
 		apitest.Settle(time.Second)
 		claim, _ := apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0")
 		refs := claim.OwnerReferences
-		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.OwnerReferences[0].Controller = new(false) })
+		apitest.Change(c.API, claim, "",
+			func(p *corev1.PersistentVolumeClaim) { p.OwnerReferences[0].Controller = new(false) })
 		c.change(claims(remove, remove))
-		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); !equality.Semantic.DeepEqual(claim.OwnerReferences, refs) {
+		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); !equality.Semantic.DeepEqual(
+			claim.OwnerReferences, refs) {
 			t.Errorf("owners %+v, want %+v", claim.OwnerReferences, refs)
 		}
 		claim.OwnerReferences[0].Controller = new(false)
-		other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other", Controller: new(true)}
+		other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other",
+			Controller: new(true)}
 		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) {
 			p.OwnerReferences = []metav1.OwnerReference{claim.OwnerReferences[0], other}
 			p.Finalizers = []string{"test/protection"}
 		})
 		c.change(claims(remove, keep))
-		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); len(claim.OwnerReferences) > 1 {
+		if claim, _ = apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); len(
+			claim.OwnerReferences) > 1 {
 			t.Errorf("owners %+v, want only the other controller", claim.OwnerReferences)
 		}
 		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.Finalizers = nil })
@@ -431,7 +441,8 @@ func TestNewPodsDoNotGetClaimsThatAreBeingDeleted(t *testing.T) {
 		apitest.Change(c.API, claim, "", func(p *corev1.PersistentVolumeClaim) { p.Finalizers = nil })
 		apitest.Settle(time.Second)
 		c.want("a new claim", "0:v1")
-		if next, _ := apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); next == nil || next.UID == claim.UID {
+		if next, _ := apitest.Get[*corev1.PersistentVolumeClaim](c.API, "default", "data-db-0"); next == nil ||
+			next.UID == claim.UID {
 			t.Error("the new pod got the old claim")
 		}
 	})
@@ -448,7 +459,8 @@ func TestNewPodsDoNotGetClaimsThatWillBeCollected(t *testing.T) {
 		claim := set.Spec.VolumeClaimTemplates[0].DeepCopy()
 		claim.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 		claim.Namespace, claim.Name, claim.Labels = "default", "data-db-0", map[string]string{"app": "db"}
-		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db-0", UID: "gone", Controller: new(true)}}
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "db-0", UID: "gone",
+			Controller: new(true)}}
 		c.Create(claim.DeepCopy(), set)
 		apitest.Settle(time.Minute)
 		c.want("its claim is still there", "")
@@ -474,7 +486,8 @@ func TestIdleWritesNothing(t *testing.T) {
 
 func TestOrdinalOf(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]int{"db-0": 0, "db-12": 12, "db-01": -1, "db-": -1, "db-x": -1, "db": -1, "other-1": -1, "db-a-1": -1, "db--1": -1, "db-99999999999": -1} {
+	for name, want := range map[string]int{"db-0": 0, "db-12": 12, "db-01": -1, "db-": -1, "db-x": -1, "db": -1,
+		"other-1": -1, "db-a-1": -1, "db--1": -1, "db-99999999999": -1} {
 		if got := ordinalOf(db(1), apitest.Pod("default", name)); got != want {
 			t.Errorf("%s: %d, want %d", name, got, want)
 		}

@@ -45,7 +45,8 @@ func (v *view) status() appsv1.StatefulSetStatus {
 		}
 	}
 	n := int32(desired(v.set))
-	if v.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && s.UpdatedReplicas == n && s.ReadyReplicas == n && s.Replicas == n {
+	if v.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && s.UpdatedReplicas == n &&
+		s.ReadyReplicas == n && s.Replicas == n {
 		s.CurrentReplicas, s.CurrentRevision = s.UpdatedReplicas, s.UpdateRevision
 	}
 	return s

@@ -85,7 +85,8 @@ func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 	case podstate.Finished(rep.pod):
 		if rep.pod.Status.Phase == corev1.PodFailed {
 			// With backoff, since the node may reject the next pod, too. Upstream does not wait.
-			if wait := r.Failures.Tried(owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {
+			if wait := r.Failures.Tried(
+				owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {
 				v.wait(wait)
 				return nil
 			}

@@ -92,7 +92,8 @@ func lettered(letter rune, ordinal int, now time.Time) *corev1.Pod {
 	if strings.ContainsRune("uU", letter) {
 		p.Labels[appsv1.StatefulSetRevisionLabel] = "new"
 	}
-	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
+	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
 	p.Status.Phase = corev1.PodRunning
 	switch letter {
 	case 'T':

@@ -38,7 +38,8 @@ type replica struct {
 }
 
 func newView(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.Pod, now time.Time) *view {
-	v := &view{set: set, update: history.Current, current: history.Current, old: history.Others, collisions: history.Collisions, now: now}
+	v := &view{set: set, update: history.Current, current: history.Current, old: history.Others,
+		collisions: history.Collisions, now: now}
 	for _, r := range history.Others {
 		if r.Name == set.Status.CurrentRevision {
 			v.current = r

@@ -1,5 +1,6 @@
-// Package storageversionmigrator stores the objects of a kind again, in the version in which the kind is stored now, when a
-// StorageVersionMigration asks for it. Afterwards a definition may drop the versions that no object is stored in any more.
+// Package storageversionmigrator stores the objects of a kind again, in the version in which the kind is stored now,
+// when a StorageVersionMigration asks for it. Afterwards a definition may drop the versions that no object is stored in
+// any more.
 package storageversionmigrator
 
 import (
@@ -54,8 +55,9 @@ func (c *Controller) Name() string { return Name }
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	return follow.New(c.deps, follow.Config[follow.Key]{
-		Name:    Name,
-		Sources: []follow.Source[follow.Key]{{Selector: client.Selector{Resource: client.StorageVersionMigrations}, Keys: follow.Plain(waiting)}},
+		Name: Name,
+		Sources: []follow.Source[follow.Key]{{Selector: client.Selector{Resource: client.StorageVersionMigrations},
+			Keys: follow.Plain(waiting)}},
 		Reconcile: func(ctx context.Context, key follow.Key) (time.Duration, error) {
 			again, err := c.reconcile(ctx, key)
 			if apierrors.IsNotFound(err) {
@@ -79,8 +81,8 @@ func ended(m *migration) bool {
 		meta.IsStatusConditionTrue(m.Status.Conditions, string(migrationv1.MigrationFailed))
 }
 
-// reconcile runs a migration to its end, or returns when to look again. After a restart it begins again, which does no harm: objects
-// in the current version are not written.
+// reconcile runs a migration to its end, or returns when to look again. After a restart it begins again, which does no
+// harm: objects in the current version are not written.
 func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.Duration, err error) {
 	m, err := client.Get[*migration](ctx, c.deps.Client, "", key.Name)
 	if err != nil || ended(m) || m.DeletionTimestamp != nil {
@@ -91,7 +93,8 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (again time.
 		if age := c.deps.Clock.Since(m.CreationTimestamp.Time); age < patience {
 			return min(max(age, time.Second), max(patience-age, time.Second)), nil
 		}
-		return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed, fmt.Sprintf("resource %s is not served", nameOf(m)))
+		return 0, c.end(ctx, m, migrationv1.MigrationFailed, reasonFailed,
+			fmt.Sprintf("resource %s is not served", nameOf(m)))
 	}
 	objects, version, err := c.deps.Client.List(ctx, client.Selector{Resource: resource.Resource})
 	if err != nil {
@@ -146,11 +149,13 @@ func (c *Controller) store(ctx context.Context, kind client.Kind, obj client.Obj
 
 // transient reports whether a write may succeed later.
 func transient(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+	return apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || errors.Is(err, context.Canceled)
 }
 
-// begin records that the migration runs, and the revision from which on all objects are stored in the current version anyway.
+// begin records that the migration runs, and the revision from which on all objects are stored in the current version
+// anyway.
 func (c *Controller) begin(ctx context.Context, m *migration, version string) error {
 	_, err := client.Update(ctx, c.deps.Client, m, "status", func(m *migration) error {
 		if m.Status.ResourceVersion == "" {
@@ -163,7 +168,8 @@ func (c *Controller) begin(ctx context.Context, m *migration, version string) er
 }
 
 // end records the result.
-func (c *Controller) end(ctx context.Context, m *migration, typ migrationv1.MigrationConditionType, reason, message string) error {
+func (c *Controller) end(ctx context.Context, m *migration, typ migrationv1.MigrationConditionType, reason,
+	message string) error {
 	_, err := client.Update(ctx, c.deps.Client, m, "status", func(m *migration) error {
 		c.set(m, migrationv1.MigrationRunning, metav1.ConditionFalse, reason, message)
 		c.set(m, typ, metav1.ConditionTrue, reason, message)
@@ -172,7 +178,8 @@ func (c *Controller) end(ctx context.Context, m *migration, typ migrationv1.Migr
 	return err
 }
 
-func (c *Controller) set(m *migration, typ migrationv1.MigrationConditionType, status metav1.ConditionStatus, reason, message string) {
+func (c *Controller) set(m *migration, typ migrationv1.MigrationConditionType, status metav1.ConditionStatus, reason,
+	message string) {
 	if old := meta.FindStatusCondition(m.Status.Conditions, string(typ)); old != nil && old.Status == status {
 		return
 	}

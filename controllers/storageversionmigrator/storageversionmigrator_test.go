@@ -74,7 +74,8 @@ func TestMigrates(t *testing.T) {
 		count := &counting{Client: api.Client, writes: map[string]int{}, refused: map[string]error{}}
 		deps.Client = count
 		for _, name := range []string{"a", "b"} {
-			api.Create(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
+			api.Create(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
 		}
 		before := apitest.Existing[*corev1.ConfigMap](api, "default", "a")
 		api.Run(New(deps, Config{Kinds: apitest.Kinds()}))
@@ -82,13 +83,15 @@ func TestMigrates(t *testing.T) {
 		api.Create(of("all", "", "configmaps"), of("unknown", "example.com", "things"))
 		synctest.Wait()
 		all := apitest.Existing[*migration](api, "", "all")
-		if !meta.IsStatusConditionTrue(all.Status.Conditions, "Succeeded") || !meta.IsStatusConditionFalse(all.Status.Conditions, "Running") || all.Status.ResourceVersion == "" {
+		if !meta.IsStatusConditionTrue(all.Status.Conditions, "Succeeded") ||
+			!meta.IsStatusConditionFalse(all.Status.Conditions, "Running") || all.Status.ResourceVersion == "" {
 			t.Errorf("status %+v", all.Status)
 		}
 		if a, b := count.count("a"), count.count("b"); a != 1 || b != 1 {
 			t.Errorf("%d and %d writes, want one of each object", a, b)
 		}
-		if after := apitest.Existing[*corev1.ConfigMap](api, "default", "a"); after.ResourceVersion != before.ResourceVersion {
+		if after := apitest.Existing[*corev1.ConfigMap](api, "default",
+			"a"); after.ResourceVersion != before.ResourceVersion {
 			t.Errorf("an object in the current version has changed: %s, then %s", before.ResourceVersion, after.ResourceVersion)
 		}
 		if unknown := apitest.Existing[*migration](api, "", "unknown"); len(unknown.Status.Conditions) > 0 {
@@ -96,7 +99,8 @@ func TestMigrates(t *testing.T) {
 		}
 		apitest.Settle(patience)
 		unknown := apitest.Existing[*migration](api, "", "unknown")
-		if failed := meta.FindStatusCondition(unknown.Status.Conditions, "Failed"); failed == nil || failed.Status != metav1.ConditionTrue || failed.Reason != reasonFailed {
+		if failed := meta.FindStatusCondition(unknown.Status.Conditions, "Failed"); failed == nil ||
+			failed.Status != metav1.ConditionTrue || failed.Reason != reasonFailed {
 			t.Errorf("status %+v", unknown.Status)
 		}
 
@@ -110,12 +114,14 @@ func TestMigrates(t *testing.T) {
 		count.refuse("b", apierrors.NewInternalError(errors.New("a webhook is down")))
 		api.Create(of("later", "", "configmaps"))
 		synctest.Wait()
-		if m := apitest.Existing[*migration](api, "", "later"); !meta.IsStatusConditionTrue(m.Status.Conditions, "Running") || ended(m) {
+		if m := apitest.Existing[*migration](api, "", "later"); !meta.IsStatusConditionTrue(m.Status.Conditions, "Running") ||
+			ended(m) {
 			t.Errorf("status %+v", m.Status)
 		}
 		count.refuse("b", nil)
 		apitest.Settle(20 * time.Minute) // longer than any backoff
-		if m := apitest.Existing[*migration](api, "", "later"); !meta.IsStatusConditionTrue(m.Status.Conditions, "Succeeded") {
+		if m := apitest.Existing[*migration](api, "", "later"); !meta.IsStatusConditionTrue(m.Status.Conditions,
+			"Succeeded") {
 			t.Errorf("status %+v", m.Status)
 		}
 	})

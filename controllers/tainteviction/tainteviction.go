@@ -79,7 +79,8 @@ func noExecute(node *corev1.Node) []corev1.Taint {
 	if node == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
+	return slices.DeleteFunc(slices.Clone(node.Spec.Taints),
+		func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
 }
 
 // onNode wakes the pods of a node whose NoExecute taints have changed.
@@ -101,7 +102,8 @@ func (r *run) onNode(ctx context.Context, old, new client.Object) ([]follow.Key,
 		delete(r.tainted, name.GetName())
 	}
 	r.mu.Unlock()
-	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Fields: fields.OneTermEqualSelector("spec.nodeName", name.GetName())})
+	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client,
+		client.Selector{Fields: fields.OneTermEqualSelector("spec.nodeName", name.GetName())})
 	var keys []follow.Key
 	for _, pod := range pods {
 		keys = append(keys, follow.KeyOf(pod))
@@ -121,7 +123,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 		return nil
 	case !r.tainted[is.Spec.NodeName]:
 		return nil
-	case was != nil && was.Spec.NodeName == is.Spec.NodeName && equality.Semantic.DeepEqual(was.Spec.Tolerations, is.Spec.Tolerations):
+	case was != nil && was.Spec.NodeName == is.Spec.NodeName &&
+		equality.Semantic.DeepEqual(was.Spec.Tolerations, is.Spec.Tolerations):
 		return nil
 	}
 	return []follow.Key{follow.KeyOf(is)}
@@ -179,8 +182,10 @@ func (r *run) evict(ctx context.Context, pod *corev1.Pod) error {
 	if err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now()); err != nil {
 		return ignoreGone(err)
 	}
-	r.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
-	_, err := r.deps.Client.Delete(ctx, client.RefOf(pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	r.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace,
+		pod.Name)
+	_, err := r.deps.Client.Delete(ctx, client.RefOf(pod),
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	return ignoreGone(err)
 }
 

@@ -1,4 +1,5 @@
-// Package trustbundle publishes the certificate authority of the API server as a ClusterTrustBundle, which pods can mount.
+// Package trustbundle publishes the certificate authority of the API server as a ClusterTrustBundle, which pods can
+// mount.
 package trustbundle
 
 import (
@@ -45,7 +46,8 @@ func (c *Controller) Name() string { return Name }
 
 // bundles selects those of the signer.
 func bundles() client.Selector {
-	return client.Selector{Resource: client.ClusterTrustBundles, Fields: fields.OneTermEqualSelector("spec.signerName", signer)}
+	return client.Selector{Resource: client.ClusterTrustBundles,
+		Fields: fields.OneTermEqualSelector("spec.signerName", signer)}
 }
 
 // Run implements follow.Controller.
@@ -56,7 +58,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	return follow.New(c.deps, follow.Config[string]{
 		Name: Name, Start: []string{signer},
-		Sources:   []follow.Source[string]{{Selector: bundles(), Keys: follow.Plain(func(_, _ client.Object) []string { return []string{signer} })}},
+		Sources: []follow.Source[string]{{Selector: bundles(),
+			Keys: follow.Plain(func(_, _ client.Object) []string { return []string{signer} })}},
 		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, c.publish(ctx) },
 	}).Run(ctx)
 }
@@ -83,7 +86,8 @@ func (c *Controller) publish(ctx context.Context) error {
 	for _, is := range all {
 		switch {
 		case is.Name != wanted.Name:
-			_, err = c.deps.Client.Delete(ctx, client.RefOf(is), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID}})
+			_, err = c.deps.Client.Delete(ctx, client.RefOf(is),
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID}})
 		case is.Spec != wanted.Spec:
 			found = true
 			_, err = client.Update(ctx, c.deps.Client, is, "", func(b *certificatesv1.ClusterTrustBundle) error {

@@ -40,7 +40,8 @@ func TestPublishesAndRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := apitest.New(t)
 		old := New(api.Deps(), Config{CA: authority(t)}).wanted()
-		foreign := &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: string(authority(t))}}
+		foreign := &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
+			Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: string(authority(t))}}
 		api.Create(old)
 		api.Create(foreign)
 		c := New(api.Deps(), Config{CA: authority(t)})
@@ -55,7 +56,8 @@ func TestPublishesAndRepairs(t *testing.T) {
 			}
 		}
 		published("at the start, where the bundle of another authority is")
-		apitest.Change(api, wanted, "", func(b *certificatesv1.ClusterTrustBundle) { b.Spec.TrustBundle = old.Spec.TrustBundle })
+		apitest.Change(api, wanted, "",
+			func(b *certificatesv1.ClusterTrustBundle) { b.Spec.TrustBundle = old.Spec.TrustBundle })
 		published("after it was changed")
 		api.Delete(wanted, "")
 		published("after it was deleted")

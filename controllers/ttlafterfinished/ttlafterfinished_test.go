@@ -31,7 +31,8 @@ func finish(api *apitest.API, name string) {
 		now := metav1.Now()
 		j.Status.StartTime = &now
 		for _, t := range []batchv1.JobConditionType{batchv1.JobFailureTarget, batchv1.JobFailed} {
-			j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue, LastTransitionTime: now})
+			j.Status.Conditions = append(j.Status.Conditions,
+				batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue, LastTransitionTime: now})
 		}
 	})
 }
@@ -45,7 +46,8 @@ func TestTTL(t *testing.T) {
 			j, ok := apitest.Get[*batchv1.Job](api, "default", name)
 			return !ok || j.DeletionTimestamp != nil
 		}
-		api.Create(job("minute", new(int32(60))), job("kept", nil), job("runs", new(int32(0))), job("later", new(int32(60))), job("never", new(int32(60))))
+		api.Create(job("minute", new(int32(60))), job("kept", nil), job("runs", new(int32(0))), job("later", new(int32(60))),
+			job("never", new(int32(60))))
 		for _, name := range []string{"minute", "kept", "later", "never"} {
 			finish(api, name)
 		}
@@ -67,7 +69,8 @@ func TestTTL(t *testing.T) {
 				}
 			}
 		}
-		if j, ok := apitest.Get[*batchv1.Job](api, "default", "minute"); !ok || len(j.Finalizers) != 1 || j.Finalizers[0] != metav1.FinalizerDeleteDependents {
+		if j, ok := apitest.Get[*batchv1.Job](api, "default", "minute"); !ok || len(j.Finalizers) != 1 ||
+			j.Finalizers[0] != metav1.FinalizerDeleteDependents {
 			t.Error("the pods are not deleted with it")
 		}
 	})
@@ -107,12 +110,16 @@ func TestExpiry(t *testing.T) {
 		deleting   bool
 		want       time.Duration // after the end; -1: never
 	}{
-		"no TTL":             {nil, []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, -1},
-		"at once":            {new(int32(0)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, 0},
-		"completed":          {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, 10 * time.Second},
-		"failed":             {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobFailed, corev1.ConditionTrue, end)}, false, 10 * time.Second},
-		"runs":               {new(int32(10)), nil, false, -1},
-		"suspended":          {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuspended, corev1.ConditionTrue, end)}, false, -1},
+		"no TTL": {nil, []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)}, false, -1},
+		"at once": {new(int32(0)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)},
+			false, 0},
+		"completed": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionTrue, end)},
+			false, 10 * time.Second},
+		"failed": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobFailed, corev1.ConditionTrue, end)},
+			false, 10 * time.Second},
+		"runs": {new(int32(10)), nil, false, -1},
+		"suspended": {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuspended, corev1.ConditionTrue, end)},
+			false, -1},
 		"about to fail":      {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobFailureTarget, corev1.ConditionTrue, end)}, false, -1},
 		"about to complete":  {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, end)}, false, -1},
 		"not completed":      {new(int32(10)), []batchv1.JobCondition{since(batchv1.JobComplete, corev1.ConditionFalse, end)}, false, -1},

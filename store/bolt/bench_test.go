@@ -34,7 +34,8 @@ func key(name string) store.Key {
 }
 
 func put(b *testing.B, s store.Store, name string) {
-	if _, err := s.Update(b.Context(), key(name), func(store.Object) (store.Object, error) { return object(name), nil }); err != nil {
+	if _, err := s.Update(b.Context(), key(name),
+		func(store.Object) (store.Object, error) { return object(name), nil }); err != nil {
 		b.Error(err)
 	}
 }

@@ -89,7 +89,8 @@ func TestReopen(t *testing.T) {
 	s = open(t, path)
 	defer s.Close()
 	got, err := s.Get(t.Context(), kept)
-	if err != nil || string(got.JSON()) != string(want.JSON()) || got.Rev != want.Rev || got.Object.(*corev1.ConfigMap).Data["v"] != "new" {
+	if err != nil || string(got.JSON()) != string(want.JSON()) || got.Rev != want.Rev ||
+		got.Object.(*corev1.ConfigMap).Data["v"] != "new" {
 		t.Errorf("after reopening: %s, %v, want %s", got.JSON(), err, want.JSON())
 	}
 	if _, err := s.Get(t.Context(), removed); !errors.Is(err, store.ErrNotFound) {

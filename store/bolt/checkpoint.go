@@ -99,7 +99,8 @@ func (l *log) checkpoint(goOn bool) error {
 // none.
 func (l *log) begin(id int) (next WAL, g wal.Generation, err error) {
 	next = l.another()
-	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.named.Generation, After: l.next().Number, Base: uint64(id)}
+	g = wal.Generation{File: next.File, ID: next.Generation, Before: l.named.Generation, After: l.next().Number,
+		Base: uint64(id)}
 	next.Size, err = l.wal.Begin(g)
 	if errors.Is(err, wal.ErrNoRoom) {
 		return l.another(), wal.Generation{}, nil
@@ -180,7 +181,8 @@ func (l *log) done(id int, err error, next WAL, g wal.Generation) error {
 
 // breaks ends all commits.
 func (l *log) breaks(err error) error {
-	l.broken = fmt.Errorf("the state file can no longer be written, restart to continue from the content of the disk: %w", err)
+	l.broken = fmt.Errorf("the state file can no longer be written, restart to continue from the content of the disk: %w",
+		err)
 	return l.broken
 }
 

@@ -63,8 +63,8 @@ func (p *Place) compact(s *state) (*state, error) {
 	return next, syncDir(p.dir())
 }
 
-// rewrite copies the content of src to a new file and syncs it. Its transactions are numbered anew, so the log counts as
-// another file's.
+// rewrite copies the content of src to a new file and syncs it. Its transactions are numbered anew, so the log counts
+// as another file's.
 func (p *Place) rewrite(path string, src *bbolt.DB) error {
 	o := p.options()
 	o.NoSync = true

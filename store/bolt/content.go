@@ -178,7 +178,8 @@ func ReadHeader(tx *bbolt.Tx) (Header, error) {
 		if !ok || len(b) != 24 {
 			return h, fmt.Errorf("%w: it says wrongly where its log is", ErrDamaged)
 		}
-		h.WAL.Place = wal.Place{Generation: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:]), At: parseNumber(b[16:])}
+		h.WAL.Place = wal.Place{Generation: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:]),
+			At: parseNumber(b[16:])}
 	}
 	if b, ok := unseal(pairKey, m.Get(pairKey)); ok && len(b) == 16 && !version1 {
 		h.WAL.File, h.WAL.Size = binary.BigEndian.Uint64(b), parseNumber(b[8:])

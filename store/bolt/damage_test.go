@@ -162,7 +162,8 @@ func (f *folder) refuses(t *testing.T, state []byte) {
 		}
 		return
 	}
-	if !errors.Is(err, bolt.ErrDamaged) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "good copy") {
+	if !errors.Is(err, bolt.ErrDamaged) || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "good copy") {
 		t.Errorf("refused with %q", err)
 	}
 	if kept, err := os.ReadFile(path); err != nil || !bytes.Equal(kept, state) {

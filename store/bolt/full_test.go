@@ -35,7 +35,8 @@ func smallDisk(t *testing.T, size int) string {
 
 func remove(t *testing.T, s store.Store, name string) {
 	t.Helper()
-	if _, err := s.Update(t.Context(), key(name), func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
+	if _, err := s.Update(t.Context(), key(name),
+		func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
 		t.Errorf("remove %s: %v", name, err)
 	}
 }
@@ -100,7 +101,8 @@ func TestFullDisk(t *testing.T) {
 		remove(t, s, fmt.Sprint("fill", i))
 	}
 	storetest.Put(t, s, key("in freed pages"), "1")
-	if err := errors.Join(os.Remove(ballast), unix.Mount("", dir, "", unix.MS_REMOUNT, fmt.Sprint("size=", 16<<20))); err != nil {
+	if err := errors.Join(os.Remove(ballast),
+		unix.Mount("", dir, "", unix.MS_REMOUNT, fmt.Sprint("size=", 16<<20))); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Put(t, s, key("after"), "1")

@@ -230,7 +230,8 @@ func (d *fuseDisk) attr(node uint64) []byte {
 	if n.entries != nil {
 		mode = unix.S_IFDIR | 0o700
 	}
-	for _, v := range []uint32{0, 0, 0, mode, 1, 0, 0, 0, 4096, 0} { // times, mode, links, uid, gid, rdev, block size, flags
+	// times, mode, links, uid, gid, rdev, block size, flags
+	for _, v := range []uint32{0, 0, 0, mode, 1, 0, 0, 0, 4096, 0} {
 		out = native.AppendUint32(out, v)
 	}
 	return out

@@ -317,7 +317,8 @@ func TestCopiedSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		copied := crashed(t, path)
-		if err := os.WriteFile(copied, read(t, filepath.Join(filepath.Dir(path), "snapshots", made.Name)), 0o600); err != nil {
+		if err := os.WriteFile(copied, read(t, filepath.Join(filepath.Dir(path), "snapshots", made.Name)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		again := open(t, copied)
@@ -354,7 +355,8 @@ func TestCopyWithoutLog(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "copy.db")
 	data := read(t, path)
 	sum := fmt.Sprintf("%x  copy.db\n", sha256.Sum256(data))
-	if err := errors.Join(os.WriteFile(copied, data, 0o600), os.WriteFile(copied+".sha256", []byte(sum), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(copied, data, 0o600),
+		os.WriteFile(copied+".sha256", []byte(sum), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Verify(copied); err == nil || !strings.Contains(err.Error(), "without its log") {
@@ -368,7 +370,8 @@ func TestLongKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	s := open(t, path)
 	for _, n := range []int{33_000, 70_000} {
-		_, err := s.Update(t.Context(), key(strings.Repeat("a", n)), func(store.Object) (store.Object, error) { return object("a"), nil })
+		_, err := s.Update(t.Context(), key(strings.Repeat("a", n)),
+			func(store.Object) (store.Object, error) { return object("a"), nil })
 		if !errors.Is(err, bolterrors.ErrKeyTooLarge) {
 			t.Errorf("%d bytes: %.200v", n, err)
 		}
@@ -389,7 +392,8 @@ func TestLostLogNeedsNoNewFile(t *testing.T) {
 	t.Parallel()
 	for _, stop := range []bool{false, true} {
 		l := openLost(t)
-		if err := errors.Join(os.MkdirAll(filepath.Join(l.path+".new", "file"), 0o700), os.Remove(l.path+"-wal")); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(l.path+".new", "file"), 0o700),
+			os.Remove(l.path+"-wal")); err != nil {
 			t.Fatal(err)
 		}
 		if !stop {
@@ -418,7 +422,8 @@ func TestFullDiskWithLargeValues(t *testing.T) {
 	s := open(t, filepath.Join(dir, "state.db"))
 	defer s.Close()
 	const pairs = 40
-	small, large := func(i int) string { return fmt.Sprintf("%03da", i) }, func(i int) string { return fmt.Sprintf("%03db", i) }
+	small, large := func(i int) string { return fmt.Sprintf("%03da", i) },
+		func(i int) string { return fmt.Sprintf("%03db", i) }
 	for i := range pairs {
 		storetest.Put(t, s, key(small(i)), "1")
 		storetest.Put(t, s, key(large(i)), strings.Repeat("x", 200_000))

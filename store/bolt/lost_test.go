@@ -31,8 +31,10 @@ func openLost(t *testing.T) *lost {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l := &lost{path: filepath.Join(dir, "state.db"), clock: testclock.NewFakeClock(time.Unix(1e9, 0)), losses: make(chan bolt.Loss, 100)}
-	db, err := bolt.At(l.path, bolt.Config{Config: storetest.Config(), Clock: l.clock, Lost: func(loss bolt.Loss) { l.losses <- loss }}).Open()
+	l := &lost{path: filepath.Join(dir, "state.db"), clock: testclock.NewFakeClock(time.Unix(1e9, 0)),
+		losses: make(chan bolt.Loss, 100)}
+	db, err := bolt.At(l.path,
+		bolt.Config{Config: storetest.Config(), Clock: l.clock, Lost: func(loss bolt.Loss) { l.losses <- loss }}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,8 @@ var takenAway = map[string]struct {
 	"log overwritten": {func(path string) error { return overwrite(path + "-wal") }, true},
 	"log cut off":     {func(path string) error { return cutOff(path + "-wal") }, true},
 	"all removed": {func(path string) error {
-		return errors.Join(os.Remove(path), os.Remove(path+"-wal"), os.RemoveAll(filepath.Join(filepath.Dir(path), "reserve")))
+		return errors.Join(os.Remove(path), os.Remove(path+"-wal"),
+			os.RemoveAll(filepath.Join(filepath.Dir(path), "reserve")))
 	}, false},
 }
 
@@ -171,11 +174,13 @@ func TestLostFileThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	l := openLost(t)
 	inTheWay := filepath.Join(l.path+".new", "file")
-	if err := errors.Join(os.Mkdir(l.path+".new", 0o700), os.WriteFile(inTheWay, nil, 0o600), os.Remove(l.path)); err != nil {
+	if err := errors.Join(os.Mkdir(l.path+".new", 0o700), os.WriteFile(inTheWay, nil, 0o600),
+		os.Remove(l.path)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := l.put(t.Context(), "refused"); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "state.db.new") {
+		if err := l.put(t.Context(), "refused"); !errors.Is(err, store.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "state.db.new") {
 			t.Errorf("got %v", err)
 		}
 		if _, err := l.Mend(t.Context()); !errors.Is(err, store.ErrUnavailable) {
@@ -216,7 +221,8 @@ func TestLostFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := l.put(t.Context(), "refused"); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "data folder") {
+		if err := l.put(t.Context(), "refused"); !errors.Is(err, store.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "data folder") {
 			t.Errorf("got %v", err)
 		}
 		if _, err := l.Mend(t.Context()); !errors.Is(err, store.ErrUnavailable) {

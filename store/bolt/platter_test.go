@@ -38,7 +38,8 @@ func (d *disk) steps(t *testing.T) (steps []step) {
 	all := read(t, d.journal)
 	for data := all; len(data) > 0; {
 		n := native.Uint64(data[24:])
-		s := step{kind: native.Uint64(data), node: native.Uint64(data[8:]), at: int64(native.Uint64(data[16:])), data: data[32 : 32+n]}
+		s := step{kind: native.Uint64(data), node: native.Uint64(data[8:]), at: int64(native.Uint64(data[16:])),
+			data: data[32 : 32+n]}
 		data = data[32+n:]
 		s.end = int64(len(all) - len(data))
 		steps = append(steps, s)
@@ -68,7 +69,8 @@ type platterFolder struct {
 }
 
 func newPlatter() *platter {
-	return &platter{files: map[uint64]*platterFile{}, folders: map[uint64]*platterFolder{rootNode: {synced: map[string]uint64{}}}}
+	return &platter{files: map[uint64]*platterFile{},
+		folders: map[uint64]*platterFolder{rootNode: {synced: map[string]uint64{}}}}
 }
 
 func (p *platter) take(s step) {

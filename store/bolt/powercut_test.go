@@ -425,8 +425,8 @@ const (
 	logNode
 )
 
-// logged returns the steps of the writes to the log, none if it did not change: those of a generation's first frame and of
-// the blocks behind it, which come before the file's transaction, and those of a commit.
+// logged returns the steps of the writes to the log, none if it did not change: those of a generation's first frame and
+// of the blocks behind it, which come before the file's transaction, and those of a commit.
 func logged(before, after []byte) (begun, commit []step) {
 	for at := 0; at < len(after); at += 4096 {
 		block := after[at:min(at+4096, len(after))]
@@ -482,7 +482,8 @@ func TestWriteErrors(t *testing.T) {
 	s := openAt(t, p)
 	one := storetest.Put(t, s, key("a"), "1")
 	d.fail(t, int(unix.ENOSPC))
-	if _, err := s.Update(t.Context(), key("b"), func(store.Object) (store.Object, error) { return object("b"), nil }); !errors.Is(err, store.ErrNoSpace) {
+	if _, err := s.Update(t.Context(), key("b"),
+		func(store.Object) (store.Object, error) { return object("b"), nil }); !errors.Is(err, store.ErrNoSpace) {
 		t.Errorf("got %v", err)
 	}
 	if got, err := s.Get(t.Context(), key("a")); err != nil || got != one {

@@ -181,5 +181,6 @@ func (p *Place) mark() (int64, io.Closer, error) {
 
 // unreadable reports whether an error of bbolt is about the content of the file.
 func unreadable(err error) bool {
-	return errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch)
+	return errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
+		errors.Is(err, bolterrors.ErrVersionMismatch)
 }

@@ -20,7 +20,8 @@ func TestNewestReserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := func(bytes int) []store.Record {
-		return []store.Record{{Key: store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}, Rev: 1, JSON: make([]byte, bytes)}}
+		return []store.Record{{Key: store.Key{Resource: "configmaps", Namespace: "ns", Name: "a"}, Rev: 1,
+			JSON: make([]byte, bytes)}}
 	}
 	for i, step := range []struct {
 		bytes    int

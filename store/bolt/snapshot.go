@@ -219,7 +219,8 @@ func (p *Place) writeSnapshot(path string, view view) (s Snapshot, err error) {
 					return err
 				}
 				at := p.cfg.Clock.Now().UTC().Truncate(time.Second)
-				s = Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.Revision, snapshotExt), Time: at, Revision: h.Revision}
+				s = Snapshot{Name: fmt.Sprintf("%s-%d%s", at.Format(snapshotTime), h.Revision, snapshotExt), Time: at,
+					Revision: h.Revision}
 				s.Size, err = tx.WriteTo(io.MultiWriter(w, sum))
 				return err
 			})

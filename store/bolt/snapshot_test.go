@@ -125,7 +125,8 @@ func TestRestore(t *testing.T) {
 	if s.Revision() <= last.Rev {
 		t.Errorf("revision %d after %d", s.Revision(), last.Rev)
 	}
-	if _, err := s.Watch(t.Context(), store.Selector{Resource: "configmaps"}, last.Rev); !errors.Is(err, store.ErrExpired) {
+	if _, err := s.Watch(t.Context(), store.Selector{Resource: "configmaps"}, last.Rev); !errors.Is(err,
+		store.ErrExpired) {
 		t.Errorf("a watch of what was lost goes on: %v", err)
 	}
 }
@@ -228,7 +229,8 @@ func formatOne(t *testing.T, path string, format uint64) {
 		for i := range 100 {
 			name := fmt.Sprint("a", i)
 			put(o, "/registry/configmaps/ns/"+name, fmt.Appendf(nil,
-				`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"%s","namespace":"ns"}}`, i+7, name))
+				`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"%s","namespace":"ns"}}`, i+7,
+				name))
 		}
 		return err
 	})

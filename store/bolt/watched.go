@@ -10,7 +10,9 @@ import (
 
 // errFolder means that the data folder is not the one that was locked. Monopod does
 // not write to its replacement, which may be another disk.
-var errFolder = fmt.Errorf("%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one", store.ErrUnavailable)
+var errFolder = fmt.Errorf(
+	"%w: the data folder was removed or replaced while monopod runs; put it back, or restart to use the current one",
+	store.ErrUnavailable)
 
 // watched is the state of the open file after the last write. A difference means that
 // another process has removed, replaced or written it. Each commit compares it, so it

@@ -60,7 +60,8 @@ func onlyIfEmpty(dir string, is os.FileMode) error {
 	if _, err := f.Readdirnames(1); errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("other users may write to %s (mode %04o), so its content may come from them: check it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
+	return fmt.Errorf(
+		"other users may write to %s (mode %04o), so its content may come from them: check it, then run chmod %04o %[1]s, or choose another folder", dir, is.Perm(), mode)
 }
 
 // closeSecrets removes other users' permissions from the files in dir and from the
@@ -100,7 +101,9 @@ func narrow(path string, is, away os.FileMode, changed *[]string) error {
 	next := is.Perm() &^ away
 	if err := os.Chmod(path, next); err != nil {
 		if errors.Is(err, syscall.EPERM) {
-			return fmt.Errorf("other users may access %s (mode %04o), which belongs to another user: run chmod %04o %[1]s as that user", path, is.Perm(), next)
+			return fmt.Errorf(
+				"other users may access %s (mode %04o), which belongs to another user: run chmod %04o %[1]s as that user", path,
+				is.Perm(), next)
 		}
 		return err
 	}

@@ -86,7 +86,8 @@ func TestOpen(t *testing.T) {
 func TestSecretsAreClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, folder := range map[string]bool{"state.db": false, "admin.kubeconfig": false, "config.json": false, "pki": true, "snapshots": true, "logs": true} {
+	for name, folder := range map[string]bool{"state.db": false, "admin.kubeconfig": false, "config.json": false,
+		"pki": true, "snapshots": true, "logs": true} {
 		make(t, filepath.Join(dir, name), map[bool]os.FileMode{true: 0o755, false: 0o644}[folder], folder)
 	}
 	outside := filepath.Join(t.TempDir(), "outside")

@@ -133,7 +133,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.leases = leases{client: client, clock: cfg.Clock}
 	s.closing = sync.OnceValue(s.close)
 	if err := s.ping(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("etcd at %s: %w; check that it runs there, and the address", strings.Join(cfg.Endpoints, ", "), err), s.Close())
+		return nil, errors.Join(
+			fmt.Errorf("etcd at %s: %w; check that it runs there, and the address", strings.Join(cfg.Endpoints, ", "), err),
+			s.Close())
 	}
 	s.running.Go(func() { s.compactor(s.stopped) })
 	return s, nil
@@ -252,7 +254,8 @@ func translate(err error) error {
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return fmt.Errorf("%w: %w", store.ErrFuture, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w, etcd is over its quota, compact and defragment it, then disarm its alarm: %w", store.ErrNoSpace, err)
+		return fmt.Errorf("%w, etcd is over its quota, compact and defragment it, then disarm its alarm: %w",
+			store.ErrNoSpace, err)
 	case unavailable(err):
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}

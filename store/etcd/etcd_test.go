@@ -210,7 +210,8 @@ func TestTTL(t *testing.T) {
 	s := openWith(t, url, etcd.Config{Config: storetest.Config(), TTL: map[string]time.Duration{"leases": time.Hour}})
 	client := etcdtest.Client(t, url)
 	var ids []int64
-	for _, k := range []store.Key{{Resource: "leases", Namespace: "ns", Name: "a"}, {Resource: "leases", Namespace: "ns", Name: "b"}, key("c")} {
+	for _, k := range []store.Key{{Resource: "leases", Namespace: "ns", Name: "a"},
+		{Resource: "leases", Namespace: "ns", Name: "b"}, key("c")} {
 		storetest.Put(t, s, k, "1")
 		resp, err := client.Get(t.Context(), k.Path())
 		if err != nil || len(resp.Kvs) != 1 {
@@ -295,7 +296,8 @@ func TestQuota(t *testing.T) {
 	if got, err := s.Agree(t.Context(), "pki", []byte("other")); err != nil || string(got) != "first" {
 		t.Errorf("agreed on %q, %v", got, err)
 	}
-	if _, err := s.Update(t.Context(), key("a"), func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
+	if _, err := s.Update(t.Context(), key("a"),
+		func(store.Object) (store.Object, error) { return nil, nil }); err != nil {
 		t.Errorf("a deletion: %v", err)
 	}
 }

@@ -110,7 +110,8 @@ func (l *listing) page(ctx context.Context) (more bool, err error) {
 	if l.next >= l.end {
 		return false, l.empty(ctx)
 	}
-	resp, err := l.s.client.Get(ctx, l.next, clientv3.WithRange(l.end), clientv3.WithRev(l.rev), clientv3.WithLimit(l.limit()))
+	resp, err := l.s.client.Get(ctx, l.next, clientv3.WithRange(l.end), clientv3.WithRev(l.rev),
+		clientv3.WithLimit(l.limit()))
 	if err != nil {
 		return false, translate(err)
 	}
@@ -168,7 +169,8 @@ func (s *Store) Unserved(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
 	next, end := store.PathPrefix, clientv3.GetPrefixRangeEnd(store.PathPrefix)
 	for more := true; more; {
-		resp, err := s.client.Get(ctx, next, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithLimit(10*pageSize))
+		resp, err := s.client.Get(ctx, next, clientv3.WithRange(end), clientv3.WithKeysOnly(),
+			clientv3.WithLimit(10*pageSize))
 		if err != nil {
 			return nil, translate(err)
 		}

@@ -37,7 +37,8 @@ func TestTLS(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		s, err := etcd.Open(ctx, etcd.Config{Config: storetest.Config(), TLS: refused, Endpoints: []string{"https://" + address}})
+		s, err := etcd.Open(ctx,
+			etcd.Config{Config: storetest.Config(), TLS: refused, Endpoints: []string{"https://" + address}})
 		if err == nil {
 			t.Errorf("%s: connected", name)
 			s.Close()
@@ -60,11 +61,14 @@ func freeAddress(t *testing.T) string {
 func certificates(t *testing.T) etcd.TLS {
 	t.Helper()
 	dir := t.TempDir()
-	files := etcd.TLS{CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "a.crt"), KeyFile: filepath.Join(dir, "a.key")}
+	files := etcd.TLS{CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "a.crt"),
+		KeyFile: filepath.Join(dir, "a.key")}
 	now := time.Now()
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now, NotAfter: now.Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "a"}, NotBefore: now, NotAfter: now.Add(time.Hour),
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now,
+		NotAfter: now.Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "a"}, NotBefore: now,
+		NotAfter:    now.Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	caKey, leafKey := newKey(t), newKey(t)

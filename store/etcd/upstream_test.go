@@ -78,7 +78,8 @@ func TestUpstreamReads(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", path, gvk, err, kind)
 			continue
 		}
-		if m := obj.(metav1.Object); m.GetResourceVersion() != "" || m.GetUID() == "" || m.GetCreationTimestamp().Time.IsZero() {
+		if m := obj.(metav1.Object); m.GetResourceVersion() != "" || m.GetUID() == "" ||
+			m.GetCreationTimestamp().Time.IsZero() {
 			t.Errorf("%s: %s", path, resp.Kvs[0].Value)
 		}
 	}
@@ -92,8 +93,9 @@ func TestReadsUpstream(t *testing.T) {
 	want := storetest.Put(t, s, key("ours"), "1")
 	etcdtest.Put(t, url, key("proto").Path(), protobufOf(t, "proto"))
 	etcdtest.Put(t, url, key("json").Path(), jsonOf("json")+"\n")
-	etcdtest.Put(t, url, key("byhand").Path(), "{\n  \"metadata\": {\"resourceVersion\": \"7\", \"name\": \"byhand\", \"namespace\": \"ns\"},\n"+
-		`  "data": {"v": "1"}, "apiVersion": "v1", "kind": "ConfigMap"}`)
+	etcdtest.Put(t, url, key("byhand").Path(),
+		"{\n  \"metadata\": {\"resourceVersion\": \"7\", \"name\": \"byhand\", \"namespace\": \"ns\"},\n"+
+			`  "data": {"v": "1"}, "apiVersion": "v1", "kind": "ConfigMap"}`)
 	for _, name := range []string{"proto", "json", "byhand"} {
 		e, err := s.Get(t.Context(), key(name))
 		if err != nil {
@@ -150,7 +152,8 @@ func TestGarbage(t *testing.T) {
 	want(t, events, "1>") // a is garbage: as if it were gone
 	want(t, events, ">1") // c
 	for _, name := range []string{"a", "b"} {
-		if _, err := s.Get(t.Context(), key(name)); err == nil || !strings.Contains(err.Error(), "configmaps/ns/"+name+" at revision") {
+		if _, err := s.Get(t.Context(), key(name)); err == nil ||
+			!strings.Contains(err.Error(), "configmaps/ns/"+name+" at revision") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -13,8 +13,10 @@ import (
 func (s *State) Collector(resources []schema.GroupResource) prometheus.Collector {
 	return &collector{
 		state: s, resources: resources,
-		objects: prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects, by group and resource.", []string{"group", "resource"}, nil),
-		older:   prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects, by resource. Deprecated: use apiserver_resource_objects.", []string{"resource"}, nil),
+		objects: prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects, by group and resource.",
+			[]string{"group", "resource"}, nil),
+		older: prometheus.NewDesc("apiserver_storage_objects",
+			"Number of stored objects, by resource. Deprecated: use apiserver_resource_objects.", []string{"resource"}, nil),
 		size: prometheus.NewDesc("apiserver_storage_size_bytes", "Size of the file that holds the state, in bytes.", nil,
 			prometheus.Labels{"storage_cluster_id": "etcd-0"}), // upstream's name of the first storage
 	}

@@ -18,13 +18,15 @@ func TestStorageMetrics(t *testing.T) {
 	for name, url := range map[string]string{"file": "", "etcd": etcdtest.Start(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := state.Open(t.Context(), state.Place{DataDir: t.TempDir(), URL: url}, state.Config{Config: storetest.Config()})
+			s, err := state.Open(t.Context(), state.Place{DataDir: t.TempDir(), URL: url},
+				state.Config{Config: storetest.Config()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
 			reg := prometheus.NewPedanticRegistry()
-			reg.MustRegister(s.Collector([]schema.GroupResource{{Resource: "configmaps"}, {Group: "coordination.k8s.io", Resource: "leases"}}))
+			reg.MustRegister(
+				s.Collector([]schema.GroupResource{{Resource: "configmaps"}, {Group: "coordination.k8s.io", Resource: "leases"}}))
 			storetest.Put(t, s, key("a"), "1")
 			storetest.Put(t, s, key("b"), "1")
 			got := gather(t, reg)

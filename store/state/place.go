@@ -1,4 +1,5 @@
-// Package state opens the store that --store names, the file of a data folder or etcd, and looks after it while serve runs.
+// Package state opens the store that --store names, the file of a data folder or etcd, and looks after it while serve
+// runs.
 package state
 
 import (
@@ -27,10 +28,13 @@ type Config struct {
 
 // Flags adds the flags for the location of serve's state.
 func (p *Place) Flags(f *pflag.FlagSet) {
-	f.StringVar(&p.URL, "store", "", "etcd to keep the state in, as etcd://HOST:PORT[,HOST:PORT]; several servers can share it. Empty: the file state.db in the data folder.")
-	f.DurationVar(&p.SnapshotInterval, "snapshot-interval", 24*time.Hour, "Interval between snapshots of the state, which are made only if it has changed. 0: no automatic snapshots.")
+	f.StringVar(&p.URL, "store", "",
+		"etcd to keep the state in, as etcd://HOST:PORT[,HOST:PORT]; several servers can share it. Empty: the file state.db in the data folder.")
+	f.DurationVar(&p.SnapshotInterval, "snapshot-interval", 24*time.Hour,
+		"Interval between snapshots of the state, which are made only if it has changed. 0: no automatic snapshots.")
 	f.IntVar(&p.Keep, "snapshot-keep", bolt.DefaultKeep, "Number of snapshots to keep.")
-	f.Int64Var(&p.MaxSize, "max-state-size", 0, "Maximum size in bytes of all objects as JSON, which take about four times as much memory. Beyond it no object is created (507). 0: a sixteenth of the memory, at least 64 MiB and at most 2 GiB; -1: no limit. etcd has a quota of its own.")
+	f.Int64Var(&p.MaxSize, "max-state-size", 0,
+		"Maximum size in bytes of all objects as JSON, which take about four times as much memory. Beyond it no object is created (507). 0: a sixteenth of the memory, at least 64 MiB and at most 2 GiB; -1: no limit. etcd has a quota of its own.")
 	TLSFlags(f, &p.TLS)
 }
 

@@ -171,7 +171,8 @@ func (s *State) lost(l bolt.Loss) {
 		return
 	}
 	if l.Err != nil {
-		s.log.Error("the state file was lost and cannot be rewritten: writes are refused until it can", append(fields, zap.Error(l.Err))...)
+		s.log.Error("the state file was lost and cannot be rewritten: writes are refused until it can",
+			append(fields, zap.Error(l.Err))...)
 		return
 	}
 	s.log.Error("the state file was lost and rewritten from memory: nothing is missing", fields...)
@@ -187,7 +188,8 @@ func sentence(l bolt.Loss) string {
 		return fmt.Sprintf("writes of durable objects are refused: %v", l.Err)
 	}
 	if l.Err != nil {
-		return fmt.Sprintf("%v: writes of durable objects are refused until the state can be written to a new file%s: %v", l.Why, kept, l.Err)
+		return fmt.Sprintf("%v: writes of durable objects are refused until the state can be written to a new file%s: %v",
+			l.Why, kept, l.Err)
 	}
 	return fmt.Sprintf("%v: the state was written again from memory, nothing is missing%s", l.Why, kept)
 }
@@ -214,7 +216,8 @@ func (s *State) Tell(log *zap.Logger) (restored string) {
 	if report.LogOnly {
 		log.Error("the log of the newest writes was damaged: writes after the damage are lost",
 			zap.Error(report.Damage), zap.String("setAside", report.SetAside))
-		return fmt.Sprintf("the log of the newest writes was damaged, writes after the damage are lost; the damaged log: %s; %v",
+		return fmt.Sprintf(
+			"the log of the newest writes was damaged, writes after the damage are lost; the damaged log: %s; %v",
 			cmp.Or(report.SetAside, "none"), report.Damage)
 	}
 	if report.Restored.Name == "" {
@@ -223,6 +226,7 @@ func (s *State) Tell(log *zap.Logger) (restored string) {
 	}
 	log.Error("the state was damaged and a snapshot replaced it: writes after the snapshot are lost",
 		zap.Error(report.Damage), zap.String("snapshot", report.Restored.Name), zap.String("setAside", report.SetAside))
-	return fmt.Sprintf("the state was damaged; snapshot %s replaced it, writes after the snapshot are lost; the damaged file: %s; %v",
+	return fmt.Sprintf(
+		"the state was damaged; snapshot %s replaced it, writes after the snapshot are lost; the damaged file: %s; %v",
 		report.Restored.Name, cmp.Or(report.SetAside, "none"), report.Damage)
 }

@@ -49,7 +49,8 @@ func TestStateIsGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	log, logs := watching()
-	s, err := state.Open(t.Context(), state.Place{DataDir: dir, SnapshotInterval: time.Hour}, state.Config{Config: storetest.Config(), Log: log})
+	s, err := state.Open(t.Context(), state.Place{DataDir: dir, SnapshotInterval: time.Hour},
+		state.Config{Config: storetest.Config(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,8 @@ func TestMissingStateIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 		log, logs := watching()
-		if got := s.Tell(log); !strings.Contains(got, want) || (got == "") != (want == "") || said(logs, "starting with an empty state") != min(len(want), 1) {
+		if got := s.Tell(log); !strings.Contains(got, want) || (got == "") != (want == "") ||
+			said(logs, "starting with an empty state") != min(len(want), 1) {
 			t.Errorf("start %d: %q, %v", i, got, logs.All())
 		}
 		if err := s.Close(); err != nil {

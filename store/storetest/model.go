@@ -91,7 +91,8 @@ func checkWatch(t *testing.T, w watching, want []string) {
 	var got []string
 	for range want {
 		ev := w.next()
-		got = append(got, fmt.Sprintf("%d %s %s>%s", ev.Rev, ev.Key.Name, strings.Trim(value(ev.Old), "-"), strings.Trim(value(ev.New), "-")))
+		got = append(got,
+			fmt.Sprintf("%d %s %s>%s", ev.Rev, ev.Key.Name, strings.Trim(value(ev.Old), "-"), strings.Trim(value(ev.New), "-")))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -128,7 +128,8 @@ func testUpdate(t *testing.T, s store.Store) {
 	if want := strconv.FormatInt(one.Rev, 10); got.Object.GetResourceVersion() != want {
 		t.Errorf("resourceVersion %q, want %q", got.Object.GetResourceVersion(), want)
 	}
-	want := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"a","namespace":"ns"},"data":{"v":"1"}}`, one.Rev)
+	want := fmt.Sprintf(
+		`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d","name":"a","namespace":"ns"},"data":{"v":"1"}}`, one.Rev)
 	if string(got.JSON()) != want {
 		t.Errorf("JSON\n got %s\nwant %s", got.JSON(), want)
 	}

@@ -27,7 +27,8 @@ func TestAbuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err = run(t.Context(), config{dataDir: dir, duration: 5 * time.Second, settle: 3 * time.Minute, seed: 1, workers: 4, memory: 250e6}, &out)
+	err = run(t.Context(),
+		config{dataDir: dir, duration: 5 * time.Second, settle: 3 * time.Minute, seed: 1, workers: 4, memory: 250e6}, &out)
 	if t.Log(out.String()); err != nil {
 		t.Error(err)
 	}

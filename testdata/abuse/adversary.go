@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// adversary is what the server calls where a configuration says so: a webhook for admission and conversion, and an aggregated API
-// server, that behave as the path or the API group says.
+// adversary is what the server calls where a configuration says so: a webhook for admission and conversion, and an
+// aggregated API server, that behave as the path or the API group says.
 type adversary struct {
 	url, port string
 	ca        []byte // PEM
@@ -23,7 +23,8 @@ type adversary struct {
 }
 
 // manners are the ways in which it behaves.
-var manners = []string{"good", "good", "slow", "trickle", "huge", "deep", "wrong", "renamed", "none", "garbage", "hangup", "failing", "redirect", "headers"}
+var manners = []string{"good", "good", "slow", "trickle", "huge", "deep", "wrong", "renamed", "none", "garbage",
+	"hangup", "failing", "redirect", "headers"}
 
 // patience is how long it makes others wait.
 const patience = 2 * time.Second
@@ -92,8 +93,8 @@ func wait(r *http.Request, d time.Duration) {
 	}
 }
 
-// answered returns the answer to a review: an admission with a patch, or the converted objects. Everything else is answered with a
-// list.
+// answered returns the answer to a review: an admission with a patch, or the converted objects. Everything else is
+// answered with a list.
 func answered(body []byte, manner string) []byte {
 	var review struct {
 		APIVersion, Kind string
@@ -108,12 +109,14 @@ func answered(body []byte, manner string) []byte {
 	}
 	response := map[string]any{"uid": review.Request.UID}
 	if strings.HasPrefix(review.Kind, "Conversion") {
-		response["result"], response["convertedObjects"] = map[string]any{"status": "Success"}, converted(review.Request.Objects, review.Request.DesiredAPIVersion, manner)
+		response["result"], response["convertedObjects"] = map[string]any{"status": "Success"},
+			converted(review.Request.Objects, review.Request.DesiredAPIVersion, manner)
 	} else {
 		response["allowed"] = true
 		if manner != "good" || len(body)%2 == 0 {
 			response["patchType"] = "JSONPatch"
-			response["patch"] = []byte(`[{"op":"add","path":"/metadata/annotations","value":{"a":"` + strings.Repeat("x", len(body)%5000) + `"}}]`)
+			response["patch"] = []byte(`[{"op":"add","path":"/metadata/annotations","value":{"a":"` +
+				strings.Repeat("x", len(body)%5000) + `"}}]`)
 		}
 		if manner == "wrong" {
 			response["patch"] = []byte(`[{"op":"replace","path":"","value":[]}]`)

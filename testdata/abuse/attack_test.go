@@ -78,7 +78,8 @@ func greet(conn net.Conn) *client {
 // get sends a request with so many fields of a cookie.
 func (c *client) get(id uint32, path string, cookies int) error {
 	c.block.Reset()
-	field := func(name, value string) { _ = c.enc.WriteField(hpack.HeaderField{Name: name, Value: value}) } // a buffer does not fail
+	// a buffer does not fail
+	field := func(name, value string) { _ = c.enc.WriteField(hpack.HeaderField{Name: name, Value: value}) }
 	field(":method", http.MethodGet)
 	field(":scheme", "https")
 	field(":authority", "box")
@@ -86,13 +87,15 @@ func (c *client) get(id uint32, path string, cookies int) error {
 	for range cookies {
 		field("cookie", "a=b")
 	}
-	return c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndStream: true, EndHeaders: true})
+	return c.framer.WriteHeaders(
+		http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndStream: true, EndHeaders: true})
 }
 
 // connect opens a connection with a small buffer for what is received. A write that takes a second fails.
 func connect(ctx context.Context, address string) (net.Conn, error) {
 	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
-		if failed := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4096) }); failed != nil {
+		if failed := raw.Control(
+			func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4096) }); failed != nil {
 			return failed
 		}
 		return err
@@ -113,8 +116,8 @@ func (c impatient) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// TestAttacksWithoutCredentials lets clients without credentials attack the server. Requests of others stay fast, quiet and slow
-// watches continue, and connections that are not read end.
+// TestAttacksWithoutCredentials lets clients without credentials attack the server. Requests of others stay fast, quiet
+// and slow watches continue, and connections that are not read end.
 func TestAttacksWithoutCredentials(t *testing.T) {
 	t.Parallel()
 	programs := harness.Build(t)

@@ -99,7 +99,8 @@ func (v *victim) attack(b *testing.B) {
 		r := requests[n%len(requests)]
 		group.Go(func() {
 			code, data, err := v.server.do(context.Background(), v.attacker, r.Method, r.Path, r.ContentType, []byte(r.Body))
-			if err != nil || code >= http.StatusInternalServerError && code != http.StatusGatewayTimeout || code == http.StatusForbidden || code == http.StatusNotFound {
+			if err != nil || code >= http.StatusInternalServerError && code != http.StatusGatewayTimeout ||
+				code == http.StatusForbidden || code == http.StatusNotFound {
 				b.Errorf("%s: %d %.200s, %v", r.Name, code, data, err)
 			}
 		})

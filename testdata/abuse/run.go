@@ -94,11 +94,12 @@ func (t *tally) add(what string, code int, text string) {
 	}
 }
 
-// others reports whether the adversary caused an answer of 500, which is then upstream's too: a call that failed, or a patch that makes a list
-// of the object.
+// others reports whether the adversary caused an answer of 500, which is then upstream's too: a call that failed, or a
+// patch that makes a list of the object.
 func others(text string) bool {
 	text = strings.Join(strings.Fields(text), " ") // YAML wraps lines
-	for _, cause := range []string{"failed calling webhook", "conversion webhook for", "json: cannot unmarshal array", "attempted to modify the object, which is not supported for this operation"} {
+	for _, cause := range []string{"failed calling webhook", "conversion webhook for", "json: cannot unmarshal array",
+		"attempted to modify the object, which is not supported for this operation"} {
 		if strings.Contains(text, cause) {
 			return true
 		}

@@ -159,8 +159,8 @@ func (s *server) prepare(ctx context.Context) ([]user, error) {
 	return users, s.define(ctx)
 }
 
-// define creates a custom kind and an object of it, which the users with edit in the namespace may write. The editor may also try
-// to configure the cluster, in dry runs.
+// define creates a custom kind and an object of it, which the users with edit in the namespace may write. The editor
+// may also try to configure the cluster, in dry runs.
 func (s *server) define(ctx context.Context) error {
 	for path, body := range map[string]string{
 		hostile.DefinitionsPath:                                  hostile.Definition,

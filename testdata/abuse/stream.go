@@ -10,21 +10,30 @@ import (
 
 // protocols are those of streams over WebSockets and SPDY.
 var protocols = []string{
-	"v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io", "v4.base64.channel.k8s.io", "base64.channel.k8s.io",
-	"binary.k8s.io", "base64.binary.k8s.io", "SPDY/3.1+portforward.k8s.io", "portforward.k8s.io", "", "x", "v5.channel.k8s.io, channel.k8s.io", "base64url.bearer.authorization.k8s.io.eA",
+	"v5.channel.k8s.io", "v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io",
+	"v4.base64.channel.k8s.io", "base64.channel.k8s.io",
+	"binary.k8s.io", "base64.binary.k8s.io", "SPDY/3.1+portforward.k8s.io", "portforward.k8s.io", "", "x",
+	"v5.channel.k8s.io, channel.k8s.io", "base64url.bearer.authorization.k8s.io.eA",
 }
 
 // streams are the subresources of the running pod, and watches.
 var streams = []string{
-	"/pods?watch=1", "/configmaps?watch=true", "/configmaps?watch=true&resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
-	"/pods/target/exec?command=cat&stdin=1&stdout=1&stderr=1", "/pods/target/exec?command=cat&stdin=1&stdout=1&tty=1", "/pods/target/exec?command=echo&command=x&stdout=1", "/pods/target/exec?command=sleep&command=1s&stdout=1&stdin=1",
-	"/pods/target/exec?command=none&stdout=1", "/pods/target/exec", "/pods/target/attach?stdin=1&stdout=1&stderr=1", "/pods/target/attach?stdout=1&container=x", "/pods/target/portforward?ports=8080", "/pods/target/portforward?ports=8080&ports=1&ports=70000",
-	"/pods/target/portforward", "/pods/target/log?follow=1", "/pods/target/log?follow=1&tailLines=1&timestamps=1&limitBytes=1", "/pods/target/log?stream=Stderr&tailLines=-1", "/pods/target/proxy/", "/pods/none/exec?command=x", "/pods/a/attach?stdout=1",
+	"/pods?watch=1", "/configmaps?watch=true",
+	"/configmaps?watch=true&resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+	"/pods/target/exec?command=cat&stdin=1&stdout=1&stderr=1", "/pods/target/exec?command=cat&stdin=1&stdout=1&tty=1",
+	"/pods/target/exec?command=echo&command=x&stdout=1", "/pods/target/exec?command=sleep&command=1s&stdout=1&stdin=1",
+	"/pods/target/exec?command=none&stdout=1", "/pods/target/exec", "/pods/target/attach?stdin=1&stdout=1&stderr=1",
+	"/pods/target/attach?stdout=1&container=x", "/pods/target/portforward?ports=8080",
+	"/pods/target/portforward?ports=8080&ports=1&ports=70000",
+	"/pods/target/portforward", "/pods/target/log?follow=1",
+	"/pods/target/log?follow=1&tailLines=1&timestamps=1&limitBytes=1", "/pods/target/log?stream=Stderr&tailLines=-1",
+	"/pods/target/proxy/", "/pods/none/exec?command=x", "/pods/a/attach?stdout=1",
 }
 
 // running makes the target of streams run, in case another request has deleted it.
 func (a *abuser) running(ctx context.Context) {
-	a.send(ctx, a.users[0], "POST", nsPath+"/pods", "application/json", []byte(`{"metadata":{"name":"target"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"monopod.local/web:1","stdin":true}]}}`))
+	a.send(ctx, a.users[0], "POST", nsPath+"/pods", "application/json",
+		[]byte(`{"metadata":{"name":"target"},"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"c","image":"monopod.local/web:1","stdin":true}]}}`))
 }
 
 // upgrade opens a WebSocket or a SPDY connection, sends something, and hangs up.
@@ -44,8 +53,10 @@ func (a *abuser) upgrade(ctx context.Context) {
 	if p := one(a, protocols...); p != "" {
 		protocol = "Sec-WebSocket-Protocol: " + p + "\r\nX-Stream-Protocol-Version: " + p + "\r\n"
 	}
-	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n%s\r\n",
-		one(a, "GET", "GET", "POST"), path, u.token, one(a, "websocket", "websocket", "websocket", "SPDY/3.1", "x"), key, protocol)
+	fmt.Fprintf(conn,
+		"%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n%s\r\n",
+		one(a, "GET", "GET", "POST"), path, u.token, one(a, "websocket", "websocket", "websocket", "SPDY/3.1", "x"), key,
+		protocol)
 	answer := make([]byte, 4096)
 	n, err := conn.Read(answer)
 	if err != nil {

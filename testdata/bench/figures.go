@@ -48,13 +48,14 @@ var groups = []group{
 		{"1,000 watches × 50/s, cores", "Load/1000-watches", "cores"},
 		{"RSS after all requests and watches, MB", "Load/after-it-all", "MB-RSS"},
 	}},
-	{folder: "machine", benchmark: "Growth/^(object|pod-elsewhere|service|definition|watch-http2)$/n=(1000|300)$", times: "1x", rows: []row{
-		{"memory of an idle watch, KB", "Growth/watch-http2/n=1000", "KB-each"},
-		{"memory of a ConfigMap of 1 KB, KB", "Growth/object/n=1000", "KB-each"},
-		{"memory of a pod of another node, KB", "Growth/pod-elsewhere/n=1000", "KB-each"},
-		{"memory of a Service, KB", "Growth/service/n=1000", "KB-each"},
-		{"memory of a definition of 300, KB", "Growth/definition/n=300", "KB-each"},
-	}},
+	{folder: "machine", benchmark: "Growth/^(object|pod-elsewhere|service|definition|watch-http2)$/n=(1000|300)$",
+		times: "1x", rows: []row{
+			{"memory of an idle watch, KB", "Growth/watch-http2/n=1000", "KB-each"},
+			{"memory of a ConfigMap of 1 KB, KB", "Growth/object/n=1000", "KB-each"},
+			{"memory of a pod of another node, KB", "Growth/pod-elsewhere/n=1000", "KB-each"},
+			{"memory of a Service, KB", "Growth/service/n=1000", "KB-each"},
+			{"memory of a definition of 300, KB", "Growth/definition/n=300", "KB-each"},
+		}},
 	{folder: "machine", benchmark: "PodLife/pods=1$", times: "10x", rows: []row{
 		{"one pod: create to Running, p50, ms", "PodLife/pods=1", "ms/start"},
 		{"one pod: delete to gone, p50, ms", "PodLife/pods=1", "ms/delete"},

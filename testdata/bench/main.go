@@ -1,5 +1,6 @@
-// Command bench prints the figures of docs/benchmarks.md in one table, with those of the last commit beside them. It builds both programs,
-// and runs the benchmarks of testdata against one after the other, in rounds. These environment variables change that:
+// Command bench prints the figures of docs/benchmarks.md in one table, with those of the last commit beside them. It
+// builds both programs, and runs the benchmarks of testdata against one after the other, in rounds. These environment
+// variables change that:
 //
 //	BASE       the commit to compare with; default HEAD, or the one before if nothing has changed since
 //	BENCHTIME  number of rounds, for example 1x; default 5x
@@ -64,8 +65,9 @@ func command(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c := &comparison{dir: dir, programs: [2]string{filepath.Join(dir, "last", "monopod"), filepath.Join(dir, "now", "monopod")},
-		rounds: rounds, rows: rows, measured: map[string][2][]float64{}}
+	c := &comparison{dir: dir,
+		programs: [2]string{filepath.Join(dir, "last", "monopod"), filepath.Join(dir, "now", "monopod")},
+		rounds:   rounds, rows: rows, measured: map[string][2][]float64{}}
 	base, err := c.build(ctx)
 	if err != nil {
 		return err
@@ -78,7 +80,8 @@ func command(ctx context.Context) error {
 		}
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("\nLast commit: %s. Medians of %d rounds in turn; load average at the end %s.\n\n", base, rounds, strings.Join(strings.Fields(string(load))[:2], ", "))
+	fmt.Printf("\nLast commit: %s. Medians of %d rounds in turn; load average at the end %s.\n\n", base, rounds,
+		strings.Join(strings.Fields(string(load))[:2], ", "))
 	c.print(os.Stdout)
 	if c.failed > 0 {
 		return fmt.Errorf("%d runs of benchmarks failed", c.failed)
@@ -117,7 +120,8 @@ func (c *comparison) build(ctx context.Context) (base string, err error) {
 // compile compiles monopod as `make build` does.
 func compile(ctx context.Context, source, program string) error {
 	fmt.Fprintln(os.Stderr, "building", program)
-	_, err := output(ctx, source, "env", "CGO_ENABLED=0", "go", "build", "-tags", "grpcnotrace", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	_, err := output(ctx, source, "env", "CGO_ENABLED=0", "go", "build", "-tags", "grpcnotrace", "-trimpath",
+		"-ldflags=-s -w", "-o", program, ".")
 	return err
 }
 
@@ -145,7 +149,8 @@ func (c *comparison) measure(ctx context.Context, g group) error {
 	}
 	test := filepath.Join(c.dir, g.folder+".test")
 	if _, err := os.Stat(test); err != nil {
-		if _, err := output(ctx, ".", "go", "test", "-c", "-tags", "grpcnotrace", "-trimpath", "-vet=off", "-ldflags=-s -w", "-o", test, "./testdata/"+g.folder); err != nil {
+		if _, err := output(ctx, ".", "go", "test", "-c", "-tags", "grpcnotrace", "-trimpath", "-vet=off", "-ldflags=-s -w",
+			"-o", test, "./testdata/"+g.folder); err != nil {
 			return err
 		}
 	}
@@ -175,7 +180,8 @@ func (c *comparison) measure(ctx context.Context, g group) error {
 func (c *comparison) run(ctx context.Context, test string, g group, program int) map[string]float64 {
 	name := []string{"last commit", "now"}[program]
 	fmt.Fprintf(os.Stderr, "%s %s: %s\n", time.Now().Format("15:04:05"), name, g.benchmark)
-	cmd := exec.CommandContext(ctx, test, "-test.run=^$", "-test.bench=^Benchmark"+g.benchmark, "-test.benchtime="+g.times, "-test.timeout=30m")
+	cmd := exec.CommandContext(ctx, test, "-test.run=^$", "-test.bench=^Benchmark"+g.benchmark, "-test.benchtime="+g.times,
+		"-test.timeout=30m")
 	cmd.Dir = filepath.Join("testdata", g.folder)
 	cmd.Env = append(os.Environ(), harness.Program+"="+c.programs[program])
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // it stops its servers
@@ -225,8 +231,8 @@ func (c *comparison) add(program int, found map[string]float64, g group) {
 	}
 }
 
-// print prints a row for each figure. The ratio is the median of the rounds' ratios, because other work on the machine affects two
-// measurements in a row alike.
+// print prints a row for each figure. The ratio is the median of the rounds' ratios, because other work on the machine
+// affects two measurements in a row alike.
 func (c *comparison) print(to io.Writer) {
 	w := tabwriter.NewWriter(to, 0, 0, 1, ' ', 0)
 	fmt.Fprint(w, "| figure\t| last commit\t| now\t| ratio\t|\n|---\t|---\t|---\t|---\t|\n")
@@ -240,7 +246,8 @@ func (c *comparison) print(to io.Writer) {
 			for i := range ratios {
 				ratios[i] = m[1][i] / m[0][i]
 			}
-			fmt.Fprintf(w, "| %s\t| %s\t| %s\t| %s\t|\n", r.figure, short(median(m[0])), short(median(m[1])), short(median(ratios)))
+			fmt.Fprintf(w, "| %s\t| %s\t| %s\t| %s\t|\n", r.figure, short(median(m[0])), short(median(m[1])),
+				short(median(ratios)))
 		}
 	}
 	w.Flush()
@@ -248,7 +255,8 @@ func (c *comparison) print(to io.Writer) {
 
 // median is that of the numbers; not a number without any.
 func median(figures []float64) float64 {
-	sorted := slices.DeleteFunc(slices.Sorted(slices.Values(figures)), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+	sorted := slices.DeleteFunc(slices.Sorted(slices.Values(figures)),
+		func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	if len(sorted) == 0 {
 		return math.NaN()
 	}

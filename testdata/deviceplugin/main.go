@@ -35,7 +35,8 @@ func main() {
 
 func run(ctx context.Context) error {
 	var cfg plugin.Config
-	flag.StringVar(&cfg.Dir, "dir", "", "the folder of the sockets: device-plugins, or plugins_registry, of the data folder")
+	flag.StringVar(&cfg.Dir, "dir", "",
+		"the folder of the sockets: device-plugins, or plugins_registry, of the data folder")
 	flag.StringVar(&cfg.Name, "socket", "testdev.sock", "the name of its socket")
 	flag.StringVar(&cfg.Resource, "resource", "example.com/testdev", "the name of the resource")
 	flag.StringVar(&cfg.Mount, "mount", "", "a folder of the machine that is mounted at /testdev in containers")

@@ -1,6 +1,6 @@
-// Command dradriver offers devices that do nothing through dynamic resource allocation, for tests and experiments. It publishes them
-// in a ResourceSlice and prints the calls of the node. It registers again when the node has restarted. The devices are healthy until it gets
-// SIGUSR1.
+// Command dradriver offers devices that do nothing through dynamic resource allocation, for tests and experiments. It
+// publishes them in a ResourceSlice and prints the calls of the node. It registers again when the node has restarted.
+// The devices are healthy until it gets SIGUSR1.
 package main
 
 import (
@@ -67,7 +67,8 @@ func run(ctx context.Context) error {
 	return d.Serve(ctx)
 }
 
-// reports says that all devices are healthy, and after SIGUSR1 that they are not. As real drivers, it repeats what it has said.
+// reports says that all devices are healthy, and after SIGUSR1 that they are not. As real drivers, it repeats what it
+// has said.
 func reports(ctx context.Context, pool string, count int) <-chan []*health.DeviceHealth {
 	out, sick := make(chan []*health.DeviceHealth), make(chan os.Signal, 1)
 	signal.Notify(sick, syscall.SIGUSR1)

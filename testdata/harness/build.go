@@ -20,8 +20,8 @@ const (
 	Race  = "race"
 )
 
-// Program names an environment variable with the path of a monopod that is run instead of the release build of this source:
-// testdata/bench measures two programs with the same benchmarks.
+// Program names an environment variable with the path of a monopod that is run instead of the release build of this
+// source: testdata/bench measures two programs with the same benchmarks.
 const Program = "BENCH_PROGRAM"
 
 // Programs are the built programs. They stay in bin/test, so that nothing is linked again unless it changed.
@@ -56,7 +56,8 @@ func (p Programs) BuildRace(t testing.TB) {
 	t.Helper()
 	race.Do(func() {
 		defer p.lock(t)()
-		p.run(t, ".", nil, "go", "build", "-race", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", p.Monopod(Race), ".")
+		p.run(t, ".", nil, "go", "build", "-race", "-trimpath", "-tags=grpcnotrace", "-ldflags=-s -w", "-o", p.Monopod(Race),
+			".")
 	})
 }
 
@@ -67,9 +68,11 @@ func (p Programs) BuildClients(t testing.TB) {
 		defer p.lock(t)()
 		p.build(t, ".", "-o", p.Path("deviceplugin"), "./testdata/deviceplugin")
 		p.build(t, ".", "-o", p.Path("dradriver"), "./testdata/dradriver")
-		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o", p.Path("kubectl"), ".")
+		p.build(t, "testdata/kubectl", "-ldflags=-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2", "-o",
+			p.Path("kubectl"), ".")
 		p.build(t, "testdata/clients", "-o", p.Dir()+"/", "./informers", "./cache", "./helm", "./signer", "./cbor")
-		p.run(t, "testdata/clients", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", p.Path("operator.test"), "./operator")
+		p.run(t, "testdata/clients", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o",
+			p.Path("operator.test"), "./operator")
 	})
 }
 
@@ -135,7 +138,8 @@ func (p Programs) Source(path string) string { return filepath.Join(p.root, path
 // build builds like `make build`.
 func (p Programs) build(t testing.TB, dir string, args ...string) {
 	t.Helper()
-	p.run(t, dir, []string{"CGO_ENABLED=0"}, "go", append([]string{"build", "-tags=grpcnotrace", "-trimpath", "-ldflags=-s -w"}, args...)...)
+	p.run(t, dir, []string{"CGO_ENABLED=0"}, "go",
+		append([]string{"build", "-tags=grpcnotrace", "-trimpath", "-ldflags=-s -w"}, args...)...)
 }
 
 func (p Programs) run(t testing.TB, dir string, env []string, name string, args ...string) {

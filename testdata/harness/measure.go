@@ -26,7 +26,8 @@ func Once(b *testing.B, take func(*testing.B)) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// Interrupted calls stop and ends the program if the user interrupts it before end is called: Go then ends a test without its cleanups.
+// Interrupted calls stop and ends the program if the user interrupts it before end is called: Go then ends a test
+// without its cleanups.
 func Interrupted(stop func()) (end func()) {
 	signals, over := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
@@ -44,8 +45,8 @@ func Interrupted(stop func()) (end func()) {
 	}
 }
 
-// Clients returns n clients of HTTPS as client-go makes them, and the server's URL. Each has one connection, and opens another one when
-// the server accepts no more streams on it.
+// Clients returns n clients of HTTPS as client-go makes them, and the server's URL. Each has one connection, and opens
+// another one when the server accepts no more streams on it.
 func (s *Server) Clients(t testing.TB, n int) (all []*http.Client, base string) {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(s.Dir, "admin.kubeconfig"))

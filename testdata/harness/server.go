@@ -118,9 +118,10 @@ func (s *Server) CleanUp(containers bool) {
 
 // HTTP returns a client of the socket.
 func (s *Server) HTTP() *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(s.Dir, "monopod.sock"))
-	}}}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(s.Dir, "monopod.sock"))
+		}}}
 }
 
 // Get gets a path; the code is 0 without a response.

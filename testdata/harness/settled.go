@@ -36,7 +36,8 @@ func (s *Server) Settled() error {
 	if now.err != nil {
 		return now.err
 	}
-	return fmt.Errorf("monopod does not settle: %v more reconciles since the last check; %s", now.done-before.done, now.left)
+	return fmt.Errorf("monopod does not settle: %v more reconciles since the last check; %s", now.done-before.done,
+		now.left)
 }
 
 // work is the completed and the pending work of a server.

@@ -38,7 +38,8 @@ func BenchmarkLoad(b *testing.B) {
 		return request{method: http.MethodGet, path: pods + "/" + number(0)}
 	})
 	t.row(b, "pod-PATCH-status-c=16", 16, n, func(i int) request {
-		return request{method: http.MethodPatch, path: pods + "/" + number(i) + "/status", body: `{"status":{"message":"changed"}}`}
+		return request{method: http.MethodPatch, path: pods + "/" + number(i) + "/status",
+			body: `{"status":{"message":"changed"}}`}
 	})
 	for _, watches := range []int{100, 1000} {
 		t.watches(b, watches)

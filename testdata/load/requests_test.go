@@ -70,7 +70,9 @@ func each(workers, n int, do func(i int) error) error {
 func (t *target) namespace(b *testing.B, name string) (path string) {
 	b.Helper()
 	path = "/api/v1/namespaces/" + name
-	if err := t.do(request{method: http.MethodPost, path: "/api/v1/namespaces", body: `{"metadata":{"name":"` + name + `"}}`}); err != nil {
+	if err := t.do(
+		request{method: http.MethodPost, path: "/api/v1/namespaces", body: `{"metadata":{"name":"` + name +
+			`"}}`}); err != nil {
 		b.Fatal(err)
 	}
 	for until := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) { // its service account comes later
@@ -93,7 +95,9 @@ var padding = strings.Repeat("0123456789abcdef", 30)
 
 // configMapBody is about 1 KB of JSON.
 func configMapBody(name string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"app":"load"}},"data":{"a":%q,"b":%q}}`, name, padding, padding[:400])
+	return fmt.Sprintf(
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"app":"load"}},"data":{"a":%q,"b":%q}}`, name,
+		padding, padding[:400])
 }
 
 // podBody is about 1.5 KB of JSON of a pod that no scheduler takes.

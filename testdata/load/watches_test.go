@@ -115,7 +115,9 @@ func (w *watches) update(t *target, path string, pace int) error {
 		time.Sleep(time.Until(from.Add(time.Duration(n) * time.Second / time.Duration(pace))))
 		group.Go(func() {
 			w.sent[n].Store(time.Now().UnixNano())
-			failed[n] = t.do(request{method: http.MethodPatch, path: path + "/" + number(n%watchedPods) + "/status", body: fmt.Sprintf(`{"status":{"message":"%s%d "}}`, mark, n)})
+			failed[n] = t.do(
+				request{method: http.MethodPatch, path: path + "/" + number(n%watchedPods) + "/status",
+					body: fmt.Sprintf(`{"status":{"message":"%s%d "}}`, mark, n)})
 		})
 	}
 	group.Wait()

@@ -28,7 +28,8 @@ func launch(b *testing.B, flags ...string) (*server, time.Duration) {
 // launchOn starts a program on a folder.
 func launchOn(b *testing.B, program, dir string, flags ...string) (*server, time.Duration) {
 	b.Helper()
-	s := &server{Server: harness.NewServer(program, dir, append([]string{"--node-name", "node1", "--eviction-hard=memory.available<100Mi"}, flags...)...)}
+	s := &server{Server: harness.NewServer(program, dir,
+		append([]string{"--node-name", "node1", "--eviction-hard=memory.available<100Mi"}, flags...)...)}
 	stop := sync.OnceFunc(func() {
 		s.CleanUp(slices.Contains(flags, "--runtime=containerd"))
 		os.RemoveAll(dir)
@@ -75,7 +76,8 @@ func BenchmarkReady(b *testing.B) {
 
 // BenchmarkReadyFull measures exec to /readyz with 10,000 pods in the data folder.
 func BenchmarkReadyFull(b *testing.B) {
-	s, _ := launch(b, "--runtime=fake", "--controllers=eventttl") // the garbage collector would delete pods of a node that is not there
+	// the garbage collector would delete pods of a node that is not there
+	s, _ := launch(b, "--runtime=fake", "--controllers=eventttl")
 	if err := grow(b.Context(), []*http.Client{s.HTTP()}, "http://x"+podPath, podElsewhere, 10_000); err != nil {
 		b.Fatal(err)
 	}
@@ -89,7 +91,8 @@ func BenchmarkReadyFull(b *testing.B) {
 	b.ReportMetric(float64(harness.ProcNumber(b, s.Cmd.Process.Pid, "smaps_rollup", "Rss:"))/1024, "MB-RSS")
 }
 
-// BenchmarkIdle measures a minute with ten pods, after the first minute, in which memory of the start is returned. It runs once, whatever
+// BenchmarkIdle measures a minute with ten pods, after the first minute, in which memory of the start is returned. It
+// runs once, whatever
 // -benchtime is.
 func BenchmarkIdle(b *testing.B) {
 	harness.NeedsContainerd(b)
@@ -119,7 +122,9 @@ const (
 )
 
 func pod(name string) string {
-	return fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"app":"idle"}},"spec":{"containers":[{"name":"c","image":"monopod.local/web:1"}]}}`, name)
+	return fmt.Sprintf(
+		`{"metadata":{"name":%q,"labels":{"app":"idle"}},"spec":{"containers":[{"name":"c","image":"monopod.local/web:1"}]}}`,
+		name)
 }
 
 func (s *server) send(method, path, body string) error {

@@ -20,9 +20,10 @@ const (
 	burstPatience = 5 * time.Minute
 )
 
-// BenchmarkBurst creates pods at once while Monopod, its containerd, the shims and the network plugins are together in one
-// cgroup of 128 MB. The pods' own processes are in cgroups of their own. Beside the time until all of them run and are gone, it
-// reports the longest of the GETs that ran one after the other meanwhile. It runs once, whatever -benchtime is.
+// BenchmarkBurst creates pods at once while Monopod, its containerd, the shims and the network plugins are together in
+// one cgroup of 128 MB. The pods' own processes are in cgroups of their own. Beside the time until all of them run and
+// are gone, it reports the longest of the GETs that ran one after the other meanwhile. It runs once, whatever
+// -benchtime is.
 func BenchmarkBurst(b *testing.B) {
 	harness.NeedsContainerd(b)
 	harness.Once(b, func(b *testing.B) {

@@ -41,7 +41,8 @@ func (s *server) steady(t *testing.T) steady {
 	ready, _ := shapes()
 	pods := steady{}
 	for i, spec := range ready[:4] {
-		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("steady-%d", i)}, Spec: spec}
+		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("steady-%d", i)}, Spec: spec}
 		s.insist(t, http.MethodPost, podPath, pod)
 		pods[pod.Name] = ""
 	}
@@ -179,7 +180,8 @@ func TestRebooted(t *testing.T) {
 	_, others := shapes()
 	for name, spec := range map[string]corev1.PodSpec{"finished": others[2], "ends": others[0]} {
 		spec.Containers[0].Args = map[string][]string{"finished": {"exit", "0"}, "ends": {"-ignore-term"}}[name]
-		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: spec}
 		s.insist(t, http.MethodPost, podPath, pod)
 	}
 	s.await(t, "finished", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
@@ -200,7 +202,8 @@ func TestRebooted(t *testing.T) {
 	}
 	s.await(t, "ends", isGone)
 	t.Logf("all as it should be %v after the start", time.Since(began).Round(time.Millisecond))
-	if p := s.pod(t, "finished"); p.Status.Phase != corev1.PodSucceeded || p.Status.ContainerStatuses[0].RestartCount != 0 {
+	if p := s.pod(t, "finished"); p.Status.Phase != corev1.PodSucceeded ||
+		p.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("finished: %s", describe(p))
 	}
 	pods["finished"] = ""

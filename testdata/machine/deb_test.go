@@ -29,7 +29,8 @@ func TestDebianPackage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(programs.Source("testdata/deb.sh"), programs.Monopod(harness.Plain), version, strings.TrimSpace(string(arch)), filepath.Join(m.Dir, name))
+		cmd := exec.Command(programs.Source("testdata/deb.sh"), programs.Monopod(harness.Plain), version,
+			strings.TrimSpace(string(arch)), filepath.Join(m.Dir, name))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -52,7 +53,8 @@ func TestDebianPackage(t *testing.T) {
 
 	m.run(t, "dpkg", "-i", inside["1.1.0"])
 	now := m.await(t, "steady", isReady)
-	if was, is := before.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]; is.ContainerID != was.ContainerID || is.RestartCount != 0 {
+	if was, is := before.Status.ContainerStatuses[0], now.Status.ContainerStatuses[0]; is.ContainerID != was.ContainerID ||
+		is.RestartCount != 0 {
 		t.Errorf("the upgrade restarted the pod: %s", describe(now))
 	}
 	if out := m.run(t, "dpkg-query", "-W", "-f", "${Version} ${Status}", "monopod"); out != "1.1.0 install ok installed" {
@@ -66,7 +68,9 @@ func TestDebianPackage(t *testing.T) {
 	}
 
 	m.run(t, "dpkg", "--remove", "monopod")
-	if out := m.run(t, "sh", "-c", "ls /usr/bin/monopod /lib/systemd/system/monopod.service 2>&1; pgrep containerd-shim || echo none"); strings.Count(out, "No such file") != 2 || !strings.Contains(out, "none") {
+	if out := m.run(t, "sh", "-c",
+		"ls /usr/bin/monopod /lib/systemd/system/monopod.service 2>&1; pgrep containerd-shim || echo none"); strings.Count(
+		out, "No such file") != 2 || !strings.Contains(out, "none") {
 		t.Errorf("after the removal: %s", out)
 	}
 	for path, want := range map[string]bool{"state.db": true, "admin.kubeconfig": true} {

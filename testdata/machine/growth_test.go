@@ -27,16 +27,19 @@ var growing = []struct {
 	conns int    // connections of HTTP/2 over TLS that are shared; 0: a connection each, through the socket
 }{
 	{name: "object", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/configmaps",
-		body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{"a":"` + strings.Repeat("x", 1000) + `"}}`},
+		body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"m%d"},"data":{"a":"` + strings.Repeat("x", 1000) +
+			`"}}`},
 	{name: "pod-elsewhere", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/pods",
 		body: podElsewhere},
 	{name: "pod-here", sizes: []int{100, 500}, flags: []string{"--max-pods=1000"}, path: "/api/v1/namespaces/default/pods",
 		body: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"web"}]}}`},
 	{name: "service", sizes: []int{100, 1_000, 10_000}, path: "/api/v1/namespaces/default/services",
 		body: `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s%d"},"spec":{"selector":{"app":"s%[1]d"},"ports":[{"port":80}]}}`},
-	{name: "definition", sizes: []int{300}, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body: definition()},
+	{name: "definition", sizes: []int{300}, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		body: definition()},
 	{name: "watch", sizes: []int{100, 1_000}, path: watched},
-	{name: "watch-http2", sizes: []int{1_000, 5_000}, flags: []string{"--max-longrunning-requests-per-user=10000"}, path: watched, conns: 10},
+	{name: "watch-http2", sizes: []int{1_000, 5_000}, flags: []string{"--max-longrunning-requests-per-user=10000"},
+		path: watched, conns: 10},
 }
 
 // podElsewhere is a pod of a node that is not there.
@@ -46,7 +49,9 @@ const podElsewhere = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p%d","
 func definition() string {
 	var fields strings.Builder
 	for i := range 100 {
-		fmt.Fprintf(&fields, `,"field%02d":{"type":"string","maxLength":64,"description":"What the object does in one of its hundred respects."}`, i)
+		fmt.Fprintf(&fields,
+			`,"field%02d":{"type":"string","maxLength":64,"description":"What the object does in one of its hundred respects."}`,
+			i)
 	}
 	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"k%ds.example.com"},
 "spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"k%[1]ds","singular":"k%[1]d","kind":"K%[1]d","listKind":"K%[1]dList"},
@@ -57,8 +62,9 @@ func definition() string {
 // watched is what client-go's informers ask for.
 const watched = "/api/v1/namespaces/default/configmaps?allowWatchBookmarks=true&resourceVersion=0&timeoutSeconds=3600&watch=true"
 
-// BenchmarkGrowth measures what one more object, pod, Service and watch costs a server: live memory with stacks, and CPU until it is at rest
-// again. MONOPOD_GROWTH=100000 adds a size for objects. It runs each size once, whatever -benchtime is.
+// BenchmarkGrowth measures what one more object, pod, Service and watch costs a server: live memory with stacks, and
+// CPU until it is at rest again. MONOPOD_GROWTH=100000 adds a size for objects. It runs each size once, whatever
+// -benchtime is.
 func BenchmarkGrowth(b *testing.B) {
 	for _, g := range growing {
 		if more, err := strconv.Atoi(os.Getenv("MONOPOD_GROWTH")); err == nil && g.name == "object" {

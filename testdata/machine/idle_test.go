@@ -102,7 +102,8 @@ const hourOfLeases = 360
 
 // startParts starts the controllers, the agent and the state's maintenance; they end with ctx, and stopped waits
 // for that.
-func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Registry, state *state.State) (stopped func()) {
+func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Registry,
+	state *state.State) (stopped func()) {
 	t.Helper()
 	cfg := controllers.Default()
 	cfg.Kinds = registry.ServedBy(api)
@@ -115,7 +116,8 @@ func startParts(ctx context.Context, t *testing.T, dir string, api *registry.Reg
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := record.New(record.Config{Client: api, Component: "kubelet", Host: "node1", Clock: clock.RealClock{}, Metrics: dropped})
+	events := record.New(
+		record.Config{Client: api, Component: "kubelet", Host: "node1", Clock: clock.RealClock{}, Metrics: dropped})
 	node, err := agent.New(
 		agent.Deps{Client: api, Runtime: runtime, Recorder: events, Dial: runtime.Dial},
 		agent.Config{NodeName: "node1", DataDir: dir, NodeIP: "192.0.2.1"})

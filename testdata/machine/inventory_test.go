@@ -150,7 +150,8 @@ func (s *server) takePorts(inv inventory) error {
 		return err
 	}
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyIPv4)
-	i := slices.IndexFunc(tables, func(t *nftables.Table) bool { return t.Name == "monopod-"+containerd.InstanceID(s.Dir) })
+	i := slices.IndexFunc(tables,
+		func(t *nftables.Table) bool { return t.Name == "monopod-"+containerd.InstanceID(s.Dir) })
 	if err != nil || i < 0 {
 		return err
 	}

@@ -61,7 +61,8 @@ func open(t *testing.T, flags ...string) *server {
 		t.Fatal(err)
 	}
 	// The test is not about a machine with little free disk.
-	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--node-name", "node1", "--eviction-hard", "memory.available<1Mi"}, flags...)...)}
+	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir,
+		append([]string{"--node-name", "node1", "--eviction-hard", "memory.available<1Mi"}, flags...)...)}
 	t.Cleanup(func() {
 		s.CleanUp(true)
 		if t.Failed() {
@@ -172,9 +173,11 @@ func shapes() (ready, others []corev1.PodSpec) {
 	}
 	volumes := one()
 	volumes.Volumes = []corev1.Volume{
-		{Name: "memory", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		{Name: "memory",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
 		{Name: "disk", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}}}},
+		{Name: "config",
+			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"}}}},
 	}
 	for _, v := range volumes.Volumes {
 		volumes.Containers[0].VolumeMounts = append(volumes.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})

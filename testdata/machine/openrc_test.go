@@ -35,7 +35,8 @@ func TestOpenRC(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size=1g"); err != nil { // another overlay may not lie on the machine's own
+	// another overlay may not lie on the machine's own
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size=1g"); err != nil {
 		t.Skip("skipped: no file system can be mounted: ", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
@@ -43,7 +44,9 @@ func TestOpenRC(t *testing.T) {
 	content, err := os.ReadFile(program)
 	newer, broken := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	err = errors.Join(err, os.WriteFile(newer, append(content, '\n'), 0o755),
-		os.WriteFile(broken, []byte("#!/bin/sh\nif [ \"$1\" = serve ]; then echo it is broken >&2; exit 1; fi\nexec /opt/test/program \"$@\"\n"), 0o755))
+		os.WriteFile(broken,
+			[]byte("#!/bin/sh\nif [ \"$1\" = serve ]; then echo it is broken >&2; exit 1; fi\nexec /opt/test/program \"$@\"\n"),
+			0o755))
 	if err != nil {
 		t.Fatal(err)
 	}

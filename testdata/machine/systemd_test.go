@@ -40,7 +40,8 @@ func TestSystemd(t *testing.T) {
 	m := newMachine(t, programs)
 	m.boot(t)
 	const unit = "/etc/systemd/system/monopod.service"
-	if said, err := m.inside("systemd-analyze", "verify", unit).CombinedOutput(); err != nil || bytes.Contains(said, []byte(unit)) {
+	if said, err := m.inside("systemd-analyze", "verify", unit).CombinedOutput(); err != nil ||
+		bytes.Contains(said, []byte(unit)) {
 		t.Errorf("the unit of docs/service.md: %v: %s", err, said)
 	}
 	m.run(t, "systemctl", "enable", "--now", "monopod")
@@ -53,7 +54,8 @@ func TestSystemd(t *testing.T) {
 
 	m.run(t, "systemctl", "kill", "--signal=KILL", "--kill-who=main", "monopod")
 	m.until(t, "monopod is there again", func() bool {
-		return m.run(t, "systemctl", "show", "monopod", "--property=ActiveState,NRestarts") == "NRestarts=1\nActiveState=active\n"
+		return m.run(t, "systemctl", "show", "monopod",
+			"--property=ActiveState,NRestarts") == "NRestarts=1\nActiveState=active\n"
 	})
 	for _, before := range []*corev1.Pod{deaf, vital} {
 		now := m.await(t, before.Name, isReady)
@@ -63,7 +65,8 @@ func TestSystemd(t *testing.T) {
 		}
 	}
 	m.until(t, "logind waits", func() bool {
-		return regexp.MustCompile(`monopod .* shutdown .* delay`).MatchString(m.run(t, "systemd-inhibit", "--list", "--no-legend"))
+		return regexp.MustCompile(`monopod .* shutdown .* delay`).MatchString(
+			m.run(t, "systemd-inhibit", "--list", "--no-legend"))
 	})
 	m.calledOff(t)
 	m.create(t, "late", "", time.Second)
@@ -81,7 +84,8 @@ func (m *machine) calledOff(t *testing.T) {
 	m.run(t, "systemctl", "poweroff")
 	m.until(t, "pods end", func() bool { return !m.nodeReady() })
 	m.run(t, "systemctl", "mask", "--runtime", "poweroff.target")
-	m.insist(t, http.MethodDelete, podPath+"/deaf", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}) // which the shutdown waits for
+	// which the shutdown waits for
+	m.insist(t, http.MethodDelete, podPath+"/deaf", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	m.await(t, "vital", isTerminated)
 	m.until(t, "the node is back", m.nodeReady)
 	m.run(t, "systemctl", "unmask", "--runtime", "poweroff.target")
@@ -90,7 +94,8 @@ func (m *machine) calledOff(t *testing.T) {
 // checkEnd checks with another monopod how the pods ended.
 func (m *machine) checkEnd(t *testing.T) {
 	t.Helper()
-	m.server = &server{Server: harness.NewServer(m.programs.Monopod(harness.Plain), m.Dir, "--runtime=fake", "--node-name=node1")}
+	m.server = &server{Server: harness.NewServer(m.programs.Monopod(harness.Plain), m.Dir, "--runtime=fake",
+		"--node-name=node1")}
 	m.begin(t)
 	defer m.End(syscall.SIGTERM)
 	ended := map[string]time.Time{}
@@ -126,8 +131,9 @@ func (m *machine) create(t *testing.T, name, class string, grace time.Duration) 
 
 func needsSystemd(t *testing.T) {
 	harness.NeedsContainerd(t)
-	for program, pkg := range map[string]string{"systemctl": "systemd", "/lib/systemd/systemd": "systemd", "/lib/systemd/systemd-logind": "systemd",
-		"dbus-daemon": "dbus", "unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2"} {
+	for program, pkg := range map[string]string{"systemctl": "systemd", "/lib/systemd/systemd": "systemd",
+		"/lib/systemd/systemd-logind": "systemd",
+		"dbus-daemon":                 "dbus", "unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("skipped: there is no %s: apt-get install %s", program, pkg)
 		}
@@ -144,7 +150,8 @@ func newMachine(t *testing.T, programs harness.Programs) *machine {
 	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=755,size=1g"); err != nil {
 		t.Skip("skipped: no file system can be mounted: ", err)
 	}
-	m := &machine{server: &server{Server: &harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs, root: root}
+	m := &machine{server: &server{Server: &harness.Server{Dir: filepath.Join(root, "data")}}, programs: programs,
+		root: root}
 	t.Cleanup(func() { m.remove(t) })
 	docs, err := os.ReadFile(programs.Source("docs/service.md"))
 	if err != nil {
@@ -180,7 +187,8 @@ func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	m.out, m.over = &bytes.Buffer{}, make(chan struct{})
 	m.cmd = exec.Command("sh", m.programs.Source("testdata/systemd.sh"), "begin", m.root)
-	m.cmd.Stdout, m.cmd.Stderr, m.cmd.SysProcAttr = m.out, m.out, &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	m.cmd.Stdout, m.cmd.Stderr, m.cmd.SysProcAttr = m.out, m.out,
+		&syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	m.cmd.WaitDelay = time.Second
 	if err := m.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -214,7 +222,9 @@ func (m *machine) booted(t *testing.T) bool {
 func (m *machine) inside(args ...string) *exec.Cmd {
 	pid := m.cmd.Process.Pid
 	if children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid)); err == nil {
-		return exec.Command("nsenter", append([]string{"-t", strings.TrimSpace(string(children)), "-m", "-p", "-u", "-i", "-n", "-C", "-r", "-w"}, args...)...)
+		return exec.Command("nsenter",
+			append([]string{"-t", strings.TrimSpace(string(children)), "-m", "-p", "-u", "-i", "-n", "-C", "-r", "-w"},
+				args...)...)
 	}
 	return exec.Command("false")
 }

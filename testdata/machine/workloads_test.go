@@ -38,7 +38,8 @@ func sandboxed(t *testing.T, node string, flags ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir, append([]string{"--runtime=fake", "--node-name", node, "--eviction-hard=memory.available<100Mi"}, flags...)...)}
+	s := &server{Server: harness.NewServer(programs.Monopod(harness.Plain), dir,
+		append([]string{"--runtime=fake", "--node-name", node, "--eviction-hard=memory.available<100Mi"}, flags...)...)}
 	t.Cleanup(func() {
 		s.CleanUp(false)
 		if t.Failed() {
@@ -53,7 +54,8 @@ func template(app string, args ...string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(1)),
-			Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1", ImagePullPolicy: corev1.PullNever, Args: args}}},
+			Containers: []corev1.Container{{Name: "c", Image: "monopod.local/web:1", ImagePullPolicy: corev1.PullNever,
+				Args: args}}},
 	}
 }
 
@@ -65,8 +67,10 @@ const (
 
 func webDeployment() appsv1.Deployment {
 	labels := map[string]string{"app": "web"}
-	return appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: appsv1.DeploymentSpec{Replicas: new(int32(replicas)), RevisionHistoryLimit: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template("web")}}
+	return appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.DeploymentSpec{Replicas: new(int32(replicas)), RevisionHistoryLimit: new(int32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template("web")}}
 }
 
 // completions and parallelism are those of each Job.
@@ -78,8 +82,10 @@ const (
 // oneJob is the Job of a round: Indexed in every second one. Its pods are restarted in place, so that it has one for
 // each completion.
 func oneJob(round int) batchv1.Job {
-	job := batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("task-", round)},
-		Spec: batchv1.JobSpec{Completions: new(int32(completions)), Parallelism: new(int32(parallelism)), BackoffLimit: new(int32(1000)), Template: template("task", "exit", "0")}}
+	job := batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("task-", round)},
+		Spec: batchv1.JobSpec{Completions: new(int32(completions)), Parallelism: new(int32(parallelism)),
+			BackoffLimit: new(int32(1000)), Template: template("task", "exit", "0")}}
 	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyOnFailure
 	if round%2 == 1 {
 		job.Spec.CompletionMode = new(batchv1.IndexedCompletion)
@@ -151,8 +157,10 @@ func (s *server) rolledOut(t *testing.T, round int) {
 			t.Fatal(err)
 		}
 		st := d.Status
-		return st.ObservedGeneration == d.Generation && st.UpdatedReplicas == replicas && st.AvailableReplicas == replicas && st.Replicas == replicas &&
-			len(pods) == replicas && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Spec.Containers[0].Env[0].Value != fmt.Sprint(round) })
+		return st.ObservedGeneration == d.Generation && st.UpdatedReplicas == replicas && st.AvailableReplicas == replicas &&
+			st.Replicas == replicas &&
+			len(pods) == replicas &&
+			!slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Spec.Containers[0].Env[0].Value != fmt.Sprint(round) })
 	}) {
 		t.Fatalf("round %d: the rollout is stuck: %+v", round, d.Status)
 	}
@@ -174,7 +182,8 @@ func (s *server) completed(t *testing.T, round int) {
 	}) {
 		t.Fatalf("round %d: the Job is stuck: %+v", round, job.Status)
 	}
-	pods := slices.DeleteFunc(s.podsOf(t, "task"), func(p corev1.Pod) bool { return p.Labels[batchv1.JobNameLabel] != name })
+	pods := slices.DeleteFunc(s.podsOf(t, "task"),
+		func(p corev1.Pod) bool { return p.Labels[batchv1.JobNameLabel] != name })
 	if st := job.Status; st.Succeeded != completions || st.Failed != 0 || st.Active != 0 || len(pods) != completions {
 		t.Errorf("round %d: %d pods, counted as %+v", round, len(pods), st)
 	}
@@ -183,7 +192,8 @@ func (s *server) completed(t *testing.T, round int) {
 			t.Errorf("round %d: pod %s is %s with finalizers %v", round, p.Name, p.Status.Phase, p.Finalizers)
 		}
 	}
-	s.insist(t, http.MethodDelete, jobPath+"/"+name, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
+	s.insist(t, http.MethodDelete, jobPath+"/"+name,
+		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 }
 
 const (
@@ -198,10 +208,15 @@ func (s *server) createSets(t *testing.T) {
 	selector := func(app string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	}
-	s.insist(t, http.MethodPost, setPath, appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: metav1.ObjectMeta{Name: "db"},
-		Spec: appsv1.StatefulSetSpec{Replicas: new(int32(members)), ServiceName: "db", Selector: selector("db"), Template: template("db")}})
-	s.insist(t, http.MethodPost, daemonsPath, appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: metav1.ObjectMeta{Name: "agent"},
-		Spec: appsv1.DaemonSetSpec{Selector: selector("agent"), Template: template("agent")}})
+	s.insist(t, http.MethodPost, setPath,
+		appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
+			ObjectMeta: metav1.ObjectMeta{Name: "db"},
+			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(members)), ServiceName: "db", Selector: selector("db"),
+				Template: template("db")}})
+	s.insist(t, http.MethodPost, daemonsPath,
+		appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
+			ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+			Spec:       appsv1.DaemonSetSpec{Selector: selector("agent"), Template: template("agent")}})
 }
 
 // rollSets gives both another template.
@@ -224,7 +239,8 @@ func (s *server) setsRolledOut(t *testing.T, round int) {
 			}
 		}
 		pods := append(s.podsOf(t, "db"), s.podsOf(t, "agent")...)
-		return set.Status.ObservedGeneration == set.Generation && set.Status.AvailableReplicas == members && set.Status.UpdatedReplicas == members &&
+		return set.Status.ObservedGeneration == set.Generation && set.Status.AvailableReplicas == members &&
+			set.Status.UpdatedReplicas == members &&
 			set.Status.CurrentRevision == set.Status.UpdateRevision && daemons.Status.ObservedGeneration == daemons.Generation &&
 			daemons.Status.NumberAvailable == 1 && daemons.Status.UpdatedNumberScheduled == 1 && len(pods) == members+1 &&
 			!slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Spec.Containers[0].Env[0].Value != fmt.Sprint(round) })
@@ -233,8 +249,8 @@ func (s *server) setsRolledOut(t *testing.T, round int) {
 	}
 }
 
-// paused begins the rollout of a round with the Deployment paused, and kills monopod meanwhile: no pod is of the round until the
-// Deployment is resumed.
+// paused begins the rollout of a round with the Deployment paused, and kills monopod meanwhile: no pod is of the round
+// until the Deployment is resumed.
 func (s *server) paused(t *testing.T, round int) {
 	t.Helper()
 	edit(t, s, deploymentPath+"/web", func(d *appsv1.Deployment) {
@@ -250,9 +266,10 @@ func (s *server) paused(t *testing.T, round int) {
 		if _, err := s.call(http.MethodGet, deploymentPath+"/web", nil, &d); err != nil {
 			t.Fatal(err)
 		}
-		return d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == replicas && slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
-			return c.Type == appsv1.DeploymentProgressing && c.Reason == "DeploymentPaused"
-		})
+		return d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == replicas &&
+			slices.ContainsFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool {
+				return c.Type == appsv1.DeploymentProgressing && c.Reason == "DeploymentPaused"
+			})
 	}) {
 		t.Fatalf("round %d: the Deployment is not paused: %+v", round, d.Status)
 	}
@@ -276,8 +293,11 @@ func (s *server) createScaled(t *testing.T) {
 	d.Name, d.Spec.Template, d.Spec.Replicas = "auto", template("auto"), nil
 	d.Spec.Selector.MatchLabels = map[string]string{"app": "auto"}
 	s.insist(t, http.MethodPost, deploymentPath, d)
-	s.insist(t, http.MethodPost, scalerPath, autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"}, ObjectMeta: metav1.ObjectMeta{Name: "auto"},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 1, ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "auto"}}})
+	s.insist(t, http.MethodPost, scalerPath,
+		autoscalingv2.HorizontalPodAutoscaler{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v2",
+			Kind: "HorizontalPodAutoscaler"}, ObjectMeta: metav1.ObjectMeta{Name: "auto"},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 1,
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "auto"}}})
 	job := oneJob(0)
 	job.Spec.Completions, job.Spec.Parallelism, job.Spec.Template.Labels = nil, nil, map[string]string{"app": "tick"}
 	s.insist(t, http.MethodPost, cronPath, batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: "tick"},
@@ -341,8 +361,8 @@ func (s *server) ticked(t *testing.T) {
 	}
 }
 
-// TestKilledDuringRollouts kills monopod at random moments of rollouts, Jobs and scaling; in every second round, the Deployment is
-// paused at first.
+// TestKilledDuringRollouts kills monopod at random moments of rollouts, Jobs and scaling; in every second round, the
+// Deployment is paused at first.
 func TestKilledDuringRollouts(t *testing.T) {
 	t.Parallel()
 	s := sandboxed(t, "node1")
@@ -375,8 +395,8 @@ func TestKilledDuringRollouts(t *testing.T) {
 	s.ticked(t)
 }
 
-// TestDeadNode kills the leader of two servers on one etcd, which is also the node of some pods: the other one takes over
-// and moves them. When the node is back, its former pods end.
+// TestDeadNode kills the leader of two servers on one etcd, which is also the node of some pods: the other one takes
+// over and moves them. When the node is back, its former pods end.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	flags := []string{"--store=" + etcdtest.Start(t), "--node-monitor-grace-period=20s", "--default-unreachable-toleration-seconds=1"}

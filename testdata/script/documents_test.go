@@ -139,9 +139,11 @@ func (b programs) runPage(t *testing.T, commands string) {
 		Cloneflags:   syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
 		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
 	}
-	path := strings.Join([]string{filepath.Dir(b.Monopod(harness.Plain)), b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator))
+	path := strings.Join([]string{filepath.Dir(b.Monopod(harness.Plain)), b.Dir(), os.Getenv("PATH")},
+		string(os.PathListSeparator))
 	// The tests must not depend on the free disk space of the machine.
-	cmd.Env = append(os.Environ(), "PATH="+path, uncollected, "MONOPOD_RUNTIME=fake", "MONOPOD_EVICTION_HARD=memory.available<100Mi")
+	cmd.Env = append(os.Environ(), "PATH="+path, uncollected, "MONOPOD_RUNTIME=fake",
+		"MONOPOD_EVICTION_HARD=memory.available<100Mi")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

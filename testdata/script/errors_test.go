@@ -31,8 +31,8 @@ type mistake struct {
 // nobody is a user without rights.
 const nobody = 65534
 
-// TestErrorsOfCommands makes every command fail in the plain ways of its users. Each error is one line that says what failed and what to
-// do next, and an exit code.
+// TestErrorsOfCommands makes every command fail in the plain ways of its users. Each error is one line that says what
+// failed and what to do next, and an exit code.
 func TestErrorsOfCommands(t *testing.T) {
 	t.Parallel()
 	w := newMistaken(t)
@@ -82,7 +82,8 @@ var commandLine = []mistake{
 	{command: "statuz", want: []string{`unknown command "statuz"`, "did you mean status?", "monopod --help"}},
 	{command: "--bogus", want: []string{"unknown flag: --bogus", "monopod --help"}},
 	{command: "help bogus", want: []string{`unknown command "bogus"`, "monopod help --help"}},
-	{command: "completion bogus", want: []string{`unknown command "bogus" for "monopod completion"`, "monopod completion COMMAND"}},
+	{command: "completion bogus",
+		want: []string{`unknown command "bogus" for "monopod completion"`, "monopod completion COMMAND"}},
 	{command: "completion bash extra", want: []string{"usage: monopod completion bash"}},
 	{command: "completion zsh extra", want: []string{"usage: monopod completion zsh"}},
 	{command: "completion fish extra", want: []string{"usage: monopod completion fish"}},
@@ -115,7 +116,8 @@ var commandLine = []mistake{
 	{command: "envtest-assets", want: []string{"usage: monopod envtest-assets DIR"}},
 	{command: "run", want: []string{"usage: monopod run [flags] -- COMMAND"}},
 	{command: "run --runtime=bogus -- true", want: []string{"--runtime must be containerd or fake"}},
-	{command: "run -- /none/program", want: []string{"/none/program", "no such file or directory", "name a program"}, code: 127},
+	{command: "run -- /none/program", want: []string{"/none/program", "no such file or directory", "name a program"},
+		code: 127},
 	{command: "upgrade", want: []string{"usage: monopod upgrade FILE"}},
 	{command: "install --bogus", want: []string{"unknown flag", "usage: monopod install"}},
 	{command: "uninstall extra", want: []string{"usage: monopod uninstall"}},
@@ -132,83 +134,117 @@ var noServer = []mistake{
 	{command: "images save x -f TMP/x.tar --data-dir=STOPPED", want: started},
 	{command: "images pull x --data-dir=STOPPED", want: started},
 	{command: "dashboard --data-dir=STOPPED", want: started},
-	{command: "drain --shutdown --data-dir=STOPPED", want: []string{"no monopod runs on STOPPED", "monopod reset", "--data-dir"}},
+	{command: "drain --shutdown --data-dir=STOPPED",
+		want: []string{"no monopod runs on STOPPED", "monopod reset", "--data-dir"}},
 	{command: "status --kubeconfig=STOPPED/admin.kubeconfig", want: started[1:]},
-	{command: "get pods --data-dir=STOPPED", want: []string{"no monopod runs on STOPPED", "start it with monopod serve", "--data-dir or KUBECONFIG"}},
-	{command: "kubectl logs x --data-dir=TMP/none", want: []string{"no monopod runs on TMP/none", "start it with monopod serve", "--data-dir or KUBECONFIG"}},
+	{command: "get pods --data-dir=STOPPED",
+		want: []string{"no monopod runs on STOPPED", "start it with monopod serve", "--data-dir or KUBECONFIG"}},
+	{command: "kubectl logs x --data-dir=TMP/none",
+		want: []string{"no monopod runs on TMP/none", "start it with monopod serve", "--data-dir or KUBECONFIG"}},
 }
 
 var started = []string{"no monopod runs on STOPPED", "start it with monopod serve", "--data-dir or --kubeconfig"}
 
 var wrongFolder = []mistake{
 	{command: "status --data-dir=TMP/none", want: []string{"no monopod runs on TMP/none", "--data-dir"}},
-	{command: "snapshot save --data-dir=TMP/none", want: []string{"TMP/none: no such file", "name the folder that serve uses"}},
-	{command: "snapshot save --data-dir=TMP/empty", want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
-	{command: "snapshot list --data-dir=TMP/empty", want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
-	{command: "snapshot verify --data-dir=TMP/empty", want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
-	{command: "snapshot restore x --data-dir=TMP/empty", want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
-	{command: "snapshot compact --data-dir=TMP/empty", want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
+	{command: "snapshot save --data-dir=TMP/none",
+		want: []string{"TMP/none: no such file", "name the folder that serve uses"}},
+	{command: "snapshot save --data-dir=TMP/empty",
+		want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
+	{command: "snapshot list --data-dir=TMP/empty",
+		want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
+	{command: "snapshot verify --data-dir=TMP/empty",
+		want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
+	{command: "snapshot restore x --data-dir=TMP/empty",
+		want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
+	{command: "snapshot compact --data-dir=TMP/empty",
+		want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
 	{command: "certs list --data-dir=TMP/empty", want: []string{"not a data folder", "--data-dir"}},
 	{command: "certs rotate --data-dir=TMP/empty", want: []string{"not a data folder", "--data-dir"}},
-	{command: "reset --data-dir=TMP/empty", want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
-	{command: "serve --runtime=fake --data-dir=TMP/junk", want: []string{"--data-dir", "not a directory", "choose a folder"}},
+	{command: "reset --data-dir=TMP/empty",
+		want: []string{"TMP/empty is not a data folder", "name the folder that serve uses"}},
+	{command: "serve --runtime=fake --data-dir=TMP/junk",
+		want: []string{"--data-dir", "not a directory", "choose a folder"}},
 }
 
 var ofObjects = []mistake{
 	{command: "why bogus/x --data-dir=DATA", want: []string{`got "bogus"`, "kubectl api-resources lists them"}},
-	{command: "why pod/none --data-dir=DATA", want: []string{`pods "none" not found`, "kubectl get pods --all-namespaces"}},
-	{command: "why pod/x -n none --data-dir=DATA", want: []string{`pods "x" not found`, "kubectl get pods --all-namespaces"}},
+	{command: "why pod/none --data-dir=DATA",
+		want: []string{`pods "none" not found`, "kubectl get pods --all-namespaces"}},
+	{command: "why pod/x -n none --data-dir=DATA",
+		want: []string{`pods "x" not found`, "kubectl get pods --all-namespaces"}},
 	{command: "logs none --data-dir=DATA", want: []string{`pods "none" not found`, "kubectl get pods --all-namespaces"}},
 	{command: "logs bogus/x --data-dir=DATA", want: []string{"bogus has no logs", "name a pod"}},
 	{command: "images rm none:1 --data-dir=DATA", want: []string{`images "none:1" not found`, "monopod images ls"}},
-	{command: "images save none:1 -f TMP/x.tar --data-dir=DATA", want: []string{`images "none:1" not found`, "monopod images ls"}},
+	{command: "images save none:1 -f TMP/x.tar --data-dir=DATA",
+		want: []string{`images "none:1" not found`, "monopod images ls"}},
 	{command: "images pull UPPER --data-dir=DATA", want: []string{"UPPER", "must be lowercase"}},
-	{command: "images pull 127.0.0.1:1/none:1 --data-dir=DATA", want: []string{"127.0.0.1:1/none:1", "connection refused"}},
+	{command: "images pull 127.0.0.1:1/none:1 --data-dir=DATA",
+		want: []string{"127.0.0.1:1/none:1", "connection refused"}},
 	{command: "snapshot restore none --data-dir=STOPPED", want: []string{"snapshot none", "monopod snapshot list"}},
 	{command: "snapshot verify none --data-dir=STOPPED", want: []string{"snapshot none", "monopod snapshot list"}},
 	{command: "logs x -c none --data-dir=DATA", want: []string{`pods "x" not found`}},
 }
 
 var ofFiles = []mistake{
-	{command: "images import TMP/none.tar --data-dir=DATA", want: []string{"import TMP/none.tar", "no such file", "name an archive, as docker save writes it"}},
-	{command: "images import TMP/junk --data-dir=DATA", want: []string{"import TMP/junk", "not a complete image archive", "write it with docker save"}},
-	{command: "images import TMP/nothing --data-dir=DATA", want: []string{"import TMP/nothing", "not a complete image archive", "write it with docker save"}},
-	{command: "images import TMP/junk TMP/none.tar --data-dir=DATA", want: []string{"import TMP/junk: not a complete image archive", "import TMP/none.tar: no such file"}},
+	{command: "images import TMP/none.tar --data-dir=DATA",
+		want: []string{"import TMP/none.tar", "no such file", "name an archive, as docker save writes it"}},
+	{command: "images import TMP/junk --data-dir=DATA",
+		want: []string{"import TMP/junk", "not a complete image archive", "write it with docker save"}},
+	{command: "images import TMP/nothing --data-dir=DATA",
+		want: []string{"import TMP/nothing", "not a complete image archive", "write it with docker save"}},
+	{command: "images import TMP/junk TMP/none.tar --data-dir=DATA",
+		want: []string{"import TMP/junk: not a complete image archive", "import TMP/none.tar: no such file"}},
 	{command: "images import TMP --data-dir=DATA", want: []string{"import TMP: not a file", "name an archive"}},
 	{command: "images save x -f TMP --data-dir=DATA", want: []string{"TMP is a folder", "name the archive to write"}},
-	{command: "images save app:1 -f TMP/x.tar --data-dir=DATA", want: []string{"the fake runtime", "--runtime=containerd"}},
-	{command: "inspect --file=TMP/none/x.tgz --data-dir=DATA", want: []string{"TMP/none/x.tgz", "no such file", "name another one with --file"}},
+	{command: "images save app:1 -f TMP/x.tar --data-dir=DATA",
+		want: []string{"the fake runtime", "--runtime=containerd"}},
+	{command: "inspect --file=TMP/none/x.tgz --data-dir=DATA",
+		want: []string{"TMP/none/x.tgz", "no such file", "name another one with --file"}},
 	{command: "status --kubeconfig=TMP/none", want: []string{"kubeconfig TMP/none: no such file", "--kubeconfig"}},
 	{command: "status --kubeconfig=TMP/junk", want: []string{"kubeconfig TMP/junk", "--kubeconfig"}},
 	{command: "status --kubeconfig=TMP/nothing", want: []string{"kubeconfig TMP/nothing", "--kubeconfig"}},
-	{command: "store copy --from=TMP/none --to=TMP/to.db", want: []string{"--from", "TMP/none: no such file", "name the state.db"}},
+	{command: "store copy --from=TMP/none --to=TMP/to.db",
+		want: []string{"--from", "TMP/none: no such file", "name the state.db"}},
 	{command: "store copy --from=STOPPED --to=TMP/to.db", want: []string{"--from", "is a directory", "name the state.db"}},
 	{command: "store copy --from=TMP/junk --to=TMP/to.db", want: []string{"--from", "TMP/junk"}},
-	{command: "store copy --from=STOPPED/state.db --to=TMP/junk/to.db", want: []string{"--to", "not a directory", "name the state.db"}},
-	{command: "store copy --from=etcd://127.0.0.1:1 --to=TMP/to.db", want: []string{"--from", "etcd at", "check that it runs there"}},
+	{command: "store copy --from=STOPPED/state.db --to=TMP/junk/to.db",
+		want: []string{"--to", "not a directory", "name the state.db"}},
+	{command: "store copy --from=etcd://127.0.0.1:1 --to=TMP/to.db",
+		want: []string{"--from", "etcd at", "check that it runs there"}},
 	{command: "envtest-assets TMP/junk", want: []string{"TMP/junk: not a directory", "choose a folder"}},
 }
 
 var ofSettings = []mistake{
 	{command: "serve --config=TMP/none", want: []string{"--config: TMP/none: no such file", "monopod config"}},
-	{command: "serve --config=TMP/typo.yaml", want: []string{"--config: TMP/typo.yaml: line 1", `unknown key "lissten"`, "monopod config"}},
+	{command: "serve --config=TMP/typo.yaml",
+		want: []string{"--config: TMP/typo.yaml: line 1", `unknown key "lissten"`, "monopod config"}},
 	{command: "serve --config=TMP/broken.yaml", want: []string{"--config: TMP/broken.yaml", "yaml", "monopod config"}},
 	{command: "config --config=TMP/none", want: []string{"--config: TMP/none: no such file", "monopod config"}},
 	{command: "config --config=TMP/broken.yaml", want: []string{"--config: TMP/broken.yaml", "monopod config"}},
-	{command: "run --runtime=fake --config=TMP/typo.yaml -- true", want: []string{"monopod did not start", `unknown key "lissten"`, "monopod config"}},
+	{command: "run --runtime=fake --config=TMP/typo.yaml -- true",
+		want: []string{"monopod did not start", `unknown key "lissten"`, "monopod config"}},
 	{command: "serve --data-dir=TMP/d --runtime=bogus", want: []string{"--runtime must be containerd, fake or none"}},
-	{command: "serve --data-dir=TMP/d --max-pods=x", want: []string{`invalid argument "x" for "--max-pods" flag: invalid syntax`, "monopod serve --help"}},
+	{command: "serve --data-dir=TMP/d --max-pods=x",
+		want: []string{`invalid argument "x" for "--max-pods" flag: invalid syntax`, "monopod serve --help"}},
 	{command: "serve --data-dir=TMP/d --max-pods=-1", want: []string{"--max-pods must be positive, got -1"}},
-	{command: "serve --data-dir=TMP/d --runtime=fake --controllers=bogus", want: []string{`--controllers: "bogus"`, "known controllers: "}},
-	{command: "serve --data-dir=TMP/d --runtime=fake --node-name=UPPER_", want: []string{`--node-name: "UPPER_"`, "must consist of"}},
-	{command: "serve --data-dir=TMP/d --runtime=fake --eviction-hard=bogus<1", want: []string{`--eviction-hard: unknown signal "bogus"`, "known: memory.available"}},
-	{command: "serve --data-dir=TMP/d --runtime=fake --listen=nonsense", want: []string{"--listen: address nonsense", "for example --listen=127.0.0.1:0"}},
-	{command: "serve --data-dir=TMP/d --runtime=fake --listen=192.0.2.1:6443", want: []string{"--listen", "192.0.2.1:6443", "choose an address of this machine"}},
-	{command: "serve --data-dir=TMP/d --runtime=fake --listen=127.0.0.1:0 --tls-san=a/b", want: []string{`--tls-san: "a/b" is neither`}},
+	{command: "serve --data-dir=TMP/d --runtime=fake --controllers=bogus",
+		want: []string{`--controllers: "bogus"`, "known controllers: "}},
+	{command: "serve --data-dir=TMP/d --runtime=fake --node-name=UPPER_",
+		want: []string{`--node-name: "UPPER_"`, "must consist of"}},
+	{command: "serve --data-dir=TMP/d --runtime=fake --eviction-hard=bogus<1",
+		want: []string{`--eviction-hard: unknown signal "bogus"`, "known: memory.available"}},
+	{command: "serve --data-dir=TMP/d --runtime=fake --listen=nonsense",
+		want: []string{"--listen: address nonsense", "for example --listen=127.0.0.1:0"}},
+	{command: "serve --data-dir=TMP/d --runtime=fake --listen=192.0.2.1:6443",
+		want: []string{"--listen", "192.0.2.1:6443", "choose an address of this machine"}},
+	{command: "serve --data-dir=TMP/d --runtime=fake --listen=127.0.0.1:0 --tls-san=a/b",
+		want: []string{`--tls-san: "a/b" is neither`}},
 }
 
 var inUse = []mistake{
-	{command: "serve --runtime=fake --data-dir=TMP/d --listen=PORT", want: []string{"--listen", "address already in use", "choose another address"}},
+	{command: "serve --runtime=fake --data-dir=TMP/d --listen=PORT",
+		want: []string{"--listen", "address already in use", "choose another address"}},
 	{command: "serve --runtime=fake --data-dir=DATA --listen=127.0.0.1:0", want: held},
 	{command: "snapshot restore x --data-dir=DATA", want: held},
 	{command: "snapshot compact --data-dir=DATA", want: held},
@@ -223,15 +259,20 @@ var ofServices = []mistake{
 	{command: "install --root=TMP/empty", want: []string{"neither systemd nor OpenRC", "start monopod serve"}},
 	{command: "uninstall --root=TMP/empty", want: []string{"neither systemd nor OpenRC", "start monopod serve"}},
 	{command: "uninstall --root=TMP/machine", want: []string{"/etc/init.d/monopod does not exist", "run monopod install"}},
-	{command: "upgrade TMP/junk --root=TMP/machine", want: []string{"/etc/init.d/monopod does not exist", "run monopod install"}},
+	{command: "upgrade TMP/junk --root=TMP/machine",
+		want: []string{"/etc/init.d/monopod does not exist", "run monopod install"}},
 	{command: "rollback --root=TMP/machine", want: []string{"/etc/init.d/monopod does not exist", "run monopod install"}},
-	{command: "upgrade TMP/none --root=TMP/installed", want: []string{"cannot read the new program", "TMP/none", "check the path"}},
-	{command: "upgrade TMP/junk --root=TMP/installed", want: []string{"TMP/junk is no monopod for this machine", "is it executable"}},
+	{command: "upgrade TMP/none --root=TMP/installed",
+		want: []string{"cannot read the new program", "TMP/none", "check the path"}},
+	{command: "upgrade TMP/junk --root=TMP/installed",
+		want: []string{"TMP/junk is no monopod for this machine", "is it executable"}},
 	{command: "upgrade /bin/true --root=TMP/installed", want: []string{"/bin/true is no monopod for this machine"}},
 	{command: "rollback --root=TMP/installed", want: []string{"there is no previous program"}},
 	{command: "uninstall --root=TMP/foreign", want: []string{"/etc/init.d/monopod does not run monopod serve"}},
-	{command: "install --root=TMP/machine --force -- --bogus", want: []string{"the flags of serve are not valid", "unknown flag: --bogus"}},
-	{command: "install --root=TMP/machine -- --node-name=a$b", want: []string{"cannot contain spaces, quotes, $", "--config=FILE"}},
+	{command: "install --root=TMP/machine --force -- --bogus",
+		want: []string{"the flags of serve are not valid", "unknown flag: --bogus"}},
+	{command: "install --root=TMP/machine -- --node-name=a$b",
+		want: []string{"cannot contain spaces, quotes, $", "--config=FILE"}},
 }
 
 var withoutRights = []mistake{
@@ -244,14 +285,19 @@ var withoutRights = []mistake{
 	{command: "certs rotate --data-dir=DATA", want: []string{"permission denied", "run it as root, or as the owner"}},
 	{command: "drain --shutdown --data-dir=DATA", want: []string{"permission denied", "run it as root, or as the owner"}},
 	{command: "snapshot save --data-dir=DATA", want: []string{"permission denied", "run it as root, or as the owner"}},
-	{command: "snapshot restore x --data-dir=STOPPED", want: []string{"permission denied", "run it as root, or as the owner"}},
-	{command: "snapshot compact --data-dir=STOPPED", want: []string{"permission denied", "run it as root, or as the owner"}},
+	{command: "snapshot restore x --data-dir=STOPPED",
+		want: []string{"permission denied", "run it as root, or as the owner"}},
+	{command: "snapshot compact --data-dir=STOPPED",
+		want: []string{"permission denied", "run it as root, or as the owner"}},
 	{command: "reset --data-dir=STOPPED", want: []string{"permission denied", "run it as root, or as the owner"}},
-	{command: "store copy --from=STOPPED/state.db --to=TMP/to.db", want: []string{"permission denied", "run it as root, or as the owner"}},
+	{command: "store copy --from=STOPPED/state.db --to=TMP/to.db",
+		want: []string{"permission denied", "run it as root, or as the owner"}},
 	{command: "serve --data-dir=TMP/d --listen=127.0.0.1:0", want: []string{"root is required", "--runtime=fake"}},
-	{command: "serve --data-dir=TMP/new --runtime=fake --listen=127.0.0.1:0", want: []string{"--data-dir", "permission denied", "choose a folder that you can write to"}},
+	{command: "serve --data-dir=TMP/new --runtime=fake --listen=127.0.0.1:0",
+		want: []string{"--data-dir", "permission denied", "choose a folder that you can write to"}},
 	{command: "run --runtime=containerd -- true", want: []string{"root is required", "--runtime=fake"}},
-	{command: "inspect --data-dir=DATA --file=TMP/x.tgz", want: []string{"TMP/x.tgz", "permission denied", "name another one with --file"}},
+	{command: "inspect --data-dir=DATA --file=TMP/x.tgz",
+		want: []string{"TMP/x.tgz", "permission denied", "name another one with --file"}},
 	{command: "envtest-assets TMP/assets", want: []string{"permission denied", "choose a folder"}},
 	{command: "install --root=TMP/machine", want: []string{"monopod install needs root", "sudo"}},
 	{command: "uninstall --root=TMP/machine", want: []string{"monopod uninstall needs root", "sudo"}},
@@ -260,9 +306,12 @@ var withoutRights = []mistake{
 }
 
 var fullDisk = []mistake{
-	{command: "serve --runtime=fake --data-dir=TMP/full/d --listen=127.0.0.1:0", want: []string{"TMP/full/d/state.db", "no space left", "free space"}},
-	{command: "inspect --data-dir=DATA --file=TMP/full/x.tgz", want: []string{"TMP/full/x.tgz", "no space left", "free space"}},
-	{command: "store copy --from=STOPPED/state.db --to=TMP/full/x.db", want: []string{"--to", "no space left", "free space"}},
+	{command: "serve --runtime=fake --data-dir=TMP/full/d --listen=127.0.0.1:0",
+		want: []string{"TMP/full/d/state.db", "no space left", "free space"}},
+	{command: "inspect --data-dir=DATA --file=TMP/full/x.tgz",
+		want: []string{"TMP/full/x.tgz", "no space left", "free space"}},
+	{command: "store copy --from=STOPPED/state.db --to=TMP/full/x.db",
+		want: []string{"--to", "no space left", "free space"}},
 }
 
 // mistaken is where mistakes are made.
@@ -383,8 +432,8 @@ func name(args []string) string {
 	return args[0]
 }
 
-// commands returns the commands of monopod that do something, as its completion knows them, apart from kubectl's, whose errors are
-// kubectl's own.
+// commands returns the commands of monopod that do something, as its completion knows them, apart from kubectl's, whose
+// errors are kubectl's own.
 func (w *mistaken) commands(t *testing.T, of []string) (all []string) {
 	t.Helper()
 	out, err := exec.Command(w.program, append(append([]string{"__complete"}, of...), "")...).Output()

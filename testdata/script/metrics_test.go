@@ -70,7 +70,8 @@ var metricsPages = []metricsPage{
 // family matches the two lines that introduce a metric.
 var family = regexp.MustCompile(`(?m)^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$`)
 
-// TestMetricsPage compares the pages of metrics with the metrics of a server that has run a few pods; -update adds what is missing.
+// TestMetricsPage compares the pages of metrics with the metrics of a server that has run a few pods; -update adds what
+// is missing.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	b := buildAll(t)
@@ -129,7 +130,8 @@ func (p metricsPage) check(t *testing.T, s *harness.Server) {
 			}
 			row := fmt.Sprintf("| `%s` | %s | %s |", m[1], m[3], strings.ReplaceAll(m[2], "|", `\|`))
 			if rows[m[1]] != row && !*update {
-				t.Errorf("%s, %s: the row of %s is missing or not up to date: go test ./testdata/script -run MetricsPage -update", p.file, path[0], m[1])
+				t.Errorf("%s, %s: the row of %s is missing or not up to date: go test ./testdata/script -run MetricsPage -update",
+					p.file, path[0], m[1])
 			}
 			rows[m[1]] = row
 		}

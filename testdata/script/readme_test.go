@@ -15,8 +15,8 @@ import (
 // asked is a line of the README that asks why, with a part of the answer.
 var asked = regexp.MustCompile(`(?m)^bin/monopod why ((?:deployment|service)/\S+) +# (.*)$`)
 
-// readme goes before the commands of the README: make run is testdata/run.sh with what the test has built. why asks until the
-// answer comes, as a reader does. The kernel's files have to be those of the PID namespace for runc.
+// readme goes before the commands of the README: make run is testdata/run.sh with what the test has built. why asks
+// until the answer comes, as a reader does. The kernel's files have to be those of the PID namespace for runc.
 const readme = `set -eu
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /var/lib
@@ -57,7 +57,8 @@ trap stop EXIT
 set -x
 `
 
-// TestReadme follows the README: it runs the sample, breaks it in every way that the page shows, reads why, and mends it.
+// TestReadme follows the README: it runs the sample, breaks it in every way that the page shows, reads why, and mends
+// it.
 func TestReadme(t *testing.T) {
 	harness.NeedsContainerd(t)
 	t.Parallel()
@@ -102,7 +103,8 @@ func TestReadme(t *testing.T) {
 		Cloneflags:   syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID,
 		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
 	}
-	cmd.Env = append(os.Environ(), "PATH="+strings.Join([]string{b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)), "HOME="+dir,
+	cmd.Env = append(os.Environ(), "PATH="+
+		strings.Join([]string{b.Dir(), os.Getenv("PATH")}, string(os.PathListSeparator)), "HOME="+dir,
 		"MONOPOD_EVICTION_HARD=memory.available<100Mi") // the tests must not depend on the free disk space of the machine
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -15,7 +15,8 @@ import (
 func main() {
 	// As PID 1 of a container it only gets signals with a handler.
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1,
+		syscall.SIGUSR2)
 
 	hostname, _ := os.Hostname()
 	os.Exit(program.Run(context.Background(), program.Process{

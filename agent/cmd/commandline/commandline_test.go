@@ -41,7 +41,8 @@ func (p *part) Flags(f *pflag.FlagSet) {
 func program(p *part, environ []string, run func(*cobra.Command) error) *cobra.Command {
 	root := &cobra.Command{Use: "program", SilenceUsage: true, SilenceErrors: true, Version: "1",
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return FromEnvironment(cmd, environ) }}
-	serve := &cobra.Command{Use: "serve", Long: "Serve.", RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd) }}
+	serve := &cobra.Command{Use: "serve", Long: "Serve.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd) }}
 	var g Groups
 	g.Group("first").String("name", "", "Name.")
 	g.Group("second", p)
@@ -56,7 +57,8 @@ func program(p *part, environ []string, run func(*cobra.Command) error) *cobra.C
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	var p part
-	environ := []string{"MONOPOD_DATA_DIR=/env", "MONOPOD_MAX_PODS=7", "MONOPOD_CONTROLLERS=*,-podgc", "MONOPOD_HELP=true", "PATH=/bin"}
+	environ := []string{"MONOPOD_DATA_DIR=/env", "MONOPOD_MAX_PODS=7", "MONOPOD_CONTROLLERS=*,-podgc", "MONOPOD_HELP=true",
+		"PATH=/bin"}
 	root := program(&p, environ, func(*cobra.Command) error { return nil })
 	root.SetArgs([]string{"serve", "--max-pods=9"})
 	if err := root.Execute(); err != nil {
@@ -75,7 +77,8 @@ func TestBadEnvironment(t *testing.T) {
 	})
 	root.SetArgs([]string{"serve"})
 	err := root.Execute()
-	if err == nil || !strings.HasPrefix(err.Error(), `environment variable MONOPOD_MAX_PODS: invalid argument "many"`) || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.HasPrefix(err.Error(), `environment variable MONOPOD_MAX_PODS: invalid argument "many"`) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 }

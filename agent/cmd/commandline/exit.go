@@ -48,7 +48,8 @@ var (
 	parser = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 )
 
-// readable is a text on one line, unless that announces a list, without repetitions and without what only a programmer knows.
+// readable is a text on one line, unless that announces a list, without repetitions and without what only a programmer
+// knows.
 func readable(text string) string {
 	text = suggested.ReplaceAllStringFunc(text, func(s string) string {
 		return "; did you mean " + strings.Join(strings.Fields(suggested.FindStringSubmatch(s)[1]), " or ") + "?"
@@ -73,7 +74,8 @@ var remedies = []struct {
 }{
 	{syscall.ENOSPC, "free space|another", "free space there, or choose another disk"},
 	{syscall.EDQUOT, "free space|another", "free space there, or choose another disk"},
-	{syscall.EROFS, "choose|another", "the file system is mounted read-only: choose another folder, or mount it for writing"},
+	{syscall.EROFS, "choose|another",
+		"the file system is mounted read-only: choose another folder, or mount it for writing"},
 	{fs.ErrPermission, "root|owner|choose|another", "run it as root, or as the owner of the file"},
 	{fs.ErrNotExist, "choose|another|name |check |lists|start |shows|install", "check the path"},
 	{syscall.ENOTDIR, "choose|another|name |check ", "check the path"},
@@ -91,7 +93,8 @@ func next(err error) string {
 }
 
 // misused are the beginnings of cobra's and pflag's errors about a command line.
-var misused = []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "requires at least", "flag needs an argument", "invalid argument"}
+var misused = []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "requires at least",
+	"flag needs an argument", "invalid argument"}
 
 // usage completes an error about the command line: how the command is used.
 func usage(cmd *cobra.Command, err error) string {

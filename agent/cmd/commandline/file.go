@@ -164,7 +164,8 @@ func scalar(n *yaml.Node) (string, error) {
 // Print writes all flags with their current values and descriptions, in the form that FromFile reads.
 func (g *Groups) Print(w io.Writer) error {
 	var out bytes.Buffer
-	out.WriteString("# Settings of monopod serve, for --" + FileFlag + ". Flags and environment variables take precedence.\n")
+	out.WriteString("# Settings of monopod serve, for --" + FileFlag +
+		". Flags and environment variables take precedence.\n")
 	for _, subject := range g.sets.Order {
 		begun := false
 		var err error

@@ -10,8 +10,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Libraries passes on what Kubernetes' libraries log with klog, which would be lines of another format: for example each stream of
-// kubectl exec that fails. Whoever called gets the error too, so it is logged at level debug; a panic is an error.
+// Libraries passes on what Kubernetes' libraries log with klog, which would be lines of another format: for example
+// each stream of kubectl exec that fails. Whoever called gets the error too, so it is logged at level debug; a panic is
+// an error.
 func Libraries(log *zap.Logger) {
 	klog.SetLoggerWithOptions(logr.New(libraries{log: log.Named("library")}), klog.ContextualLogger(true))
 }

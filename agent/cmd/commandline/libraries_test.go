@@ -29,7 +29,8 @@ func TestLibraries(t *testing.T) { //nolint:paralleltest // klog's logger is one
 		m := e.ContextMap()
 		got = append(got, fmt.Sprint(e.Level, " ", e.LoggerName, " ", m["text"], " ", m["error"], " ", m["a"], m["b"]))
 	}
-	want := []string{"debug library.UnhandledError Unhandled Error no stream <nil> <nil>", "debug library.part told <nil> 12"}
+	want := []string{"debug library.UnhandledError Unhandled Error no stream <nil> <nil>",
+		"debug library.part told <nil> 12"}
 	if len(got) != 3 || got[0] != want[0] || got[1] != want[1] || logs.All()[2].Level != zap.ErrorLevel {
 		t.Errorf("%q", got)
 	}

@@ -32,7 +32,8 @@ type Log struct {
 // Flags adds the log's flags.
 func (l *Log) Flags(f *pflag.FlagSet) {
 	f.StringVar(&l.Level, "log-level", "info", "Lowest level that is logged: debug, info, warn or error.")
-	f.StringVar(&l.Format, "log-format", formatAuto, "Format of the log on standard error: json, console, or auto, which is console on a terminal and json elsewhere.")
+	f.StringVar(&l.Format, "log-format", formatAuto,
+		"Format of the log on standard error: json, console, or auto, which is console on a terminal and json elsewhere.")
 }
 
 // Check returns an error for invalid values of the flags.

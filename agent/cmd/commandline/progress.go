@@ -128,7 +128,8 @@ func bar(what string, done, most int64, size func(int64) string, took time.Durat
 		return fmt.Sprintf("%s [%s] %s, finishing, %s", what, strings.Repeat("#", barWidth), size(done), seconds)
 	case most > 0:
 		full := int(done * barWidth / most)
-		return fmt.Sprintf("%s [%s%s] %d %%, %s of %s, %s", what, strings.Repeat("#", full), strings.Repeat("-", barWidth-full), done*100/most, size(done), size(most), seconds)
+		return fmt.Sprintf("%s [%s%s] %d %%, %s of %s, %s", what, strings.Repeat("#", full),
+			strings.Repeat("-", barWidth-full), done*100/most, size(done), size(most), seconds)
 	case done > 0:
 		return fmt.Sprintf("%s %s, %s", what, size(done), seconds)
 	}

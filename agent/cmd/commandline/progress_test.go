@@ -45,7 +45,8 @@ func TestProgressOnATerminal(t *testing.T) {
 		p.End()
 		p.End() // again changes nothing
 		lines := strings.Split(out.String(), "\r")
-		if len(lines) != 5 || !strings.Contains(lines[1], "50 %") || !strings.Contains(lines[2], "finishing") || !strings.HasPrefix(lines[2], "copy all [") || strings.TrimSpace(lines[3]) != "" || lines[4] != "" {
+		if len(lines) != 5 || !strings.Contains(lines[1], "50 %") || !strings.Contains(lines[2], "finishing") ||
+			!strings.HasPrefix(lines[2], "copy all [") || strings.TrimSpace(lines[3]) != "" || lines[4] != "" {
 			t.Fatalf("%q", lines)
 		}
 		if len(lines[2]) < len(lines[1]) || len(lines[3]) < len(strings.TrimRight(lines[2], " ")) {

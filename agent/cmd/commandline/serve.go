@@ -10,7 +10,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Server is what the commands serve and config have in common: the flags, which the environment and a file can set, too.
+// Server is what the commands serve and config have in common: the flags, which the environment and a file can set,
+// too.
 type Server struct {
 	Flags    *Groups
 	File     *string // value of FileFlag
@@ -19,7 +20,8 @@ type Server struct {
 	Run      func(ctx context.Context, log *zap.Logger) error
 }
 
-// Commands returns the two commands. At most one of them runs, because they share their flags, of which there are some 300.
+// Commands returns the two commands. At most one of them runs, because they share their flags, of which there are some
+// 300.
 func (s Server) Commands() (serve, config *cobra.Command) { return s.serve(), s.config() }
 
 func (s Server) serve() *cobra.Command {

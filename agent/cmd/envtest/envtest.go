@@ -27,8 +27,8 @@ func programs() []string { return []string{apiServer, etcd, kubectl} }
 // Invoked reports whether this process was started as one of envtest's programs.
 func Invoked(argv0 string) bool { return slices.Contains(programs(), filepath.Base(argv0)) }
 
-// Main runs the program that argv names until it ends or ctx does, and returns the exit code. serve runs `monopod serve`
-// with the flags that it gets.
+// Main runs the program that argv names until it ends or ctx does, and returns the exit code. serve runs `monopod
+// serve` with the flags that it gets.
 func Main(ctx context.Context, argv []string, serve func(ctx context.Context, flags []string) error) int {
 	name, args := filepath.Base(argv[0]), argv[1:]
 	var err error
@@ -86,8 +86,8 @@ const started = "monopod"
 // written is the second line of a script.
 const written = "# Written by monopod envtest-assets."
 
-// link makes dir contain the programs: kubectl as a link to program, the others as scripts, because envtest asks each for its help first
-// and a script answers faster. It replaces links and scripts, but no other file.
+// link makes dir contain the programs: kubectl as a link to program, the others as scripts, because envtest asks each
+// for its help first and a script answers faster. It replaces links and scripts, but no other file.
 func link(dir, program string) error {
 	if err := os.MkdirAll(filepath.Join(dir, started), 0o755); err != nil {
 		return fmt.Errorf("%w; choose a folder that you can write to", err)

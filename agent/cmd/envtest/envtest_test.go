@@ -17,7 +17,8 @@ import (
 
 func TestInvoked(t *testing.T) {
 	t.Parallel()
-	for argv0, want := range map[string]bool{"/assets/kube-apiserver": true, "etcd": true, "bin/kubectl": true, "monopod": false, "/etcd/monopod": false, "": false} {
+	for argv0, want := range map[string]bool{"/assets/kube-apiserver": true, "etcd": true, "bin/kubectl": true,
+		"monopod": false, "/etcd/monopod": false, "": false} {
 		if got := Invoked(argv0); got != want {
 			t.Errorf("%q: %t", argv0, got)
 		}
@@ -40,12 +41,16 @@ func TestTranslate(t *testing.T) {
 		"nothing": {flags: []string{"--listen=0.0.0.0:6443"}},
 		"envtest": {
 			args: []string{
-				"--allow-privileged=true", "--authorization-mode=RBAC", "--bind-address=127.0.0.1", "--cert-dir=" + dir, "--client-ca-file=/ca.crt",
-				"--disable-admission-plugins=ServiceAccount", "--etcd-servers=http://127.0.0.1:1", "--secure-port=2", "--service-account-issuer=https://127.0.0.1:2/",
-				"--service-account-key-file=/sa.crt", "--service-account-signing-key-file=/sa.key", "--service-cluster-ip-range=10.0.0.0/24",
+				"--allow-privileged=true", "--authorization-mode=RBAC", "--bind-address=127.0.0.1", "--cert-dir=" + dir,
+				"--client-ca-file=/ca.crt",
+				"--disable-admission-plugins=ServiceAccount", "--etcd-servers=http://127.0.0.1:1", "--secure-port=2",
+				"--service-account-issuer=https://127.0.0.1:2/",
+				"--service-account-key-file=/sa.crt", "--service-account-signing-key-file=/sa.key",
+				"--service-cluster-ip-range=10.0.0.0/24",
 			},
 			flags: []string{
-				"--client-ca-file=/ca.crt", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24", "--listen=127.0.0.1:2",
+				"--client-ca-file=/ca.crt", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
+				"--listen=127.0.0.1:2",
 				"--tls-cert-file=" + dir + "/apiserver.crt", "--tls-private-key-file=" + dir + "/apiserver.key",
 			},
 		},
@@ -143,8 +148,8 @@ func TestEtcdAnswersItsHealthCheck(t *testing.T) {
 	}
 }
 
-// The assets start the program under their names, which they give to it as argv[0]; those that envtest asks for their flags answer
-// themselves.
+// The assets start the program under their names, which they give to it as argv[0]; those that envtest asks for their
+// flags answer themselves.
 func TestAssets(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()

@@ -69,14 +69,16 @@ func runEtcd(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("--listen-client-urls: %w", err)
 	}
-	server := &http.Server{ReadHeaderTimeout: headerTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/health" {
-			http.Error(w, "this etcd only answers /health: kube-apiserver of monopod keeps the state itself", http.StatusNotFound)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"health":"true","reason":""}`)
-	})}
+	server := &http.Server{ReadHeaderTimeout: headerTime,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/health" {
+				http.Error(w, "this etcd only answers /health: kube-apiserver of monopod keeps the state itself",
+					http.StatusNotFound)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"health":"true","reason":""}`)
+		})}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

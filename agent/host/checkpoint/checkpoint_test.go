@@ -31,7 +31,8 @@ func TestSavedIsLoaded(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(string(f))
-	if err != nil || !strings.HasPrefix(string(text), `{"policyName":`) || !strings.Contains(string(text), `,"checksum":`) {
+	if err != nil || !strings.HasPrefix(string(text), `{"policyName":`) ||
+		!strings.Contains(string(text), `,"checksum":`) {
 		t.Errorf("error %v, file %s", err, text)
 	}
 	if left, _ := filepath.Glob(string(f) + "?*"); len(left) > 0 {
@@ -74,7 +75,8 @@ func TestStartOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		lost, err := f.StartOver(checkpoint.ErrDamaged, "all is new")
-		if err != nil || !errors.Is(lost, checkpoint.ErrDamaged) || !strings.Contains(lost.Error(), string(f)+".damaged, and all is new") {
+		if err != nil || !errors.Is(lost, checkpoint.ErrDamaged) ||
+			!strings.Contains(lost.Error(), string(f)+".damaged, and all is new") {
 			t.Errorf("lost %v, error %v", lost, err)
 		}
 		if got, _ := os.ReadFile(string(f) + ".damaged"); string(got) != text {

@@ -122,7 +122,8 @@ func mountRoot(fd int) (bool, error) {
 // isDead reports whether an error means that the file system of a mount no longer exists
 // (upstream: IsCorruptedMnt).
 func isDead(err error) bool {
-	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EHOSTDOWN}, func(dead error) bool { return errors.Is(err, dead) })
+	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EHOSTDOWN},
+		func(dead error) bool { return errors.Is(err, dead) })
 }
 
 // Unmount detaches: processes that still use the mount keep it until they end.

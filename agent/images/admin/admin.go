@@ -113,7 +113,8 @@ func describe(img *cri.Image, containers []*cri.Container) images.Image {
 	users := map[string]bool{}
 	all := slices.Concat([]string{img.Id}, img.RepoTags, img.RepoDigests)
 	for _, c := range containers {
-		if slices.Contains(all, c.ImageId) || slices.Contains(all, c.ImageRef) || slices.Contains(all, c.GetImage().GetImage()) {
+		if slices.Contains(all, c.ImageId) || slices.Contains(all, c.ImageRef) ||
+			slices.Contains(all, c.GetImage().GetImage()) {
 			users[cmp.Or(c.Labels[spec.LabelPodNamespace], "?")+"/"+cmp.Or(c.Labels[spec.LabelPodName], c.Id)] = true
 			out.Running = out.Running || c.State == cri.ContainerState_CONTAINER_RUNNING
 		}
@@ -160,7 +161,8 @@ func (s *Admin) Remove(ctx context.Context, names []string, force bool) error {
 		}
 		at := slices.IndexFunc(list, func(i images.Image) bool { return i.ID == img.Id })
 		if at >= 0 && len(list[at].Users) > 0 && !force {
-			return apierrors.NewConflict(resource, name, fmt.Errorf("used by %s; delete these pods first, or use force", strings.Join(list[at].Users, ", ")))
+			return apierrors.NewConflict(resource, name,
+				fmt.Errorf("used by %s; delete these pods first, or use force", strings.Join(list[at].Users, ", ")))
 		}
 		ids = append(ids, img.Id)
 	}
@@ -187,7 +189,8 @@ func (s *Admin) Import(ctx context.Context, archive io.Reader) ([]string, error)
 		return nil, apierrors.NewBadRequest(wrong.Error())
 	}
 	if notArchive(err) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a complete image archive (%v): write it with docker save, skopeo copy or ctr images export", err))
+		return nil, apierrors.NewBadRequest(
+			fmt.Sprintf("not a complete image archive (%v): write it with docker save, skopeo copy or ctr images export", err))
 	}
 	if err != nil {
 		return nil, err
@@ -201,7 +204,8 @@ var notArchives = []string{"unrecognized image format", io.ErrUnexpectedEOF.Erro
 
 // notArchive reports whether the import failed because of what was sent.
 func notArchive(err error) bool {
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) || status.Code(err) == codes.InvalidArgument ||
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) ||
+		status.Code(err) == codes.InvalidArgument ||
 		err != nil && slices.ContainsFunc(notArchives, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 

@@ -104,7 +104,8 @@ func (p puller) Pull(ctx context.Context, r pull.Request) (*cri.Image, error) {
 // served serves a shelf; changed counts the changes.
 func served(t *testing.T, s *shelf) (server *httptest.Server, changed *int) {
 	changed = new(int)
-	of := &admin.Admin{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }, Removed: func(string) {}, InUse: func() []string { return s.shown }}
+	of := &admin.Admin{Runtime: s, Puller: puller{s}, Changed: func() { *changed++ }, Removed: func(string) {},
+		InUse: func() []string { return s.shown }}
 	server = httptest.NewServer(admin.Handler(func() *admin.Admin { return of }))
 	t.Cleanup(server.Close)
 	return server, changed
@@ -144,7 +145,8 @@ func TestList(t *testing.T) {
 	if db.Names[0] != "docker.io/library/db@sha256:abc" || db.Bytes != 5 || db.Pinned || len(db.Users) > 0 || db.Running {
 		t.Errorf("%+v", db)
 	}
-	if len(web.Names) != 2 || !web.Pinned || !slices.Equal(web.Users, []string{"shop/web-0", "shop/web-1"}) || !web.Running {
+	if len(web.Names) != 2 || !web.Pinned || !slices.Equal(web.Users, []string{"shop/web-0", "shop/web-1"}) ||
+		!web.Running {
 		t.Errorf("%+v", web)
 	}
 }
@@ -155,20 +157,25 @@ func TestRemove(t *testing.T) {
 	s := &shelf{}
 	server, changed := served(t, s)
 	both := server.URL + "?" + url.Values{"name": {"sha256:1", "web:1"}}.Encode()
-	if code, message := ask(t, http.MethodDelete, both, "", new(any)); code != http.StatusConflict || !strings.Contains(message, "used by shop/web-0, shop/web-1; delete these pods first") || len(s.removed) > 0 || *changed > 0 {
+	if code, message := ask(t, http.MethodDelete, both, "", new(any)); code != http.StatusConflict ||
+		!strings.Contains(message, "used by shop/web-0, shop/web-1; delete these pods first") || len(s.removed) > 0 ||
+		*changed > 0 {
 		t.Errorf("%d %s, removed %v", code, message, s.removed)
 	}
-	if code, message := ask(t, http.MethodDelete, both+"&force=true", "", new(any)); code != http.StatusOK || len(s.removed) != 2 || *changed != 1 {
+	if code, message := ask(t, http.MethodDelete, both+"&force=true", "", new(any)); code != http.StatusOK ||
+		len(s.removed) != 2 || *changed != 1 {
 		t.Errorf("%d %s, removed %v", code, message, s.removed)
 	}
 	if code, _ := ask(t, http.MethodDelete, both, "", new(any)); code != http.StatusNotFound {
 		t.Errorf("again: %d", code)
 	}
-	if code, message := ask(t, http.MethodDelete, server.URL+"?force=true&name="+oci.PauseRef, "", new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs it") {
+	if code, message := ask(t, http.MethodDelete, server.URL+"?force=true&name="+oci.PauseRef, "",
+		new(any)); code != http.StatusConflict || !strings.Contains(message, "every pod needs it") {
 		t.Errorf("the sandbox image: %d %s", code, message)
 	}
 	shown, _ := served(t, &shelf{shown: []string{"sha256:1"}})
-	if code, message := ask(t, http.MethodDelete, shown.URL+"?name=sha256:1", "", new(any)); code != http.StatusConflict || !strings.Contains(message, "used by volumes") {
+	if code, message := ask(t, http.MethodDelete, shown.URL+"?name=sha256:1", "", new(any)); code != http.StatusConflict ||
+		!strings.Contains(message, "used by volumes") {
 		t.Errorf("one that a volume shows: %d %s", code, message)
 	}
 	if code, _ := ask(t, http.MethodDelete, server.URL, "", new(any)); code != http.StatusBadRequest {
@@ -186,7 +193,8 @@ func TestImportAndPull(t *testing.T) {
 	if !slices.Equal(imported.Names, []string{"app:1"}) || pulled.ID != "sha256:2" || *changed != 2 {
 		t.Errorf("%v, %+v, %d changes", imported, pulled, *changed)
 	}
-	if code, message := ask(t, http.MethodPost, server.URL, "garbage", new(any)); code != http.StatusBadRequest || !strings.Contains(message, "docker save") {
+	if code, message := ask(t, http.MethodPost, server.URL, "garbage", new(any)); code != http.StatusBadRequest ||
+		!strings.Contains(message, "docker save") {
 		t.Errorf("no archive: %d %s", code, message)
 	}
 	for name, want := range map[string]int{"none:1": http.StatusInternalServerError, "No+Name": http.StatusBadRequest} {
@@ -224,7 +232,8 @@ func TestWithoutANode(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(admin.Handler(func() *admin.Admin { return nil }))
 	defer server.Close()
-	if code, message := ask(t, http.MethodGet, server.URL, "", new(any)); code != http.StatusServiceUnavailable || !strings.Contains(message, "still starting") {
+	if code, message := ask(t, http.MethodGet, server.URL, "", new(any)); code != http.StatusServiceUnavailable ||
+		!strings.Contains(message, "still starting") {
 		t.Errorf("%d %s", code, message)
 	}
 }

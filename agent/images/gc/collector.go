@@ -1,5 +1,5 @@
-// Package gc garbage-collects dead containers and sandboxes, their logs, and images. The worker of a deleted pod removes
-// everything that belongs to it; this package removes the rest.
+// Package gc garbage-collects dead containers and sandboxes, their logs, and images. The worker of a deleted pod
+// removes everything that belongs to it; this package removes the rest.
 //
 //   - policy.go: the limits, with upstream's flags and defaults
 //   - policy_containers.go, policy_images.go: what can be removed; they only decide

@@ -58,7 +58,8 @@ type pod struct {
 func (p pod) Garbage() (gc.Pod, bool) {
 	seen := &status.Observed{}
 	for attempt, id := range []string{"0", "1"} {
-		seen.Containers = append(seen.Containers, status.Container{ID: string(p.uid) + id, Name: "c", Attempt: uint32(attempt), State: status.Exited})
+		seen.Containers = append(seen.Containers,
+			status.Container{ID: string(p.uid) + id, Name: "c", Attempt: uint32(attempt), State: status.Exited})
 	}
 	return gc.Pod{UID: p.uid, Seen: seen, Over: p.over}, p.known
 }

@@ -70,7 +70,8 @@ func (c *Collector) freeEnough(ctx context.Context) error {
 	})
 	freed, err := c.free(ctx, unused, "space", want)
 	if err == nil && freed < want {
-		err = fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck,revive // upstream's text, shown as it is
+		err = fmt.Errorf(
+			"Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck,revive // upstream's text, shown as it is
 		c.Node.Event(corev1.EventTypeWarning, reasonFree, "%v", err)
 	}
 	return err
@@ -128,7 +129,8 @@ func (c *Collector) free(ctx context.Context, list []Image, reason string, enoug
 		c.ImageRemoved(img.ID)
 		freed += img.Size
 		c.imagesGone.WithLabelValues(reason).Inc()
-		c.Log.Info("image removed", zap.String("image", img.ID), zap.Strings("names", img.Names), zap.Int64("bytes", img.Size), zap.String("reason", reason))
+		c.Log.Info("image removed", zap.String("image", img.ID), zap.Strings("names", img.Names),
+			zap.Int64("bytes", img.Size), zap.String("reason", reason))
 		defer c.Node.ImagesChanged()
 	}
 	return freed, nil

@@ -46,7 +46,8 @@ func (m *Images) Detect(list []*cri.Image, used, keep map[string]bool, now time.
 			u = &usage{first: now}
 		}
 		names := slices.Concat([]string{i.Id}, i.RepoTags, i.RepoDigests)
-		image := Image{ID: i.Id, Names: names[1:], Size: int64(i.Size), First: u.first, InUse: among(names, used), Kept: i.Pinned || among(names, keep)}
+		image := Image{ID: i.Id, Names: names[1:], Size: int64(i.Size), First: u.first, InUse: among(names, used),
+			Kept: i.Pinned || among(names, keep)}
 		if image.InUse {
 			u.last = now
 		}

@@ -1,4 +1,5 @@
-// Package pull provides images to the node: archives from the disk, and pulls with the credentials of the pods that need them.
+// Package pull provides images to the node: archives from the disk, and pulls with the credentials of the pods that
+// need them.
 //
 //   - pull.go, try.go: one pull, and when it is tried again
 //   - keyring.go: the credentials for an image in the pod's pull secrets and in a file of the node, both in the format
@@ -135,7 +136,8 @@ func (l *login) config() (*cri.AuthConfig, error) {
 		}
 		user, password = u, p
 	}
-	return &cri.AuthConfig{Username: user, Password: password, IdentityToken: l.IdentityToken, RegistryToken: l.RegistryToken}, nil
+	return &cri.AuthConfig{Username: user, Password: password, IdentityToken: l.IdentityToken,
+		RegistryToken: l.RegistryToken}, nil
 }
 
 // hash is the SHA-256 of a login.

@@ -19,7 +19,8 @@ type Limits struct {
 func (l *Limits) Flags(f *pflag.FlagSet) {
 	f.Var((*serial)(&l.Parallel), "serialize-image-pulls", "Pull images one at a time.")
 	f.Lookup("serialize-image-pulls").NoOptDefVal = "true"
-	f.IntVar(&l.MaxParallel, "max-parallel-image-pulls", 0, "Maximum number of images pulled in parallel; requires --serialize-image-pulls=false. 0: no limit.")
+	f.IntVar(&l.MaxParallel, "max-parallel-image-pulls", 0,
+		"Maximum number of images pulled in parallel; requires --serialize-image-pulls=false. 0: no limit.")
 }
 
 // Check validates the flags.

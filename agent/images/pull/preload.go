@@ -89,7 +89,8 @@ func (i *Importer) Run(ctx context.Context) {
 	}
 	watch, err := i.watch()
 	if err != nil {
-		i.Log.Warn("cannot watch the folder of image archives, new ones are imported only at start", zap.String("dir", i.Dir), zap.Error(err))
+		i.Log.Warn("cannot watch the folder of image archives, new ones are imported only at start", zap.String("dir", i.Dir),
+			zap.Error(err))
 	} else {
 		defer watch.Close()
 	}
@@ -137,7 +138,8 @@ func (i *Importer) importArrivals(ctx context.Context, watch *fsnotify.Watcher) 
 }
 
 func isArchive(name string) bool {
-	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(ext string) bool { return strings.HasSuffix(name, ext) })
+	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"},
+		func(ext string) bool { return strings.HasSuffix(name, ext) })
 }
 
 // importAll imports every new archive.
@@ -163,7 +165,8 @@ func (i *Importer) importAll(ctx context.Context) {
 		i.failed = message
 		i.Failed(message)
 	}
-	if !maps.EqualFunc(before, known, func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
+	if !maps.EqualFunc(before, known,
+		func(x, y imported) bool { return x.Size == y.Size && x.Modified.Equal(y.Modified) }) {
 		if err := i.keep(known); err != nil {
 			i.Log.Warn("failed to record imported images", zap.Error(err))
 		}
@@ -224,7 +227,8 @@ func (i *Importer) importOne(ctx context.Context, name string, known map[string]
 		return len(images) > 0, err
 	}
 	known[name] = imported{info.Size(), info.ModTime(), images}
-	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images), zap.Duration("took", i.Clock.Since(start)))
+	i.Log.Info("image archive imported", zap.String("archive", name), zap.Strings("images", images),
+		zap.Duration("took", i.Clock.Since(start)))
 	return true, nil
 }
 

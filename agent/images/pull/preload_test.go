@@ -44,8 +44,8 @@ func (h *holder) ImportImages(_ context.Context, path string) ([]string, error) 
 	return []string{name}, nil
 }
 
-// TestArrived: pods that wait for an image look again after each import, also after a restart of the process with which the
-// runtime lost its images, although the record of what was imported stays the same.
+// TestArrived: pods that wait for an image look again after each import, also after a restart of the process with which
+// the runtime lost its images, although the record of what was imported stays the same.
 func TestArrived(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

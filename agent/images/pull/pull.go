@@ -24,7 +24,8 @@ import (
 // Runtime is the part of the runtime that holds images.
 type Runtime interface {
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
-	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string, err error)
+	PullImage(ctx context.Context, image string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (ref string,
+		err error)
 }
 
 // Reasons a container waits for its image, as kubectl shows them.
@@ -91,7 +92,8 @@ type Request struct {
 // Error means that the runtime or the API is unavailable.
 func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 	if _, err := reference.ParseNormalizedNamed(r.Image); err != nil {
-		return nil, r.refuse(ReasonInvalid, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
+		return nil, r.refuse(ReasonInvalid, "InspectFailed",
+			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %[1]q: %v", r.Image, err))
 	}
 	if r.Policy == corev1.PullAlways {
 		return nil, nil
@@ -108,7 +110,8 @@ func (p *Puller) Present(ctx context.Context, r Request) (*cri.Image, error) {
 		}
 	}
 	if r.Policy == corev1.PullNever { // also if the pod may not use it: the answer does not tell that it is present
-		return nil, r.refuse(ReasonNever, ReasonNever, p.refusal(r.Image)+fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
+		return nil, r.refuse(ReasonNever, ReasonNever, p.refusal(r.Image)+
+			fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image))
 	}
 	return nil, nil
 }
@@ -154,7 +157,9 @@ func (p *Puller) Pull(ctx context.Context, r Request) (*cri.Image, error) {
 	p.forget(key)
 	took, whole := p.Clock.Since(began).Truncate(time.Millisecond), p.Clock.Since(asked).Truncate(time.Millisecond)
 	p.Metrics.pulled(img.Size, whole)
-	r.Note(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", r.Image, took, whole, img.Size))
+	r.Note(corev1.EventTypeNormal, "Pulled",
+		fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", r.Image, took, whole,
+			img.Size))
 	return img, nil
 }
 

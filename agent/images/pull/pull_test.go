@@ -38,7 +38,8 @@ func (r *registry) ImageStatus(_ context.Context, name string) (*cri.Image, erro
 	return nil, nil
 }
 
-func (r *registry) PullImage(_ context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
+func (r *registry) PullImage(_ context.Context, name string, auth *cri.AuthConfig,
+	_ *cri.PodSandboxConfig) (string, error) {
 	r.pulls = append(r.pulls, auth.GetUsername())
 	password, ok := r.there[name]
 	if !ok || password != auth.GetPassword() {
@@ -101,7 +102,8 @@ func TestPolicies(t *testing.T) {
 		{"web:2", corev1.PullIfNotPresent, false, "<nil>"},
 		{"web:2", corev1.PullNever, false, pull.ReasonNever},
 	} {
-		img, err := p.Present(t.Context(), pull.Request{Image: c.image, Policy: c.policy, Note: func(string, string, string) {}})
+		img, err := p.Present(t.Context(),
+			pull.Request{Image: c.image, Policy: c.policy, Note: func(string, string, string) {}})
 		if (img != nil) != c.found || reason(err) != c.reason {
 			t.Errorf("%s %s: %v %v", c.image, c.policy, img, err)
 		}
@@ -110,14 +112,16 @@ func TestPolicies(t *testing.T) {
 
 func pullSecret(server, user, password string) *corev1.Secret {
 	auth := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
-	return &corev1.Secret{Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, server, auth)}}
+	return &corev1.Secret{Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil,
+		`{"auths":{%q:{"auth":%q}}}`, server, auth)}}
 }
 
 // The pod's credentials are tried before the node's, and an anonymous pull only without any.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(file, pullSecret("reg.example.com", "node", "secret").Data[corev1.DockerConfigJsonKey], 0o600); err != nil {
+	if err := os.WriteFile(file, pullSecret("reg.example.com", "node", "secret").Data[corev1.DockerConfigJsonKey],
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -126,7 +130,9 @@ func TestCredentials(t *testing.T) {
 		users   string
 		fails   string
 	}{
-		"pod's":            {image: "reg.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong", "?"), pullSecret("reg.example.com/a", "right", "secret")}, users: "right"},
+		"pod's": {image: "reg.example.com/a:1",
+			secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong", "?"),
+				pullSecret("reg.example.com/a", "right", "secret")}, users: "right"},
 		"node's":           {image: "reg.example.com/a:1", users: "node"},
 		"pod's, then node": {image: "reg.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "wrong", "?")}, users: "wrong,node"},
 		"another's":        {image: "else.example.com/a:1", secrets: []*corev1.Secret{pullSecret("reg.example.com", "u", "secret")}, users: "", fails: "denied"},
@@ -279,7 +285,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A pod that waits for an image learns that the archive with it was for another machine, until one for this machine is imported.
+// A pod that waits for an image learns that the archive with it was for another machine, until one for this machine is
+// imported.
 func TestRefusedArchive(t *testing.T) {
 	t.Parallel()
 	const want = "the archive that was imported is built for arm64, this machine is amd64; "

@@ -8,7 +8,8 @@ import (
 	"monopod/agent/runtime/oci"
 )
 
-// Imported tells the result of an import, so that pods that wait for an image learn why its archive does not provide it.
+// Imported tells the result of an import, so that pods that wait for an image learn why its archive does not provide
+// it.
 func (p *Puller) Imported(names []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,7 +26,8 @@ func (p *Puller) Imported(names []string, err error) {
 	}
 }
 
-// refusal returns why an imported archive does not provide the image, as the beginning of a message; empty: there was none.
+// refusal returns why an imported archive does not provide the image, as the beginning of a message; empty: there was
+// none.
 func (p *Puller) refusal(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -32,8 +32,10 @@ type Verification struct {
 
 // Flags adds the settings that kubelet has in its configuration file.
 func (v *Verification) Flags(f *pflag.FlagSet) {
-	f.StringVar(&v.Policy, policyFlag, VerifyPulled, "Images on the node for which a pod must have the credentials that can pull them: "+allVerifyPolicies+".")
-	f.StringSliceVar(&v.Listed, listFlag, nil, "Comma-separated list of images that all pods may use with the policy "+VerifyNotListed+": names without tag and digest, or prefixes that end in /*.")
+	f.StringVar(&v.Policy, policyFlag, VerifyPulled,
+		"Images on the node for which a pod must have the credentials that can pull them: "+allVerifyPolicies+".")
+	f.StringSliceVar(&v.Listed, listFlag, nil, "Comma-separated list of images that all pods may use with the policy "+
+		VerifyNotListed+": names without tag and digest, or prefixes that end in /*.")
 }
 
 // Check validates the flags.

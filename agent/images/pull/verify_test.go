@@ -43,10 +43,12 @@ func puller(t *testing.T, dir string, r pull.Runtime, flags ...string) *pull.Pul
 
 // asks is a pod's request.
 func asks(name string, policy corev1.PullPolicy, secrets ...*corev1.Secret) pull.Request {
-	return pull.Request{Image: name, Policy: policy, Owner: "pod", Note: func(string, string, string) {}, Secrets: func() ([]*corev1.Secret, error) { return secrets, nil }}
+	return pull.Request{Image: name, Policy: policy, Owner: "pod", Note: func(string, string, string) {},
+		Secrets: func() ([]*corev1.Secret, error) { return secrets, nil }}
 }
 
-// TestWhoMayUsePulledImages: an image that a pod pulled with a secret is used only by pods that have it, after a restart, too.
+// TestWhoMayUsePulledImages: an image that a pod pulled with a secret is used only by pods that have it, after a
+// restart, too.
 func TestWhoMayUsePulledImages(t *testing.T) {
 	t.Parallel()
 	regcred := coordinates(pullSecret("reg.example.com", "u", "secret"), "team", "regcred", "1")
@@ -155,7 +157,8 @@ func secretless(t *testing.T, dir string) {
 	}
 }
 
-// TestFailedPullKeepsInterruptedOne: whether an image arrived during an interrupted pull is not known after a pull that fails.
+// TestFailedPullKeepsInterruptedOne: whether an image arrived during an interrupted pull is not known after a pull that
+// fails.
 func TestFailedPullKeepsInterruptedOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

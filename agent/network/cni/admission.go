@@ -23,7 +23,8 @@ func Pod(args string) (types.NamespacedName, types.UID) {
 		name, value, _ := strings.Cut(pair, "=")
 		named[name] = value
 	}
-	return types.NamespacedName{Namespace: named["K8S_POD_NAMESPACE"], Name: named["K8S_POD_NAME"]}, types.UID(named["K8S_POD_UID"])
+	return types.NamespacedName{Namespace: named["K8S_POD_NAMESPACE"], Name: named["K8S_POD_NAME"]},
+		types.UID(named["K8S_POD_UID"])
 }
 
 // AdmitAll asks for the pod that CNI_ARGS names; nil: it names none, or nothing is checked.

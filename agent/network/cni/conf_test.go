@@ -36,7 +36,8 @@ func TestConflistIsReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(n, conf.Network, cmp.AllowUnexported(Network{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(n, conf.Network, cmp.AllowUnexported(Network{}),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)
 	}
 	if (pluginConf{Type: pluginName}).check() == nil {

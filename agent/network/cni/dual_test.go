@@ -44,7 +44,10 @@ func outside(t *testing.T, name string, mtu int) *pod {
 		return p
 	}
 	defer near.Close()
-	for h, at := range map[*netlink.Handle]struct{ link, ip4, ip6 string }{near: {"uplink", "203.0.113.1/24", "2001:db8::1/64"}, far: {"eth0", "203.0.113.2/24", "2001:db8::2/64"}} {
+	for h, at := range map[*netlink.Handle]struct {
+		link, ip4,
+		ip6 string
+	}{near: {"uplink", "203.0.113.1/24", "2001:db8::1/64"}, far: {"eth0", "203.0.113.2/24", "2001:db8::2/64"}} {
 		link, err := h.LinkByName(at.link)
 		if err != nil {
 			t.Error(errors.Join(errs...), err)
@@ -97,7 +100,8 @@ func TestPodsHaveAddressesOfBothFamilies(t *testing.T) {
 		far := outside(t, "dual", 1500)
 		n := prepare(t, ranges...)
 		a, b := newPod(t, n, "dual-a"), newPod(t, n, "dual-b")
-		a.add(rules.Port{HostPort: 18080, ContainerPort: 8080, Protocol: "tcp"}, rules.Port{HostPort: 18081, ContainerPort: 8080, Protocol: "tcp", HostIP: "::"},
+		a.add(rules.Port{HostPort: 18080, ContainerPort: 8080, Protocol: "tcp"},
+			rules.Port{HostPort: 18081, ContainerPort: 8080, Protocol: "tcp", HostIP: "::"},
 			rules.Port{HostPort: 18082, ContainerPort: 8080, Protocol: "tcp", HostIP: "0.0.0.0"})
 		b.add()
 		for _, p := range []*pod{a, far} {

@@ -19,7 +19,8 @@ func TestForeignConfiguration(t *testing.T) {
 		t.Errorf("%q before", got)
 	}
 	for _, tt := range []struct{ file, want string }{
-		{"README", ""}, {"calico-kubeconfig", ""}, {"z.conflist.bak", ""}, {"weave.conf", "weave.conf"}, {"10-flannel.conflist", "10-flannel.conflist"},
+		{"README", ""}, {"calico-kubeconfig", ""}, {"z.conflist.bak", ""}, {"weave.conf", "weave.conf"},
+		{"10-flannel.conflist", "10-flannel.conflist"},
 	} {
 		if err := os.WriteFile(filepath.Join(n.ConfDir(), tt.file), []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
@@ -34,7 +35,8 @@ func TestPluginsOfTheMachineAreLinked(t *testing.T) {
 	t.Parallel()
 	n := testNetwork(t, netip.MustParsePrefix("10.88.7.0/24"))
 	first, second := t.TempDir(), t.TempDir()
-	for _, file := range []string{filepath.Join(first, "test-bridge"), filepath.Join(first, loopbackName), filepath.Join(second, "test-bridge"), filepath.Join(second, "test-flannel")} {
+	for _, file := range []string{filepath.Join(first, "test-bridge"), filepath.Join(first, loopbackName),
+		filepath.Join(second, "test-bridge"), filepath.Join(second, "test-flannel")} {
 		if err := os.WriteFile(file, nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +53,8 @@ func TestPluginsOfTheMachineAreLinked(t *testing.T) {
 	}
 	link()
 	link()
-	if b, f := target("test-bridge"), target("test-flannel"); b != filepath.Join(first, "test-bridge") || f != filepath.Join(second, "test-flannel") {
+	if b, f := target("test-bridge"), target("test-flannel"); b != filepath.Join(first, "test-bridge") ||
+		f != filepath.Join(second, "test-flannel") {
 		t.Errorf("bridge leads to %q, flannel to %q", b, f)
 	}
 	if l := target(loopbackName); filepath.Dir(l) == first {
@@ -97,6 +100,7 @@ func TestHoldsAddressesOfPods(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(n.ConfDir(), "10-x.conflist"), nil, 0o600); err != nil {
 			t.Error(err)
 		}
-		holds("another", map[string]bool{own: true, "10.22.0.7": true, "203.0.113.2": false, "2001:db8::2": false, "8.8.8.8": false})
+		holds("another",
+			map[string]bool{own: true, "10.22.0.7": true, "203.0.113.2": false, "2001:db8::2": false, "8.8.8.8": false})
 	})
 }

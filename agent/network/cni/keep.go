@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// settle is how long after another program removed rules from the kernel the tables are checked: a flush is many removals, and
-// programs that flush often load other rules afterwards.
+// settle is how long after another program removed rules from the kernel the tables are checked: a flush is many
+// removals, and programs that flush often load other rules afterwards.
 const settle = 200 * time.Millisecond
 
 // maxRetry is the longest pause before a repair that failed is tried again.

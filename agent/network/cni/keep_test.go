@@ -47,7 +47,8 @@ func TestTablesComeBack(t *testing.T) {
 			Keep(ctx, n, zaptest.NewLogger(t))
 		})
 		for _, removal := range [][]string{
-			{"flush", "ruleset"}, {"delete", "table", "ip", n.Table}, {"flush", "chain", "ip", n.Table, "postrouting"}, {"flush", "table", "bridge", n.Table},
+			{"flush", "ruleset"}, {"delete", "table", "ip", n.Table}, {"flush", "chain", "ip", n.Table, "postrouting"},
+			{"flush", "table", "bridge", n.Table},
 		} {
 			if out, err := exec.Command("nft", removal...).CombinedOutput(); err != nil {
 				t.Errorf("nft %v: %v %s", removal, err, out)
@@ -110,7 +111,9 @@ func TestHostPortsAfterAStart(t *testing.T) {
 		if err := exec.Command("nft", "flush", "ruleset").Run(); err != nil {
 			t.Error(err)
 		}
-		if _, err := Prepare(Config{Dir: n.Dir, ID: "test", Executable: "/proc/self/exe", Services: ranges, Log: zaptest.NewLogger(t)}); err != nil {
+		if _, err := Prepare(
+			Config{Dir: n.Dir, ID: "test", Executable: "/proc/self/exe", Services: ranges,
+				Log: zaptest.NewLogger(t)}); err != nil {
 			t.Error(err)
 		}
 		if after := ruleset(t); after != before {

@@ -52,9 +52,11 @@ func Prepare(cfg Config) (Network, error) {
 	if err != nil {
 		return Network{}, err
 	}
-	n.Subnets = ipam.Plan{ID: cfg.ID, Pods: cfg.Pods, Given: cfg.Subnets, Services: cfg.Services, Old: load(cfg.Dir).Subnets, Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log}.Choose()
+	n.Subnets = ipam.Plan{ID: cfg.ID, Pods: cfg.Pods, Given: cfg.Subnets, Services: cfg.Services,
+		Old: load(cfg.Dir).Subnets, Used: used, Taken: append(taken, cfg.Services...), Log: cfg.Log}.Choose()
 	if slices.ContainsFunc(n.Subnets, ipam.SameFamily(false)) && !haveIPv6() {
-		return Network{}, fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", ipam.Find(n.Subnets, false))
+		return Network{},
+			fmt.Errorf("pods cannot have addresses in %s: the kernel has no IPv6 (ipv6.disable=1); enable it, or configure only IPv4 ranges with --pod-cidr and --service-cluster-ip-range", ipam.Find(n.Subnets, false))
 	}
 	n.Services = ipam.Without(n.Subnets, cfg.Services)
 	if err := n.writeFiles(cfg.Executable); err != nil {
@@ -71,7 +73,8 @@ func Prepare(cfg Config) (Network, error) {
 		return Network{}, fmt.Errorf("reclaim addresses: %w", err)
 	}
 	if foreign := n.Foreign(); foreign != "" {
-		cfg.Log.Info("pods use the network of a CNI configuration that an administrator added", zap.String("file", filepath.Join(n.ConfDir(), foreign)))
+		cfg.Log.Info("pods use the network of a CNI configuration that an administrator added",
+			zap.String("file", filepath.Join(n.ConfDir(), foreign)))
 	}
 	if err := n.setUp(cfg.Log); err != nil {
 		return n, err
@@ -147,7 +150,8 @@ func (n Network) setUp(log *zap.Logger) error {
 		return fmt.Errorf("set %s up: %w", n.Bridge, err)
 	}
 	if err := n.fitMTU(bridge); err != nil {
-		log.Warn("cannot set the MTU of the pod network to that of the default route: packets may be fragmented", zap.Error(err))
+		log.Warn("cannot set the MTU of the pod network to that of the default route: packets may be fragmented",
+			zap.Error(err))
 	}
 	if err := n.routeServices(bridge); err != nil {
 		log.Warn("cannot add routes to Services: this host does not reach them while it has no default route", zap.Error(err))
@@ -155,7 +159,8 @@ func (n Network) setUp(log *zap.Logger) error {
 	// Pods are reached from the host without forwarding and translation.
 	for _, subnet := range n.Subnets {
 		if err := forwarding(subnet.Addr().Is4()); err != nil {
-			log.Warn("cannot enable IP forwarding: pods cannot reach other hosts", zap.Stringer("subnet", subnet), zap.Error(err))
+			log.Warn("cannot enable IP forwarding: pods cannot reach other hosts", zap.Stringer("subnet", subnet),
+				zap.Error(err))
 		}
 	}
 	taken, err := ipam.Taken(n.Bridge)
@@ -164,7 +169,8 @@ func (n Network) setUp(log *zap.Logger) error {
 	}
 	n.rules().SetUp(taken, log)
 	if err := rules.SetUp(n.Table, bridge); err != nil {
-		log.Warn("cannot keep pods from reaching each other at the link layer: programs in pods may evade NetworkPolicies", zap.Error(err))
+		log.Warn("cannot keep pods from reaching each other at the link layer: programs in pods may evade NetworkPolicies",
+			zap.Error(err))
 	}
 	return nil
 }

@@ -34,7 +34,9 @@ func add(args args) (types.Result, error) {
 	if err := conf.RuntimeConfig.Bandwidth.Check(); err != nil {
 		return nil, err
 	}
-	ips, err := conf.pool().Allocate(ipam.Holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0, HostPorts: ports, Pod: args.pod})
+	ips, err := conf.pool().Allocate(
+		ipam.Holder{Container: args.container, IfName: args.ifname, Netns: args.netns, Boot: boot, Ports: len(ports) > 0,
+			HostPorts: ports, Pod: args.pod})
 	if err != nil {
 		return nil, fmt.Errorf("allocate an address: %w", err)
 	}
@@ -104,11 +106,13 @@ func vethName(container, ifname string) string {
 	return "mpv" + hex.EncodeToString(sum[:6])
 }
 
-// addVeth creates a pair of links, of which the host's end is a port of the bridge, and the other is in the pod's namespace. It
-// replaces a pair of an interrupted attempt.
+// addVeth creates a pair of links, of which the host's end is a port of the bridge, and the other is in the pod's
+// namespace. It replaces a pair of an interrupted attempt.
 func addVeth(bridge netlink.Link, hostEnd, ifname string, ns netns.NsHandle, mac net.HardwareAddr) error {
-	pair := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: ifname, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(ns)}
-	pair.Name, pair.MTU, pair.MasterIndex, pair.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index, rules.Group(bridge.Attrs().Name)
+	pair := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: ifname, PeerHardwareAddr: mac,
+		PeerNamespace: netlink.NsFd(ns)}
+	pair.Name, pair.MTU, pair.MasterIndex, pair.Group = hostEnd, bridge.Attrs().MTU, bridge.Attrs().Index,
+		rules.Group(bridge.Attrs().Name)
 	pair.NumTxQueues, pair.NumRxQueues = 1, 1 // by default, one for each processor
 	err := netlink.LinkAdd(pair)
 	if errors.Is(err, unix.EEXIST) {
@@ -120,8 +124,8 @@ func addVeth(bridge netlink.Link, hostEnd, ifname string, ns netns.NsHandle, mac
 	if err != nil {
 		return err
 	}
-	// A pod that connects to a Service may be its endpoint. Where the kernel passes bridged packets through netfilter, they would
-	// otherwise not leave by the port that they came from.
+	// A pod that connects to a Service may be its endpoint. Where the kernel passes bridged packets through netfilter,
+	// they would otherwise not leave by the port that they came from.
 	if err := netlink.LinkSetHairpin(pair, true); err != nil {
 		return err
 	}
@@ -173,7 +177,8 @@ func (n Network) setUpPod(ifname string, ips []netip.Addr) error {
 	}
 	index := link.Attrs().Index
 	for _, gateway := range n.Gateways() {
-		direct := &netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.PrefixFrom(gateway, gateway.BitLen()))}
+		direct := &netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK,
+			Dst: ipNet(netip.PrefixFrom(gateway, gateway.BitLen()))}
 		others := &netlink.Route{LinkIndex: index, Gw: gateway.AsSlice()}
 		if err := errors.Join(netlink.RouteAdd(direct), netlink.RouteAdd(others)); err != nil {
 			return fmt.Errorf("add routes through %s: %w", gateway, err)
@@ -206,7 +211,8 @@ func (n Network) result(args args, hostEnd string, ips []netip.Addr) *current.Re
 	for i, subnet := range n.Subnets {
 		gw := ipam.Gateway(subnet).AsSlice()
 		anywhere := ipNet(netip.PrefixFrom(subnet.Addr(), 0).Masked())
-		out.IPs = append(out.IPs, &current.IPConfig{Interface: new(2), Gateway: gw, Address: *ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))})
+		out.IPs = append(out.IPs,
+			&current.IPConfig{Interface: new(2), Gateway: gw, Address: *ipNet(netip.PrefixFrom(ips[i], ips[i].BitLen()))})
 		out.Routes = append(out.Routes, &types.Route{Dst: *anywhere, GW: gw})
 	}
 	return out

@@ -94,7 +94,8 @@ func (p *pod) exec(plugin, command string, conf map[string]any) (string, error) 
 	cmd := exec.Command(filepath.Join(p.net.BinDir(), plugin))
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+p.id, "CNI_NETNS="+p.path,
-		"CNI_IFNAME=eth0", "CNI_PATH="+p.net.BinDir(), "CNI_ARGS=K8S_POD_NAMESPACE=ns;K8S_POD_NAME="+strings.TrimSuffix(p.id, "-again")+";K8S_POD_UID=u1")
+		"CNI_IFNAME=eth0", "CNI_PATH="+p.net.BinDir(), "CNI_ARGS=K8S_POD_NAMESPACE=ns;K8S_POD_NAME="+
+			strings.TrimSuffix(p.id, "-again")+";K8S_POD_UID=u1")
 	out, err := cmd.Output()
 	return string(out), err
 }
@@ -223,7 +224,8 @@ func checkPort(t *testing.T, n Network, id string) {
 		t.Error(err)
 		return
 	}
-	if a := link.Attrs(); a.MasterIndex != bridge.Attrs().Index || a.Group != rules.Group(n.Bridge) || a.MTU != bridge.Attrs().MTU || a.Flags&net.FlagUp == 0 {
+	if a := link.Attrs(); a.MasterIndex != bridge.Attrs().Index || a.Group != rules.Group(n.Bridge) ||
+		a.MTU != bridge.Attrs().MTU || a.Flags&net.FlagUp == 0 {
 		t.Errorf("the link of a pod: %+v", a)
 	}
 	if info, err := netlink.LinkGetProtinfo(link); err != nil || !info.Hairpin {
@@ -304,7 +306,8 @@ func TestHostPort(t *testing.T) {
 		}
 		third := newPod(t, n, "third")
 		port := rules.Port{HostPort: 18080, ContainerPort: 80, Protocol: "tcp"}
-		if out, err := third.run("ADD", port); err == nil || !strings.Contains(out, "another pod still has one of the ports") {
+		if out, err := third.run("ADD", port); err == nil ||
+			!strings.Contains(out, "another pod still has one of the ports") {
 			t.Errorf("a port that another pod has: %v: %s", err, out)
 		}
 		if got, err := get("127.0.0.1:18080"); err != nil {
@@ -320,7 +323,8 @@ func TestHostPort(t *testing.T) {
 	})
 }
 
-// TestUDPHostPortMoves has a client that keeps its socket, and sent while no pod had the port, reach each pod that gets the port.
+// TestUDPHostPortMoves has a client that keeps its socket, and sent while no pod had the port, reach each pod that gets
+// the port.
 func TestUDPHostPortMoves(t *testing.T) {
 	t.Parallel()
 	onHost(t, func() {

@@ -75,7 +75,8 @@ func TestServerAnswersTheStub(t *testing.T) {
 			}
 		}
 		var exit *exec.ExitError
-		if out, err := p.run("CHECK"); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(out, "has no address") {
+		if out, err := p.run("CHECK"); !errors.As(err, &exit) || exit.ExitCode() != 1 ||
+			!strings.Contains(out, "has no address") {
 			t.Errorf("CHECK after DEL: %v, %s", err, out)
 		}
 		if held, err := n.pool().Holders(); err != nil || len(held) != 0 {
@@ -282,7 +283,8 @@ func TestCallAfterCallerHasGone(t *testing.T) {
 				"CNI_COMMAND": "ADD", "CNI_CONTAINERID": p.id, "CNI_NETNS": p.path, "CNI_IFNAME": "eth0",
 			}}
 		}
-		err := add().run(func() bool { return false }, func(answer) error { t.Error("an answer without a caller"); return nil })
+		err := add().run(func() bool { return false },
+			func(answer) error { t.Error("an answer without a caller"); return nil })
 		if !errors.Is(err, errGone) {
 			t.Error(err)
 		}

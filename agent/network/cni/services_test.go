@@ -191,19 +191,28 @@ func translate(t *testing.T, from, to netip.Addr) {
 		return
 	}
 	table := conn.AddTable(&nftables.Table{Name: "proxy", Family: nftables.TableFamilyIPv4})
-	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput} {
-		chain := conn.AddChain(&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest})
-		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append([]expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from.AsSlice()},
-			&expr.Immediate{Register: 1, Data: to.AsSlice()},
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1},
-		)})
+	for name, hook := range map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting,
+		"output": nftables.ChainHookOutput} {
+		chain := conn.AddChain(
+			&nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeNAT, Hooknum: hook,
+				Priority: nftables.ChainPriorityNATDest})
+		conn.AddRule(
+			&nftables.Rule{Table: table, Chain: chain,
+				Exprs: append([]expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4}},
+					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from.AsSlice()},
+					&expr.Immediate{Register: 1, Data: to.AsSlice()},
+					&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1},
+				)})
 	}
 	// The reply of a pod to a pod takes this path.
-	post := conn.AddChain(&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	post := conn.AddChain(
+		&nftables.Chain{Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
+			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	conn.AddRule(&nftables.Rule{Table: table, Chain: post, Exprs: []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(1 << 5), Xor: make([]byte, 4)}, // IPS_DST_NAT
+		// IPS_DST_NAT
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(1 << 5),
+			Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 		&expr.Masq{},
 	}})
@@ -225,7 +234,8 @@ func TestForeignRoutesAreKept(t *testing.T) {
 		n := prepare(t, ranges...)
 		p := newPod(t, n, "pod")
 		p.add()
-		for address, want := range map[string]bool{"10.96.4.1:9": true, "10.97.0.1:9": true, "[fd00:96::1]:9": false, "[fd00:97::1]:9": true} {
+		for address, want := range map[string]bool{"10.96.4.1:9": true, "10.97.0.1:9": true, "[fd00:96::1]:9": false,
+			"[fd00:97::1]:9": true} {
 			if err := sent(address); (err == nil) != want || !want && !isRefused(err) {
 				t.Errorf("from the node to %s: %v, want it sent: %t", address, err, want)
 			}
@@ -256,7 +266,8 @@ func TestPodsAreOutsideOfTheRanges(t *testing.T) {
 	if got := (ipam.Plan{ID: "abc", Taken: []netip.Prefix{first}}).Choose()[0]; got.Overlaps(first) {
 		t.Errorf("pods in %s, Services in %s", got, first)
 	}
-	if got := ipam.Without([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 || strings.Contains(got[0].String(), "/8") {
+	if got := ipam.Without([]netip.Prefix{first}, append(ranges, netip.MustParsePrefix("10.0.0.0/8"))); len(got) != 2 ||
+		strings.Contains(got[0].String(), "/8") {
 		t.Errorf("%v is refused to pods in %s", got, first)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bandwidth is in the format of CNI's capability bandwidth: in bits per second, and bits. Zero: not limited. A container
-// runtime takes the rates from the annotations kubernetes.io/ingress-bandwidth and egress-bandwidth of the pod.
+// Bandwidth is in the format of CNI's capability bandwidth: in bits per second, and bits. Zero: not limited. A
+// container runtime takes the rates from the annotations kubernetes.io/ingress-bandwidth and egress-bandwidth of the
+// pod.
 type Bandwidth struct {
 	IngressRate  uint64 `json:"ingressRate,omitempty"` // to the pod
 	IngressBurst uint64 `json:"ingressBurst,omitempty"`
@@ -32,7 +33,8 @@ const (
 	burstTime = 10
 	// leastBurst is the largest packet before segmentation.
 	leastBurst = 64 << 10
-	// queueTime is how long a packet may wait, as a part of a second, before others are dropped: 25 ms, as in upstream's plugin.
+	// queueTime is how long a packet may wait, as a part of a second, before others are dropped: 25 ms, as in upstream's
+	// plugin.
 	queueTime = 40
 )
 
@@ -57,7 +59,9 @@ func (b Bandwidth) Apply(link netlink.Link, alias string) error {
 		return nil
 	}
 	if err := b.applyEgress(link, alias); err != nil {
-		return errors.Join(fmt.Errorf("limit the egress bandwidth: %w; the kernel needs ifb, sch_tbf, sch_ingress, cls_u32 and act_mirred", err), Remove(link.Attrs().Name))
+		return errors.Join(
+			fmt.Errorf("limit the egress bandwidth: %w; the kernel needs ifb, sch_tbf, sch_ingress, cls_u32 and act_mirred",
+				err), Remove(link.Attrs().Name))
 	}
 	return nil
 }
@@ -75,14 +79,17 @@ func (b Bandwidth) applyEgress(link netlink.Link, alias string) error {
 	if err != nil {
 		return err
 	}
-	entrance := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}
+	entrance := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index,
+		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}
 	redirect := netlink.NewMirredAction(ifb.Attrs().Index)
-	if err := errors.Join(netlink.LinkSetAlias(ifb, alias), netlink.LinkSetUp(ifb), netlink.QdiscAdd(bucket(ifb, b.EgressRate, b.EgressBurst)), netlink.QdiscAdd(entrance)); err != nil {
+	if err := errors.Join(netlink.LinkSetAlias(ifb, alias), netlink.LinkSetUp(ifb),
+		netlink.QdiscAdd(bucket(ifb, b.EgressRate, b.EgressBurst)), netlink.QdiscAdd(entrance)); err != nil {
 		return err
 	}
 	return netlink.FilterAdd(&netlink.U32{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: link.Attrs().Index, Parent: entrance.Handle, Priority: 1, Protocol: unix.ETH_P_ALL},
-		ClassId:     netlink.MakeHandle(1, 1), Actions: []netlink.Action{redirect},
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: link.Attrs().Index, Parent: entrance.Handle, Priority: 1,
+			Protocol: unix.ETH_P_ALL},
+		ClassId: netlink.MakeHandle(1, 1), Actions: []netlink.Action{redirect},
 	})
 }
 
@@ -92,8 +99,9 @@ func bucket(link netlink.Link, rate, burst uint64) *netlink.Tbf {
 	size := max(bytes/burstTime, leastBurst)
 	size = min(size, cmp.Or(burst/8, size))
 	return &netlink.Tbf{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-		Rate:       bytes, Limit: uint32(min(bytes/queueTime+size, math.MaxUint32)),
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0),
+			Parent: netlink.HANDLE_ROOT},
+		Rate: bytes, Limit: uint32(min(bytes/queueTime+size, math.MaxUint32)),
 		Buffer: uint32(min(float64(size)/float64(bytes)*1e6*netlink.TickInUsec(), math.MaxUint32)),
 	}
 }

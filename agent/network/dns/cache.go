@@ -72,7 +72,8 @@ func (c *cache) get(key cacheKey) *dns.Msg {
 	return withTTL(found.msg, func(ttl uint32) uint32 { return ttl - min(age, ttl) })
 }
 
-// stale returns a copy of an answer that has expired, with a short TTL (RFC 8767); nil: there is none, or it was negative.
+// stale returns a copy of an answer that has expired, with a short TTL (RFC 8767); nil: there is none, or it was
+// negative.
 func (c *cache) stale(key cacheKey) *dns.Msg {
 	c.mu.Lock()
 	found, ok := c.answers[key]
@@ -117,7 +118,8 @@ func (c *cache) put(key cacheKey, m *dns.Msg) {
 
 // lifetime returns how long an answer may be cached: the smallest TTL of its records, for a negative one the SOA's.
 func lifetime(m *dns.Msg) time.Duration {
-	if m.Truncated || len(m.Answer)+len(m.Ns)+len(m.Extra) > maxAnswer || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+	if m.Truncated || len(m.Answer)+len(m.Ns)+len(m.Extra) > maxAnswer || m.Rcode != dns.RcodeSuccess &&
+		m.Rcode != dns.RcodeNameError {
 		return 0
 	}
 	if len(m.Answer) == 0 || m.Rcode == dns.RcodeNameError {

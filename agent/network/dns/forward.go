@@ -31,8 +31,9 @@ var (
 	errSilent     = errors.New("the resolver does not respond")
 )
 
-// Forwarder forwards queries to the resolvers of the node. If a query is not answered promptly, the Forwarder also probes
-// the resolvers for a sign of life: it waits longer for a resolver that shows one, and treats the others as silent.
+// Forwarder forwards queries to the resolvers of the node. If a query is not answered promptly, the Forwarder also
+// probes the resolvers for a sign of life: it waits longer for a resolver that shows one, and treats the others as
+// silent.
 type Forwarder struct {
 	resolvers func() []netip.AddrPort
 	stubs     Stubs
@@ -45,15 +46,16 @@ type Forwarder struct {
 	seats     chan struct{}
 }
 
-// NewForwarder returns a Forwarder that asks the resolvers of a name's zone, or for other names what resolvers returns, one
-// after the other.
+// NewForwarder returns a Forwarder that asks the resolvers of a name's zone, or for other names what resolvers returns,
+// one after the other.
 func NewForwarder(resolvers func() []netip.AddrPort, stubs Stubs, clk clock.PassiveClock, g *guard.Guard) *Forwarder {
 	return &Forwarder{
 		resolvers: resolvers, stubs: stubs, query: query, clock: clk, guard: g, cache: newCache(clk), peers: newPeers(clk), seats: make(chan struct{}, maxForwards),
 	}
 }
 
-// Greet probes all resolvers for a sign of life, so that queries do not wait for a silent one. It does not wait for them.
+// Greet probes all resolvers for a sign of life, so that queries do not wait for a silent one. It does not wait for
+// them.
 func (f *Forwarder) Greet() {
 	f.greet(f.resolvers())
 	for _, all := range f.stubs {
@@ -168,8 +170,8 @@ func (f *Forwarder) send(ask *dns.Msg, key cacheKey, at netip.AddrPort) (<-chan 
 	return answer, nil
 }
 
-// await returns the answer, for which it waits while the resolver, one of all that are asked, shows signs of life. Time in
-// which this process did not run counts neither for nor against a resolver: its reply may be there, unread.
+// await returns the answer, for which it waits while the resolver, one of all that are asked, shows signs of life. Time
+// in which this process did not run counts neither for nor against a resolver: its reply may be there, unread.
 func (f *Forwarder) await(ctx context.Context, answer <-chan *dns.Msg, all []netip.AddrPort, at netip.AddrPort, began time.Time) (*dns.Msg, error) {
 	wait, lost := lookAfter, time.Duration(0)
 	timer := time.NewTimer(wait)

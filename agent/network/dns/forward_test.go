@@ -85,8 +85,8 @@ func timed(t *testing.T, f *Forwarder, name string, most time.Duration) (*dns.Ms
 const offline = 50 * time.Millisecond
 
 // TestSilentResolvers has all resolvers fall silent, which each had answered before, and come back: from the first
-// question on, known names are answered from the cache within 50 ms, and others fail; questions do not wait for resolvers
-// that are back to be known.
+// question on, known names are answered from the cache within 50 ms, and others fail; questions do not wait for
+// resolvers that are back to be known.
 func TestSilentResolvers(t *testing.T) {
 	t.Parallel()
 	for _, resolvers := range [][]netip.AddrPort{{first}, {first, second}} {
@@ -206,8 +206,8 @@ func TestSlowResolvers(t *testing.T) {
 	}
 }
 
-// TestLateSign: a resolver that becomes much slower is taken for silent only until it answers: the client's next attempt
-// finds the answer.
+// TestLateSign: a resolver that becomes much slower is taken for silent only until it answers: the client's next
+// attempt finds the answer.
 func TestLateSign(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

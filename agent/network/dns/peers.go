@@ -18,7 +18,8 @@ const (
 	lookAfter = 8 * time.Millisecond
 	// least is the shortest time that a query waits for a resolver without a sign of life: offline, it fails within 50 ms.
 	least = 35 * time.Millisecond
-	// stall is how late a timer fires when this process had no processor, beyond what a busy machine's scheduler makes of it.
+	// stall is how late a timer fires when this process had no processor, beyond what a busy machine's scheduler makes of
+	// it.
 	stall = 4 * time.Millisecond
 	// lateness is the multiple of its usual reply time after which a resolver that has not replied is silent.
 	lateness = 3

@@ -25,7 +25,8 @@ const manager = "dns.monopod"
 // Publish creates the Service at the addresses, one of each IP family, and an EndpointSlice for each family that leads
 // to the server on this node. A Service with a selector belongs to another DNS server and is not changed. Nothing is
 // written if all are up to date.
-func Publish(ctx context.Context, c client.Client, addresses []netip.Addr, servers []netip.AddrPort, node string) error {
+func Publish(ctx context.Context, c client.Client, addresses []netip.Addr, servers []netip.AddrPort,
+	node string) error {
 	svc, err := client.Get[*corev1.Service](ctx, c, Key.Namespace, Key.Name)
 	if apierrors.IsNotFound(err) {
 		svc = service(addresses, servers[0].Port())
@@ -56,7 +57,8 @@ func service(addresses []netip.Addr, port uint16) *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, ClusterIP: addresses[0].String(),
 			Ports: []corev1.ServicePort{
-				{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: target}, {Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: target},
+				{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: target},
+				{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: target},
 			},
 		},
 	}
@@ -102,7 +104,8 @@ func slice(server netip.AddrPort, i int, node string) *discoveryv1.EndpointSlice
 		}},
 	}
 	for _, p := range service([]netip.Addr{server.Addr()}, 0).Spec.Ports {
-		out.Ports = append(out.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(server.Port()))})
+		out.Ports = append(out.Ports,
+			discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(server.Port()))})
 	}
 	return out
 }

@@ -57,7 +57,8 @@ func (s *Server) Serve(ctx context.Context, at []netip.Addr, port uint16, ready 
 		listens = append(listens, netip.MustParseAddrPort(udp.LocalAddr().String()))
 		servers = append(servers,
 			&dns.Server{PacketConn: udp, Handler: s, UDPSize: dns.DefaultMsgSize, ReadTimeout: forever},
-			&dns.Server{Listener: netutil.LimitListener(tcp, maxConns), Handler: s, IdleTimeout: func() time.Duration { return idle }})
+			&dns.Server{Listener: netutil.LimitListener(tcp, maxConns), Handler: s,
+				IdleTimeout: func() time.Duration { return idle }})
 	}
 	group, ctx := guard.With(ctx)
 	for _, srv := range servers {

@@ -29,11 +29,13 @@ import (
 // start serves the zone on loopback. Its clock stands still: a machine that is busy makes no resolver silent.
 func start(t testing.TB, z *Zone, resolvers ...netip.AddrPort) (at string) {
 	t.Helper()
-	forward := NewForwarder(func() []netip.AddrPort { return resolvers }, nil, clocktesting.NewFakePassiveClock(time.Now()), nil)
+	forward := NewForwarder(func() []netip.AddrPort { return resolvers }, nil,
+		clocktesting.NewFakePassiveClock(time.Now()), nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	listens, ended := make(chan []netip.AddrPort, 1), make(chan error, 1)
 	go func() {
-		ended <- NewServer(z, forward, nil, zap.NewNop()).Serve(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, 0, func(at []netip.AddrPort) { listens <- at })
+		ended <- NewServer(z, forward, nil, zap.NewNop()).Serve(ctx, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, 0,
+			func(at []netip.AddrPort) { listens <- at })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -56,7 +58,8 @@ func TestListenTriesOtherPorts(t *testing.T) {
 	t.Parallel()
 	networktest.Isolated(t, func(netns.NsHandle) {
 		lo, err := netlink.LinkByName("lo")
-		err = errors.Join(err, netlink.LinkSetUp(lo), os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40009"), 0o600))
+		err = errors.Join(err, netlink.LinkSetUp(lo),
+			os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40009"), 0o600))
 		if err != nil {
 			t.Error(err)
 			return
@@ -99,7 +102,8 @@ func TestPanicFailsQuestion(t *testing.T) {
 	over := guard.Spawn(srv.ActivateAndServe)
 	for range 2 {
 		answer, err := dns.Exchange(new(dns.Msg).SetQuestion("a.b.", dns.TypeA), conn.LocalAddr().String())
-		if err != nil || answer.Rcode != dns.RcodeServerFailure || g.Check() == nil || !strings.HasPrefix(g.Check().Error(), "dns: panic: ") {
+		if err != nil || answer.Rcode != dns.RcodeServerFailure || g.Check() == nil ||
+			!strings.HasPrefix(g.Check().Error(), "dns: panic: ") {
 			t.Errorf("%v %v, health %v", answer, err, g.Check())
 		}
 	}

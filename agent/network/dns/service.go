@@ -126,7 +126,8 @@ func (o opened) port(q dns.Question, name, protocol string) Answer {
 // without a name have none.
 func (o opened) services(q dns.Question, is func(name, protocol string) bool) (a Answer) {
 	add := func(port int32, target string, ips []netip.Addr) {
-		a.Records = append(a.Records, &dns.SRV{Hdr: header(q.Name, dns.TypeSRV), Weight: 100, Port: uint16(port), Target: target})
+		a.Records = append(a.Records,
+			&dns.SRV{Hdr: header(q.Name, dns.TypeSRV), Weight: 100, Port: uint16(port), Target: target})
 		for _, ip := range ips {
 			a.More = append(a.More, address(target, ip))
 		}

@@ -13,15 +13,16 @@ import (
 // maxStubs bounds the number of zones with resolvers of their own.
 const maxStubs = 100
 
-// Stubs are zones that are forwarded to resolvers of their own instead of those of the node. It is a flag's value, which can be repeated:
-// ZONE=ADDRESS[:PORT][,ADDRESS[:PORT]...].
+// Stubs are zones that are forwarded to resolvers of their own instead of those of the node. It is a flag's value,
+// which can be repeated: ZONE=ADDRESS[:PORT][,ADDRESS[:PORT]...].
 type Stubs map[string][]netip.AddrPort // by zone, in lower case and with a dot at its end
 
 var _ pflag.Value = (*Stubs)(nil)
 
 // Flags adds the flag.
 func (s *Stubs) Flags(f *pflag.FlagSet) {
-	f.Var(s, "cluster-dns-stub", "Resolvers of the built-in DNS server for the names of one zone, as ZONE=ADDRESS[:PORT][,...]; they are asked in this order. Can be repeated. Other names are resolved by the resolvers of the node.")
+	f.Var(s, "cluster-dns-stub",
+		"Resolvers of the built-in DNS server for the names of one zone, as ZONE=ADDRESS[:PORT][,...]; they are asked in this order. Can be repeated. Other names are resolved by the resolvers of the node.")
 }
 
 // Type implements pflag.Value.

@@ -23,7 +23,8 @@ func TestStubs(t *testing.T) {
 	node := answers("192.0.2.1")
 	var stubs Stubs
 	for _, text := range []string{
-		fmt.Sprintf("Corp.example.=%s,%s", broken, answers("192.0.2.2")), fmt.Sprintf("lab.corp.example=%s", answers("192.0.2.3")), fmt.Sprintf("down.example=%s", broken),
+		fmt.Sprintf("Corp.example.=%s,%s", broken, answers("192.0.2.2")),
+		fmt.Sprintf("lab.corp.example=%s", answers("192.0.2.3")), fmt.Sprintf("down.example=%s", broken),
 	} {
 		if err := stubs.Set(text); err != nil {
 			t.Fatal(err)
@@ -44,7 +45,8 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// asked asks until there is such an answer: a resolver that has not answered yet has only some 40 ms for it, and this machine may be slower.
+// asked asks until there is such an answer: a resolver that has not answered yet has only some 40 ms for it, and this
+// machine may be slower.
 func asked(t *testing.T, f *Forwarder, name string, rcode int) (m *dns.Msg, err error) {
 	t.Helper()
 	harness.Eventually(harness.Enough, func() bool {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ttl is for how many seconds clients may cache answers about the cluster, including that a name does not exist; CoreDNS'
-	// default. Services are created while clients wait for them.
+	// ttl is for how many seconds clients may cache answers about the cluster, including that a name does not exist;
+	// CoreDNS' default. Services are created while clients wait for them.
 	ttl = 5
 	// specification is the version of the names' specification.
 	specification = "1.1.0"

@@ -33,22 +33,27 @@ func services() cluster {
 	named := func(name string, spec corev1.ServiceSpec) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec}
 	}
-	ports := []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}, {Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
+	ports := []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP},
+		{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
 	endpoints := &discoveryv1.EndpointSlice{
 		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.88.0.2"}, Hostname: new("one")},
 			{Addresses: []string{"10.88.0.3"}},
-			{Addresses: []string{"10.88.0.4"}, Hostname: new("starting"), Conditions: discoveryv1.EndpointConditions{Ready: new(false)}},
+			{Addresses: []string{"10.88.0.4"}, Hostname: new("starting"),
+				Conditions: discoveryv1.EndpointConditions{Ready: new(false)}},
 		},
 	}
-	six := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6, Ports: endpoints.Ports, Endpoints: []discoveryv1.Endpoint{
-		{Addresses: []string{"fd88::2"}, Hostname: new("one")}, {Addresses: []string{"fd88::3"}},
-	}}
+	six := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6, Ports: endpoints.Ports,
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"fd88::2"}, Hostname: new("one")}, {Addresses: []string{"fd88::3"}},
+		}}
 	none := corev1.ClusterIPNone
 	return cluster{
-		key("web"):      {svc: named("web", corev1.ServiceSpec{ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5", "fd96::5"}, Ports: ports})},
-		key("set"):      {named("set", corev1.ServiceSpec{ClusterIP: none, Ports: ports}), []*discoveryv1.EndpointSlice{endpoints}},
+		key("web"): {svc: named("web",
+			corev1.ServiceSpec{ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5", "fd96::5"}, Ports: ports})},
+		key("set"): {named("set", corev1.ServiceSpec{ClusterIP: none, Ports: ports}),
+			[]*discoveryv1.EndpointSlice{endpoints}},
 		key("six"):      {named("six", corev1.ServiceSpec{ClusterIP: none, Ports: ports}), []*discoveryv1.EndpointSlice{six}},
 		key("early"):    {named("early", corev1.ServiceSpec{ClusterIP: none, Ports: ports, PublishNotReadyAddresses: true}), []*discoveryv1.EndpointSlice{endpoints}},
 		key("empty"):    {svc: named("empty", corev1.ServiceSpec{ClusterIP: none, Ports: ports})},

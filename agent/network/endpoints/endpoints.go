@@ -1,5 +1,5 @@
-// Package endpoints holds the Services and EndpointSlices of the cluster, by Service, and the zone of the node, for the parts
-// of the network that serve them.
+// Package endpoints holds the Services and EndpointSlices of the cluster, by Service, and the zone of the node, for the
+// parts of the network that serve them.
 package endpoints
 
 import (

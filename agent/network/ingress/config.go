@@ -32,12 +32,17 @@ type Config struct {
 
 // Flags adds the flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.HTTP, "ingress", "", "HTTP address of the ingress controller, for example :80. Empty, and --ingress-https too: no ingress controller.")
+	f.StringVar(&c.HTTP, "ingress", "",
+		"HTTP address of the ingress controller, for example :80. Empty, and --ingress-https too: no ingress controller.")
 	f.StringVar(&c.HTTPS, "ingress-https", "", "HTTPS address of the ingress controller, for example :443.")
-	f.StringSliceVar(&c.StatusAddresses, "ingress-status-address", nil, "IP addresses or host names in the status of Ingresses (default the node's addresses).")
-	f.StringVar(&c.DefaultCertificate, "ingress-default-certificate", "", "Secret (NAMESPACE/NAME) of the certificate for hosts that no Ingress has one for. Empty: a self-signed certificate.")
-	f.StringVar(&c.MaxBody, "ingress-max-body-size", "1Gi", "Maximum size of a request's body, unless an annotation of the Ingress sets another one. 0: no limit.")
-	f.StringSliceVar(&c.TrustedProxies, "ingress-trusted-proxies", nil, "Addresses and CIDRs of proxies in front of the ingress controller whose X-Forwarded headers are kept.")
+	f.StringSliceVar(&c.StatusAddresses, "ingress-status-address", nil,
+		"IP addresses or host names in the status of Ingresses (default the node's addresses).")
+	f.StringVar(&c.DefaultCertificate, "ingress-default-certificate", "",
+		"Secret (NAMESPACE/NAME) of the certificate for hosts that no Ingress has one for. Empty: a self-signed certificate.")
+	f.StringVar(&c.MaxBody, "ingress-max-body-size", "1Gi",
+		"Maximum size of a request's body, unless an annotation of the Ingress sets another one. 0: no limit.")
+	f.StringSliceVar(&c.TrustedProxies, "ingress-trusted-proxies", nil,
+		"Addresses and CIDRs of proxies in front of the ingress controller whose X-Forwarded headers are kept.")
 	f.BoolVar(&c.AccessLog, "ingress-access-log", false, "Log every request of the ingress controller.")
 }
 

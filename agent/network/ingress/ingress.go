@@ -57,7 +57,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	events := record.New(record.Config{Client: c.deps.Client, Component: "ingress-controller", Host: c.cfg.Node, Clock: c.deps.Clock, Metrics: dropped, Guard: c.deps.Guard})
+	events := record.New(
+		record.Config{Client: c.deps.Client, Component: "ingress-controller", Host: c.cfg.Node, Clock: c.deps.Clock,
+			Metrics: dropped, Guard: c.deps.Guard})
 	defer events.Close()
 	via := proxy.NewTransport(c.cfg.Dial, metrics)
 	defer via.CloseIdle()
@@ -159,33 +161,40 @@ func newRunning(c *Controller, servers []*proxy.Server, m *proxy.Metrics, events
 	r.fallback, _ = c.cfg.defaultCertificate()
 	r.defaults = route.Options{Redirect: true, Wait: proxy.WaitTime}
 	r.defaults.MaxBody, _ = c.cfg.maxBody()
-	r.world = world{changed: true, ingresses: map[follow.Key]*networkingv1.Ingress{}, classes: classes{}, nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{}}
-	r.desired = desired{backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsed{}, reported: map[follow.Key]map[problem]time.Time{}}
+	r.world = world{changed: true, ingresses: map[follow.Key]*networkingv1.Ingress{}, classes: classes{},
+		nodes: map[string]*corev1.Node{}, secrets: map[follow.Key]bool{}}
+	r.desired = desired{backends: map[proxy.Target]*proxy.Backend{}, certs: map[follow.Key]parsed{},
+		reported: map[follow.Key]map[problem]time.Time{}}
 	r.site.Store(proxy.NewSite())
 	r.first, r.begin = context.WithCancel(context.Background())
-	r.loop = follow.New(c.deps, follow.Config[key]{Name: Name, Sources: r.sources(), Start: []key{{what: theSite}, {what: theClass}}, Reconcile: r.reconcile})
+	r.loop = follow.New(c.deps,
+		follow.Config[key]{Name: Name, Sources: r.sources(), Start: []key{{what: theSite}, {what: theClass}},
+			Reconcile: r.reconcile})
 	return r
 }
 
 func (r *running) sources() []follow.Source[key] {
 	on := func(resource schema.GroupVersionResource, keys func(old, next client.Object) []key) follow.Source[key] {
-		return follow.Source[key]{Selector: client.Selector{Resource: resource}, Keys: follow.Plain(func(old, next client.Object) []key {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return keys(old, next)
-		})}
+		return follow.Source[key]{Selector: client.Selector{Resource: resource},
+			Keys: follow.Plain(func(old, next client.Object) []key {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				return keys(old, next)
+			})}
 	}
 	all := []follow.Source[key]{
-		on(client.Ingresses, r.onIngress), on(client.IngressClasses, r.onClass), on(client.Secrets, r.onSecret), on(client.Nodes, r.onNode),
+		on(client.Ingresses, r.onIngress), on(client.IngressClasses, r.onClass), on(client.Secrets, r.onSecret),
+		on(client.Nodes, r.onNode),
 	}
 	for _, src := range r.seen.Sources() {
-		all = append(all, follow.Source[key]{Selector: src.Selector, Keys: func(ctx context.Context, old, next client.Object) ([]key, error) {
-			changed, err := src.Keys(ctx, old, next)
-			if err != nil || len(changed) == 0 {
-				return nil, err
-			}
-			return []key{{what: services}}, nil
-		}})
+		all = append(all,
+			follow.Source[key]{Selector: src.Selector, Keys: func(ctx context.Context, old, next client.Object) ([]key, error) {
+				changed, err := src.Keys(ctx, old, next)
+				if err != nil || len(changed) == 0 {
+					return nil, err
+				}
+				return []key{{what: services}}, nil
+			}})
 	}
 	return all
 }
@@ -200,7 +209,8 @@ func (r *running) onIngress(old, next client.Object) []key {
 	name, ing := follow.KeyOf(next), next.(*networkingv1.Ingress)
 	known := r.world.ingresses[name]
 	r.world.ingresses[name] = ing
-	if known == nil || !reflect.DeepEqual(known.Spec, ing.Spec) || !maps.Equal(known.Annotations, ing.Annotations) || known.UID != ing.UID {
+	if known == nil || !reflect.DeepEqual(known.Spec, ing.Spec) || !maps.Equal(known.Annotations, ing.Annotations) ||
+		known.UID != ing.UID {
 		r.world.changed = true
 	}
 	return []key{{ingress, name}}
@@ -394,7 +404,8 @@ func (r *running) certify(ctx context.Context, p *plan, s *proxy.Site) error {
 	r.certs = read
 	s.Certs, s.Secured, s.Fallback = route.Hosts[*tls.Certificate]{}, route.Hosts[struct{}]{}, read[r.fallback].cert
 	if err := read[r.fallback].err; err != nil {
-		r.deps.Log.Warn("the default certificate of the ingress controller cannot be used", zap.Stringer("secret", r.fallback), zap.Error(err))
+		r.deps.Log.Warn("the default certificate of the ingress controller cannot be used",
+			zap.Stringer("secret", r.fallback), zap.Error(err))
 	}
 	taken := map[string]bool{} // hosts with a certificate
 	for _, c := range p.certs {

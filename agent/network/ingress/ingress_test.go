@@ -174,29 +174,35 @@ func (c *cluster) ports(name string) (http, https int32) {
 }
 
 func service(name string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
 }
 
 func slice(service string, ready []string, ending ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}}, AddressType: discoveryv1.AddressTypeIPv4,
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service,
+			Labels: map[string]string{discoveryv1.LabelServiceName: service}}, AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
 	}
 	for _, ip := range ready {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+		s.Endpoints = append(s.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
 	for _, ip := range ending {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}})
+		s.Endpoints = append(s.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{ip},
+				Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}})
 	}
 	return s
 }
 
 func simple(name, host, to string) *networkingv1.Ingress {
-	return &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: networkingv1.IngressSpec{
-		IngressClassName: new(ClassName), Rules: []networkingv1.IngressRule{{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-			Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: new(networkingv1.PathTypePrefix), Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: to, Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
-		}}}},
-	}}
+	return &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: networkingv1.IngressSpec{
+			IngressClassName: new(ClassName), Rules: []networkingv1.IngressRule{{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+				Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: new(networkingv1.PathTypePrefix), Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: to, Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
+			}}}},
+		}}
 }
 
 // pairOf makes a Secret with a certificate for hosts.
@@ -299,7 +305,8 @@ func TestController(t *testing.T) {
 	edit(c, renewed, func(s *corev1.Secret) { s.Data = renewed.Data })
 	until(t, "the renewed certificate", func() bool { return shown(t, https, "a.com").SerialNumber.Cmp(before.SerialNumber) != 0 })
 
-	// A host with TLS stays one when its Secret is gone: clients get the default certificate, and plain HTTP is redirected to it.
+	// A host with TLS stays one when its Secret is gone: clients get the default certificate, and plain HTTP is redirected
+	// to it.
 	if _, err := c.Delete(t.Context(), client.RefOf(renewed), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

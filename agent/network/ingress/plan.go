@@ -44,7 +44,8 @@ type plan struct {
 func planOf(served []*networkingv1.Ingress, defaults route.Options, https bool) *plan {
 	p := &plan{problems: map[follow.Key][]problem{}}
 	ordered := slices.SortedFunc(slices.Values(served), func(a, b *networkingv1.Ingress) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name))
 	})
 	for _, ing := range ordered {
 		p.add(ing, defaults, https)
@@ -54,7 +55,8 @@ func planOf(served []*networkingv1.Ingress, defaults route.Options, https bool) 
 		r := p.rules[i]
 		first, _ := table.Find(r.Host, r.Path)
 		if first.Ingress != r.To.Ingress || first.Target != r.To.Target {
-			p.problem(r.To.Ingress, "PathTaken", "Ingress %q already serves %s, which this Ingress repeats", first.Ingress, at(r.Host, r.Path))
+			p.problem(r.To.Ingress, "PathTaken", "Ingress %q already serves %s, which this Ingress repeats", first.Ingress,
+				at(r.Host, r.Path))
 		}
 	}
 	return p
@@ -74,11 +76,13 @@ func (p *plan) add(ing *networkingv1.Ingress, defaults route.Options, https bool
 	}
 	send := func(host, path string, exact bool, to *networkingv1.IngressBackend) {
 		if to.Service == nil {
-			p.problem(owner, "UnsupportedBackend", "backends that are not Services are not supported; %s is not served", at(host, cmp.Or(path, "/")))
+			p.problem(owner, "UnsupportedBackend", "backends that are not Services are not supported; %s is not served",
+				at(host, cmp.Or(path, "/")))
 			return
 		}
 		p.rules = append(p.rules, route.Rule[*proxy.Place]{Host: host, Path: path, Exact: exact, To: &proxy.Place{
-			Target: proxy.Target{Service: follow.Key{Namespace: owner.Namespace, Name: to.Service.Name}, Port: to.Service.Port, Override: opts.Protocol}, Ingress: owner, Options: opts,
+			Target: proxy.Target{Service: follow.Key{Namespace: owner.Namespace, Name: to.Service.Name}, Port: to.Service.Port,
+				Override: opts.Protocol}, Ingress: owner, Options: opts,
 		}})
 	}
 	var hosts []string

@@ -19,7 +19,8 @@ import (
 // ing reads an Ingress; age is how many seconds after the others it was created.
 func ing(t testing.TB, name string, age int, text string) *networkingv1.Ingress {
 	t.Helper()
-	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.Unix(int64(1000+age), 0)}}
+	i := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		CreationTimestamp: metav1.Unix(int64(1000+age), 0)}}
 	if err := yaml.UnmarshalStrict([]byte(text), i); err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, text)
 	}
@@ -39,7 +40,8 @@ func TestPlan(t *testing.T) {
 		problems  string
 	}{
 		"types of paths": {
-			[]string{`spec: {rules: [` + host("a.com", "/e", "Exact", web) + `, ` + host("a.com", "/p", "Prefix", api) + `, ` + host("*.b.com", "/i", "ImplementationSpecific", web) + `]}`},
+			[]string{`spec: {rules: [` + host("a.com", "/e", "Exact", web) + `, ` + host("a.com", "/p", "Prefix", api) + `, ` +
+				host("*.b.com", "/i", "ImplementationSpecific", web) + `]}`},
 			"a.com =/e web:80 0, a.com /p api:http 0, *.b.com /i web:80 0", "",
 		},
 		"no path is every path": {[]string{`spec: {rules: [` + host("", "", "ImplementationSpecific", web) + `]}`}, " / web:80 0", ""},

@@ -36,7 +36,8 @@ func (r *running) createClass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: ClassName}, Spec: networkingv1.IngressClassSpec{Controller: ControllerName}}
+	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: ClassName},
+		Spec: networkingv1.IngressClassSpec{Controller: ControllerName}}
 	if !slices.ContainsFunc(list, func(c *networkingv1.IngressClass) bool {
 		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
 	}) {
@@ -114,7 +115,8 @@ func (r *running) report(ing *networkingv1.Ingress, places []*proxy.Place) time.
 		}
 		reported[p] = time.Time{}
 		r.events.Eventf(ing, corev1.EventTypeWarning, p.reason, "%s", p.message)
-		r.deps.Log.Warn("an Ingress is not served completely", zap.Stringer("ingress", name), zap.String("reason", p.reason), zap.String("problem", p.message))
+		r.deps.Log.Warn("an Ingress is not served completely", zap.Stringer("ingress", name), zap.String("reason", p.reason),
+			zap.String("problem", p.message))
 	}
 	r.reported[name] = reported
 	return again
@@ -158,7 +160,8 @@ func (r *running) statusPorts(ing *networkingv1.Ingress) []networkingv1.IngressP
 
 // statusOf returns the addresses of an Ingress's status: this node's, and of those that it has, other nodes'. Nodes
 // that share one API thus add themselves and do not remove each other.
-func statusOf(has []networkingv1.IngressLoadBalancerIngress, local, others []string, ports []networkingv1.IngressPortStatus) []networkingv1.IngressLoadBalancerIngress {
+func statusOf(has []networkingv1.IngressLoadBalancerIngress, local, others []string,
+	ports []networkingv1.IngressPortStatus) []networkingv1.IngressLoadBalancerIngress {
 	var list []networkingv1.IngressLoadBalancerIngress
 	for _, in := range has {
 		if at := cmp.Or(in.IP, in.Hostname); slices.Contains(others, at) && !slices.Contains(local, at) {

@@ -14,8 +14,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// TestCertificatesOfHosts has Ingresses with Secrets of their own: a client gets the certificate of the name that it asks
-// for. A Secret that is renewed changes the certificate of new connections; one that is open goes on.
+// TestCertificatesOfHosts has Ingresses with Secrets of their own: a client gets the certificate of the name that it
+// asks for. A Secret that is renewed changes the certificate of new connections; one that is open goes on.
 func TestCertificatesOfHosts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -24,7 +24,8 @@ func TestCertificatesOfHosts(t *testing.T) {
 	c.pod("10.0.0.1:8080", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) })
 	ends := time.Now().Add(time.Hour)
 	c.create(service("web"), slice("web", []string{"10.0.0.1"}), pairOf(t, "fallback", ends, "fallback.com"))
-	for name, hosts := range map[string][]string{"a": {"a.com", "www.a.com"}, "b": {"b.com"}, "wild": {"*.b.com"}, "none": {"none.com"}} {
+	for name, hosts := range map[string][]string{"a": {"a.com", "www.a.com"}, "b": {"b.com"}, "wild": {"*.b.com"},
+		"none": {"none.com"}} {
 		i := simple(name, hosts[0], "web")
 		for _, host := range hosts[1:] {
 			i.Spec.Rules = append(i.Spec.Rules, simple(name, host, "web").Spec.Rules...)
@@ -41,18 +42,21 @@ func TestCertificatesOfHosts(t *testing.T) {
 		"a.com": {"a.com", "www.a.com"}, "www.a.com": {"a.com", "www.a.com"}, "b.com": {"b.com"}, "x.b.com": {"*.b.com"},
 		"none.com": {"fallback.com"}, "y.x.b.com": {"fallback.com"}, "unknown.com": {"fallback.com"},
 	} {
-		until(t, fmt.Sprintf("%s gets the certificate of %v", host, names), func() bool { return slices.Equal(shown(t, port, host).DNSNames, names) })
+		until(t, fmt.Sprintf("%s gets the certificate of %v", host, names),
+			func() bool { return slices.Equal(shown(t, port, host).DNSNames, names) })
 	}
 
 	for _, versions := range []struct {
 		name string
 		set  func(*http.Transport)
-	}{{"HTTP/1.1", func(tr *http.Transport) { tr.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} }}, {"HTTP/2", func(tr *http.Transport) { tr.ForceAttemptHTTP2 = true }}} {
+	}{{"HTTP/1.1", func(tr *http.Transport) { tr.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} }},
+		{"HTTP/2", func(tr *http.Transport) { tr.ForceAttemptHTTP2 = true }}} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "a.com"}}
 		versions.set(transport)
 		client := &http.Client{Transport: transport}
 		request := func() (reused bool, serial string) {
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+			ctx := httptrace.WithClientTrace(t.Context(),
+				&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/", port), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -71,9 +75,11 @@ func TestCertificatesOfHosts(t *testing.T) {
 		_, first := request()
 		renewed := pairOf(t, "a", ends, "a.com", "www.a.com")
 		edit(c, renewed, func(s *corev1.Secret) { s.Data = renewed.Data })
-		until(t, "a new connection has the new certificate", func() bool { return shown(t, port, "a.com").SerialNumber.String() != first })
+		until(t, "a new connection has the new certificate",
+			func() bool { return shown(t, port, "a.com").SerialNumber.String() != first })
 		if reused, serial := request(); !reused || serial != first {
-			t.Errorf("%s: the open connection does not go on: reused %t, certificate %s, before %s", versions.name, reused, serial, first)
+			t.Errorf("%s: the open connection does not go on: reused %t, certificate %s, before %s", versions.name, reused,
+				serial, first)
 		}
 		client.CloseIdleConnections()
 		if reused, serial := request(); reused || serial == first {

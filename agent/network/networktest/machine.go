@@ -56,7 +56,8 @@ const (
 func Run(t testing.TB, cfg Config, f func(m *Machine)) {
 	t.Helper()
 	Isolated(t, func(host netns.NsHandle) {
-		m := &Machine{T: t, cfg: cfg, Host: &Node{Name: "node", IP: netip.MustParseAddr(gateway), IP6: netip.MustParseAddr(gateway6), ns: host}}
+		m := &Machine{T: t, cfg: cfg,
+			Host: &Node{Name: "node", IP: netip.MustParseAddr(gateway), IP6: netip.MustParseAddr(gateway6), ns: host}}
 		defer func() {
 			for i := range m.ends {
 				m.ends[len(m.ends)-1-i]()

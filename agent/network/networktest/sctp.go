@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// SendInit sends the first packet of an SCTP association (RFC 9260, 3.3.2) between two ports as a raw packet, for which the
-// kernel needs no SCTP of its own. The network is ip4:132 or ip6:132.
+// SendInit sends the first packet of an SCTP association (RFC 9260, 3.3.2) between two ports as a raw packet, for which
+// the kernel needs no SCTP of its own. The network is ip4:132 or ip6:132.
 func (n *Node) SendInit(network, address string, from, to uint16) error {
 	b := binary.BigEndian.AppendUint16(nil, from)
 	b = binary.BigEndian.AppendUint16(b, to)

@@ -25,7 +25,8 @@ type change struct {
 }
 
 func newChange() *change {
-	return &change{create: map[string]Part{}, remove: map[string]struct{}{}, add: map[Element]struct{}{}, delete: map[Element]struct{}{}}
+	return &change{create: map[string]Part{}, remove: map[string]struct{}{}, add: map[Element]struct{}{},
+		delete: map[Element]struct{}{}}
 }
 
 // insert adds an element, or cancels its deletion.

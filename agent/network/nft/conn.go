@@ -16,8 +16,9 @@ const (
 )
 
 // Conn is a connection for large transactions, which opens when it is first used and stays open: closing a netfilter
-// socket makes the kernel wait until it has freed what earlier transactions removed, which takes an RCU grace period of 10
-// to 30 ms, and no transaction can begin meanwhile. The zero Conn is ready. Its methods are not safe for concurrent use.
+// socket makes the kernel wait until it has freed what earlier transactions removed, which takes an RCU grace period of
+// 10 to 30 ms, and no transaction can begin meanwhile. The zero Conn is ready. Its methods are not safe for concurrent
+// use.
 type Conn struct {
 	open *nftables.Conn // nil: not yet, or after a failure
 }
@@ -56,8 +57,8 @@ func Do(f func(*nftables.Conn) error) error {
 	return c.Do(f)
 }
 
-// RemoveTables removes the tables of the name in each of the families. It succeeds if there is none, and if the kernel lacks
-// the family or nftables.
+// RemoveTables removes the tables of the name in each of the families. It succeeds if there is none, and if the kernel
+// lacks the family or nftables.
 func RemoveTables(name string, families ...nftables.TableFamily) error {
 	var errs []error
 	for _, family := range families {

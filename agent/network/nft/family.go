@@ -14,8 +14,8 @@ import (
 
 // Family contains the differences between the IP families, and builds the expressions that load the parts of a packet.
 //
-// Registers are words. From the first one on they contain: source . destination . protocol . port, so that each key is a
-// sequence of them.
+// Registers are words. From the first one on they contain: source . destination . protocol . port, so that each key is
+// a sequence of them.
 type Family struct {
 	corev1.IPFamily
 	Table   nftables.TableFamily
@@ -51,7 +51,8 @@ func (f Family) LoadSource() []expr.Any { return f.load(f.Source(), f.source) }
 func (f Family) LoadDestination() []expr.Any { return f.load(f.Destination(), f.source+f.size) }
 
 func (f Family) load(register, offset uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.size}}
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
+		Len: f.size}}
 }
 
 // LoadPort loads the protocol and the destination port.
@@ -69,7 +70,8 @@ func Contains(set *nftables.Set, register uint32) []expr.Any {
 
 // Decide executes the verdict that the map has for the key that begins at the register.
 func Decide(set *nftables.Set, register uint32) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set.Name, SetID: set.ID}}
+	return []expr.Any{&expr.Lookup{SourceRegister: register, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true,
+		SetName: set.Name, SetID: set.ID}}
 }
 
 // Verdict ends the rule; chain is where Jump and Goto lead.
@@ -93,7 +95,8 @@ func PortKey(protocol corev1.Protocol, port uint16) string {
 func Join(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
 // NewSet returns a set with a key of several parts, and for a map the type of its values.
-func NewSet(table *nftables.Table, name string, id uint32, key []nftables.SetDatatype, value nftables.SetDatatype) *nftables.Set {
+func NewSet(table *nftables.Table, name string, id uint32, key []nftables.SetDatatype,
+	value nftables.SetDatatype) *nftables.Set {
 	set := &nftables.Set{
 		Table: table, Name: name, ID: id, KeyType: key[0], IsMap: value.Name != "", DataType: value, Concatenation: len(key) > 1,
 	}

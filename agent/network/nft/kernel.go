@@ -24,7 +24,8 @@ func (t *Table) write(conn *nftables.Conn, c *change) error {
 	if err := t.create(conn, c); err != nil {
 		return err
 	}
-	if err := errors.Join(t.elements(c, c.delete, conn.SetDeleteElements), t.elements(c, c.add, conn.SetAddElements)); err != nil {
+	if err := errors.Join(t.elements(c, c.delete, conn.SetDeleteElements),
+		t.elements(c, c.add, conn.SetAddElements)); err != nil {
 		return err
 	}
 	t.remove(conn, c)
@@ -76,7 +77,8 @@ func (t *Table) remove(conn *nftables.Conn, c *change) {
 }
 
 // elements passes the elements to do, set by set. Those of a set that is removed need not be deleted.
-func (t *Table) elements(c *change, all map[Element]struct{}, do func(*nftables.Set, []nftables.SetElement) error) error {
+func (t *Table) elements(c *change, all map[Element]struct{},
+	do func(*nftables.Set, []nftables.SetElement) error) error {
 	bySet := map[string][]nftables.SetElement{}
 	for e := range all {
 		if _, gone := c.remove[e.Set]; !gone {
@@ -96,7 +98,8 @@ func (t *Table) elements(c *change, all map[Element]struct{}, do func(*nftables.
 }
 
 // read returns the elements and the parts in the kernel; ok is false if there is no table, or one of another layout.
-func (t *Table) read(conn *nftables.Conn) (elements map[Element]struct{}, parts map[string]struct{}, ok bool, err error) {
+func (t *Table) read(
+	conn *nftables.Conn) (elements map[Element]struct{}, parts map[string]struct{}, ok bool, err error) {
 	parts = map[string]struct{}{}
 	if ok, err = t.chains(conn, parts); err != nil || !ok {
 		return nil, nil, false, err

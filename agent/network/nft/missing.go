@@ -10,5 +10,6 @@ import (
 // or none for the family: it has no netlink for netfilter (EPROTONOSUPPORT), no nf_tables there (EINVAL), or not the
 // family. The kernel then has no tables either.
 func Missing(err error) bool {
-	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)
+	return errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EAFNOSUPPORT) ||
+		errors.Is(err, unix.EOPNOTSUPP)
 }

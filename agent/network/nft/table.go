@@ -25,7 +25,8 @@ type Layout interface {
 	Foreign(set *nftables.Set, e nftables.SetElement) Element
 }
 
-// Table is the desired state of a table, with the changes that the kernel does not have yet. Its methods are not safe for concurrent use.
+// Table is the desired state of a table, with the changes that the kernel does not have yet. Its methods are not safe
+// for concurrent use.
 type Table struct {
 	Conn
 	layout Layout

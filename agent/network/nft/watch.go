@@ -10,9 +10,9 @@ import (
 	"monopod/apiserver/kit/kernel"
 )
 
-// Watch sends whenever another program has removed rules, sets, chains or tables in the network namespace of the caller, as `nft flush
-// ruleset` does; see kernel.Watch. A table is removed after its rules and sets, so that the message for the table itself may
-// follow others in one packet.
+// Watch sends whenever another program has removed rules, sets, chains or tables in the network namespace of the
+// caller, as `nft flush ruleset` does; see kernel.Watch. A table is removed after its rules and sets, so that the
+// message for the table itself may follow others in one packet.
 func Watch(ctx context.Context) <-chan struct{} {
 	bind := func(fd int) error {
 		return errors.Join(

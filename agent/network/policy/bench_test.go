@@ -9,8 +9,8 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// BenchmarkLabel has 100 pods and 20 policies that name peers by labels, one of which comes and goes: it reports the time
-// until the kernel has the change.
+// BenchmarkLabel has 100 pods and 20 policies that name peers by labels, one of which comes and goes: it reports the
+// time until the kernel has the change.
 func BenchmarkLabel(b *testing.B) {
 	newCluster(b, networktest.Config{Pods: 1}, func(c *cluster) {
 		c.space("one")
@@ -52,7 +52,8 @@ func TestRemovalsDoNotWait(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 1}, func(c *cluster) {
 		c.space("one")
-		c.SetPolicy(key("one", "p"), policyOf(t, "one", "p", "{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {role: caller}}}]}]}"))
+		c.SetPolicy(key("one", "p"), policyOf(t, "one", "p",
+			"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {role: caller}}}]}]}"))
 		c.label(t, 1)
 		var took [2][]time.Duration
 		for i := range 60 {

@@ -87,7 +87,8 @@ func compile(p *networkingv1.NetworkPolicy) (*compiled, error) {
 	return c, nil
 }
 
-func add(rules *[]rule, namespace string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) error {
+func add(rules *[]rule, namespace string, peers []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort) error {
 	r := rule{anyone: len(peers) == 0, anyPort: len(ports) == 0}
 	for _, peer := range peers {
 		if peer.IPBlock != nil {

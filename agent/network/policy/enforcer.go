@@ -53,8 +53,8 @@ func (e *Enforcer) SetNamespace(name string, ns *corev1.Namespace) {
 // host's network and pods that have ended.
 func (e *Enforcer) SetPod(key types.NamespacedName, p *Pod) { e.setPod(key, p) }
 
-// SetPolicy replaces a policy; nil: it no longer exists. Of a policy that cannot be understood, which the API server refuses,
-// only the part that isolates applies.
+// SetPolicy replaces a policy; nil: it no longer exists. Of a policy that cannot be understood, which the API server
+// refuses, only the part that isolates applies.
 func (e *Enforcer) SetPolicy(key types.NamespacedName, p *networkingv1.NetworkPolicy) {
 	if p == nil {
 		e.setPolicy(key, nil)
@@ -62,7 +62,8 @@ func (e *Enforcer) SetPolicy(key types.NamespacedName, p *networkingv1.NetworkPo
 	}
 	c, err := compile(p)
 	if err != nil {
-		e.log.Warn("a NetworkPolicy is invalid: the pods of its namespace are isolated", zap.Stringer("networkPolicy", key), zap.Error(err))
+		e.log.Warn("a NetworkPolicy is invalid: the pods of its namespace are isolated", zap.Stringer("networkPolicy", key),
+			zap.Error(err))
 		c = &compiled{subject: labels.Everything(), ingress: new([]rule), egress: new([]rule)}
 	}
 	e.setPolicy(key, c)

@@ -114,8 +114,8 @@ func probes(from, to *networktest.Node, port uint16, want bool) []networktest.Pr
 	return out
 }
 
-// TestPolicies has the four pods a (app=a), b (app=b) of the namespace one and c (app=a), d of the namespace two (team=x),
-// with policies in the namespace one, and asks who is answered by whom.
+// TestPolicies has the four pods a (app=a), b (app=b) of the namespace one and c (app=a), d of the namespace two
+// (team=x), with policies in the namespace one, and asks who is answered by whom.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	for _, br := range []bool{false, true} {
@@ -133,15 +133,17 @@ func testPolicies(t *testing.T, c *cluster) {
 	c.pod(1, "one", "app=b")
 	c.pod(2, "two", "app=a")
 	c.pod(3, "two")
-	names := map[string]*networktest.Node{"a": c.Pods[0], "b": c.Pods[1], "c": c.Pods[2], "d": c.Pods[3], "node": c.Host, "out": c.Outside}
+	names := map[string]*networktest.Node{"a": c.Pods[0], "b": c.Pods[1], "c": c.Pods[2], "d": c.Pods[3], "node": c.Host,
+		"out": c.Outside}
 	ends := "a b c d node out"
 	for name, test := range map[string]struct {
 		policies []string
 		to       string // pods to which connections are tried
 		allowed  string // client>server, or client>server:port, or with a protocol
 	}{
-		"none":                    {nil, "a b", "a>a b>a c>a d>a node>a out>a a>b b>b c>b d>b node>b out>b"},
-		"none to a":               {[]string{"{podSelector: {matchLabels: {app: a}}}"}, "a b", "a>a node>a a>b b>b c>b d>b node>b out>b"},
+		"none": {nil, "a b", "a>a b>a c>a d>a node>a out>a a>b b>b c>b d>b node>b out>b"},
+		"none to a": {[]string{"{podSelector: {matchLabels: {app: a}}}"}, "a b",
+			"a>a node>a a>b b>b c>b d>b node>b out>b"},
 		"none to all":             {[]string{"{podSelector: {}, policyTypes: [Ingress]}"}, "a b c", "a>a node>a b>b node>b a>c b>c c>c d>c node>c out>c"},
 		"none from all":           {[]string{"{podSelector: {}, policyTypes: [Egress]}"}, "a c", "a>a c>a d>a node>a out>a c>c d>c node>c out>c"},
 		"everybody to all":        {[]string{"{podSelector: {}, ingress: [{}]}"}, "a", "a>a b>a c>a d>a node>a out>a"},

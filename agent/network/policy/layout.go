@@ -70,9 +70,11 @@ func (l *layout) Stamp() string { return version }
 
 // IsPart implements nft.Layout.
 func (l *layout) IsPart(name string) bool {
-	return name == chainForward || slices.ContainsFunc([]string{prefixPods, prefixBlocks, prefixPorts, prefixNamed, prefixOut, prefixIn}, func(prefix string) bool {
-		return strings.HasPrefix(name, prefix)
-	})
+	return name == chainForward ||
+		slices.ContainsFunc([]string{prefixPods, prefixBlocks, prefixPorts, prefixNamed, prefixOut, prefixIn},
+			func(prefix string) bool {
+				return strings.HasPrefix(name, prefix)
+			})
 }
 
 // Set implements nft.Layout.
@@ -148,12 +150,14 @@ func (l *layout) chain(conn *nftables.Conn, name string) {
 }
 
 func (l *layout) rule(conn *nftables.Conn, chain string, exprs ...[]expr.Any) {
-	conn.AddRule(&nftables.Rule{Table: l.table, Chain: &nftables.Chain{Name: chain, Table: l.table}, Exprs: nft.Join(exprs...)})
+	conn.AddRule(
+		&nftables.Rule{Table: l.table, Chain: &nftables.Chain{Name: chain, Table: l.table}, Exprs: nft.Join(exprs...)})
 }
 
 // forward is the chain at the hook. What accepts a packet in a chain that it leads to accepts it in this table only.
 func (l *layout) forward() nft.Part {
-	chain := &nftables.Chain{Name: chainForward, Table: l.table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter}
+	chain := &nftables.Chain{Name: chainForward, Table: l.table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter}
 	return nft.Part{Name: chainForward, Chain: chain, Fill: func(conn *nftables.Conn) {
 		accept := nft.Verdict(expr.VerdictAccept, "")
 		l.rule(conn, chainForward, nft.Reply(), accept)
@@ -174,7 +178,8 @@ type direction struct {
 }
 
 func (l *layout) directions() (egress, ingress direction) {
-	return direction{prefixOut, setEgress, nft.Verdict(expr.VerdictGoto, chainAdmit), l.Destination(), l.LoadDestination()},
+	return direction{prefixOut, setEgress, nft.Verdict(expr.VerdictGoto, chainAdmit), l.Destination(),
+			l.LoadDestination()},
 		direction{prefixIn, setIngress, nft.Verdict(expr.VerdictAccept, ""), l.Source(), l.LoadSource()}
 }
 

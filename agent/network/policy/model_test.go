@@ -51,7 +51,8 @@ func newTopology(r *rand.Rand, nodes []*networktest.Node) *topology {
 		c.Ports = nil
 		for _, name := range []string{"web", "dns"} {
 			if r.IntN(3) > 0 {
-				c.Ports = append(c.Ports, corev1.ContainerPort{Name: name, ContainerPort: pick(r, int32(80), 81), Protocol: pick(r, "", corev1.ProtocolUDP)})
+				c.Ports = append(c.Ports,
+					corev1.ContainerPort{Name: name, ContainerPort: pick(r, int32(80), 81), Protocol: pick(r, "", corev1.ProtocolUDP)})
 			}
 		}
 		if r.IntN(8) == 0 {
@@ -87,7 +88,9 @@ func (w *topology) selector() metav1.LabelSelector {
 	case 1:
 		return metav1.LabelSelector{MatchLabels: w.labels()}
 	}
-	e := metav1.LabelSelectorRequirement{Key: pick(w.rand, "a", "b"), Operator: pick(w.rand, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}
+	e := metav1.LabelSelectorRequirement{Key: pick(w.rand, "a", "b"),
+		Operator: pick(w.rand, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+			metav1.LabelSelectorOpDoesNotExist)}
 	if e.Operator == metav1.LabelSelectorOpIn || e.Operator == metav1.LabelSelectorOpNotIn {
 		e.Values = []string{pick(w.rand, "1", "2")}
 	}
@@ -97,7 +100,8 @@ func (w *topology) selector() metav1.LabelSelector {
 func (w *topology) policy(name string) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: pick(w.rand, spaceNames...), Name: name}}
 	p.Spec.PodSelector = w.selector()
-	p.Spec.PolicyTypes = pick(w.rand, nil, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+	p.Spec.PolicyTypes = pick(w.rand, nil, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		[]networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
 		[]networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress})
 	for range w.rand.IntN(3) {
 		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: w.peers(), Ports: w.ports()})
@@ -115,16 +119,20 @@ func (w *topology) peers() (out []networkingv1.NetworkPolicyPeer) {
 			networkingv1.NetworkPolicyPeer{PodSelector: &pods}, networkingv1.NetworkPolicyPeer{NamespaceSelector: &spaces},
 			networkingv1.NetworkPolicyPeer{PodSelector: &pods, NamespaceSelector: &spaces},
 			networkingv1.NetworkPolicyPeer{IPBlock: pick(w.rand,
-				&networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"10.88.0.4/30", "203.0.113.0/24"}}, &networkingv1.IPBlock{CIDR: "::/0", Except: []string{"fd88::4/126"}},
-				&networkingv1.IPBlock{CIDR: "10.88.0.0/30"}, &networkingv1.IPBlock{CIDR: "fd88::/125", Except: []string{"fd88::3/128", "fd88::2/127"}},
-				&networkingv1.IPBlock{CIDR: "203.0.113.2/32"}, &networkingv1.IPBlock{CIDR: "2001:db8::/32"}, &networkingv1.IPBlock{CIDR: "10.0.0.0/8"})}))
+				&networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"10.88.0.4/30", "203.0.113.0/24"}},
+				&networkingv1.IPBlock{CIDR: "::/0", Except: []string{"fd88::4/126"}},
+				&networkingv1.IPBlock{CIDR: "10.88.0.0/30"},
+				&networkingv1.IPBlock{CIDR: "fd88::/125", Except: []string{"fd88::3/128", "fd88::2/127"}},
+				&networkingv1.IPBlock{CIDR: "203.0.113.2/32"}, &networkingv1.IPBlock{CIDR: "2001:db8::/32"},
+				&networkingv1.IPBlock{CIDR: "10.0.0.0/8"})}))
 	}
 	return out
 }
 
 func (w *topology) ports() (out []networkingv1.NetworkPolicyPort) {
 	for range w.rand.IntN(4) {
-		p := networkingv1.NetworkPolicyPort{Protocol: pick(w.rand, nil, new(corev1.ProtocolTCP), new(corev1.ProtocolUDP), new(corev1.ProtocolSCTP))}
+		p := networkingv1.NetworkPolicyPort{Protocol: pick(w.rand, nil, new(corev1.ProtocolTCP), new(corev1.ProtocolUDP),
+			new(corev1.ProtocolSCTP))}
 		switch w.rand.IntN(5) {
 		case 0:
 		case 1:
@@ -155,7 +163,8 @@ func (w *topology) leaves(c connection) bool {
 	isolated, allowed := false, false
 	for _, p := range w.policies {
 		types := p.Spec.PolicyTypes
-		if !w.selected(p, c.from) || len(types) == 0 && len(p.Spec.Egress) == 0 || len(types) > 0 && !slices.Contains(types, networkingv1.PolicyTypeEgress) {
+		if !w.selected(p, c.from) || len(types) == 0 && len(p.Spec.Egress) == 0 ||
+			len(types) > 0 && !slices.Contains(types, networkingv1.PolicyTypeEgress) {
 			continue
 		}
 		isolated = true
@@ -182,7 +191,8 @@ func (w *topology) enters(c connection) bool {
 }
 
 func (w *topology) selected(p *networkingv1.NetworkPolicy, pod int) bool {
-	return pod >= 0 && !w.pods[pod].Spec.HostNetwork && w.pods[pod].Namespace == p.Namespace && has(&p.Spec.PodSelector, w.pods[pod].Labels)
+	return pod >= 0 && !w.pods[pod].Spec.HostNetwork && w.pods[pod].Namespace == p.Namespace &&
+		has(&p.Spec.PodSelector, w.pods[pod].Labels)
 }
 
 func has(s *metav1.LabelSelector, set map[string]string) bool {
@@ -190,7 +200,8 @@ func has(s *metav1.LabelSelector, set map[string]string) bool {
 	return err == nil && selector.Matches(labels.Set(set))
 }
 
-func (w *topology) matches(p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, c connection, other int, ip netip.Addr) bool {
+func (w *topology) matches(p *networkingv1.NetworkPolicy, peers []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort, c connection, other int, ip netip.Addr) bool {
 	peer := len(peers) == 0
 	for _, one := range peers {
 		peer = peer || w.isPeer(p, one, other, ip)
@@ -202,7 +213,8 @@ func (w *topology) matches(p *networkingv1.NetworkPolicy, peers []networkingv1.N
 	return peer && port
 }
 
-func (w *topology) isPeer(p *networkingv1.NetworkPolicy, peer networkingv1.NetworkPolicyPeer, other int, ip netip.Addr) bool {
+func (w *topology) isPeer(p *networkingv1.NetworkPolicy, peer networkingv1.NetworkPolicyPeer, other int,
+	ip netip.Addr) bool {
 	if b := peer.IPBlock; b != nil {
 		in := netip.MustParsePrefix(b.CIDR).Contains(ip)
 		for _, except := range b.Except {
@@ -214,14 +226,16 @@ func (w *topology) isPeer(p *networkingv1.NetworkPolicy, peer networkingv1.Netwo
 		return false
 	}
 	pod := w.pods[other]
-	if peer.NamespaceSelector == nil && pod.Namespace != p.Namespace || peer.NamespaceSelector != nil && !has(peer.NamespaceSelector, w.spaces[pod.Namespace]) {
+	if peer.NamespaceSelector == nil && pod.Namespace != p.Namespace || peer.NamespaceSelector != nil &&
+		!has(peer.NamespaceSelector, w.spaces[pod.Namespace]) {
 		return false
 	}
 	return peer.PodSelector == nil || has(peer.PodSelector, pod.Labels)
 }
 
 func (w *topology) isPort(p networkingv1.NetworkPolicyPort, c connection) bool {
-	if protocol := p.Protocol; protocol != nil && *protocol != c.protocol || protocol == nil && c.protocol != corev1.ProtocolTCP {
+	if protocol := p.Protocol; protocol != nil && *protocol != c.protocol ||
+		protocol == nil && c.protocol != corev1.ProtocolTCP {
 		return false
 	}
 	switch {
@@ -256,14 +270,16 @@ func (w *topology) probes(m *networktest.Machine) (out []networktest.Probe) {
 		}
 		add := func(to int, server *networktest.Node, port uint16, service int) {
 			udp, family := w.rand.IntN(2) == 0, w.rand.IntN(2)
-			c := connection{from: from, to: to, port: port, protocol: corev1.ProtocolTCP, ip: [2]netip.Addr{client.IP, server.IP}}
+			c := connection{from: from, to: to, port: port, protocol: corev1.ProtocolTCP,
+				ip: [2]netip.Addr{client.IP, server.IP}}
 			if family == 1 {
 				c.ip = [2]netip.Addr{client.IP6, server.IP6}
 			}
 			if udp {
 				c.protocol = corev1.ProtocolUDP
 			}
-			p := networktest.Probe{From: client, UDP: udp, To: netip.AddrPortFrom(c.ip[1], port), Want: client == m.Host || w.allows(c)}
+			p := networktest.Probe{From: client, UDP: udp, To: netip.AddrPortFrom(c.ip[1], port), Want: client == m.Host ||
+				w.allows(c)}
 			if service >= 0 {
 				at := family
 				if from < 0 || w.rand.IntN(2) == 0 {
@@ -297,7 +313,8 @@ func (w *topology) apply(e *Enforcer, old *topology) {
 	}
 	for i, p := range w.pods {
 		if old != nil && old.pods[i].Namespace != p.Namespace {
-			steps = append(steps, func() { e.SetPod(key(old.pods[i].Namespace, p.Name), nil); e.SetPod(key(p.Namespace, p.Name), Of(p)) })
+			steps = append(steps,
+				func() { e.SetPod(key(old.pods[i].Namespace, p.Name), nil); e.SetPod(key(p.Namespace, p.Name), Of(p)) })
 		} else {
 			steps = append(steps, func() { e.SetPod(key(p.Namespace, p.Name), Of(p)) })
 		}
@@ -321,7 +338,8 @@ func (w *topology) apply(e *Enforcer, old *topology) {
 }
 
 // TestRandomTopologies goes from one random topology to the next, and compares the model with real connections: of pods
-// to pods, to Services, to the outside and from there. An Enforcer that knows only the last topology has nothing to write.
+// to pods, to Services, to the outside and from there. An Enforcer that knows only the last topology has nothing to
+// write.
 func TestRandomTopologies(t *testing.T) {
 	t.Parallel()
 	n := number(t, "MONOPOD_TOPOLOGIES", topologies)
@@ -358,7 +376,8 @@ func TestRandomTopologies(t *testing.T) {
 					err := fresh.Sync()
 					fresh.Close()
 					if err != nil || ruleset(t) != before {
-						t.Errorf("topology %d: an Enforcer that begins with it changes the tables: %v\nbefore:\n%s\nafter:\n%s", seed, err, before, ruleset(t))
+						t.Errorf("topology %d: an Enforcer that begins with it changes the tables: %v\nbefore:\n%s\nafter:\n%s", seed,
+							err, before, ruleset(t))
 						return
 					}
 					old = w
@@ -383,7 +402,8 @@ func number(t *testing.T, variable string, n int) int {
 func text(w *topology) string {
 	out := fmt.Sprintln(w.spaces)
 	for i, p := range w.pods {
-		out += fmt.Sprintln(w.nodes[i].Name, w.nodes[i].IP, p.Namespace, p.Labels, p.Spec.Containers[0].Ports, p.Spec.HostNetwork)
+		out += fmt.Sprintln(w.nodes[i].Name, w.nodes[i].IP, p.Namespace, p.Labels, p.Spec.Containers[0].Ports,
+			p.Spec.HostNetwork)
 	}
 	for _, p := range w.policies {
 		out += fmt.Sprintf("%s/%s %s\n", p.Namespace, p.Name, p.Spec.String())

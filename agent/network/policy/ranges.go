@@ -72,7 +72,8 @@ func (r ranges) merged() ranges {
 	var out ranges
 	for _, a := range sorted {
 		n := len(out)
-		if n == 0 || out[n-1].first.BitLen() != a.first.BitLen() || out[n-1].last.Less(a.first) && out[n-1].last.Next() != a.first {
+		if n == 0 || out[n-1].first.BitLen() != a.first.BitLen() || out[n-1].last.Less(a.first) &&
+			out[n-1].last.Next() != a.first {
 			out = append(out, a)
 		} else if out[n-1].last.Less(a.last) {
 			out[n-1].last = a.last

@@ -7,8 +7,8 @@ import (
 	"monopod/agent/network/networktest"
 )
 
-// TestSCTP has a policy allow one SCTP port and another policy TCP only: of the packets that a client sends, in this order,
-// only those to the allowed port arrive.
+// TestSCTP has a policy allow one SCTP port and another policy TCP only: of the packets that a client sends, in this
+// order, only those to the allowed port arrive.
 func TestSCTP(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 2}, func(c *cluster) {
@@ -36,9 +36,11 @@ func TestSCTP(t *testing.T) {
 				}
 			}
 			arrives("without policies", 81, 81)
-			c.apply(t, "one", "p", "{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{protocol: SCTP, port: 80}, {port: 81}]}]}")
+			c.apply(t, "one", "p",
+				"{podSelector: {matchLabels: {app: server}}, ingress: [{ports: [{protocol: SCTP, port: 80}, {port: 81}]}]}")
 			arrives("ingress of port 80", 80, 81, 80)
-			c.apply(t, "one", "p", "{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{ports: [{protocol: SCTP, port: 82, endPort: 84}, {port: 81}]}]}")
+			c.apply(t, "one", "p",
+				"{podSelector: {matchLabels: {app: client}}, policyTypes: [Egress], egress: [{ports: [{protocol: SCTP, port: 82, endPort: 84}, {port: 81}]}]}")
 			arrives("egress to the ports 82 to 84", 83, 81, 85, 83)
 			c.apply(t, "one", "p", "")
 			arrives("without the policy", 81, 81)

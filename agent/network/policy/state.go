@@ -24,8 +24,8 @@ type Port struct {
 	number uint16
 }
 
-// state contains the sources of the tables. It does not depend on the order of changes, except that of pods with the same
-// address.
+// state contains the sources of the tables. It does not depend on the order of changes, except that of pods with the
+// same address.
 type state struct {
 	tables   []*table
 	spaces   map[string]*space
@@ -88,7 +88,8 @@ type table struct {
 }
 
 func newState(layouts ...*layout) *state {
-	s := &state{spaces: map[string]*space{}, groups: map[string]*group{}, named: map[namedPort]int{}, owners: map[netip.Addr]*pod{}}
+	s := &state{spaces: map[string]*space{}, groups: map[string]*group{}, named: map[namedPort]int{},
+		owners: map[netip.Addr]*pod{}}
 	for _, l := range layouts {
 		s.tables = append(s.tables, &table{l, nft.New(l)})
 	}
@@ -265,7 +266,8 @@ func (s *state) bond(t *table, d direction, p *pod) (bond, bool) {
 	b := bond{table: t, chain: t.all(d, chains)}
 	s.each(p, func(of *table, key string) {
 		if of == t {
-			b.elements = append(b.elements, nft.Element{Set: d.set, Key: key, Value: b.chain.Name}, nft.Element{Set: setSelf, Key: key + key})
+			b.elements = append(b.elements, nft.Element{Set: d.set, Key: key, Value: b.chain.Name},
+				nft.Element{Set: setSelf, Key: key + key})
 		}
 	})
 	return b, len(b.elements) > 0

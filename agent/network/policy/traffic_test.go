@@ -26,8 +26,8 @@ const wait = time.Minute
 
 // TestNoPacketIsLost changes the endpoints of a Service, the policies and the labels of pods again and again under
 // traffic that is allowed all the time: each datagram and each byte of connections that exist, and each new connection,
-// is answered, by the Service's address and by the pod's. Of a path that is shut and opened again meanwhile, what is sent
-// while it is shut is lost, and the same flow goes on afterwards.
+// is answered, by the Service's address and by the pod's. Of a path that is shut and opened again meanwhile, what is
+// sent while it is shut is lost, and the same flow goes on afterwards.
 func TestNoPacketIsLost(t *testing.T) {
 	t.Parallel()
 	newCluster(t, networktest.Config{Pods: 3}, func(c *cluster) {
@@ -188,7 +188,8 @@ func connect(to netip.AddrPort) error {
 	}
 	var info *unix.TCPInfo
 	var failed error
-	if err := raw.Control(func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) }); err != nil || failed != nil {
+	if err := raw.Control(
+		func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) }); err != nil || failed != nil {
 		return errors.Join(err, failed)
 	}
 	if info.Total_retrans > 0 {

@@ -31,7 +31,8 @@ func bind(name string, pool []netip.Prefix, want []netip.Addr) error {
 	}
 	for _, ip := range lack {
 		mask := net.CIDRMask(ip.BitLen(), ip.BitLen())
-		a := &netlink.Addr{IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: mask}, Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: mask},
+			Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE}
 		if ip.Is4() {
 			a.Flags = unix.IFA_F_NOPREFIXROUTE
 		}
@@ -43,7 +44,8 @@ func bind(name string, pool []netip.Prefix, want []netip.Addr) error {
 }
 
 // difference returns the addresses of the pool to remove from a link and to add to it.
-func difference(have []netlink.Addr, pool []netip.Prefix, want []netip.Addr) (surplus []netlink.Addr, lack []netip.Addr) {
+func difference(have []netlink.Addr, pool []netip.Prefix,
+	want []netip.Addr) (surplus []netlink.Addr, lack []netip.Addr) {
 	lack = slices.Clone(want)
 	for _, a := range have {
 		ip, ones := addr(a.IP), 0

@@ -66,7 +66,8 @@ func TestLoadBalancers(t *testing.T) {
 			t.Errorf("the machine's own port: %q, %v", got, err)
 		}
 		w.set(balancedService([]string{four, six}, "203.0.113.0/24", "203.0.113.2/32"), eps)
-		check("ranges that contain the other machine", four+":80", "outside", "machine") // the machine's own address is in the range
+		// the machine's own address is in the range
+		check("ranges that contain the other machine", four+":80", "outside", "machine")
 		check("ranges of the other family only", "["+six+"]:80")
 		w.set(balancedService([]string{four, six}, "10.88.0.0/16", "2001:db8::2/128"), eps)
 		check("the pods' range", four+":80", "pod")
@@ -85,7 +86,8 @@ func TestLoadBalancers(t *testing.T) {
 		}
 		have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 		for _, a := range have {
-			if ip, _ := netip.AddrFromSlice(a.IP); slices.ContainsFunc(pool, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) }) {
+			if ip, _ := netip.AddrFromSlice(a.IP); slices.ContainsFunc(pool,
+				func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) }) {
 				t.Errorf("the machine still has %s", ip)
 			}
 		}
@@ -103,8 +105,9 @@ func TestSources(t *testing.T) {
 		guarded    bool
 		want       string
 	}{
-		"none":                   {},
-		"nested":                 {ranges: []string{"10.1.0.0/16", " 10.0.0.0/8", "192.0.2.1/32", "10.0.0.0/8"}, guarded: true, want: "10.0.0.0/8 192.0.2.1/32"},
+		"none": {},
+		"nested": {ranges: []string{"10.1.0.0/16", " 10.0.0.0/8", "192.0.2.1/32", "10.0.0.0/8"},
+			guarded: true, want: "10.0.0.0/8 192.0.2.1/32"},
 		"the other family":       {ranges: []string{"fd00::/8"}, guarded: true},
 		"the annotation":         {annotation: "192.0.2.0/24, 198.51.100.0/24", guarded: true, want: "192.0.2.0/24 198.51.100.0/24"},
 		"the field goes first":   {ranges: []string{"10.0.0.0/8"}, annotation: "192.0.2.0/24", guarded: true, want: "10.0.0.0/8"},
@@ -169,7 +172,8 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestFlush flushes the ruleset as another program would: the tables are restored, and the proxy's changes wake no watcher.
+// TestFlush flushes the ruleset as another program would: the tables are restored, and the proxy's changes wake no
+// watcher.
 func TestFlush(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {

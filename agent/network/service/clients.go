@@ -10,8 +10,8 @@ import (
 	"monopod/agent/network/nft"
 )
 
-// forgetClients removes from affinity the clients whose last endpoint no longer exists. It runs after the change that removed
-// the endpoint, so that no client is assigned to it again.
+// forgetClients removes from affinity the clients whose last endpoint no longer exists. It runs after the change that
+// removed the endpoint, so that no client is assigned to it again.
 func (t *table) forgetClients() error {
 	if !t.clients {
 		return nil

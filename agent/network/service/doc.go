@@ -18,8 +18,8 @@
 //	sources    address . protocol . port . range       their clients
 //	closed     address                                 of load balancers only: other ports are refused
 //
-// The maps services, inside, endpoints, sticky and unserved exist a second time without the address, for the ports of the
-// node itself. Every rule can be printed by nft, whose older versions fail an assertion on rules that its own
+// The maps services, inside, endpoints, sticky and unserved exist a second time without the address, for the ports of
+// the node itself. Every rule can be printed by nft, whose older versions fail an assertion on rules that its own
 // language cannot express.
 //
 // The table is a function of Services and EndpointSlices alone, not of the order of their changes: it is the same

@@ -64,14 +64,15 @@ func (r Routes) elements(add func(element)) {
 		for i, e := range route.Endpoints {
 			add(element{Set: prefix + setEndpoints, Key: key + index(from+i), Value: string(e.Addr().AsSlice()) + port(e.port)})
 			if route.Affinity > 0 {
-				add(element{Set: prefix + setSticky, Key: key + index(from+i), Value: picker{to: e.AddrPort(), affinity: route.Affinity}.chain()})
+				add(element{Set: prefix + setSticky, Key: key + index(from+i),
+					Value: picker{to: e.AddrPort(), affinity: route.Affinity}.chain()})
 			}
 		}
 	}
 }
 
-// host is an address that is the whole key of an element: that of an endpoint, or one that only load balancers have. Several routes
-// may need the same.
+// host is an address that is the whole key of an element: that of an endpoint, or one that only load balancers have.
+// Several routes may need the same.
 type host struct {
 	ip     [16]byte
 	remote bool // an endpoint of another node
@@ -190,7 +191,8 @@ const standing = 16
 func (p picker) chain() string {
 	if p.n == 0 {
 		address := strings.ReplaceAll(p.to.Addr().String(), ":", "_") // nft accepts no colon in a name
-		return assignPrefix + address + "-" + strconv.Itoa(int(p.to.Port())) + "-" + strconv.Itoa(int(p.affinity/time.Second)) + "s"
+		return assignPrefix + address + "-" + strconv.Itoa(int(p.to.Port())) + "-" +
+			strconv.Itoa(int(p.affinity/time.Second)) + "s"
 	}
 	name := pickPrefix
 	if p.affinity > 0 {

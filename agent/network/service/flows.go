@@ -37,7 +37,8 @@ func (t *table) forgetFlows() error {
 		}
 	}
 	stale := staleFlow(func(flow *netlink.ConntrackFlow) bool { return t.stale(flow, local) })
-	if _, err := t.flows.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family), stale); err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	if _, err := t.flows.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(family), stale); err != nil &&
+		!errors.Is(err, netlink.ErrDumpInterrupted) {
 		t.closeFlows()
 		return err
 	}

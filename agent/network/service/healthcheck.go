@@ -26,8 +26,8 @@ const (
 	maxHeader = 4 << 10
 )
 
-// HealthChecks answer load balancers at the healthCheckNodePorts of Services: 200 if this node has endpoints that are ready,
-// otherwise 503.
+// HealthChecks answer load balancers at the healthCheckNodePorts of Services: 200 if this node has endpoints that are
+// ready, otherwise 503.
 type HealthChecks struct {
 	ctx   context.Context // whose end stops the servers
 	guard *guard.Guard
@@ -72,7 +72,8 @@ func (s *HealthChecks) Set(key types.NamespacedName, port int32, local int) {
 	}
 	stop, err := s.serve(key, port)
 	if err != nil {
-		s.log.Warn("health checks of a Service are not answered", zap.Stringer("service", key), zap.Int32("port", port), zap.Error(err))
+		s.log.Warn("health checks of a Service are not answered", zap.Stringer("service", key), zap.Int32("port", port),
+			zap.Error(err))
 		return
 	}
 	s.services[key] = &checked{port: port, local: local, stop: stop}
@@ -84,7 +85,8 @@ func (s *HealthChecks) serve(key types.NamespacedName, port int32) (stop func(),
 		return nil, err
 	}
 	server := &http.Server{
-		Handler:           s.guard.Handler(part, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.answer(w, key) })),
+		Handler: s.guard.Handler(part,
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { s.answer(w, key) })),
 		ReadHeaderTimeout: timeout, ReadTimeout: timeout, WriteTimeout: timeout, IdleTimeout: timeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: zap.NewStdLog(zap.NewNop()),
 	}

@@ -41,7 +41,8 @@ func TestHealthChecks(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if weight := resp.Header.Get("X-Load-Balancing-Endpoint-Weight"); !strings.Contains(string(body), `"localEndpoints":`+weight+`,`) {
+		if weight := resp.Header.Get("X-Load-Balancing-Endpoint-Weight"); !strings.Contains(string(body), `"localEndpoints":`+
+			weight+`,`) {
 			t.Errorf("weight %q of %s", weight, body)
 		}
 		return fmt.Sprint(resp.StatusCode, " ", strings.TrimSpace(string(body)))

@@ -305,8 +305,8 @@ func TestTableIsRestored(t *testing.T) {
 	})
 }
 
-// TestClientsKeepTheirEndpoint has clients of a Service with session affinity reach the same endpoint, until it is gone,
-// also when others come and after a restart of the process.
+// TestClientsKeepTheirEndpoint has clients of a Service with session affinity reach the same endpoint, until it is
+// gone, also when others come and after a restart of the process.
 func TestClientsKeepTheirEndpoint(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {

@@ -88,9 +88,9 @@ func (l *layout) add(name string, key []nftables.SetDatatype, value nftables.Set
 	return set
 }
 
-// Registers are words. From the first one on they contain: client . address . protocol . port . endpoint . port, so that
-// each key is a sequence of them: the key of loops begins with the client, that of services with the address, and those of
-// the maps for the node with the protocol. The index of an endpoint uses the register of its address.
+// Registers are words. From the first one on they contain: client . address . protocol . port . endpoint . port, so
+// that each key is a sequence of them: the key of loops begins with the client, that of services with the address, and
+// those of the maps for the node with the protocol. The index of an endpoint uses the register of its address.
 const firstWord = uint32(unix.NFT_REG32_00)
 
 func (l *layout) client() uint32   { return firstWord }
@@ -123,8 +123,8 @@ func (l *layout) Create(conn *nftables.Conn) error {
 // Stamp implements nft.Layout.
 func (l *layout) Stamp() string { return version + "-" + l.bridge }
 
-// translate looks up the destination of new connections, and if it is the node itself, the port. For connections of pods
-// and of the node, it first looks for endpoints that only they reach.
+// translate looks up the destination of new connections, and if it is the node itself, the port. For connections of
+// pods and of the node, it first looks for endpoints that only they reach.
 func (l *layout) translate(conn *nftables.Conn) {
 	prerouting := l.base(conn, hook{"prerouting", nftables.ChainHookPrerouting}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
 	output := l.base(conn, hook{"output", nftables.ChainHookOutput}, nftables.ChainTypeNAT, *nftables.ChainPriorityNATDest-before)
@@ -138,8 +138,8 @@ func (l *layout) translate(conn *nftables.Conn) {
 	lookup(output, nil)
 }
 
-// destinations creates the chains that apply the verdicts of a set to the destination: one for all destinations, and one for
-// the ports of the node only.
+// destinations creates the chains that apply the verdicts of a set to the destination: one for all destinations, and
+// one for the ports of the node only.
 func (l *layout) destinations(conn *nftables.Conn, services, ports, set string) (all, ofNode *nftables.Chain) {
 	ofNode = l.chain(conn, ports)
 	l.rule(conn, ofNode, l.notLoopback6(), toLocal(), l.number(), l.verdict(nodePrefix+set))
@@ -149,9 +149,9 @@ func (l *layout) destinations(conn *nftables.Conn, services, ports, set string) 
 	return all, ofNode
 }
 
-// lookup creates the chains that apply the verdicts of a set to the destination, and returns the function that adds a jump to
-// them to a base chain, for the packets that match. Pods of another instance on the machine have other Services, perhaps
-// at the same addresses: for them, the chains look up only the ports of the node.
+// lookup creates the chains that apply the verdicts of a set to the destination, and returns the function that adds a
+// jump to them to a base chain, for the packets that match. Pods of another instance on the machine have other
+// Services, perhaps at the same addresses: for them, the chains look up only the ports of the node.
 func (l *layout) lookup(conn *nftables.Conn, services, ports, set string) func(base *nftables.Chain, match []expr.Any) {
 	all, ofNode := l.destinations(conn, services, ports, set)
 	return func(base *nftables.Chain, match []expr.Any) {
@@ -175,7 +175,8 @@ func (l *layout) masquerade(conn *nftables.Conn) {
 }
 
 // refuse answers connections to Services without endpoints, and keeps packets for 127.0.0.1 from entering through
-// the pods' link: connections of the node to its own NodePorts need route_localnet, which lets them leave through that link.
+// the pods' link: connections of the node to its own NodePorts need route_localnet, which lets them leave through that
+// link.
 func (l *layout) refuse(conn *nftables.Conn) {
 	reject := l.chain(conn, chainReject)
 	l.rule(conn, reject, []expr.Any{

@@ -19,8 +19,8 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestLocalTrafficPolicy has endpoints on this node and on another one. With the external policy Local, clients outside of
-// the cluster reach only those of this node; pods and the node itself reach all, as with kube-proxy.
+// TestLocalTrafficPolicy has endpoints on this node and on another one. With the external policy Local, clients outside
+// of the cluster reach only those of this node; pods and the node itself reach all, as with kube-proxy.
 func TestLocalTrafficPolicy(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -33,13 +33,15 @@ func TestLocalTrafficPolicy(t *testing.T) {
 		there := w.as(another).serve("there", 8080)
 		local := func(affinity corev1.ServiceAffinity) *corev1.Service {
 			return service(func(s *corev1.Service) {
-				s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, affinity
+				s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = corev1.ServiceTypeLoadBalancer,
+					corev1.ServiceExternalTrafficPolicyLocal, affinity
 				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.8"}, {IP: "2001:db8:1::8"}}
 			})
 		}
 		both := endpointSlices([]string{here.ip, here.ip6}, there.ip, there.ip6)
 		remote := endpointSlices(nil, there.ip, there.ip6)
-		addresses := []string{"203.0.113.1:30080", "[2001:db8::1]:30080", "192.0.2.7:80", "192.0.2.8:80", "[2001:db8:1::8]:80"}
+		addresses := []string{"203.0.113.1:30080", "[2001:db8::1]:30080", "192.0.2.7:80", "192.0.2.8:80",
+			"[2001:db8:1::8]:80"}
 		// answers are the names of those that answer.
 		answers := func(from *node, address string, times int) []string {
 			var names []string
@@ -55,7 +57,8 @@ func TestLocalTrafficPolicy(t *testing.T) {
 			return slices.Compact(names)
 		}
 		clients := map[*node]string{client: "here there", w.self(): "here there", w.outside: "here"}
-		check := func(what string, eps []*discoveryv1.EndpointSlice, affinity corev1.ServiceAffinity, times int, is func(got, want string) bool) {
+		check := func(what string, eps []*discoveryv1.EndpointSlice, affinity corev1.ServiceAffinity, times int,
+			is func(got, want string) bool) {
 			t.Helper()
 			w.set(local(affinity), eps)
 			for from, want := range clients {
@@ -74,7 +77,8 @@ func TestLocalTrafficPolicy(t *testing.T) {
 		w.proxy = w.newProxy()
 		w.set(local(corev1.ServiceAffinityClientIP), both)
 		age := regexp.MustCompile(` expires \w+`) // of clients
-		if after := w.ruleset(); sorted(age.ReplaceAllString(after, "")) != sorted(age.ReplaceAllString(rules, "")) || !strings.Contains(rules, "inside-sticky-2") {
+		if after := w.ruleset(); sorted(age.ReplaceAllString(after, "")) != sorted(age.ReplaceAllString(rules, "")) ||
+			!strings.Contains(rules, "inside-sticky-2") {
 			t.Errorf("after a restart:\n%s\nbefore:\n%s", after, rules)
 		}
 		w.set(local(corev1.ServiceAffinityNone), remote)
@@ -102,7 +106,8 @@ func TestHostNetworkPods(t *testing.T) {
 		host, pod := w.self().serve("host", 8080), w.pod()
 		w.set(service(), endpointSlices([]string{"203.0.113.1", "2001:db8::1"}))
 		for from, addresses := range map[*node][]string{
-			host:      {"10.96.0.5:80", "[fd96::5]:80", "192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080", "127.0.0.1:30080", "10.88.0.1:30080"},
+			host: {"10.96.0.5:80", "[fd96::5]:80", "192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080",
+				"127.0.0.1:30080", "10.88.0.1:30080"},
 			pod:       {"10.96.0.5:80", "[fd96::5]:80", "192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080"},
 			w.outside: {"192.0.2.7:80", "203.0.113.1:30080", "[2001:db8::1]:30080"},
 		} {
@@ -115,8 +120,8 @@ func TestHostNetworkPods(t *testing.T) {
 	})
 }
 
-// TestAddressOfTheMachineChanges: a node port is reached at an address that the machine has only later, without a write to the
-// kernel, and not any more at the one that it had.
+// TestAddressOfTheMachineChanges: a node port is reached at an address that the machine has only later, without a write
+// to the kernel, and not any more at the one that it had.
 func TestAddressOfTheMachineChanges(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -142,14 +147,16 @@ func TestAddressOfTheMachineChanges(t *testing.T) {
 			for from, client := range map[string]*node{"a pod": a, "the node": w.self(), "another machine": w.outside} {
 				var got string
 				var err error
-				if !harness.Eventually(harness.Enough, func() bool { // the kernel adds the route of an IPv6 address a moment after the address
+				// the kernel adds the route of an IPv6 address a moment after the address
+				if !harness.Eventually(harness.Enough, func() bool {
 					got, err = client.ask("tcp", netip.AddrPortFrom(netip.MustParsePrefix(now).Addr(), 30080).String())
 					return err == nil && strings.HasPrefix(got, "a ")
 				}) {
 					t.Errorf("%s to the new address %s: %q, %v", from, now, got, err)
 				}
 			}
-			if got, err := w.outside.ask("tcp", netip.AddrPortFrom(netip.MustParsePrefix(old).Addr(), 30080).String()); err == nil {
+			if got, err := w.outside.ask("tcp",
+				netip.AddrPortFrom(netip.MustParsePrefix(old).Addr(), 30080).String()); err == nil {
 				t.Errorf("the address %s that the machine had: %q", old, got)
 			}
 		}
@@ -166,7 +173,8 @@ func TestAffinityExpires(t *testing.T) {
 		}
 		w.set(service(func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(1))}}
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(
+				int32(1))}}
 		}), endpointSlices(ips))
 		four := w.proxy.tables[0]
 		remembered := func() (n int) {
@@ -204,7 +212,8 @@ func TestAffinityExpires(t *testing.T) {
 	})
 }
 
-// TestManyChains has so many chains in one transaction that the kernel's answers do not fit into a socket's usual buffer.
+// TestManyChains has so many chains in one transaction that the kernel's answers do not fit into a socket's usual
+// buffer.
 func TestManyChains(t *testing.T) {
 	t.Parallel()
 	machine(t, func(w *world) {
@@ -212,6 +221,7 @@ func TestManyChains(t *testing.T) {
 		for i := range 200 {
 			ips = append(ips, fmt.Sprintf("10.88.1.%d", i+1))
 		}
-		w.set(service(func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }), endpointSlices(ips))
+		w.set(service(func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }),
+			endpointSlices(ips))
 	})
 }

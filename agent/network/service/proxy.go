@@ -22,7 +22,8 @@ type Config struct {
 	Log      *zap.Logger
 }
 
-// Proxy holds the desired tables of Services and writes them to the kernel. Its methods are not safe for concurrent use.
+// Proxy holds the desired tables of Services and writes them to the kernel. Its methods are not safe for concurrent
+// use.
 type Proxy struct {
 	cfg    Config
 	tables []*table
@@ -44,9 +45,10 @@ func New(cfg Config) *Proxy {
 // SetZone sets the zone of the node. All Services with endpoints must be set again after it.
 func (p *Proxy) SetZone(zone string) { p.cfg.Node.Zone = zone }
 
-// Set sets the state of a Service; nil: it no longer exists. It returns the Services that the caller must set again, because
-// this one has released an address that they need, too. Sync writes the difference.
-func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) (again []types.NamespacedName) {
+// Set sets the state of a Service; nil: it no longer exists. It returns the Services that the caller must set again,
+// because this one has released an address that they need, too. Sync writes the difference.
+func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service,
+	eps []*discoveryv1.EndpointSlice) (again []types.NamespacedName) {
 	delete(p.waiting, key)
 	check, local := checkPort(svc), 0
 	for _, t := range p.tables {
@@ -57,7 +59,8 @@ func (p *Proxy) Set(key types.NamespacedName, svc *corev1.Service, eps []*discov
 		taken, freed := t.set(key, routes)
 		for _, front := range taken {
 			p.waiting[key] = struct{}{}
-			p.cfg.Log.Warn("another Service already has the address, which is not translated for this Service", zap.Stringer("service", key),
+			p.cfg.Log.Warn("another Service already has the address, which is not translated for this Service",
+				zap.Stringer("service", key),
 				zap.Stringer("owner", t.owner[front].key), zap.Stringer("address", front.Addr), zap.Uint16("port", front.Port))
 		}
 		if freed {

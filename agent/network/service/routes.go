@@ -31,7 +31,8 @@ func (f Frontend) compare(other Frontend) int {
 		}
 		return 0
 	}
-	return cmp.Or(f.Addr.Compare(other.Addr), cmp.Compare(f.Protocol, other.Protocol), cmp.Compare(f.Port, other.Port), inside(f)-inside(other))
+	return cmp.Or(f.Addr.Compare(other.Addr), cmp.Compare(f.Protocol, other.Protocol), cmp.Compare(f.Port, other.Port),
+		inside(f)-inside(other))
 }
 
 // Node contains the properties of the node that decide its routes.
@@ -41,7 +42,8 @@ type Node struct {
 	Pool []netip.Prefix // addresses of load balancers that only Services use
 }
 
-// Endpoint is the address and port of an endpoint. There are many: it has no pointers, and half the size of an AddrPort.
+// Endpoint is the address and port of an endpoint. There are many: it has no pointers, and half the size of an
+// AddrPort.
 type Endpoint struct {
 	ip    [16]byte
 	port  uint16
@@ -108,7 +110,8 @@ func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPF
 	routes := map[Frontend]Route{}
 	for _, port := range spec.Ports {
 		all := endpoints(eps, port, family, node.Name)
-		internal := route(all, spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal, node)
+		internal := route(all, spec.InternalTrafficPolicy != nil &&
+			*spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal, node)
 		external := route(all, spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, node)
 		every := route(all, false, node)
 		internal.Affinity, external.Affinity, every.Affinity = affinity(spec), affinity(spec), affinity(spec)
@@ -147,7 +150,8 @@ func Of(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPF
 
 // served reports whether the Service has addresses that this node translates.
 func served(svc *corev1.Service) bool {
-	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" ||
+		svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return false
 	}
 	_, other := svc.Labels[labelProxyName]
@@ -185,7 +189,8 @@ func balanced(r Route, svc *corev1.Service, address string, node Node) Route {
 // only ranges of the other family, no client of this one is let through. Ranges within others are omitted.
 func sources(svc *corev1.Service, is4 bool) (guarded bool, ranges []netip.Prefix) {
 	all := svc.Spec.LoadBalancerSourceRanges
-	if text := strings.TrimSpace(svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]); len(all) == 0 && text != "" {
+	if text := strings.TrimSpace(svc.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]); len(all) == 0 &&
+		text != "" {
 		all = strings.Split(text, ",")
 	}
 	for _, text := range all {
@@ -214,7 +219,8 @@ type candidate struct {
 }
 
 // endpoints returns the port's endpoints that can be used, sorted.
-func endpoints(eps []*discoveryv1.EndpointSlice, port corev1.ServicePort, family corev1.IPFamily, node string) []candidate {
+func endpoints(eps []*discoveryv1.EndpointSlice, port corev1.ServicePort, family corev1.IPFamily,
+	node string) []candidate {
 	var all []candidate
 	for _, slice := range eps {
 		if _, headless := slice.Labels[corev1.IsHeadlessService]; headless || corev1.IPFamily(slice.AddressType) != family {
@@ -306,9 +312,9 @@ func route(all []candidate, local bool, node Node) Route {
 	return r
 }
 
-// byHints returns which ready endpoints the hints leave for a node, as kube-proxy's topologyModeFromHints: those for the
-// node if every ready endpoint has a hint for a node, otherwise those for its zone if every one has a hint for a zone;
-// all of them if a hint is missing or none is for this node or zone.
+// byHints returns which ready endpoints the hints leave for a node, as kube-proxy's topologyModeFromHints: those for
+// the node if every ready endpoint has a hint for a node, otherwise those for its zone if every one has a hint for a
+// zone; all of them if a hint is missing or none is for this node or zone.
 func byHints(all []candidate, node Node) func(candidate) bool {
 	forNode := func(c candidate) bool {
 		return slices.ContainsFunc(c.hints.ForNodes, func(n discoveryv1.ForNode) bool { return n.Name == node.Name })
@@ -365,14 +371,15 @@ func anyAddress(family corev1.IPFamily) netip.Addr {
 
 // checkPort returns the port of a Service's health checks; 0: it has none.
 func checkPort(svc *corev1.Service) int32 {
-	if !served(svc) || svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+	if !served(svc) || svc.Spec.Type != corev1.ServiceTypeLoadBalancer ||
+		svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return 0
 	}
 	return svc.Spec.HealthCheckNodePort
 }
 
-// localReady counts the distinct endpoints of one family on this node that are ready. Terminating ones still get traffic
-// while there are no others, but load balancers should use other nodes.
+// localReady counts the distinct endpoints of one family on this node that are ready. Terminating ones still get
+// traffic while there are no others, but load balancers should use other nodes.
 func localReady(svc *corev1.Service, eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, node string) int {
 	seen := map[netip.Addr]struct{}{}
 	for _, port := range svc.Spec.Ports {

@@ -24,9 +24,11 @@ func text(r Routes) string {
 		if len(to) == 0 {
 			to = []string{map[bool]string{true: "drop", false: "reject"}[entry.Drop]}
 		}
-		protocol := map[byte]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}[entry.Protocol]
+		protocol := map[byte]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp",
+			unix.IPPROTO_SCTP: "sctp"}[entry.Protocol]
 		from := map[bool]string{true: "inside "}[entry.Inside]
-		lines = append(lines, fmt.Sprintf("%s%s %s:%d -> %s", from, protocol, entry.Frontend.Addr, entry.Port, strings.Join(to, " ")))
+		lines = append(lines,
+			fmt.Sprintf("%s%s %s:%d -> %s", from, protocol, entry.Frontend.Addr, entry.Port, strings.Join(to, " ")))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -37,7 +39,8 @@ func at(ip string, conditions ...*bool) discoveryv1.Endpoint { return on("here",
 
 func on(node, ip string, conditions ...*bool) discoveryv1.Endpoint {
 	conditions = append(conditions, nil, nil, nil)
-	return discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: conditions[0], Serving: conditions[1], Terminating: conditions[2]}}
+	return discoveryv1.Endpoint{Addresses: []string{ip}, NodeName: &node,
+		Conditions: discoveryv1.EndpointConditions{Ready: conditions[0], Serving: conditions[1], Terminating: conditions[2]}}
 }
 
 func TestRoutes(t *testing.T) {
@@ -55,7 +58,8 @@ func TestRoutes(t *testing.T) {
 		"all addresses": {
 			change: func(s *corev1.Service) {
 				s.Spec.Ports = s.Spec.Ports[:1]
-				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.8"}, {IP: "192.0.2.9", IPMode: new(corev1.LoadBalancerIPModeProxy)}, {Hostname: "x"}}
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.8"},
+					{IP: "192.0.2.9", IPMode: new(corev1.LoadBalancerIPModeProxy)}, {Hostname: "x"}}
 			},
 			endpoints: []discoveryv1.Endpoint{at("10.88.0.3"), at("10.88.0.2")},
 			want: `tcp 0.0.0.0:30080 -> 10.88.0.2:8080 10.88.0.3:8080
@@ -66,7 +70,8 @@ tcp 192.0.2.8:80 -> 10.88.0.2:8080 10.88.0.3:8080`,
 		"a port by its name and protocol": {
 			change: func(s *corev1.Service) {
 				single(s)
-				s.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 1}, {Name: "b", Port: 2}, {Name: "a", Port: 3, Protocol: corev1.ProtocolSCTP}, {Name: "c", Port: 4}}
+				s.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 1}, {Name: "b", Port: 2},
+					{Name: "a", Port: 3, Protocol: corev1.ProtocolSCTP}, {Name: "c", Port: 4}}
 			},
 			endpoints: []discoveryv1.Endpoint{at("10.88.0.2")},
 			want: `sctp 10.96.0.5:3 -> 10.88.0.2:103
@@ -163,8 +168,8 @@ func TestAddressBelongsToOneService(t *testing.T) {
 	}
 }
 
-// TestFlowsOfRemovedEndpoints: the kernel's flows, of which there may be many, are searched only when an endpoint of a UDP
-// Service is gone.
+// TestFlowsOfRemovedEndpoints: the kernel's flows, of which there may be many, are searched only when an endpoint of a
+// UDP Service is gone.
 func TestFlowsOfRemovedEndpoints(t *testing.T) {
 	t.Parallel()
 	tbl := newTable(newLayout(Config{Table: tableName}, corev1.IPv4Protocol))
@@ -183,8 +188,8 @@ func TestFlowsOfRemovedEndpoints(t *testing.T) {
 	}
 }
 
-// TestTerminatingEndpointsAreNotHealthy: load balancers leave a node whose endpoints all terminate, while what still comes
-// reaches them.
+// TestTerminatingEndpointsAreNotHealthy: load balancers leave a node whose endpoints all terminate, while what still
+// comes reaches them.
 func TestTerminatingEndpointsAreNotHealthy(t *testing.T) {
 	t.Parallel()
 	svc := service(func(s *corev1.Service) {

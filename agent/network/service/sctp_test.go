@@ -21,7 +21,8 @@ func TestSCTP(t *testing.T) {
 		})
 		eps := endpointSlices([]string{a.ip, a.ip6})
 		for _, slice := range eps {
-			slice.Ports = []discoveryv1.EndpointPort{{Name: new("sctp"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolSCTP)}}
+			slice.Ports = []discoveryv1.EndpointPort{{Name: new("sctp"), Port: new(int32(8080)),
+				Protocol: new(corev1.ProtocolSCTP)}}
 		}
 		w.set(svc, eps)
 		for family, to := range map[string]map[*node]struct {

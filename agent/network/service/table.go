@@ -20,7 +20,8 @@ type table struct {
 	owner    map[Frontend]*owner
 	udp      map[Frontend]struct{} // whose flows may lead elsewhere than to their endpoints
 	hosts    map[host]int32        // how many routes need each
-	// moved is set if the addresses that only load balancers have changed; clients, if a client's last endpoint may be gone.
+	// moved is set if the addresses that only load balancers have changed; clients, if a client's last endpoint may be
+	// gone.
 	moved, clients bool
 	flows          *netlink.Handle // stays open, as nft.Conn; nil: not yet, or after a failure
 }
@@ -115,8 +116,8 @@ func (t *table) part(p picker) nft.Part {
 	return nft.Part{Name: p.chain(), Fill: func(conn *nftables.Conn) { t.pick(conn, p) }}
 }
 
-// note records the UDP frontends whose flows may have to move (new ones, and those without or with fewer endpoints), and whether
-// clients of other frontends lose their affinity.
+// note records the UDP frontends whose flows may have to move (new ones, and those without or with fewer endpoints),
+// and whether clients of other frontends lose their affinity.
 func (t *table) note(old, next Routes) {
 	for _, was := range old {
 		now, _ := next.find(was.Frontend)

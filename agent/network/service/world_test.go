@@ -26,12 +26,13 @@ type world struct {
 func machine(t testing.TB, f func(w *world)) {
 	t.Helper()
 	_, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables")
-	networktest.Run(t, networktest.Config{NotIsolated: true, NotRouted: true, BrNetfilter: err == nil}, func(m *networktest.Machine) {
-		w := &world{Machine: m, t: t}
-		w.outside = w.as(m.Outside)
-		w.proxy = w.newProxy()
-		f(w)
-	})
+	networktest.Run(t, networktest.Config{NotIsolated: true, NotRouted: true, BrNetfilter: err == nil},
+		func(m *networktest.Machine) {
+			w := &world{Machine: m, t: t}
+			w.outside = w.as(m.Outside)
+			w.proxy = w.newProxy()
+			f(w)
+		})
 }
 
 const tableName = "monopod-test-services"

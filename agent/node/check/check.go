@@ -129,8 +129,10 @@ const oldestMajor, oldestMinor = 4, 19
 
 func kernel(f Facts) Result {
 	var major, minor int
-	if _, err := fmt.Sscanf(f.Kernel, "%d.%d", &major, &minor); err != nil || major < oldestMajor || major == oldestMajor && minor < oldestMinor {
-		return bad(Warning, "kernel", "Linux "+f.Kernel+", Kubernetes supports 4.19 and later", "upgrade the operating system")
+	if _, err := fmt.Sscanf(f.Kernel, "%d.%d", &major, &minor); err != nil || major < oldestMajor ||
+		major == oldestMajor && minor < oldestMinor {
+		return bad(Warning, "kernel", "Linux "+f.Kernel+", Kubernetes supports 4.19 and later",
+			"upgrade the operating system")
 	}
 	return good("kernel", "Linux %s", f.Kernel)
 }
@@ -138,9 +140,11 @@ func kernel(f Facts) Result {
 func (f Facts) user() Result {
 	switch {
 	case f.UID != 0:
-		return bad(Missing, "user", fmt.Sprintf("user %d cannot run containers", f.UID), "use sudo, or --runtime=fake, which keeps pods in memory")
+		return bad(Missing, "user", fmt.Sprintf("user %d cannot run containers", f.UID),
+			"use sudo, or --runtime=fake, which keeps pods in memory")
 	case !f.Privileged:
-		return bad(Missing, "user", "root without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN", "in a container, run it with --privileged")
+		return bad(Missing, "user", "root without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN",
+			"in a container, run it with --privileged")
 	}
 	return good("user", "root")
 }
@@ -164,14 +168,16 @@ func (c Cgroups) judge() Result {
 		return bad(Warning, "cgroups", found+" without "+strings.Join(lacking, ", ")+": limits of memory have no effect",
 			"add cgroup_enable=memory cgroup_memory=1 to the kernel's command line (/boot/firmware/cmdline.txt) and reboot")
 	case len(lacking) > 0:
-		return bad(Warning, "cgroups", found+" without "+strings.Join(lacking, ", ")+": these limits have no effect", "use a kernel with these controllers")
+		return bad(Warning, "cgroups", found+" without "+strings.Join(lacking, ", ")+": these limits have no effect",
+			"use a kernel with these controllers")
 	}
 	return good("cgroups", "%s, with %s", found, strings.Join(limiting, ", "))
 }
 
 func (f Facts) overlay() Result {
 	if f.Overlay != nil {
-		return bad(Warning, "overlay", fmt.Sprintf("cannot be mounted on %s (%v): each container copies its image", f.DataDir, f.Overlay),
+		return bad(Warning, "overlay",
+			fmt.Sprintf("cannot be mounted on %s (%v): each container copies its image", f.DataDir, f.Overlay),
 			"modprobe overlay; use a data folder on ext4 or xfs (--data-dir)")
 	}
 	return good("overlay", "works on %s", f.DataDir)
@@ -179,28 +185,34 @@ func (f Facts) overlay() Result {
 
 func (f Facts) bridge() Result {
 	if f.Bridge != nil {
-		return bad(Missing, "network", fmt.Sprintf("no bridges or virtual links (%v): pods have no network", f.Bridge), "modprobe bridge veth; use a kernel with these modules")
+		return bad(Missing, "network", fmt.Sprintf("no bridges or virtual links (%v): pods have no network", f.Bridge),
+			"modprobe bridge veth; use a kernel with these modules")
 	}
 	return good("network", "bridges and virtual links work")
 }
 
 func (f Facts) nftables() Result {
 	if f.Nftables != nil {
-		return bad(Warning, "nftables", fmt.Sprintf("not usable (%v): no Services, NetworkPolicies and host ports", f.Nftables), "modprobe nf_tables nft_chain_nat; use a kernel with these modules")
+		return bad(Warning, "nftables",
+			fmt.Sprintf("not usable (%v): no Services, NetworkPolicies and host ports", f.Nftables),
+			"modprobe nf_tables nft_chain_nat; use a kernel with these modules")
 	}
 	return good("nftables", "tables with NAT work")
 }
 
 func (f Facts) seccomp() Result {
 	if !f.Seccomp {
-		return bad(Warning, "seccomp", "the kernel has none: profiles of pods are refused", "use a kernel with CONFIG_SECCOMP_FILTER")
+		return bad(Warning, "seccomp", "the kernel has none: profiles of pods are refused",
+			"use a kernel with CONFIG_SECCOMP_FILTER")
 	}
 	return good("seccomp", "works")
 }
 
 func (f Facts) hosts() Result {
 	if f.Hosts != nil {
-		return bad(Warning, "hosts", "there is no /etc/hosts, which containerd copies for each pod: monopod writes one when it starts", "echo 127.0.0.1 localhost > /etc/hosts")
+		return bad(Warning, "hosts",
+			"there is no /etc/hosts, which containerd copies for each pod: monopod writes one when it starts",
+			"echo 127.0.0.1 localhost > /etc/hosts")
 	}
 	return good("hosts", "/etc/hosts exists")
 }
@@ -209,9 +221,11 @@ func (f Facts) clock() Result {
 	now := f.Clock.Now.UTC().Format("2006-01-02 15:04 MST")
 	switch {
 	case f.Clock.Now.Before(f.Clock.Built):
-		return bad(Warning, "clock", now+", which is before this program was made: registries' certificates are refused", "set the clock: timedatectl set-time, or a time server")
+		return bad(Warning, "clock", now+", which is before this program was made: registries' certificates are refused",
+			"set the clock: timedatectl set-time, or a time server")
 	case !f.Clock.Synchronized:
-		return bad(Warning, "clock", now+", not synchronized", "timedatectl set-ntp true, or ignore it on a machine without a network")
+		return bad(Warning, "clock", now+", not synchronized",
+			"timedatectl set-ntp true, or ignore it on a machine without a network")
 	}
 	return good("clock", "%s, synchronized", now)
 }
@@ -256,7 +270,8 @@ func (p Port) judge() Result {
 	case p.Ours:
 		return good("port", "%s is used by the monopod that runs", p.Address)
 	case p.Err != nil:
-		return bad(Missing, "port", fmt.Sprintf("cannot listen on %s: %v", p.Address, p.Err), fmt.Sprintf("end the program that has it (ss -ltnp), or choose another address (--%s)", p.Flag))
+		return bad(Missing, "port", fmt.Sprintf("cannot listen on %s: %v", p.Address, p.Err),
+			fmt.Sprintf("end the program that has it (ss -ltnp), or choose another address (--%s)", p.Flag))
 	}
 	return good("port", "%s is free", p.Address)
 }
@@ -268,7 +283,8 @@ func (f Facts) containerd() Result {
 	case f.HostSocket != "" && f.SocketError == nil:
 		return good("containerd", "%s answers, and is used", f.HostSocket)
 	case !f.Child:
-		return bad(Missing, "containerd", fmt.Sprintf("%s: %v", f.HostSocket, f.SocketError), "systemctl start containerd, or leave --containerd out")
+		return bad(Missing, "containerd", fmt.Sprintf("%s: %v", f.HostSocket, f.SocketError),
+			"systemctl start containerd, or leave --containerd out")
 	case f.Containerd.Err != nil:
 		return bad(Missing, "containerd", f.Containerd.Err.Error(), install)
 	}

@@ -24,7 +24,8 @@ func stamp(next, cur *corev1.NodeStatus, now time.Time) {
 }
 
 // shown are our conditions that a node has only while they are true.
-var shown = []corev1.NodeConditionType{conditionCgroups, conditionRestored, conditionNetwork, ImagesNotImported, StaticPodsInvalid}
+var shown = []corev1.NodeConditionType{conditionCgroups, conditionRestored, conditionNetwork, ImagesNotImported,
+	StaticPodsInvalid}
 
 func others(all, kubelet []corev1.NodeCondition) []corev1.NodeCondition {
 	var out []corev1.NodeCondition

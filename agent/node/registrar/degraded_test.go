@@ -10,7 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestDegradedNetworkIsReportedWhileItLasts: the condition has a reason, and is removed afterwards; NetworkUnavailable, which keeps pods away, is not set.
+// TestDegradedNetworkIsReportedWhileItLasts: the condition has a reason, and is removed afterwards; NetworkUnavailable,
+// which keeps pods away, is not set.
 func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 	t.Parallel()
 	var degraded error

@@ -27,10 +27,12 @@ func TestEvents(t *testing.T) {
 		status   corev1.NodeStatus
 		want     []string
 	}{
-		{"a", false, status(no, no, no, no), []string{"Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady"}},
+		{"a", false, status(no, no, no, no), []string{"Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure",
+			"NodeHasSufficientPID", "NodeNotReady"}},
 		{"a", false, status(yes, no, no, no), []string{"NodeReady"}},
 		{"a", false, status(yes, no, no, no), nil},
-		{"a", true, status(yes, yes, yes, yes), []string{"NodeNotSchedulable", "NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"}},
+		{"a", true, status(yes, yes, yes, yes),
+			[]string{"NodeNotSchedulable", "NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"}},
 		{"a", true, status(unknown, yes, yes, yes), []string{"NodeNotReady"}},
 		{"a", false, status(yes, yes, yes, yes), []string{"NodeSchedulable", "NodeReady"}},
 		{"b", true, status(yes, yes, yes, yes), nil}, // another node of that name

@@ -63,7 +63,8 @@ type Config struct {
 	NodeName string
 	Port     int32 // of the node's own server; 0: none
 	HostIPs  func() []string
-	// Network returns why the kernel does not serve Services or NetworkPolicies; nil: it does, or they are not this node's.
+	// Network returns why the kernel does not serve Services or NetworkPolicies; nil: it does, or they are not this
+	// node's.
 	Network  func(ctx context.Context) error
 	PodCIDRs func() []string   // the ranges of pods' addresses; nil: not known
 	Labels   map[string]string // more labels of the node
@@ -170,7 +171,8 @@ func (r *Registrar) Current() *corev1.Node {
 	return r.fresh()
 }
 
-// Latest is Current with the labels, taints and other settings that the API has now: the scheduler places pods by these.
+// Latest is Current with the labels, taints and other settings that the API has now: the scheduler places pods by
+// these.
 func (r *Registrar) Latest(ctx context.Context) *corev1.Node {
 	now := *r.Current()
 	if node, err := client.Get[*corev1.Node](ctx, r.Client, "", r.cfg.NodeName); err == nil {

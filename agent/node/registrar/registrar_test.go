@@ -9,7 +9,8 @@ import (
 )
 
 func condition(t corev1.NodeConditionType, s corev1.ConditionStatus, at time.Time) corev1.NodeCondition {
-	return corev1.NodeCondition{Type: t, Status: s, LastHeartbeatTime: metav1.NewTime(at), LastTransitionTime: metav1.NewTime(at)}
+	return corev1.NodeCondition{Type: t, Status: s, LastHeartbeatTime: metav1.NewTime(at),
+		LastTransitionTime: metav1.NewTime(at)}
 }
 
 func TestTransitionTimesAreKept(t *testing.T) {
@@ -17,7 +18,8 @@ func TestTransitionTimesAreKept(t *testing.T) {
 	before := time.Unix(1000, 0)
 	now := before.Add(time.Minute)
 	cur := corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-		condition(corev1.NodeReady, corev1.ConditionTrue, before), condition(corev1.NodeDiskPressure, corev1.ConditionFalse, before),
+		condition(corev1.NodeReady, corev1.ConditionTrue, before),
+		condition(corev1.NodeDiskPressure, corev1.ConditionFalse, before),
 	}}
 	next := corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 		{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue},
@@ -36,7 +38,8 @@ func TestWritesOnlyRelevantChanges(t *testing.T) {
 	at := time.Unix(1000, 0)
 	stored := corev1.NodeStatus{
 		VolumesInUse: []corev1.UniqueVolumeName{"v"},
-		Conditions:   []corev1.NodeCondition{condition("Others", corev1.ConditionTrue, at), condition(corev1.NodeReady, corev1.ConditionTrue, at)},
+		Conditions: []corev1.NodeCondition{condition("Others", corev1.ConditionTrue, at),
+			condition(corev1.NodeReady, corev1.ConditionTrue, at)},
 	}
 	for name, c := range map[string]struct {
 		change func(*corev1.NodeStatus)

@@ -39,8 +39,8 @@ func (c *registeredBefore) Update(_ context.Context, ref client.Ref, change clie
 	return change(c.node.DeepCopy())
 }
 
-// Until its first status is written, the node has the resources of this agent, by which pods are admitted, and not those of the
-// agent before, for instance with another maximum number of pods.
+// Until its first status is written, the node has the resources of this agent, by which pods are admitted, and not
+// those of the agent before, for instance with another maximum number of pods.
 func TestResourcesOfThisAgent(t *testing.T) {
 	t.Parallel()
 	pods := func(n int64) corev1.ResourceList {
@@ -56,7 +56,8 @@ func TestResourcesOfThisAgent(t *testing.T) {
 	if err := r.store(t.Context(), corev1.NodeStatus{}); !errors.Is(err, errStatus) {
 		t.Fatal(err)
 	}
-	if now := r.Current(); now.UID != "u" || now.Status.Allocatable.Pods().Value() != 500 || now.Status.Capacity.Pods().Value() != 500 {
+	if now := r.Current(); now.UID != "u" || now.Status.Allocatable.Pods().Value() != 500 ||
+		now.Status.Capacity.Pods().Value() != 500 {
 		t.Errorf("%s has %v", now.UID, now.Status.Allocatable)
 	}
 	api.node.Spec.Taints = []corev1.Taint{{Key: "new"}}

@@ -73,7 +73,8 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	}
 	for _, t := range problems {
 		if message := r.problems[t]; message != "" {
-			s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: "Failed", Message: message})
+			s.Conditions = append(s.Conditions,
+				corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: "Failed", Message: message})
 		}
 	}
 	if lost := r.cfg.StateRestored; lost != "" {
@@ -180,15 +181,19 @@ func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 func (r *Registrar) pressures() []corev1.NodeCondition {
 	under := r.Pressure()
 	return []corev1.NodeCondition{
-		pressed(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"),
+		pressed(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+			"memory available"),
 		pressed(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
 		pressed(under, corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
 	}
 }
 
-func pressed(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good, words string) corev1.NodeCondition {
+func pressed(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good,
+	words string) corev1.NodeCondition {
 	if slices.Contains(under, t) {
-		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: "monopod has insufficient " + words}
+		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: "monopod has insufficient " +
+			words}
 	}
-	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good, Message: "monopod has sufficient " + words}
+	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good, Message: "monopod has sufficient " +
+		words}
 }

@@ -15,7 +15,8 @@ import (
 // cannot lead outside of it.
 func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("query") {
-		http.Error(w, "queries of node logs (NodeLogQuery) are not supported: request a file below /logs/", http.StatusBadRequest)
+		http.Error(w, "queries of node logs (NodeLogQuery) are not supported: request a file below /logs/",
+			http.StatusBadRequest)
 		return
 	}
 	root, err := os.OpenRoot(s.LogDir)

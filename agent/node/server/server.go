@@ -75,7 +75,8 @@ func New(cfg Config) http.Handler {
 	return mux
 }
 
-// maxScrapes is how many requests of one kind for metrics or usage are answered at the same time: each is computed anew.
+// maxScrapes is how many requests of one kind for metrics or usage are answered at the same time: each is computed
+// anew.
 const maxScrapes = 4
 
 // few answers requests beyond maxScrapes with 503, as promhttp does.
@@ -87,7 +88,8 @@ func few(next http.Handler) http.Handler {
 			defer func() { <-inFlight }()
 			next.ServeHTTP(w, r)
 		default:
-			http.Error(w, fmt.Sprintf("Limit of concurrent requests reached (%d), try again later.", maxScrapes), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("Limit of concurrent requests reached (%d), try again later.", maxScrapes),
+				http.StatusServiceUnavailable)
 		}
 	})
 }
@@ -112,7 +114,8 @@ func (s *server) debugging(mux *http.ServeMux) {
 
 // disabled answers with upstream's message.
 func (s *server) disabled(mux *http.ServeMux) {
-	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
+		"/debug/pprof/", "/logs/"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "Debug endpoints are disabled.", http.StatusMethodNotAllowed)
 		})

@@ -193,7 +193,8 @@ func TestPods(t *testing.T) {
 	for _, path := range []string{"/pods", "/pods/", "/runningpods/"} {
 		got, found := strings.CutPrefix(ask(t, "GET", at+path), "200 ")
 		var list corev1.PodList
-		if err := json.Unmarshal([]byte(got), &list); !found || err != nil || list.Kind != "PodList" || len(list.Items) != 1 || list.Items[0].Name != "p" {
+		if err := json.Unmarshal([]byte(got), &list); !found || err != nil || list.Kind != "PodList" ||
+			len(list.Items) != 1 || list.Items[0].Name != "p" {
 			t.Errorf("%s: %s, %v", path, got, err)
 		}
 	}

@@ -38,9 +38,12 @@ const (
 
 // Flags set p, whose value is their default.
 func (p *Periods) Flags(f *pflag.FlagSet) {
-	f.DurationVar(&p.Total, TotalFlag, p.Total, "Total duration by which a shutdown of the machine is delayed so that pods can terminate. 0: it is not delayed.")
-	f.DurationVar(&p.Critical, CriticalFlag, p.Critical, "Part of the shutdown grace period that is for critical pods, which terminate last.")
-	f.Var(&p.ByPriority, PriorityFlag, "Shutdown grace periods by pod priority, for example 0=20s,1000=10s: pods of the lowest priority terminate first. Replaces the two other periods.")
+	f.DurationVar(&p.Total, TotalFlag, p.Total,
+		"Total duration by which a shutdown of the machine is delayed so that pods can terminate. 0: it is not delayed.")
+	f.DurationVar(&p.Critical, CriticalFlag, p.Critical,
+		"Part of the shutdown grace period that is for critical pods, which terminate last.")
+	f.Var(&p.ByPriority, PriorityFlag,
+		"Shutdown grace periods by pod priority, for example 0=20s,1000=10s: pods of the lowest priority terminate first. Replaces the two other periods.")
 }
 
 // Off reports whether nothing waits for pods to end.
@@ -98,7 +101,8 @@ func (p Periods) shares() Shares {
 	if len(p.ByPriority) == 0 {
 		return Shares{{0, p.Total - p.Critical}, {critical, p.Critical}}
 	}
-	return slices.SortedFunc(slices.Values(p.ByPriority), func(a, b Share) int { return cmp.Compare(a.Priority, b.Priority) })
+	return slices.SortedFunc(slices.Values(p.ByPriority),
+		func(a, b Share) int { return cmp.Compare(a.Priority, b.Priority) })
 }
 
 // Bound is the total time for the containers of all pods.

@@ -71,7 +71,8 @@ func Handler(node func() Node) http.Handler {
 
 func read(r *http.Request) (p Periods, err error) {
 	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<10)).Decode(&p); err != nil {
-		return p, errors.New("the body is not JSON with shutdownGracePeriod and shutdownGracePeriodCriticalPods in nanoseconds")
+		return p, errors.New(
+			"the body is not JSON with shutdownGracePeriod and shutdownGracePeriodCriticalPods in nanoseconds")
 	}
 	return p, p.Check()
 }

@@ -42,7 +42,8 @@ func TestStages(t *testing.T) {
 func TestStagesByPriority(t *testing.T) {
 	t.Parallel()
 	pod := func(priority int32) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{Priority: &priority}} }
-	p := shutdown.Periods{ByPriority: shutdown.Shares{{Priority: 1000, Time: 3 * time.Second}, {Priority: 10, Time: time.Second}, {Priority: 100, Time: 2 * time.Second}}}
+	p := shutdown.Periods{ByPriority: shutdown.Shares{{Priority: 1000, Time: 3 * time.Second},
+		{Priority: 10, Time: time.Second}, {Priority: 100, Time: 2 * time.Second}}}
 	vital := func(p *corev1.Pod) bool { return *p.Spec.Priority == 9 }
 	var got []string
 	for _, s := range p.Stages([]*corev1.Pod{pod(5000), pod(9), pod(10), pod(0), pod(1000), pod(-5)}, vital) {

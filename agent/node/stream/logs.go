@@ -55,12 +55,16 @@ func (s *Streams) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodL
 		all = seen.Named(opts.Container)
 	}
 	switch {
-	case opts.Previous && len(all) < 2 && (len(all) == 0 || all[0].State != status.Exited || !waitsToRestart(pod, opts.Container)):
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("previous terminated container %q in pod %q not found", opts.Container, pod.Name))
+	case opts.Previous && len(all) < 2 &&
+		(len(all) == 0 || all[0].State != status.Exited || !waitsToRestart(pod, opts.Container)):
+		return nil, apierrors.NewBadRequest(
+			fmt.Sprintf("previous terminated container %q in pod %q not found", opts.Container, pod.Name))
 	case opts.Previous && len(all) >= 2 && all[0].State != status.Exited:
 		return all[1], nil
 	case len(all) == 0 || all[0].State == status.Created:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: %s", opts.Container, pod.Name, waitingReason(pod, opts.Container)))
+		return nil, apierrors.NewBadRequest(
+			fmt.Sprintf("container %q in pod %q is waiting to start: %s", opts.Container, pod.Name,
+				waitingReason(pod, opts.Container)))
 	}
 	return all[0], nil
 }
@@ -85,7 +89,8 @@ func waitingReason(pod *corev1.Pod, name string) string {
 
 // statusOf returns the status of a container of any kind; nil: none yet.
 func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]

@@ -26,7 +26,8 @@ import (
 
 // Runtime is the part of the agent's runtime that serves streams.
 type Runtime interface {
-	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32,
+		err error)
 	ContainerStatus(ctx context.Context, id string) (*cri.ContainerStatus, error)
 	Exec(ctx context.Context, req *cri.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *cri.AttachRequest) (url string, err error)
@@ -76,7 +77,8 @@ const findTime = 10 * time.Second
 // find returns the pod of the node; false: none. Right after a start it waits until
 // the running pods are known.
 func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
-	if !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
+	if !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
+		func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
 		return s.deps.Pod(pod.UID)
 	}
 	limit := s.deps.Clock.NewTimer(findTime)
@@ -106,7 +108,8 @@ func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string) (Pod, error) {
 	p, ok := s.find(ctx, pod)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("container %q in pod %q is waiting to start: ContainerCreating", container, pod.Name))
+		return nil, apierrors.NewBadRequest(
+			fmt.Sprintf("container %q in pod %q is waiting to start: ContainerCreating", container, pod.Name))
 	}
 	if spec.Find(pod, container) != nil {
 		return p, nil

@@ -38,7 +38,8 @@ type world struct {
 
 func newWorld(t *testing.T, containers ...status.Container) *world {
 	t.Helper()
-	w := &world{T: t, dir: logs.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{}), execs: func() ([]runtime.Process, error) { return nil, errors.New("no processes") }}
+	w := &world{T: t, dir: logs.New(t.TempDir(), zap.NewNop()), news: make(chan struct{}), known: make(chan struct{}),
+		execs: func() ([]runtime.Process, error) { return nil, errors.New("no processes") }}
 	w.seen.Store(&status.Observed{Containers: containers})
 	close(w.known)
 	return w
@@ -112,12 +113,14 @@ func instance(attempt uint32, state status.State) status.Container {
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	waiting := func(p *corev1.Pod) {
-		p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}
+		p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+			Message: "back-off"}
 	}
 	initializing := func(p *corev1.Pod) {
 		waiting(p)
 		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, []corev1.Container{{Name: "app"}}
-		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses, []corev1.ContainerStatus{{Name: "app"}}
+		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses,
+			[]corev1.ContainerStatus{{Name: "app"}}
 	}
 	for name, c := range map[string]struct {
 		has    []status.Container

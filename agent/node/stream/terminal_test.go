@@ -37,7 +37,8 @@ func onTerminal(t *testing.T, command ...string) *exec.Cmd {
 	}
 	defer slave.Close()
 	cmd := exec.Command(command[0], command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = slave, slave, &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = slave, slave,
+		&syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +48,8 @@ func onTerminal(t *testing.T, command ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestTerminalThatIsLeft: when the client leaves, the process of its terminal is hung up, and killed if it ignores that; another one
-// goes on.
+// TestTerminalThatIsLeft: when the client leaves, the process of its terminal is hung up, and killed if it ignores
+// that; another one goes on.
 func TestTerminalThatIsLeft(t *testing.T) {
 	t.Parallel()
 	// Programs do not ignore SIGHUP, also if this one was started by nohup.
@@ -66,14 +67,16 @@ func TestTerminalThatIsLeft(t *testing.T) {
 			other, left := onTerminal(t, "sh", "-c", "echo; exec sleep 3600"), onTerminal(t, c.command...)
 			w, calls := newWorld(t, status.Container{ID: "3", Name: "c", State: status.Running}), 0
 			w.execs = func() ([]runtime.Process, error) {
-				all := []runtime.Process{{ID: "other", PID: other.Process.Pid}, {ID: "none", PID: os.Getpid()}, {ID: "left", PID: left.Process.Pid}}
+				all := []runtime.Process{{ID: "other", PID: other.Process.Pid}, {ID: "none", PID: os.Getpid()},
+					{ID: "left", PID: left.Process.Pid}}
 				if calls++; calls == 1 {
 					return all[:1], nil // before it was started
 				}
 				cancel() // the client leaves at once
 				return all, nil
 			}
-			if _, err := w.streams().Exec(ctx, pod(), &corev1.PodExecOptions{Container: "c", TTY: true, Stdin: true}); err != nil {
+			if _, err := w.streams().Exec(ctx, pod(),
+				&corev1.PodExecOptions{Container: "c", TTY: true, Stdin: true}); err != nil {
 				t.Fatal(err)
 			}
 			_ = left.Wait()

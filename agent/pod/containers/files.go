@@ -24,7 +24,8 @@ func (m *maker) message(container string, attempt uint32) string {
 
 // files writes the files that the agent provides to a container: the termination message, and /etc/hosts unless
 // the pod mounts its own.
-func (m *maker) files(pod *corev1.Pod, c *corev1.Container, attempt uint32, mounts []*cri.Mount, facts env.Facts) ([]*cri.Mount, error) {
+func (m *maker) files(pod *corev1.Pod, c *corev1.Container, attempt uint32, mounts []*cri.Mount,
+	facts env.Facts) ([]*cri.Mount, error) {
 	message := m.message(c.Name, attempt)
 	if err := os.MkdirAll(filepath.Dir(message), 0o750); err != nil {
 		return nil, err

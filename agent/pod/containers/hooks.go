@@ -38,7 +38,8 @@ func NewHooks(node *Node, pod *identity.Pod, o *observe.Observer) *Hooks {
 }
 
 // run runs a lifecycle handler.
-func (h *Hooks) run(ctx context.Context, handler *corev1.LifecycleHandler, pod *corev1.Pod, id string, s *corev1.Container, limit time.Duration) error {
+func (h *Hooks) run(ctx context.Context, handler *corev1.LifecycleHandler, pod *corev1.Pod, id string,
+	s *corev1.Container, limit time.Duration) error {
 	if handler.Sleep != nil {
 		if !backoff.Sleep(ctx, h.node.Clock, min(time.Duration(handler.Sleep.Seconds)*time.Second, limit)) {
 			return ctx.Err()
@@ -68,7 +69,8 @@ func (h *Hooks) PostStart(ctx context.Context, pod *corev1.Pod, s *corev1.Contai
 // PreStop runs the preStop hook of a container that is to stop, once, if it has one, within the remaining grace
 // period; ran reports whether it did. A failed hook does not prevent the stop; a hook that an unavailable
 // runtime could not run is run again.
-func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Container, left time.Duration) (ran bool, err error) {
+func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Container,
+	left time.Duration) (ran bool, err error) {
 	s := spec.Find(pod, c.Name)
 	if s == nil || s.Lifecycle == nil || h.take(c.ID) || s.Lifecycle.PreStop == nil || left <= 0 {
 		return false, nil

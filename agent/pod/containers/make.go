@@ -35,7 +35,8 @@ type maker struct {
 }
 
 // config returns the config of a container; sandbox, volumes and image are ready.
-func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt uint32, img *cri.Image) (*cri.ContainerConfig, error) {
+func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt uint32,
+	img *cri.Image) (*cri.ContainerConfig, error) {
 	users, err := m.sandbox.Users(pod)
 	if err != nil {
 		return nil, err
@@ -56,7 +57,8 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.Shown(pod), func() (string, error) { return m.sandbox.Handler(ctx, pod) })
+	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.Shown(pod),
+		func() (string, error) { return m.sandbox.Handler(ctx, pod) })
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,8 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 		delete(s.pending, name)
 	}
 	switch {
-	case now == nil || s.spoiled(pod, now), now.State == status.Created && runtime.Exists(startErr) && s.recreated[name] < maxRecreated:
+	case now == nil || s.spoiled(pod, now), now.State == status.Created && runtime.Exists(startErr) &&
+		s.recreated[name] < maxRecreated:
 		if err := s.recreate(name, id); err != nil {
 			return err
 		}
@@ -157,7 +158,8 @@ func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
 // ran reports whether a container is known to have run.
 func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 	stored := s.Stored(pod)
-	for _, list := range [][]corev1.ContainerStatus{stored.InitContainerStatuses, stored.ContainerStatuses, stored.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{stored.InitContainerStatuses, stored.ContainerStatuses,
+		stored.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].ContainerID == "containerd://"+c.ID {
 				return status.Ran(&list[i])
@@ -169,7 +171,8 @@ func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 
 // recreate removes an instance that never ran, so that it is created again.
 func (s *Starter) recreate(name, id string) error {
-	s.pod.Log.Info("recreating a container whose start was interrupted", zap.String("container", name), zap.String("id", id))
+	s.pod.Log.Info("recreating a container whose start was interrupted", zap.String("container", name),
+		zap.String("id", id))
 	s.pending[name] = &pending{id: id} // until it is gone
 	if err := s.discard(id); err != nil {
 		return err

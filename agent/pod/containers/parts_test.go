@@ -55,7 +55,8 @@ func (m *machine) ContainerStatus(_ context.Context, id string) (*cri.ContainerS
 	return nil, grpcstatus.Error(codes.NotFound, id)
 }
 
-func (m *machine) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) (stdout, stderr []byte, code int32, err error) {
+func (m *machine) ExecSync(_ context.Context, id string, cmd []string,
+	_ time.Duration) (stdout, stderr []byte, code int32, err error) {
 	m.note("%s in %s", strings.Join(cmd, " "), id)
 	time.Sleep(time.Second)
 	return nil, nil, 0, m.hook
@@ -67,7 +68,9 @@ func world(t *testing.T, pod *corev1.Pod, m *machine, ids ...string) (*Stopper, 
 	m.began = time.Now()
 	node := &Node{Runtime: m, Clock: clock.RealClock{}, Caller: probe.Caller{Exec: m}}
 	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
-	o := observe.New(&observe.Node{Clock: clock.RealClock{}, HostIPs: func() []string { return nil }, Runtime: relist.Reader{Runtime: m}, Owners: &relist.Owners{}}, id, func() []runtime.Event { return nil })
+	o := observe.New(
+		&observe.Node{Clock: clock.RealClock{}, HostIPs: func() []string { return nil }, Runtime: relist.Reader{Runtime: m},
+			Owners: &relist.Owners{}}, id, func() []runtime.Event { return nil })
 	for i, name := range ids {
 		o.ContainerMade(status.Container{ID: name, Name: name, State: status.Running, StartedAt: time.Unix(int64(i), 0)})
 	}
@@ -83,8 +86,10 @@ func sidecar(name string) corev1.Container {
 func TestStopOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		hooked := corev1.Container{Name: "b", Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"bye"}}}}}
-		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{sidecar("s1"), sidecar("s2")}, Containers: []corev1.Container{hooked}}}
+		hooked := corev1.Container{Name: "b",
+			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"bye"}}}}}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{sidecar("s1"), sidecar("s2")},
+			Containers: []corev1.Container{hooked}}}
 		m := &machine{}
 		s, o := world(t, pod, m, "s1", "s2", "b")
 		if err := s.Within(t.Context(), pod, 5*time.Second); err != nil || len(o.Seen().Alive()) > 0 {
@@ -130,13 +135,15 @@ func TestBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		events := 0
-		s := NewStarter(&Node{Clock: clock.RealClock{}}, &identity.Pod{Event: func(string, string, string, string, ...any) { events++ }}, Parts{})
+		s := NewStarter(&Node{Clock: clock.RealClock{}},
+			&identity.Pod{Event: func(string, string, string, string, ...any) { events++ }}, Parts{})
 		pod := &corev1.Pod{}
 		for i, want := range []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second} {
 			last := &status.Container{State: status.Exited, FinishedAt: time.Now()}
 			b := &pace.Blocked{}
 			for range 2 {
-				if err := s.backOff(pod, "c", last); want == 0 && err != nil || want > 0 && (!errors.As(err, &b) || b.Retry != want || b.Reason != "CrashLoopBackOff") {
+				if err := s.backOff(pod, "c", last); want == 0 && err != nil ||
+					want > 0 && (!errors.As(err, &b) || b.Retry != want || b.Reason != "CrashLoopBackOff") {
 					t.Errorf("crash %d: %v, want %v", i, b.Retry, want)
 				}
 			}
@@ -165,8 +172,10 @@ func TestBackOff(t *testing.T) {
 // Attempts continue from the runtime's number, or from the stored one.
 func TestNextAttempt(t *testing.T) {
 	t.Parallel()
-	ran := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
-	never := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}
+	ran := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	never := corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1", RestartCount: 4,
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}
 	for name, c := range map[string]struct {
 		last   *status.Container
 		stored []corev1.ContainerStatus
@@ -178,7 +187,8 @@ func TestNextAttempt(t *testing.T) {
 		"stored":                           {nil, []corev1.ContainerStatus{ran}, 5},
 		"stored, it was removed unstarted": {nil, []corev1.ContainerStatus{never}, 4},
 	} {
-		s := NewStarter(&Node{}, &identity.Pod{}, Parts{Stored: func(*corev1.Pod) *corev1.PodStatus { return &corev1.PodStatus{ContainerStatuses: c.stored} }})
+		s := NewStarter(&Node{}, &identity.Pod{},
+			Parts{Stored: func(*corev1.Pod) *corev1.PodStatus { return &corev1.PodStatus{ContainerStatuses: c.stored} }})
 		if got := s.nextAttempt(&corev1.Pod{}, "c", c.last); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
@@ -205,7 +215,8 @@ func TestSpoiledStart(t *testing.T) {
 		if tc.pending != nil {
 			s.pending = map[string]*pending{"c": tc.pending}
 		}
-		c := &status.Container{ID: "x", Name: "c", State: status.Exited, Reason: "Error", ExitCode: tc.exitCode, StartedAt: started}
+		c := &status.Container{ID: "x", Name: "c", State: status.Exited, Reason: "Error", ExitCode: tc.exitCode,
+			StartedAt: started}
 		if got := s.spoiled(&corev1.Pod{}, c); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}

@@ -24,15 +24,17 @@ type Probes struct {
 
 // NewProbes returns the probes of a pod. changed is called for changed results; a pod that is ending writes no
 // events about failing probes.
-func NewProbes(node *Node, pod *identity.Pod, object *corev1.Pod, o *observe.Observer, ending func() bool, changed func()) *Probes {
+func NewProbes(node *Node, pod *identity.Pod, object *corev1.Pod, o *observe.Observer, ending func() bool,
+	changed func()) *Probes {
 	p := &Probes{pod: pod, observer: o, ending: ending}
-	p.manager = &probe.Manager{Caller: node.Caller, Clock: node.Clock, Guard: node.Guard, Metrics: node.Probes, Pod: object, Events: probe.Events{
-		Changed: func(string) { changed() },
-		Failed:  p.failed,
-		Warned: func(id string, kind probe.Kind, warning string) {
-			p.event(id, "ProbeWarning", "%s probe warning: %s", kind, warning)
-		},
-	}}
+	p.manager = &probe.Manager{Caller: node.Caller, Clock: node.Clock, Guard: node.Guard, Metrics: node.Probes,
+		Pod: object, Events: probe.Events{
+			Changed: func(string) { changed() },
+			Failed:  p.failed,
+			Warned: func(id string, kind probe.Kind, warning string) {
+				p.event(id, "ProbeWarning", "%s probe warning: %s", kind, warning)
+			},
+		}}
 	return p
 }
 
@@ -61,7 +63,8 @@ func (p *Probes) Watch(pod *corev1.Pod, c *status.Container, adopted bool) {
 	if s == nil || s.StartupProbe == nil && s.LivenessProbe == nil && s.ReadinessProbe == nil {
 		return
 	}
-	probed := probe.Container{Spec: s, Adopted: adopted, Target: probe.Target{ContainerID: c.ID, Host: p.observer.Facts(pod).Address(), Ports: s.Ports}}
+	probed := probe.Container{Spec: s, Adopted: adopted,
+		Target: probe.Target{ContainerID: c.ID, Host: p.observer.Facts(pod).Address(), Ports: s.Ports}}
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for _, old := range list {
 			if old.Name == c.Name && old.ContainerID == "containerd://"+c.ID {

@@ -199,8 +199,8 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	return id, nil
 }
 
-// stillRefused delays a container that the runtime recently refused to create. The end of the pull of an image with policy Always
-// wakes the worker, which would otherwise try, fail and pull again without a pause.
+// stillRefused delays a container that the runtime recently refused to create. The end of the pull of an image with
+// policy Always wakes the worker, which would otherwise try, fail and pull again without a pause.
 func (s *Starter) stillRefused(c *corev1.Container) error {
 	r, ok := s.refusals[c.Name]
 	if rest := r.until.Sub(s.node.Clock.Now()); ok && rest > 0 && r.hash == spec.Hash(c) {

@@ -12,7 +12,8 @@ import (
 // TestPrivateMount: the error of a mount propagation that is not possible says what to do.
 func TestPrivateMount(t *testing.T) {
 	t.Parallel()
-	err := remedied(errors.New(`failed to generate container "1" spec: path "/srv/data" is mounted on "/srv" but it is not a shared mount`))
+	err := remedied(
+		errors.New(`failed to generate container "1" spec: path "/srv/data" is mounted on "/srv" but it is not a shared mount`))
 	if !strings.Contains(err.Error(), "run mount --make-rshared /srv there") {
 		t.Error(err)
 	}

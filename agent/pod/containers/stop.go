@@ -85,7 +85,8 @@ func (s *Stopper) Within(ctx context.Context, pod *corev1.Pod, grace time.Durati
 	deadline := s.node.Clock.Now().Add(grace)
 	var regular, sidecars []*status.Container
 	for _, c := range s.observer.Seen().Alive() {
-		if slices.ContainsFunc(pod.Spec.InitContainers, func(s corev1.Container) bool { return s.Name == c.Name && status.Sidecar(&s) }) {
+		if slices.ContainsFunc(pod.Spec.InitContainers,
+			func(s corev1.Container) bool { return s.Name == c.Name && status.Sidecar(&s) }) {
 			sidecars = append(sidecars, c)
 		} else {
 			regular = append(regular, c)

@@ -99,7 +99,8 @@ func needOf(c *corev1.Container) need {
 // Bring returns a container's image, and provides the images of its image volumes, which the runtime must be
 // able to mount. All are pulled concurrently. An error of type *pace.Blocked says why the container waits.
 // sandbox is the config of the existing sandbox.
-func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container, sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
+func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
+	sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	shown := volumesOf(pod, c)
 	if len(shown) == 0 {
 		return s.bring(ctx, pod, needOf(c), sandbox)
@@ -121,7 +122,8 @@ func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 }
 
 // bring returns the needed image. It pulls a missing one in the background, which wakes the worker at its end.
-func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
+func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need,
+	sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	st := s.states[n.key]
 	if st == nil {
 		st = &state{kind: spec.Type(pod, n.container)}
@@ -151,7 +153,8 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need, sandbox fun
 	}
 	if present != nil {
 		st.image = present
-		s.pod.Event(n.container, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", n.image)
+		s.pod.Event(n.container, corev1.EventTypeNormal, "Pulled",
+			"Container image %q already present on machine and can be accessed by the pod", n.image)
 		return present, nil
 	}
 	if st.Missing() {
@@ -234,7 +237,8 @@ func (s *Images) secrets(ctx context.Context, pod *corev1.Pod) ([]*corev1.Secret
 			return nil, fmt.Errorf("imagePullSecrets: %w", err)
 		}
 		if err != nil {
-			s.pod.Warn("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", ref.Name)
+			s.pod.Warn("FailedToRetrieveImagePullSecret",
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", ref.Name)
 			continue
 		}
 		out = append(out, secret)
@@ -268,7 +272,8 @@ func (s *Images) Look(ctx context.Context, pod *corev1.Pod, list []*corev1.Conta
 		img, err := s.node.Puller.Present(ctx, r)
 		if err == nil && img != nil {
 			out[c.Name] = img
-			s.pod.Event(c.Name, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", c.Image)
+			s.pod.Event(c.Name, corev1.EventTypeNormal, "Pulled",
+				"Container image %q already present on machine and can be accessed by the pod", c.Image)
 		}
 	}
 	return out
@@ -358,7 +363,8 @@ func (s *Images) canMount(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 		return err
 	}
 	if err := runtime.MountsImages(v); err != nil {
-		text, reason := fmt.Sprintf("image volumes are not supported by this node: %v", err), crierrors.ErrImageVolumeMountFailed.Error()
+		text, reason := fmt.Sprintf("image volumes are not supported by this node: %v", err),
+			crierrors.ErrImageVolumeMountFailed.Error()
 		s.pod.Event(c.Name, corev1.EventTypeWarning, "Failed", "Error: %s", text)
 		s.node.Failed(spec.Type(pod, c.Name), reason)
 		return &pace.Blocked{Retry: pace.Config, Waiting: status.Waiting{Reason: reason, Message: text}}

@@ -111,8 +111,8 @@ func (n *never) ImageStatus(_ context.Context, name string) (*cri.Image, error) 
 	}
 }
 
-// TestNeverWaitsForArchives: an image with the policy Never is refused only after the archives of the start were imported, and
-// one that is there does not wait for them.
+// TestNeverWaitsForArchives: an image with the policy Never is refused only after the archives of the start were
+// imported, and one that is there does not wait for them.
 func TestNeverWaitsForArchives(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1", ImagePullPolicy: corev1.PullNever}}}}

@@ -14,7 +14,8 @@ import (
 // SandboxMade records a new sandbox, and reads its status from the runtime, mainly its addresses.
 func (o *Observer) SandboxMade(ctx context.Context, id string, attempt uint32) error {
 	o.node.Owners.Add(id, o.id.UID)
-	o.seen.Sandboxes = append(o.seen.Sandboxes, status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: o.node.Clock.Now()})
+	o.seen.Sandboxes = append(o.seen.Sandboxes,
+		status.Sandbox{ID: id, Attempt: attempt, Ready: true, CreatedAt: o.node.Clock.Now()})
 	made, err := o.runtime().Sandbox(ctx, id)
 	if err == nil && made != nil {
 		o.seen.Sandboxes[len(o.seen.Sandboxes)-1] = *made
@@ -38,7 +39,8 @@ func (o *Observer) ContainerMade(c status.Container) {
 	o.seen.Containers = append(o.seen.Containers, c)
 }
 
-// Refresh reads one container again. One that no longer exists is forgotten; one that ended stays as its event reported.
+// Refresh reads one container again. One that no longer exists is forgotten; one that ended stays as its event
+// reported.
 func (o *Observer) Refresh(ctx context.Context, id string) error {
 	old := o.seen.ByID(id)
 	c, err := o.runtime().Container(ctx, id, old.SandboxID)

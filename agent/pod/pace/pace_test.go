@@ -29,7 +29,8 @@ func TestFailuresAndPanicsBackOff(t *testing.T) {
 	for range 11 {
 		panicked = append(panicked, after(p.Panicked))
 	}
-	if !slices.Equal(failed, []int{1, 2, 4, 8, 10, 10}) || !slices.Equal(panicked, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
+	if !slices.Equal(failed, []int{1, 2, 4, 8, 10, 10}) ||
+		!slices.Equal(panicked, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
 		t.Errorf("failed steps: %v, steps that panicked: %v", failed, panicked)
 	}
 	if !p.Unwell() || !p.Well() || p.Well() {
@@ -58,17 +59,20 @@ func TestEarliestRetryDecides(t *testing.T) {
 func TestWhatBlocksAContainer(t *testing.T) {
 	t.Parallel()
 	var p pace.Pace
-	pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "i"}}, Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "i"}},
+		Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}}}
 	p.WaitAll(pod, status.Waiting{Reason: pace.Creating(pod)}, func(c string) bool { return c == "b" })
 	other := errors.New("other")
-	if err := p.Blocked("a", &pace.Blocked{Waiting: status.Waiting{Reason: "CrashLoopBackOff"}, Retry: time.Minute}); err != nil {
+	if err := p.Blocked("a",
+		&pace.Blocked{Waiting: status.Waiting{Reason: "CrashLoopBackOff"}, Retry: time.Minute}); err != nil {
 		t.Error(err)
 	}
 	if err := p.Blocked("b", other); !errors.Is(err, other) {
 		t.Error(err)
 	}
 	w := p.Waiting()
-	if len(w) != 2 || w["i"].Reason != "PodInitializing" || w["a"].Reason != "CrashLoopBackOff" || p.Retry() != time.Minute {
+	if len(w) != 2 || w["i"].Reason != "PodInitializing" || w["a"].Reason != "CrashLoopBackOff" ||
+		p.Retry() != time.Minute {
 		t.Errorf("%v, retry in %v", w, p.Retry())
 	}
 	if p.Started("a"); len(p.Waiting()) != 1 {
@@ -82,7 +86,8 @@ func TestPatience(t *testing.T) {
 	var p pace.Pace
 	taken, away := grpcstatus.Error(codes.AlreadyExists, "name"), grpcstatus.Error(codes.Unavailable, "away")
 	for i := range 8 {
-		if got := p.Undecided(taken); got != (i < 5) || !p.Undecided(away) || p.Undecided(errors.New("other")) || p.Undecided(nil) {
+		if got := p.Undecided(taken); got != (i < 5) || !p.Undecided(away) || p.Undecided(errors.New("other")) ||
+			p.Undecided(nil) {
 			t.Errorf("after %d failures: %v", i, got)
 		}
 		p.Failed()

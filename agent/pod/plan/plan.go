@@ -74,7 +74,8 @@ func For(in Input) Plan {
 // restartAll plans the end of every container that is not ephemeral.
 func (in *Input) restartAll(trigger *status.Container) Plan {
 	p := Plan{RestartAll: trigger}
-	why := fmt.Sprintf("Container %s exited with code %d, all containers will be restarted", trigger.Name, trigger.ExitCode)
+	why := fmt.Sprintf("Container %s exited with code %d, all containers will be restarted", trigger.Name,
+		trigger.ExitCode)
 	for _, c := range in.Seen.Alive() {
 		named := func(e corev1.EphemeralContainer) bool { return e.Name == c.Name }
 		if !slices.ContainsFunc(in.Pod.Spec.EphemeralContainers, named) {
@@ -128,7 +129,8 @@ func (in *Input) kills(p *Plan) {
 		for i := range list {
 			c := in.Seen.Latest(list[i].Name)
 			if c != nil && c.State == status.Unknown {
-				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
+				p.Kill = append(p.Kill,
+					Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
 			}
 			if c == nil || c.State != status.Running {
 				continue

@@ -40,10 +40,11 @@ func TestFor(t *testing.T) {
 		sandbox bool
 		attempt uint32
 	}{
-		"nothing yet":          {start: []string{"a", "b"}, sandbox: true},
-		"nothing yet, init":    {init: containers("i"), start: []string{"i"}, sandbox: true},
-		"sandbox up":           {seen: status.Observed{Sandboxes: up}, start: []string{"a", "b"}},
-		"all run":              {seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(run, "a", "s", 0), in(run, "b", "s", 0)}}},
+		"nothing yet":       {start: []string{"a", "b"}, sandbox: true},
+		"nothing yet, init": {init: containers("i"), start: []string{"i"}, sandbox: true},
+		"sandbox up":        {seen: status.Observed{Sandboxes: up}, start: []string{"a", "b"}},
+		"all run": {seen: status.Observed{Sandboxes: up,
+			Containers: []status.Container{in(run, "a", "s", 0), in(run, "b", "s", 0)}}},
 		"one crashed":          {seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(end, "a", "s", 1), in(run, "b", "s", 0)}}, start: []string{"a"}},
 		"one crashed, never":   {policy: corev1.RestartPolicyNever, seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(end, "a", "s", 1), in(run, "b", "s", 0)}}},
 		"one done, on failure": {policy: corev1.RestartPolicyOnFailure, seen: status.Observed{Sandboxes: up, Containers: []status.Container{in(end, "a", "s", 0), in(end, "b", "s", 1)}}, start: []string{"b"}},

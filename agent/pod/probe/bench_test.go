@@ -65,7 +65,8 @@ func BenchmarkProbe(b *testing.B) {
 			b.ReportAllocs()
 			before := processor(b)
 			for b.Loop() {
-				if _, err := caller.Do(b.Context(), all[kind], probe.Target{ContainerID: "id", Host: "127.0.0.1"}, time.Second); err != nil {
+				if _, err := caller.Do(b.Context(), all[kind], probe.Target{ContainerID: "id", Host: "127.0.0.1"},
+					time.Second); err != nil {
 					b.Fatal(err)
 				}
 			}

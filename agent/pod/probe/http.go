@@ -46,7 +46,8 @@ func (c Caller) http(ctx context.Context, a *corev1.HTTPGetAction, t Target) (wa
 // HTTPHook sends the request of a lifecycle hook once. Any response is a success, whatever its status, as
 // upstream. If the hook uses HTTPS and the server plain HTTP, it repeats the request without TLS and
 // credentials, with a warning.
-func (c Caller) HTTPHook(ctx context.Context, a *corev1.HTTPGetAction, t Target, timeout time.Duration) (warning string, err error) {
+func (c Caller) HTTPHook(ctx context.Context, a *corev1.HTTPGetAction, t Target,
+	timeout time.Duration) (warning string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	req, err := request(ctx, a, t, "kube-lifecycle/1.37")
@@ -64,7 +65,8 @@ func (c Caller) HTTPHook(ctx context.Context, a *corev1.HTTPGetAction, t Target,
 	if ask(client, plain) != nil {
 		return "", err
 	}
-	return fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host), nil
+	return fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host),
+		nil
 }
 
 func ask(client *http.Client, req *http.Request) error {
@@ -104,7 +106,8 @@ func request(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent strin
 	if err != nil { // it passed validation
 		u = &url.URL{Path: a.Path}
 	}
-	u.Scheme, u.Host = strings.ToLower(cmp.Or(string(a.Scheme), "http")), net.JoinHostPort(cmp.Or(a.Host, t.Host), strconv.Itoa(port))
+	u.Scheme, u.Host = strings.ToLower(cmp.Or(string(a.Scheme), "http")),
+		net.JoinHostPort(cmp.Or(a.Host, t.Host), strconv.Itoa(port))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err

@@ -138,10 +138,12 @@ func TestHTTPHeaders(t *testing.T) {
 		headers []corev1.HTTPHeader
 		want    seen
 	}{
-		"none":         {nil, seen{address, "kube-%s/1.37", "*/*", ""}},
-		"own":          {[]corev1.HTTPHeader{{Name: "host", Value: "other"}, {Name: "user-agent", Value: "me"}, {Name: "Accept", Value: "text/html"}}, seen{"other", "me", "text/html", ""}},
+		"none": {nil, seen{address, "kube-%s/1.37", "*/*", ""}},
+		"own": {[]corev1.HTTPHeader{{Name: "host", Value: "other"}, {Name: "user-agent", Value: "me"},
+			{Name: "Accept", Value: "text/html"}}, seen{"other", "me", "text/html", ""}},
 		"empty accept": {[]corev1.HTTPHeader{{Name: "Accept"}}, seen{address, "kube-%s/1.37", "", ""}},
-		"twice":        {[]corev1.HTTPHeader{{Name: "X-More", Value: "1"}, {Name: "x-more", Value: "2"}}, seen{address, "kube-%s/1.37", "*/*", "1|2"}},
+		"twice": {[]corev1.HTTPHeader{{Name: "X-More", Value: "1"}, {Name: "x-more", Value: "2"}},
+			seen{address, "kube-%s/1.37", "*/*", "1|2"}},
 	} {
 		for purpose, ask := range map[string]func(*corev1.HTTPGetAction) (string, error){
 			"probe": func(a *corev1.HTTPGetAction) (string, error) {
@@ -212,9 +214,10 @@ func TestWarningsAreReported(t *testing.T) {
 		defer m.Stop()
 		warnings := make(chan string, 10)
 		m.Events.Warned = func(id string, kind probe.Kind, warning string) { warnings <- fmt.Sprint(id, kind, warning) }
-		m.Add(t.Context(), target(&corev1.Container{ReadinessProbe: &corev1.Probe{PeriodSeconds: 10, ProbeHandler: corev1.ProbeHandler{
-			HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt(80), Host: "pod"},
-		}}}))
+		m.Add(t.Context(),
+			target(&corev1.Container{ReadinessProbe: &corev1.Probe{PeriodSeconds: 10, ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt(80), Host: "pod"},
+			}}}))
 		time.Sleep(11 * time.Second)
 		if !m.Ready("id") || len(warnings) != 2 {
 			t.Fatalf("ready %t, %d warnings", m.Ready("id"), len(warnings))

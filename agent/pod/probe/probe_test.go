@@ -57,7 +57,9 @@ func TestReadinessFollowsThresholds(t *testing.T) {
 		c := &container{}
 		m := manager(c)
 		defer m.Stop()
-		m.Add(t.Context(), target(&corev1.Container{ReadinessProbe: execProbe(corev1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 10, SuccessThreshold: 2, FailureThreshold: 3})}))
+		m.Add(t.Context(),
+			target(&corev1.Container{ReadinessProbe: execProbe(
+				corev1.Probe{InitialDelaySeconds: 5, PeriodSeconds: 10, SuccessThreshold: 2, FailureThreshold: 3})}))
 		ready := func(want bool) {
 			t.Helper()
 			synctest.Wait()
@@ -120,7 +122,8 @@ func TestStartupFails(t *testing.T) {
 		var failures int
 		m.Events.Failed = func(string, probe.Kind, error) { mu.Lock(); failures++; mu.Unlock() }
 		defer m.Stop()
-		m.Add(t.Context(), target(&corev1.Container{StartupProbe: execProbe(corev1.Probe{PeriodSeconds: 1, FailureThreshold: 3})}))
+		m.Add(t.Context(),
+			target(&corev1.Container{StartupProbe: execProbe(corev1.Probe{PeriodSeconds: 1, FailureThreshold: 3})}))
 		time.Sleep(time.Minute)
 		if kind, failed := m.Failed("id"); !failed || kind != probe.Startup {
 			t.Error("startup did not fail")
@@ -202,17 +205,22 @@ func TestGRPC(t *testing.T) {
 	defer func() { plain.Stop(); <-ended }()
 	_, port = hostPort(t, other.Addr().String())
 	h.GRPC.Port = int32(port)
-	fails("a server without the protocol", "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health")
+	fails("a server without the protocol",
+		"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health")
 }
 
 // A server that does not answer the connection, or the request.
 func TestGRPCTimeouts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		refused := probe.Caller{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }}
+		refused := probe.Caller{Dial: func(context.Context, string, string) (net.Conn,
+			error) {
+			return nil, errors.New("connection refused")
+		}}
 		h := &corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 80}}
 		_, err := refused.Do(t.Context(), h, probe.Target{Host: "192.0.2.1"}, 2*time.Second)
-		if want := `timeout: failed to connect service "192.0.2.1:80" within 2s: context deadline exceeded`; err == nil || err.Error() != want {
+		if want := `timeout: failed to connect service "192.0.2.1:80" within 2s: context deadline exceeded`; err == nil ||
+			err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	})
@@ -248,8 +256,10 @@ func TestUnknownResultsDoNotCount(t *testing.T) {
 func TestExecTimeout(t *testing.T) {
 	t.Parallel()
 	h := &corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sleep", "5"}}}
-	_, err := (probe.Caller{Exec: broken{status.Error(codes.DeadlineExceeded, "late")}}).Do(t.Context(), h, probe.Target{}, time.Second)
-	if unknown := (*probe.UnknownError)(nil); errors.As(err, &unknown) || err == nil || err.Error() != `command timed out: "sleep 5" timed out after 1s` {
+	_, err := (probe.Caller{Exec: broken{status.Error(codes.DeadlineExceeded, "late")}}).Do(t.Context(), h, probe.Target{},
+		time.Second)
+	if unknown := (*probe.UnknownError)(nil); errors.As(err, &unknown) || err == nil ||
+		err.Error() != `command timed out: "sleep 5" timed out after 1s` {
 		t.Errorf("%v", err)
 	}
 }
@@ -257,7 +267,8 @@ func TestExecTimeout(t *testing.T) {
 func TestExecErrors(t *testing.T) {
 	t.Parallel()
 	h := &corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}
-	if _, err := (probe.Caller{Exec: broken{errors.New("no runtime")}}).Do(t.Context(), h, probe.Target{}, time.Second); err == nil {
+	if _, err := (probe.Caller{Exec: broken{errors.New("no runtime")}}).Do(t.Context(), h, probe.Target{},
+		time.Second); err == nil {
 		t.Error("no error")
 	}
 	if _, err := (probe.Caller{}).Do(t.Context(), &corev1.ProbeHandler{}, probe.Target{}, time.Second); err == nil {

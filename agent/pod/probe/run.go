@@ -29,7 +29,8 @@ import (
 
 // Execer runs a command in a container.
 type Execer interface {
-	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error)
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32,
+		err error)
 }
 
 // Caller connects to containers.
@@ -64,7 +65,8 @@ const execSlack = 2 * time.Minute
 
 // Do runs a probe's handler once. A warning belongs to a success and is reported to the user. An error says why
 // the handler failed, as the text of an event.
-func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target, timeout time.Duration) (warning string, err error) {
+func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target,
+	timeout time.Duration) (warning string, err error) {
 	if h.Exec != nil {
 		return "", c.command(ctx, t.ContainerID, h.Exec.Command, timeout)
 	}
@@ -152,7 +154,8 @@ func (c Caller) health(ctx context.Context, a *corev1.GRPCAction, t Target, time
 	switch s := status.Convert(err); {
 	case err == nil:
 	case s.Code() == codes.Unimplemented:
-		return fmt.Errorf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", s.Message())
+		return fmt.Errorf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s",
+			s.Message())
 	case s.Code() == codes.DeadlineExceeded:
 		return fmt.Errorf("timeout: health rpc did not complete within %v", timeout)
 	default:

@@ -4,6 +4,7 @@ package resize
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,8 @@ import (
 
 // Asked reports whether next, or a container of it, has other resources than in old.
 func Asked(next, old *corev1.PodSpec) bool {
-	return len(changed(own(next), own(old))) > 0 || spec.AnyDiffers(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
+	return len(changed(own(next), own(old))) > 0 ||
+		spec.AnyDiffers(next, old, func(a, b *corev1.ResourceRequirements) bool { return len(changed(a, b)) > 0 })
 }
 
 // own returns the resources of the pod itself.
@@ -59,8 +61,8 @@ func Allocated(pod *corev1.Pod) *corev1.Pod {
 	return with(pod, Level(pod), func(name string) *corev1.ResourceRequirements { return Stored(pod, name, "") })
 }
 
-// Level returns the resources of the pod itself that an earlier agent gave it; its quantities are shared, nil: it has none. The
-// status also has the sums of resources that only containers have.
+// Level returns the resources of the pod itself that an earlier agent gave it; its quantities are shared, nil: it has
+// none. The status also has the sums of resources that only containers have.
 func Level(pod *corev1.Pod) *corev1.ResourceRequirements {
 	want, had := pod.Spec.Resources, pod.Status.Resources
 	if want == nil || had == nil {
@@ -81,7 +83,8 @@ func only(had, want corev1.ResourceList) corev1.ResourceList {
 }
 
 // with returns a copy of the pod that itself has the resources in level, and each container those that of returns.
-func with(pod *corev1.Pod, level *corev1.ResourceRequirements, of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
+func with(pod *corev1.Pod, level *corev1.ResourceRequirements,
+	of func(name string) *corev1.ResourceRequirements) *corev1.Pod {
 	kept := pod.DeepCopy()
 	kept.Spec.Resources = level.DeepCopy()
 	for _, c := range spec.Containers(&kept.Spec) {
@@ -121,13 +124,16 @@ func Pending(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.R
 func Infeasible(why string) *status.Resize { return pending(corev1.PodReasonInfeasible, why) }
 
 func pending(reason, message string) *status.Resize {
-	return &status.Resize{Type: corev1.PodResizePending, Reason: reason, Message: strings.TrimPrefix(message, "Pod was rejected: ")}
+	return &status.Resize{Type: corev1.PodResizePending, Reason: reason,
+		Message: strings.TrimPrefix(message, "Pod was rejected: ")}
 }
 
 // Plan returns which of the running containers have other resources than allocated: those that must restart for
 // it, and those that must not. level is what the pod itself has: its limits are those of containers without one.
-func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
-	pods := changed(&corev1.ResourceRequirements{Limits: own(&pod.Spec).Limits}, &corev1.ResourceRequirements{Limits: level.Limits})
+func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements,
+	seen *status.Observed) (restart []plan.Kill, change []*corev1.Container) {
+	pods := changed(&corev1.ResourceRequirements{Limits: own(&pod.Spec).Limits},
+		&corev1.ResourceRequirements{Limits: level.Limits})
 	for _, c := range spec.Containers(&pod.Spec) {
 		now := seen.Latest(c.Name)
 		if now == nil || now.State != status.Running || now.Resources == nil {
@@ -142,12 +148,76 @@ func Plan(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Obse
 		switch {
 		case len(names) == 0:
 		case restarts(c, names):
-			restart = append(restart, plan.Kill{Container: now, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+			restart = append(restart,
+				plan.Kill{Container: now, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
 		default:
 			change = append(change, c)
 		}
 	}
 	return restart, change
+}
+
+// Lowers reports whether memory limits of containers that keep running, or of the pod itself, get lower. level is what
+// the pod itself has.
+func Lowers(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed, list []*corev1.Container) bool {
+	return len(lowered(pod, level, seen, list)) > 0
+}
+
+// BelowUsage returns an error if a lower memory limit is less than what is used: instead of refusing it, the kernel
+// would kill processes. usage is the memory in bytes that containers use, by their IDs.
+func BelowUsage(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed, list []*corev1.Container,
+	usage map[string]uint64) error {
+	var errs []error
+	for _, l := range lowered(pod, level, seen, list) {
+		used := uint64(0)
+		for _, id := range l.ids {
+			used += usage[id]
+		}
+		if used >= uint64(l.limit) {
+			errs = append(errs, fmt.Errorf("attempting to set %s memory limit (%d) below current usage (%d)", l.of, l.limit, used))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("cannot decrease memory limits: %w", errors.Join(errs...))
+}
+
+// lower is a memory limit that gets lower.
+type lower struct {
+	of    string   // "pod", or the container's name
+	ids   []string // of the containers whose usage it limits
+	limit int64    // in bytes
+}
+
+func lowered(pod *corev1.Pod, level *corev1.ResourceRequirements, seen *status.Observed,
+	list []*corev1.Container) (out []lower) {
+	whole, had := own(&pod.Spec).Limits.Memory().Value(), level.Limits.Memory().Value()
+	add := func(l lower, had int64) {
+		if l.limit != 0 && (had == 0 || l.limit < had) {
+			out = append(out, l)
+		}
+	}
+	all := lower{of: "pod", limit: whole}
+	for i := range seen.Containers {
+		if seen.Containers[i].State == status.Running {
+			all.ids = append(all.ids, seen.Containers[i].ID)
+		}
+	}
+	add(all, had)
+	for _, c := range list {
+		now := seen.Latest(c.Name)
+		l := lower{of: fmt.Sprintf("container %q", c.Name), ids: []string{now.ID}, limit: c.Resources.Limits.Memory().Value()}
+		if l.limit == 0 {
+			l.limit = whole
+		}
+		if own := now.Resources.Limits.Memory().Value(); own != 0 {
+			add(l, own)
+		} else {
+			add(l, had)
+		}
+	}
+	return out
 }
 
 // Differs reports whether the pod itself has other resources than allocated.

@@ -24,7 +24,8 @@ func amounts(cpu, memory string) corev1.ResourceRequirements {
 
 // pod has one container c.
 func pod(cpu, memory string, policy ...corev1.ContainerResizePolicy) *corev1.Pod {
-	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: amounts(cpu, memory), ResizePolicy: policy}}}}
+	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: amounts(cpu, memory),
+		ResizePolicy: policy}}}}
 }
 
 func cpu(r *corev1.ResourceRequirements) string { return r.Requests.Cpu().String() }
@@ -59,7 +60,8 @@ func TestAsked(t *testing.T) {
 func TestFreeResources(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{}
-	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("9")}
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"),
+		corev1.ResourcePods: resource.MustParse("9")}
 	others := []*corev1.Pod{pod("2", "")}
 	for name, c := range map[string]struct{ cpu, reason string }{
 		"room":       {"2", ""},
@@ -105,11 +107,13 @@ func TestPlan(t *testing.T) {
 func TestKeepAndWidest(t *testing.T) {
 	t.Parallel()
 	next, had := pod("1", "2Gi"), pod("2", "1Gi")
-	if kept := resize.Keep(next, had); cpu(&kept.Spec.Containers[0].Resources) != "2" || cpu(&next.Spec.Containers[0].Resources) != "1" {
+	if kept := resize.Keep(next, had); cpu(&kept.Spec.Containers[0].Resources) != "2" ||
+		cpu(&next.Spec.Containers[0].Resources) != "1" {
 		t.Errorf("kept %v of %v", kept.Spec, next.Spec)
 	}
 	has := amounts("2", "1Gi")
-	wide := resize.Widest(next, &corev1.ResourceRequirements{}, &status.Observed{Containers: []status.Container{{Name: "c", Resources: &has}}})
+	wide := resize.Widest(next, &corev1.ResourceRequirements{},
+		&status.Observed{Containers: []status.Container{{Name: "c", Resources: &has}}})
 	if r := wide.Spec.Containers[0].Resources; cpu(&r) != "2" || r.Limits.Memory().String() != "2Gi" {
 		t.Errorf("widest %v", r)
 	}
@@ -132,7 +136,8 @@ func TestLevel(t *testing.T) {
 func TestAllocated(t *testing.T) {
 	t.Parallel()
 	p := pod("2", "1Gi")
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://1", Resources: new(amounts("1", "1Gi"))}}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://1",
+		Resources: new(amounts("1", "1Gi"))}}
 	if got := resize.Allocated(p); got != p {
 		t.Error("one that waits for nothing is another")
 	}

@@ -68,8 +68,11 @@ func made(t *testing.T, m *machine) (*sandbox.Sandbox, *observe.Observer, *pace.
 	t.Helper()
 	dir, p := t.TempDir(), &pace.Pace{}
 	id := &identity.Pod{UID: "u", Life: t.Context(), Event: func(string, string, string, string, ...any) {}}
-	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: relist.Reader{Runtime: m}, Owners: &relist.Owners{}}, id, nil)
-	return sandbox.New(&sandbox.Node{Runtime: m, Clock: clock.RealClock{}, Cgroups: m, Users: m, Logs: func(*corev1.Pod) string { return dir }},
+	o := observe.New(&observe.Node{Clock: clock.RealClock{}, Runtime: relist.Reader{Runtime: m}, Owners: &relist.Owners{}},
+		id, nil)
+	return sandbox.New(
+		&sandbox.Node{Runtime: m, Clock: clock.RealClock{}, Cgroups: m, Users: m,
+			Logs: func(*corev1.Pod) string { return dir }},
 		id, o, p), o, p
 }
 

@@ -31,7 +31,8 @@ func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
 // Bundles returns the ClusterTrustBundle with that name, if it exists, or else all of the signer.
 func (o Objects) Bundles(ctx context.Context, name, signer string) ([]*certificatesv1.ClusterTrustBundle, error) {
 	if name == "" {
-		return client.List[*certificatesv1.ClusterTrustBundle](ctx, o.Client, client.Selector{Fields: fields.OneTermEqualSelector("spec.signerName", signer)})
+		return client.List[*certificatesv1.ClusterTrustBundle](ctx, o.Client,
+			client.Selector{Fields: fields.OneTermEqualSelector("spec.signerName", signer)})
 	}
 	b, err := client.Get[*certificatesv1.ClusterTrustBundle](ctx, o.Client, "", name)
 	if apierrors.IsNotFound(err) {

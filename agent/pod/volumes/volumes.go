@@ -148,7 +148,8 @@ func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Se
 		},
 	}
 	if c := s.node.Certificates; c != nil {
-		set.Certificate = func(ctx context.Context, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error) {
+		set.Certificate = func(ctx context.Context, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle,
+			error) {
 			return c.Get(ctx, pod, at, p)
 		}
 	}
@@ -176,8 +177,8 @@ func (s *Volumes) Places() map[string]Place {
 // Mounted reports whether all volumes have been prepared once.
 func (s *Volumes) Mounted() bool { return s.places.Load() != nil }
 
-// patience is how long others may take before an event reports a volume: a pod is scheduled before its volume is bound, and
-// its certificate is issued after it was requested.
+// patience is how long others may take before an event reports a volume: a pod is scheduled before its volume is bound,
+// and its certificate is issued after it was requested.
 const patience = 10 * time.Second
 
 // awaited reports whether a volume fails to mount because of what others have yet to do.
@@ -214,7 +215,8 @@ func (s *Volumes) Failed() error { return s.failed }
 
 // Mounts returns the mounts of a container. shown are the IDs of the images of image volumes;
 // handler returns the name of the pod's runtime handler.
-func (s *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container, vars []env.Var, shown map[string]string, handler func() (string, error)) ([]*cri.Mount, error) {
+func (s *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container, vars []env.Var,
+	shown map[string]string, handler func() (string, error)) ([]*cri.Mount, error) {
 	can, err := s.features(ctx, c, handler)
 	if err == nil && images.Mounts(pod, c) {
 		var v *cri.VersionResponse
@@ -230,7 +232,8 @@ func (s *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 }
 
 // features returns the runtime's features if the container needs any.
-func (s *Volumes) features(ctx context.Context, c *corev1.Container, handler func() (string, error)) (volume.Features, error) {
+func (s *Volumes) features(ctx context.Context, c *corev1.Container,
+	handler func() (string, error)) (volume.Features, error) {
 	unusual := func(m corev1.VolumeMount) bool { return m.RecursiveReadOnly != nil || len(m.BindMountOptions) > 0 }
 	if !slices.ContainsFunc(c.VolumeMounts, unusual) {
 		return volume.Features{}, nil

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ErrConfig means that a container refers to a missing ConfigMap, Secret or key, or that its variables are too long. The
-// container waits with CreateContainerConfigError.
+// ErrConfig means that a container refers to a missing ConfigMap, Secret or key, or that its variables are too long.
+// The container waits with CreateContainerConfigError.
 var ErrConfig = errors.New("container config")
 
 // Source provides the objects of values. A nil object without an error does not exist.

@@ -30,14 +30,16 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// Variables that double the one before, arguments of many long variables: what no program could be started with is not built.
+// Variables that double the one before, arguments of many long variables: what no program could be started with is not
+// built.
 func TestExpansionIsBounded(t *testing.T) {
 	t.Parallel()
 	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "V0", Value: "xxxxxxxxxx"}}}
 	for i := range 60 {
 		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("V%d", i+1), Value: fmt.Sprintf("$(V%d)$(V%[1]d)", i)})
 	}
-	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), "has more than 131072 bytes") {
+	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) ||
+		!strings.Contains(err.Error(), "has more than 131072 bytes") {
 		t.Error(err)
 	}
 	long := env.Var{Name: "A", Value: strings.Repeat("x", 100_000)}
@@ -49,15 +51,18 @@ func TestExpansionIsBounded(t *testing.T) {
 		t.Error(len(vars), err)
 	}
 	c.Env = append(c.Env, c.Env[1:]...)
-	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), "the variables have more than 6291456 bytes") {
+	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) ||
+		!strings.Contains(err.Error(), "the variables have more than 6291456 bytes") {
 		t.Error(err)
 	}
-	for n, want := range map[int]string{60: "", 70: "the arguments have more than 6291456 bytes", -1: "has more than 131072 bytes"} {
+	for n, want := range map[int]string{60: "", 70: "the arguments have more than 6291456 bytes",
+		-1: "has more than 131072 bytes"} {
 		args := slices.Repeat([]string{"$(A)"}, max(n, 0))
 		if n < 0 {
 			args = []string{strings.Repeat("$(A)", 250_000)}
 		}
-		if out, err := env.ExpandAll(args, []env.Var{long}); want == "" && (err != nil || len(out) != n) || want != "" && (!errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), want)) {
+		if out, err := env.ExpandAll(args, []env.Var{long}); want == "" && (err != nil || len(out) != n) ||
+			want != "" && (!errors.Is(err, env.ErrConfig) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d: %d, %v", n, len(out), err)
 		}
 	}
@@ -82,21 +87,29 @@ func TestMake(t *testing.T) {
 		EnvFrom: []corev1.EnvFromSource{
 			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}},
 			{Prefix: "S_", SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}}},
-			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "gone"}, Optional: new(true)}},
+			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "gone"},
+				Optional: new(true)}},
 		},
 		Env: []corev1.EnvVar{
 			{Name: "A", Value: "over"},
 			{Name: "C", Value: "$(A)-$(B)-$(LATER)"},
 			{Name: "LATER", Value: "x"},
 			{Name: "NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
-			{Name: "APP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}}},
+			{Name: "APP",
+				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels['app']"}}},
 			{Name: "IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
-			{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
-			{Name: "MEM", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "requests.memory", Divisor: resource.MustParse("1Mi")}}},
-			{Name: "KEY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "P"}}},
-			{Name: "NONE", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "Q", Optional: new(true)}}},
+			{Name: "CPU",
+				ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
+			{Name: "MEM",
+				ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "requests.memory",
+					Divisor: resource.MustParse("1Mi")}}},
+			{Name: "KEY",
+				ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "P"}}},
+			{Name: "NONE",
+				ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "Q", Optional: new(true)}}},
 		},
-		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1500Ki")}},
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(
+			"1500Ki")}},
 	}
 	facts := env.Facts{
 		Pod:         &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"app": "web"}}},
@@ -108,7 +121,8 @@ func TestMake(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []env.Var{
-		{"A", "over"}, {"B", "b"}, {"S_P", "pw"}, {"C", "over-b-$(LATER)"}, {"LATER", "x"}, {"NAME", "p"}, {"APP", "web"}, {"IP", "10.0.0.2"},
+		{"A", "over"}, {"B", "b"}, {"S_P", "pw"}, {"C", "over-b-$(LATER)"}, {"LATER", "x"}, {"NAME", "p"}, {"APP", "web"},
+		{"IP", "10.0.0.2"},
 		{"CPU", "4"}, {"MEM", "2"}, {"KEY", "pw"},
 	}
 	if !slices.Equal(got, want) {
@@ -122,8 +136,11 @@ func TestMakeMissing(t *testing.T) {
 	for name, c := range map[string]corev1.Container{
 		"configmap": {EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref}}}},
 		"secret":    {EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref}}}},
-		"key":       {Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref, Key: "k"}}}}},
-		"field":     {Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nothing"}}}}},
+		"key": {Env: []corev1.EnvVar{{Name: "A",
+			ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref,
+				Key: "k"}}}}},
+		"field": {Env: []corev1.EnvVar{{Name: "A",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nothing"}}}}},
 	} {
 		if _, err := env.Make(&c, env.Facts{Pod: &corev1.Pod{}}, source{}); !errors.Is(err, env.ErrConfig) {
 			t.Errorf("%s: %v", name, err)

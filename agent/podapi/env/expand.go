@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxText is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make one double
-	// the other, 40 times.
+	// maxText is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make one
+	// double the other, 40 times.
 	maxText = 128 << 10
 	// maxAll is Linux' maximum length of all arguments or variables of a program.
 	maxAll = 6 << 20
@@ -24,7 +24,8 @@ func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 		before, after, found := strings.Cut(s, "$")
 		out.WriteString(before)
 		if out.Len() > maxText {
-			return "", fmt.Errorf("%w: with its references replaced, \"%.40s…\" has more than %d bytes", ErrConfig, out.String(), maxText)
+			return "", fmt.Errorf("%w: with its references replaced, \"%.40s…\" has more than %d bytes", ErrConfig, out.String(),
+				maxText)
 		}
 		if !found {
 			return out.String(), nil
@@ -72,7 +73,8 @@ func ExpandAll(list []string, vars []Var) ([]string, error) {
 			return nil, err
 		}
 		if total += len(expanded); total > maxAll {
-			return nil, fmt.Errorf("%w: with their references replaced, the arguments have more than %d bytes", ErrConfig, maxAll)
+			return nil, fmt.Errorf("%w: with their references replaced, the arguments have more than %d bytes", ErrConfig,
+				maxAll)
 		}
 		out = append(out, expanded)
 	}

@@ -33,7 +33,8 @@ func fileKey(ref *corev1.FileKeySelector, facts Facts) (string, bool, error) {
 	if value, ok := vars[ref.Key]; ok {
 		return value, true, nil
 	}
-	return "", false, missing(ref.Optional, "couldn't find key %s in file %q of volume %q", ref.Key, ref.Path, ref.VolumeName)
+	return "", false,
+		missing(ref.Optional, "couldn't find key %s in file %q of volume %q", ref.Key, ref.Path, ref.VolumeName)
 }
 
 // ParseFile parses variables in the format of Kubernetes 1.35 and later, a subset of a POSIX shell's assignments

@@ -88,8 +88,10 @@ func TestVariablesOfFiles(t *testing.T) {
 		return []byte(text), nil
 	}}
 	from := func(volume, path, key string, optional bool) (string, error) {
-		vars, err := env.Make(&corev1.Container{Env: []corev1.EnvVar{{Name: "A", Value: "first"}, {Name: "X", ValueFrom: &corev1.EnvVarSource{
-			FileKeyRef: &corev1.FileKeySelector{VolumeName: volume, Path: path, Key: key, Optional: &optional}}}}}, facts, source{})
+		vars, err := env.Make(
+			&corev1.Container{Env: []corev1.EnvVar{{Name: "A", Value: "first"}, {Name: "X", ValueFrom: &corev1.EnvVarSource{
+				FileKeyRef: &corev1.FileKeySelector{VolumeName: volume, Path: path, Key: key, Optional: &optional}}}}}, facts,
+			source{})
 		i := slices.IndexFunc(vars, func(v env.Var) bool { return v.Name == "X" })
 		if i < 0 {
 			return "unset", err

@@ -11,7 +11,8 @@ import (
 // listen; zero: none, because it listens only on loopback and the pod is not on the host network. For a server
 // that listens on all addresses it is the node's address on the pod network, which survives a change of the
 // node's address; without one it is node. interfaces are the node's, with their networks.
-func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces []netip.Prefix, node string) netip.AddrPort {
+func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces []netip.Prefix,
+	node string) netip.AddrPort {
 	at := listen.Addr().Unmap().WithZone("")
 	to := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, listen.Port()) }
 	switch {

@@ -37,7 +37,8 @@ func TestServerFor(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}
-	if got := env.ServerFor(netip.MustParseAddrPort("[::]:6443"), false, []string{"10.99.0.7"}, interfaces, "127.0.0.1"); got.IsValid() {
+	if got := env.ServerFor(netip.MustParseAddrPort("[::]:6443"), false, []string{"10.99.0.7"}, interfaces,
+		"127.0.0.1"); got.IsValid() {
 		t.Errorf("a node without an address: got %s", got)
 	}
 }
@@ -45,7 +46,8 @@ func TestServerFor(t *testing.T) {
 func TestWithServer(t *testing.T) {
 	t.Parallel()
 	https := corev1.ServicePort{Name: "https", Port: 443, Protocol: corev1.ProtocolTCP}
-	list := []*corev1.Service{service("ns", "kubernetes", "10.43.9.9", https), service("default", "kubernetes", "10.43.0.1", https)}
+	list := []*corev1.Service{service("ns", "kubernetes", "10.43.9.9", https),
+		service("default", "kubernetes", "10.43.0.1", https)}
 	got := lines(env.Services(env.WithServer(list, netip.MustParseAddrPort("10.88.0.1:6443")), "default", false))
 	if want := `KUBERNETES_SERVICE_HOST=10.88.0.1
 KUBERNETES_SERVICE_PORT=6443
@@ -57,7 +59,8 @@ KUBERNETES_PORT_6443_TCP=tcp://10.88.0.1:6443`; !strings.HasPrefix(got, want) {
 	if got := lines(env.Services(env.WithServer(list, netip.AddrPort{}), "default", true)); got != "" {
 		t.Errorf("a server that is not reached: got\n%s", got)
 	}
-	if got := lines(env.Services(env.WithServer(list, netip.AddrPort{}), "ns", true)); !strings.Contains(got, "10.43.9.9") {
+	if got := lines(env.Services(env.WithServer(list, netip.AddrPort{}), "ns", true)); !strings.Contains(got,
+		"10.43.9.9") {
 		t.Errorf("the namespace's own Service is gone: got\n%s", got)
 	}
 	if list[1].Spec.ClusterIP != "10.43.0.1" {

@@ -12,7 +12,8 @@ import (
 )
 
 func service(namespace, name, ip string, ports ...corev1.ServicePort) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: ports}}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: ports}}
 }
 
 func TestServices(t *testing.T) {
@@ -65,8 +66,10 @@ func lines(vars []env.Var) string {
 // A container's own variables take precedence over those of Services, and may refer to them.
 func TestMakeWithServices(t *testing.T) {
 	t.Parallel()
-	facts := env.Facts{Pod: &corev1.Pod{}, Services: []env.Var{{Name: "DB_SERVICE_HOST", Value: "10.43.0.2"}, {Name: "DB_SERVICE_PORT", Value: "1"}}}
-	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "URL", Value: "http://$(DB_SERVICE_HOST):$(DB_SERVICE_PORT)"}, {Name: "DB_SERVICE_PORT", Value: "2"}}}
+	facts := env.Facts{Pod: &corev1.Pod{},
+		Services: []env.Var{{Name: "DB_SERVICE_HOST", Value: "10.43.0.2"}, {Name: "DB_SERVICE_PORT", Value: "1"}}}
+	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "URL", Value: "http://$(DB_SERVICE_HOST):$(DB_SERVICE_PORT)"},
+		{Name: "DB_SERVICE_PORT", Value: "2"}}}
 	got, err := env.Make(c, facts, source{})
 	if want := "URL=http://10.43.0.2:1\nDB_SERVICE_PORT=2\nDB_SERVICE_HOST=10.43.0.2"; err != nil || lines(got) != want {
 		t.Errorf("%v\n%s", err, lines(got))

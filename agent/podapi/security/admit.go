@@ -31,20 +31,24 @@ func (a Abilities) UserNamespaces(handler string) bool {
 // Check returns why this runtime cannot run a pod of the handler; nil if it can. The messages are upstream's.
 func (a Abilities) Check(pod *corev1.Pod, handler string) *status.Failure {
 	if strict(pod) && !a.Features.GetSupplementalGroupsPolicy() {
-		return refused("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node")
+		return refused("SupplementalGroupsPolicyNotSupported",
+			"SupplementalGroupsPolicy=Strict is not supported in this node")
 	}
 	if !OwnUsers(pod) || a.UserNamespaces(handler) {
 		return nil
 	}
 	if handler != "" {
-		return refused("UserNamespacesNotSupported", fmt.Sprintf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler))
+		return refused("UserNamespacesNotSupported",
+			fmt.Sprintf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler))
 	}
-	return refused("UserNamespacesNotSupported", "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
+	return refused("UserNamespacesNotSupported",
+		"can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 }
 
 func strict(pod *corev1.Pod) bool {
 	psc := pod.Spec.SecurityContext
-	return psc != nil && psc.SupplementalGroupsPolicy != nil && *psc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict
+	return psc != nil && psc.SupplementalGroupsPolicy != nil &&
+		*psc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict
 }
 
 // Demanding reports whether the pod needs optional features of runtimes.

@@ -24,8 +24,10 @@ type Policy struct {
 
 // Flags adds kubelet's flags.
 func (p *Policy) Flags(f *pflag.FlagSet) {
-	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault, "Use RuntimeDefault as the seccomp profile of containers that set none.")
-	f.StringSliceVar(&p.UnsafeSysctls, "allowed-unsafe-sysctls", p.UnsafeSysctls, "Comma-separated list of unsafe sysctls, or patterns ending in *, that pods may set: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*.")
+	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault,
+		"Use RuntimeDefault as the seccomp profile of containers that set none.")
+	f.StringSliceVar(&p.UnsafeSysctls, "allowed-unsafe-sysctls", p.UnsafeSysctls,
+		"Comma-separated list of unsafe sysctls, or patterns ending in *, that pods may set: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*.")
 }
 
 // Check returns an error for invalid values of the flags.

@@ -83,7 +83,8 @@ func TestSeccompProfileMustBeThere(t *testing.T) {
 		"mine/audit.json": "", "mine/none.json": `cannot load seccomp profile "mine/none.json"`, "mine": "is not a file",
 	} {
 		p := pod()
-		p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: &name}
+		p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost,
+			LocalhostProfile: &name}
 		err := security.Host{}.Check(p, &p.Spec.Containers[0], nil, dir)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)

@@ -35,7 +35,8 @@ const (
 
 func parsePattern(s string) (pattern, error) {
 	if ok, err := regexp.MatchString(patternForm, s); err != nil || !ok || len(s) > maxPattern {
-		return pattern{}, fmt.Errorf("sysctl %q must have at most %d characters and be a name, or a prefix that ends in *", s, maxPattern)
+		return pattern{},
+			fmt.Errorf("sysctl %q must have at most %d characters and be a name, or a prefix that ends in *", s, maxPattern)
 	}
 	ns, name, prefix := sysctl.GetNamespace(s)
 	if prefix && ns == sysctl.UnknownNamespace { // kernel.shm* and net* are namespaced as a whole

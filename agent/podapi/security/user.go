@@ -27,7 +27,8 @@ func checkUser(pod *corev1.Pod, c *corev1.Container, image *cri.Image) error {
 		return nil
 	}
 	if name := image.GetUsername(); name != "" {
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", name, where)
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s",
+			name, where)
 	}
 	return fmt.Errorf("%w %s", ErrRoot, where)
 }

@@ -12,8 +12,9 @@ func TestClusterFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[[2]string]string{
 		{"--cluster-dns=10.0.0.10,fd00::a", "--cluster-domain=cluster.local"}: "",
-		{"--cluster-dns=dns.example", ""}:                                     `--cluster-dns: "dns.example" is not an IP address`,
-		{"--cluster-domain=Cluster_Local", ""}:                                `--cluster-domain: "Cluster_Local": `,
+		{"--cluster-dns=dns.example",
+			""}: `--cluster-dns: "dns.example" is not an IP address`,
+		{"--cluster-domain=Cluster_Local", ""}: `--cluster-domain: "Cluster_Local": `,
 	} {
 		var c spec.Cluster
 		f := pflag.NewFlagSet("", pflag.ContinueOnError)

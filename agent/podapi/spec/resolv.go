@@ -18,8 +18,8 @@ type Resolvers struct {
 	Behind string // those that a resolver on loopback asks, such as SystemdResolvers; empty: not known
 }
 
-// Of returns the node's resolvers for a pod. A resolver that listens on loopback, such as systemd-resolved at 127.0.0.53, is
-// for pods on the node's network alone: others get those behind it, if they are known.
+// Of returns the node's resolvers for a pod. A resolver that listens on loopback, such as systemd-resolved at
+// 127.0.0.53, is for pods on the node's network alone: others get those behind it, if they are known.
 func (r Resolvers) Of(pod *corev1.Pod) *cri.DNSConfig {
 	node := read(r.File)
 	if pod.Spec.HostNetwork || r.Behind == "" || len(node.Servers) == 0 || slices.ContainsFunc(node.Servers, far) {

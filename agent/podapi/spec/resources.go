@@ -63,8 +63,9 @@ func Quota(milli int64) int64 {
 	return max(milli*cfsPeriod/1000, minQuota)
 }
 
-// oomScore returns kubelet's oom_score_adj of a container: −997 in guaranteed and node-critical pods, 1000 in best-effort
-// ones, and otherwise 1000 − 1000·request/capacity within 2…999. A sidecar ends no earlier than the containers that it serves.
+// oomScore returns kubelet's oom_score_adj of a container: −997 in guaranteed and node-critical pods, 1000 in
+// best-effort ones, and otherwise 1000 − 1000·request/capacity within 2…999. A sidecar ends no earlier than the
+// containers that it serves.
 func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if p := pod.Spec.Priority; p != nil && *p >= criticalPriority {
 		return guaranteedOOM
@@ -95,8 +96,8 @@ func leastRequest(list []corev1.Container) int64 {
 	return least
 }
 
-// shareOfRest returns a container's equal share, in bytes, of the memory that the pod itself requests beyond the requests of its
-// containers.
+// shareOfRest returns a container's equal share, in bytes, of the memory that the pod itself requests beyond the
+// requests of its containers.
 func shareOfRest(pod *corev1.Pod) int64 {
 	if pod.Spec.Resources == nil {
 		return 0

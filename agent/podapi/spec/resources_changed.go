@@ -22,7 +22,8 @@ func Containers(s *corev1.PodSpec) []*corev1.Container {
 
 // RequestChanged reports whether a container of next requests another amount than in old.
 func RequestChanged(next, old *corev1.PodSpec, name corev1.ResourceName) bool {
-	return AnyDiffers(next, old, func(a, b *corev1.ResourceRequirements) bool { return !amount.Same(a.Requests, b.Requests, name) })
+	return AnyDiffers(next, old,
+		func(a, b *corev1.ResourceRequirements) bool { return !amount.Same(a.Requests, b.Requests, name) })
 }
 
 // AnyDiffers reports whether a container of next differs from the one in old.

@@ -64,7 +64,8 @@ func CheckHostname(pod *corev1.Pod, domain string) error {
 		return nil
 	}
 	if name := fqdn(pod, domain); len(name) > longestHostname {
-		return fmt.Errorf("Failed to construct FQDN from Pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", name, longestHostname, len(name)) //nolint:staticcheck // upstream's text, shown as it is
+		return fmt.Errorf(
+			"Failed to construct FQDN from Pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", name, longestHostname, len(name)) //nolint:staticcheck // upstream's text, shown as it is
 	}
 	return nil
 }

@@ -18,25 +18,30 @@ import (
 
 func pod() *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u1", Labels: map[string]string{"app": "web"},
+			Annotations: map[string]string{"a": "b"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1"}}},
 	}
 }
 
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	p := pod()
-	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 53, HostPort: 5353, Protocol: corev1.ProtocolUDP, HostIP: "127.0.0.1"}}
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80},
+		{ContainerPort: 53, HostPort: 5353, Protocol: corev1.ProtocolUDP, HostIP: "127.0.0.1"}}
 	got := spec.Sandbox(p, spec.SandboxOptions{Attempt: 2, Instance: "i", CgroupParent: "/x", LogDir: "/logs"})
-	if got.Hostname != "web" || got.Metadata.Attempt != 2 || got.Metadata.Uid != "u1" || got.Linux.CgroupParent != "/x" || got.LogDirectory != "/logs" {
+	if got.Hostname != "web" || got.Metadata.Attempt != 2 || got.Metadata.Uid != "u1" || got.Linux.CgroupParent != "/x" ||
+		got.LogDirectory != "/logs" {
 		t.Errorf("%+v", got)
 	}
-	for k, v := range map[string]string{"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "default", "io.kubernetes.pod.uid": "u1", "app": "web", spec.LabelInstance: "i"} {
+	for k, v := range map[string]string{"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "default",
+		"io.kubernetes.pod.uid": "u1", "app": "web", spec.LabelInstance: "i"} {
 		if got.Labels[k] != v {
 			t.Errorf("label %s=%q", k, got.Labels[k])
 		}
 	}
-	if len(got.PortMappings) != 1 || got.PortMappings[0].HostPort != 5353 || got.PortMappings[0].Protocol != cri.Protocol_UDP {
+	if len(got.PortMappings) != 1 || got.PortMappings[0].HostPort != 5353 ||
+		got.PortMappings[0].Protocol != cri.Protocol_UDP {
 		t.Errorf("ports: %v", got.PortMappings)
 	}
 	if p.Labels[spec.LabelInstance] != "" {
@@ -45,7 +50,8 @@ func TestSandbox(t *testing.T) {
 	p.Spec.HostNetwork, p.Spec.HostPID = true, true
 	got = spec.Sandbox(p, spec.SandboxOptions{})
 	ns := got.Linux.SecurityContext.NamespaceOptions
-	if got.Hostname != "" || len(got.PortMappings) != 0 || ns.Network != cri.NamespaceMode_NODE || ns.Pid != cri.NamespaceMode_NODE || ns.Ipc != cri.NamespaceMode_POD {
+	if got.Hostname != "" || len(got.PortMappings) != 0 || ns.Network != cri.NamespaceMode_NODE ||
+		ns.Pid != cri.NamespaceMode_NODE || ns.Ipc != cri.NamespaceMode_POD {
 		t.Errorf("host's namespaces: %+v", got)
 	}
 	p = pod()
@@ -60,20 +66,26 @@ func TestContainer(t *testing.T) {
 	p := pod()
 	c := &p.Spec.Containers[0]
 	c.TerminationMessagePolicy = corev1.TerminationMessageReadFile
-	got := spec.Container(p, c, spec.ContainerOptions{Attempt: 3, ImageRef: "sha256:1", Env: []env.Var{{Name: "A", Value: "1"}}, Command: []string{"/x", "1"}, Args: []string{"$(B)"}, MessageHostPath: "/m"})
-	if !slices.Equal(got.Command, []string{"/x", "1"}) || !slices.Equal(got.Args, []string{"$(B)"}) || got.LogPath != "c/3.log" {
+	got := spec.Container(p, c,
+		spec.ContainerOptions{Attempt: 3, ImageRef: "sha256:1", Env: []env.Var{{Name: "A", Value: "1"}},
+			Command: []string{"/x", "1"}, Args: []string{"$(B)"}, MessageHostPath: "/m"})
+	if !slices.Equal(got.Command, []string{"/x", "1"}) || !slices.Equal(got.Args, []string{"$(B)"}) ||
+		got.LogPath != "c/3.log" {
 		t.Errorf("%+v", got)
 	}
-	if got.Labels["io.kubernetes.container.name"] != "c" || got.Annotations["io.kubernetes.container.restartCount"] != "3" {
+	if got.Labels["io.kubernetes.container.name"] != "c" ||
+		got.Annotations["io.kubernetes.container.restartCount"] != "3" {
 		t.Errorf("%v %v", got.Labels, got.Annotations)
 	}
-	if back := spec.AnnotationsOf(got.Annotations); back.Hash != spec.Hash(c) || back.MessageHostPath != "/m" || back.MessagePolicy != "File" {
+	if back := spec.AnnotationsOf(got.Annotations); back.Hash != spec.Hash(c) || back.MessageHostPath != "/m" ||
+		back.MessagePolicy != "File" {
 		t.Errorf("%+v", back)
 	}
 	if id := spec.IdentityOf(got.Labels); id != (spec.Identity{Name: "web", Namespace: "default", UID: "u1"}) {
 		t.Errorf("%+v", id)
 	}
-	if got.Linux.SecurityContext.Seccomp.ProfileType != cri.SecurityProfile_Unconfined || len(got.Linux.SecurityContext.MaskedPaths) == 0 {
+	if got.Linux.SecurityContext.Seccomp.ProfileType != cri.SecurityProfile_Unconfined ||
+		len(got.Linux.SecurityContext.MaskedPaths) == 0 {
 		t.Errorf("security: %+v", got.Linux.SecurityContext)
 	}
 }
@@ -117,8 +129,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestOOMScores: in a Burstable pod, memory that only the pod requests is divided equally, and a sidecar ends no earlier than the
-// containers that it serves, as with kubelet.
+// TestOOMScores: in a Burstable pod, memory that only the pod requests is divided equally, and a sidecar ends no
+// earlier than the containers that it serves, as with kubelet.
 func TestOOMScores(t *testing.T) {
 	t.Parallel()
 	memory := func(s string) corev1.ResourceRequirements {

@@ -19,10 +19,13 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 		computed = append(computed, in.allRestarting(s))
 	}
 	if r := in.Resize; r != nil {
-		computed = append(computed, corev1.PodCondition{Type: r.Type, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message})
+		computed = append(computed,
+			corev1.PodCondition{Type: r.Type, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message})
 	}
 	if f := in.Failure; f != nil && f.Disruption != "" {
-		computed = append(computed, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: f.Disruption, Message: f.Message})
+		computed = append(computed,
+			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: f.Disruption,
+				Message: f.Message})
 	}
 	old := in.Pod.Status.Conditions
 	out := make([]corev1.PodCondition, 0, len(old)+len(computed))
@@ -144,9 +147,11 @@ func (in *Input) podReady(s *corev1.PodStatus) corev1.PodCondition {
 	for _, gate := range in.Pod.Spec.ReadinessGates {
 		switch g := Condition(in.Pod.Status.Conditions, gate.ConditionType); {
 		case g == nil:
-			unready = append(unready, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+			unready = append(unready,
+				fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
 		case g.Status != corev1.ConditionTrue:
-			unready = append(unready, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, g.Status))
+			unready = append(unready,
+				fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", gate.ConditionType, g.Status))
 		}
 	}
 	if len(unready) > 0 {

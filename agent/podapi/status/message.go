@@ -14,7 +14,8 @@ const maxMessages = 12 << 10
 func clipMessages(pod *corev1.Pod, s *corev1.PodStatus) {
 	n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
 	share := maxMessages / max(n, 1)
-	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
 			clip(&list[i].State, share)
 			clip(&list[i].LastTerminationState, share)

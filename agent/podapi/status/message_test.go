@@ -16,7 +16,8 @@ func TestMessagesShareTheirLimit(t *testing.T) {
 	pod, seen := &corev1.Pod{}, &status.Observed{}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name})
-		seen.Containers = append(seen.Containers, status.Container{ID: name, Name: name, State: status.Exited, Message: strings.Repeat("€", 1365)})
+		seen.Containers = append(seen.Containers,
+			status.Container{ID: name, Name: name, State: status.Exited, Message: strings.Repeat("€", 1365)})
 	}
 	out := status.Of(status.Input{Pod: pod, Seen: seen, Now: time.Now()})
 	for _, c := range out.ContainerStatuses {

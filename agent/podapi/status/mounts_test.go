@@ -18,7 +18,8 @@ func TestMounts(t *testing.T) {
 		{Name: "e", MountPath: "/e"},
 	}}
 	c := FromCRI(&cri.ContainerStatus{Id: "1", Metadata: &cri.ContainerMetadata{Name: "c"}, Mounts: []*cri.Mount{
-		{ContainerPath: "/b", Readonly: true}, {ContainerPath: "/c", Readonly: true, RecursiveReadOnly: true}, {ContainerPath: "/d", Readonly: true},
+		{ContainerPath: "/b", Readonly: true}, {ContainerPath: "/c", Readonly: true, RecursiveReadOnly: true},
+		{ContainerPath: "/d", Readonly: true},
 		{ContainerPath: "/e", Readonly: true, Image: &cri.ImageSpec{Image: "sha256:1"}},
 	}}, "s")
 	want := []corev1.VolumeMountStatus{
@@ -26,7 +27,8 @@ func TestMounts(t *testing.T) {
 		{Name: "b", MountPath: "/b", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyDisabled)},
 		{Name: "c", MountPath: "/c", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyEnabled)},
 		{Name: "d", MountPath: "/d", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyDisabled)},
-		{Name: "e", MountPath: "/e", VolumeStatus: &corev1.VolumeStatus{Image: &corev1.ImageVolumeStatus{ImageRef: "sha256:1"}}},
+		{Name: "e", MountPath: "/e",
+			VolumeStatus: &corev1.VolumeStatus{Image: &corev1.ImageVolumeStatus{ImageRef: "sha256:1"}}},
 	}
 	if got := mounts(spec, &c); !apiequality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)

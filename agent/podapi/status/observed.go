@@ -215,7 +215,8 @@ func user(u *cri.LinuxContainerUser) *corev1.ContainerUser {
 	if u == nil {
 		return nil
 	}
-	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
+	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.Uid, GID: u.Gid,
+		SupplementalGroups: u.SupplementalGroups}}
 }
 
 func imageID(s *cri.ContainerStatus) string {

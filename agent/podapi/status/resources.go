@@ -12,15 +12,17 @@ import (
 // leastMilliCPU is the request of the smallest cpu.shares: kubelet does not show it.
 const leastMilliCPU = 2
 
-// allocated returns what the pod as a whole has in a phase. While the pod runs, that is what its cgroup enforces: CPU and memory, and a
-// limit only if every container or the pod itself has one. Kubelet reads it from the cgroup, one status later.
+// allocated returns what the pod as a whole has in a phase. While the pod runs, that is what its cgroup enforces: CPU
+// and memory, and a limit only if every container or the pod itself has one. Kubelet reads it from the cgroup, one
+// status later.
 func (in *Input) allocated(phase corev1.PodPhase) *corev1.ResourceRequirements {
 	old := &in.Pod.Status
 	itself := resource.IsPodLevelResourcesSet(in.Pod)
 	if r := in.Resize; !itself && r != nil && r.Type == corev1.PodResizeInProgress && old.Resources != nil {
 		return old.Resources
 	}
-	out := &corev1.ResourceRequirements{Requests: Requests(in.Pod), Limits: resource.PodLimits(in.Pod, resource.PodResourcesOptions{})}
+	out := &corev1.ResourceRequirements{Requests: Requests(in.Pod),
+		Limits: resource.PodLimits(in.Pod, resource.PodResourcesOptions{})}
 	if phase == corev1.PodRunning {
 		out.Limits = Limits(in.Pod)
 		for _, list := range []corev1.ResourceList{out.Requests, out.Limits} {
@@ -45,8 +47,8 @@ func Requests(pod *corev1.Pod) corev1.ResourceList {
 	return resource.PodRequests(pod, resource.PodResourcesOptions{})
 }
 
-// Limits returns the limits of a pod's cgroup: the sum of its containers, unless the pod itself has limits. CPU and memory are not
-// limited if a container has no limit and the pod itself has none.
+// Limits returns the limits of a pod's cgroup: the sum of its containers, unless the pod itself has limits. CPU and
+// memory are not limited if a container has no limit and the pod itself has none.
 func Limits(pod *corev1.Pod) corev1.ResourceList {
 	limits := resource.PodLimits(pod, resource.PodResourcesOptions{})
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

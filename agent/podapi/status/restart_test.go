@@ -59,8 +59,9 @@ func TestRestartingAll(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{{Name: "a"}, {Name: "t", RestartPolicyRules: []corev1.ContainerRestartRule{{
-			Action:    corev1.ContainerRestartRuleActionRestartAllContainers,
-			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{3}},
+			Action: corev1.ContainerRestartRuleActionRestartAllContainers,
+			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn,
+				Values: []int32{3}},
 		}}}},
 	}}
 	one := func(name string, state status.State, code int32) status.Container {
@@ -74,14 +75,21 @@ func TestRestartingAll(t *testing.T) {
 		restarting corev1.ConditionStatus
 		reason     string
 	}{
-		{"all run", []status.Container{one("a", status.Running, 0), one("t", status.Running, 0)}, false, corev1.PodRunning, corev1.ConditionFalse, ""},
-		{"the trigger ended", []status.Container{one("a", status.Running, 0), one("t", status.Exited, 3)}, false, corev1.PodRunning, corev1.ConditionTrue, "RestartAllContainersStarted"},
-		{"all ended", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, false, corev1.PodRunning, corev1.ConditionTrue, "RestartAllContainersStarted"},
-		{"others removed", []status.Container{one("t", status.Exited, 3)}, false, corev1.PodRunning, corev1.ConditionTrue, "RestartAllContainersStarted"},
+		{"all run", []status.Container{one("a", status.Running, 0), one("t", status.Running, 0)}, false, corev1.PodRunning,
+			corev1.ConditionFalse, ""},
+		{"the trigger ended", []status.Container{one("a", status.Running, 0), one("t", status.Exited, 3)}, false,
+			corev1.PodRunning, corev1.ConditionTrue, "RestartAllContainersStarted"},
+		{"all ended", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, false, corev1.PodRunning,
+			corev1.ConditionTrue, "RestartAllContainersStarted"},
+		{"others removed", []status.Container{one("t", status.Exited, 3)}, false, corev1.PodRunning, corev1.ConditionTrue,
+			"RestartAllContainersStarted"},
 		{"all removed", nil, false, corev1.PodPending, corev1.ConditionFalse, ""},
-		{"all run again", []status.Container{one("a", status.Running, 0), one("t", status.Running, 0)}, false, corev1.PodRunning, corev1.ConditionFalse, ""},
-		{"done", []status.Container{one("a", status.Exited, 0), one("t", status.Exited, 0)}, false, corev1.PodSucceeded, corev1.ConditionFalse, "PodCompleted"},
-		{"deleted in between", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, true, corev1.PodFailed, corev1.ConditionFalse, "PodFailed"},
+		{"all run again", []status.Container{one("a", status.Running, 0), one("t", status.Running, 0)}, false,
+			corev1.PodRunning, corev1.ConditionFalse, ""},
+		{"done", []status.Container{one("a", status.Exited, 0), one("t", status.Exited, 0)}, false, corev1.PodSucceeded,
+			corev1.ConditionFalse, "PodCompleted"},
+		{"deleted in between", []status.Container{one("a", status.Exited, 137), one("t", status.Exited, 3)}, true,
+			corev1.PodFailed, corev1.ConditionFalse, "PodFailed"},
 	} {
 		pod.Status = status.Of(status.Input{
 			Pod: pod, Seen: &status.Observed{Sandboxes: []status.Sandbox{{ID: "s", Ready: true}}, Containers: c.containers},

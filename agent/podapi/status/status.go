@@ -125,7 +125,8 @@ func PodIPs(reported, host []string) []string {
 }
 
 // containers returns the statuses in the order of the spec.
-func (in *Input) containers(specs []corev1.Container, old []corev1.ContainerStatus, regular bool) []corev1.ContainerStatus {
+func (in *Input) containers(specs []corev1.Container, old []corev1.ContainerStatus,
+	regular bool) []corev1.ContainerStatus {
 	if in.Failure != nil && len(in.Seen.Containers) == 0 && len(old) == 0 {
 		return nil // rejected before anything was started
 	}

@@ -16,7 +16,8 @@ import (
 func at(s int) time.Time { return time.Unix(1_700_000_000+int64(s), 0) }
 
 func running(name string, attempt uint32) status.Container {
-	return status.Container{ID: name + "-id", Name: name, Attempt: attempt, State: status.Running, StartedAt: at(int(attempt)), SandboxID: "s"}
+	return status.Container{ID: name + "-id", Name: name, Attempt: attempt, State: status.Running,
+		StartedAt: at(int(attempt)), SandboxID: "s"}
 }
 
 func exited(name string, attempt uint32, code int32) status.Container {
@@ -62,9 +63,10 @@ func TestPhase(t *testing.T) {
 		terminal bool
 		want     corev1.PodPhase
 	}{
-		"nothing yet":               {pod: pod(always, "a"), seen: &status.Observed{}, want: corev1.PodPending},
-		"one of two runs":           {pod: pod(always, "a", "b"), seen: seen(running("a", 0)), want: corev1.PodPending},
-		"all run":                   {pod: pod(always, "a", "b"), seen: seen(running("a", 0), running("b", 0)), want: corev1.PodRunning},
+		"nothing yet":     {pod: pod(always, "a"), seen: &status.Observed{}, want: corev1.PodPending},
+		"one of two runs": {pod: pod(always, "a", "b"), seen: seen(running("a", 0)), want: corev1.PodPending},
+		"all run": {pod: pod(always, "a", "b"), seen: seen(running("a", 0), running("b", 0)),
+			want: corev1.PodRunning},
 		"crashed, will restart":     {pod: pod(always, "a"), seen: seen(exited("a", 0, 1)), want: corev1.PodRunning},
 		"crash loop":                {pod: pod(always, "a"), seen: seen(exited("a", 0, 1)), waiting: map[string]status.Waiting{"a": {Reason: "CrashLoopBackOff"}}, want: corev1.PodRunning},
 		"never, succeeded":          {pod: pod(never, "a"), seen: seen(exited("a", 0, 0)), want: corev1.PodSucceeded},

@@ -87,7 +87,8 @@ func TestRank(t *testing.T) {
 		pod("over-little", 0, "10"), pod("over-much", 0, "10"), pod("nothing", 0, ""),
 	}
 	usage := map[types.UID]eviction.Usage{}
-	for name, n := range map[types.UID]int64{"within-low": 100, "within": 50, "over-high": 900, "over-little": 20, "over-much": 500, "nothing": 100} {
+	for name, n := range map[types.UID]int64{"within-low": 100, "within": 50, "over-high": 900, "over-little": 20,
+		"over-much": 500, "nothing": 100} {
 		usage[name] = eviction.Usage{Pod: map[corev1.ResourceName]int64{corev1.ResourceMemory: n, "pids": n}}
 	}
 	for signal, want := range map[eviction.Signal]string{
@@ -100,7 +101,8 @@ func TestRank(t *testing.T) {
 		}
 	}
 	got := slices.Clone(pods)
-	if eviction.Rank(got, nil, eviction.Memory); names(got) != "within-low nothing over-little over-much within over-high" {
+	if eviction.Rank(got, nil, eviction.Memory); names(
+		got) != "within-low nothing over-little over-much within over-high" {
 		t.Errorf("without knowing their use: %s", names(got)) // by priority, then those that ask for less
 	}
 }
@@ -136,7 +138,8 @@ func TestCritical(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	tolerant := pod("t", 0, "")
-	tolerant.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+	tolerant.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure,
+		Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
 	memory, disk := corev1.NodeMemoryPressure, corev1.NodeDiskPressure
 	for i, c := range []struct {
 		pod      *corev1.Pod
@@ -150,7 +153,8 @@ func TestAdmit(t *testing.T) {
 		{tolerant, false, []corev1.NodeConditionType{memory}, ""},
 		{pod("p", 0, ""), true, []corev1.NodeConditionType{memory}, ""},
 		{pod("p", 0, "1Mi"), false, []corev1.NodeConditionType{disk}, "The node had condition: [DiskPressure]. "},
-		{tolerant, false, []corev1.NodeConditionType{disk, memory}, "The node had condition: [DiskPressure MemoryPressure]. "},
+		{tolerant, false, []corev1.NodeConditionType{disk, memory},
+			"The node had condition: [DiskPressure MemoryPressure]. "},
 		{pod("p", 0, "1Mi"), true, []corev1.NodeConditionType{disk}, ""},
 	} {
 		got := ""
@@ -167,7 +171,8 @@ func TestExceeded(t *testing.T) {
 	t.Parallel()
 	p := pod("p", 0, "")
 	p.Spec.Volumes = []corev1.Volume{
-		{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(100, resource.BinarySI)}}},
+		{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(
+			100, resource.BinarySI)}}},
 		{Name: "m", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(1, resource.BinarySI)}}},
 	}
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "d"})
@@ -188,7 +193,8 @@ func TestExceeded(t *testing.T) {
 		{0, 50, 70, ""},
 	} {
 		got := ""
-		if f := eviction.Exceeded(p, eviction.Disk{Volumes: map[string]int64{"v": c.v}, Containers: map[string]int64{"c": c.c, "d": c.d}}); f != nil {
+		if f := eviction.Exceeded(p,
+			eviction.Disk{Volumes: map[string]int64{"v": c.v}, Containers: map[string]int64{"c": c.c, "d": c.d}}); f != nil {
 			got = f.Message
 		}
 		if got != c.want {
@@ -199,7 +205,8 @@ func TestExceeded(t *testing.T) {
 
 func TestVictims(t *testing.T) {
 	t.Parallel()
-	allocatable := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100"), corev1.ResourcePods: resource.MustParse("4")}
+	allocatable := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100"),
+		corev1.ResourcePods: resource.MustParse("4")}
 	for i, c := range []struct {
 		asks       string
 		candidates []*corev1.Pod

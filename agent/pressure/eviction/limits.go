@@ -45,8 +45,10 @@ func Exceeded(pod *corev1.Pod, d Disk) *status.Failure {
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		if q, ok := c.Resources.Limits[corev1.ResourceEphemeralStorage]; ok && !q.IsZero() && d.Containers[c.Name] > q.Value() {
-			return failure(Reason, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, q.String()))
+		if q, ok := c.Resources.Limits[corev1.ResourceEphemeralStorage]; ok && !q.IsZero() &&
+			d.Containers[c.Name] > q.Value() {
+			return failure(Reason,
+				fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, q.String()))
 		}
 	}
 	return nil
@@ -66,5 +68,6 @@ func podExceeds(pod *corev1.Pod, d Disk) *status.Failure {
 	if used <= limit.Value() {
 		return nil
 	}
-	return failure(Reason, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()))
+	return failure(Reason,
+		fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()))
 }

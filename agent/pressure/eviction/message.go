@@ -26,13 +26,15 @@ func Because(m Met, pod *corev1.Pod, usage Usage) *status.Failure {
 	name := m.Signal.Resource()
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %v. ", name)
-	fmt.Fprintf(&text, "Threshold quantity: %s, available: %s. ", m.Signal.quantity(m.Value.Of(m.Amount.Total)), m.Signal.quantity(m.Amount.Free))
+	fmt.Fprintf(&text, "Threshold quantity: %s, available: %s. ", m.Signal.quantity(m.Value.Of(m.Amount.Total)),
+		m.Signal.quantity(m.Amount.Free))
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		used, known := usage.Containers[c.Name][name]
 		asked := c.Resources.Requests[name]
 		if known && used > asked.Value() {
-			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name, m.Signal.quantity(used), asked.String(), name)
+			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name,
+				m.Signal.quantity(used), asked.String(), name)
 		}
 	}
 	return failure(Reason, text.String())

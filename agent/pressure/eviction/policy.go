@@ -56,13 +56,20 @@ func Default() Options {
 // Flags adds kubelet's flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	*o = Default()
-	f.Var(newThresholds(&o.Hard, "<"), "eviction-hard", "Resources that must stay available; below a threshold pods are evicted at once. \"\": no threshold.")
-	f.Var(newThresholds(&o.Soft, "<"), "eviction-soft", "Resources that must stay available; below a threshold for longer than its grace period pods are evicted.")
-	f.Var(newThresholds(&o.SoftGrace, "="), "eviction-soft-grace-period", "Grace period of each signal of --eviction-soft, for example memory.available=1m30s.")
-	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace, "Maximum termination grace period, in seconds, of a pod that is evicted for a soft threshold.")
-	f.DurationVar(&o.Held, "eviction-pressure-transition-period", o.Held, "Duration for which the node keeps a pressure condition after the pressure has ended.")
-	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim", "Minimum amount to reclaim beyond the threshold of a resource, for example imagefs.available=2Gi.")
-	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates", "Feature gates. ExperimentalCriticalPodAnnotation=true: pods of kube-system with the annotation scheduler.alpha.kubernetes.io/critical-pod are critical.")
+	f.Var(newThresholds(&o.Hard, "<"), "eviction-hard",
+		"Resources that must stay available; below a threshold pods are evicted at once. \"\": no threshold.")
+	f.Var(newThresholds(&o.Soft, "<"), "eviction-soft",
+		"Resources that must stay available; below a threshold for longer than its grace period pods are evicted.")
+	f.Var(newThresholds(&o.SoftGrace, "="), "eviction-soft-grace-period",
+		"Grace period of each signal of --eviction-soft, for example memory.available=1m30s.")
+	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace,
+		"Maximum termination grace period, in seconds, of a pod that is evicted for a soft threshold.")
+	f.DurationVar(&o.Held, "eviction-pressure-transition-period", o.Held,
+		"Duration for which the node keeps a pressure condition after the pressure has ended.")
+	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim",
+		"Minimum amount to reclaim beyond the threshold of a resource, for example imagefs.available=2Gi.")
+	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates",
+		"Feature gates. ExperimentalCriticalPodAnnotation=true: pods of kube-system with the annotation scheduler.alpha.kubernetes.io/critical-pod are critical.")
 }
 
 // gateCritical is the only feature gate.
@@ -85,7 +92,8 @@ func (o *Options) Policy() (Policy, error) {
 			p.Thresholds = append(p.Thresholds, Threshold{Signal: s, Value: v, Reclaim: reclaim[s]})
 		}
 		if v, ok := soft[s]; ok {
-			p.Thresholds = append(p.Thresholds, Threshold{Signal: s, Value: v, Reclaim: reclaim[s], Soft: true, Grace: graces[s]})
+			p.Thresholds = append(p.Thresholds,
+				Threshold{Signal: s, Value: v, Reclaim: reclaim[s], Soft: true, Grace: graces[s]})
 		}
 	}
 	if o.MaxGrace < 0 {
@@ -108,13 +116,15 @@ func (o *Options) graces() (map[Signal]time.Duration, error) {
 		case !Signal(name).Known():
 			errs = append(errs, unknown("eviction-soft-grace-period", name))
 		case err != nil || d < 0:
-			errs = append(errs, fmt.Errorf("--eviction-soft-grace-period: %s: %q is not a duration such as 1m30s", name, o.SoftGrace[name]))
+			errs = append(errs,
+				fmt.Errorf("--eviction-soft-grace-period: %s: %q is not a duration such as 1m30s", name, o.SoftGrace[name]))
 		}
 		out[Signal(name)] = d
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Soft)) {
 		if _, ok := out[Signal(name)]; !ok {
-			errs = append(errs, fmt.Errorf("--eviction-soft: %s has no grace period: name it in --eviction-soft-grace-period", name))
+			errs = append(errs,
+				fmt.Errorf("--eviction-soft: %s has no grace period: name it in --eviction-soft-grace-period", name))
 		}
 	}
 	return out, errors.Join(errs...)

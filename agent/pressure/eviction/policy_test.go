@@ -32,7 +32,8 @@ func TestDefaultsAreKubelets(t *testing.T) {
 		{Signal: eviction.ImageFs, Value: eviction.Value{Percent: 15}},
 		{Signal: eviction.ImageFsInodes, Value: eviction.Value{Percent: 5}},
 	}
-	if err != nil || !slices.Equal(p.Thresholds, want) || p.Held != 5*time.Minute || p.MaxGrace != 0 || p.CriticalAnnotation {
+	if err != nil || !slices.Equal(p.Thresholds, want) || p.Held != 5*time.Minute || p.MaxGrace != 0 ||
+		p.CriticalAnnotation {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -47,7 +48,8 @@ func TestFlagsOverrideDefaults(t *testing.T) {
 	more := eviction.Value{Quantity: 500 << 20}
 	want := []eviction.Threshold{
 		{Signal: eviction.Memory, Value: eviction.Value{Quantity: 1 << 30}, Reclaim: more},
-		{Signal: eviction.Memory, Value: eviction.Value{Quantity: 2 << 30}, Reclaim: more, Soft: true, Grace: 90 * time.Second},
+		{Signal: eviction.Memory, Value: eviction.Value{Quantity: 2 << 30}, Reclaim: more, Soft: true,
+			Grace: 90 * time.Second},
 		{Signal: eviction.PID, Value: eviction.Value{Percent: 10}},
 	}
 	if err != nil || !slices.Equal(p.Thresholds, want) || p.MaxGrace != time.Minute || !p.CriticalAnnotation {

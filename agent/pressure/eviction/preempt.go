@@ -38,7 +38,8 @@ func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1
 
 // rankOf orders the QoS classes: BestEffort first.
 func rankOf(p *corev1.Pod) int {
-	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed}, status.QOS(p))
+	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed},
+		status.QOS(p))
 }
 
 // Asks returns a pod's requests, including one pod.

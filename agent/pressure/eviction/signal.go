@@ -44,8 +44,10 @@ type trait struct {
 func traits() []trait {
 	const bytes, number = resource.BinarySI, resource.DecimalSI
 	return []trait{
-		{signal: Memory, condition: corev1.NodeMemoryPressure, resource: corev1.ResourceMemory, format: bytes, reserved: true},
-		{signal: NodeFs, condition: corev1.NodeDiskPressure, resource: corev1.ResourceEphemeralStorage, format: bytes, reserved: true},
+		{signal: Memory, condition: corev1.NodeMemoryPressure, resource: corev1.ResourceMemory, format: bytes,
+			reserved: true},
+		{signal: NodeFs, condition: corev1.NodeDiskPressure, resource: corev1.ResourceEphemeralStorage, format: bytes,
+			reserved: true},
 		{signal: NodeFsInodes, condition: corev1.NodeDiskPressure, resource: "inodes", format: number},
 		{signal: ImageFs, condition: corev1.NodeDiskPressure, resource: corev1.ResourceEphemeralStorage, format: bytes},
 		{signal: ImageFsInodes, condition: corev1.NodeDiskPressure, resource: "inodes", format: number},

@@ -8,13 +8,16 @@ import (
 
 func TestLeft(t *testing.T) {
 	t.Parallel()
-	options := eviction.Options{Hard: map[string]string{"memory.available": "100", "nodefs.available": "900"}, Soft: map[string]string{"memory.available": "30%"}, SoftGrace: map[string]string{"memory.available": "1s"}}
+	options := eviction.Options{Hard: map[string]string{"memory.available": "100", "nodefs.available": "900"},
+		Soft: map[string]string{"memory.available": "30%"}, SoftGrace: map[string]string{"memory.available": "1s"}}
 	policy, err := options.Policy()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for free, want := range map[int64]int64{1000: 700, 301: 1, 300: 200, 101: 1, 100: 0, 0: 0} {
-		if got := policy.Left(eviction.Observations{eviction.Memory: {Total: 1000, Free: free}, eviction.NodeFs: {Total: 1000, Free: 950}}); got != want {
+		if got := policy.Left(
+			eviction.Observations{eviction.Memory: {Total: 1000, Free: free},
+				eviction.NodeFs: {Total: 1000, Free: 950}}); got != want {
 			t.Errorf("of %d free: %d, want %d", free, got, want)
 		}
 	}

@@ -104,11 +104,12 @@ const (
 
 // New registers metrics with upstream's names. The zero policy evicts nothing.
 func New(deps Deps, policy eviction.Policy) (*Evictor, error) {
-	e := &Evictor{Deps: deps, policy: policy, wake: make(chan struct{}, 1), left: make(chan int64, 1), evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubelet_evictions", Help: "Pods evicted, by signal.",
-	}, []string{"eviction_signal"}), preempted: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubelet_preemptions", Help: "Pods preempted for critical pods, by the missing resource.",
-	}, []string{"preemption_signal"})}
+	e := &Evictor{Deps: deps, policy: policy, wake: make(chan struct{}, 1), left: make(chan int64, 1),
+		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_evictions", Help: "Pods evicted, by signal.",
+		}, []string{"eviction_signal"}), preempted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_preemptions", Help: "Pods preempted for critical pods, by the missing resource.",
+		}, []string{"preemption_signal"})}
 	return e, errors.Join(deps.Metrics.Register(e.evicted), deps.Metrics.Register(e.preempted))
 }
 
@@ -188,7 +189,8 @@ func (e *Evictor) pass(ctx context.Context) (again bool) {
 		return false
 	}
 	met := due[0]
-	e.Log.Warn("the node is low on a resource", zap.String("signal", string(met.Signal)), zap.Int64("free", met.Amount.Free), zap.Int64("total", met.Amount.Total))
+	e.Log.Warn("the node is low on a resource", zap.String("signal", string(met.Signal)),
+		zap.Int64("free", met.Amount.Free), zap.Int64("total", met.Amount.Total))
 	e.Node.Event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", met.Signal.Resource())
 	if met.Signal.OnDisk() {
 		e.Reclaim(ctx)

@@ -23,7 +23,8 @@ func (e *Evictor) Watch(ctx context.Context) {
 	var first, err error
 	guard.Together(ctx, func(context.Context) { first = pressure() }, func(context.Context) { err = usage() })
 	if first != nil && err != nil && ctx.Err() == nil {
-		e.Log.Info("the kernel does not report memory pressure: memory is checked only every 10 s", zap.Errors("why", []error{first, err}))
+		e.Log.Info("the kernel does not report memory pressure: memory is checked only every 10 s",
+			zap.Errors("why", []error{first, err}))
 	}
 }
 

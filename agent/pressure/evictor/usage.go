@@ -32,7 +32,8 @@ func usageOf(p *statsapi.PodStats) eviction.Usage {
 	u := eviction.Usage{Pod: map[corev1.ResourceName]int64{}, Containers: map[string]map[corev1.ResourceName]int64{}}
 	u.Pod[corev1.ResourceMemory] = int64(*p.Memory.WorkingSetBytes)
 	if fs := p.EphemeralStorage; fs != nil {
-		u.Pod[corev1.ResourceEphemeralStorage], u.Pod[eviction.NodeFsInodes.Resource()] = int64(*fs.UsedBytes), int64(*fs.InodesUsed)
+		u.Pod[corev1.ResourceEphemeralStorage], u.Pod[eviction.NodeFsInodes.Resource()] = int64(*fs.UsedBytes),
+			int64(*fs.InodesUsed)
 	}
 	if p.ProcessStats != nil {
 		u.Pod[eviction.PID.Resource()] = int64(*p.ProcessStats.ProcessCount)

@@ -89,7 +89,8 @@ func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
 
 // Preempt preempts pods so that a critical pod, which was rejected with f for lack
 // of resources, fits. False: there is no way.
-func (e *Evictor) Preempt(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node, f *status.Failure) (victims []Pod, ok bool) {
+func (e *Evictor) Preempt(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node,
+	f *status.Failure) (victims []Pod, ok bool) {
 	resource, ok := strings.CutPrefix(f.Reason, "OutOf")
 	if !ok {
 		return nil, false

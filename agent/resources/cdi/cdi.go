@@ -1,6 +1,7 @@
-// Package cdi resolves the names of CDI devices for runtimes that cannot: containerd before 2.0. It reads the specifications that
-// vendors and DRA drivers write (Container Device Interface 0.3 to 1.0) and turns the edits that the CRI can express into a
-// container's config: variables, device nodes and bind mounts. A device that needs more is an error.
+// Package cdi resolves the names of CDI devices for runtimes that cannot: containerd before 2.0. It reads the
+// specifications that vendors and DRA drivers write (Container Device Interface 0.3 to 1.0) and turns the edits that
+// the CRI can express into a container's config: variables, device nodes and bind mounts. A device that needs more is
+// an error.
 package cdi
 
 import (
@@ -54,8 +55,8 @@ type edits struct {
 	IntelRdt       any      `json:"intelRdt"`
 }
 
-// Expand replaces the CDI devices of an allotment by what they change. It reads the specifications each time: drivers write them
-// a moment before.
+// Expand replaces the CDI devices of an allotment by what they change. It reads the specifications each time: drivers
+// write them a moment before.
 func Expand(dirs []string, a *spec.Allotment) error {
 	if len(a.CDI) == 0 {
 		return nil
@@ -129,7 +130,8 @@ func read(dirs []string) (all []*file, err error) {
 
 // apply adds the edits to an allotment.
 func (e *edits) apply(a *spec.Allotment) error {
-	for what, needed := range map[string]bool{"hooks": len(e.Hooks) > 0, "network devices": len(e.NetDevices) > 0, "groups": len(e.AdditionalGIDs) > 0, "resctrl": e.IntelRdt != nil} {
+	for what, needed := range map[string]bool{"hooks": len(e.Hooks) > 0, "network devices": len(e.NetDevices) > 0,
+		"groups": len(e.AdditionalGIDs) > 0, "resctrl": e.IntelRdt != nil} {
 		if needed {
 			return fmt.Errorf("it needs %s, which only containerd 2.0 and later can add", what)
 		}
@@ -152,7 +154,9 @@ func (e *edits) apply(a *spec.Allotment) error {
 		if m.Type != "" && m.Type != "bind" && m.Type != "none" {
 			return fmt.Errorf("it mounts %s, which only containerd 2.0 and later can", m.Type)
 		}
-		a.Mounts = append(a.Mounts, &cri.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Readonly: slices.Contains(m.Options, "ro"), Propagation: propagation(m.Options)})
+		a.Mounts = append(a.Mounts,
+			&cri.Mount{HostPath: m.HostPath, ContainerPath: m.ContainerPath, Readonly: slices.Contains(m.Options, "ro"),
+				Propagation: propagation(m.Options)})
 	}
 	return nil
 }

@@ -68,8 +68,10 @@ func accountV2(dir string) (Account, bool) {
 	}
 	stat, _ := pairs(file("memory.stat")) // nil if the controller is disabled
 	events, _ := pairs(file("memory.events"))
-	a.CPU, a.User, a.System = times(cpu, "usage_usec", 1000), times(cpu, "user_usec", 1000), times(cpu, "system_usec", 1000)
-	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"), times(cpu, "throttled_usec", 1000)
+	a.CPU, a.User, a.System = times(cpu, "usage_usec", 1000), times(cpu, "user_usec", 1000),
+		times(cpu, "system_usec", 1000)
+	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"),
+		times(cpu, "throttled_usec", 1000)
 	a.Quota, a.Period = quotaV2(file("cpu.max"))
 	a.Memory = maybe(file("memory.current"))
 	a.RSS, a.Cache, a.Mapped, a.Kernel = of(stat, "anon"), of(stat, "file"), of(stat, "file_mapped"), of(stat, "kernel")
@@ -77,7 +79,8 @@ func accountV2(dir string) (Account, bool) {
 	a.PageFaults, a.MajorFaults = of(stat, "pgfault"), of(stat, "pgmajfault")
 	a.Swap, a.MaxUsage = maybe(file("memory.swap.current")), maybe(file("memory.peak"))
 	a.FailCount, a.OOMKills = of(events, "max"), of(events, "oom_kill")
-	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(file("memory.max")), limit(file("memory.min")), limit(file("memory.swap.max"))
+	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(file("memory.max")), limit(file("memory.min")),
+		limit(file("memory.swap.max"))
 	a.Threads, a.MaxTasks, a.Processes = maybe(file("pids.current")), limit(file("pids.max")), lines(file("cgroup.procs"))
 	a.IO = ioV2(file("io.stat"))
 	a.WorkingSet = rest(a.Memory, a.InactiveFile)
@@ -96,17 +99,23 @@ func (m *Manager) accountV1(path string) (Account, bool) {
 	a.User, a.System = times(ticks, "user", nsPerTick), times(ticks, "system", nsPerTick)
 	cpu, _ := pairs(file("cpu", "cpu.stat"))
 	a.Periods, a.Throttled, a.ThrottledTime = of(cpu, "nr_periods"), of(cpu, "nr_throttled"), of(cpu, "throttled_time")
-	a.Shares, a.Quota, a.Period = maybe(file("cpu", "cpu.shares")), limit(file("cpu", "cpu.cfs_quota_us")), maybe(file("cpu", "cpu.cfs_period_us"))
+	a.Shares, a.Quota, a.Period = maybe(file("cpu", "cpu.shares")), limit(file("cpu", "cpu.cfs_quota_us")),
+		maybe(file("cpu", "cpu.cfs_period_us"))
 	stat, _ := pairs(memory("stat"))
-	a.RSS, a.Cache, a.Mapped, a.Swap = of(stat, "total_rss"), of(stat, "total_cache"), of(stat, "total_mapped_file"), of(stat, "total_swap")
+	a.RSS, a.Cache, a.Mapped, a.Swap = of(stat, "total_rss"), of(stat, "total_cache"), of(stat, "total_mapped_file"),
+		of(stat, "total_swap")
 	a.ActiveFile, a.InactiveFile = of(stat, "total_active_file"), of(stat, "total_inactive_file")
 	a.PageFaults, a.MajorFaults = of(stat, "total_pgfault"), of(stat, "total_pgmajfault")
-	a.Memory, a.MaxUsage, a.Kernel, a.FailCount = maybe(memory("usage_in_bytes")), maybe(memory("max_usage_in_bytes")), maybe(memory("kmem.usage_in_bytes")), maybe(memory("failcnt"))
+	a.Memory, a.MaxUsage, a.Kernel, a.FailCount = maybe(memory("usage_in_bytes")), maybe(memory("max_usage_in_bytes")),
+		maybe(memory("kmem.usage_in_bytes")), maybe(memory("failcnt"))
 	oom, _ := pairs(memory("oom_control"))
 	a.OOMKills = of(oom, "oom_kill")
-	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(memory("limit_in_bytes")), limit(memory("soft_limit_in_bytes")), limit(memory("memsw.limit_in_bytes"))
-	a.Threads, a.MaxTasks, a.Processes = maybe(file("pids", "pids.current")), limit(file("pids", "pids.max")), lines(file("memory", "cgroup.procs"))
-	a.IO = ioV1(file("blkio", "blkio.throttle.io_service_bytes_recursive"), file("blkio", "blkio.throttle.io_serviced_recursive"))
+	a.MemoryLimit, a.Reservation, a.SwapLimit = limit(memory("limit_in_bytes")), limit(memory("soft_limit_in_bytes")),
+		limit(memory("memsw.limit_in_bytes"))
+	a.Threads, a.MaxTasks, a.Processes = maybe(file("pids", "pids.current")), limit(file("pids", "pids.max")),
+		lines(file("memory", "cgroup.procs"))
+	a.IO = ioV1(file("blkio", "blkio.throttle.io_service_bytes_recursive"),
+		file("blkio", "blkio.throttle.io_serviced_recursive"))
 	a.WorkingSet = rest(a.Memory, a.InactiveFile)
 	return a, true
 }

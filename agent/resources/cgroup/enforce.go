@@ -43,7 +43,8 @@ func NewEnforcer(deps EnforcerDeps) *Enforcer { return &Enforcer{deps} }
 func (e *Enforcer) Enforce() error {
 	e.pods()
 	r := &e.deps.Reserve
-	if err := e.other(r.SystemReservedCgroup, r.System(), reserve.EnforceSystem, reserve.EnforceSystemCompressible); err != nil {
+	if err := e.other(r.SystemReservedCgroup, r.System(), reserve.EnforceSystem,
+		reserve.EnforceSystemCompressible); err != nil {
 		return fmt.Errorf("--system-reserved-cgroup: %w", err)
 	}
 	if err := e.other(r.KubeReservedCgroup, r.Kube(), reserve.EnforceKube, reserve.EnforceKubeCompressible); err != nil {
@@ -100,7 +101,8 @@ func (e *Enforcer) notEnforced(format string, args ...any) {
 // remaining returns the capacity minus the reservations. Memory that eviction thresholds keep free still belongs
 // to pods.
 func (e *Enforcer) remaining() corev1.ResourceList {
-	have := corev1.ResourceList{corev1.ResourceCPU: e.deps.Capacity[corev1.ResourceCPU], corev1.ResourceMemory: e.deps.Capacity[corev1.ResourceMemory]}
+	have := corev1.ResourceList{corev1.ResourceCPU: e.deps.Capacity[corev1.ResourceCPU],
+		corev1.ResourceMemory: e.deps.Capacity[corev1.ResourceMemory]}
 	if pids, err := host.PIDs(); err == nil {
 		have[reserve.PID] = *resource.NewQuantity(pids.Total, resource.DecimalSI)
 	}

@@ -21,7 +21,8 @@ type Options struct {
 
 // Flags adds kubelet's flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringVar(&o.Driver, "cgroup-driver", Cgroupfs, "Driver for cgroups: cgroupfs, or systemd, which must be the init system of the machine. The containerd of the machine must use the same.")
+	f.StringVar(&o.Driver, "cgroup-driver", Cgroupfs,
+		"Driver for cgroups: cgroupfs, or systemd, which must be the init system of the machine. The containerd of the machine must use the same.")
 	f.Int64Var(&o.MaxPIDs, "pod-max-pids", -1, "Maximum number of processes per pod. -1: no limit.")
 }
 
@@ -35,7 +36,8 @@ func (o *Options) Check() error {
 		return nil
 	case Systemd:
 		if _, err := os.Lstat(booted); err != nil {
-			return fmt.Errorf("--cgroup-driver: systemd is not the init system of this machine (%s does not exist); use cgroupfs", booted)
+			return fmt.Errorf(
+				"--cgroup-driver: systemd is not the init system of this machine (%s does not exist); use cgroupfs", booted)
 		}
 		return nil
 	}

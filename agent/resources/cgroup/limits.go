@@ -75,7 +75,8 @@ func (l Limits) cpu(v2 bool) []value {
 	}
 	out := one(l.Shares, v2, "", "cpu.shares")
 	if l.Quota > 0 {
-		out = append(out, value{file: "cpu.cfs_period_us", value: "100000"}, value{file: "cpu.cfs_quota_us", value: itoa(l.Quota)})
+		out = append(out, value{file: "cpu.cfs_period_us", value: "100000"},
+			value{file: "cpu.cfs_quota_us", value: itoa(l.Quota)})
 	}
 	return out
 }

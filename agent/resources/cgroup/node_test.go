@@ -134,7 +134,8 @@ func TestSlices(t *testing.T) {
 		cpu, memory          string
 		shares, limit, quota any
 	}{
-		"v1": {tree(t, "", "cpu", "memory", "pids"), "CPUShares", "MemoryLimit", uint64(1536), uint64(3 << 20), uint64(1500000)},
+		"v1": {tree(t, "", "cpu", "memory", "pids"), "CPUShares", "MemoryLimit", uint64(1536), uint64(3 << 20),
+			uint64(1500000)},
 		"v2": {tree(t, all), "CPUWeight", "MemoryMax", uint64(138), uint64(3 << 20), uint64(1500000)},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -149,7 +150,8 @@ func TestSlices(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := u.slices["r-kubepods-podu_1.slice"]
-			for name, want := range map[string]any{c.cpu: c.shares, c.memory: c.limit, "CPUQuotaPerSecUSec": c.quota, "DefaultDependencies": false} {
+			for name, want := range map[string]any{c.cpu: c.shares, c.memory: c.limit, "CPUQuotaPerSecUSec": c.quota,
+				"DefaultDependencies": false} {
 				if got[name] != want {
 					t.Errorf("%s: %v, want %v", name, got[name], want)
 				}
@@ -157,7 +159,8 @@ func TestSlices(t *testing.T) {
 			if wants, _ := got["Wants"].([]string); len(wants) != 1 || wants[0] != "r-kubepods.slice" {
 				t.Errorf("Wants: %v", got["Wants"])
 			}
-			if u.slices["r-kubepods.slice"]["TasksMax"] != uint64(100) || u.slices["r-kubepods-burstable.slice"] == nil || u.slices["r-kubepods-besteffort.slice"] == nil {
+			if u.slices["r-kubepods.slice"]["TasksMax"] != uint64(100) || u.slices["r-kubepods-burstable.slice"] == nil ||
+				u.slices["r-kubepods-besteffort.slice"] == nil {
 				t.Errorf("slices: %v", u.slices)
 			}
 			if pods := m.Pods(); len(pods) != 1 || pods[0] != types.UID("u-1") {

@@ -135,7 +135,8 @@ func (m *Slices) call(f func(*dbus.Conn) error) error {
 
 // broken reports whether a call failed because the connection was closed.
 func broken(err error) bool {
-	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, godbus.ErrClosed)
+	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, godbus.ErrClosed)
 }
 
 func (m *Slices) connect() (*dbus.Conn, error) {

@@ -39,7 +39,8 @@ type peer struct {
 
 func startPeer(t *testing.T) *peer {
 	t.Helper()
-	p := &peer{t: t, socket: filepath.Join(t.TempDir(), "private"), result: "done", units: map[string]map[string]godbus.Variant{}}
+	p := &peer{t: t, socket: filepath.Join(t.TempDir(), "private"), result: "done",
+		units: map[string]map[string]godbus.Variant{}}
 	l, err := net.Listen("unix", p.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -163,10 +164,11 @@ func (p *peer) job(conn net.Conn, call *godbus.Message, unit string) {
 	p.jobs++
 	job := godbus.ObjectPath(fmt.Sprintf("/org/freedesktop/systemd1/job/%d", p.jobs))
 	p.send(conn, call, []any{job})
-	signal := &godbus.Message{Type: godbus.TypeSignal, Body: []any{p.jobs, job, unit, p.result}, Headers: map[godbus.HeaderField]godbus.Variant{
-		godbus.FieldPath: godbus.MakeVariant(godbus.ObjectPath("/org/freedesktop/systemd1")), godbus.FieldInterface: godbus.MakeVariant("org.freedesktop.systemd1.Manager"),
-		godbus.FieldMember: godbus.MakeVariant("JobRemoved"), godbus.FieldSignature: godbus.MakeVariant(godbus.SignatureOf(signal(p.jobs, job, unit, p.result)...)),
-	}}
+	signal := &godbus.Message{Type: godbus.TypeSignal, Body: []any{p.jobs, job, unit, p.result},
+		Headers: map[godbus.HeaderField]godbus.Variant{
+			godbus.FieldPath: godbus.MakeVariant(godbus.ObjectPath("/org/freedesktop/systemd1")), godbus.FieldInterface: godbus.MakeVariant("org.freedesktop.systemd1.Manager"),
+			godbus.FieldMember: godbus.MakeVariant("JobRemoved"), godbus.FieldSignature: godbus.MakeVariant(godbus.SignatureOf(signal(p.jobs, job, unit, p.result)...)),
+		}}
 	for _, c := range p.conns {
 		p.write(c, signal)
 	}

@@ -27,7 +27,8 @@ func put(t *testing.T, root string, files map[string]string) {
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	want := cgroup.Usage{CPU: 2_000_000, Memory: 1000, WorkingSet: 700, RSS: 400, PageFaults: 5, MajorFault: 6, Processes: 3, Process: 42}
+	want := cgroup.Usage{CPU: 2_000_000, Memory: 1000, WorkingSet: 700, RSS: 400, PageFaults: 5, MajorFault: 6,
+		Processes: 3, Process: 42}
 	const v2, at = "m/kubepods/burstable/podu-1/", "/m/kubepods/burstable/podu-1/"
 	for name, files := range map[string]map[string]string{
 		"v2": {

@@ -50,9 +50,13 @@ type Config struct {
 
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Policy, "cpu-manager-policy", None, "CPU manager policy: none, or static, which gives exclusive CPUs to containers of Guaranteed pods that request whole CPUs. static requires reserved CPUs.")
-	f.StringToStringVar(&c.Options, "cpu-manager-policy-options", nil, "Options of the CPU manager policy static, as NAME=true: "+strings.Join(slices.Sorted(maps.Keys(new(Choices).named())), ", "))
-	f.DurationVar(&c.Period, "cpu-manager-reconcile-period", defaultPeriod, "Interval at which the CPU manager verifies the CPUs of containers.")
+	f.StringVar(&c.Policy, "cpu-manager-policy", None,
+		"CPU manager policy: none, or static, which gives exclusive CPUs to containers of Guaranteed pods that request whole CPUs. static requires reserved CPUs.")
+	f.StringToStringVar(&c.Options, "cpu-manager-policy-options", nil,
+		"Options of the CPU manager policy static, as NAME=true: "+
+			strings.Join(slices.Sorted(maps.Keys(new(Choices).named())), ", "))
+	f.DurationVar(&c.Period, "cpu-manager-reconcile-period", defaultPeriod,
+		"Interval at which the CPU manager verifies the CPUs of containers.")
 }
 
 // defaultPeriod is upstream's.
@@ -77,12 +81,15 @@ func (c *Config) choices() (Choices, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Options)) {
 		to, ok := known[name]
 		if !ok {
-			errs = append(errs, fmt.Errorf("--cpu-manager-policy-options: unknown option %q; known: %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+			errs = append(errs,
+				fmt.Errorf("--cpu-manager-policy-options: unknown option %q; known: %s", name,
+					strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 			continue
 		}
 		on, err := strconv.ParseBool(c.Options[name])
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--cpu-manager-policy-options: %s: %q is neither true nor false", name, c.Options[name]))
+			errs = append(errs,
+				fmt.Errorf("--cpu-manager-policy-options: %s: %q is neither true nor false", name, c.Options[name]))
 		}
 		*to = on
 	}
@@ -113,7 +120,9 @@ func (c *Config) Check(near string) error {
 	exclude(o.Uncore, o.AcrossCores, uncore, acrossCores)
 	exclude(o.Uncore, o.AcrossNUMA, uncore, acrossNUMA)
 	if o.BySocket && near == topology.SingleNode {
-		errs = append(errs, fmt.Errorf("--cpu-manager-policy-options: %s and --topology-manager-policy=%s can not be used at the same time", bySockets, near))
+		errs = append(errs,
+			fmt.Errorf("--cpu-manager-policy-options: %s and --topology-manager-policy=%s can not be used at the same time",
+				bySockets, near))
 	}
 	return errors.Join(errs...)
 }

@@ -93,7 +93,8 @@ func (m *Manager) reserve() error {
 	m.reserved = m.ReservedCPUs
 	switch {
 	case m.reserved.IsEmpty() && want == 0:
-		return errors.New("--cpu-manager-policy: static requires that cpu of --kube-reserved and --system-reserved is greater than zero, or --reserved-cpus")
+		return errors.New(
+			"--cpu-manager-policy: static requires that cpu of --kube-reserved and --system-reserved is greater than zero, or --reserved-cpus")
 	case !m.reserved.IsSubsetOf(m.all):
 		return fmt.Errorf("--reserved-cpus: %s: this machine has the CPUs %s", m.reserved, m.all)
 	case !m.reserved.IsEmpty():
@@ -132,7 +133,8 @@ func (m *Manager) Lost() error { return m.lost }
 // the shared pool. Pods with pod-level resources use the shared pool, as upstream.
 func Whole(pod *corev1.Pod, c *corev1.Container) int {
 	cpu := c.Resources.Requests.Cpu()
-	if cpu.IsZero() || cpu.MilliValue()%1000 != 0 || pod.Spec.Resources != nil || status.QOS(pod) != corev1.PodQOSGuaranteed {
+	if cpu.IsZero() || cpu.MilliValue()%1000 != 0 || pod.Spec.Resources != nil ||
+		status.QOS(pod) != corev1.PodQOSGuaranteed {
 		return 0
 	}
 	return int(cpu.Value())
@@ -228,7 +230,8 @@ func (m *Manager) aligned(free cpuset.CPUSet, need int) error {
 		return alignment(fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", need, threads))
 	}
 	if whole := len(m.packer.listed(free)); need > whole {
-		return alignment(fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", whole, need, threads))
+		return alignment(
+			fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", whole, need, threads))
 	}
 	return nil
 }

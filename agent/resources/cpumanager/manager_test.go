@@ -38,7 +38,8 @@ type bench struct {
 }
 
 func newBench(t *testing.T, shape numatest.Shape, options ...string) *bench {
-	b := &bench{T: t, machine: shape.Machine(t), file: filepath.Join(t.TempDir(), cpumanager.FileName), options: map[string]string{}}
+	b := &bench{T: t, machine: shape.Machine(t), file: filepath.Join(t.TempDir(), cpumanager.FileName),
+		options: map[string]string{}}
 	for _, o := range options {
 		b.options[o] = "true"
 	}
@@ -67,7 +68,8 @@ func (b *bench) open() (*cpumanager.Manager, error) {
 // 2, "s1" a sidecar, "c1" a container.
 func guaranteed(uid string, containers ...string) *corev1.Pod {
 	asks := func(text string) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text), corev1.ResourceMemory: resource.MustParse("1Mi")}
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text),
+			corev1.ResourceMemory: resource.MustParse("1Mi")}
 	}
 	return topologytest.Guaranteed(uid, asks, containers...)
 }
@@ -115,7 +117,8 @@ func TestExclusive(t *testing.T) {
 		t.Errorf("%d changes reported, want 2", b.changes)
 	}
 	err := b.admit(guaranteed("c", "c5"))
-	if want := "not enough cpus available to satisfy request: requested=5, available=4"; err == nil || err.Error() != want {
+	if want := "not enough cpus available to satisfy request: requested=5, available=4"; err == nil ||
+		err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	b.m.Release("a")

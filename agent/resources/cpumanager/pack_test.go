@@ -51,7 +51,8 @@ func TestChoose(t *testing.T) {
 		{"across sockets when nothing else is left", split, Choices{}, "1-3,5-7", 5, "1-3,6-7"},
 		{"full cores leave the broken one", laptop, Choices{FullCores: true}, "1-7", 2, "1,5"},
 		{"evenly from two nodes", server, Choices{AcrossNUMA: true}, "1-7,9-15", 12, "1-6,9-14"},
-		{"evenly, the rest from where there is more", server, Choices{AcrossNUMA: true}, "1-7,9-15", 10, "1-2,4-6,9-10,12-14"},
+		{"evenly, the rest from where there is more", server, Choices{AcrossNUMA: true}, "1-7,9-15", 10,
+			"1-2,4-6,9-10,12-14"},
 		{"one node when it is enough, the emptier", server, Choices{AcrossNUMA: true}, "1-7,9-15", 4, "4-5,12-13"},
 		{"odd numbers are packed", server, Choices{AcrossNUMA: true}, "0-15", 9, "0-4,8-11"},
 		{"threads of different cores", laptop, Choices{AcrossCores: true}, "0-7", 3, "0-2"},
@@ -76,10 +77,12 @@ func TestChoose(t *testing.T) {
 func TestChooseAlways(t *testing.T) {
 	t.Parallel()
 	for _, shape := range []numatest.Shape{
-		{Sockets: 2, Nodes: 2, Cores: 1, Threads: 2, CachesOf: 1}, {Sockets: 2, Nodes: 1, Cores: 2, Threads: 2}, {Sockets: 1, Nodes: 2, Cores: 4, Threads: 1, CachesOf: 2},
+		{Sockets: 2, Nodes: 2, Cores: 1, Threads: 2, CachesOf: 1}, {Sockets: 2, Nodes: 1, Cores: 2, Threads: 2},
+		{Sockets: 1, Nodes: 2, Cores: 4, Threads: 1, CachesOf: 2},
 	} {
 		m := shape.Machine(t)
-		for _, how := range []Choices{{}, {AcrossNUMA: true}, {AcrossCores: true}, {Uncore: true}, {AcrossNUMA: true, Uncore: true}} {
+		for _, how := range []Choices{{}, {AcrossNUMA: true}, {AcrossCores: true}, {Uncore: true},
+			{AcrossNUMA: true, Uncore: true}} {
 			for bits := range 256 {
 				var free []int
 				for i := range 8 {
@@ -106,7 +109,8 @@ func TestChooseAlways(t *testing.T) {
 func TestShortage(t *testing.T) {
 	t.Parallel()
 	p := packer{numatest.Shape{Sockets: 1, Nodes: 1, Cores: 2, Threads: 1}.Machine(t), Choices{}}
-	if _, err := p.choose(parse(t, "1"), 2); err == nil || err.Error() != "not enough cpus available to satisfy request: requested=2, available=1" {
+	if _, err := p.choose(parse(t, "1"), 2); err == nil ||
+		err.Error() != "not enough cpus available to satisfy request: requested=2, available=1" {
 		t.Error(err)
 	}
 }

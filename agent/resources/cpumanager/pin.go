@@ -127,7 +127,8 @@ func (p *Pinner) pin(ctx context.Context, c Container) error {
 	}
 	if err := p.Move(ctx, c.ID, want); err != nil {
 		if ctx.Err() == nil {
-			p.Log.Warn("failed to update the CPUs of a container", zap.String("container", c.Name), zap.String("id", c.ID), zap.String("cpus", want), zap.Error(err))
+			p.Log.Warn("failed to update the CPUs of a container", zap.String("container", c.Name), zap.String("id", c.ID),
+				zap.String("cpus", want), zap.Error(err))
 		}
 		return err
 	}

@@ -90,10 +90,12 @@ func (m *Manager) take(uid types.UID, container, text string) error {
 		return fmt.Errorf("%q is not a list of CPUs", text)
 	}
 	if !cpus.IsSubsetOf(m.Allocatable()) {
-		return fmt.Errorf("the CPUs %s of container %s of pod %s are not all among the allocatable CPUs %s", cpus, container, uid, m.Allocatable())
+		return fmt.Errorf("the CPUs %s of container %s of pod %s are not all among the allocatable CPUs %s", cpus, container,
+			uid, m.Allocatable())
 	}
 	for other, has := range m.given {
-		if twice := cpus.Intersection(cpuset.New().Union(slices.Collect(maps.Values(has))...)); other != uid && !twice.IsEmpty() {
+		if twice := cpus.Intersection(cpuset.New().Union(slices.Collect(maps.Values(has))...)); other != uid &&
+			!twice.IsEmpty() {
 			return fmt.Errorf("two pods have the exclusive CPUs %s", twice)
 		}
 	}

@@ -34,7 +34,8 @@ func (m *Manager) Allocate(_ context.Context, pod *corev1.Pod, c *corev1.Contain
 		count := asks[name]
 		if has := m.pool.pods[pod.UID].of(c.Name, name); has != nil {
 			if len(has) != count {
-				return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name, len(has), count)
+				return fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", pod.UID, c.Name, name,
+					len(has), count)
 			}
 			continue
 		}
@@ -104,7 +105,8 @@ func (m *Manager) namesOf(uid types.UID, container string) []string {
 }
 
 // prepare calls the plugin for one share, once.
-func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Container, name string) (asked bool, err error) {
+func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
+	name string) (asked bool, err error) {
 	m.mu.Lock()
 	r, s := m.pool.resources[name], m.pool.pods[pod.UID][c.Name][name]
 	if s == nil {
@@ -163,9 +165,11 @@ func (m *Manager) prefer(ctx context.Context, e *endpoint, pod *corev1.Pod, c *c
 	req := &plugin.ContainerPreferredAllocationRequest{
 		AvailableDeviceIDs: union(choice, must), MustIncludeDeviceIDs: must, AllocationSize: int32(len(mine)),
 	}
-	resp, err := e.api.GetPreferredAllocation(ctx, &plugin.PreferredAllocationRequest{ContainerRequests: []*plugin.ContainerPreferredAllocationRequest{req}})
+	resp, err := e.api.GetPreferredAllocation(ctx,
+		&plugin.PreferredAllocationRequest{ContainerRequests: []*plugin.ContainerPreferredAllocationRequest{req}})
 	if err != nil {
-		m.log.Warn("device plugin failed to return a preferred allocation", zap.String("resource", e.resource), zap.Error(err))
+		m.log.Warn("device plugin failed to return a preferred allocation", zap.String("resource", e.resource),
+			zap.Error(err))
 		return
 	}
 	for _, answer := range resp.ContainerResponses {
@@ -202,7 +206,8 @@ func (m *Manager) allocate(ctx context.Context, e *endpoint, s *share) error {
 	m.mu.Lock()
 	ids := slices.Clone(s.ids)
 	m.mu.Unlock()
-	resp, err := e.api.Allocate(ctx, &plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{DevicesIds: ids}}})
+	resp, err := e.api.Allocate(ctx,
+		&plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{DevicesIds: ids}}})
 	m.metrics.allocations.WithLabelValues(e.resource).Observe(m.cfg.Clock.Since(start).Seconds())
 	if err != nil {
 		return err
@@ -258,10 +263,12 @@ func give(out *spec.Allotment, r *plugin.ContainerAllocateResponse) {
 		out.Envs = append(out.Envs, env.Var{Name: name, Value: r.Envs[name]})
 	}
 	for _, d := range r.Devices {
-		out.Devices = append(out.Devices, &cri.Device{ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions})
+		out.Devices = append(out.Devices,
+			&cri.Device{ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions})
 	}
 	for _, mt := range r.Mounts {
-		out.Mounts = append(out.Mounts, &cri.Mount{ContainerPath: mt.ContainerPath, HostPath: mt.HostPath, Readonly: mt.ReadOnly})
+		out.Mounts = append(out.Mounts,
+			&cri.Mount{ContainerPath: mt.ContainerPath, HostPath: mt.HostPath, Readonly: mt.ReadOnly})
 	}
 	for name, value := range r.Annotations {
 		out.Annotate(name, value)

@@ -29,7 +29,8 @@ func TestNotEnough(t *testing.T) {
 			t.Errorf("a resource that no plugin offers: %v", err)
 		}
 		p, pull := b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2")})
-		if err := b.admit(asking("u1", 1, 2)); err == nil || err.Error() != "requested number of devices unavailable for example.com/dev. Requested: 2, Available: 1" {
+		if err := b.admit(asking("u1", 1, 2)); err == nil ||
+			err.Error() != "requested number of devices unavailable for example.com/dev. Requested: 2, Available: 1" {
 			t.Errorf("three of two: %v", err)
 		}
 		b.Release("u1")
@@ -58,7 +59,8 @@ func TestPluginFails(t *testing.T) {
 		p, _ := b.plug(plugin.Config{Devices: plugin.Devices("d1"), Options: &api.DevicePluginOptions{PreStartRequired: true},
 			Refuse: func(call string, ids []string) error { return status.Error(codes.Internal, call+" fails") }})
 		pod := asking("u1", 1)
-		if err := b.admit(pod); err == nil || !strings.Contains(err.Error(), "rpc error: code = Internal desc = Allocate fails") {
+		if err := b.admit(pod); err == nil || !strings.Contains(err.Error(),
+			"rpc error: code = Internal desc = Allocate fails") {
 			t.Errorf("allocate: %v", err)
 		}
 		if _, err := b.Allotment(b.Context(), pod, &pod.Spec.Containers[0]); err == nil {
@@ -87,17 +89,21 @@ func TestPluginHangs(t *testing.T) {
 
 func TestContainerConfig(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		p, _ := b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2"), Mount: "/srv", CDI: "v.io/c=", Options: &api.DevicePluginOptions{PreStartRequired: true}})
+		p, _ := b.plug(
+			plugin.Config{Devices: plugin.Devices("d1", "d2"), Mount: "/srv", CDI: "v.io/c=",
+				Options: &api.DevicePluginOptions{PreStartRequired: true}})
 		pod := asking("u1", 2, 0)
 		b.mustAdmit(pod)
 		a, err := b.Allotment(b.Context(), pod, &pod.Spec.Containers[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(a.Devices) != 1 || a.Devices[0].HostPath != "/dev/null" || a.Devices[0].ContainerPath != "/dev/testdev" || a.Devices[0].Permissions != "rw" {
+		if len(a.Devices) != 1 || a.Devices[0].HostPath != "/dev/null" || a.Devices[0].ContainerPath != "/dev/testdev" ||
+			a.Devices[0].Permissions != "rw" {
 			t.Errorf("devices: %v", a.Devices)
 		}
-		if len(a.Mounts) != 1 || a.Mounts[0].HostPath != "/srv" || a.Mounts[0].ContainerPath != "/testdev" || !a.Mounts[0].Readonly {
+		if len(a.Mounts) != 1 || a.Mounts[0].HostPath != "/srv" || a.Mounts[0].ContainerPath != "/testdev" ||
+			!a.Mounts[0].Readonly {
 			t.Errorf("mounts: %v", a.Mounts)
 		}
 		if len(a.CDI) != 2 || a.CDI[1].Name != "v.io/c=d2" {
@@ -158,7 +164,8 @@ func TestDevicesGoneAfterRestart(t *testing.T) {
 		b.restart()
 		pull()
 		b.plug(plugin.Config{Devices: plugin.Devices("d2")})
-		if err := b.admit(pod); err == nil || !strings.Contains(err.Error(), "previously allocated devices are no longer healthy") {
+		if err := b.admit(pod); err == nil || !strings.Contains(err.Error(),
+			"previously allocated devices are no longer healthy") {
 			t.Errorf("admitted: %v", err)
 		}
 	})
@@ -205,7 +212,9 @@ func TestImpossibleCheckpoint(t *testing.T) {
 		b.stop()
 		var entries []checkpoint.PodDevicesEntry
 		for _, uid := range []string{"u1", "u2"} {
-			entries = append(entries, checkpoint.PodDevicesEntry{PodUID: uid, ContainerName: "a", ResourceName: res, DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"d1"}}})
+			entries = append(entries,
+				checkpoint.PodDevicesEntry{PodUID: uid, ContainerName: "a", ResourceName: res,
+					DeviceIDs: checkpoint.DevicesPerNUMA{-1: {"d1"}}})
 		}
 		text, err := checkpoint.Encode(checkpoint.Data{Entries: entries})
 		if err != nil || checkpoint.Write(b.dir, text) != nil {
@@ -215,7 +224,8 @@ func TestImpossibleCheckpoint(t *testing.T) {
 		if b.Lost() == nil || len(b.Taken()) > 0 {
 			t.Errorf("lost: %v, taken: %v", b.Lost(), b.Taken())
 		}
-		if aside, err := os.ReadFile(filepath.Join(b.dir, checkpoint.FileName+".damaged")); err != nil || string(aside) != string(text) {
+		if aside, err := os.ReadFile(filepath.Join(b.dir, checkpoint.FileName+".damaged")); err != nil ||
+			string(aside) != string(text) {
 			t.Errorf("set aside: %v", err)
 		}
 	})
@@ -249,7 +259,8 @@ func TestRecoveredPluginStaysAway(t *testing.T) {
 
 func TestInitContainersPassOnTheirDevices(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2", "d3", "d4"), Options: &api.DevicePluginOptions{GetPreferredAllocationAvailable: true},
+		b.plug(plugin.Config{Devices: plugin.Devices("d1", "d2", "d3", "d4"),
+			Options: &api.DevicePluginOptions{GetPreferredAllocationAvailable: true},
 			Prefer: func(r *api.ContainerPreferredAllocationRequest) []string { // the last ones
 				ids := slices.Sorted(slices.Values(r.AvailableDeviceIDs))
 				return ids[len(ids)-int(r.AllocationSize):]
@@ -305,17 +316,20 @@ func TestPreference(t *testing.T) {
 
 func TestHints(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		b.plug(plugin.Config{Devices: []*api.Device{plugin.At("a0", 0), plugin.At("b1", 1), plugin.At("c1", 1), plugin.At("x")}})
+		b.plug(plugin.Config{Devices: []*api.Device{plugin.At("a0", 0), plugin.At("b1", 1), plugin.At("c1", 1),
+			plugin.At("x")}})
 		only := topology.NewNodes
 		check := func(what string, pod *corev1.Pod, want ...topology.Hint) {
 			t.Helper()
-			for scope, got := range map[string][]topology.Hint{"container": b.Hints(pod, &pod.Spec.Containers[0])[res], "pod": b.PodHints(pod)[res]} {
+			for scope, got := range map[string][]topology.Hint{"container": b.Hints(pod, &pod.Spec.Containers[0])[res],
+				"pod": b.PodHints(pod)[res]} {
 				if !cmp.Equal(got, want) && len(got)+len(want) > 0 || got == nil {
 					t.Errorf("%s: hints of the %s are %v, not %v", what, scope, got, want)
 				}
 			}
 		}
-		check("one", asking("u1", 1), topology.Hint{Nodes: only(0), Preferred: true}, topology.Hint{Nodes: only(1), Preferred: true}, topology.Hint{Nodes: only(0, 1)})
+		check("one", asking("u1", 1), topology.Hint{Nodes: only(0), Preferred: true},
+			topology.Hint{Nodes: only(1), Preferred: true}, topology.Hint{Nodes: only(0, 1)})
 		check("two", asking("u1", 2), topology.Hint{Nodes: only(1), Preferred: true}, topology.Hint{Nodes: only(0, 1)})
 		check("five", asking("u1", 5))
 		holder := asking("u2", 1)

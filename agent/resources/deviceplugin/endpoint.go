@@ -26,7 +26,8 @@ type endpoint struct {
 }
 
 // connect connects to a plugin and makes it serve the resource.
-func (m *Manager) connect(ctx context.Context, resource, path string, options *plugin.DevicePluginOptions) (*endpoint, error) {
+func (m *Manager) connect(ctx context.Context, resource, path string,
+	options *plugin.DevicePluginOptions) (*endpoint, error) {
 	if err := plugins.Check(path); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}

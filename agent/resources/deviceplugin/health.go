@@ -28,7 +28,8 @@ func (m *Manager) Health(uid types.UID) map[string][]corev1.ResourceStatus {
 		for _, name := range sortedKeys(shares) {
 			st := corev1.ResourceStatus{Name: corev1.ResourceName(name)}
 			for _, id := range shares[name].ids {
-				st.Resources = append(st.Resources, corev1.ResourceHealth{ResourceID: corev1.ResourceID(id), Health: m.pool.resources[name].health(id)})
+				st.Resources = append(st.Resources,
+					corev1.ResourceHealth{ResourceID: corev1.ResourceID(id), Health: m.pool.resources[name].health(id)})
 			}
 			out[container] = append(out[container], st)
 		}

@@ -127,7 +127,8 @@ func (p *pool) put(uid types.UID, container, name string, s *share) {
 
 // choose picks c's devices of a resource: reusable ones first, then free ones. The
 // messages are upstream's.
-func (p *pool) choose(pod *corev1.Pod, c *corev1.Container, name string, count int, near topology.Nodes) (*share, error) {
+func (p *pool) choose(pod *corev1.Pod, c *corev1.Container, name string, count int,
+	near topology.Nodes) (*share, error) {
 	r := p.resources[name]
 	if !slices.ContainsFunc(slices.Collect(maps.Values(r.devices)), func(d device) bool { return d.healthy }) {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", name)
@@ -135,7 +136,8 @@ func (p *pool) choose(pod *corev1.Pod, c *corev1.Container, name string, count i
 	reuse := p.reusable(pod, c, name)
 	ids := slices.Clone(reuse[:min(count, len(reuse))])
 	if needed, free := count-len(ids), p.free(name); needed > len(free) {
-		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, needed, len(free))
+		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", name, needed,
+			len(free))
 	} else if needed > 0 {
 		aligned, others := r.rank(free, near)
 		ids = append(ids, append(aligned, others...)[:needed]...)
@@ -184,7 +186,8 @@ func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return slices.Contains(b, id) })
 }
 
-// asks returns how many devices of each known resource a container requests. Those of a resource claim are not a plugin's.
+// asks returns how many devices of each known resource a container requests. Those of a resource claim are not a
+// plugin's.
 func (p *pool) asks(pod *corev1.Pod, c *corev1.Container) map[string]int {
 	var out map[string]int
 	for name, q := range c.Resources.Limits {
@@ -201,7 +204,9 @@ func (p *pool) asks(pod *corev1.Pod, c *corev1.Container) map[string]int {
 // claimed reports whether a resource claim provides an extended resource of a pod.
 func claimed(pod *corev1.Pod, name string) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
-	return st != nil && slices.ContainsFunc(st.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool { return m.ResourceName == name })
+	return st != nil &&
+		slices.ContainsFunc(st.RequestMappings,
+			func(m corev1.ContainerExtendedResourceRequest) bool { return m.ResourceName == name })
 }
 
 // Extended reports whether a plugin may offer devices under the name: it has a

@@ -101,10 +101,12 @@ func (p *pool) take(e checkpoint.PodDevicesEntry) error {
 		ids = append(ids, some...)
 	}
 	slices.Sort(ids)
-	if others := p.taken(e.ResourceName, types.UID(e.PodUID)); slices.ContainsFunc(ids, func(id string) bool { return others[id] }) {
+	if others := p.taken(e.ResourceName, types.UID(e.PodUID)); slices.ContainsFunc(ids,
+		func(id string) bool { return others[id] }) {
 		return fmt.Errorf("another pod has some of the devices %v of %s", ids, e.ResourceName)
 	}
-	p.put(types.UID(e.PodUID), e.ContainerName, e.ResourceName, &share{ids: slices.Compact(ids), response: resp, restored: true})
+	p.put(types.UID(e.PodUID), e.ContainerName, e.ResourceName,
+		&share{ids: slices.Compact(ids), response: resp, restored: true})
 	return nil
 }
 

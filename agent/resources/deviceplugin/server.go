@@ -29,7 +29,8 @@ func (m *Manager) serve(ctx context.Context) error {
 	}
 	l, err := m.cfg.Listen(filepath.Join(m.cfg.Dir, socketName))
 	if err == nil {
-		err = plugins.Serve(ctx, l, m.guard, "device plugin", func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
+		err = plugins.Serve(ctx, l, m.guard, "device plugin",
+			func(r grpc.ServiceRegistrar) { plugin.RegisterRegistrationServer(r, registration{m: m}) })
 	}
 	if err != nil {
 		return fmt.Errorf("device plugins: %w", err)
@@ -47,7 +48,9 @@ type registration struct {
 func (r registration) Register(ctx context.Context, req *plugin.RegisterRequest) (*plugin.Empty, error) {
 	m := r.m
 	if req.Version != plugin.Version {
-		return nil, r.refuse(req.ResourceName, "requested API version %q is not supported by kubelet. Supported version is %q", req.Version, plugin.SupportedVersions)
+		return nil, r.refuse(req.ResourceName,
+			"requested API version %q is not supported by kubelet. Supported version is %q", req.Version,
+			plugin.SupportedVersions)
 	}
 	if !Extended(req.ResourceName) {
 		return nil, r.refuse(req.ResourceName, "the ResourceName %q is invalid", req.ResourceName)
@@ -73,7 +76,8 @@ func (r registration) refuse(resource, format string, args ...any) error {
 func (m *Manager) Welcome(life, ctx context.Context, p plugins.Plugin) error {
 	switch {
 	case !slices.Contains(p.Versions, plugin.Version):
-		return fmt.Errorf("requested API versions %q are not supported by kubelet. Supported version is %q", p.Versions, plugin.SupportedVersions)
+		return fmt.Errorf("requested API versions %q are not supported by kubelet. Supported version is %q", p.Versions,
+			plugin.SupportedVersions)
 	case !Extended(p.Name):
 		return fmt.Errorf("the ResourceName %q is invalid", p.Name)
 	}

@@ -38,13 +38,15 @@ func (m *Manager) Welcome(life, _ context.Context, p plugins.Plugin) error {
 	}
 	newest := slices.Contains(p.Versions, v1.DRAPluginService)
 	if !newest && !slices.Contains(p.Versions, v1beta1.DRAPluginService) {
-		return fmt.Errorf("none of the versions %q is supported, %q are", p.Versions, []string{v1.DRAPluginService, v1beta1.DRAPluginService})
+		return fmt.Errorf("none of the versions %q is supported, %q are", p.Versions,
+			[]string{v1.DRAPluginService, v1beta1.DRAPluginService})
 	}
 	conn, err := plugins.Open(p.Socket, m.cfg.Dial)
 	if err != nil {
 		return err
 	}
-	d := &driver{name: p.Name, socket: p.Socket, api: v1.NewDRAPluginClient(conn), life: life, watch: watcherOf(conn, p.Versions)}
+	d := &driver{name: p.Name, socket: p.Socket, api: v1.NewDRAPluginClient(conn), life: life,
+		watch: watcherOf(conn, p.Versions)}
 	if !newest {
 		d.api = v1beta1.V1Beta1ClientWrapper{DRAPluginClient: v1beta1.NewDRAPluginClient(conn)}
 	}

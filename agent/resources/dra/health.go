@@ -86,7 +86,8 @@ func (m reports) read(ctx context.Context, d *driver) {
 		if ctx.Err() != nil || status.Code(err) == codes.Unimplemented {
 			return
 		}
-		m.cfg.Log.Warn("the health stream of a DRA driver ended, opening it again", zap.String("driver", d.name), zap.Error(err))
+		m.cfg.Log.Warn("the health stream of a DRA driver ended, opening it again", zap.String("driver", d.name),
+			zap.Error(err))
 		if !retry.Wait(ctx, m.cfg.Clock) {
 			return
 		}
@@ -109,7 +110,8 @@ func (m reports) readOne(ctx context.Context, d *driver) error {
 	}
 }
 
-// reported keeps a report, and wakes the pods whose devices have changed. What an earlier report said counts until its time is over.
+// reported keeps a report, and wakes the pods whose devices have changed. What an earlier report said counts until its
+// time is over.
 func (m reports) reported(d *driver, devices []*v1.DeviceHealth) {
 	now := m.cfg.Clock.Now()
 	changed := map[deviceID]bool{}
@@ -174,14 +176,16 @@ func (m reports) forget(d *driver) {
 // usersOf returns the pods that have certain devices of a driver. The caller holds mu.
 func (m *Manager) usersOf(driver string, which func(deviceID) bool) (pods []types.UID) {
 	for _, c := range m.claims {
-		if slices.ContainsFunc(c.Devices, func(d Device) bool { return d.Driver == driver && which(deviceID{d.Pool, d.Device}) }) {
+		if slices.ContainsFunc(c.Devices,
+			func(d Device) bool { return d.Driver == driver && which(deviceID{d.Pool, d.Device}) }) {
 			pods = append(pods, c.Pods...)
 		}
 	}
 	return pods
 }
 
-// Health returns the health of the devices of each container of a pod, for its status; nil: it has none that are prepared.
+// Health returns the health of the devices of each container of a pod, for its status; nil: it has none that are
+// prepared.
 func (m *Manager) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
 	var out map[string][]corev1.ResourceStatus
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -194,7 +198,8 @@ func (m *Manager) Health(pod *corev1.Pod) map[string][]corev1.ResourceStatus {
 				if out == nil {
 					out = map[string][]corev1.ResourceStatus{}
 				}
-				out[list[i].Name] = append(out[list[i].Name], corev1.ResourceStatus{Name: use.title, Resources: m.healthOf(devices)})
+				out[list[i].Name] = append(out[list[i].Name],
+					corev1.ResourceStatus{Name: use.title, Resources: m.healthOf(devices)})
 			}
 		}
 	}
@@ -206,7 +211,8 @@ func (m *Manager) healthOf(devices []Device) (out []corev1.ResourceHealth) {
 	defer m.mu.Unlock()
 	now := m.cfg.Clock.Now()
 	for _, d := range devices {
-		one := corev1.ResourceHealth{ResourceID: corev1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Device)), Health: corev1.ResourceHealthStatusUnknown}
+		one := corev1.ResourceHealth{ResourceID: corev1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Device)),
+			Health: corev1.ResourceHealthStatusUnknown}
 		if len(d.CDI) > 0 {
 			one.ResourceID = corev1.ResourceID(d.CDI[0])
 		}

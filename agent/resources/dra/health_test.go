@@ -32,7 +32,8 @@ func shown(m *Manager, p *corev1.Pod) string {
 }
 
 func of(device string, is report.HealthStatus, message string, seconds int64) *report.DeviceHealth {
-	return &report.DeviceHealth{Device: &report.DeviceIdentifier{PoolName: "pool", DeviceName: device}, Health: is, Message: message, HealthCheckTimeoutSeconds: seconds}
+	return &report.DeviceHealth{Device: &report.DeviceIdentifier{PoolName: "pool", DeviceName: device}, Health: is,
+		Message: message, HealthCheckTimeoutSeconds: seconds}
 }
 
 func TestHealthOfDevices(t *testing.T) {
@@ -59,13 +60,16 @@ func TestHealthOfDevices(t *testing.T) {
 			}
 		}
 		expect("no report", "claim:gpu c-g1=Unknown, claim:gpu c-g2=Unknown", 0)
-		reports <- []*report.DeviceHealth{of("g1", report.HealthStatus_HEALTHY, "", 0), of("other", report.HealthStatus_HEALTHY, "", 0)}
+		reports <- []*report.DeviceHealth{of("g1", report.HealthStatus_HEALTHY, "", 0),
+			of("other", report.HealthStatus_HEALTHY, "", 0)}
 		expect("one", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unknown", 1)
-		reports <- []*report.DeviceHealth{of("g1", report.HealthStatus_HEALTHY, "", 0), of("other", report.HealthStatus_UNHEALTHY, "", 0)}
+		reports <- []*report.DeviceHealth{of("g1", report.HealthStatus_HEALTHY, "", 0),
+			of("other", report.HealthStatus_UNHEALTHY, "", 0)}
 		expect("no news", "claim:gpu c-g1=Healthy, claim:gpu c-g2=Unknown", 1)
 		reports <- []*report.DeviceHealth{of("g2", report.HealthStatus_UNHEALTHY, strings.Repeat("x", 2000), 3600)}
 		synctest.Wait()
-		if got := shown(m, p); !strings.HasSuffix(got, "c-g2=Unhealthy "+strings.Repeat("x", corev1.ResourceHealthMessageMaxLength-3)+"...") {
+		if got := shown(m, p); !strings.HasSuffix(got, "c-g2=Unhealthy "+
+			strings.Repeat("x", corev1.ResourceHealthMessageMaxLength-3)+"...") {
 			t.Errorf("%q", got)
 		}
 		reports <- []*report.DeviceHealth{of("g2", report.HealthStatus_UNHEALTHY, "hot", 3600)}
@@ -102,8 +106,10 @@ func TestExtendedResources(t *testing.T) {
 		d, _ := w.plug(m, sample.Config{})
 		p := pod("p", "c", "")
 		p.Spec.ResourceClaims, p.Spec.Containers[0].Resources.Claims = nil, nil
-		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c", RequestMappings: []corev1.ContainerExtendedResourceRequest{
-			{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "a"}, {ContainerName: "other", ResourceName: "example.com/gpu", RequestName: "b"}}}
+		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c",
+			RequestMappings: []corev1.ContainerExtendedResourceRequest{
+				{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "a"},
+				{ContainerName: "other", ResourceName: "example.com/gpu", RequestName: "b"}}}
 		c := w.give("c", p)
 		if err := m.Prepare(w.Context(), p); err == nil {
 			t.Error("prepared, although the claim is not the pod's")
@@ -140,7 +146,9 @@ func TestMetrics(t *testing.T) {
 				for _, l := range one.GetLabel() {
 					labels = append(labels, l.GetValue())
 				}
-				got = append(got, fmt.Sprint(strings.TrimPrefix(family.GetName(), "dra_"), labels, one.GetGauge().GetValue()+float64(one.GetHistogram().GetSampleCount())))
+				got = append(got,
+					fmt.Sprint(strings.TrimPrefix(family.GetName(), "dra_"), labels, one.GetGauge().GetValue()+
+						float64(one.GetHistogram().GetSampleCount())))
 			}
 		}
 		want := []string{"grpc_operations_duration_seconds[gpu.example.com OK /v1.DRAPlugin/NodePrepareResources] 1",

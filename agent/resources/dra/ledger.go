@@ -76,7 +76,9 @@ func (m *Manager) save() error {
 	m.mu.Lock()
 	data := content{Version: version}
 	for _, c := range m.claims {
-		data.Claims = append(data.Claims, claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: slices.Clone(c.Pods), Drivers: c.Drivers, Devices: c.Devices})
+		data.Claims = append(data.Claims,
+			claim{UID: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: slices.Clone(c.Pods), Drivers: c.Drivers,
+				Devices: c.Devices})
 	}
 	m.mu.Unlock()
 	slices.SortFunc(data.Claims, func(a, b claim) int { return strings.Compare(string(a.UID), string(b.UID)) })
@@ -86,12 +88,14 @@ func (m *Manager) save() error {
 	return m.cfg.File.Save(data)
 }
 
-// hold records that a pod uses a claim, before a driver is called for it. A claim that was given to other pods before, and got devices
-// again, must be unprepared first.
+// hold records that a pod uses a claim, before a driver is called for it. A claim that was given to other pods before,
+// and got devices again, must be unprepared first.
 func (m *Manager) hold(object *resourcev1.ResourceClaim, pod types.UID) (*claim, error) {
 	m.mu.Lock()
 	c := m.claims[object.UID]
-	if c != nil && !slices.ContainsFunc(object.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return slices.Contains(c.Pods, r.UID) }) {
+	if c != nil &&
+		!slices.ContainsFunc(object.Status.ReservedFor,
+			func(r resourcev1.ResourceClaimConsumerReference) bool { return slices.Contains(c.Pods, r.UID) }) {
 		m.mu.Unlock()
 		return nil, fmt.Errorf("ResourceClaim %s is still being released for an earlier pod", object.Name)
 	}
@@ -183,7 +187,8 @@ func (m *Manager) of(pod *corev1.Pod, u use) (out []Device, err error) {
 			continue
 		}
 		for _, d := range c.Devices {
-			if u.request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool { return resourceclaim.BaseRequestRef(r) == u.request }) {
+			if u.request == "" || len(d.Requests) == 0 ||
+				slices.ContainsFunc(d.Requests, func(r string) bool { return resourceclaim.BaseRequestRef(r) == u.request }) {
 				out = append(out, d)
 			}
 		}

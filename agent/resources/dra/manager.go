@@ -1,5 +1,5 @@
-// Package dra is the node's part of dynamic resource allocation: it calls the DRA drivers of the node, which prepare the devices of
-// resource claims for pods.
+// Package dra is the node's part of dynamic resource allocation: it calls the DRA drivers of the node, which prepare
+// the devices of resource claims for pods.
 //
 //   - manager.go: the interface to the agent, and what runs beside the pods.
 //   - driver.go: drivers, which register through package pluginwatcher.
@@ -67,17 +67,19 @@ type Manager struct {
 	busy    bool            // run runs
 	drivers map[string][]*driver
 	claims  map[types.UID]*claim
-	due     map[string]time.Time // when the slices of a driver that no longer exists are removed; "": of every driver that is not registered
+	// when the slices of a driver that no longer exists are removed; "": of every driver that is not registered
+	due map[string]time.Time
 
 	saving sync.Mutex // one write of the checkpoint at a time, always the newest state
 }
 
 var _ topology.Provider = (*Manager)(nil)
 
-// New restores the checkpoint. A damaged one is set aside, as Lost reports: then claims are prepared again when a container needs them,
-// but those of pods that have been deleted meanwhile stay prepared.
+// New restores the checkpoint. A damaged one is set aside, as Lost reports: then claims are prepared again when a
+// container needs them, but those of pods that have been deleted meanwhile stay prepared.
 func New(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{}, claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
+	m := &Manager{cfg: cfg, wake: make(chan struct{}, 1), metrics: newMetrics(cfg.Clock), drivers: map[string][]*driver{},
+		claims: map[types.UID]*claim{}, due: map[string]time.Time{}}
 	m.restore()
 	return m
 }
@@ -92,9 +94,9 @@ const (
 	retryPause = 30 * time.Second
 )
 
-// Start makes the manager read the health that drivers report, remove the slices of drivers that no longer exist, and unprepare the claims of pods
-// that were removed while no agent ran, until ctx ends. Goroutines run only while there is something to do; wait waits for them, once ctx has
-// ended and no driver registers any more.
+// Start makes the manager read the health that drivers report, remove the slices of drivers that no longer exist, and
+// unprepare the claims of pods that were removed while no agent ran, until ctx ends. Goroutines run only while there is
+// something to do; wait waits for them, once ctx has ended and no driver registers any more.
 func (m *Manager) Start(ctx context.Context) (wait func()) {
 	m.mu.Lock()
 	m.due[""] = m.cfg.Clock.Now().Add(goneGrace)
@@ -180,7 +182,8 @@ func (m *Manager) tidy(ctx context.Context) (wait time.Duration, waits bool) {
 		if left > 0 {
 			next(left)
 		} else if err := m.removeSlices(ctx, driver); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("failed to remove the ResourceSlices of a DRA driver that is gone", zap.String("driver", driver), zap.Error(err))
+			m.cfg.Log.Warn("failed to remove the ResourceSlices of a DRA driver that is gone", zap.String("driver", driver),
+				zap.Error(err))
 			next(retryPause)
 		} else {
 			m.settled(driver)
@@ -213,8 +216,8 @@ func (m *Manager) Retain(alive func(types.UID) bool) {
 	}
 }
 
-// Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared before, except
-// after the loss of the checkpoint.
+// Allotment implements topology.Provider: the CDI devices of the claims that a container uses. Claims are prepared
+// before, except after the loss of the checkpoint.
 func (m *Manager) Allotment(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (out spec.Allotment, err error) {
 	all := uses(pod, c)
 	if len(all) == 0 {

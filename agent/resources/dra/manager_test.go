@@ -77,13 +77,15 @@ func (w *world) RemoveSlice(_ context.Context, s *resourcev1.ResourceSlice) erro
 func in(t *testing.T, test func(w *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		test(&world{T: t, dir: t.TempDir(), claims: map[string]*resourcev1.ResourceClaim{}, slices: map[string]*resourcev1.ResourceSlice{}})
+		test(&world{T: t, dir: t.TempDir(), claims: map[string]*resourcev1.ResourceClaim{},
+			slices: map[string]*resourcev1.ResourceSlice{}})
 	})
 }
 
 // start starts a manager, as after a start of the process.
 func (w *world) start() (m *Manager, stop func()) {
-	m = New(Config{API: w, File: checkpoint.File(filepath.Join(w.dir, "state")), Clock: clock.RealClock{}, Log: zap.NewNop(), Dial: w.sockets.Dial,
+	m = New(Config{API: w, File: checkpoint.File(filepath.Join(w.dir, "state")), Clock: clock.RealClock{},
+		Log: zap.NewNop(), Dial: w.sockets.Dial,
 		Registered: func(driver string) { w.woken = append(w.woken, driver) }, Guard: guard.Logging(zap.NewNop()),
 		Health: func(pods []types.UID) { w.mu.Lock(); w.changed = append(w.changed, pods...); w.mu.Unlock() }})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,7 +108,8 @@ func (w *world) plug(m *Manager, cfg sample.Config) (d *sample.Driver, pull func
 	d = sample.New(cfg)
 	life, end := context.WithCancel(context.Background())
 	unplug := socketstest.Plug(w, d.Serve)
-	if err := m.Welcome(life, life, plugins.Plugin{Name: cfg.Name, Socket: d.Socket(), Versions: d.Versions()}); err != nil {
+	if err := m.Welcome(life, life,
+		plugins.Plugin{Name: cfg.Name, Socket: d.Socket(), Versions: d.Versions()}); err != nil {
 		w.Fatal(err)
 	}
 	pull = func() { end(); unplug() }
@@ -116,11 +119,14 @@ func (w *world) plug(m *Manager, cfg sample.Config) (d *sample.Driver, pull func
 
 // give creates a claim with devices of the driver, reserved for pods.
 func (w *world) give(name string, pods ...*corev1.Pod) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		UID: types.UID("uid-" + name)}}
 	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Request: "a", Driver: gpus, Pool: "pool", Device: "g1"}, {Request: "b/large", Driver: gpus, Pool: "pool", Device: "g2"}}}}
+		{Request: "a", Driver: gpus, Pool: "pool", Device: "g1"},
+		{Request: "b/large", Driver: gpus, Pool: "pool", Device: "g2"}}}}
 	for _, p := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+		c.Status.ReservedFor = append(c.Status.ReservedFor,
+			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,10 +136,12 @@ func (w *world) give(name string, pods ...*corev1.Pod) *resourcev1.ResourceClaim
 
 // pod uses a claim; its container uses one request of it, or all.
 func pod(name, claim, request string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}, Spec: corev1.PodSpec{
-		ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}},
-		Containers:     []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu", Request: request}}}}},
-	}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec: corev1.PodSpec{
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}},
+			Containers: []corev1.Container{{Name: "c",
+				Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu", Request: request}}}}},
+		}}
 }
 
 // cdi returns the devices of a pod's container.
@@ -178,11 +186,13 @@ func TestContainersGetTheDevicesOfTheirRequests(t *testing.T) {
 					w.must(m.Prepare(w.Context(), p))
 				}
 				w.expect(d, "prepare c")
-				if got := []string{w.cdi(m, all), w.cdi(m, one), w.cdi(m, sub), w.cdi(m, none)}; !slices.Equal(got, []string{"c-g1 c-g2", "c-g1", "c-g2", ""}) {
+				if got := []string{w.cdi(m, all), w.cdi(m, one), w.cdi(m, sub), w.cdi(m, none)}; !slices.Equal(got,
+					[]string{"c-g1 c-g2", "c-g1", "c-g2", ""}) {
 					t.Errorf("%q", got)
 				}
 				r := m.Resources(one, &one.Spec.Containers[0])
-				if len(r) != 1 || r[0].ClaimName != "c" || len(r[0].ClaimResources) != 1 || r[0].ClaimResources[0].DeviceName != "g1" {
+				if len(r) != 1 || r[0].ClaimName != "c" || len(r[0].ClaimResources) != 1 ||
+					r[0].ClaimResources[0].DeviceName != "g1" {
 					t.Errorf("%v", r)
 				}
 				for _, p := range []*corev1.Pod{all, one, sub} {
@@ -262,7 +272,8 @@ func TestClaimsSurviveAKill(t *testing.T) {
 	})
 }
 
-// A call that was made before a kill may not have been recorded: it is made again, and the claim is released in the end.
+// A call that was made before a kill may not have been recorded: it is made again, and the claim is released in the
+// end.
 func TestCallIsRecordedBeforeItIsMade(t *testing.T) {
 	in(t, func(w *world) {
 		m, kill := w.start()

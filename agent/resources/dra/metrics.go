@@ -23,11 +23,16 @@ func newMetrics(c clock.PassiveClock) metrics {
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	return metrics{
 		clock: c,
-		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "dra_operations_duration_seconds", Buckets: buckets,
-			Help: "Time that it took to prepare or unprepare all resource claims of a pod."}, []string{"operation_name", "is_error"}),
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "dra_grpc_operations_duration_seconds", Buckets: buckets,
-			Help: "Duration of calls to DRA drivers."}, []string{"driver_name", "method_name", "grpc_status_code"}),
-		claims: prometheus.NewDesc("dra_resource_claims_in_use", "Number of resource claims that pods of the node use, by driver, and of all drivers (<any>).", []string{"driver_name"}, nil),
+		operations: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Name: "dra_operations_duration_seconds", Buckets: buckets,
+				Help: "Time that it took to prepare or unprepare all resource claims of a pod."},
+			[]string{"operation_name", "is_error"}),
+		calls: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Name: "dra_grpc_operations_duration_seconds", Buckets: buckets,
+				Help: "Duration of calls to DRA drivers."}, []string{"driver_name", "method_name", "grpc_status_code"}),
+		claims: prometheus.NewDesc("dra_resource_claims_in_use",
+			"Number of resource claims that pods of the node use, by driver, and of all drivers (<any>).",
+			[]string{"driver_name"}, nil),
 	}
 }
 
@@ -38,7 +43,8 @@ func (m metrics) operation(name string, began time.Time, err error) {
 
 // call records the end of a call to a driver.
 func (m metrics) call(driver, method string, began time.Time, err error) {
-	m.calls.WithLabelValues(driver, "/v1.DRAPlugin/"+method, status.Code(err).String()).Observe(m.clock.Since(began).Seconds())
+	m.calls.WithLabelValues(driver, "/v1.DRAPlugin/"+method, status.Code(err).String()).Observe(
+		m.clock.Since(began).Seconds())
 }
 
 // Metrics returns what the manager counts.

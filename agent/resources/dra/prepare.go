@@ -17,8 +17,8 @@ import (
 // callTimeout is the deadline of a call to a driver (upstream: 45 s).
 const callTimeout = 45 * time.Second
 
-// Prepare makes the drivers prepare the pod's claims, before its first container is created. It is repeated until it succeeds. Its error
-// wraps an *Absent if a driver is not registered.
+// Prepare makes the drivers prepare the pod's claims, before its first container is created. It is repeated until it
+// succeeds. Its error wraps an *Absent if a driver is not registered.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (err error) {
 	began := m.cfg.Clock.Now()
 	defer func() { m.metrics.operation("PrepareResources", began, err) }()
@@ -54,7 +54,8 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, name string, own
 		return fmt.Errorf("ResourceClaim %s has no devices yet", name)
 	}
 	if !resourceclaim.IsReservedForPod(pod, object, false) {
-		return fmt.Errorf("pod %s(%s) is not allowed to use resource claim %s(%s)", pod.Name, pod.UID, object.Name, object.UID)
+		return fmt.Errorf("pod %s(%s) is not allowed to use resource claim %s(%s)", pod.Name, pod.UID, object.Name,
+			object.UID)
 	}
 	c, err := m.hold(object, pod.UID)
 	if err != nil {
@@ -103,7 +104,8 @@ func (m *Manager) callPrepare(ctx context.Context, name string, c *claim) (devic
 		return nil, fmt.Errorf("NodePrepareResources of DRA driver %s failed for claim %s: %s", name, c.Name, result.Error)
 	}
 	for _, one := range result.Devices {
-		devices = append(devices, Device{Driver: name, Pool: one.PoolName, Device: one.DeviceName, Requests: one.RequestNames, CDI: one.CdiDeviceIds})
+		devices = append(devices,
+			Device{Driver: name, Pool: one.PoolName, Device: one.DeviceName, Requests: one.RequestNames, CDI: one.CdiDeviceIds})
 	}
 	return devices, nil
 }
@@ -112,8 +114,8 @@ func (c *claim) wire() *v1.Claim {
 	return &v1.Claim{Namespace: c.Namespace, Uid: string(c.UID), Name: c.Name}
 }
 
-// Unprepare makes the drivers release the claims of a pod whose containers are dead, unless other pods of the node use them. It is
-// repeated until it succeeds. A pod that holds none costs nothing.
+// Unprepare makes the drivers release the claims of a pod whose containers are dead, unless other pods of the node use
+// them. It is repeated until it succeeds. A pod that holds none costs nothing.
 func (m *Manager) Unprepare(ctx context.Context, pod types.UID) (err error) {
 	held := m.heldBy(pod)
 	if len(held) == 0 {
@@ -203,7 +205,8 @@ func (m *Manager) unprepareOrphans(ctx context.Context) error {
 	var errs []error
 	for _, c := range orphans {
 		if err := m.unprepare(ctx, c, ""); err != nil {
-			m.cfg.Log.Warn("failed to unprepare the resource claim of a pod that is gone", zap.String("namespace", c.Namespace), zap.String("claim", c.Name), zap.Error(err))
+			m.cfg.Log.Warn("failed to unprepare the resource claim of a pod that is gone", zap.String("namespace", c.Namespace),
+				zap.String("claim", c.Name), zap.Error(err))
 			errs = append(errs, err)
 		}
 	}

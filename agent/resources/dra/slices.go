@@ -27,7 +27,8 @@ func (m *Manager) settled(driver string) {
 	maps.DeleteFunc(m.due, func(name string, at time.Time) bool { return name == driver && !at.After(m.cfg.Clock.Now()) })
 }
 
-// removeSlices removes the node's slices of a driver, or of every driver, that is not registered: nobody can prepare the devices.
+// removeSlices removes the node's slices of a driver, or of every driver, that is not registered: nobody can prepare
+// the devices.
 func (m *Manager) removeSlices(ctx context.Context, driver string) error {
 	all, err := m.cfg.API.Slices(ctx, driver)
 	errs := []error{err}
@@ -37,7 +38,8 @@ func (m *Manager) removeSlices(ctx context.Context, driver string) error {
 		}
 		err := m.cfg.API.RemoveSlice(ctx, slice)
 		if err == nil {
-			m.cfg.Log.Info("removed a ResourceSlice of a DRA driver that is gone", zap.String("driver", slice.Spec.Driver), zap.String("slice", slice.Name))
+			m.cfg.Log.Info("removed a ResourceSlice of a DRA driver that is gone", zap.String("driver", slice.Spec.Driver),
+				zap.String("slice", slice.Name))
 		}
 		errs = append(errs, err)
 	}

@@ -32,8 +32,10 @@ type Config struct {
 
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Policy, "memory-manager-policy", None, "Memory manager policy: None, or Static, which allocates memory of Guaranteed pods from as few NUMA nodes as possible. Static requires --reserved-memory.")
-	f.Var(&reserved{&c.Reserved}, "reserved-memory", "Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal the node's reservations.")
+	f.StringVar(&c.Policy, "memory-manager-policy", None,
+		"Memory manager policy: None, or Static, which allocates memory of Guaranteed pods from as few NUMA nodes as possible. Static requires --reserved-memory.")
+	f.Var(&reserved{&c.Reserved}, "reserved-memory",
+		"Memory of each NUMA node that is reserved, for example 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=2Gi. The sum must equal the node's reservations.")
 }
 
 // Off reports whether the policy is None.
@@ -69,7 +71,8 @@ func (c *Config) agrees(m *numa.Machine, whole corev1.ResourceList) error {
 	for _, name := range slices.Sorted(maps.Keys(sum)) {
 		is, should := sum[name], whole[name]
 		if is.Cmp(should) != 0 {
-			return fmt.Errorf("--reserved-memory: the total amount %q of type %q is not equal to the value %q determined by Node Allocatable feature: --kube-reserved, --system-reserved and --eviction-hard", is.String(), name, should.String())
+			return fmt.Errorf(
+				"--reserved-memory: the total amount %q of type %q is not equal to the value %q determined by Node Allocatable feature: --kube-reserved, --system-reserved and --eviction-hard", is.String(), name, should.String())
 		}
 	}
 	return nil

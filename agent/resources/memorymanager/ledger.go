@@ -162,7 +162,8 @@ var (
 
 // give allocates blocks for c on the hint's nodes and, if these do not have enough,
 // on as few more as possible; changed is false if c already has its blocks.
-func (l *ledger) give(pod *corev1.Pod, c *corev1.Container, want map[corev1.ResourceName]int64, hint topology.Hint) (changed bool, err error) {
+func (l *ledger) give(pod *corev1.Pod, c *corev1.Container, want map[corev1.ResourceName]int64,
+	hint topology.Hint) (changed bool, err error) {
 	if len(l.given[pod.UID][c.Name]) > 0 {
 		return false, nil
 	}
@@ -213,7 +214,8 @@ func (l *ledger) place(want map[corev1.ResourceName]int64, hint topology.Hint, r
 func (l *ledger) least(want map[corev1.ResourceName]int64) int {
 	least := len(l.nodes)
 	for _, set := range l.all().Subsets() {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(name corev1.ResourceName) bool { return l.total(set, name) < want[name] }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(want)),
+			func(name corev1.ResourceName) bool { return l.total(set, name) < want[name] }) {
 			least = min(least, set.Count())
 		}
 	}

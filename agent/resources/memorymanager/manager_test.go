@@ -90,7 +90,8 @@ func flags(args ...string) (memorymanager.Config, error) {
 func guaranteed(uid string, containers ...string) *corev1.Pod {
 	asks := func(text string) corev1.ResourceList {
 		memory, huge, _ := strings.Cut(text, "+")
-		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse(memory)}
+		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"),
+			corev1.ResourceMemory: resource.MustParse(memory)}
 		if huge != "" {
 			list["hugepages-2Mi"] = resource.MustParse(huge)
 		}
@@ -119,7 +120,8 @@ func TestAllocate(t *testing.T) {
 		hint topology.Hint
 		want string // where, or the error
 	}
-	anywhere, one, both := topology.Hint{}, topology.Hint{Nodes: topology.NewNodes(1), Preferred: true}, topology.Hint{Nodes: topology.NewNodes(0, 1)}
+	anywhere, one, both := topology.Hint{}, topology.Hint{Nodes: topology.NewNodes(1), Preferred: true},
+		topology.Hint{Nodes: topology.NewNodes(0, 1)}
 	for name, steps := range map[string][]step{
 		"the first node that has room": {{guaranteed("a", "c2Gi"), anywhere, "c2Gi=0"}, {guaranteed("b", "c2Gi"), anywhere, "c2Gi=1"}, {guaranteed("c", "c2Gi"), anywhere, "c2Gi=1"},
 			{guaranteed("d", "c2Gi"), anywhere, "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"}},

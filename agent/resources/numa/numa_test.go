@@ -32,7 +32,8 @@ func TestRead(t *testing.T) {
 		}
 	}
 	n := m.Nodes[1]
-	if n.ID != 1 || n.Memory != 1<<30 || n.HugePages[2<<20] != 8 || n.Distances[0] != 11 || n.Distances[1] != 10 || n.Distances[3] != 21 {
+	if n.ID != 1 || n.Memory != 1<<30 || n.HugePages[2<<20] != 8 || n.Distances[0] != 11 || n.Distances[1] != 10 ||
+		n.Distances[3] != 21 {
 		t.Errorf("node 1: %+v", n)
 	}
 }
@@ -60,7 +61,8 @@ func TestReadLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []numa.CPU{{ID: 0}, {ID: 2, Core: 2, Cache: 2}, {ID: 3, Core: 3, Cache: 3}}
-	if len(m.CPUs) != 3 || m.CPUs[0] != want[0] || m.CPUs[1] != want[1] || m.CPUs[2] != want[2] || len(m.Nodes) != 1 || m.ThreadsPerCore() != 1 {
+	if len(m.CPUs) != 3 || m.CPUs[0] != want[0] || m.CPUs[1] != want[1] || m.CPUs[2] != want[2] || len(m.Nodes) != 1 ||
+		m.ThreadsPerCore() != 1 {
 		t.Errorf("%+v", m)
 	}
 }

@@ -45,7 +45,8 @@ func (p *Placement) watchPlugins(ctx context.Context) {
 	}
 	w := plugins.Watcher{
 		Dir: p.cfg.Plugins, Dial: dial, Clock: p.Clock, Log: p.Log, Guard: p.Guard,
-		Handlers: map[string]plugins.Handler{reg.DevicePlugin: p.plugged.devices.Welcome, reg.DRAPlugin: p.plugged.claims.Welcome},
+		Handlers: map[string]plugins.Handler{reg.DevicePlugin: p.plugged.devices.Welcome,
+			reg.DRAPlugin: p.plugged.claims.Welcome},
 	}
 	w.Run(ctx)
 }
@@ -64,7 +65,8 @@ func claims(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// PrepareClaims makes the DRA drivers prepare the pod's resource claims. The error wraps a *dra.Absent if a driver is not registered.
+// PrepareClaims makes the DRA drivers prepare the pod's resource claims. The error wraps a *dra.Absent if a driver is
+// not registered.
 func (p *Placement) PrepareClaims(ctx context.Context, pod *corev1.Pod) error {
 	if p.plugged.claims == nil || !claims(pod) {
 		return nil

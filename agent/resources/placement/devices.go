@@ -24,7 +24,8 @@ func (p *Placement) newDevices() (err error) {
 	if p.cfg.Plugins != "" {
 		cfg.Watch = p.watchPlugins
 	}
-	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard, cfg.Changed, cfg.Over = p.Clock, p.Log, p.Metrics, p.Guard, p.changed, p.over
+	cfg.Clock, cfg.Log, cfg.Metrics, cfg.Guard, cfg.Changed, cfg.Over = p.Clock, p.Log, p.Metrics, p.Guard, p.changed,
+		p.over
 	if !p.cfg.Topology.Off() {
 		machine, err := numa.Read(p.cfg.SysRoot)
 		if err != nil {
@@ -105,7 +106,8 @@ func (p *Placement) WithDevices(node *corev1.Node) *corev1.Node {
 	for name, n := range p.plugged.devices.Taken() {
 		if have := node.Status.Allocatable[name]; have.CmpInt64(n) < 0 {
 			copied := *node
-			copied.Status.Allocatable = amount.Joined(node.Status.Allocatable, corev1.ResourceList{name: *resource.NewQuantity(n, resource.DecimalSI)})
+			copied.Status.Allocatable = amount.Joined(node.Status.Allocatable,
+				corev1.ResourceList{name: *resource.NewQuantity(n, resource.DecimalSI)})
 			node = &copied
 		}
 	}

@@ -17,7 +17,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	var err error
 	counter := func(name, help string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_resources_endpoint_" + name, Help: help}, []string{"server_api_version"})
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_resources_endpoint_" + name, Help: help},
+			[]string{"server_api_version"})
 		if err == nil {
 			err = r.Register(c)
 		}

@@ -46,7 +46,8 @@ const leftoverPause = time.Second
 // release unpins the containers that policy static had pinned, once all containers
 // are known.
 func (p *Placement) release(ctx context.Context) {
-	p.Log.Warn("the CPU manager policy is now none: all containers run on all CPUs again", zap.String("file", string(p.leftover)))
+	p.Log.Warn("the CPU manager policy is now none: all containers run on all CPUs again",
+		zap.String("file", string(p.leftover)))
 	for !p.allSeen() || !p.pinner.Pass(ctx) {
 		if !backoff.Sleep(ctx, p.Clock, leftoverPause) {
 			return

@@ -153,7 +153,8 @@ func New(deps Deps, cfg Config) (*Placement, error) {
 		providers = append(providers, more...)
 	}
 	var err error
-	p.Manager, err = topology.New(topology.Deps{Machine: p.machine, Providers: providers, Clock: p.Clock, Metrics: p.Metrics}, cfg.Topology)
+	p.Manager, err = topology.New(
+		topology.Deps{Machine: p.machine, Providers: providers, Clock: p.Clock, Metrics: p.Metrics}, cfg.Topology)
 	if err != nil || cfg.Socket == "" {
 		return p, err
 	}

@@ -63,7 +63,8 @@ func newNode(t *testing.T, adjust func(*placement.Config)) *node {
 	t.Helper()
 	n := &node{T: t, pods: map[types.UID]placement.Pod{}, moved: map[string]string{}, cfg: placement.Config{
 		DataDir: t.TempDir(), SysRoot: numatest.Shape{Sockets: 1, Nodes: 1, Cores: 4, Threads: 2}.Tree(t),
-		Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("8Gi")},
+		Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"),
+			corev1.ResourceMemory: resource.MustParse("8Gi")},
 	}}
 	adjust(&n.cfg)
 	return n
@@ -87,7 +88,8 @@ func (n *node) placement() *placement.Placement {
 // guaranteed has one container with these requests.
 func guaranteed(cpu, memory string) *corev1.Pod {
 	asks := func(string) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu),
+			corev1.ResourceMemory: resource.MustParse(memory)}
 	}
 	return topologytest.Guaranteed("p", asks, "c1")
 }
@@ -128,7 +130,8 @@ func TestExclusiveCPUs(t *testing.T) {
 	if f := p.Admit(t.Context(), other); f == nil || f.Reason != topology.ReasonUnexpected {
 		t.Errorf("more than there is left: %v", f)
 	}
-	for text, next := range map[string]*corev1.Pod{`alongside CPU Manager policy "static"`: guaranteed("3", "1Gi"), "": guaranteed("2", "2Gi")} {
+	for text, next := range map[string]*corev1.Pod{`alongside CPU Manager policy "static"`: guaranteed("3", "1Gi"),
+		"": guaranteed("2", "2Gi")} {
 		if got := p.Infeasible(own, next); !strings.HasSuffix(got, text) || (got == "") != (text == "") {
 			t.Errorf("infeasible %q, want %q", got, text)
 		}
@@ -144,7 +147,8 @@ func TestLeftoverOfPolicyStatic(t *testing.T) {
 		if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		n.pods["p"] = pod{&status.Observed{Containers: []status.Container{{ID: "1", Name: "c", State: status.Running}, {ID: "0", Name: "c", State: status.Exited}}}}
+		n.pods["p"] = pod{&status.Observed{Containers: []status.Container{{ID: "1", Name: "c", State: status.Running},
+			{ID: "0", Name: "c", State: status.Exited}}}}
 		p := n.placement()
 		go p.Run(t.Context())
 		time.Sleep(time.Minute)
@@ -182,8 +186,10 @@ func TestOffer(t *testing.T) {
 	t.Parallel()
 	p := newNode(t, func(*placement.Config) {}).placement()
 	one := resource.MustParse("1")
-	next := corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceCPU: one}, Allocatable: corev1.ResourceList{corev1.ResourceCPU: one}}
-	p.Offer(&next, &corev1.NodeStatus{Capacity: corev1.ResourceList{"example.com/dongle": one, corev1.ResourceMemory: one}}, true)
+	next := corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceCPU: one},
+		Allocatable: corev1.ResourceList{corev1.ResourceCPU: one}}
+	p.Offer(&next,
+		&corev1.NodeStatus{Capacity: corev1.ResourceList{"example.com/dongle": one, corev1.ResourceMemory: one}}, true)
 	if len(next.Capacity) != 2 || next.Allocatable.Name("example.com/dongle", resource.DecimalSI).Value() != 1 {
 		t.Errorf("offers %v", next)
 	}

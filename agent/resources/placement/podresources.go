@@ -75,7 +75,8 @@ func (s *server) Run(ctx context.Context, path string, g *guard.Guard) error {
 	if err != nil {
 		return err
 	}
-	return plugins.Serve(ctx, l, g, "podresources", func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) })
+	return plugins.Serve(ctx, l, g, "podresources",
+		func(r grpc.ServiceRegistrar) { api.RegisterPodResourcesListerServer(r, s) })
 }
 
 // allowed counts a request, and rejects it above the rate limit.
@@ -117,12 +118,14 @@ func (s *server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.G
 
 // GetAllocatableResources implements the API: the allocatable resources, allocated or
 // not.
-func (s *server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+func (s *server) GetAllocatableResources(context.Context,
+	*api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	if err := s.allowed(s.metrics.allocatable); err != nil {
 		return nil, err
 	}
 	all := s.source.Allocatable()
-	return &api.AllocatableResourcesResponse{Devices: devices(all.Devices), CpuIds: cpus(all.CPUs), Memory: memory(all.Memory)}, nil
+	return &api.AllocatableResourcesResponse{Devices: devices(all.Devices), CpuIds: cpus(all.CPUs),
+		Memory: memory(all.Memory)}, nil
 }
 
 // pod omits init containers except sidecars.

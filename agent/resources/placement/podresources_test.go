@@ -32,7 +32,8 @@ type node struct{}
 func (node) Pods() []*corev1.Pod {
 	side := corev1.Container{Name: "side", RestartPolicy: new(corev1.ContainerRestartPolicyAlways)}
 	return []*corev1.Pod{
-		{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default", UID: "p"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "rich", Namespace: "apps", UID: "r"}, Spec: corev1.PodSpec{
 			InitContainers: []corev1.Container{{Name: "before"}, side}, Containers: []corev1.Container{{Name: "c"}}}},
 	}
@@ -52,7 +53,8 @@ func (node) Dynamic(pod *corev1.Pod, c *corev1.Container) []*api.DynamicResource
 	if pod.Name != "rich" || c.Name != "c" {
 		return nil
 	}
-	return []*api.DynamicResource{{ClaimName: "gpu", ClaimNamespace: pod.Namespace, ClaimResources: []*api.ClaimResource{{DriverName: "d.io", PoolName: "p", DeviceName: "g"}}}}
+	return []*api.DynamicResource{{ClaimName: "gpu", ClaimNamespace: pod.Namespace,
+		ClaimResources: []*api.ClaimResource{{DriverName: "d.io", PoolName: "p", DeviceName: "g"}}}}
 }
 
 func (node) Allocatable() Share {
@@ -68,20 +70,23 @@ const rich = `{"name":"rich","namespace":"apps","containers":[{"name":"side"},{"
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	c, metrics := serve(t)
-	check(t, `{"podResources":[{"name":"plain","namespace":"default","containers":[{"name":"c"}]},`+rich+`]}`, &api.ListPodResourcesResponse{}, func() (proto.Message, error) {
-		return c.List(t.Context(), &api.ListPodResourcesRequest{})
-	})
+	check(t, `{"podResources":[{"name":"plain","namespace":"default","containers":[{"name":"c"}]},`+rich+`]}`,
+		&api.ListPodResourcesResponse{}, func() (proto.Message, error) {
+			return c.List(t.Context(), &api.ListPodResourcesRequest{})
+		})
 	check(t, `{"podResources":`+rich+`}`, &api.GetPodResourcesResponse{}, func() (proto.Message, error) {
 		return c.Get(t.Context(), &api.GetPodResourcesRequest{PodName: "rich", PodNamespace: "apps"})
 	})
-	check(t, `{"devices":[{"resourceName":"a.io/d","deviceIds":["d1"]}],"cpuIds":["1","2","3"]}`, &api.AllocatableResourcesResponse{}, func() (proto.Message, error) {
-		return c.GetAllocatableResources(t.Context(), &api.AllocatableResourcesRequest{})
-	})
+	check(t, `{"devices":[{"resourceName":"a.io/d","deviceIds":["d1"]}],"cpuIds":["1","2","3"]}`,
+		&api.AllocatableResourcesResponse{}, func() (proto.Message, error) {
+			return c.GetAllocatableResources(t.Context(), &api.AllocatableResourcesRequest{})
+		})
 	_, err := c.Get(t.Context(), &api.GetPodResourcesRequest{PodName: "rich", PodNamespace: "default"})
 	if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "pod rich in namespace default not found") {
 		t.Errorf("get what is not there: %v", err)
 	}
-	for name, want := range map[string]float64{"errors_get": 1, "requests_get": 2, "requests_list": 1, "requests_total": 4} {
+	for name, want := range map[string]float64{"errors_get": 1, "requests_get": 2, "requests_list": 1,
+		"requests_total": 4} {
 		if got := count(t, metrics, "kubelet_pod_resources_endpoint_"+name); got != want {
 			t.Errorf("%s is %v, not %v", name, got, want)
 		}
@@ -136,7 +141,8 @@ func serve(t *testing.T) (api.PodResourcesListerClient, *prometheus.Registry) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, path, nil) }()
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
 	}

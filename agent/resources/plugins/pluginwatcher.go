@@ -1,5 +1,5 @@
-// Package plugins finds the plugins of the node whose sockets appear in a folder, registers them with what handles their type
-// (kubelet's plugin registration API, v1), and serves gRPC on Unix sockets of the node.
+// Package plugins finds the plugins of the node whose sockets appear in a folder, registers them with what handles
+// their type (kubelet's plugin registration API, v1), and serves gRPC on Unix sockets of the node.
 package plugins
 
 import (
@@ -29,8 +29,8 @@ type Plugin struct {
 	Versions []string
 }
 
-// Handler takes a plugin of one type, or returns why it is rejected. ctx is for the registration, life ends with the plugin's
-// socket.
+// Handler takes a plugin of one type, or returns why it is rejected. ctx is for the registration, life ends with the
+// plugin's socket.
 type Handler func(life, ctx context.Context, p Plugin) error
 
 // Watcher registers plugins. All fields are required.

@@ -31,7 +31,8 @@ const BufferSize = 4 << 10
 // Check returns an error for a path that is too long.
 func Check(path string) error {
 	if len(path) > MaxPath {
-		return fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path, MaxPath, len(path))
+		return fmt.Errorf("%s: the path of a socket has at most %d bytes, this one has %d: choose a shorter --data-dir", path,
+			MaxPath, len(path))
 	}
 	return nil
 }
@@ -79,9 +80,10 @@ func Open(path string, dial func(ctx context.Context, path string) (net.Conn, er
 // open files.
 const acceptPause = time.Second
 
-// Serve serves l until ctx ends, and closes it. A panic of a service fails its request and counts for the part. The server is created for the first client, so that an unused
-// one takes no memory.
-func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string, register func(grpc.ServiceRegistrar)) error {
+// Serve serves l until ctx ends, and closes it. A panic of a service fails its request and counts for the part. The
+// server is created for the first client, so that an unused one takes no memory.
+func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string,
+	register func(grpc.ServiceRegistrar)) error {
 	closing := context.AfterFunc(ctx, func() { l.Close() })
 	defer closing()
 	conn, err := first(ctx, l)
@@ -91,7 +93,8 @@ func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string, reg
 	if conn == nil {
 		return nil
 	}
-	s := grpc.NewServer(grpc.ReadBufferSize(BufferSize), grpc.WriteBufferSize(BufferSize), grpc.UnaryInterceptor(guarded(g, part)))
+	s := grpc.NewServer(grpc.ReadBufferSize(BufferSize), grpc.WriteBufferSize(BufferSize),
+		grpc.UnaryInterceptor(guarded(g, part)))
 	register(s)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
@@ -105,7 +108,8 @@ func Serve(ctx context.Context, l net.Listener, g *guard.Guard, part string, reg
 
 // guarded returns what calls the handler of a request; gRPC does not recover its panics.
 func guarded(g *guard.Guard, part string) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any,
+		err error) {
 		err = g.Call(part, func() (err error) { answer, err = handle(ctx, request); return err })
 		if p := (*guard.Panic)(nil); errors.As(err, &p) {
 			return nil, status.Error(codes.Internal, "the server panicked, see its log")

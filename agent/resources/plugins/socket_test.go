@@ -120,7 +120,8 @@ func TestNoClientConnects(t *testing.T) {
 
 func TestLongPath(t *testing.T) {
 	t.Parallel()
-	if _, err := Listen("/" + strings.Repeat("x", 107)); err == nil || !strings.Contains(err.Error(), "choose a shorter --data-dir") {
+	if _, err := Listen("/" + strings.Repeat("x", 107)); err == nil ||
+		!strings.Contains(err.Error(), "choose a shorter --data-dir") {
 		t.Error(err)
 	}
 }

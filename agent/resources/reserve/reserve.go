@@ -45,12 +45,19 @@ type Config struct {
 
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.Var(&amounts{&c.KubeReserved}, "kube-reserved", "Resources reserved for monopod and the container runtime, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
-	f.Var(&amounts{&c.SystemReserved}, "system-reserved", "Resources reserved for all other processes that are not pods, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
-	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus", "CPUs reserved for the system and monopod, for example 0-1,4. Replaces cpu in --kube-reserved and --system-reserved.")
-	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods}, "Comma-separated list of the limits to enforce by cgroups: "+strings.Join(enforceable(), ", ")+"; none or \"\" for nothing.")
-	f.StringVar(&c.KubeReservedCgroup, "kube-reserved-cgroup", "", "Absolute name of the cgroup that --enforce-node-allocatable=kube-reserved limits, for example /podruntime.slice.")
-	f.StringVar(&c.SystemReservedCgroup, "system-reserved-cgroup", "", "Absolute name of the cgroup that --enforce-node-allocatable=system-reserved limits, for example /system.slice.")
+	f.Var(&amounts{&c.KubeReserved}, "kube-reserved",
+		"Resources reserved for monopod and the container runtime, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
+	f.Var(&amounts{&c.SystemReserved}, "system-reserved",
+		"Resources reserved for all other processes that are not pods, for example cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.")
+	f.Var(&processors{&c.ReservedCPUs}, "reserved-cpus",
+		"CPUs reserved for the system and monopod, for example 0-1,4. Replaces cpu in --kube-reserved and --system-reserved.")
+	f.StringSliceVar(&c.EnforceNodeAllocatable, "enforce-node-allocatable", []string{EnforcePods},
+		"Comma-separated list of the limits to enforce by cgroups: "+strings.Join(enforceable(), ", ")+
+			"; none or \"\" for nothing.")
+	f.StringVar(&c.KubeReservedCgroup, "kube-reserved-cgroup", "",
+		"Absolute name of the cgroup that --enforce-node-allocatable=kube-reserved limits, for example /podruntime.slice.")
+	f.StringVar(&c.SystemReservedCgroup, "system-reserved-cgroup", "",
+		"Absolute name of the cgroup that --enforce-node-allocatable=system-reserved limits, for example /system.slice.")
 }
 
 func enforceable() []string {
@@ -66,7 +73,9 @@ func (c *Config) Check() error {
 			errs = append(errs, errors.New("--enforce-node-allocatable: none cannot be combined with other values"))
 		case name == EnforceNone || name == "":
 		case !slices.Contains(enforceable(), name):
-			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: unknown value %q; known: %s, none", name, strings.Join(enforceable(), ", ")))
+			errs = append(errs,
+				fmt.Errorf("--enforce-node-allocatable: unknown value %q; known: %s, none", name,
+					strings.Join(enforceable(), ", ")))
 		case slices.Contains(c.EnforceNodeAllocatable[:i], name):
 			errs = append(errs, fmt.Errorf("--enforce-node-allocatable: %s is given twice", name))
 		}
@@ -74,7 +83,8 @@ func (c *Config) Check() error {
 	errs = append(errs, c.needs(c.KubeReservedCgroup, "kube-reserved-cgroup", EnforceKube, EnforceKubeCompressible),
 		c.needs(c.SystemReservedCgroup, "system-reserved-cgroup", EnforceSystem, EnforceSystemCompressible))
 	if !c.ReservedCPUs.IsEmpty() && c.KubeReservedCgroup+c.SystemReservedCgroup != "" {
-		errs = append(errs, errors.New("--reserved-cpus: cannot be used with --kube-reserved-cgroup or --system-reserved-cgroup"))
+		errs = append(errs,
+			errors.New("--reserved-cpus: cannot be used with --kube-reserved-cgroup or --system-reserved-cgroup"))
 	}
 	return errors.Join(errs...)
 }
@@ -169,7 +179,9 @@ func (c *Config) Fits(capacity corev1.ResourceList) error {
 	var errs []error
 	for name, q := range c.Reserved() {
 		if have, ok := capacity[name]; ok && q.Cmp(have) > 0 {
-			errs = append(errs, fmt.Errorf("--kube-reserved and --system-reserved: %s of %s are reserved, but the node has %s", q.String(), name, have.String()))
+			errs = append(errs,
+				fmt.Errorf("--kube-reserved and --system-reserved: %s of %s are reserved, but the node has %s", q.String(), name,
+					have.String()))
 		}
 	}
 	return errors.Join(errs...)

@@ -46,9 +46,11 @@ func TestFlags(t *testing.T) {
 		{"--enforce-node-allocatable=pod", `unknown value "pod"; known: pods, `},
 		{"--enforce-node-allocatable=pods,none", `none cannot be combined with other values`},
 		{"--enforce-node-allocatable=pods,pods", `pods is given twice`},
-		{"--enforce-node-allocatable=kube-reserved", `--kube-reserved-cgroup is required by --enforce-node-allocatable=kube-reserved`},
+		{"--enforce-node-allocatable=kube-reserved",
+			`--kube-reserved-cgroup is required by --enforce-node-allocatable=kube-reserved`},
 		{"--enforce-node-allocatable=system-reserved-compressible", `--system-reserved-cgroup is required by`},
-		{"--enforce-node-allocatable=kube-reserved,kube-reserved-compressible --kube-reserved-cgroup=/a", `mutually exclusive`},
+		{"--enforce-node-allocatable=kube-reserved,kube-reserved-compressible --kube-reserved-cgroup=/a",
+			`mutually exclusive`},
 		{"--reserved-cpus=0 --kube-reserved-cgroup=/a", `--reserved-cpus: cannot be used with --kube-reserved-cgroup`},
 	} {
 		_, err := parse(strings.Fields(c.args)...)
@@ -111,7 +113,8 @@ func TestFits(t *testing.T) {
 	if err := cfg.Fits(list("cpu", "5")); err != nil {
 		t.Error(err)
 	}
-	if err := cfg.Fits(list("cpu", "4")); err == nil || !strings.Contains(err.Error(), "5 of cpu are reserved, but the node has 4") {
+	if err := cfg.Fits(list("cpu", "4")); err == nil ||
+		!strings.Contains(err.Error(), "5 of cpu are reserved, but the node has 4") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -44,16 +44,21 @@ type Config struct {
 
 // Flags adds kubelet's flags.
 func (c *Config) Flags(f *pflag.FlagSet) {
-	f.StringVar(&c.Policy, "topology-manager-policy", None, "Topology manager policy, for the alignment of exclusive CPUs, memory and devices: none, best-effort, restricted or single-numa-node.")
+	f.StringVar(&c.Policy, "topology-manager-policy", None,
+		"Topology manager policy, for the alignment of exclusive CPUs, memory and devices: none, best-effort, restricted or single-numa-node.")
 	f.StringVar(&c.Scope, "topology-manager-scope", ScopeContainer, "Scope to which the policy applies: container or pod.")
-	f.StringToStringVar(&c.Options, "topology-manager-policy-options", nil, "Options of the topology manager policy: "+optionClosest+"=true prefers NUMA nodes that are close to each other, "+optionNodes+"=N allows machines with up to N NUMA nodes (default 8).")
+	f.StringToStringVar(&c.Options, "topology-manager-policy-options", nil, "Options of the topology manager policy: "+
+		optionClosest+"=true prefers NUMA nodes that are close to each other, "+optionNodes+
+		"=N allows machines with up to N NUMA nodes (default 8).")
 }
 
 // Check validates the flags.
 func (c *Config) Check() error {
 	var errs []error
 	if !slices.Contains([]string{None, BestEffort, Restricted, SingleNode}, c.Policy) {
-		errs = append(errs, fmt.Errorf("--topology-manager-policy: unknown policy %q; known: none, best-effort, restricted, single-numa-node", c.Policy))
+		errs = append(errs,
+			fmt.Errorf("--topology-manager-policy: unknown policy %q; known: none, best-effort, restricted, single-numa-node",
+				c.Policy))
 	}
 	if c.Scope != ScopeContainer && c.Scope != ScopePod {
 		errs = append(errs, fmt.Errorf("--topology-manager-scope: %q is neither container nor pod", c.Scope))
@@ -95,7 +100,9 @@ func (c *Config) fits(m *numa.Machine) error {
 	}
 	highest := m.Nodes[len(m.Nodes)-1].ID
 	if len(m.Nodes) > limit || highest >= 64 {
-		return fmt.Errorf("--topology-manager-policy: %s: unsupported on machines with more than %d NUMA nodes, this one has %d", c.Policy, limit, len(m.Nodes))
+		return fmt.Errorf(
+			"--topology-manager-policy: %s: unsupported on machines with more than %d NUMA nodes, this one has %d", c.Policy,
+			limit, len(m.Nodes))
 	}
 	return nil
 }

@@ -121,7 +121,8 @@ func TestClosest(t *testing.T) {
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	n := NewNodes(0, 2, 63)
-	if n.String() != "0,2,63" || n.Count() != 3 || !n.Has(63) || n.Has(1) || len(n.Subsets()) != 7 || Nodes(0).Subsets() != nil {
+	if n.String() != "0,2,63" || n.Count() != 3 || !n.Has(63) || n.Has(1) || len(n.Subsets()) != 7 ||
+		Nodes(0).Subsets() != nil {
 		t.Errorf("%s %d %v %v", n, n.Count(), n.IDs(), n.Subsets())
 	}
 	var all []string
@@ -145,8 +146,10 @@ func TestCheck(t *testing.T) {
 		{Config{"x", ScopePod, nil}, `--topology-manager-policy: unknown policy "x"`},
 		{Config{None, "node", nil}, `--topology-manager-scope: "node" is neither`},
 		{Config{None, ScopePod, map[string]string{"x": "1"}}, `unknown option "x"; known: max-allowable-numa-nodes`},
-		{Config{None, ScopePod, map[string]string{optionClosest: "x"}}, `prefer-closest-numa-nodes: "x" is neither true nor false`},
-		{Config{None, ScopePod, map[string]string{optionNodes: "7"}}, `max-allowable-numa-nodes: "7" is not a number from 8 to 64`},
+		{Config{None, ScopePod, map[string]string{optionClosest: "x"}},
+			`prefer-closest-numa-nodes: "x" is neither true nor false`},
+		{Config{None, ScopePod, map[string]string{optionNodes: "7"}},
+			`max-allowable-numa-nodes: "7" is not a number from 8 to 64`},
 	} {
 		if err := c.cfg.Check(); c.want == "" && err != nil || c.want != "" && !strings.Contains(fmt.Sprint(err), c.want) {
 			t.Errorf("%+v: error %v", c.cfg, err)
@@ -157,7 +160,8 @@ func TestCheck(t *testing.T) {
 func TestTooManyNodes(t *testing.T) {
 	t.Parallel()
 	m := numatest.Shape{Sockets: 3, Nodes: 3, Cores: 1, Threads: 1}.Machine(t)
-	if _, err := New(Deps{Machine: m}, Config{Policy: Restricted}); err == nil || !strings.Contains(err.Error(), "unsupported on machines with more than 8 NUMA nodes, this one has 9") {
+	if _, err := New(Deps{Machine: m}, Config{Policy: Restricted}); err == nil ||
+		!strings.Contains(err.Error(), "unsupported on machines with more than 8 NUMA nodes, this one has 9") {
 		t.Error(err)
 	}
 }

@@ -127,7 +127,8 @@ func TakeBack(log *zap.Logger, made []Made, key string, take func(c Made, note s
 			continue
 		}
 		if err := take(c, note); err != nil {
-			log.Warn("cannot restore the exclusive resources of a container from its annotation, allocating new ones", zap.String("annotation", key),
+			log.Warn("cannot restore the exclusive resources of a container from its annotation, allocating new ones",
+				zap.String("annotation", key),
 				zap.String("uid", string(c.Pod)), zap.String("container", c.Container), zap.Error(err))
 		}
 	}

@@ -43,9 +43,10 @@ const (
 
 // Config of a Child.
 type Config struct {
-	DataDir    string         // monopod's
-	Program    string         // containerd; empty: the one in PATH
-	OCIRuntime string         // name or path of the program that starts containers; empty or auto: crun or runc, see choose
+	DataDir string // monopod's
+	Program string // containerd; empty: the one in PATH
+	// name or path of the program that starts containers; empty or auto: crun or runc, see choose
+	OCIRuntime string
 	Executable string         // monopod itself, as CNI plugin; empty: the running one
 	MaxPods    int            // of the node, for the size of the pod network; 0: 110
 	Admit      cni.Admit      // asked before a pod has its addresses; nil: no check
@@ -282,8 +283,8 @@ func (c *Child) clearOldBoot() error {
 	return os.WriteFile(c.layout.boot, boot, 0o600)
 }
 
-// replaceFronts replaces the programs that earlier versions put in front of runc and the shim by links to those. The shims
-// of pods which earlier versions started execute the one, and containerd the other, until the machine boots.
+// replaceFronts replaces the programs that earlier versions put in front of runc and the shim by links to those. The
+// shims of pods which earlier versions started execute the one, and containerd the other, until the machine boots.
 func (c *Child) replaceFronts(found programs) error {
 	behind := map[string]string{filepath.Join(c.layout.oci, "bin", shimName): found.shim}
 	for _, r := range found.runtimes {

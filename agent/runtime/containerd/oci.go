@@ -14,8 +14,8 @@ import (
 // ociRuntime is a program that starts and ends containers for the shims. RuntimeClasses can name it as handler.
 type ociRuntime struct{ name, path string }
 
-// Programs that auto chooses from. A pod is seven calls: runc, in Go, needs up to 10 MB and some 20 ms of CPU for each, crun a
-// small part of that.
+// Programs that auto chooses from. A pod is seven calls: runc, in Go, needs up to 10 MB and some 20 ms of CPU for each,
+// crun a small part of that.
 const (
 	runc = "runc"
 	crun = "crun"
@@ -28,8 +28,8 @@ type ociHost struct {
 	cgroups string // where cgroups are mounted
 }
 
-// choose returns the runtimes that containers can be started with, the default one first. want is --oci-runtime: auto, which
-// prefers crun where it works, or the name or path of a program.
+// choose returns the runtimes that containers can be started with, the default one first. want is --oci-runtime: auto,
+// which prefers crun where it works, or the name or path of a program.
 func (h ociHost) choose(want string) ([]ociRuntime, error) {
 	var all []ociRuntime
 	for _, name := range []string{crun, runc} {
@@ -53,8 +53,8 @@ func (h ociHost) choose(want string) ([]ociRuntime, error) {
 	return slices.Insert(all, 0, chosen), nil
 }
 
-// crunWorks returns why crun cannot be relied on: it is older than 1.8, or the machine has cgroup v1 with some controllers in
-// v2, which crun refuses.
+// crunWorks returns why crun cannot be relied on: it is older than 1.8, or the machine has cgroup v1 with some
+// controllers in v2, which crun refuses.
 func (h ociHost) crunWorks(path string) error {
 	out, err := h.version(path)
 	if err != nil {
@@ -72,7 +72,8 @@ func (h ociHost) crunWorks(path string) error {
 		return err
 	}
 	if names := strings.Fields(string(controllers)); len(names) > 0 {
-		return fmt.Errorf("crun does not start containers on a machine with cgroup v1 whose controllers %s are in cgroup v2", strings.Join(names, ", "))
+		return fmt.Errorf("crun does not start containers on a machine with cgroup v1 whose controllers %s are in cgroup v2",
+			strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -17,18 +17,25 @@ func TestChooseOCIRuntime(t *testing.T) {
 		cgroups    string
 		chosen     string
 	}{
-		{"crun is preferred", Auto, map[string]string{"runc": "", "crun": "crun version 1.8.1"}, pure, "[{crun /b/crun} {runc /b/runc}]"},
-		{"no flag", "", map[string]string{"runc": "", "crun": "crun version 1.20"}, hybrid, "[{crun /b/crun} {runc /b/runc}]"},
+		{"crun is preferred", Auto, map[string]string{"runc": "", "crun": "crun version 1.8.1"}, pure,
+			"[{crun /b/crun} {runc /b/runc}]"},
+		{"no flag", "", map[string]string{"runc": "", "crun": "crun version 1.20"}, hybrid,
+			"[{crun /b/crun} {runc /b/runc}]"},
 		{"without crun", Auto, map[string]string{"runc": ""}, pure, "[{runc /b/runc}]"},
 		{"without runc", Auto, map[string]string{"crun": "crun version 2.0"}, pure, "[{crun /b/crun}]"},
 		{"an old crun", Auto, map[string]string{"runc": "", "crun": "crun version 0.17"}, pure, "[{runc /b/runc}]"},
 		{"a crun without version", Auto, map[string]string{"runc": "", "crun": "?"}, pure, "[{runc /b/runc}]"},
-		{"crun does not accept this machine's cgroups", Auto, map[string]string{"runc": "", "crun": "crun version 1.8.1"}, mixed, "[{runc /b/runc}]"},
-		{"runc is wanted", "runc", map[string]string{"runc": "", "crun": "crun version 1.8.1"}, pure, "[{runc /b/runc} {crun /b/crun}]"},
-		{"crun is wanted", "crun", map[string]string{"runc": "", "crun": "crun version 0.17"}, mixed, "[{crun /b/crun} {runc /b/runc}]"},
+		{"crun does not accept this machine's cgroups", Auto, map[string]string{"runc": "", "crun": "crun version 1.8.1"},
+			mixed, "[{runc /b/runc}]"},
+		{"runc is wanted", "runc", map[string]string{"runc": "", "crun": "crun version 1.8.1"}, pure,
+			"[{runc /b/runc} {crun /b/crun}]"},
+		{"crun is wanted", "crun", map[string]string{"runc": "", "crun": "crun version 0.17"}, mixed,
+			"[{crun /b/crun} {runc /b/runc}]"},
 		{"another", "youki", map[string]string{"runc": "", "youki": ""}, pure, "[{youki /b/youki} {runc /b/runc}]"},
-		{"it is missing", "youki", map[string]string{"runc": ""}, pure, "--oci-runtime: executable file not found in $PATH; install it, or leave the flag out"},
-		{"nothing is there", Auto, nil, pure, "cannot start containers: neither runc nor a usable crun is in PATH; " + install},
+		{"it is missing", "youki", map[string]string{"runc": ""}, pure,
+			"--oci-runtime: executable file not found in $PATH; install it, or leave the flag out"},
+		{"nothing is there", Auto, nil, pure, "cannot start containers: neither runc nor a usable crun is in PATH; " +
+			install},
 	} {
 		h := ociHost{
 			look: func(name string) (string, error) {

@@ -41,8 +41,10 @@ type Options struct {
 
 // Flags adds the flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
-	f.StringVar(&o.Socket, "containerd", Auto, "Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own. own: always its own.")
-	f.StringVar(&o.OCIRuntime, "oci-runtime", Auto, "Program that starts the containers of monopod's own containerd: the name or path of one that is used like runc. auto: crun if it is installed and works on this machine, otherwise runc.")
+	f.StringVar(&o.Socket, "containerd", Auto,
+		"Socket of containerd. auto: the machine's containerd if it is ready for pods, otherwise monopod starts its own. own: always its own.")
+	f.StringVar(&o.OCIRuntime, "oci-runtime", Auto,
+		"Program that starts the containers of monopod's own containerd: the name or path of one that is used like runc. auto: crun if it is installed and works on this machine, otherwise runc.")
 }
 
 // Possible returns why this machine cannot run containers, as far as that can be
@@ -61,7 +63,8 @@ func (m machine) possible(o Options) error {
 		return fmt.Errorf("cannot run containers as user %d: root is required; use sudo, %s", m.user, remedy)
 	}
 	if !m.may(unix.CAP_SYS_ADMIN) || !m.may(unix.CAP_NET_ADMIN) {
-		return fmt.Errorf("cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; in a container, run it with --privileged, %s", remedy)
+		return fmt.Errorf(
+			"cannot run containers without the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN; in a container, run it with --privileged, %s", remedy)
 	}
 	if o.Socket != Own && (o.Socket != "" && o.Socket != Auto || m.exists(hostSocket)) {
 		return nil
@@ -117,8 +120,9 @@ func Await(ctx context.Context, socket string, clock clock.Clock, log *zap.Logge
 		case err == nil || ctx.Err() != nil:
 			return nil
 		case status.Code(err) == codes.Unimplemented:
-			return fmt.Errorf(`--containerd: %s does not serve CRI: %w; take "cri" out of disabled_plugins in containerd's config.toml, `+
-				"leave the flag out so that monopod starts its own containerd, %s", socket, err, remedy)
+			return fmt.Errorf(
+				`--containerd: %s does not serve CRI: %w; take "cri" out of disabled_plugins in containerd's config.toml, `+
+					"leave the flag out so that monopod starts its own containerd, %s", socket, err, remedy)
 		case clock.Since(began) >= awaited:
 			return fmt.Errorf("--containerd: no containerd answers: %w; start containerd (systemctl start containerd), "+
 				"leave the flag out so that monopod finds or starts one, %s", err, remedy)

@@ -52,7 +52,9 @@ func TestPossible(t *testing.T) {
 		switch {
 		case said == "" && err != nil:
 			t.Errorf("refused: %v", err)
-		case said != "" && (err == nil || !strings.Contains(err.Error(), said) || !strings.Contains(err.Error(), "--runtime=fake") || strings.Contains(err.Error(), "\n")):
+		case said != "" &&
+			(err == nil || !strings.Contains(err.Error(), said) || !strings.Contains(err.Error(), "--runtime=fake") ||
+				strings.Contains(err.Error(), "\n")):
 			t.Errorf("%q: got %v", said, err)
 		}
 	}
@@ -61,7 +63,8 @@ func TestPossible(t *testing.T) {
 // With a configured socket no programs are required.
 func TestPossibleWithASocket(t *testing.T) {
 	t.Parallel()
-	m := machine{may: func(int) bool { return true }, find: func(string) error { return errors.New("none") }, exists: func(string) bool { return false }}
+	m := machine{may: func(int) bool { return true }, find: func(string) error { return errors.New("none") },
+		exists: func(string) bool { return false }}
 	if err := m.possible(Options{Socket: "/a.sock"}); err != nil {
 		t.Error(err)
 	}
@@ -120,8 +123,9 @@ func TestAwait(t *testing.T) {
 		warned int
 	}{
 		"answers": {func(t *testing.T) string { return serveCRI(t, true) }, "", 0},
-		"no CRI":  {func(t *testing.T) string { return serveCRI(t, false) }, "does not serve CRI: unknown service runtime.v1.RuntimeService; take \"cri\" out of disabled_plugins", 0},
-		"dead":    {func(t *testing.T) string { return filepath.Join(t.TempDir(), "none") }, "no such file or directory", 1},
+		"no CRI": {func(t *testing.T) string { return serveCRI(t, false) },
+			"does not serve CRI: unknown service runtime.v1.RuntimeService; take \"cri\" out of disabled_plugins", 0},
+		"dead": {func(t *testing.T) string { return filepath.Join(t.TempDir(), "none") }, "no such file or directory", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,7 +140,8 @@ func TestAwait(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.HasPrefix(err.Error(), "--containerd: ") || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "--runtime=fake") {
+			if err == nil || !strings.HasPrefix(err.Error(), "--containerd: ") || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "--runtime=fake") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -32,8 +32,9 @@ func TestParseVersion(t *testing.T) {
 
 func TestRender(t *testing.T) {
 	t.Parallel()
-	s := configFile{Root: `/a "b"/root`, Socket: "/s", CDI: "/d/cdi", BinDir: "/bin", ConfDir: "/net.d", SandboxImage: "p:1",
-		Snapshotter: "native", RestrictOOM: true, Runtimes: []ociRuntime{{"crun", "/x/crun"}, {"runc", "/x/runc"}}}
+	s := configFile{Root: `/a "b"/root`, Socket: "/s", CDI: "/d/cdi", BinDir: "/bin", ConfDir: "/net.d",
+		SandboxImage: "p:1",
+		Snapshotter:  "native", RestrictOOM: true, Runtimes: []ociRuntime{{"crun", "/x/crun"}, {"runc", "/x/runc"}}}
 	for _, tt := range []struct {
 		major      int
 		with, lack string
@@ -52,7 +53,8 @@ func TestRender(t *testing.T) {
 	} {
 		s.Major = tt.major
 		text := s.render()
-		for _, want := range []string{tt.with, "restrict_oom_score_adj = true", "disable_apparmor = false", `snapshotter = "native"`} {
+		for _, want := range []string{tt.with, "restrict_oom_score_adj = true", "disable_apparmor = false",
+			`snapshotter = "native"`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("containerd %d: %q is missing in\n%s", tt.major, want, text)
 			}
@@ -150,7 +152,8 @@ func TestReadPID(t *testing.T) {
 
 func TestChildEnv(t *testing.T) {
 	t.Parallel()
-	if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1", "PATH=/x:/y"}); fmt.Sprint(got) != "[A=b PATH=/x:/y]" {
+	if got := childEnv([]string{"A=b", "NOTIFY_SOCKET=/run/x", "LISTEN_FDS=1", "PATH=/x:/y"}); fmt.Sprint(
+		got) != "[A=b PATH=/x:/y]" {
 		t.Errorf("got %v", got)
 	}
 }

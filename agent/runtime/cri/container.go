@@ -14,7 +14,8 @@ import (
 )
 
 // CreateContainer is CRI's.
-func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig,
+	sandbox *cri.PodSandboxConfig) (string, error) {
 	if err := r.nameImages(ctx, config.GetMounts()); err != nil {
 		return "", err
 	}
@@ -24,7 +25,8 @@ func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, config 
 	if err != nil {
 		return "", err
 	}
-	r.known.add(resp.ContainerId, owner{sandbox: sandboxID, pod: sandbox.GetMetadata().GetUid(), cgroup: sandbox.GetLinux().GetCgroupParent()})
+	r.known.add(resp.ContainerId,
+		owner{sandbox: sandboxID, pod: sandbox.GetMetadata().GetUid(), cgroup: sandbox.GetLinux().GetCgroupParent()})
 	return resp.ContainerId, nil
 }
 
@@ -44,7 +46,8 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, grace time.Durat
 }
 
 // UpdateContainerResources is CRI's.
-func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
+func (r *Runtime) UpdateContainerResources(ctx context.Context, id string,
+	resources *cri.LinuxContainerResources) error {
 	_, err := r.pods.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
 	return err
 }
@@ -111,7 +114,8 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 }
 
 // ExecSync rounds timeout up to seconds; 0 means none.
-func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+func (r *Runtime) ExecSync(ctx context.Context, id string, cmd []string,
+	timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	resp, err := r.pods.ExecSync(ctx, &cri.ExecSyncRequest{
 		ContainerId: id, Cmd: cmd, Timeout: int64((timeout + time.Second - 1) / time.Second),
 	})

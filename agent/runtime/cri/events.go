@@ -150,7 +150,8 @@ func (f *follower) mark(ctx context.Context, client eventsapi.EventsClient) (mar
 	return string(event.Value), func() { cancel(); wg.Wait() }
 }
 
-// stands is called when a stream has begun. It lists the existing containers; those that it misses are looked up one by one.
+// stands is called when a stream has begun. It lists the existing containers; those that it misses are looked up one by
+// one.
 func (f *follower) stands(ctx context.Context, first bool) {
 	if sandboxes, err := f.r.ListPodSandbox(ctx, nil); err == nil {
 		for _, s := range sandboxes {

@@ -17,8 +17,9 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// A shim that hangs answers no call, and containerd waits for it with every call about its containers: without help, its pod could never
-// be stopped. A shim that hangs when its pod is already removed would stay until containerd is started again.
+// A shim that hangs answers no call, and containerd waits for it with every call about its containers: without help,
+// its pod could never be stopped. A shim that hangs when its pod is already removed would stay until containerd is
+// started again.
 
 const (
 	// answering is how often a shim is asked whether it hangs, and asking how long all of that may take: containerd
@@ -27,11 +28,12 @@ const (
 	asking    = 30 * time.Second
 )
 
-// stopped calls stop, which stops what has this ID. If that takes until the deadline of ctx because the shim hangs, the shim is killed:
-// containerd then kills the containers, so that the next call succeeds.
+// stopped calls stop, which stops what has this ID. If that takes until the deadline of ctx because the shim hangs, the
+// shim is killed: containerd then kills the containers, so that the next call succeeds.
 func (r *Runtime) stopped(ctx context.Context, id string, stop func() error) error {
 	err := stop()
-	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) && !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) &&
+		!strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
 		return err // of containerd, which has the same deadline and may be the first to notice it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), asking)
@@ -78,7 +80,8 @@ func (r *Runtime) endShim(ctx context.Context, id string) error {
 	}
 	for _, s := range shims {
 		if !s.Helper {
-			r.config.Log.Warn("the shim of a pod hangs: killing it with the pod's containers", zap.String("sandbox", sandbox), zap.Int("pid", s.PID))
+			r.config.Log.Warn("the shim of a pod hangs: killing it with the pod's containers", zap.String("sandbox", sandbox),
+				zap.Int("pid", s.PID))
 			err = errors.Join(err, s.Kill())
 		}
 	}
@@ -152,7 +155,8 @@ func (s *remains) end(sandboxes map[string]bool) (left map[string]bool) {
 		if !found.Empty || found.Helper {
 			continue
 		}
-		s.log.Warn("the shim of a removed pod does not end: killing it", zap.String("sandbox", found.ID), zap.Int("pid", found.PID))
+		s.log.Warn("the shim of a removed pod does not end: killing it", zap.String("sandbox", found.ID),
+			zap.Int("pid", found.PID))
 		if err := found.Kill(); err != nil {
 			s.log.Warn("failed to kill a shim", zap.Error(err))
 		}

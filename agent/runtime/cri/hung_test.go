@@ -9,8 +9,8 @@ import (
 	"monopod/agent/runtime/cri"
 )
 
-// A pod whose shim hangs can be stopped and removed: a call that gets no answer in its time kills the shim. One whose time is over for
-// another reason does not.
+// A pod whose shim hangs can be stopped and removed: a call that gets no answer in its time kills the shim. One whose
+// time is over for another reason does not.
 func TestHungShim(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -54,7 +54,8 @@ func TestHungShim(t *testing.T) {
 	if err := within(long, func(ctx context.Context) error { return n.runtime.StopPodSandbox(ctx, sandbox) }); err != nil {
 		t.Error(err)
 	}
-	if err := within(long, func(ctx context.Context) error { return n.runtime.RemovePodSandbox(ctx, sandbox) }); err != nil {
+	if err := within(long,
+		func(ctx context.Context) error { return n.runtime.RemovePodSandbox(ctx, sandbox) }); err != nil {
 		t.Error(err)
 	}
 	await(t, "the end of the shim", func() bool { return len(shims()) == 0 })

@@ -91,7 +91,8 @@ func (i *imageService) pin(ctx context.Context, list ...*cri.Image) error {
 }
 
 // PullImage is CRI's.
-func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+func (i *imageService) PullImage(ctx context.Context, name string, auth *cri.AuthConfig,
+	sandbox *cri.PodSandboxConfig) (string, error) {
 	defer i.flusher.soon() // a failed pull may have unpacked layers, too
 	resp, err := i.images.PullImage(ctx, &cri.PullImageRequest{
 		Image: &cri.ImageSpec{Image: name}, Auth: auth, SandboxConfig: sandbox,
@@ -121,7 +122,8 @@ func (i *imageService) ImportImages(ctx context.Context, path string) ([]string,
 
 // ExportImages writes what this machine has of each image: usually its own platform.
 func (i *imageService) ExportImages(ctx context.Context, names []string, to io.Writer) error {
-	options := []archive.ExportOpt{archive.WithSkipMissing(i.client.ContentStore()), archive.WithSkipNonDistributableBlobs()}
+	options := []archive.ExportOpt{archive.WithSkipMissing(i.client.ContentStore()),
+		archive.WithSkipNonDistributableBlobs()}
 	store := i.client.ImageService()
 	for _, name := range names {
 		options = append(options, archive.WithImage(store, name))

@@ -101,7 +101,8 @@ func TestPodsOutliveContainerd(t *testing.T) {
 	if err := n.runtime.StopContainer(t.Context(), container, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if e := <-events; e.Type != runtime.EventContainerExited || e.ContainerID != container || e.SandboxID != sandbox || e.PodUID != "uid-outlives" {
+	if e := <-events; e.Type != runtime.EventContainerExited || e.ContainerID != container || e.SandboxID != sandbox ||
+		e.PodUID != "uid-outlives" {
 		t.Errorf("after the stop came %+v", e)
 	}
 	if n.running(container) {
@@ -159,7 +160,8 @@ func TestPodsOfEarlierVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	oci := filepath.Join(dir, "containerd", "oci")
-	if err := errors.Join(os.MkdirAll(filepath.Join(oci, "bin"), 0o700), os.WriteFile(filepath.Join(dir, "containerd", "boot"), boot, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(oci, "bin"), 0o700),
+		os.WriteFile(filepath.Join(dir, "containerd", "boot"), boot, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	fronts := []string{filepath.Join(oci, "runc"), filepath.Join(oci, "bin", "containerd-shim-runc-v2")}
@@ -168,7 +170,8 @@ func TestPodsOfEarlierVersion(t *testing.T) {
 		if err != nil {
 			t.Skipf("left out: the earlier version had programs in front of runc and its shim only: %v", err)
 		}
-		if err := errors.Join(os.Symlink(program, front+".program"), os.WriteFile(front, []byte("#!/bin/sh\nexec \"$0.program\" \"$@\"\n"), 0o700)); err != nil {
+		if err := errors.Join(os.Symlink(program, front+".program"),
+			os.WriteFile(front, []byte("#!/bin/sh\nexec \"$0.program\" \"$@\"\n"), 0o700)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,7 +197,8 @@ func TestPodsOfEarlierVersion(t *testing.T) {
 	if err := n.runtime.StopContainer(t.Context(), container, time.Second); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(n.runtime.StopPodSandbox(t.Context(), sandbox), n.runtime.RemovePodSandbox(t.Context(), sandbox)); err != nil {
+	if err := errors.Join(n.runtime.StopPodSandbox(t.Context(), sandbox),
+		n.runtime.RemovePodSandbox(t.Context(), sandbox)); err != nil {
 		t.Error(err)
 	}
 	for _, id := range []string{sandbox, container} {
@@ -241,7 +245,8 @@ func TestSandboxImage(t *testing.T) {
 func TestSandboxesAreConfined(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
-	for name, pid := range map[string]api.NamespaceMode{"apart": api.NamespaceMode_CONTAINER, "shared": api.NamespaceMode_POD, "host": api.NamespaceMode_NODE} {
+	for name, pid := range map[string]api.NamespaceMode{"apart": api.NamespaceMode_CONTAINER,
+		"shared": api.NamespaceMode_POD, "host": api.NamespaceMode_NODE} {
 		config := n.sandboxConfig(name)
 		config.Linux.SecurityContext = &api.LinuxSandboxSecurityContext{
 			NamespaceOptions: &api.NamespaceOption{Pid: pid}, Seccomp: &api.SecurityProfile{ProfileType: api.SecurityProfile_RuntimeDefault},

@@ -33,7 +33,8 @@ func TestMirror(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	hosts := fmt.Sprintf("server = \"http://127.0.0.1:1\"\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", mirror.Host)
+	hosts := fmt.Sprintf(
+		"server = \"http://127.0.0.1:1\"\n[host.\"http://%s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", mirror.Host)
 	if err := os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o644); err != nil {
 		t.Fatal(err)
 	}

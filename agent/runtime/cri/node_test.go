@@ -70,7 +70,9 @@ func startNode(t testing.TB) *node {
 func (n *node) start() {
 	n.t.Helper()
 	log := zaptest.NewLogger(n.t, zaptest.Level(zap.WarnLevel))
-	child, err := containerd.New(containerd.Config{DataDir: n.dataDir, OCIRuntime: cmp.Or(n.oci, os.Getenv(ociRuntime)), Log: log, Executable: plugin(n.t)})
+	child, err := containerd.New(
+		containerd.Config{DataDir: n.dataDir, OCIRuntime: cmp.Or(n.oci, os.Getenv(ociRuntime)), Log: log,
+			Executable: plugin(n.t)})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -87,7 +89,9 @@ func (n *node) start() {
 
 func (n *node) connect(child *containerd.Child, log *zap.Logger) {
 	n.t.Helper()
-	r, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: readKernel(n.t), Log: log})
+	r, err := cri.New(
+		cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(),
+			Kernel: readKernel(n.t), Log: log})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -146,7 +150,8 @@ const (
 func plugin(t testing.TB) string { return harness.Build(t).Monopod(harness.Plain) }
 
 func keepChild(dataDir string) int {
-	child, err := containerd.New(containerd.Config{DataDir: dataDir, Log: zap.NewNop(), Executable: os.Getenv(childPlugin)})
+	child, err := containerd.New(
+		containerd.Config{DataDir: dataDir, Log: zap.NewNop(), Executable: os.Getenv(childPlugin)})
 	if err == nil {
 		err = child.Run(context.Background())
 	}

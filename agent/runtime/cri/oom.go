@@ -22,7 +22,8 @@ func (f *follower) watchKernel(ctx context.Context) {
 		for name := range strings.SplitSeq(kill.Cgroup, "/") {
 			id := containerID(name)
 			if o, ok := f.r.known.get(id); ok && f.r.known.starved(id) {
-				f.send(ctx, runtime.Event{Type: runtime.EventContainerOOM, PodUID: o.pod, SandboxID: o.sandbox, ContainerID: id, At: kill.At})
+				f.send(ctx, runtime.Event{Type: runtime.EventContainerOOM, PodUID: o.pod, SandboxID: o.sandbox, ContainerID: id,
+					At: kill.At})
 			}
 		}
 	}

@@ -25,7 +25,8 @@ func (r *Runtime) mayPass(config *cri.PodSandboxConfig) error {
 	if closed == "" {
 		return nil
 	}
-	return status.Errorf(codes.FailedPrecondition, "hostUsers: false: containers in a user namespace cannot reach their files through %s, which other users may not enter: chmod o+x %[1]s", closed)
+	return status.Errorf(codes.FailedPrecondition,
+		"hostUsers: false: containers in a user namespace cannot reach their files through %s, which other users may not enter: chmod o+x %[1]s", closed)
 }
 
 // barrier returns the first folder above path that other users cannot traverse;

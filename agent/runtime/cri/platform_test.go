@@ -29,7 +29,9 @@ func TestImportOfAnotherPlatform(t *testing.T) {
 		}
 		names, err := n.runtime.ImportArchive(t.Context(), &packed)
 		wrong := (*oci.WrongPlatform)(nil)
-		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "image docker.io/library/foreign:1 is built for s390x, this machine is ") || wrong.OthersArrived != (c.names != nil) {
+		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(),
+			"image docker.io/library/foreign:1 is built for s390x, this machine is ") ||
+			wrong.OthersArrived != (c.names != nil) {
 			t.Errorf("got %v", err)
 		}
 		if !slices.Equal(names, c.names) {

@@ -67,10 +67,13 @@ func TestTranslate(t *testing.T) {
 		id   string
 		pid  int
 	}{
-		{envelope(t, topicStart, &events.TaskStart{ContainerID: "c"}), runtime.Event{Type: runtime.EventContainerStarted, At: time.Unix(1, 0).UTC()}, "c", 0},
-		{envelope(t, topicOOM, &events.TaskOOM{ContainerID: "c"}), runtime.Event{Type: runtime.EventContainerOOM, At: time.Unix(1, 0).UTC()}, "c", 0},
+		{envelope(t, topicStart, &events.TaskStart{ContainerID: "c"}),
+			runtime.Event{Type: runtime.EventContainerStarted, At: time.Unix(1, 0).UTC()}, "c", 0},
+		{envelope(t, topicOOM, &events.TaskOOM{ContainerID: "c"}),
+			runtime.Event{Type: runtime.EventContainerOOM, At: time.Unix(1, 0).UTC()}, "c", 0},
 		{
-			envelope(t, topicExit, &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7, ExitStatus: 137, ExitedAt: timestamppb.New(time.Unix(2, 0))}),
+			envelope(t, topicExit,
+				&events.TaskExit{ContainerID: "c", ID: "c", Pid: 7, ExitStatus: 137, ExitedAt: timestamppb.New(time.Unix(2, 0))}),
 			runtime.Event{Type: runtime.EventContainerExited, ExitCode: 137, At: time.Unix(2, 0).UTC()}, "c", 7,
 		},
 		{ // a process of exec
@@ -162,7 +165,8 @@ func TestBarrier(t *testing.T) {
 func TestDropCutResults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"monopod-s1-eth0": "", "other-s1-net1": `{"cniVersion":`, "monopod-s1-lo": `{"kind":"x"}`, "monopod-s2-eth0": ""} {
+	for name, text := range map[string]string{"monopod-s1-eth0": "", "other-s1-net1": `{"cniVersion":`,
+		"monopod-s1-lo": `{"kind":"x"}`, "monopod-s2-eth0": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -83,7 +83,8 @@ func New(config Config) (*Runtime, error) {
 	}
 	life, end := context.WithCancel(context.Background())
 	pods := cri.NewRuntimeServiceClient(conn)
-	images := &imageService{configured: config.Snapshotter, client: client, pods: pods, images: cri.NewImageServiceClient(conn),
+	images := &imageService{configured: config.Snapshotter, client: client, pods: pods,
+		images:  cri.NewImageServiceClient(conn),
 		flusher: flusher{dir: config.StateDir, sync: syncFS, log: config.Log, guard: config.Guard}}
 	return &Runtime{imageService: images, config: config, conn: conn, client: client, pods: pods, life: life, end: end,
 		remains: remains{clock: clock.RealClock{}, log: config.Log, guard: config.Guard}}, nil
@@ -138,7 +139,8 @@ func (r *Runtime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 		return nil, err
 	}
 	if Condition(resp.Status, cri.RuntimeReady) {
-		if err := r.pause.soon(func(do func()) { r.config.Guard.Go(&r.streams, "sandbox image", do) }, func() error { return r.ensurePause(r.life) }); err != nil {
+		if err := r.pause.soon(func(do func()) { r.config.Guard.Go(&r.streams, "sandbox image", do) },
+			func() error { return r.ensurePause(r.life) }); err != nil {
 			return nil, err
 		}
 	}

@@ -28,9 +28,9 @@ func TestRuntime(t *testing.T) {
 // ociRuntime is the environment variable with the OCI runtime of all nodes, as --oci-runtime.
 const ociRuntime = "TEST_OCI_RUNTIME"
 
-// The same with crun, in a mount namespace of its own in which cgroup v2 has no controllers: with some of them next to cgroup v1,
-// crun does not start containers.
-// It is not parallel, because its namespace keeps the mounts of others that exist when it begins.
+// The same with crun, in a mount namespace of its own in which cgroup v2 has no controllers: with some of them next to
+// cgroup v1, crun does not start containers. It is not parallel, because its namespace keeps the mounts of others that
+// exist when it begins.
 func TestRuntimeWithCrun(t *testing.T) {
 	needContainerd(t)
 	if _, err := exec.LookPath("crun"); err != nil {

@@ -70,8 +70,8 @@ func MatchShims(namespace string, is func(id string) bool) func(args []string) b
 	return func(args []string) bool { return after(args, "-namespace") == namespace && is(after(args, "-id")) }
 }
 
-// Kill kills the shim, and the processes of containers that were never started. Those that run are killed by containerd when it
-// notices.
+// Kill kills the shim, and the processes of containers that were never started. Those that run are killed by containerd
+// when it notices.
 func (s Shim) Kill() error {
 	for _, pid := range append(slices.Clone(s.inits), s.PID) {
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -7,7 +7,8 @@ import (
 )
 
 // ListContainerStats is CRI's.
-func (r *Runtime) ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
+func (r *Runtime) ListContainerStats(ctx context.Context,
+	filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
 	resp, err := r.pods.ListContainerStats(ctx, &cri.ListContainerStatsRequest{Filter: filter})
 	if err != nil {
 		return nil, err

@@ -75,7 +75,8 @@ func TestStrayTasksEnd(t *testing.T) {
 			}
 			id, pid := spoil()
 			s, err := n.runtime.ContainerStatus(ctx, id)
-			if err != nil || s.State != api.ContainerState_CONTAINER_EXITED || s.StartedAt != 0 || s.Reason != "StartError" || !runtime.Recorded(s.Message) {
+			if err != nil || s.State != api.ContainerState_CONTAINER_EXITED || s.StartedAt != 0 || s.Reason != "StartError" ||
+				!runtime.Recorded(s.Message) {
 				t.Errorf("status: %v %v", s, err)
 			}
 			if err := n.runtime.RemoveContainer(ctx, id); err != nil {

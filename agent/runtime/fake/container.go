@@ -51,13 +51,15 @@ type container struct {
 }
 
 // CreateContainer needs a ready sandbox and an image that was pulled or imported.
-func (s *containerService) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+func (s *containerService) CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig,
+	sandbox *cri.PodSandboxConfig) (string, error) {
 	return Answer(ctx, s.gate, "CreateContainer", config.GetMetadata().GetName(), func() (string, error) {
 		return s.create(sandboxID, config, sandbox)
 	})
 }
 
-func (s *containerService) create(sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (string, error) {
+func (s *containerService) create(sandboxID string, config *cri.ContainerConfig,
+	sandbox *cri.PodSandboxConfig) (string, error) {
 	if config.GetMetadata().GetName() == "" {
 		return "", status.Error(codes.InvalidArgument, "a container needs a name")
 	}
@@ -281,14 +283,15 @@ func (s *containerService) ListContainers(ctx context.Context, filter *cri.Conta
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return oldestFirst(s.containers, func(c *container) bool { return c.matches(filter) }, func(c *container) *cri.Container {
-		config := proto.CloneOf(c.config)
-		return &cri.Container{
-			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: config.Metadata, Image: config.Image,
-			ImageRef: c.image.ID, ImageId: c.image.ID, State: c.state, CreatedAt: c.createdAt.UnixNano(),
-			Labels: config.Labels, Annotations: config.Annotations,
-		}
-	}), nil
+	return oldestFirst(s.containers, func(c *container) bool { return c.matches(filter) },
+		func(c *container) *cri.Container {
+			config := proto.CloneOf(c.config)
+			return &cri.Container{
+				Id: c.id, PodSandboxId: c.sandbox.id, Metadata: config.Metadata, Image: config.Image,
+				ImageRef: c.image.ID, ImageId: c.image.ID, State: c.state, CreatedAt: c.createdAt.UnixNano(),
+				Labels: config.Labels, Annotations: config.Annotations,
+			}
+		}), nil
 }
 
 // ContainerStatus returns NotFound for a missing container.
@@ -326,7 +329,8 @@ func (s *containerService) user(sc *cri.LinuxContainerSecurityContext) *cri.Cont
 }
 
 // UpdateContainerResources stores the resources of a container that has not exited.
-func (s *containerService) UpdateContainerResources(ctx context.Context, id string, resources *cri.LinuxContainerResources) error {
+func (s *containerService) UpdateContainerResources(ctx context.Context, id string,
+	resources *cri.LinuxContainerResources) error {
 	if err := s.gate.Begin(ctx, "UpdateContainerResources", id); err != nil {
 		return err
 	}
@@ -403,7 +407,8 @@ func (s *containerService) lookupRunning(id string) (*container, *process, error
 }
 
 func (c *container) event(what runtime.EventType, at time.Time) runtime.Event {
-	return runtime.Event{Type: what, PodUID: c.sandbox.config.Metadata.Uid, SandboxID: c.sandbox.id, ContainerID: c.id, At: at}
+	return runtime.Event{Type: what, PodUID: c.sandbox.config.Metadata.Uid, SandboxID: c.sandbox.id, ContainerID: c.id,
+		At: at}
 }
 
 // unixNano is 0 for no time, as in CRI.

@@ -22,7 +22,8 @@ import (
 
 // ExecSync runs a command in a container. It kills the command and returns
 // DeadlineExceeded after timeout (0: no limit).
-func (s *containerService) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+func (s *containerService) ExecSync(ctx context.Context, id string, cmd []string,
+	timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
 	if err := s.gate.Begin(ctx, "ExecSync", id); err != nil {
 		return nil, nil, 0, err
 	}
@@ -51,7 +52,8 @@ func (s *containerService) ExecSync(ctx context.Context, id string, cmd []string
 }
 
 // exec runs a command in a container until the command, the container or ctx ends.
-func (s *containerService) exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.Writer) (int, error) {
+func (s *containerService) exec(ctx context.Context, id string, cmd []string, in io.Reader, out,
+	errs io.Writer) (int, error) {
 	c, p, err := s.lookupRunning(id)
 	if err != nil {
 		return 0, err
@@ -115,7 +117,8 @@ func (s *streamService) PortForward(ctx context.Context, req *cri.PortForwardReq
 	})
 }
 
-func (s *streamService) stream(ctx context.Context, op, id string, get func(streaming.Server) (string, error)) (string, error) {
+func (s *streamService) stream(ctx context.Context, op, id string,
+	get func(streaming.Server) (string, error)) (string, error) {
 	if err := s.gate.Begin(ctx, op, id); err != nil {
 		return "", err
 	}
@@ -139,7 +142,8 @@ type streams struct{ *streamService }
 
 var _ streaming.Runtime = streams{}
 
-func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
+func (s streams) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool,
+	_ <-chan remotecommand.TerminalSize) error {
 	stdout, stderr := outputs(out, errs, tty)
 	code, err := s.containers.exec(ctx, id, cmd, in, stdout, stderr)
 	if err != nil || code == 0 {
@@ -172,7 +176,8 @@ func (t terminal) Write(p []byte) (int, error) {
 }
 
 // Attach returns when the container ends or the client disconnects.
-func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool, _ <-chan remotecommand.TerminalSize) error {
+func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, tty bool,
+	_ <-chan remotecommand.TerminalSize) error {
 	c, p, err := s.containers.lookupRunning(id)
 	if err != nil {
 		return err

@@ -181,7 +181,8 @@ func (r *Runtime) Version(ctx context.Context) (*cri.VersionResponse, error) {
 		return nil, err
 	}
 	// Version 0.1.0 is what the kubelet has sent and received since CRI began.
-	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
+	return &cri.VersionResponse{Version: "0.1.0", RuntimeName: "fake", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"},
+		nil
 }
 
 // Status reports a ready runtime; use Config.Fail for other results.

@@ -191,7 +191,8 @@ func TestLatencyAndFailures(t *testing.T) {
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("three calls took %v", took)
 		}
-		if diff := cmp.Diff([]string{"RunPodSandbox default/web", "PullImage nginx", "StopPodSandbox " + s.id}, asked); diff != "" {
+		if diff := cmp.Diff([]string{"RunPodSandbox default/web", "PullImage nginx", "StopPodSandbox " + s.id},
+			asked); diff != "" {
 			t.Error(diff)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -222,7 +223,8 @@ func TestOOM(t *testing.T) {
 		if err := r.StartContainer(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []runtime.EventType{runtime.EventContainerStarted, runtime.EventContainerOOM, runtime.EventContainerExited} {
+		for _, want := range []runtime.EventType{runtime.EventContainerStarted, runtime.EventContainerOOM,
+			runtime.EventContainerExited} {
 			if e := <-events; e.Type != want || e.PodUID != "uid-web" {
 				t.Errorf("event %+v, want type %d", e, want)
 			}
@@ -310,7 +312,8 @@ func TestAnyImage(t *testing.T) {
 		if _, err := get(t, r, box.ip()); err == nil {
 			t.Error("sleep answers HTTP")
 		}
-		out, _, code, err := r.ExecSync(t.Context(), sleeper, []string{"get", "http://" + nginx.ip() + ":8080/x"}, time.Second)
+		out, _, code,
+			err := r.ExecSync(t.Context(), sleeper, []string{"get", "http://" + nginx.ip() + ":8080/x"}, time.Second)
 		if err != nil || code != 0 || !strings.HasPrefix(string(out), "Hello from nginx!") {
 			t.Errorf("from pod to pod: %q, code %d, %v", out, code, err)
 		}

@@ -46,7 +46,8 @@ type Gate struct {
 }
 
 // newGate returns a Gate; block and fail may be nil.
-func newGate(clock clock.Clock, latency time.Duration, block func(ctx context.Context, op, id string), fail func(op, id string) error) *Gate {
+func newGate(clock clock.Clock, latency time.Duration, block func(ctx context.Context, op, id string),
+	fail func(op, id string) error) *Gate {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Gate{Clock: clock, latency: latency, block: block, fail: fail, Context: ctx, cancel: cancel}
 }

@@ -136,7 +136,8 @@ func tarOf(t *testing.T, files map[string]string) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for name, content := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}); err != nil {
+		if err := w.WriteHeader(
+			&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(w, content); err != nil {

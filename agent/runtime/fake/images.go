@@ -153,7 +153,8 @@ func (s *images) ImportImages(ctx context.Context, file string) ([]string, error
 
 // ExportImages implements runtime.Runtime.
 func (s *images) ExportImages(context.Context, []string, io.Writer) error {
-	return status.Error(codes.Unimplemented, "the fake runtime does not keep the layers of images; run with --runtime=containerd to save them")
+	return status.Error(codes.Unimplemented,
+		"the fake runtime does not keep the layers of images; run with --runtime=containerd to save them")
 }
 
 // Downloads implements runtime.Runtime: layers are not kept.
@@ -179,7 +180,8 @@ func (s *images) ImportArchive(_ context.Context, from io.Reader) ([]string, err
 
 // PullImage pulls from a registry on loopback; any other well-formed name succeeds
 // without a pull, unless Config.Fail fails it.
-func (s *images) PullImage(ctx context.Context, name string, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
+func (s *images) PullImage(ctx context.Context, name string, auth *cri.AuthConfig,
+	_ *cri.PodSandboxConfig) (string, error) {
 	return Answer(ctx, s.gate, "PullImage", name, func() (string, error) { return s.pullImage(ctx, name, auth) })
 }
 

@@ -27,7 +27,8 @@ func TestLog(t *testing.T) {
 	l.Close()
 
 	const stamp = "2026-01-02T03:04:05.000000060Z "
-	want := stamp + "stdout F one\n" + stamp + "stderr F oops\n" + stamp + "stdout F two\n" + stamp + "stdout F \n" + stamp + "stdout P last\n"
+	want := stamp + "stdout F one\n" + stamp + "stderr F oops\n" + stamp + "stdout F two\n" + stamp + "stdout F \n" +
+		stamp + "stdout P last\n"
 	if data, err := os.ReadFile(file); err != nil || string(data) != want {
 		t.Errorf("%v\n%s", err, cmp.Diff(want, string(data)))
 	}

@@ -178,7 +178,8 @@ func (n *Network) listenLoopback(e *Endpoint, host string, number uint16) (net.L
 	// Listening on a loopback address does not wait for anything.
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(number))))
 	if errors.Is(err, syscall.EADDRINUSE) && number != 0 && e.ports[number] == nil {
-		// Another program has the port on all addresses: the pod works, but is reached only from pods, by probes and by port-forward.
+		// Another program has the port on all addresses: the pod works, but is reached only from pods, by probes and by
+		// port-forward.
 		l := newInMemory(&net.TCPAddr{IP: e.ip.AsSlice(), Port: int(number)}, func() { n.release(e, number) })
 		return l, e.bind(number, l)
 	}

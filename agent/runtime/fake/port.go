@@ -73,7 +73,8 @@ func (l *inMemory) Dial(ctx context.Context) (net.Conn, error) {
 	case l.conns <- conn{far, l.addr}:
 		return near, nil
 	case <-l.closed:
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: l.addr, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: l.addr,
+			Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -110,7 +110,8 @@ func (s *containerService) ended(c *container, code int32, cause error) {
 }
 
 // program returns the environment of a process in the container.
-func (s *containerService) program(c *container, args []string, in io.Reader, out, errs io.Writer, signals <-chan os.Signal) program.Process {
+func (s *containerService) program(c *container, args []string, in io.Reader, out, errs io.Writer,
+	signals <-chan os.Signal) program.Process {
 	hostname := c.sandbox.config.Hostname
 	return program.Process{
 		Args: args, Hostname: hostname, Stdin: in, Stdout: out, Stderr: errs, Signals: signals, Clock: s.gate.Clock,
@@ -142,7 +143,8 @@ func (c *container) args() ([]string, error) {
 	return words, nil
 }
 
-// ExitCode is the annotation of a pod whose containers of pretended images end at once with its value as their exit code.
+// ExitCode is the annotation of a pod whose containers of pretended images end at once with its value as their exit
+// code.
 const ExitCode = "monopod.io/fake-exit-code"
 
 // pretend returns what an image without a registry runs: the command if the sample

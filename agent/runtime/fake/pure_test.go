@@ -50,14 +50,16 @@ func TestArgs(t *testing.T) {
 		{"pretended, true", pretended, "/bin/true", "", "/bin/true"},
 		{"pretended, script", pretended, "sh -c", "true", "do true"},
 		{"pretended, script as arguments", pretended, "", "/bin/sh -c exit@3", "do exit 3"},
-		{"pretended, long script", pretended, "", "bash -ec sleep@2;@echo@'a@b'@&&@exit@4;echo@never", "do sleep 2 then echo a b then exit 4"},
+		{"pretended, long script", pretended, "", "bash -ec sleep@2;@echo@'a@b'@&&@exit@4;echo@never",
+			"do sleep 2 then echo a b then exit 4"},
 		{"pretended, failure that is ignored", pretended, "", "sh -c false;echo@on", "do echo on"},
 		{"pretended, failure that counts", pretended, "", "sh -c false@&&@echo@on", "do false then echo on"},
 		{"pretended, script for a real shell", pretended, "", "sh -c echo@$HOME", "/web"},
 		{"pretended, script with other programs", pretended, "", "sh -c sleep@1;curl@x", "/web"},
 		{"pretended, unknown arguments", pretended, "", "--port 80", "/web"},
 	} {
-		c := &container{image: tc.image, config: &cri.ContainerConfig{Command: words(tc.command), Args: words(tc.args)}, sandbox: &sandbox{config: &cri.PodSandboxConfig{}}}
+		c := &container{image: tc.image, config: &cri.ContainerConfig{Command: words(tc.command), Args: words(tc.args)},
+			sandbox: &sandbox{config: &cri.PodSandboxConfig{}}}
 		got, err := c.args()
 		if strings.Join(got, " ") != tc.want || (err != nil) != (tc.want == "") {
 			t.Errorf("%s: %q, %v, want %q", tc.name, got, err, tc.want)

@@ -36,7 +36,8 @@ func Fetch(ctx context.Context, named reference.Named, auth *cri.AuthConfig) (*I
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no goroutine outlives a response
 	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: docker.ConfigureDefaultRegistries(
 		docker.WithPlainHTTP(docker.MatchLocalhost), docker.WithClient(client),
-		docker.WithAuthorizer(docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(credentials(auth)))),
+		docker.WithAuthorizer(
+			docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(credentials(auth)))),
 	)})
 	name, desc, err := resolver.Resolve(ctx, named.String())
 	if err != nil {

@@ -38,7 +38,8 @@ type sandbox struct {
 }
 
 // RunPodSandbox creates a sandbox, which is ready at once.
-func (s *sandboxService) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
+func (s *sandboxService) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig,
+	handler string) (string, error) {
 	meta := config.GetMetadata()
 	return Answer(ctx, s.gate, "RunPodSandbox", meta.GetNamespace()+"/"+meta.GetName(), func() (string, error) {
 		return s.run(config, handler)
@@ -154,11 +155,12 @@ func (s *sandboxService) ListPodSandbox(ctx context.Context, filter *cri.PodSand
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return oldestFirst(s.sandboxes, func(one *sandbox) bool { return one.matches(filter) }, func(one *sandbox) *cri.PodSandbox {
-		config := proto.CloneOf(one.config)
-		return &cri.PodSandbox{
-			Id: one.id, Metadata: config.Metadata, State: one.state, CreatedAt: one.createdAt.UnixNano(),
-			Labels: config.Labels, Annotations: config.Annotations,
-		}
-	}), nil
+	return oldestFirst(s.sandboxes, func(one *sandbox) bool { return one.matches(filter) },
+		func(one *sandbox) *cri.PodSandbox {
+			config := proto.CloneOf(one.config)
+			return &cri.PodSandbox{
+				Id: one.id, Metadata: config.Metadata, State: one.state, CreatedAt: one.createdAt.UnixNano(),
+				Labels: config.Labels, Annotations: config.Annotations,
+			}
+		}), nil
 }

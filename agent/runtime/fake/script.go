@@ -8,15 +8,16 @@ import (
 	"monopod/agent/runtime/fake/program"
 )
 
-// scripted returns what the sample program runs for sh -c SCRIPT, as CI jobs have it: sleep 2; echo done && exit 3. nil: it is something
-// else, or needs a real shell.
+// scripted returns what the sample program runs for sh -c SCRIPT, as CI jobs have it: sleep 2; echo done && exit 3.
+// nil: it is something else, or needs a real shell.
 func scripted(words []string) []string {
 	if len(words) < 3 || !slices.Contains([]string{"sh", "ash", "bash", "dash"}, path.Base(words[0])) ||
 		!strings.HasPrefix(words[1], "-") || !strings.HasSuffix(words[1], "c") {
 		return nil
 	}
 	const and = "\x00" // at the end of a command that is followed by &&
-	parts := strings.FieldsFunc(strings.ReplaceAll(words[2], "&&", and+";"), func(c rune) bool { return c == ';' || c == '\n' })
+	parts := strings.FieldsFunc(strings.ReplaceAll(words[2], "&&", and+";"),
+		func(c rune) bool { return c == ';' || c == '\n' })
 	out := []string{"do"}
 	for i, text := range parts {
 		text, needed := strings.CutSuffix(text, and)
@@ -28,7 +29,8 @@ func scripted(words []string) []string {
 			return nil
 		}
 		switch command[0] = path.Base(command[0]); {
-		case !slices.Contains([]string{"true", "false", "exit", "sleep", "echo"}, command[0]) || slices.Contains(command, "then"):
+		case !slices.Contains([]string{"true", "false", "exit", "sleep", "echo"}, command[0]) ||
+			slices.Contains(command, "then"):
 			return nil
 		case len(command) == 1 && command[0] == "exit":
 			command = append(command, "0")

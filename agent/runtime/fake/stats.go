@@ -13,7 +13,8 @@ import (
 
 // ListContainerStats calls Config.Stats for each running container. Without it, containers whose program uses CPU or
 // memory on purpose (the commands load and alloc) have statistics.
-func (s *containerService) ListContainerStats(ctx context.Context, filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
+func (s *containerService) ListContainerStats(ctx context.Context,
+	filter *cri.ContainerStatsFilter) ([]*cri.ContainerStats, error) {
 	if err := s.gate.Begin(ctx, "ListContainerStats", filter.GetId()); err != nil {
 		return nil, err
 	}
@@ -24,10 +25,12 @@ func (s *containerService) ListContainerStats(ctx context.Context, filter *cri.C
 	for _, c := range s.containers {
 		usage := c.meter.read(s.gate.Clock.Now())
 		measured = measured || usage != nil
-		if c.state != cri.ContainerState_CONTAINER_RUNNING || !strings.HasPrefix(c.id, filter.GetId()) || !hasLabels(c.config.Labels, filter.GetLabelSelector()) {
+		if c.state != cri.ContainerState_CONTAINER_RUNNING || !strings.HasPrefix(c.id, filter.GetId()) ||
+			!hasLabels(c.config.Labels, filter.GetLabelSelector()) {
 			continue
 		}
-		a := &cri.ContainerAttributes{Id: c.id, Metadata: c.config.Metadata, Labels: c.config.Labels, Annotations: c.config.Annotations}
+		a := &cri.ContainerAttributes{Id: c.id, Metadata: c.config.Metadata, Labels: c.config.Labels,
+			Annotations: c.config.Annotations}
 		if s.stats != nil {
 			usage = s.stats(a)
 		}
@@ -83,7 +86,8 @@ func (m *meter) read(now time.Time) *cri.ContainerStats {
 	m.advance(now)
 	at, memory := now.UnixNano(), &cri.UInt64Value{Value: uint64(m.memory)}
 	return &cri.ContainerStats{
-		Cpu:    &cri.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: &cri.UInt64Value{Value: m.sum}, UsageNanoCores: &cri.UInt64Value{Value: uint64(m.cores)}},
+		Cpu: &cri.CpuUsage{Timestamp: at, UsageCoreNanoSeconds: &cri.UInt64Value{Value: m.sum},
+			UsageNanoCores: &cri.UInt64Value{Value: uint64(m.cores)}},
 		Memory: &cri.MemoryUsage{Timestamp: at, WorkingSetBytes: memory, UsageBytes: memory, RssBytes: memory},
 	}
 }

@@ -22,7 +22,8 @@ func TestMeter(t *testing.T) {
 	check := func(seconds float64, cores, memory uint64) {
 		t.Helper()
 		s := m.read(c.Now())
-		if got := float64(s.Cpu.UsageCoreNanoSeconds.Value) / 1e9; got != seconds || s.Cpu.UsageNanoCores.Value != cores || s.Memory.WorkingSetBytes.Value != memory {
+		if got := float64(s.Cpu.UsageCoreNanoSeconds.Value) / 1e9; got != seconds || s.Cpu.UsageNanoCores.Value != cores ||
+			s.Memory.WorkingSetBytes.Value != memory {
 			t.Errorf("%v s, %v, want %v s, %d nanocores, %d bytes", got, s, seconds, cores, memory)
 		}
 	}

@@ -176,7 +176,8 @@ func writeEntry(tw *tar.Writer, f File) error {
 	if mode == 0 {
 		mode = 0o755
 	}
-	hdr := &tar.Header{Name: f.Path, Mode: tarMode(mode), Uid: f.UID, Gid: f.GID, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
+	hdr := &tar.Header{Name: f.Path, Mode: tarMode(mode), Uid: f.UID, Gid: f.GID, ModTime: time.Unix(0, 0),
+		Format: tar.FormatPAX}
 	switch {
 	case mode.IsDir():
 		hdr.Typeflag, hdr.Name = tar.TypeDir, f.Path+"/"
@@ -220,7 +221,8 @@ func writeLayout(w io.Writer, index v1.Index, blobs map[string]blob) error {
 		return err
 	}
 	tw := tar.NewWriter(w)
-	files := []File{{Path: v1.ImageLayoutFile, Data: layout, Mode: 0o644}, {Path: v1.ImageIndexFile, Data: indexData, Mode: 0o644}}
+	files := []File{{Path: v1.ImageLayoutFile, Data: layout, Mode: 0o644},
+		{Path: v1.ImageIndexFile, Data: indexData, Mode: 0o644}}
 	for name, b := range blobs {
 		files = append(files, File{Path: "blobs/sha256/" + name, Data: b.data, Mode: 0o644})
 	}

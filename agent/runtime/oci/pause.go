@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// PauseRef is the name of the sandbox image. A new program needs a new name (not 2, which was one): an image that exists
-// is not replaced.
+// PauseRef is the name of the sandbox image. A new program needs a new name (not 2, which was one): an image that
+// exists is not replaced.
 const PauseRef = "monopod.local/pause:1"
 
 //go:embed pause/pause_amd64

@@ -47,7 +47,8 @@ func (r Reader) list(ctx context.Context, labels map[string]string) ([]*cri.PodS
 
 // Pod returns the observed state of one pod.
 func (r Reader) Pod(ctx context.Context, uid types.UID) (status.Observed, error) {
-	sandboxes, containers, err := r.list(ctx, map[string]string{spec.LabelPodUID: string(uid), spec.LabelInstance: r.Instance})
+	sandboxes, containers,
+		err := r.list(ctx, map[string]string{spec.LabelPodUID: string(uid), spec.LabelInstance: r.Instance})
 	if err != nil {
 		return status.Observed{}, err
 	}
@@ -56,7 +57,8 @@ func (r Reader) Pod(ctx context.Context, uid types.UID) (status.Observed, error)
 
 // read gets the status of each sandbox and container, except those that have been removed by
 // then.
-func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox, containers []*cri.Container) (status.Observed, error) {
+func (r Reader) read(ctx context.Context, sandboxes []*cri.PodSandbox,
+	containers []*cri.Container) (status.Observed, error) {
 	var out status.Observed
 	var mu sync.Mutex // guards out
 	g, ctx := guard.With(ctx)

@@ -57,7 +57,8 @@ func state(id string) cri.ContainerState {
 }
 
 func (m machine) PodSandboxStatus(_ context.Context, id string) (*cri.PodSandboxStatus, error) {
-	return &cri.PodSandboxStatus{Id: id, Metadata: &cri.PodSandboxMetadata{Attempt: 2}, State: cri.PodSandboxState_SANDBOX_READY,
+	return &cri.PodSandboxStatus{Id: id, Metadata: &cri.PodSandboxMetadata{Attempt: 2},
+		State:   cri.PodSandboxState_SANDBOX_READY,
 		Network: &cri.PodSandboxNetworkStatus{Ip: "10.0.0.2", AdditionalIps: []*cri.PodIP{{Ip: "fd00::2"}}}}, m.broken
 }
 
@@ -111,7 +112,8 @@ func TestMatches(t *testing.T) {
 		seen *status.Observed
 		want bool
 	}{
-		"all":                 {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Running, status.Exited, "c")}, true},
+		"all": {&status.Observed{Sandboxes: sandbox(true),
+			Containers: has(status.Running, status.Exited, "c")}, true},
 		"nothing":             {nil, false},
 		"a dead sandbox":      {&status.Observed{Sandboxes: sandbox(false), Containers: has(status.Running, status.Exited, "c")}, false},
 		"one that has ended":  {&status.Observed{Sandboxes: sandbox(true), Containers: has(status.Exited, status.Exited, "c")}, false},

@@ -1,4 +1,5 @@
-// Package relist lists what the container runtime has, and subscribes to its events, for a loop that must not wait for it.
+// Package relist lists what the container runtime has, and subscribes to its events, for a loop that must not wait for
+// it.
 //
 //   - inventory.go: reads the sandboxes and containers of a node's pods from a container runtime
 //   - pleg.go: reports whether a node still observes its pods, through the runtime's event stream or through relists

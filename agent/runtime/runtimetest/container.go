@@ -47,10 +47,12 @@ func testContainerLife(t *testing.T, env Env) {
 	if err := env.Runtime.StartContainer(ctx, id); err == nil {
 		t.Error("a running container started again")
 	}
-	if err := env.Runtime.UpdateContainerResources(ctx, id, &cri.LinuxContainerResources{CpuShares: 512, MemoryLimitInBytes: 256 << 20}); err != nil {
+	if err := env.Runtime.UpdateContainerResources(ctx, id,
+		&cri.LinuxContainerResources{CpuShares: 512, MemoryLimitInBytes: 256 << 20}); err != nil {
 		t.Errorf("update of a running container: %v", err)
 	}
-	if err := env.Runtime.UpdateContainerResources(ctx, "none", &cri.LinuxContainerResources{CpuShares: 512}); status.Code(err) != codes.NotFound {
+	if err := env.Runtime.UpdateContainerResources(ctx, "none", &cri.LinuxContainerResources{CpuShares: 512}); status.Code(
+		err) != codes.NotFound {
 		t.Errorf("update of no container: %v", err)
 	}
 	p.checkDeath(id)
@@ -96,7 +98,9 @@ func testContainerList(t *testing.T, env Env) {
 		{"running", &cri.ContainerFilter{State: state(cri.ContainerState_CONTAINER_RUNNING)}, true, false},
 		{"created", &cri.ContainerFilter{State: state(cri.ContainerState_CONTAINER_CREATED)}, false, true},
 		{"labels", &cri.ContainerFilter{LabelSelector: map[string]string{"uid": p.config.Metadata.Uid}}, true, false},
-		{"labels of another", &cri.ContainerFilter{PodSandboxId: q.id, LabelSelector: map[string]string{"uid": p.config.Metadata.Uid}}, false, false},
+		{"labels of another",
+			&cri.ContainerFilter{PodSandboxId: q.id, LabelSelector: map[string]string{"uid": p.config.Metadata.Uid}}, false,
+			false},
 		{"unknown id", &cri.ContainerFilter{Id: "nothing-here"}, false, false},
 	} {
 		list, err := env.Runtime.ListContainers(t.Context(), tc.filter)
@@ -111,7 +115,8 @@ func testContainerList(t *testing.T, env Env) {
 			t.Errorf("%s: found the running one %v, want %v; the created one %v, want %v",
 				tc.name, found[running] != nil, tc.running, found[created] != nil, tc.created)
 		}
-		if c := found[running]; c != nil && (c.PodSandboxId != p.id || c.Metadata.GetName() != "main" || c.State != cri.ContainerState_CONTAINER_RUNNING) {
+		if c := found[running]; c != nil &&
+			(c.PodSandboxId != p.id || c.Metadata.GetName() != "main" || c.State != cri.ContainerState_CONTAINER_RUNNING) {
 			t.Errorf("%s: listed as %v", tc.name, c)
 		}
 	}
@@ -162,7 +167,8 @@ func testStartFails(t *testing.T, env Env) {
 	config := p.container()
 	config.Command = []string{"/no/such/program"}
 	id := p.create(config)
-	if err := env.Runtime.StartContainer(t.Context(), id); err == nil || !strings.Contains(err.Error(), "/no/such/program") {
+	if err := env.Runtime.StartContainer(t.Context(), id); err == nil ||
+		!strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("the error of start does not name the program: %v", err)
 	}
 	if s := p.status(id); s.State != cri.ContainerState_CONTAINER_EXITED || s.ExitCode != 128 || s.Reason != "StartError" {
@@ -283,10 +289,12 @@ func testNotFound(t *testing.T, env Env) {
 func testProcess(t *testing.T, env Env) {
 	p := newPod(t, env)
 	config := p.container("env")
-	config.Envs = []*cri.KeyValue{{Key: "GREETING", Value: []byte("good day")}, {Key: "EMPTY"}, {Key: "PATH", Value: []byte("/elsewhere")}}
+	config.Envs = []*cri.KeyValue{{Key: "GREETING", Value: []byte("good day")}, {Key: "EMPTY"},
+		{Key: "PATH", Value: []byte("/elsewhere")}}
 	p.awaitExit(p.run(config))
 	log := p.log()
-	for _, line := range []string{" F GREETING=good day\n", " F EMPTY=\n", " F HOSTNAME=" + p.config.Hostname + "\n", " F PATH=/elsewhere\n"} {
+	for _, line := range []string{" F GREETING=good day\n", " F EMPTY=\n", " F HOSTNAME=" + p.config.Hostname + "\n",
+		" F PATH=/elsewhere\n"} {
 		if !strings.Contains(log, line) {
 			t.Errorf("the environment lacks %q:\n%s", line, log)
 		}

@@ -53,7 +53,8 @@ func (p *pod) showsImage(whole *cri.Mount) {
 	p.says(id, "stat /whole/conf/deep/secret", 0, "/whole/conf/deep/secret -r-------- 7 8\n")
 	p.says(id, "cat /whole/none", 1, "")
 	p.says(id, "write /whole/greeting bye", 1, "")
-	p.refuses(&cri.Mount{ContainerPath: "/x", Image: &cri.ImageSpec{Image: "sha256:" + strings.Repeat("0", 64)}, Readonly: true}, codes.NotFound, "")
+	p.refuses(&cri.Mount{ContainerPath: "/x", Image: &cri.ImageSpec{Image: "sha256:" + strings.Repeat("0", 64)},
+		Readonly: true}, codes.NotFound, "")
 }
 
 func (p *pod) showsFolder(part *cri.Mount) {

@@ -31,7 +31,8 @@ func testLogs(t *testing.T, env Env) {
 		if fields == nil || fields[2] != "stdout" {
 			t.Fatalf("not a log line: %q", entry)
 		}
-		if at, err := time.Parse(time.RFC3339Nano, fields[1]); err != nil || at.Before(before.Add(-time.Second)) || at.After(time.Now()) {
+		if at, err := time.Parse(time.RFC3339Nano, fields[1]); err != nil || at.Before(before.Add(-time.Second)) ||
+			at.After(time.Now()) {
 			t.Errorf("logged at %q, %v", fields[1], err)
 		}
 		text.WriteString(fields[4])

@@ -40,7 +40,8 @@ func testPull(t *testing.T, env Env) {
 	r.Require("me", "secret")
 	right := &cri.AuthConfig{Username: "me", Password: "secret"}
 	refused("nobody", tagged, nil, "failed to pull and unpack image")
-	refused("a wrong password", tagged, &cri.AuthConfig{Username: "me", Password: "guess"}, "failed to pull and unpack image")
+	refused("a wrong password", tagged, &cri.AuthConfig{Username: "me", Password: "guess"},
+		"failed to pull and unpack image")
 	for range 2 { // again changes nothing
 		if _, err := env.Runtime.PullImage(ctx, tagged, right, nil); err != nil {
 			t.Fatal(err)

@@ -137,8 +137,10 @@ func testSandboxList(t *testing.T, env Env) {
 		{"id", &cri.PodSandboxFilter{Id: a.id}, true, false},
 		{"ready", &cri.PodSandboxFilter{State: ready}, true, false},
 		{"not ready", &cri.PodSandboxFilter{State: notReady}, false, true},
-		{"labels", &cri.PodSandboxFilter{LabelSelector: map[string]string{"uid": b.config.Metadata.Uid, "app": "web"}}, false, true},
-		{"one label wrong", &cri.PodSandboxFilter{LabelSelector: map[string]string{"uid": b.config.Metadata.Uid, "app": "db"}}, false, false},
+		{"labels", &cri.PodSandboxFilter{LabelSelector: map[string]string{"uid": b.config.Metadata.Uid, "app": "web"}}, false,
+			true},
+		{"one label wrong",
+			&cri.PodSandboxFilter{LabelSelector: map[string]string{"uid": b.config.Metadata.Uid, "app": "db"}}, false, false},
 		{"id and state", &cri.PodSandboxFilter{Id: a.id, State: notReady}, false, false},
 		{"unknown id", &cri.PodSandboxFilter{Id: "nothing-here"}, false, false},
 	} {
@@ -151,9 +153,11 @@ func testSandboxList(t *testing.T, env Env) {
 			found[s.Id] = s
 		}
 		if (found[a.id] != nil) != tc.a || (found[b.id] != nil) != tc.b {
-			t.Errorf("%s: found the ready one %v, want %v; the other %v, want %v", tc.name, found[a.id] != nil, tc.a, found[b.id] != nil, tc.b)
+			t.Errorf("%s: found the ready one %v, want %v; the other %v, want %v", tc.name, found[a.id] != nil, tc.a,
+				found[b.id] != nil, tc.b)
 		}
-		if s := found[a.id]; s != nil && (s.Metadata.Uid != a.config.Metadata.Uid || s.Labels["app"] != "web" || s.CreatedAt == 0) {
+		if s := found[a.id]; s != nil &&
+			(s.Metadata.Uid != a.config.Metadata.Uid || s.Labels["app"] != "web" || s.CreatedAt == 0) {
 			t.Errorf("%s: listed as %v", tc.name, s)
 		}
 	}

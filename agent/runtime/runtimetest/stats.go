@@ -20,7 +20,8 @@ func testStats(t *testing.T, env Env) {
 		if status.Code(err) == codes.Unimplemented {
 			t.Skip("this runtime has no statistics: " + err.Error())
 		}
-		if err == nil && len(got) == 1 && got[0].GetCpu().GetUsageCoreNanoSeconds().GetValue() > 0 && got[0].GetMemory().GetWorkingSetBytes().GetValue() > 0 {
+		if err == nil && len(got) == 1 && got[0].GetCpu().GetUsageCoreNanoSeconds().GetValue() > 0 &&
+			got[0].GetMemory().GetWorkingSetBytes().GetValue() > 0 {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -25,7 +25,8 @@ import (
 func testExec(t *testing.T, env Env) {
 	p := newPod(t, env)
 	id := p.serve()
-	url, err := env.Runtime.Exec(t.Context(), &cri.ExecRequest{ContainerId: id, Cmd: []string{"/web", "cat"}, Stdin: true, Stdout: true, Stderr: true})
+	url, err := env.Runtime.Exec(t.Context(),
+		&cri.ExecRequest{ContainerId: id, Cmd: []string{"/web", "cat"}, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +48,15 @@ func testExec(t *testing.T, env Env) {
 // checkExecFails checks the exit code of a streamed command.
 func (p *pod) checkExecFails(id string) {
 	p.Helper()
-	url, err := p.Runtime.Exec(p.Context(), &cri.ExecRequest{ContainerId: id, Cmd: []string{"/web", "exit", "3"}, Stdout: true, Stderr: true})
+	url, err := p.Runtime.Exec(p.Context(),
+		&cri.ExecRequest{ContainerId: id, Cmd: []string{"/web", "exit", "3"}, Stdout: true, Stderr: true})
 	if err != nil {
 		p.Fatal(err)
 	}
 	streams := open(p.T, upgrade(p.T, url, remotecommand.StreamProtocolV4Name), "error", "stdout", "stderr")
 	s := streamStatus(p.T, streams["error"])
-	if s.Reason != remotecommand.NonZeroExitCodeReason || len(s.Details.Causes) != 1 || s.Details.Causes[0].Message != "3" {
+	if s.Reason != remotecommand.NonZeroExitCodeReason || len(s.Details.Causes) != 1 ||
+		s.Details.Causes[0].Message != "3" {
 		p.Errorf("status %+v", s)
 	}
 }
@@ -63,7 +66,8 @@ func testAttach(t *testing.T, env Env) {
 	config := p.container("cat")
 	config.Stdin, config.StdinOnce = true, true
 	id := p.run(config)
-	url, err := env.Runtime.Attach(t.Context(), &cri.AttachRequest{ContainerId: id, Stdin: true, Stdout: true, Stderr: true})
+	url, err := env.Runtime.Attach(t.Context(),
+		&cri.AttachRequest{ContainerId: id, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +131,8 @@ func testPortForward(t *testing.T, env Env) {
 func forward(t *testing.T, conn httpstream.Connection, port string, id int) (data, failure httpstream.Stream) {
 	t.Helper()
 	stream := func(kind string) httpstream.Stream {
-		return create(t, conn, portforward.StreamType, kind, portforward.PortHeader, port, portforward.PortForwardRequestIDHeader, strconv.Itoa(id))
+		return create(t, conn, portforward.StreamType, kind, portforward.PortHeader, port,
+			portforward.PortForwardRequestIDHeader, strconv.Itoa(id))
 	}
 	failure = stream(portforward.StreamTypeError)
 	failure.Close()

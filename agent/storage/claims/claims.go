@@ -46,7 +46,8 @@ var ErrUnbound = errors.New("PVC is not bound")
 // Volume returns the PersistentVolume of a pod's volume once its claim is bound, and assigns the
 // claim to the pod. ran: the runtime has containers of the pod. It returns ErrUnbound for an
 // unbound claim.
-func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, ran bool) (*corev1.PersistentVolume, error) {
+func (c *Claims) Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume,
+	ran bool) (*corev1.PersistentVolume, error) {
 	ran = ran || ranBefore(pod)
 	name := claim.Of(pod, v)
 	pvc, err := client.Get[*corev1.PersistentVolumeClaim](ctx, c.Client, pod.Namespace, name)
@@ -90,5 +91,6 @@ func mayUse(pod *corev1.Pod, v *corev1.Volume, c *corev1.PersistentVolumeClaim, 
 // ranBefore reports whether a container of the pod has run, according to its status.
 func ranBefore(pod *corev1.Pod) bool {
 	ran := func(s corev1.ContainerStatus) bool { return s.ContainerID != "" }
-	return slices.ContainsFunc(pod.Status.InitContainerStatuses, ran) || slices.ContainsFunc(pod.Status.ContainerStatuses, ran)
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses, ran) ||
+		slices.ContainsFunc(pod.Status.ContainerStatuses, ran)
 }

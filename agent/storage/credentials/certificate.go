@@ -1,6 +1,6 @@
-// Package credentials keeps the service account tokens and the certificates that the volumes of a node's pods contain, and
-// renews them before they expire. They are only in memory: after a restart of the agent all are requested again, and the mounted
-// ones stay until then.
+// Package credentials keeps the service account tokens and the certificates that the volumes of a node's pods contain,
+// and renews them before they expire. They are only in memory: after a restart of the agent all are requested again,
+// and the mounted ones stay until then.
 //
 //   - token.go: tokens
 //   - certificate.go: keys and their certificates, requested with PodCertificateRequests, which signers answer
@@ -37,7 +37,8 @@ const (
 	recheck = time.Minute
 )
 
-// Certificates keeps the certificates of a node's pods. It is safe for concurrent use; the calls for one pod are not concurrent.
+// Certificates keeps the certificates of a node's pods. It is safe for concurrent use; the calls for one pod are not
+// concurrent.
 type Certificates struct {
 	client client.Client
 	clock  clock.PassiveClock
@@ -60,13 +61,15 @@ type record struct {
 }
 
 // NewCertificates returns a Keeper for the pods of a node; warn writes an event about a pod.
-func NewCertificates(c client.Client, clk clock.PassiveClock, node string, warn func(pod *corev1.Pod, reason, message string)) *Certificates {
+func NewCertificates(c client.Client, clk clock.PassiveClock, node string,
+	warn func(pod *corev1.Pod, reason, message string)) *Certificates {
 	return &Certificates{client: c, clock: clk, node: node, warn: warn}
 }
 
-// Get returns the key and the certificate for a source of the pod. Without one it requests it and returns ErrPending until
-// it is issued; while it is renewed it returns the former one.
-func (k *Certificates) Get(ctx context.Context, pod *corev1.Pod, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error) {
+// Get returns the key and the certificate for a source of the pod. Without one it requests it and returns ErrPending
+// until it is issued; while it is renewed it returns the former one.
+func (k *Certificates) Get(ctx context.Context, pod *corev1.Pod, at volume.Source,
+	p *corev1.PodCertificateProjection) (volume.Bundle, error) {
 	r, _, ok := k.table.Get(pod.UID, at)
 	if !ok {
 		r = new(record)
@@ -95,9 +98,10 @@ func (k *Certificates) Forget(pod types.UID) {
 	k.shown.Forget(pod)
 }
 
-// advance takes the answer to the request, and creates a request if one is needed. A request that was removed without an
-// answer is replaced.
-func (k *Certificates) advance(ctx context.Context, pod *corev1.Pod, r *record, p *corev1.PodCertificateProjection) error {
+// advance takes the answer to the request, and creates a request if one is needed. A request that was removed without
+// an answer is replaced.
+func (k *Certificates) advance(ctx context.Context, pod *corev1.Pod, r *record,
+	p *corev1.PodCertificateProjection) error {
 	if r.request != "" {
 		if err := k.answer(ctx, pod, r); err != nil {
 			return err
@@ -148,7 +152,9 @@ func (k *Certificates) answer(ctx context.Context, pod *corev1.Pod, r *record) e
 func (k *Certificates) refuse(pod *corev1.Pod, r *record, how string, c *metav1.Condition) {
 	r.refusal = how
 	r.refused = fmt.Errorf("PodCertificateRequest was permanently %s: reason=%q message=%q", how, c.Reason, c.Message)
-	k.warn(pod, c.Type, fmt.Sprintf("PodCertificateRequest %s/%s was %s, reason=%q, message=%q", pod.Namespace, r.request, how, c.Reason, c.Message))
+	k.warn(pod, c.Type,
+		fmt.Sprintf("PodCertificateRequest %s/%s was %s, reason=%q, message=%q", pod.Namespace, r.request, how, c.Reason,
+			c.Message))
 	r.request, r.key = "", nil
 }
 

@@ -36,7 +36,8 @@ func (a *api) Get(_ context.Context, ref client.Ref) (client.Object, error) {
 	case a.fail != nil:
 		return nil, a.fail
 	case ref.Resource == client.ServiceAccounts:
-		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: "sa-uid"}}, nil
+		return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: "sa-uid"}},
+			nil
 	case ref.Resource == client.Nodes:
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: ref.Name, UID: "node-uid"}}, nil
 	case a.last == nil || a.last.Name != ref.Name:
@@ -59,7 +60,8 @@ func (a *api) Create(_ context.Context, obj client.Object) (client.Object, error
 func (a *api) end(typ, chain string, now time.Time) {
 	a.last = a.last.DeepCopy()
 	refresh, expires := metav1.NewTime(now.Add(time.Hour)), metav1.NewTime(now.Add(2*time.Hour))
-	a.last.Status = certificatesv1.PodCertificateRequestStatus{CertificateChain: chain, BeginRefreshAt: &refresh, NotAfter: &expires,
+	a.last.Status = certificatesv1.PodCertificateRequestStatus{CertificateChain: chain, BeginRefreshAt: &refresh,
+		NotAfter:   &expires,
 		Conditions: []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: "r", Message: "m"}}}
 }
 
@@ -67,10 +69,13 @@ func (a *api) end(typ, chain string, now time.Time) {
 func setup(t *testing.T) (k *credentials.Certificates, a *api, clk *clocktesting.FakePassiveClock, get func() (string, error), events *[]string) {
 	t.Helper()
 	a, clk, events = &api{}, clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), new([]string)
-	k = credentials.NewCertificates(a, clk, "n", func(_ *corev1.Pod, reason, message string) { *events = append(*events, reason+": "+message) })
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{ServiceAccountName: "sa"}}
+	k = credentials.NewCertificates(a, clk, "n",
+		func(_ *corev1.Pod, reason, message string) { *events = append(*events, reason+": "+message) })
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: corev1.PodSpec{ServiceAccountName: "sa"}}
 	return k, a, clk, func() (string, error) {
-		b, err := k.Get(t.Context(), pod, volume.Source{Volume: "v"}, &corev1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "ED25519"})
+		b, err := k.Get(t.Context(), pod, volume.Source{Volume: "v"},
+			&corev1.PodCertificateProjection{SignerName: "example.com/s", KeyType: "ED25519"})
 		if err == nil && !strings.Contains(string(b.Key), "BEGIN PRIVATE KEY") {
 			t.Errorf("the key is %q", b.Key)
 		}
@@ -93,7 +98,8 @@ func TestIssuedAndRenewed(t *testing.T) {
 		}
 	}
 	spec := a.last.Spec
-	if spec.PodUID != "u" || spec.ServiceAccountUID != "sa-uid" || spec.NodeName != "n" || spec.NodeUID != "node-uid" || a.last.OwnerReferences[0].UID != "u" {
+	if spec.PodUID != "u" || spec.ServiceAccountUID != "sa-uid" || spec.NodeName != "n" || spec.NodeUID != "node-uid" ||
+		a.last.OwnerReferences[0].UID != "u" {
 		t.Errorf("%+v", a.last)
 	}
 	if r, err := x509.ParseCertificateRequest(spec.StubPKCS10Request); err != nil || r.CheckSignature() != nil {
@@ -124,7 +130,8 @@ func TestIssuedAndRenewed(t *testing.T) {
 		}
 	}
 	expectState(t, k, "expired")
-	if want := []string{"CertificateOverdueForRefresh: PodCertificate refresh overdue", "CertificateExpired: PodCertificate expired"}; !slices.Equal(*events, want) {
+	if want := []string{"CertificateOverdueForRefresh: PodCertificate refresh overdue",
+		"CertificateExpired: PodCertificate expired"}; !slices.Equal(*events, want) {
 		t.Errorf("%q", *events)
 	}
 	a.last = nil
@@ -151,13 +158,15 @@ func TestRefused(t *testing.T) {
 		}
 		a.end(typ, "", clk.Now())
 		for range 2 {
-			if _, err := get(); err == nil || err.Error() != `PodCertificateRequest was permanently `+want+`: reason="r" message="m"` {
+			if _, err := get(); err == nil || err.Error() != `PodCertificateRequest was permanently `+want+
+				`: reason="r" message="m"` {
 				t.Error(err)
 			}
 			clk.SetTime(clk.Now().Add(24 * time.Hour))
 		}
 		expectState(t, k, want)
-		if a.created != 1 || k.Due("u") || len(*events) != 1 || !strings.HasPrefix((*events)[0], typ+": PodCertificateRequest ns/req-1 was "+want) {
+		if a.created != 1 || k.Due("u") || len(*events) != 1 ||
+			!strings.HasPrefix((*events)[0], typ+": PodCertificateRequest ns/req-1 was "+want) {
 			t.Errorf("%d requests, %q", a.created, *events)
 		}
 	}
@@ -194,11 +203,13 @@ func expectState(t *testing.T, k *credentials.Certificates, want string) {
 		t.Fatal(err)
 	}
 	families, err := all.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "kubelet_podcertificate_states" || len(families[0].GetMetric()) != 1 {
+	if err != nil || len(families) != 1 || families[0].GetName() != "kubelet_podcertificate_states" ||
+		len(families[0].GetMetric()) != 1 {
 		t.Fatalf("%v, %v", families, err)
 	}
 	one := families[0].GetMetric()[0]
-	if l := one.GetLabel(); l[0].GetValue() != "example.com/s" || l[1].GetValue() != want || one.GetGauge().GetValue() != 1 {
+	if l := one.GetLabel(); l[0].GetValue() != "example.com/s" || l[1].GetValue() != want ||
+		one.GetGauge().GetValue() != 1 {
 		t.Errorf("%v, want %s", one, want)
 	}
 }
@@ -217,7 +228,9 @@ func TestKeyTypes(t *testing.T) {
 			t.Errorf("%s: %v", typ, err)
 		}
 	}
-	if _, err := k.Get(t.Context(), &corev1.Pod{}, volume.Source{Index: 9}, &corev1.PodCertificateProjection{KeyType: "DSA"}); err == nil || !strings.Contains(err.Error(), `unknown key type "DSA"`) {
+	if _, err := k.Get(t.Context(), &corev1.Pod{}, volume.Source{Index: 9},
+		&corev1.PodCertificateProjection{KeyType: "DSA"}); err == nil ||
+		!strings.Contains(err.Error(), `unknown key type "DSA"`) {
 		t.Error(err)
 	}
 }

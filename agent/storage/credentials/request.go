@@ -21,7 +21,8 @@ import (
 )
 
 // create generates a key and requests a certificate for it, in the name of the pod, its service account and the node.
-func (k *Certificates) create(ctx context.Context, pod *corev1.Pod, p *corev1.PodCertificateProjection) (key []byte, _ *certificatesv1.PodCertificateRequest, err error) {
+func (k *Certificates) create(ctx context.Context, pod *corev1.Pod,
+	p *corev1.PodCertificateProjection) (key []byte, _ *certificatesv1.PodCertificateRequest, err error) {
 	account, err := client.Get[*corev1.ServiceAccount](ctx, k.client, pod.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return nil, nil, err
@@ -36,8 +37,9 @@ func (k *Certificates) create(ctx context.Context, pod *corev1.Pod, p *corev1.Po
 	}
 	made, err := k.client.Create(ctx, &certificatesv1.PodCertificateRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: certificatesv1.SchemeGroupVersion.String(), Kind: "PodCertificateRequest"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, GenerateName: "req-", OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, GenerateName: "req-",
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}},
 		Spec: certificatesv1.PodCertificateRequestSpec{
 			SignerName: p.SignerName, PodName: pod.Name, PodUID: pod.UID, ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
 			NodeName: types.NodeName(k.node), NodeUID: node.UID, MaxExpirationSeconds: p.MaxExpirationSeconds, StubPKCS10Request: stub,

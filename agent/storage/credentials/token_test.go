@@ -45,14 +45,16 @@ func (i *issuer) Update(_ context.Context, ref client.Ref, change client.Change)
 }
 
 func pod() *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{ServiceAccountName: "sa"}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: corev1.PodSpec{ServiceAccountName: "sa"}}
 }
 
 func TestTokenIsBoundToThePod(t *testing.T) {
 	t.Parallel()
 	api := &issuer{}
 	k := credentials.NewTokens(api, clocktesting.NewFakeClock(time.Now()))
-	got, err := k.Get(t.Context(), pod(), &corev1.ServiceAccountTokenProjection{Audience: "vault", ExpirationSeconds: new(int64(7200))})
+	got, err := k.Get(t.Context(), pod(),
+		&corev1.ServiceAccountTokenProjection{Audience: "vault", ExpirationSeconds: new(int64(7200))})
 	if err != nil || got != "1" {
 		t.Fatal(got, err)
 	}
@@ -64,7 +66,8 @@ func TestTokenIsBoundToThePod(t *testing.T) {
 		*spec.BoundObjectRef != (authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}) {
 		t.Errorf("asked for %+v", spec)
 	}
-	if got, _ := k.Get(t.Context(), pod(), &corev1.ServiceAccountTokenProjection{}); got != "2" || api.last.Spec.Audiences != nil {
+	if got, _ := k.Get(t.Context(), pod(), &corev1.ServiceAccountTokenProjection{}); got != "2" ||
+		api.last.Spec.Audiences != nil {
 		t.Errorf("another audience got %q of %v", got, api.last.Spec.Audiences)
 	}
 }

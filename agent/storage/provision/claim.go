@@ -50,7 +50,8 @@ func (p *Provisioner) claim(ctx context.Context, c *corev1.PersistentVolumeClaim
 // provide creates a volume, or reports why it does not.
 func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	class, err := client.Get[*storagev1.StorageClass](ctx, p.Client, "", claim.Class(c))
-	if err != nil || class.Provisioner != claim.Provisioner || claim.Waits(class) && c.Annotations[claim.SelectedNode] == "" {
+	if err != nil || class.Provisioner != claim.Provisioner ||
+		claim.Waits(class) && c.Annotations[claim.SelectedNode] == "" {
 		return err // the persistentvolume controller reports a missing class
 	}
 	if _, err := client.Get[*corev1.PersistentVolume](ctx, p.Client, "", nameFor(c)); !apierrors.IsNotFound(err) {
@@ -65,7 +66,8 @@ func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeCla
 		return nil
 	}
 	delete(p.refused, t)
-	p.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", t.String())
+	p.Event(c, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q",
+		t.String())
 	if err := p.make(ctx, c, class); err != nil {
 		p.refuse(c, err.Error())
 		return err
@@ -75,7 +77,8 @@ func (p *Provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeCla
 }
 
 func (p *Provisioner) refuse(c *corev1.PersistentVolumeClaim, why string) {
-	p.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", claim.Class(c), why)
+	p.Event(c, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s",
+		claim.Class(c), why)
 }
 
 // problem returns what the claim or its class requests that a folder on the node cannot provide.
@@ -154,8 +157,9 @@ func (p *Provisioner) object(c *corev1.PersistentVolumeClaim, class *storagev1.S
 		policy = *class.ReclaimPolicy
 	}
 	v := &corev1.PersistentVolume{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
-		ObjectMeta: metav1.ObjectMeta{Name: nameFor(c), Annotations: map[string]string{claim.ProvisionedBy: claim.Provisioner}},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
+		ObjectMeta: metav1.ObjectMeta{Name: nameFor(c),
+			Annotations: map[string]string{claim.ProvisionedBy: claim.Provisioner}},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: c.Spec.Resources.Requests[corev1.ResourceStorage]},
 			AccessModes:                   slices.Clone(c.Spec.AccessModes),

@@ -110,7 +110,8 @@ func (p *Provisioner) onClaim(_, new client.Object) []task {
 
 // mine reports whether the volume is on this node.
 func (p *Provisioner) mine(v *corev1.PersistentVolume) bool {
-	return v.Annotations[claim.ProvisionedBy] == claim.Provisioner && v.Spec.Local != nil && claim.Here(v, p.Dir).Spec.Local.Path == p.path(v.Name) &&
+	return v.Annotations[claim.ProvisionedBy] == claim.Provisioner && v.Spec.Local != nil &&
+		claim.Here(v, p.Dir).Spec.Local.Path == p.path(v.Name) &&
 		equality.Semantic.DeepEqual(v.Spec.NodeAffinity, p.affinity())
 }
 
@@ -179,7 +180,8 @@ func (p *Provisioner) leftovers(ctx context.Context) error {
 }
 
 // Leftovers returns the folders that belong to none of the volumes and claims.
-func (p *Provisioner) Leftovers(volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) ([]string, error) {
+func (p *Provisioner) Leftovers(volumes []*corev1.PersistentVolume,
+	claims []*corev1.PersistentVolumeClaim) ([]string, error) {
 	entries, err := os.ReadDir(p.Dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil

@@ -176,7 +176,8 @@ func (n *node) create(objs ...client.Object) {
 }
 
 func newClass(policy corev1.PersistentVolumeReclaimPolicy) *storagev1.StorageClass {
-	return &storagev1.StorageClass{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"}, ObjectMeta: metav1.ObjectMeta{Name: "folders"},
+	return &storagev1.StorageClass{TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "StorageClass"},
+		ObjectMeta:  metav1.ObjectMeta{Name: "folders"},
 		Provisioner: claim.Provisioner, ReclaimPolicy: &policy, AllowVolumeExpansion: new(true)}
 }
 
@@ -215,7 +216,8 @@ func (n *node) claimed() (*corev1.PersistentVolume, string) {
 // phase writes the volume's phase, as the binder does.
 func (n *node) phase(v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) {
 	n.t.Helper()
-	_, err := client.Update(n.t.Context(), n, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = phase; return nil })
+	_, err := client.Update(n.t.Context(), n, v, "status",
+		func(v *corev1.PersistentVolume) error { v.Status.Phase = phase; return nil })
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -272,7 +274,8 @@ func TestFolderIsCreatedAndRemovedWithClaim(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o777 || v.Spec.Local.Path != dir {
 			t.Fatalf("%v, %v, volume at %s", info, err, v.Spec.Local.Path)
 		}
-		if !claim.Reaches(v, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "n"}}}) ||
+		if !claim.Reaches(v,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "n"}}}) ||
 			claim.Reaches(v, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "m"}}}) {
 			t.Error("the volume is not on this node alone")
 		}
@@ -439,7 +442,8 @@ func TestVolumeExpands(t *testing.T) {
 	within(t, func(t *testing.T, n *node) {
 		n.create(newClass(corev1.PersistentVolumeReclaimDelete), newClaim())
 		v, _ := n.claimed()
-		c, err := client.Update(t.Context(), n, newClaim(), "", func(c *corev1.PersistentVolumeClaim) error { c.Spec.VolumeName = v.Name; return nil })
+		c, err := client.Update(t.Context(), n, newClaim(), "",
+			func(c *corev1.PersistentVolumeClaim) error { c.Spec.VolumeName = v.Name; return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -457,7 +461,8 @@ func TestVolumeExpands(t *testing.T) {
 		}
 		v, _ = n.claimed()
 		c, _ = client.Get[*corev1.PersistentVolumeClaim](t.Context(), n, "default", "c")
-		if has, is := c.Status.Capacity["storage"], v.Spec.Capacity["storage"]; has.String() != "3Gi" || is.String() != "3Gi" {
+		if has, is := c.Status.Capacity["storage"], v.Spec.Capacity["storage"]; has.String() != "3Gi" ||
+			is.String() != "3Gi" {
 			t.Errorf("claim has %s, volume %s", has.String(), is.String())
 		}
 		if n.will(func() {}); len(n.bound) == 0 || n.bound[0] != "c" {
@@ -520,7 +525,8 @@ func TestPowerCuts(t *testing.T) {
 				n.will(func() { n.cut = -1 })
 				synctest.Wait()
 				n.will(func() { n.cut = cut })
-				if _, err := client.Update(t.Context(), n.Client, v, "status", func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
+				if _, err := client.Update(t.Context(), n.Client, v, "status",
+					func(v *corev1.PersistentVolume) error { v.Status.Phase = corev1.VolumeReleased; return nil }); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()

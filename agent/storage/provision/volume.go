@@ -89,7 +89,8 @@ func (p *Provisioner) inPlace(name string) error {
 // letGo removes the object of a volume without content.
 func (p *Provisioner) letGo(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.DeletionTimestamp == nil {
-		_, err := p.Client.Delete(ctx, client.RefOf(v), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.UID))})
+		_, err := p.Client.Delete(ctx, client.RefOf(v),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(v.UID))})
 		if err != nil {
 			return err
 		}

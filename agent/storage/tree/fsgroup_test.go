@@ -15,7 +15,8 @@ import (
 func someFiles(t *testing.T) (dir, outside string) {
 	t.Helper()
 	dir, outside = t.TempDir(), filepath.Join(t.TempDir(), "outside")
-	for path, mode := range map[string]os.FileMode{dir + "/file": 0o600, dir + "/sub/program": 0o755 | os.ModeSetuid, outside: 0o600} {
+	for path, mode := range map[string]os.FileMode{dir + "/file": 0o600, dir + "/sub/program": 0o755 | os.ModeSetuid,
+		outside: 0o600} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,8 @@ func TestApplyFSGroup(t *testing.T) {
 			if err := tree.ApplyFSGroup(dir, new(int64(4711)), c.readOnly, nil); err != nil {
 				t.Fatal(err)
 			}
-			for path, want := range map[string]os.FileMode{dir: c.top, dir + "/sub": c.sub, dir + "/file": c.file, dir + "/sub/program": c.progr} {
+			for path, want := range map[string]os.FileMode{dir: c.top, dir + "/sub": c.sub, dir + "/file": c.file, dir +
+				"/sub/program": c.progr} {
 				if group, mode := groupAndMode(t, path); group != 4711 || mode != want {
 					t.Errorf("%s: group %d, mode %v, want %v", path, group, mode, want)
 				}

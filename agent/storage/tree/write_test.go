@@ -91,7 +91,8 @@ func TestErrorsOfFiles(t *testing.T) {
 			t.Errorf("left behind: %v, %v", left, err)
 		}
 	}
-	if err := tree.WriteAtomic(t.TempDir()+"/none", tree.Files{}, nil); err == nil || err.Error() != "no new version: no such file or directory" {
+	if err := tree.WriteAtomic(t.TempDir()+"/none", tree.Files{}, nil); err == nil ||
+		err.Error() != "no new version: no such file or directory" {
 		t.Errorf("%v", err)
 	}
 }

@@ -40,7 +40,8 @@ func (s *Set) bundleFile(ctx context.Context, p *corev1.ClusterTrustBundleProjec
 		if err != nil {
 			return nil, err
 		}
-		all = slices.DeleteFunc(all, func(b *certificatesv1.ClusterTrustBundle) bool { return !selector.Matches(labels.Set(b.Labels)) })
+		all = slices.DeleteFunc(all,
+			func(b *certificatesv1.ClusterTrustBundle) bool { return !selector.Matches(labels.Set(b.Labels)) })
 	}
 	switch optional := p.Optional != nil && *p.Optional; {
 	case len(all) > 0 || optional:

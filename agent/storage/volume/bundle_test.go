@@ -19,7 +19,8 @@ func cert(text string) string {
 }
 
 func trustBundle(signer, label, certs string) *certificatesv1.ClusterTrustBundle {
-	return &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: signer + ":" + label, Labels: map[string]string{"l": label}},
+	return &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: signer + ":" + label,
+		Labels: map[string]string{"l": label}},
 		Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: certs}}
 }
 
@@ -27,16 +28,18 @@ func trustBundle(signer, label, certs string) *certificatesv1.ClusterTrustBundle
 func TestTrustBundles(t *testing.T) {
 	t.Parallel()
 	stored := []*certificatesv1.ClusterTrustBundle{
-		trustBundle("s", "a", "about\n"+cert("2")+cert("1")), trustBundle("s", "b", cert("1")+cert("3")), trustBundle("t", "a", cert("4")),
+		trustBundle("s", "a", "about\n"+cert("2")+cert("1")), trustBundle("s", "b", cert("1")+cert("3")),
+		trustBundle("t", "a", cert("4")),
 	}
-	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Bundles: func(_ context.Context, name, signer string) (out []*certificatesv1.ClusterTrustBundle, _ error) {
-		for _, b := range stored {
-			if b.Name == name || name == "" && b.Spec.SignerName == signer {
-				out = append(out, b)
+	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{},
+		Bundles: func(_ context.Context, name, signer string) (out []*certificatesv1.ClusterTrustBundle, _ error) {
+			for _, b := range stored {
+				if b.Name == name || name == "" && b.Spec.SignerName == signer {
+					out = append(out, b)
+				}
 			}
-		}
-		return out, nil
-	}}
+			return out, nil
+		}}
 	all := &metav1.LabelSelector{}
 	only := &metav1.LabelSelector{MatchLabels: map[string]string{"l": "b"}}
 	for _, c := range []struct {
@@ -44,9 +47,11 @@ func TestTrustBundles(t *testing.T) {
 		want, err string
 	}{
 		{corev1.ClusterTrustBundleProjection{Name: new("s:a")}, cert("1") + cert("2"), ""},
-		{corev1.ClusterTrustBundleProjection{SignerName: new("s"), LabelSelector: all}, cert("1") + cert("2") + cert("3"), ""},
+		{corev1.ClusterTrustBundleProjection{SignerName: new("s"), LabelSelector: all}, cert("1") + cert("2") + cert("3"),
+			""},
 		{corev1.ClusterTrustBundleProjection{SignerName: new("s"), LabelSelector: only}, cert("1") + cert("3"), ""},
-		{corev1.ClusterTrustBundleProjection{SignerName: new("s")}, "", `combination of signerName "s" and labelSelector matched zero ClusterTrustBundles`},
+		{corev1.ClusterTrustBundleProjection{SignerName: new("s")}, "",
+			`combination of signerName "s" and labelSelector matched zero ClusterTrustBundles`},
 		{corev1.ClusterTrustBundleProjection{SignerName: new("u"), LabelSelector: all, Optional: new(true)}, "", ""},
 		{corev1.ClusterTrustBundleProjection{Name: new("x")}, "", `clustertrustbundle "x" not found`},
 		{corev1.ClusterTrustBundleProjection{Name: new("x"), Optional: new(true)}, "", ""},

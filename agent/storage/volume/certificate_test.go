@@ -16,14 +16,17 @@ func TestPodCertificate(t *testing.T) {
 	t.Parallel()
 	m := &mounter{mounted: map[string]int64{}}
 	asked := map[volume.Source]string{}
-	set := volume.Set{Dir: t.TempDir(), Mounter: m, Certificate: func(_ context.Context, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error) {
-		asked[at] = p.SignerName
-		return volume.Bundle{Key: []byte("key\n"), Chain: []byte("chain\n")}, nil
-	}}
-	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o644)), Sources: []corev1.VolumeProjection{
-		{PodCertificate: &corev1.PodCertificateProjection{SignerName: "a", CredentialBundlePath: "a/bundle.pem"}},
-		{PodCertificate: &corev1.PodCertificateProjection{SignerName: "b", KeyPath: "key", CertificateChainPath: "chain"}},
-	}}}})
+	set := volume.Set{Dir: t.TempDir(), Mounter: m,
+		Certificate: func(_ context.Context, at volume.Source, p *corev1.PodCertificateProjection) (volume.Bundle, error) {
+			asked[at] = p.SignerName
+			return volume.Bundle{Key: []byte("key\n"), Chain: []byte("chain\n")}, nil
+		}}
+	facts := podWith(
+		corev1.Volume{Name: "v",
+			VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o644)), Sources: []corev1.VolumeProjection{
+				{PodCertificate: &corev1.PodCertificateProjection{SignerName: "a", CredentialBundlePath: "a/bundle.pem"}},
+				{PodCertificate: &corev1.PodCertificateProjection{SignerName: "b", KeyPath: "key", CertificateChainPath: "chain"}},
+			}}}})
 	facts.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(os.Getgid()))}
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil {

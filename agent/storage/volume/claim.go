@@ -33,7 +33,8 @@ func (s *setup) Claim(ctx context.Context, v *corev1.Volume) (string, error) {
 		return "", fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts of container %s", v.Name, c)
 	}
 	if c := usedAs(s.facts.Pod, v.Name, devices); c != "" && !block {
-		return "", fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices of container %s", v.Name, c)
+		return "", fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices of container %s",
+			v.Name, c)
 	}
 	switch {
 	case of.SetUp == nil:
@@ -70,7 +71,8 @@ func (s *setup) ClaimedLocal(pv *corev1.PersistentVolume, v *corev1.Volume) (dir
 	if err != nil || s.Have[v.Name] != "" || pod.Spec.SecurityContext == nil {
 		return dir, err
 	}
-	return dir, tree.IgnoreRights(tree.ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
+	return dir, tree.IgnoreRights(
+		tree.ApplyFSGroup(dir, fsGroup(pod), readOnly, pod.Spec.SecurityContext.FSGroupChangePolicy))
 }
 
 // device mounts a local volume that is a device below the pod's folder. Each pod has a mount of

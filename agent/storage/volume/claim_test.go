@@ -20,7 +20,8 @@ import (
 func claimPod(change ...func(*corev1.Pod)) env.Facts {
 	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
-	facts.Pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
+	facts.Pod.Spec.Containers = []corev1.Container{{Name: "c",
+		VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
 	for _, f := range change {
 		f(facts.Pod)
 	}
@@ -46,9 +47,10 @@ func hostAt(path string, kind corev1.HostPathType) corev1.PersistentVolumeSource
 
 // found is a Set whose claims are all bound to pv.
 func found(t *testing.T, pv *corev1.PersistentVolume) *volume.Set {
-	return &volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Claim: func(context.Context, *corev1.Volume) (*corev1.PersistentVolume, error) {
-		return pv, nil
-	}}
+	return &volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{},
+		Claim: func(context.Context, *corev1.Volume) (*corev1.PersistentVolume, error) {
+			return pv, nil
+		}}
 }
 
 func TestPathOfClaim(t *testing.T) {

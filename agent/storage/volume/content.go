@@ -40,7 +40,8 @@ func configMapFiles(v *corev1.ConfigMapVolumeSource, src env.Source) (tree.Files
 	if cm == nil {
 		return tree.Files{}, absent(v.Optional, "configmap %q not found", v.Name)
 	}
-	return pick(configMapData(cm), v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "configmap references non-existent config key: %s")
+	return pick(configMapData(cm), v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional,
+		"configmap references non-existent config key: %s")
 }
 
 func configMapData(cm *corev1.ConfigMap) map[string][]byte {
@@ -71,7 +72,8 @@ func secretFiles(v *corev1.SecretVolumeSource, src env.Source) (tree.Files, erro
 	if secret == nil {
 		return tree.Files{}, absent(v.Optional, "secret %q not found", v.SecretName)
 	}
-	return pick(secret.Data, v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional, "references non-existent secret key: %s")
+	return pick(secret.Data, v.Items, tree.File{Mode: mode(v.DefaultMode), User: v.DefaultUser}, v.Optional,
+		"references non-existent secret key: %s")
 }
 
 func absent(optional *bool, format string, args ...any) error {
@@ -83,7 +85,8 @@ func absent(optional *bool, format string, args ...any) error {
 
 // pick returns all of data, or the keys in items under their paths; def has the default mode and
 // owner. missing returns the error for a missing key.
-func pick(data map[string][]byte, items []corev1.KeyToPath, def tree.File, optional *bool, missing string) (tree.Files, error) {
+func pick(data map[string][]byte, items []corev1.KeyToPath, def tree.File, optional *bool,
+	missing string) (tree.Files, error) {
 	files := tree.Files{}
 	if len(items) == 0 {
 		for k, b := range data {

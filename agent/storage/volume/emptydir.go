@@ -141,7 +141,8 @@ func pageSize(medium corev1.StorageMedium, pod *corev1.Pod) (resource.Quantity, 
 	}
 	size, said := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix))
 	if !said && len(asked) > 1 {
-		return resource.Quantity{}, errors.New("medium HugePages can only be used when the pod asks for one size of huge pages alone")
+		return resource.Quantity{},
+			errors.New("medium HugePages can only be used when the pod asks for one size of huge pages alone")
 	}
 	for only := range asked {
 		if !said {

@@ -61,7 +61,8 @@ func TestEmptyDirMode(t *testing.T) {
 			if _, err := set.Prepare(t.Context(), facts); err != nil {
 				t.Fatal(err)
 			}
-			if info, err := os.Stat(paths["v"]); err != nil || info.Mode().Perm() != 0o500 || read(t, paths["v"]+"/kept") != "kept" {
+			if info, err := os.Stat(paths["v"]); err != nil || info.Mode().Perm() != 0o500 ||
+				read(t, paths["v"]+"/kept") != "kept" {
 				t.Errorf("%s %s: made again: %v, %v", c.name, medium, info, err)
 			}
 			if err := set.Teardown(); err != nil {
@@ -134,11 +135,14 @@ func TestMemorySize(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	set := volume.Set{Dir: t.TempDir(), Mounter: needsMounts(t)}
-	paths, err := set.Prepare(t.Context(), podWith(emptyDir(corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(resource.MustParse("64Ki"))})))
+	paths, err := set.Prepare(t.Context(),
+		podWith(emptyDir(
+			corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: new(resource.MustParse("64Ki"))})))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(paths["v"]+"/x", make([]byte, 128<<10), 0o600); err == nil || !strings.Contains(err.Error(), "no space left") {
+	if err := os.WriteFile(paths["v"]+"/x", make([]byte, 128<<10), 0o600); err == nil ||
+		!strings.Contains(err.Error(), "no space left") {
 		t.Errorf("128 KiB fit into 64: %v", err)
 	}
 	if err := set.Teardown(); err != nil {
@@ -169,7 +173,8 @@ func TestHugePages(t *testing.T) {
 		{"HugePages-1Gi", []corev1.ResourceName{"hugepages-2Mi", "hugepages-1Gi"}, 1 << 30, ""},
 		{"HugePages", []corev1.ResourceName{"hugepages-2Mi", "hugepages-1Gi"}, 0, "one size of huge pages alone"},
 		{"HugePages", nil, 0, "the pod asks for no huge pages"},
-		{"HugePages-1Gi", []corev1.ResourceName{"hugepages-2Mi"}, 0, "medium HugePages-1Gi: the pod asks for no huge pages of such a size"},
+		{"HugePages-1Gi", []corev1.ResourceName{"hugepages-2Mi"}, 0,
+			"medium HugePages-1Gi: the pod asks for no huge pages of such a size"},
 		{"Paper", nil, 0, `unknown storage medium "Paper"`},
 	} {
 		m := &pages{}
@@ -179,9 +184,11 @@ func TestHugePages(t *testing.T) {
 		for _, name := range c.asked {
 			asked[name] = resource.MustParse("1Gi")
 		}
-		facts.Pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: asked, Limits: asked}}}
+		facts.Pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: asked,
+			Limits: asked}}}
 		_, err := set.Prepare(t.Context(), facts)
-		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) || m.size != c.want {
+		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) ||
+			m.size != c.want {
 			t.Errorf("%s %v: %d, %v", c.medium, c.asked, m.size, err)
 		}
 	}

@@ -19,11 +19,14 @@ func TestFilesOfGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("left out: giving files to a group needs root")
 	}
-	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}}, secret: &corev1.Secret{Data: map[string][]byte{"a": []byte("1")}}}
-	items := []corev1.KeyToPath{{Key: "a", Path: "open", Mode: new(int32(0o666))}, {Key: "a", Path: "shut", Mode: new(int32(0o400))}, {Key: "a", Path: "theirs", User: new(int64(42))}}
+	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}},
+		secret: &corev1.Secret{Data: map[string][]byte{"a": []byte("1")}}}
+	items := []corev1.KeyToPath{{Key: "a", Path: "open", Mode: new(int32(0o666))},
+		{Key: "a", Path: "shut", Mode: new(int32(0o400))}, {Key: "a", Path: "theirs", User: new(int64(42))}}
 	set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}, Source: src}
 	facts := withGroup(podWith(
-		corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
+		corev1.Volume{Name: "c",
+			VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
 		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Items: items, DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41))}}},
 		corev1.Volume{Name: "p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(0o600)), DefaultUser: new(int64(41)),
 			Sources: []corev1.VolumeProjection{{ConfigMap: &corev1.ConfigMapProjection{Items: items}}}}}},

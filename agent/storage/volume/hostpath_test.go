@@ -59,9 +59,12 @@ func TestHostPath(t *testing.T) {
 			continue
 		}
 		set := volume.Set{Dir: t.TempDir()}
-		facts := podWith(corev1.Volume{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: c.path, Type: &c.kind}}})
+		facts := podWith(
+			corev1.Volume{Name: "h",
+				VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: c.path, Type: &c.kind}}})
 		paths, err := set.Prepare(t.Context(), withGroup(facts, new(int64(4711)))) // which is never for these
-		if c.err == "" && (err != nil || paths["h"] != c.path) || c.err != "" && (err == nil || err.Error() != `MountVolume.SetUp failed for volume "h" : `+c.err) {
+		if c.err == "" && (err != nil || paths["h"] != c.path) ||
+			c.err != "" && (err == nil || err.Error() != `MountVolume.SetUp failed for volume "h" : `+c.err) {
 			t.Errorf("%s %s: %v %v, want %q", c.kind, c.path, paths, err, c.err)
 		}
 	}

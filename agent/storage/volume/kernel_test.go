@@ -131,7 +131,8 @@ func TestSubPath(t *testing.T) {
 	prepare := func() []string {
 		t.Helper()
 		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{
-			{Name: "v", MountPath: "/a", SubPath: "file"}, {Name: "v", MountPath: "/b", SubPath: "new/deep"}, {Name: "v", MountPath: "/c", SubPath: "link/file"},
+			{Name: "v", MountPath: "/a", SubPath: "file"}, {Name: "v", MountPath: "/b", SubPath: "new/deep"},
+			{Name: "v", MountPath: "/c", SubPath: "link/file"},
 		}}
 		got, err := set.Mounts(&corev1.Pod{}, c, map[string]string{"v": dir}, nil, volume.Features{})
 		if err != nil {
@@ -140,7 +141,8 @@ func TestSubPath(t *testing.T) {
 		return []string{got[0].HostPath, got[1].HostPath, got[2].HostPath}
 	}
 	paths := prepare()
-	if paths[0] != filepath.Join(set.Dir, "volume-subpaths/v/c/0") || read(t, paths[0]) != "one" || read(t, paths[2]) != "linked" {
+	if paths[0] != filepath.Join(set.Dir, "volume-subpaths/v/c/0") || read(t, paths[0]) != "one" ||
+		read(t, paths[2]) != "linked" {
 		t.Errorf("%v", paths)
 	}
 	for _, made := range []string{dir + "/new", dir + "/new/deep", paths[1]} {
@@ -249,7 +251,8 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 	if len(mountsBelow(t, dir)) != 5 || read(t, precious+"/data/file") != "precious" {
 		t.Errorf("after a failure: %v", mountsBelow(t, dir))
 	}
-	if err := (&volume.Set{Dir: dir, Mounter: mount.Folders{}}).Teardown(); err == nil || !strings.Contains(err.Error(), "still mounted") {
+	if err := (&volume.Set{Dir: dir, Mounter: mount.Folders{}}).Teardown(); err == nil ||
+		!strings.Contains(err.Error(), "still mounted") {
 		t.Errorf("who cannot unmount: %v", err)
 	}
 	if err := (&volume.Set{Dir: dir, Mounter: m}).Teardown(); err != nil {
@@ -290,7 +293,9 @@ func TestBusyTmpfs(t *testing.T) {
 	t.Parallel()
 	m := needsMounts(t)
 	set := volume.Set{Dir: t.TempDir(), Mounter: m}
-	facts := podWith(corev1.Volume{Name: "m", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}})
+	facts := podWith(
+		corev1.Volume{Name: "m",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}})
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil {
 		t.Fatal(err)
@@ -344,7 +349,8 @@ func TestShare(t *testing.T) {
 	m := needsMounts(t)
 	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
 		set := volume.Set{Dir: t.TempDir(), Mounter: m}
-		facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}})
+		facts := podWith(
+			corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}})
 		facts.Pod.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{
 			{Name: "v", MountPath: "/v", MountPropagation: new(corev1.MountPropagationBidirectional)},
 		}}}

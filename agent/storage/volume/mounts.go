@@ -21,7 +21,8 @@ type Features struct {
 
 // Mounts returns the mounts of a container. paths are those of the pod's volumes, vars expand
 // subPathExpr. subPaths are mounted below the pod's folder until Unmount.
-func (s *Set) Mounts(pod *corev1.Pod, c *corev1.Container, paths map[string]string, vars []env.Var, can Features) ([]*cri.Mount, error) {
+func (s *Set) Mounts(pod *corev1.Pod, c *corev1.Container, paths map[string]string, vars []env.Var,
+	can Features) ([]*cri.Mount, error) {
 	var out []*cri.Mount
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
@@ -92,7 +93,8 @@ func mountOf(m *corev1.VolumeMount, host string, fixed bool, can Features) (*cri
 	if r := m.RecursiveReadOnly; r != nil && *r != corev1.RecursiveReadOnlyDisabled {
 		out.RecursiveReadOnly = can.RecursiveReadOnly
 		if *r == corev1.RecursiveReadOnlyEnabled && !can.RecursiveReadOnly {
-			return nil, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", m.Name)
+			return nil, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime",
+				m.Name)
 		}
 	}
 	if out.RecursiveReadOnly && (!out.Readonly || out.Propagation != cri.MountPropagation_PROPAGATION_PRIVATE) {

@@ -16,7 +16,8 @@ import (
 )
 
 // mountsOf are the mounts of a container c whose volume "v" lies at dir.
-func mountsOf(t *testing.T, m volume.Mounter, dir string, vars []env.Var, can volume.Features, list ...corev1.VolumeMount) ([]*cri.Mount, error) {
+func mountsOf(t *testing.T, m volume.Mounter, dir string, vars []env.Var, can volume.Features,
+	list ...corev1.VolumeMount) ([]*cri.Mount, error) {
 	t.Helper()
 	set := volume.Set{Dir: t.TempDir(), Mounter: m}
 	t.Cleanup(func() {
@@ -34,10 +35,12 @@ func TestMounts(t *testing.T) {
 	got, err := mountsOf(t, mount.Folders{}, dir, []env.Var{{Name: "NAME", Value: "n"}}, volume.Features{},
 		corev1.VolumeMount{Name: "v", MountPath: "/a", ReadOnly: true},
 		corev1.VolumeMount{Name: "v", MountPath: "/b", SubPathExpr: "x/$(NAME)"})
-	if err != nil || len(got) != 2 || !got[0].Readonly || got[1].Readonly || got[0].HostPath != dir || got[1].HostPath != dir+"/x/n" {
+	if err != nil || len(got) != 2 || !got[0].Readonly || got[1].Readonly || got[0].HostPath != dir ||
+		got[1].HostPath != dir+"/x/n" {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := mountsOf(t, mount.Folders{}, dir, nil, volume.Features{}, corev1.VolumeMount{Name: "none", MountPath: "/a"}); !errors.Is(err, env.ErrConfig) {
+	if _, err := mountsOf(t, mount.Folders{}, dir, nil, volume.Features{},
+		corev1.VolumeMount{Name: "none", MountPath: "/a"}); !errors.Is(err, env.ErrConfig) {
 		t.Errorf("no such volume: %v", err)
 	}
 }
@@ -61,7 +64,8 @@ func TestReadOnlyKinds(t *testing.T) {
 	} {
 		set := volume.Set{Dir: t.TempDir(), Mounter: mount.Folders{}}
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: c.source}}}}
-		got, err := set.Mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}, map[string]string{"v": dir}, nil, volume.Features{})
+		got, err := set.Mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}},
+			map[string]string{"v": dir}, nil, volume.Features{})
 		if err != nil || got[0].Readonly != c.want {
 			t.Errorf("%v: %v, %v", c.source, got, err)
 		}
@@ -82,12 +86,15 @@ func TestFeatures(t *testing.T) {
 		err       string
 	}{
 		{"disabled", mode(corev1.RecursiveReadOnlyDisabled), volume.Features{RecursiveReadOnly: true}, false, ""},
-		{"if possible, and it is", mode(corev1.RecursiveReadOnlyIfPossible), volume.Features{RecursiveReadOnly: true}, true, ""},
+		{"if possible, and it is", mode(corev1.RecursiveReadOnlyIfPossible), volume.Features{RecursiveReadOnly: true}, true,
+			""},
 		{"if possible, and it is not", mode(corev1.RecursiveReadOnlyIfPossible), volume.Features{}, false, ""},
 		{"enabled", mode(corev1.RecursiveReadOnlyEnabled), volume.Features{RecursiveReadOnly: true}, true, ""},
-		{"enabled without support", mode(corev1.RecursiveReadOnlyEnabled), volume.Features{}, false, `volume "v" requested recursive read-only mode, but it is not supported by the runtime`},
+		{"enabled without support", mode(corev1.RecursiveReadOnlyEnabled), volume.Features{}, false,
+			`volume "v" requested recursive read-only mode, but it is not supported by the runtime`},
 		{"options", options, volume.Features{Options: true}, false, ""},
-		{"options without support", options, volume.Features{}, false, `volume "v" requested bind mount options, but they are not supported by the runtime`},
+		{"options without support", options, volume.Features{}, false,
+			`volume "v" requested bind mount options, but they are not supported by the runtime`},
 	} {
 		got, err := mountsOf(t, mount.Folders{}, t.TempDir(), nil, c.can, c.mount)
 		if c.err != "" {
@@ -96,7 +103,8 @@ func TestFeatures(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || got[0].RecursiveReadOnly != c.recursive || len(got[0].MountOptions) != len(c.mount.BindMountOptions) {
+		if err != nil || got[0].RecursiveReadOnly != c.recursive ||
+			len(got[0].MountOptions) != len(c.mount.BindMountOptions) {
 			t.Errorf("%s: %v, %v", c.name, got, err)
 		}
 	}
@@ -141,7 +149,8 @@ func TestPropagation(t *testing.T) {
 		corev1.MountPropagationHostToContainer: cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
 		corev1.MountPropagationBidirectional:   cri.MountPropagation_PROPAGATION_BIDIRECTIONAL,
 	} {
-		got, err := mountsOf(t, mount.Folders{}, t.TempDir(), nil, volume.Features{}, corev1.VolumeMount{Name: "v", MountPath: "/v", MountPropagation: &mode})
+		got, err := mountsOf(t, mount.Folders{}, t.TempDir(), nil, volume.Features{},
+			corev1.VolumeMount{Name: "v", MountPath: "/v", MountPropagation: &mode})
 		if err != nil || got[0].Propagation != want {
 			t.Errorf("%s: %v, %v", mode, got, err)
 		}
@@ -172,7 +181,8 @@ func TestSubPathIsRefused(t *testing.T) {
 		{"", "$(UP)", "must not contain '..'"},
 		{"", "$(ROOT)", "must not be an absolute path"},
 	} {
-		got, err := mountsOf(t, mount.Folders{}, dir, []env.Var{{Name: "UP", Value: "../x"}, {Name: "ROOT", Value: "/etc"}}, volume.Features{},
+		got, err := mountsOf(t, mount.Folders{}, dir, []env.Var{{Name: "UP", Value: "../x"}, {Name: "ROOT", Value: "/etc"}},
+			volume.Features{},
 			corev1.VolumeMount{Name: "v", MountPath: "/v", SubPath: c.sub, SubPathExpr: c.expr})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q %q: %v, %v, want %q", c.sub, c.expr, got, err, c.want)

@@ -56,7 +56,8 @@ func TestNewTypeIsOneEntry(t *testing.T) {
 	types["iscsi"] = iscsi()
 
 	facts := podWith(corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{
-		ISCSI: &corev1.ISCSIVolumeSource{IQN: "disk", ReadOnly: true, SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}})
+		ISCSI: &corev1.ISCSIVolumeSource{IQN: "disk", ReadOnly: true,
+			SecretRef: &corev1.LocalObjectReference{Name: "chap"}}}})
 	v, at := &facts.Pod.Spec.Volumes[0], field.NewPath("volumes")
 	if types.Default(&v.VolumeSource); v.ISCSI.FSType != "ext4" {
 		t.Error("it has no defaults")
@@ -101,7 +102,8 @@ func TestNewTypeIsOneEntry(t *testing.T) {
 		t.Error("it is still there")
 	}
 	set.Types = nil
-	if _, err := set.Prepare(t.Context(), facts); err == nil || !strings.Contains(err.Error(), "volumes of type iscsi are not supported") {
+	if _, err := set.Prepare(t.Context(), facts); err == nil ||
+		!strings.Contains(err.Error(), "volumes of type iscsi are not supported") {
 		t.Errorf("without its entry: %v", err)
 	}
 }

@@ -47,7 +47,8 @@ func (s *setup) Projected(ctx context.Context, v *corev1.Volume) (string, error)
 	return s.write(v, out, diskFolder)
 }
 
-func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProjection, def tree.File, facts env.Facts) (tree.Files, error) {
+func (s *Set) projection(ctx context.Context, at Source, p *corev1.VolumeProjection, def tree.File,
+	facts env.Facts) (tree.Files, error) {
 	m := new(int32(def.Mode))
 	switch {
 	case p.ConfigMap != nil:

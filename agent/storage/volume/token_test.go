@@ -55,7 +55,8 @@ func TestToken(t *testing.T) {
 	set.Token = func(context.Context, *corev1.ServiceAccountTokenProjection) (string, error) {
 		return "", errors.New("no token")
 	}
-	if _, err := set.Prepare(t.Context(), facts); err == nil || !strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "v" : no token`) {
+	if _, err := set.Prepare(t.Context(), facts); err == nil ||
+		!strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "v" : no token`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -77,8 +78,9 @@ func TestTokenMode(t *testing.T) {
 		"a group":              {[]corev1.Container{{}}, new(int64(os.Getgid())), 0o640},
 		"a user and the group": {[]corev1.Container{as(me)}, new(int64(os.Getgid())), 0o640},
 	} {
-		set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}}, Source: &source{configMap: &corev1.ConfigMap{Data: map[string]string{"ca.crt": "PEM"}}},
-			Token: func(context.Context, *corev1.ServiceAccountTokenProjection) (string, error) { return "x", nil }}
+		set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}},
+			Source: &source{configMap: &corev1.ConfigMap{Data: map[string]string{"ca.crt": "PEM"}}},
+			Token:  func(context.Context, *corev1.ServiceAccountTokenProjection) (string, error) { return "x", nil }}
 		facts := podWith(apiAccess())
 		facts.Pod.Spec.Containers = c.containers
 		facts.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: c.group}

@@ -61,7 +61,8 @@ type Set struct {
 	Token func(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error)
 	// Certificate returns the key and the certificate of a projection; nil: they are not supported.
 	Certificate func(ctx context.Context, at Source, p *corev1.PodCertificateProjection) (Bundle, error)
-	// Bundles returns the ClusterTrustBundle with a name, if it exists, or else all of a signer; nil: they are not supported.
+	// Bundles returns the ClusterTrustBundle with a name, if it exists, or else all of a signer; nil: they are not
+	// supported.
 	Bundles func(ctx context.Context, name, signer string) ([]*certificatesv1.ClusterTrustBundle, error)
 	// Types are the types of volumes; nil: api.All.
 	Types api.Types

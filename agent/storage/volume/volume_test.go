@@ -64,7 +64,8 @@ func configMapVolume(items ...corev1.KeyToPath) corev1.Volume {
 
 func TestConfigMap(t *testing.T) {
 	t.Parallel()
-	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}, BinaryData: map[string][]byte{"c": {0, 1}}}}
+	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"},
+		BinaryData: map[string][]byte{"c": {0, 1}}}}
 	set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}}, Source: src}
 	prepare := func() string {
 		t.Helper()
@@ -115,7 +116,8 @@ func TestItems(t *testing.T) {
 	t.Parallel()
 	src := &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}}}
 	set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}}, Source: src}
-	paths, err := set.Prepare(t.Context(), podWith(configMapVolume(corev1.KeyToPath{Key: "a", Path: "deep/er/x", Mode: new(int32(0o444))})))
+	paths, err := set.Prepare(t.Context(),
+		podWith(configMapVolume(corev1.KeyToPath{Key: "a", Path: "deep/er/x", Mode: new(int32(0o444))})))
 	if err != nil || read(t, paths["v"]+"/deep/er/x") != "1" {
 		t.Errorf("%v %v", paths, err)
 	}
@@ -128,7 +130,8 @@ func TestItems(t *testing.T) {
 		t.Error("a key that is not there was taken")
 	}
 	src.configMap = nil
-	if _, err := set.Prepare(t.Context(), podWith(configMapVolume())); err == nil || !strings.Contains(err.Error(), `configmap "cm" not found`) {
+	if _, err := set.Prepare(t.Context(), podWith(configMapVolume())); err == nil ||
+		!strings.Contains(err.Error(), `configmap "cm" not found`) {
 		t.Errorf("missing ConfigMap: %v", err)
 	}
 	optional := configMapVolume()
@@ -141,10 +144,12 @@ func TestItems(t *testing.T) {
 func TestSecretAndMemoryAreMounted(t *testing.T) {
 	t.Parallel()
 	m := &mounter{mounted: map[string]int64{}}
-	set := volume.Set{Dir: t.TempDir(), Mounter: m, Source: &source{secret: &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}}}}
+	set := volume.Set{Dir: t.TempDir(), Mounter: m,
+		Source: &source{secret: &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}}}}
 	facts := podWith(
 		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}},
-		corev1.Volume{Name: "m", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
+		corev1.Volume{Name: "m",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
 	)
 	paths, err := set.Prepare(t.Context(), facts)
 	if err != nil || read(t, paths["s"]+"/k") != "v" || len(m.mounted) != 2 {
@@ -154,19 +159,24 @@ func TestSecretAndMemoryAreMounted(t *testing.T) {
 		t.Errorf("still mounted: %v, %v", m.mounted, err)
 	}
 	m.fail = os.ErrPermission
-	if _, err := set.Prepare(t.Context(), facts); err == nil || !strings.Contains(err.Error(), "cannot mount a tmpfs") || strings.Contains(err.Error(), `"s"`) {
+	if _, err := set.Prepare(t.Context(), facts); err == nil || !strings.Contains(err.Error(), "cannot mount a tmpfs") ||
+		strings.Contains(err.Error(), `"s"`) {
 		t.Errorf("a machine that does not let us mount: %v", err)
 	}
 }
 
 func TestProjectedAndDownward(t *testing.T) {
 	t.Parallel()
-	set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}}, Source: &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}}}}
-	labels := []corev1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}
-	paths, err := set.Prepare(t.Context(), podWith(corev1.Volume{Name: "p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}},
-		{DownwardAPI: &corev1.DownwardAPIProjection{Items: labels}},
-	}}}}))
+	set := volume.Set{Dir: t.TempDir(), Mounter: &mounter{mounted: map[string]int64{}},
+		Source: &source{configMap: &corev1.ConfigMap{Data: map[string]string{"a": "1"}}}}
+	labels := []corev1.DownwardAPIVolumeFile{{Path: "labels",
+		FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}
+	paths, err := set.Prepare(t.Context(),
+		podWith(corev1.Volume{Name: "p",
+			VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}},
+				{DownwardAPI: &corev1.DownwardAPIProjection{Items: labels}},
+			}}}}))
 	if err != nil || read(t, paths["p"]+"/a") != "1" || read(t, paths["p"]+"/labels") != "app=\"web\"\ntier=\"x\"" {
 		t.Errorf("%v %v", paths, err)
 	}

@@ -76,7 +76,8 @@ func readKubeconfig(t *testing.T, dir string) (k identity) {
 	user := config.Users[0].User
 	k.token, k.roots = user["token"], x509.NewCertPool()
 	k.roots.AppendCertsFromPEM(decode(config.Clusters[0].Cluster["certificate-authority-data"]))
-	if k.pair, err = tls.X509KeyPair(decode(user["client-certificate-data"]), decode(user["client-key-data"])); err != nil {
+	if k.pair, err = tls.X509KeyPair(decode(user["client-certificate-data"]),
+		decode(user["client-key-data"])); err != nil {
 		t.Fatal(err)
 	}
 	return k
@@ -87,7 +88,9 @@ func shake(t *testing.T, a *Entry, k identity) (byCertificate, byToken string, e
 	t.Helper()
 	near, far := net.Pipe()
 	server := tls.Server(near, a.tlsConfig())
-	client := tls.Client(far, &tls.Config{Certificates: []tls.Certificate{k.pair}, RootCAs: k.roots, ServerName: "localhost", Time: a.cfg.Clock.Now})
+	client := tls.Client(far,
+		&tls.Config{Certificates: []tls.Certificate{k.pair}, RootCAs: k.roots, ServerName: "localhost",
+			Time: a.cfg.Clock.Now})
 	done := make(chan error, 1)
 	go func() {
 		err := client.Handshake()
@@ -106,7 +109,8 @@ func shake(t *testing.T, a *Entry, k identity) (byCertificate, byToken string, e
 	if u, ok := a.Authenticator().Authenticate(&http.Request{TLS: &state}); ok {
 		byCertificate = u.Name
 	}
-	if u, ok := a.Authenticator().Authenticate(&http.Request{Header: http.Header{"Authorization": {"Bearer " + k.token}}}); ok {
+	if u, ok := a.Authenticator().Authenticate(
+		&http.Request{Header: http.Header{"Authorization": {"Bearer " + k.token}}}); ok {
 		byToken = u.Name
 	}
 	return byCertificate, byToken, nil

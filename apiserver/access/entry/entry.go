@@ -71,7 +71,8 @@ func Open(cfg Config) (*Entry, error) {
 	if err != nil {
 		return nil, errors.Join(err, tcp.Close())
 	}
-	a := &Entry{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket, pods: forPods{serving: make(chan struct{}), moved: make(chan struct{})}}
+	a := &Entry{Address: tcp.Addr().String(), cfg: cfg, tcp: tcp, unix: socket,
+		pods: forPods{serving: make(chan struct{}), moved: make(chan struct{})}}
 	if cfg.Kubelet != "" {
 		if a.kubelet, err = listen("kubelet-listen", cfg.Kubelet); err != nil {
 			return nil, errors.Join(err, tcp.Close(), socket.Close())
@@ -165,7 +166,9 @@ func (a *Entry) Reachable() string {
 // caller holds the data folder's lock.
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("%s: the path of a socket can have at most %d bytes, this one has %d: choose a shorter --data-dir", path, maxSocketPath, len(path))
+		return nil, fmt.Errorf(
+			"%s: the path of a socket can have at most %d bytes, this one has %d: choose a shorter --data-dir", path,
+			maxSocketPath, len(path))
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -28,8 +28,10 @@ func writeGiven(t *testing.T, names ...string) (Serving, *auth.Authority, tls.Ce
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Serving{CertFile: filepath.Join(dir, "s.crt"), KeyFile: filepath.Join(dir, "s.key"), ClientCAFile: filepath.Join(dir, "ca.crt")}
-	if err := errors.Join(os.WriteFile(s.CertFile, pair.Cert, 0o600), os.WriteFile(s.KeyFile, pair.Key, 0o600)); err != nil {
+	s := Serving{CertFile: filepath.Join(dir, "s.crt"), KeyFile: filepath.Join(dir, "s.key"),
+		ClientCAFile: filepath.Join(dir, "ca.crt")}
+	if err := errors.Join(os.WriteFile(s.CertFile, pair.Cert, 0o600),
+		os.WriteFile(s.KeyFile, pair.Key, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	user, err := authority.Client(may, auth.User{Name: "jane", Groups: []string{"testers"}})
@@ -52,7 +54,8 @@ func TestGivenCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	serving, authority, user := writeGiven(t, "127.0.0.1", "box.example.com")
-	a, err := Open(Config{Dir: dir, Listen: "127.0.0.1:0", Node: "n1", Serving: serving, Clock: clocktesting.NewFakeClock(may)})
+	a, err := Open(
+		Config{Dir: dir, Listen: "127.0.0.1:0", Node: "n1", Serving: serving, Clock: clocktesting.NewFakeClock(may)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,12 +63,16 @@ func TestGivenCertificates(t *testing.T) {
 	for name, pool := range map[string]*x509.CertPool{
 		"127.0.0.1": authority.Pool(), "box.example.com": authority.Pool(), "kubernetes.default": a.authority.Pool(),
 	} {
-		if got, err := userOver(a, &tls.Config{ServerName: name, RootCAs: pool, Certificates: []tls.Certificate{user}, Time: a.cfg.Clock.Now}); err != nil || got != "jane" {
+		if got, err := userOver(a,
+			&tls.Config{ServerName: name, RootCAs: pool, Certificates: []tls.Certificate{user},
+				Time: a.cfg.Clock.Now}); err != nil || got != "jane" {
 			t.Errorf("%s: user %q, %v", name, got, err)
 		}
 	}
 	own := readKubeconfig(t, dir) // it trusts both, because the server's address has the given one
-	if got, err := userOver(a, &tls.Config{ServerName: "127.0.0.1", RootCAs: own.roots, Certificates: []tls.Certificate{own.pair}, Time: a.cfg.Clock.Now}); err != nil || got != auth.Admin.Name {
+	if got, err := userOver(a,
+		&tls.Config{ServerName: "127.0.0.1", RootCAs: own.roots, Certificates: []tls.Certificate{own.pair},
+			Time: a.cfg.Clock.Now}); err != nil || got != auth.Admin.Name {
 		t.Errorf("with the kubeconfig: user %q, %v", got, err)
 	}
 	if _, _, stranger := writeGiven(t); userIs(a, stranger, authority.Pool()) {
@@ -74,7 +81,8 @@ func TestGivenCertificates(t *testing.T) {
 }
 
 func userIs(a *Entry, cert tls.Certificate, roots *x509.CertPool) bool {
-	_, err := userOver(a, &tls.Config{ServerName: "127.0.0.1", RootCAs: roots, Certificates: []tls.Certificate{cert}, Time: a.cfg.Clock.Now})
+	_, err := userOver(a,
+		&tls.Config{ServerName: "127.0.0.1", RootCAs: roots, Certificates: []tls.Certificate{cert}, Time: a.cfg.Clock.Now})
 	return err == nil
 }
 

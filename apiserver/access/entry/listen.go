@@ -26,17 +26,20 @@ func listen(flag, address string) (net.Listener, error) {
 		if holder := listener("/proc", address); holder != "" {
 			by = ", by " + holder
 		}
-		return nil, fmt.Errorf("--%s: %w%s; stop what uses it, or choose another address, for example --%s=%s, which picks a free port", flag, err, by, flag, net.JoinHostPort(host, "0"))
+		return nil, fmt.Errorf(
+			"--%s: %w%s; stop what uses it, or choose another address, for example --%s=%s, which picks a free port", flag, err,
+			by, flag, net.JoinHostPort(host, "0"))
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("--%s: %w; choose an address of this machine, or --%s=%s for all of them", flag, err, flag, net.JoinHostPort("0.0.0.0", port))
+		return nil, fmt.Errorf("--%s: %w; choose an address of this machine, or --%s=%s for all of them", flag, err, flag,
+			net.JoinHostPort("0.0.0.0", port))
 	case errors.Is(err, unix.EACCES):
 		return nil, fmt.Errorf("--%s: %w; ports below 1024 need root: use sudo, or choose another port", flag, err)
 	}
 	return nil, fmt.Errorf("--%s: %w; give it as HOST:PORT, for example --%s=127.0.0.1:0", flag, err, flag)
 }
 
-// listener returns the process that listens on an address or on its port of all addresses, as far as proc tells: users see only their own
-// processes.
+// listener returns the process that listens on an address or on its port of all addresses, as far as proc tells: users
+// see only their own processes.
 func listener(proc, address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -75,8 +78,8 @@ func listener(proc, address string) string {
 	return ""
 }
 
-// listening returns the inode and the address of a listening socket from a line of /proc/net/tcp (proc_net(5)): "0: 0100007F:192B
-// 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 …".
+// listening returns the inode and the address of a listening socket from a line of /proc/net/tcp (proc_net(5)): "0:
+// 0100007F:192B 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4242 …".
 func listening(line string) (inode string, on netip.AddrPort) {
 	f := strings.Fields(line)
 	if len(f) < 10 || f[3] != "0A" {

@@ -21,13 +21,15 @@ func TestListenErrors(t *testing.T) {
 		address := l.Addr().String()
 		host := strings.TrimRight(address, "0123456789")
 		_, err = listen("listen", address)
-		want := fmt.Sprintf("address already in use, by process %d entry.test; stop what uses it, or choose another address, for example --listen=%s0,", os.Getpid(), host)
+		want := fmt.Sprintf(
+			"address already in use, by process %d entry.test; stop what uses it, or choose another address, for example --listen=%s0,", os.Getpid(), host)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", address, err, want)
 		}
 	}
 	_, err := listen("kubelet-listen", "192.0.2.1:6443")
-	if want := "choose an address of this machine, or --kubelet-listen=0.0.0.0:6443 for all of them"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "choose an address of this machine, or --kubelet-listen=0.0.0.0:6443 for all of them"; err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if _, err = listen("listen", "none"); err == nil || !strings.Contains(err.Error(), "--listen: ") {

@@ -31,10 +31,13 @@ type Serving struct {
 
 // Flags adds the flags; all but --tls-san are kube-apiserver's.
 func (s *Serving) Flags(f *pflag.FlagSet) {
-	f.StringVar(&s.CertFile, "tls-cert-file", "", "File with an x509 certificate for HTTPS, and its intermediates. It is used for the names and addresses that it contains, Monopod's own certificate for all others. Read at the start.")
+	f.StringVar(&s.CertFile, "tls-cert-file", "",
+		"File with an x509 certificate for HTTPS, and its intermediates. It is used for the names and addresses that it contains, Monopod's own certificate for all others. Read at the start.")
 	f.StringVar(&s.KeyFile, "tls-private-key-file", "", "File with the private key of --tls-cert-file.")
-	f.StringVar(&s.ClientCAFile, "client-ca-file", "", "File with certificate authorities that sign client certificates, in addition to Monopod's own. The common name is the user, the organizations are the groups.")
-	f.StringSliceVar(&s.SANs, "tls-san", nil, "Comma-separated list of additional host names and IP addresses for the serving certificate, for instance those of a load balancer or a DNS name.")
+	f.StringVar(&s.ClientCAFile, "client-ca-file", "",
+		"File with certificate authorities that sign client certificates, in addition to Monopod's own. The common name is the user, the organizations are the groups.")
+	f.StringSliceVar(&s.SANs, "tls-san", nil,
+		"Comma-separated list of additional host names and IP addresses for the serving certificate, for instance those of a load balancer or a DNS name.")
 }
 
 // Check returns an error for the first value that is not valid.
@@ -66,7 +69,8 @@ func isName(s string) bool {
 // are the first to be dropped on a machine with very many.
 func (a *Entry) hosts() []string {
 	at := hostOf(a.Address)
-	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	names := []string{"127.0.0.1", "::1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local"}
 	names = append(names, a.cfg.Names...)
 	if host, _, _ := net.SplitHostPort(a.cfg.Listen); isName(host) {
 		names = append(names, host)
@@ -161,7 +165,8 @@ func (a *Entry) include(name string) error {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
 	old := a.current.Load()
-	if ip := net.ParseIP(name); slices.ContainsFunc(old.serving.Leaf.IPAddresses, ip.Equal) || slices.Contains(old.serving.Leaf.DNSNames, name) {
+	if ip := net.ParseIP(name); slices.ContainsFunc(old.serving.Leaf.IPAddresses, ip.Equal) ||
+		slices.Contains(old.serving.Leaf.DNSNames, name) {
 		return nil // another handshake did it first
 	}
 	a.dialled = slices.DeleteFunc(a.dialled, func(s string) bool { return s == name })

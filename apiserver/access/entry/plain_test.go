@@ -20,7 +20,8 @@ import (
 // A plain HTTP request on the HTTPS port is redirected; TLS is not affected.
 func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
 	srv.Listener = plainListener{srv.Listener}
 	srv.EnableHTTP2 = true
 	srv.Config.ErrorLog = zap.NewStdLog(zap.NewNop())

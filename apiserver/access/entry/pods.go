@@ -44,10 +44,10 @@ func (p *forPods) get() (at netip.AddrPort, moved <-chan struct{}) {
 	return p.at, p.moved
 }
 
-// ListenForPods serves the clients whose addresses are of pods at an address of this machine, until ctx ends, if the server
-// listens on loopback, or with another IP family. From then on it is the Advertised address, also while the process stops: the next one has it
-// again. The port is that of Listen, or any other if it is taken. For a server on all addresses, it is the Advertised
-// one while the machine has no route.
+// ListenForPods serves the clients whose addresses are of pods at an address of this machine, until ctx ends, if the
+// server listens on loopback, or with another IP family. From then on it is the Advertised address, also while the
+// process stops: the next one has it again. The port is that of Listen, or any other if it is taken. For a server on
+// all addresses, it is the Advertised one while the machine has no route.
 func (a *Entry) ListenForPods(ctx context.Context, at netip.Addr, pods func(netip.Addr) bool) error {
 	main := a.Listens()
 	if isReached(main.Addr(), at) {
@@ -98,7 +98,8 @@ func (l podListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && (l.pods(from.Addr().Unmap()) || isLocal(from.Addr().Unmap())) {
+		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil &&
+			(l.pods(from.Addr().Unmap()) || isLocal(from.Addr().Unmap())) {
 			return c, nil
 		}
 		c.Close()

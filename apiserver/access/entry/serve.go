@@ -25,8 +25,8 @@ const (
 	// waiting bodies do not block other requests.
 	streamBuffer     = codec.SmallBody
 	connectionBuffer = 4 << 20
-	// maxStreams is the maximum number of concurrent requests of an HTTP/2 connection (upstream's default). Clients open more
-	// connections.
+	// maxStreams is the maximum number of concurrent requests of an HTTP/2 connection (upstream's default). Clients open
+	// more connections.
 	maxStreams = 100
 	// pingTime is how long an HTTP/2 connection may be silent until the client must answer a ping within answerTime.
 	pingTime   = 30 * time.Second

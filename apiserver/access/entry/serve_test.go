@@ -53,7 +53,10 @@ func TestQuietWatch(t *testing.T) {
 				time.Sleep(5 * time.Hour)
 			}
 		})
-		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }, Protocols: new(http.Protocols)}
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn,
+			error) {
+			return conn, nil
+		}, Protocols: new(http.Protocols)}
 		transport.Protocols.SetUnencryptedHTTP2(true)
 		defer transport.CloseIdleConnections()
 		resp, err := (&http.Client{Transport: transport}).Get("http://box/")
@@ -78,7 +81,8 @@ func TestDeadClient(t *testing.T) {
 			ended <- time.Since(from)
 		})
 		// A preface, empty SETTINGS, and a GET of / with HPACK's indexed fields.
-		go io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+"\x00\x00\x08\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x03box")
+		go io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+
+			"\x00\x00\x08\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x03box")
 		if took := <-ended; took > pingTime+answerTime+time.Second {
 			t.Errorf("it ended after %v", took)
 		}

@@ -1,6 +1,6 @@
-// Package node authorizes agents: ClusterRole system:node, except that secrets, ConfigMaps, claims, volumes and resource claims
-// are limited to those that the pods of their node refer to, and ResourceSlices to those of the node. NodeRestriction (admission) limits what agents
-// write.
+// Package node authorizes agents: ClusterRole system:node, except that secrets, ConfigMaps, claims, volumes and
+// resource claims are limited to those that the pods of their node refer to, and ResourceSlices to those of the node.
+// NodeRestriction (admission) limits what agents write.
 package node
 
 import (
@@ -151,7 +151,8 @@ func (z Authorizer) pods(ctx context.Context, node string, a *auth.Attributes) (
 // certificates: an agent reads the requests for pods of its node. NodeRestriction checks those that it creates.
 func (z Authorizer) certificates(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	switch {
-	case a.Verb == "create", slices.Contains(a.Fields, fields.Requirement{Operator: selection.Equals, Field: "spec.nodeName", Value: node}):
+	case a.Verb == "create",
+		slices.Contains(a.Fields, fields.Requirement{Operator: selection.Equals, Field: "spec.nodeName", Value: node}):
 		return "", nil
 	case a.Name == "":
 		return "can only list/watch podcertificaterequests with spec.nodeName field selector", nil
@@ -166,7 +167,9 @@ func (z Authorizer) certificates(ctx context.Context, node string, a *auth.Attri
 // slices: an agent lists and removes the slices of its node. NodeRestriction checks one that it writes.
 func (z Authorizer) slices(ctx context.Context, node string, a *auth.Attributes) (string, error) {
 	switch {
-	case a.Verb == "create", slices.Contains(a.Fields, fields.Requirement{Operator: selection.Equals, Field: resourcev1.ResourceSliceSelectorNodeName, Value: node}):
+	case a.Verb == "create",
+		slices.Contains(a.Fields,
+			fields.Requirement{Operator: selection.Equals, Field: resourcev1.ResourceSliceSelectorNodeName, Value: node}):
 		return "", nil
 	case a.Name == "":
 		return "can only list/watch/deletecollection resourceslices with nodeName field selector", nil

@@ -38,7 +38,8 @@ func TestPausesBeforeItListsAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- z.Run(ctx, c) }()
-		if ok, _, err := z.Authorize(ctx, auth.Attributes{User: auth.User{Name: "u"}, Verb: "get", Resource: "pods"}); ok || err != nil {
+		if ok, _, err := z.Authorize(ctx, auth.Attributes{User: auth.User{Name: "u"}, Verb: "get", Resource: "pods"}); ok ||
+			err != nil {
 			t.Error(ok, err)
 		}
 		time.Sleep(time.Hour)

@@ -41,7 +41,8 @@ func newIndex(objects map[schema.GroupVersionResource]map[key]client.Object) *in
 			case *rbacv1.Role, *rbacv1.ClusterRole:
 				x.roles[k] = obj
 			case *rbacv1.RoleBinding:
-				x.bind(grant{namespace: obj.Namespace, binding: describe("RoleBinding", obj.Name+"/"+obj.Namespace), role: obj.RoleRef}, obj.Subjects)
+				x.bind(grant{namespace: obj.Namespace, binding: describe("RoleBinding", obj.Name+"/"+obj.Namespace),
+					role: obj.RoleRef}, obj.Subjects)
 			case *rbacv1.ClusterRoleBinding:
 				x.bind(grant{binding: describe("ClusterRoleBinding", obj.Name), role: obj.RoleRef}, obj.Subjects)
 			}

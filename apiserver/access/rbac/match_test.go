@@ -57,8 +57,8 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// An access review may ask for a subresource as part of the resource's name, as prometheus-operator does; rules that name a subresource
-// in another way do not match it.
+// An access review may ask for a subresource as part of the resource's name, as prometheus-operator does; rules that
+// name a subresource in another way do not match it.
 func TestAllowsSubresourceInResource(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string]bool{"pods/log": true, "*": true, "pods": false, "*/log": false} {
@@ -76,5 +76,6 @@ func asked(text string) *auth.Attributes {
 		return &auth.Attributes{Verb: w[0], Path: w[1]}
 	}
 	resource, sub, _ := strings.Cut(w[2], "/")
-	return &auth.Attributes{Verb: w[0], Group: strings.ReplaceAll(w[1], "core", ""), Resource: resource, Subresource: sub, Name: w[3]}
+	return &auth.Attributes{Verb: w[0], Group: strings.ReplaceAll(w[1], "core", ""), Resource: resource, Subresource: sub,
+		Name: w[3]}
 }

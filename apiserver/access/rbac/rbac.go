@@ -64,7 +64,8 @@ func New(cfg Config) *Authorizer {
 }
 
 func resources() []schema.GroupVersionResource {
-	return []schema.GroupVersionResource{client.Roles, client.RoleBindings, client.ClusterRoles, client.ClusterRoleBindings}
+	return []schema.GroupVersionResource{client.Roles, client.RoleBindings, client.ClusterRoles,
+		client.ClusterRoleBindings}
 }
 
 // Authorize implements auth.Authorizer. The reason of a refusal names roles that
@@ -82,7 +83,8 @@ func (z *Authorizer) Authorize(ctx context.Context, a auth.Attributes) (bool, st
 		}
 		for i := range rules {
 			if allows(&rules[i], &a) {
-				return true, fmt.Sprintf("RBAC: allowed by %s of %s to %s", g.binding, describe(g.role.Kind, g.role.Name), describeSubject(g.to)), nil
+				return true, fmt.Sprintf("RBAC: allowed by %s of %s to %s", g.binding, describe(g.role.Kind, g.role.Name),
+					describeSubject(g.to)), nil
 			}
 		}
 	}

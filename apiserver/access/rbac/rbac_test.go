@@ -76,7 +76,8 @@ func bind(namespace, name, kind, role string, to ...rbacv1.Subject) *rbacv1.Role
 
 func ask(t *testing.T, z *rbac.Authorizer, user auth.User, verb, resource, namespace string) (bool, string) {
 	t.Helper()
-	allowed, reason, err := z.Authorize(t.Context(), auth.Attributes{User: user, Verb: verb, Resource: resource, Namespace: namespace})
+	allowed, reason,
+		err := z.Authorize(t.Context(), auth.Attributes{User: user, Verb: verb, Resource: resource, Namespace: namespace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +184,8 @@ func BenchmarkAuthorize(b *testing.B) {
 	done := make(chan struct{})
 	go func() { defer close(done); z.Run(ctx, reg) }()
 	defer func() { cancel(); <-done }()
-	a := auth.Attributes{User: auth.User{Name: "system:kube-scheduler", Groups: []string{auth.Authenticated}}, Verb: "get", Group: "storage.k8s.io", Resource: "csidrivers"}
+	a := auth.Attributes{User: auth.User{Name: "system:kube-scheduler", Groups: []string{auth.Authenticated}}, Verb: "get",
+		Group: "storage.k8s.io", Resource: "csidrivers"}
 	for b.Loop() {
 		if ok, _, err := z.Authorize(ctx, a); !ok || err != nil {
 			b.Fatal(ok, err)

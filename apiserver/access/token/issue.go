@@ -28,7 +28,8 @@ const (
 
 // Issue completes req, a request for a token of account, with defaults and status. It looks up in c the object
 // that the token is bound to.
-func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error {
+func (i *Issuer) Issue(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
+	req *authenticationv1.TokenRequest) error {
 	complete(req)
 	if errs := validate(req); len(errs) > 0 {
 		return apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), req.Name, errs)

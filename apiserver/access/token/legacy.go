@@ -34,7 +34,8 @@ func (i *Issuer) legacy(ctx context.Context, c client.Client, t *claims, token s
 		return true
 	}
 	s, err := client.Get[*corev1.Secret](ctx, c, t.Kubernetes.Namespace, t.Kubernetes.Secret.Name)
-	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken || string(s.Data[corev1.ServiceAccountTokenKey]) != token {
+	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken ||
+		string(s.Data[corev1.ServiceAccountTokenKey]) != token {
 		if err == nil {
 			i.uses.valid.Inc()
 		}

@@ -58,7 +58,8 @@ func TestTokensInSecrets(t *testing.T) {
 	}
 	c.clock.Step(20 * time.Minute)
 	use("2026-05-01", true, manual, false)
-	if cur, err := client.Get[*corev1.Secret](t.Context(), c, "default", "s"); err != nil || cur.ResourceVersion != before.ResourceVersion {
+	if cur, err := client.Get[*corev1.Secret](t.Context(), c, "default", "s"); err != nil ||
+		cur.ResourceVersion != before.ResourceVersion {
 		t.Errorf("written twice a day, %v", err)
 	}
 	c.clock.Step(-40 * time.Minute) // another server's clock shows the day before

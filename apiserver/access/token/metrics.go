@@ -13,11 +13,13 @@ func newUses() uses {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "serviceaccount_" + name, Help: help})
 	}
 	return uses{
-		valid:     counter("valid_tokens_total", "Number of uses of service account tokens that no Secret contains."),
-		legacy:    counter("legacy_tokens_total", "Number of uses of service account tokens that a Secret contains."),
-		generated: counter("legacy_auto_token_uses_total", "Number of uses of tokens in Secrets that the ServiceAccount lists."),
-		manual:    counter("legacy_manual_token_uses_total", "Number of uses of tokens in Secrets that users created."),
-		invalid:   counter("invalid_legacy_auto_token_uses_total", "Number of uses of tokens in Secrets that are invalid because they were not used for long."),
+		valid:  counter("valid_tokens_total", "Number of uses of service account tokens that no Secret contains."),
+		legacy: counter("legacy_tokens_total", "Number of uses of service account tokens that a Secret contains."),
+		generated: counter("legacy_auto_token_uses_total",
+			"Number of uses of tokens in Secrets that the ServiceAccount lists."),
+		manual: counter("legacy_manual_token_uses_total", "Number of uses of tokens in Secrets that users created."),
+		invalid: counter("invalid_legacy_auto_token_uses_total",
+			"Number of uses of tokens in Secrets that are invalid because they were not used for long."),
 	}
 }
 

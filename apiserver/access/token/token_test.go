@@ -66,12 +66,14 @@ func (c *cluster) create(obj client.Object) client.Object {
 
 func (c *cluster) remove(obj client.Object) {
 	c.Helper()
-	if _, err := c.Delete(c.Context(), client.RefOf(obj), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+	if _, err := c.Delete(c.Context(), client.RefOf(obj),
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		c.Fatal(err)
 	}
 }
 
-func (c *cluster) request(account string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
+func (c *cluster) request(account string,
+	spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
 	return client.RequestToken(c.Context(), c, "default", account, spec)
 }
 
@@ -106,7 +108,8 @@ func pod(name, account, node string) *corev1.Pod {
 }
 
 func boundTo(kind, name string, uid types.UID) authenticationv1.TokenRequestSpec {
-	return authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name, UID: uid}}
+	return authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1",
+		Kind: kind, Name: name, UID: uid}}
 }
 
 func TestHolder(t *testing.T) {
@@ -127,7 +130,8 @@ func TestHolder(t *testing.T) {
 		strings.Join(u.Groups, " ") != "system:serviceaccounts system:serviceaccounts:default system:authenticated" {
 		t.Errorf("%t %+v", ok, u)
 	}
-	for key, want := range map[string]string{"pod-name": "p", "pod-uid": string(p.GetUID()), "node-name": "n1", "node-uid": string(node.GetUID())} {
+	for key, want := range map[string]string{"pod-name": "p", "pod-uid": string(p.GetUID()), "node-name": "n1",
+		"node-uid": string(node.GetUID())} {
 		if got := u.Extra["authentication.kubernetes.io/"+key]; !slices.Equal(got, []string{want}) {
 			t.Errorf("%s: %v, want %s", key, got, want)
 		}

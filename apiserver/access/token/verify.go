@@ -92,7 +92,8 @@ func (i *Issuer) verified(token string) (*claims, bool) {
 		return nil, false
 	}
 	k := c.Kubernetes
-	return c, c.Issuer == issuer && c.Expiry != nil && c.Subject == auth.ServiceAccountName(k.Namespace, k.ServiceAccount.Name)
+	return c, c.Issuer == issuer && c.Expiry != nil &&
+		c.Subject == auth.ServiceAccountName(k.Namespace, k.ServiceAccount.Name)
 }
 
 // alive reports whether the objects that the token is bound to exist.
@@ -101,7 +102,8 @@ func (i *Issuer) alive(ctx context.Context, c client.Client, t *claims) bool {
 	return is[*corev1.ServiceAccount](ctx, i, c, k.Namespace, &k.ServiceAccount) &&
 		is[*corev1.Secret](ctx, i, c, k.Namespace, k.Secret) &&
 		is[*corev1.Pod](ctx, i, c, k.Namespace, k.Pod) &&
-		(k.Pod != nil || is[*corev1.Node](ctx, i, c, "", k.Node)) // the node of a pod is only recorded: the token is not bound to it
+		// the node of a pod is only recorded: the token is not bound to it
+		(k.Pod != nil || is[*corev1.Node](ctx, i, c, "", k.Node))
 }
 
 func is[T client.Object](ctx context.Context, i *Issuer, c client.Client, namespace string, want *ref) bool {

@@ -17,12 +17,14 @@ import (
 // Annotations returns those of the audit event of a request, for which do gets the context. The level is Request.
 func Annotations(ctx context.Context, t *testing.T, do func(ctx context.Context)) map[string]string {
 	t.Helper()
-	policy, err := audit.ParsePolicy([]byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Request"}]}`))
+	policy, err := audit.ParsePolicy(
+		[]byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],"rules":[{"level":"Request"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	record := audit.New(&out, policy, clock.RealClock{}, zap.NewNop()).Begin(auth.Attributes{Verb: "create"}, audit.Caller{})
+	record := audit.New(&out, policy, clock.RealClock{}, zap.NewNop()).Begin(auth.Attributes{Verb: "create"},
+		audit.Caller{})
 	do(audit.WithRecord(ctx, record))
 	record.Ended(200)
 	var event struct{ Annotations map[string]string }

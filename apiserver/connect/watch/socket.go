@@ -16,7 +16,8 @@ import (
 
 // watchSocket serves a watch over a WebSocket: every event is a message, of text if it is JSON. It does not read
 // what the client sends.
-func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, enc *encoder, start watchStart, opts request.ListOptions) error {
+func (s *Watcher) watchSocket(ctx context.Context, w http.ResponseWriter, r *http.Request, enc *encoder,
+	start watchStart, opts request.ListOptions) error {
 	enc.bare = true
 	server := websocket.Server{
 		Handshake: func(cfg *websocket.Config, _ *http.Request) error {

@@ -136,8 +136,8 @@ type watchStream struct {
 // errGone ends a watch whose client has left or does not read.
 var errGone = errors.New("the client has left")
 
-// run sends the objects with which the watch begins, and changes until ctx ends or the client has left. An error, such as of a
-// conversion, is the last event, as upstream.
+// run sends the objects with which the watch begins, and changes until ctx ends or the client has left. An error, such
+// as of a conversion, is the last event, as upstream.
 func (st *watchStream) run(ctx context.Context, start watchStart, opts request.ListOptions) {
 	err := st.begin(ctx, start, opts)
 	if err == nil {
@@ -171,7 +171,8 @@ func (st *watchStream) begin(ctx context.Context, start watchStart, opts request
 	return nil
 }
 
-// follow sends changes, and a bookmark now and then and before a timeout, so that the client's next watch continues from there.
+// follow sends changes, and a bookmark now and then and before a timeout, so that the client's next watch continues
+// from there.
 func (st *watchStream) follow(ctx context.Context, start watchStart, bookmarks bool) error {
 	var tick <-chan time.Time
 	if bookmarks {
@@ -207,8 +208,8 @@ func (st *watchStream) follow(ctx context.Context, start watchStart, bookmarks b
 	}
 }
 
-// read sends the changes that are there. It returns what is closed when there are more, nil if there are already. Its buffer is on a
-// part of the stack that a quiet watch does not keep.
+// read sends the changes that are there. It returns what is closed when there are more, nil if there are already. Its
+// buffer is on a part of the stack that a quiet watch does not keep.
 func (st *watchStream) read(ctx context.Context, start watchStart) (wake <-chan struct{}, err error) {
 	var buf [32]*store.Event
 	events, wake, _ := start.changes.Read(buf[:0])

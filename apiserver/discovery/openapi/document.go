@@ -82,7 +82,8 @@ type renderer interface {
 	binary(document []byte) ([]byte, error)
 }
 
-// compose composes a document: its paths, then every definition that they refer to, then the parts of other servers' documents.
+// compose composes a document: its paths, then every definition that they refer to, then the parts of other servers'
+// documents.
 func (c *composer) compose(paths []path, as renderer, parts ...*aggregate.Part) (*composed, error) {
 	p := pieces{version: c.cfg.Version}
 	var err error

@@ -10,8 +10,8 @@ import (
 	"monopod/apiserver/aggregate"
 )
 
-// merge adds the part of another server's document, as upstream does: a definition or parameter that both have under one name is
-// shared if it says the same, otherwise the other server's gets a new name.
+// merge adds the part of another server's document, as upstream does: a definition or parameter that both have under
+// one name is shared if it says the same, otherwise the other server's gets a new name.
 func (p *pieces) merge(part *aggregate.Part) error {
 	theirs, err := part.Content()
 	if err != nil {
@@ -40,9 +40,10 @@ func (p *pieces) merge(part *aggregate.Part) error {
 	return nil
 }
 
-// fit returns those of theirs that are not in list, by the names that they get. It adds the new names to renames, and the kinds of
-// what is shared to list.
-func fit(list []piece, theirs map[string]json.RawMessage, prefix string, renames map[string]string) map[string]json.RawMessage {
+// fit returns those of theirs that are not in list, by the names that they get. It adds the new names to renames, and
+// the kinds of what is shared to list.
+func fit(list []piece, theirs map[string]json.RawMessage, prefix string,
+	renames map[string]string) map[string]json.RawMessage {
 	places := make(map[string]int, len(list))
 	for i, ours := range list {
 		places[ours.name] = i
@@ -57,9 +58,10 @@ func fit(list []piece, theirs map[string]json.RawMessage, prefix string, renames
 	return more
 }
 
-// place returns the name that one of theirs gets: its own, or else with the first free suffix. shared: it says the same as ours of
-// that name.
-func place(list []piece, places map[string]int, theirs map[string]json.RawMessage, name string, text json.RawMessage) (to string, shared bool) {
+// place returns the name that one of theirs gets: its own, or else with the first free suffix. shared: it says the same
+// as ours of that name.
+func place(list []piece, places map[string]int, theirs map[string]json.RawMessage, name string,
+	text json.RawMessage) (to string, shared bool) {
 	to = name
 	for n := 2; ; n++ { // upstream counts from 2
 		at, taken := places[to]

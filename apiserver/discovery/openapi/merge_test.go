@@ -18,7 +18,8 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// theirs is another server's document: its ObjectMeta differs from ours, its Time is the same, its Status belongs to a kind of it.
+// theirs is another server's document: its ObjectMeta differs from ours, its Time is the same, its Status belongs to a
+// kind of it.
 const theirs = `{"swagger":"2.0","paths":{"/apis/wardle.example.com/v1/flunders":{"get":{"parameters":[{"$ref":"#/parameters/own"}],"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.wardle.v1.Flunder"}}}}}},
 "parameters":{"own":{"in":"query","name":"own","type":"string"}},
 "definitions":{
@@ -36,7 +37,8 @@ func merged(t *testing.T, others ...string) (with, without *openapi.Text) {
 			return r.GVR != schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 		})
 	}
-	without, err := openapi.Composed(openapi.New(openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{}}), "")
+	without, err := openapi.Composed(
+		openapi.New(openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{}}), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,17 +47,20 @@ func merged(t *testing.T, others ...string) (with, without *openapi.Text) {
 		t.Fatal(err)
 	}
 	fill := strings.NewReplacer("TIME", string(ours.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.Time"]),
-		"RAW", strings.TrimSuffix(string(ours.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"]), "}")+`,"x-kubernetes-group-version-kind":[{"group":"wardle.example.com","kind":"Raw","version":"v1"}]}`)
-	d := openapi.New(openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{}, Foreign: func() (parts []*aggregate.Part) {
-		for _, text := range others {
-			part, err := aggregate.Read([]byte(fill.Replace(text)), "/apis/wardle.example.com/v1/")
-			if err != nil {
-				t.Fatal(err)
-			}
-			parts = append(parts, part)
-		}
-		return parts
-	}})
+		"RAW", strings.TrimSuffix(string(ours.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"]), "}")+
+			`,"x-kubernetes-group-version-kind":[{"group":"wardle.example.com","kind":"Raw","version":"v1"}]}`)
+	d := openapi.New(
+		openapi.Config{Resources: deployments, Version: "v1.37.2", Clock: clock.RealClock{},
+			Foreign: func() (parts []*aggregate.Part) {
+				for _, text := range others {
+					part, err := aggregate.Read([]byte(fill.Replace(text)), "/apis/wardle.example.com/v1/")
+					if err != nil {
+						t.Fatal(err)
+					}
+					parts = append(parts, part)
+				}
+				return parts
+			}})
 	with, err = openapi.Composed(d, "")
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +68,8 @@ func merged(t *testing.T, others ...string) (with, without *openapi.Text) {
 	return with, without
 }
 
-// Another server's definitions are shared with ours if they say the same; others of the same name get a new one, also in references.
+// Another server's definitions are shared with ours if they say the same; others of the same name get a new one, also
+// in references.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	with, without := merged(t, theirs)
@@ -87,7 +93,8 @@ func TestMerge(t *testing.T) {
 	}{
 		{at("com.example.wardle.v1.Flunder", "properties", "metadata", "$ref"), "#/definitions/" + meta + "ObjectMeta_v3"},
 		{at("com.example.wardle.v1.Flunder", "properties", "taken", "$ref"), "#/definitions/" + meta + "ObjectMeta_v2"},
-		{at("com.example.wardle.v1.Flunder", "properties", "raw", "$ref"), "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"},
+		{at("com.example.wardle.v1.Flunder", "properties", "raw", "$ref"),
+			"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1"},
 		{at(meta+"ObjectMeta_v3", "description"), "another one"},
 		{at(meta+"ObjectMeta_v3", "properties", "t", "$ref"), "#/definitions/" + meta + "Time"},
 	} {
@@ -95,11 +102,14 @@ func TestMerge(t *testing.T) {
 			t.Errorf("got %v, want %s", c.got, c.want)
 		}
 	}
-	if kinds, _ := at("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "x-kubernetes-group-version-kind").([]any); len(kinds) != 1 {
+	if kinds, _ := at("io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "x-kubernetes-group-version-kind").([]any); len(
+		kinds) != 1 {
 		t.Errorf("a shared definition is of the kinds %v", kinds)
 	}
-	if len(is.Definitions) != len(was.Definitions)+3 || len(is.Paths) != len(was.Paths)+1 || len(is.Parameters) != len(was.Parameters)+1 {
-		t.Errorf("%d definitions were %d, %d paths were %d, %d parameters were %d", len(is.Definitions), len(was.Definitions), len(is.Paths), len(was.Paths), len(is.Parameters), len(was.Parameters))
+	if len(is.Definitions) != len(was.Definitions)+3 || len(is.Paths) != len(was.Paths)+1 ||
+		len(is.Parameters) != len(was.Parameters)+1 {
+		t.Errorf("%d definitions were %d, %d paths were %d, %d parameters were %d", len(is.Definitions), len(was.Definitions),
+			len(is.Paths), len(was.Paths), len(is.Parameters), len(was.Parameters))
 	}
 	if with.Hash == without.Hash || !reflect.DeepEqual(at(meta+"ObjectMeta"), was.Definitions[meta+"ObjectMeta"]) {
 		t.Error("the hash is that of our document, or our ObjectMeta has changed")
@@ -109,7 +119,8 @@ func TestMerge(t *testing.T) {
 // What another server's document contains that is not OpenAPI is only missing in the protobuf.
 func TestMergeOfWhatIsNotOpenAPI(t *testing.T) {
 	t.Parallel()
-	with, _ := merged(t, `{"paths":{"/apis/wardle.example.com/v1/bad":{"unknown":{"a":7}},"/apis/wardle.example.com/v1/good":{"get":{"responses":{"200":{"description":"OK"}}}}}}`)
+	with, _ := merged(t,
+		`{"paths":{"/apis/wardle.example.com/v1/bad":{"unknown":{"a":7}},"/apis/wardle.example.com/v1/good":{"get":{"responses":{"200":{"description":"OK"}}}}}}`)
 	data, err := with.Protobuf()
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +133,8 @@ func TestMergeOfWhatIsNotOpenAPI(t *testing.T) {
 	for _, p := range got.Paths.Path {
 		paths[p.Name] = true
 	}
-	if paths["/apis/wardle.example.com/v1/bad"] || !paths["/apis/wardle.example.com/v1/good"] || !paths["/apis/apps/v1/deployments"] {
+	if paths["/apis/wardle.example.com/v1/bad"] || !paths["/apis/wardle.example.com/v1/good"] ||
+		!paths["/apis/apps/v1/deployments"] {
 		t.Errorf("paths %v", paths)
 	}
 }

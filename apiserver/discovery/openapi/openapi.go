@@ -1,8 +1,8 @@
 // Package openapi describes the served resources as OpenAPI documents: v3, one per group and version, and v2,
 // one for all. kubectl uses them to explain fields, to detect features and to merge lists.
 //
-// A document is composed from []Resource and the schemas in package definitions when it is first requested. The schemas and the
-// composed documents, compressed, are kept while they are in use: clients share them.
+// A document is composed from []Resource and the schemas in package definitions when it is first requested. The schemas
+// and the composed documents, compressed, are kept while they are in use: clients share them.
 package openapi
 
 import (
@@ -91,7 +91,8 @@ func (d *Documents) Index() ([]byte, error) {
 // URL returns the path of the v3 document of that name and hash.
 func URL(name, hash string) string { return "/openapi/v3/" + name + "?hash=" + hash }
 
-// served are the served resources by group and version, looked up once for a whole document or index: there may be thousands.
+// served are the served resources by group and version, looked up once for a whole document or index: there may be
+// thousands.
 type served map[schema.GroupVersion][]kind.Resource
 
 func servedBy(resources []kind.Resource) served {
@@ -153,8 +154,8 @@ func (d *Documents) V2(protobuf bool) (*Document, error) {
 	return d.document(request{protobuf: protobuf}, parts)
 }
 
-// document returns the document that was composed of the present resources and these parts, or composes it. Concurrent requests
-// wait for one composition. nil: there is none of this name.
+// document returns the document that was composed of the present resources and these parts, or composes it. Concurrent
+// requests wait for one composition. nil: there is none of this name.
 func (d *Documents) document(what request, parts []*aggregate.Part) (*Document, error) {
 	data, err := d.data.Get()
 	if err != nil {
@@ -201,7 +202,8 @@ func same(a, b []kind.Resource) bool {
 }
 
 // compose composes a document; nil: there is none of this name.
-func (d *Documents) compose(data *data, name string, resources []kind.Resource, parts []*aggregate.Part) (*composed, error) {
+func (d *Documents) compose(data *data, name string, resources []kind.Resource,
+	parts []*aggregate.Part) (*composed, error) {
 	all := servedBy(resources)
 	if name == "" {
 		return d.version2(data, all, parts)

@@ -90,7 +90,8 @@ func closed(t *testing.T, docs map[string]*openapi.Text) {
 		if err := json.Unmarshal(doc.JSON, &parts); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		in := map[string]map[string]any{"definitions": parts.Definitions, "parameters": parts.Parameters, "components/schemas": parts.Components.Schemas}
+		in := map[string]map[string]any{"definitions": parts.Definitions, "parameters": parts.Parameters,
+			"components/schemas": parts.Components.Schemas}
 		for _, ref := range mention.FindAllStringSubmatch(string(doc.JSON), -1) {
 			if in[ref[1]][ref[2]] == nil {
 				t.Errorf("%s mentions %s, which it has not", name, ref[0])
@@ -139,7 +140,8 @@ func everyKind(t *testing.T, docs map[string]*openapi.Text) {
 func described(doc spec3.OpenAPI, want schema.GroupVersionKind) bool {
 	for _, s := range doc.Components.Schemas {
 		var kinds []schema.GroupVersionKind
-		if err := s.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err == nil && slices.Contains(kinds, want) {
+		if err := s.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err == nil &&
+			slices.Contains(kinds, want) {
 			return true
 		}
 	}
@@ -209,7 +211,8 @@ func TestOptionsOfOneGroup(t *testing.T) {
 	if err := options.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil {
 		t.Fatal(err)
 	}
-	want := []schema.GroupVersionKind{{Version: "v1", Kind: "DeleteOptions"}, {Group: "apps", Version: "v1", Kind: "DeleteOptions"}}
+	want := []schema.GroupVersionKind{{Version: "v1", Kind: "DeleteOptions"},
+		{Group: "apps", Version: "v1", Kind: "DeleteOptions"}}
 	if !slices.Equal(kinds, want) {
 		t.Errorf("DeleteOptions are %v", kinds)
 	}
@@ -222,14 +225,17 @@ func operations(t *testing.T, docs map[string]*openapi.Text) {
 		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "get", "listCoreV1NamespacedPod", "list"},
 		{"api/v1", "/api/v1/pods", "get", "listCoreV1PodForAllNamespaces", "list"},
 		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "post", "createCoreV1NamespacedPod", "post"},
-		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "delete", "deleteCoreV1CollectionNamespacedPod", "deletecollection"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods", "delete", "deleteCoreV1CollectionNamespacedPod",
+			"deletecollection"},
 		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}", "get", "readCoreV1NamespacedPod", "get"},
 		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}", "put", "replaceCoreV1NamespacedPod", "put"},
 		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}/log", "get", "readCoreV1NamespacedPodLog", "get"},
-		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}/exec", "post", "connectCoreV1PostNamespacedPodExec", "connect"},
+		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}/exec", "post", "connectCoreV1PostNamespacedPodExec",
+			"connect"},
 		{"api/v1", "/api/v1/namespaces/{namespace}/pods/{name}/binding", "post", "createCoreV1NamespacedPodBinding", "post"},
 		{"api/v1", "/api/v1/nodes/{name}", "delete", "deleteCoreV1Node", "delete"},
-		{"apis/apps/v1", "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}", "patch", "patchAppsV1NamespacedReplicaSet", "patch"},
+		{"apis/apps/v1", "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}", "patch",
+			"patchAppsV1NamespacedReplicaSet", "patch"},
 		{"v2", "/apis/scheduling.k8s.io/v1/priorityclasses", "post", "createSchedulingV1PriorityClass", "post"},
 		{"v2", "/version/", "get", "getCodeVersion", ""},
 		{"apis/apps", "/apis/apps/", "get", "getAppsAPIGroup", ""},
@@ -321,19 +327,25 @@ func (c custom) Revision() string { *c.asked++; return c.name }
 
 func (c custom) Definitions() ([]*definitions.Definition, error) {
 	*c.asked++
-	return []*definitions.Definition{{Name: c.name, V2: json.RawMessage(`{"type":"object"}`), V3: json.RawMessage(`{"type":"object"}`)}}, nil
+	return []*definitions.Definition{{Name: c.name, V2: json.RawMessage(`{"type":"object"}`),
+		V3: json.RawMessage(`{"type":"object"}`)}}, nil
 }
 
-// However many versions there are, a document and the index ask once for what is served, and once for each version's schema.
+// However many versions there are, a document and the index ask once for what is served, and once for each version's
+// schema.
 func TestEachVersionOnce(t *testing.T) {
 	t.Parallel()
 	var listed, asked int
 	resources := registry.Resources()
 	for i := range 200 {
 		gv := schema.GroupVersion{Group: "example.com", Version: fmt.Sprintf("v%d", i+1)}
-		resources = append(resources, kind.Resource{GVR: gv.WithResource("widgets"), Kind: "Widget", Schema: custom{name: "com.example." + gv.Version, asked: &asked}})
+		resources = append(resources,
+			kind.Resource{GVR: gv.WithResource("widgets"), Kind: "Widget",
+				Schema: custom{name: "com.example." + gv.Version, asked: &asked}})
 	}
-	d := openapi.New(openapi.Config{Version: "v1.37.2", Clock: clock.RealClock{}, Resources: func() []kind.Resource { listed++; return resources }})
+	d := openapi.New(
+		openapi.Config{Version: "v1.37.2", Clock: clock.RealClock{},
+			Resources: func() []kind.Resource { listed++; return resources }})
 	if _, err := d.Index(); err != nil { // which also reads the hashes of the built-in kinds
 		t.Fatal(err)
 	}
@@ -352,13 +364,16 @@ func TestEachVersionOnce(t *testing.T) {
 func TestComposedOnce(t *testing.T) {
 	t.Parallel()
 	var asked int
-	custom := kind.Resource{GVR: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Kind: "Widget",
+	custom := kind.Resource{GVR: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+		Kind:   "Widget",
 		Schema: custom{name: "com.example.v1.Widget", asked: &asked}}
 	var resources atomic.Pointer[[]kind.Resource]
 	change := func() { all := append(registry.Resources(), custom); resources.Store(&all) }
 	var parts []*aggregate.Part
-	d := openapi.New(openapi.Config{Version: "v1.37.2", Clock: clock.RealClock{}, Resources: func() []kind.Resource { return *resources.Load() },
-		Foreign: func() []*aggregate.Part { return parts }})
+	d := openapi.New(
+		openapi.Config{Version: "v1.37.2", Clock: clock.RealClock{},
+			Resources: func() []kind.Resource { return *resources.Load() },
+			Foreign:   func() []*aggregate.Part { return parts }})
 	v2 := func() (*openapi.Document, error) { return d.V2(false) }
 	v3 := func() (*openapi.Document, error) { return d.V3("apis/example.com/v1", true) }
 	for _, step := range []struct {

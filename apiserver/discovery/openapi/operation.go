@@ -60,7 +60,8 @@ func plainTypes() []string {
 }
 
 func listTypes() []string {
-	return append(plainTypes(), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq")
+	return append(plainTypes(), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch",
+		"application/cbor-seq")
 }
 
 // patchTypes returns the media types of a resource's patches. kubectl chooses by them: it sends strategic merge patches

@@ -60,7 +60,8 @@ func tagOf(gv schema.GroupVersion) string { return lowerCamel(gv.Group) + "_" + 
 
 // pathsOf returns the paths of a group and version: its discovery, and its resources.
 func (c *composer) pathsOf(gv schema.GroupVersion) []path {
-	paths := []path{discovery("/"+pathOf(gv)+"/", "get"+camel(gv.Group)+title(gv.Version)+"APIResources", tagOf(gv), metaV1+"APIResourceList")}
+	paths := []path{discovery("/"+pathOf(gv)+"/", "get"+camel(gv.Group)+title(gv.Version)+"APIResources", tagOf(gv),
+		metaV1+"APIResourceList")}
 	for _, res := range c.all[gv] {
 		paths = append(paths, c.resource(res)...)
 	}
@@ -87,7 +88,8 @@ func (c *composer) resource(res kind.Resource) []path {
 			paths = append(paths, all)
 		}
 		inside = prefix + "/namespaces/{namespace}/" + res.GVR.Resource
-		common = append(slices.Clone(common), parameter{"namespace", "path", "string", "object name and auth scope, such as for teams and projects"})
+		common = append(slices.Clone(common),
+			parameter{"namespace", "path", "string", "object name and auth scope, such as for teams and projects"})
 	}
 	paths = append(paths, c.verbs(res, inside, common, "list", "create", "deletecollection"))
 	named := append(slices.Clone(common), parameter{"name", "path", "string", "name of the " + res.Kind})
@@ -122,7 +124,8 @@ func (c *composer) verb(res kind.Resource, verb, sub, scope string) operation {
 	}
 	op := operation{
 		method: method, action: actionOf(verb), kind: shown, tag: tagOf(of.GroupVersion()),
-		id:       word + camel(of.Group) + title(of.Version) + collectionWord(verb) + namespacedWord(res, scope) + of.Kind + title(sub) + scope,
+		id: word + camel(of.Group) + title(of.Version) + collectionWord(verb) + namespacedWord(res, scope) + of.Kind +
+			title(sub) + scope,
 		about:    about(verb, of.Kind, sub),
 		query:    c.query(verb, sub),
 		produces: plainTypes(),
@@ -197,7 +200,8 @@ func (c *composer) subresource(res kind.Resource, url string, common []parameter
 func connection(op operation, res kind.Resource, method, sub string) operation {
 	of := res.GVK()
 	op.action, op.body, op.consumes = "connect", "", nil
-	op.id = "connect" + camel(of.Group) + title(of.Version) + title(method) + namespacedWord(res, "") + of.Kind + title(sub)
+	op.id = "connect" + camel(of.Group) + title(of.Version) + title(method) + namespacedWord(res, "") + of.Kind +
+		title(sub)
 	op.about = "connect " + strings.ToUpper(method) + " requests to " + sub + " of " + of.Kind
 	op.produces, op.answers = []string{anyType}, answersOf("get", "")
 	return op

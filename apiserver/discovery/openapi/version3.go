@@ -39,7 +39,8 @@ func (v *version3) operation(op operation) object {
 	}
 	responses := object{"401": object{"description": "Unauthorized"}}
 	for _, a := range op.answers {
-		responses[strconv.Itoa(a.code)] = object{"description": textOf(a.code), "content": content3(op.produces, a.definition)}
+		responses[strconv.Itoa(a.code)] = object{"description": textOf(a.code),
+			"content": content3(op.produces, a.definition)}
 	}
 	out["responses"] = responses
 	return out

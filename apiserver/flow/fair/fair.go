@@ -33,7 +33,9 @@ func New(cfg Config) *Seats {
 	if cfg.PerUser <= 0 {
 		cfg.PerUser = cfg.Seats
 	}
-	p.Configure(cfg.Seats, map[*Level]LevelConfig{l: {Nominal: cfg.Seats, Max: cfg.Seats, PerUser: cfg.PerUser, Length: cfg.Queue, Wait: cfg.Wait}})
+	p.Configure(cfg.Seats,
+		map[*Level]LevelConfig{l: {Nominal: cfg.Seats, Max: cfg.Seats, PerUser: cfg.PerUser, Length: cfg.Queue,
+			Wait: cfg.Wait}})
 	return &Seats{l}
 }
 

@@ -32,7 +32,8 @@ func NewPool(c clock.Clock) *Pool {
 
 // Level adds a level, which has nothing until Configure.
 func (p *Pool) Level() *Level {
-	l := &Level{pool: p, taken: map[string]int{}, queues: map[queueKey]*queue{}, utilization: load{bounds: utilizations}, demand: load{bounds: demands}}
+	l := &Level{pool: p, taken: map[string]int{}, queues: map[queueKey]*queue{}, utilization: load{bounds: utilizations},
+		demand: load{bounds: demands}}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.levels = append(p.levels, l)

@@ -140,7 +140,9 @@ func TestUsersInOneQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fair.NewPool(nil)
 		l := p.Level()
-		p.Configure(2, map[*fair.Level]fair.LevelConfig{l: {Nominal: 2, Max: 2, PerUser: 1, Queues: 1, Hand: 1, Length: 10, Wait: time.Minute}})
+		p.Configure(2,
+			map[*fair.Level]fair.LevelConfig{l: {Nominal: 2, Max: 2, PerUser: 1, Queues: 1, Hand: 1, Length: 10,
+				Wait: time.Minute}})
 		l.TryEnter("noisy", 1)
 		go l.Enter(t.Context(), fair.Flow{User: "noisy"}, 1)
 		synctest.Wait()

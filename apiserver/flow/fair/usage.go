@@ -59,7 +59,8 @@ func (l *Level) measure() {
 	l.demand.set(now, float64(l.used+l.queued)/share)
 }
 
-// Usage returns which share of its limit the level has used so far, and how many seats it could have used, of its nominal number.
+// Usage returns which share of its limit the level has used so far, and how many seats it could have used, of its
+// nominal number.
 func (l *Level) Usage() (utilization, demand Usage) {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()

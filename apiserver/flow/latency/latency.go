@@ -1,7 +1,8 @@
 // Package latency counts requests and how long they take, as upstream's metrics.
 //
-// A kind has a series for each verb, subresource, scope, code and so on. Prometheus' own vectors keep some twenty objects for each, which
-// a burst of odd requests scatters over the heap; a series here is one object, and what Prometheus needs is made when it asks.
+// A kind has a series for each verb, subresource, scope, code and so on. Prometheus' own vectors keep some twenty
+// objects for each, which a burst of odd requests scatters over the heap; a series here is one object, and what
+// Prometheus needs is made when it asks.
 package latency
 
 import (
@@ -60,11 +61,14 @@ func New() *Requests {
 	labels := []string{"verb", "group", "version", "resource", "subresource", "scope"}
 	dry := append(slices.Clip(labels), "dry_run")
 	return &Requests{
-		total: prometheus.NewDesc("apiserver_request_total", "Number of requests by verb, resource, subresource, scope and HTTP code.",
+		total: prometheus.NewDesc("apiserver_request_total",
+			"Number of requests by verb, resource, subresource, scope and HTTP code.",
 			append(slices.Clip(dry), "code"), component),
-		duration: prometheus.NewDesc("apiserver_request_duration_seconds", "Response latency in seconds, without watches and streams.", dry, component),
-		sli:      prometheus.NewDesc("apiserver_request_sli_duration_seconds", "Response latency in seconds, for service level indicators.", labels, component),
-		all:      map[Request]*series{},
+		duration: prometheus.NewDesc("apiserver_request_duration_seconds",
+			"Response latency in seconds, without watches and streams.", dry, component),
+		sli: prometheus.NewDesc("apiserver_request_sli_duration_seconds",
+			"Response latency in seconds, for service level indicators.", labels, component),
+		all: map[Request]*series{},
 	}
 }
 
@@ -109,7 +113,8 @@ func (q *Requests) Collect(out chan<- prometheus.Metric) {
 	defer q.mu.RUnlock()
 	durations, slis := map[Request]*histogram{}, map[Request]*histogram{}
 	for r, s := range q.all {
-		out <- prometheus.MustNewConstMetric(q.total, prometheus.CounterValue, float64(s.count.Load()), append(r.labels(), r.DryRun, strconv.Itoa(r.Code))...)
+		out <- prometheus.MustNewConstMetric(q.total, prometheus.CounterValue, float64(s.count.Load()),
+			append(r.labels(), r.DryRun, strconv.Itoa(r.Code))...)
 		if s.timed.Load() == 0 {
 			continue
 		}

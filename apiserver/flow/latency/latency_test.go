@@ -21,12 +21,18 @@ func newVectors(reg *prometheus.Registry) vectors {
 	labels := []string{"verb", "group", "version", "resource", "subresource", "scope"}
 	dry := append(append([]string{}, labels...), "dry_run")
 	v := vectors{
-		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_request_total", Help: "Number of requests by verb, resource, subresource, scope and HTTP code.",
-			ConstLabels: component}, append(append([]string{}, dry...), "code")),
-		prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_request_duration_seconds", Help: "Response latency in seconds, without watches and streams.",
-			Buckets: duration, ConstLabels: component}, dry),
-		prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "apiserver_request_sli_duration_seconds", Help: "Response latency in seconds, for service level indicators.",
-			Buckets: sli, ConstLabels: component}, labels),
+		prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "apiserver_request_total",
+				Help:        "Number of requests by verb, resource, subresource, scope and HTTP code.",
+				ConstLabels: component}, append(append([]string{}, dry...), "code")),
+		prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Name: "apiserver_request_duration_seconds",
+				Help:    "Response latency in seconds, without watches and streams.",
+				Buckets: duration, ConstLabels: component}, dry),
+		prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{Name: "apiserver_request_sli_duration_seconds",
+				Help:    "Response latency in seconds, for service level indicators.",
+				Buckets: sli, ConstLabels: component}, labels),
 	}
 	reg.MustRegister(v.requests, v.duration, v.sli)
 	return v
@@ -43,11 +49,14 @@ func TestScrapesLikeVectors(t *testing.T) {
 	v := newVectors(theirs)
 	var observers sync.WaitGroup
 	for _, r := range []Request{
-		{"GET", "", "v1", "pods", "", "resource", "", 200}, {"GET", "", "v1", "pods", "", "resource", "", 404}, {"GET", "", "v1", "pods", "log", "resource", "", 200},
-		{"POST", "apps", "v1", "deployments", "", "resource", "All", 201}, {"POST", "apps", "v1", "deployments", "", "resource", "", 201}, {Verb: "GET", Code: 200},
+		{"GET", "", "v1", "pods", "", "resource", "", 200}, {"GET", "", "v1", "pods", "", "resource", "", 404},
+		{"GET", "", "v1", "pods", "log", "resource", "", 200},
+		{"POST", "apps", "v1", "deployments", "", "resource", "All", 201},
+		{"POST", "apps", "v1", "deployments", "", "resource", "", 201}, {Verb: "GET", Code: 200},
 	} {
 		labels := r.labels()
-		for _, took := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 250 * time.Millisecond, time.Second, 7 * time.Second, time.Minute, time.Hour} {
+		for _, took := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, 250 * time.Millisecond, time.Second,
+			7 * time.Second, time.Minute, time.Hour} {
 			observers.Go(func() { q.Observe(r, took) })
 			v.duration.WithLabelValues(append(labels[:6:6], r.DryRun)...).Observe(took.Seconds())
 			v.sli.WithLabelValues(labels...).Observe(took.Seconds())

@@ -1,5 +1,5 @@
-// Package batch contains what the API and the controllers share about Jobs and CronJobs: the list of completion indexes of an
-// Indexed Job, as its status and its success policy write it ("1,3-5,7"), and the schedules of CronJobs.
+// Package batch contains what the API and the controllers share about Jobs and CronJobs: the list of completion indexes
+// of an Indexed Job, as its status and its success policy write it ("1,3-5,7"), and the schedules of CronJobs.
 package batch
 
 import (
@@ -38,7 +38,8 @@ func ParseIndexes(text string, completions int32) (Indexes, error) {
 func parseInterval(text string, completions int32) (Interval, error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if strings.Contains(last, "-") {
-		return Interval{}, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", text)
+		return Interval{},
+			fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", text)
 	}
 	x, err := parseIndex(first, completions)
 	if err != nil || !isRange {

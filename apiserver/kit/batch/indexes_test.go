@@ -50,7 +50,8 @@ func TestLists(t *testing.T) {
 		{"beyond the end", fmt.Sprint(parse(t, "0-5").Missing(2, 3)), "[]"},
 		{"count", fmt.Sprint(parse(t, "1-3,5").Count()), "4"},
 		{"common", fmt.Sprint(parse(t, "1-3,5").Common(parse(t, "0-1,3-9"))), "3"},
-		{"has", fmt.Sprint(parse(t, "1-3,5").Has(0), parse(t, "1-3,5").Has(2), parse(t, "1-3,5").Has(4), parse(t, "1-3,5").Has(5), parse(t, "1").Has(6)), "false true false true false"},
+		{"has", fmt.Sprint(parse(t, "1-3,5").Has(0), parse(t, "1-3,5").Has(2), parse(t, "1-3,5").Has(4),
+			parse(t, "1-3,5").Has(5), parse(t, "1").Has(6)), "false true false true false"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %s, want %s", c.what, c.got, c.want)

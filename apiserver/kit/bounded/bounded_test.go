@@ -24,9 +24,11 @@ func nested(open, end string, depth int) string {
 func TestJSONIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
-		"a pod":             {`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","args":["{[{["]}]}}`, ""},
-		"deep":              {`{"metadata":{"managedFields":[{"fieldsV1":` + nested(`{"f:a":`, "}", 250) + `}]}}`, ""},
-		"too deep":          {`{"metadata":{"managedFields":[{"fieldsV1":` + nested(`{"f:a":`, "}", 256) + `}]}}`, "metadata.managedFields[].fieldsV1.f:a.f:a.f:a.f:a…: Forbidden: must not be nested more than 256 levels deep"},
+		"a pod": {`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i","args":["{[{["]}]}}`,
+			""},
+		"deep": {`{"metadata":{"managedFields":[{"fieldsV1":` + nested(`{"f:a":`, "}", 250) + `}]}}`, ""},
+		"too deep": {`{"metadata":{"managedFields":[{"fieldsV1":` + nested(`{"f:a":`, "}", 256) + `}]}}`,
+			"metadata.managedFields[].fieldsV1.f:a.f:a.f:a.f:a…: Forbidden: must not be nested more than 256 levels deep"},
 		"too deep, unknown": {`{"a":` + nested("[", "]", 300) + `}`, "a[][][][][][][]…: Forbidden"},
 		"a long list":       {`{"spec":{"containers":[` + many("{}", 10_000) + `]}}`, ""},
 		"too long a list":   {`{"spec":{"containers":[` + many("null", 10_001) + `]}}`, "spec.containers: Too many: 10001: must have at most 10000 items"},

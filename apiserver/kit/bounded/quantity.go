@@ -23,8 +23,8 @@ const (
 	maxDigits = 100
 )
 
-// CheckJSONQuantities refuses an object whose JSON has a quantity that takes too long to parse; obj has the type that it
-// will be decoded into. Invalid JSON is accepted: decoding it returns the error.
+// CheckJSONQuantities refuses an object whose JSON has a quantity that takes too long to parse; obj has the type that
+// it will be decoded into. Invalid JSON is accepted: decoding it returns the error.
 func CheckJSONQuantities(data []byte, obj any) error {
 	if !SuspiciousQuantity(data) {
 		return nil
@@ -38,8 +38,8 @@ func CheckJSONQuantities(data []byte, obj any) error {
 	return walk(value, reflect.TypeOf(obj), nil)
 }
 
-// SuspiciousQuantity reports whether data contains text like such a quantity, in which case CheckJSON decodes it without
-// a type.
+// SuspiciousQuantity reports whether data contains text like such a quantity, in which case CheckJSON decodes it
+// without a type.
 func SuspiciousQuantity(data []byte) bool {
 	run := 0 // digits up to here
 	for i, c := range data {

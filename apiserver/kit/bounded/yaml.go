@@ -113,7 +113,8 @@ func checkAliases(doc []byte) error {
 		return err
 	}
 	if nodes, size := expanded(&root, map[*yamlv3.Node][2]int{}); nodes > maxNodes || size > maxExpanded {
-		return fmt.Errorf("its aliases expand to more than %d values or %d bytes: send them written out, in smaller objects", maxNodes, maxExpanded)
+		return fmt.Errorf("its aliases expand to more than %d values or %d bytes: send them written out, in smaller objects",
+			maxNodes, maxExpanded)
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ func OrdinaryIP(path *field.Path, text string) field.ErrorList {
 	case ip.IsLinkLocalUnicast():
 		return field.ErrorList{field.Invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")}
 	case ip.IsLinkLocalMulticast():
-		return field.ErrorList{field.Invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
+		return field.ErrorList{field.Invalid(path, text,
+			"may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
 	}
 	return nil
 }

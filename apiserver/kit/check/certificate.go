@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Upstream's limits of the validity of a pod's certificate, in seconds; signers of Kubernetes itself issue for a day at most.
+// Upstream's limits of the validity of a pod's certificate, in seconds; signers of Kubernetes itself issue for a day at
+// most.
 const (
 	minPodCertificate        = 3600
 	maxPodCertificate        = 91 * 86400
@@ -35,7 +36,8 @@ func Signer(name string, at *field.Path) field.ErrorList {
 	}
 	domain, path, ok := strings.Cut(name, "/")
 	if !ok || path == "" || strings.Contains(path, "/") {
-		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+		return field.ErrorList{field.Invalid(at, name,
+			"must be a fully qualified domain and path of the form 'example.com/signer-name'")}
 	}
 	errs := Invalid(at, domain, validation.IsDNS1123Subdomain(domain))
 	if len(errs) == 0 && !strings.Contains(domain, ".") {
@@ -50,8 +52,8 @@ func Signer(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// UserAnnotations checks what the author of a pod says to the signer of its certificate: as annotations, with a domain in each
-// key.
+// UserAnnotations checks what the author of a pod says to the signer of its certificate: as annotations, with a domain
+// in each key.
 func UserAnnotations(at *field.Path, annotations map[string]string) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		errs = append(errs, validation.IsDomainPrefixedKey(at, strings.ToLower(key))...)

@@ -150,7 +150,8 @@ func Union(path *field.Path, union any, what string) field.ErrorList {
 	return One(path, UnionMembers(union), what)
 }
 
-// One requires exactly one field to be set; set are the JSON names of those that are. The error is about all but the first.
+// One requires exactly one field to be set; set are the JSON names of those that are. The error is about all but the
+// first.
 func One(path *field.Path, set []string, what string) field.ErrorList {
 	if len(set) == 0 {
 		return field.ErrorList{field.Required(path, "must specify a "+what)}
@@ -164,17 +165,20 @@ func One(path *field.Path, set []string, what string) field.ErrorList {
 
 // TaintEffects are the effects of taints and tolerations.
 func TaintEffects() []corev1.TaintEffect {
-	return []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}
+	return []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+		corev1.TaintEffectNoExecute}
 }
 
 // Finalizers requires each finalizer to have a domain, or to be one of Kubernetes' own (upstream:
 // core validation's ValidateObjectMeta, at creations).
 func Finalizers(names []string, path *field.Path) field.ErrorList {
-	standard := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+	standard := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents,
+		metav1.FinalizerDeleteDependents}
 	var errs field.ErrorList
 	for i, name := range names {
 		if !strings.Contains(name, "/") && !slices.Contains(standard, name) {
-			errs = append(errs, field.Invalid(path.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
+			errs = append(errs,
+				field.Invalid(path.Index(i), name, "name is neither a standard finalizer name nor is it fully qualified"))
 		}
 	}
 	return errs

@@ -12,7 +12,8 @@ import (
 
 // FieldRef requires a field of a pod in supported, or one label or annotation.
 func FieldRef(ref *corev1.ObjectFieldSelector, supported []string, path *field.Path) field.ErrorList {
-	if errs := append(Required(path.Child("apiVersion"), ref.APIVersion), Required(path.Child("fieldPath"), ref.FieldPath)...); len(errs) > 0 {
+	if errs := append(Required(path.Child("apiVersion"), ref.APIVersion),
+		Required(path.Child("fieldPath"), ref.FieldPath)...); len(errs) > 0 {
 		return errs
 	}
 	if ref.APIVersion != "v1" {
@@ -28,7 +29,8 @@ func FieldRef(ref *corev1.ObjectFieldSelector, supported []string, path *field.P
 	case subscript:
 		return field.ErrorList{field.Invalid(at, ref.FieldPath, "does not support subscript")}
 	case !slices.Contains(downwardFields(), ref.FieldPath):
-		return field.ErrorList{field.Invalid(at, ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath)}
+		return field.ErrorList{field.Invalid(at, ref.FieldPath, "error converting fieldPath: field label not supported: "+
+			ref.FieldPath)}
 	}
 	return UnsetOr(at, ref.FieldPath, supported...)
 }
@@ -74,5 +76,6 @@ func divisorValidate(divisor resource.Quantity, name corev1.ResourceName, path *
 	if slices.Contains(units, divisor.String()) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, divisor.String(), "only divisor's values "+strings.Join(units[1:], ", ")+" are supported with the "+string(name)+" resource")}
+	return field.ErrorList{field.Invalid(path, divisor.String(), "only divisor's values "+strings.Join(units[1:], ", ")+
+		" are supported with the "+string(name)+" resource")}
 }

@@ -88,5 +88,6 @@ func NameWarnings(name string) []string {
 	if len(messages) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", messages)}
+	return []string{fmt.Sprintf(
+		"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", messages)}
 }

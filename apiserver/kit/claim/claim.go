@@ -87,7 +87,8 @@ func Default(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 
 // Waits reports whether claims of the class are bound only when a pod needs them.
 func Waits(class *storagev1.StorageClass) bool {
-	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return class != nil && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // Bound reports whether the claim is bound to its volume, as far as the claim shows.
@@ -138,8 +139,9 @@ func AllOf(pod *corev1.Pod) []string {
 	return names
 }
 
-// Here returns the volume with the path that it has on this node. A folder of Provisioner is the one with the volume's name in dir, also
-// if the state was restored into another data folder than that in which the volume was created. v is not modified.
+// Here returns the volume with the path that it has on this node. A folder of Provisioner is the one with the volume's
+// name in dir, also if the state was restored into another data folder than that in which the volume was created. v is
+// not modified.
 func Here(v *corev1.PersistentVolume, dir string) *corev1.PersistentVolume {
 	if v.Annotations[ProvisionedBy] != Provisioner || v.Spec.Local == nil {
 		return v

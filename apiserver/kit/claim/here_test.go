@@ -20,7 +20,8 @@ func TestHere(t *testing.T) {
 		{claim.Provisioner, "/mnt/disk/pvc-1", "/mnt/disk/pvc-1"},
 		{"", "/var/lib/monopod/volumes/pvc-1", "/var/lib/monopod/volumes/pvc-1"},
 	} {
-		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", Annotations: map[string]string{claim.ProvisionedBy: c.by}}}
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-1",
+			Annotations: map[string]string{claim.ProvisionedBy: c.by}}}
 		v.Spec.Local = &corev1.LocalVolumeSource{Path: c.path}
 		if got := claim.Here(v, dir).Spec.Local.Path; got != c.want || v.Spec.Local.Path != c.path {
 			t.Errorf("%s of %q: got %s, want %s", c.path, c.by, got, c.want)

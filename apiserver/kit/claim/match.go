@@ -14,7 +14,8 @@ import (
 // matches: with the fewest additional access modes, then the smallest, then the first by name. With a node only
 // volumes that are usable there match, and a reserved volume that is not usable there leaves the claim none.
 // Volumes in taken are skipped.
-func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, node *corev1.Node, taken map[string]bool, onlyMeant bool) *corev1.PersistentVolume {
+func Best(c *corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume, node *corev1.Node, taken map[string]bool,
+	onlyMeant bool) *corev1.PersistentVolume {
 	var best *corev1.PersistentVolume
 	for _, v := range volumes {
 		if taken[v.Name] || v.DeletionTimestamp != nil || Mismatch(c, v) != "" {
@@ -53,12 +54,14 @@ func Mismatch(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) strin
 
 // suits reports whether the claim can use a volume that is not reserved.
 func suits(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume, node *corev1.Node) bool {
-	return v.Status.Phase == corev1.VolumeAvailable && selects(c.Spec.Selector, v.Labels) && (node == nil || Reaches(v, node))
+	return v.Status.Phase == corev1.VolumeAvailable && selects(c.Spec.Selector, v.Labels) &&
+		(node == nil || Reaches(v, node))
 }
 
 func compare(a, b *corev1.PersistentVolume) int {
 	sizeA, sizeB := a.Spec.Capacity[corev1.ResourceStorage], b.Spec.Capacity[corev1.ResourceStorage]
-	return cmp.Or(cmp.Compare(len(a.Spec.AccessModes), len(b.Spec.AccessModes)), sizeA.Cmp(sizeB), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(len(a.Spec.AccessModes), len(b.Spec.AccessModes)), sizeA.Cmp(sizeB),
+		cmp.Compare(a.Name, b.Name))
 }
 
 func offers(v *corev1.PersistentVolume, modes []corev1.PersistentVolumeAccessMode) bool {

@@ -65,7 +65,8 @@ const (
 )
 
 // ResourceOf returns the resource of an object, whether or not it is served. It derives it from the Go type if
-// that belongs to Kubernetes' API or has a method Resource, otherwise from the TypeMeta; false if neither is sufficient.
+// that belongs to Kubernetes' API or has a method Resource, otherwise from the TypeMeta; false if neither is
+// sufficient.
 func ResourceOf(obj Object) (schema.GroupVersionResource, bool) {
 	t := reflect.TypeOf(obj)
 	gvr, ok := resourceOf(t)
@@ -101,7 +102,8 @@ func resourceOf(t reflect.Type) (schema.GroupVersionResource, bool) {
 	if !ok || !ok2 || strings.Contains(version, "/") {
 		return schema.GroupVersionResource{}, false
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: groupOf(group), Version: version, Kind: t.Elem().Name()})
+	plural, _ := meta.UnsafeGuessKindToResource(
+		schema.GroupVersionKind{Group: groupOf(group), Version: version, Kind: t.Elem().Name()})
 	return plural, true
 }
 

@@ -30,7 +30,8 @@ type Remote struct {
 	Metadata bool
 	// Page is the number of objects that List asks for at a time; 0: all at once.
 	Page int
-	// MaxList is the maximum size of the responses to a List, and MaxObject that of another response or an event, in bytes; 0: no limit.
+	// MaxList is the maximum size of the responses to a List, and MaxObject that of another response or an event, in
+	// bytes; 0: no limit.
 	MaxList, MaxObject int64
 }
 

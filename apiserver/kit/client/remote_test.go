@@ -28,8 +28,9 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (s *server) client(page int, most int64) *client.Remote {
-	return &client.Remote{URL: "https://other", HTTP: &http.Client{Transport: s}, Page: page, MaxList: most, MaxObject: most,
-		New: func(schema.GroupVersionResource, string) client.Object { return &corev1.ConfigMap{} }}
+	return &client.Remote{URL: "https://other", HTTP: &http.Client{Transport: s}, Page: page, MaxList: most,
+		MaxObject: most,
+		New:       func(schema.GroupVersionResource, string) client.Object { return &corev1.ConfigMap{} }}
 }
 
 // listOf returns a list of config maps with the names.
@@ -38,7 +39,8 @@ func listOf(revision, next string, names ...string) string {
 	for _, name := range names {
 		items = append(items, fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
 	}
-	return fmt.Sprintf(`{"kind":"List","metadata":{"resourceVersion":%q,"continue":%q},"more":{"a":[1]},"items":[%s]}`, revision, next, strings.Join(items, ","))
+	return fmt.Sprintf(`{"kind":"List","metadata":{"resourceVersion":%q,"continue":%q},"more":{"a":[1]},"items":[%s]}`,
+		revision, next, strings.Join(items, ","))
 }
 
 const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","message":"too old","code":410}`
@@ -53,13 +55,15 @@ func TestRemoteList(t *testing.T) {
 		names, revision, err, asked string
 	}{
 		"unlimited": {answer: always(listOf("7", "", "a", "b")), names: "a b", revision: "7", asked: "[]"},
-		"empty":     {page: 2, answer: always(`{"items":null,"metadata":{"resourceVersion":"7"}}`), revision: "7", asked: "[limit=2]"},
-		"pages": {page: 2, most: 1 << 20, names: "a b c", revision: "7", asked: "[limit=2 continue=x&limit=2]", answer: func(query string) (int, string) {
-			if strings.Contains(query, "continue") {
-				return 200, listOf("9", "", "c")
-			}
-			return 200, listOf("7", "x", "a", "b")
-		}},
+		"empty": {page: 2, answer: always(`{"items":null,"metadata":{"resourceVersion":"7"}}`), revision: "7",
+			asked: "[limit=2]"},
+		"pages": {page: 2, most: 1 << 20, names: "a b c", revision: "7", asked: "[limit=2 continue=x&limit=2]",
+			answer: func(query string) (int, string) {
+				if strings.Contains(query, "continue") {
+					return 200, listOf("9", "", "c")
+				}
+				return 200, listOf("7", "x", "a", "b")
+			}},
 		"a server without pages": {page: 1, most: 1 << 20, answer: always(listOf("7", "", "a", "b", "c")), names: "a b c", revision: "7", asked: "[limit=1]"},
 		"expired": {page: 1, names: "a b", revision: "9", asked: "[limit=1 continue=x&limit=1 ]", answer: func(query string) (int, string) {
 			switch query {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// minPage is how much of MaxList each page counts at least, in bytes, so that a server that sends empty pages comes to an end.
+// minPage is how much of MaxList each page counts at least, in bytes, so that a server that sends empty pages comes to
+// an end.
 const minPage = 64 << 10
 
 // List implements Client. If a list of several pages expires before it is complete, all objects are requested at once.
@@ -58,7 +59,8 @@ func (c *Remote) pages(ctx context.Context, sel Selector, limit int) (objs []Obj
 }
 
 // page reads a list object by object, so that it holds no more of the response than one.
-func (c *Remote) page(from io.Reader, resource schema.GroupVersionResource) (objs []Object, meta metav1.ListMeta, err error) {
+func (c *Remote) page(from io.Reader,
+	resource schema.GroupVersionResource) (objs []Object, meta metav1.ListMeta, err error) {
 	dec := json.NewDecoder(from)
 	err = each(dec, '{', func() error {
 		name, err := dec.Token()

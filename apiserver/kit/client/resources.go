@@ -37,22 +37,26 @@ var (
 	ClusterRoles        = rbac("clusterroles")
 	ClusterRoleBindings = rbac("clusterrolebindings")
 
-	Services          = core("services")
-	Endpoints         = core("endpoints")
-	EndpointSlices    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
-	Ingresses         = networking("ingresses")
-	IngressClasses    = networking("ingressclasses")
-	ServiceCIDRs      = networking("servicecidrs")
-	IPAddresses       = networking("ipaddresses")
-	NetworkPolicies   = networking("networkpolicies")
-	PodTemplates      = core("podtemplates")
-	NewEvents         = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"} // a view of Events
+	Services        = core("services")
+	Endpoints       = core("endpoints")
+	EndpointSlices  = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	Ingresses       = networking("ingresses")
+	IngressClasses  = networking("ingressclasses")
+	ServiceCIDRs    = networking("servicecidrs")
+	IPAddresses     = networking("ipaddresses")
+	NetworkPolicies = networking("networkpolicies")
+	PodTemplates    = core("podtemplates")
+	// a view of Events
+	NewEvents         = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
 	ComponentStatuses = core("componentstatuses")
 	Bindings          = core("bindings")
 
-	CertificateSigningRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
-	ClusterTrustBundles        = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "clustertrustbundles"}
-	PodCertificateRequests     = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "podcertificaterequests"}
+	CertificateSigningRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+		Resource: "certificatesigningrequests"}
+	ClusterTrustBundles = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+		Resource: "clustertrustbundles"}
+	PodCertificateRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1",
+		Resource: "podcertificaterequests"}
 
 	APIServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 
@@ -64,7 +68,8 @@ var (
 	MutatingAdmissionPolicies         = admission("mutatingadmissionpolicies")
 	MutatingAdmissionPolicyBindings   = admission("mutatingadmissionpolicybindings")
 
-	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 
 	DeviceClasses          = dra("deviceclasses")
 	DeviceTaintRules       = dra("devicetaintrules")
@@ -72,7 +77,8 @@ var (
 	ResourceClaimTemplates = dra("resourceclaimtemplates")
 	ResourceSlices         = dra("resourceslices")
 
-	StorageVersionMigrations = schema.GroupVersionResource{Group: "storagemigration.k8s.io", Version: "v1", Resource: "storageversionmigrations"}
+	StorageVersionMigrations = schema.GroupVersionResource{Group: "storagemigration.k8s.io", Version: "v1",
+		Resource: "storageversionmigrations"}
 
 	FlowSchemas                 = flowcontrol("flowschemas")
 	PriorityLevelConfigurations = flowcontrol("prioritylevelconfigurations")

@@ -11,7 +11,8 @@ import (
 )
 
 // RequestToken requests a token of a service account, which the result's status contains.
-func RequestToken(ctx context.Context, c Client, namespace, account string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
+func RequestToken(ctx context.Context, c Client, namespace, account string,
+	spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
 	ref := Ref{Resource: ServiceAccounts, Namespace: namespace, Name: account, Subresource: "token"}
 	out, err := c.Update(ctx, ref, func(empty Object) (Object, error) {
 		req := empty.DeepCopyObject().(*authenticationv1.TokenRequest)

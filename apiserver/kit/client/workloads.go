@@ -13,11 +13,13 @@ var (
 	ControllerRevisions      = apps("controllerrevisions")
 	Jobs                     = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	CronJobs                 = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "cronjobs"}
-	HorizontalPodAutoscalers = schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
-	PodDisruptionBudgets     = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
+	HorizontalPodAutoscalers = schema.GroupVersionResource{Group: "autoscaling", Version: "v2",
+		Resource: "horizontalpodautoscalers"}
+	PodDisruptionBudgets = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
 
 	// HorizontalPodAutoscalersV1 is a view of HorizontalPodAutoscalers.
-	HorizontalPodAutoscalersV1 = schema.GroupVersionResource{Group: "autoscaling", Version: "v1", Resource: "horizontalpodautoscalers"}
+	HorizontalPodAutoscalersV1 = schema.GroupVersionResource{Group: "autoscaling", Version: "v1",
+		Resource: "horizontalpodautoscalers"}
 )
 
 func apps(resource string) schema.GroupVersionResource {

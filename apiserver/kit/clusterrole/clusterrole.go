@@ -11,10 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Aggregate returns the rules of the roles that aggregate selects, in the order of its selectors and of the roles' names, without
-// duplicates. The aggregate itself is never one of them. It fails if a selector is invalid.
+// Aggregate returns the rules of the roles that aggregate selects, in the order of its selectors and of the roles'
+// names, without duplicates. The aggregate itself is never one of them. It fails if a selector is invalid.
 func Aggregate(aggregate *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	roles = slices.SortedFunc(slices.Values(roles), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
+	roles = slices.SortedFunc(slices.Values(roles),
+		func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	var rules []rbacv1.PolicyRule
 	for i := range aggregate.AggregationRule.ClusterRoleSelectors {
 		sel, err := metav1.LabelSelectorAsSelector(&aggregate.AggregationRule.ClusterRoleSelectors[i])

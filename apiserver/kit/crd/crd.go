@@ -1,5 +1,5 @@
-// Package crd is CustomResourceDefinitions as a server keeps them: with their schemas encoded and compressed, because decoded they
-// take several times as much memory as all the rest of an idle server, and most of them are not used.
+// Package crd is CustomResourceDefinitions as a server keeps them: with their schemas encoded and compressed, because
+// decoded they take several times as much memory as all the rest of an idle server, and most of them are not used.
 package crd
 
 import (
@@ -18,9 +18,10 @@ import (
 	"monopod/store"
 )
 
-// Definition is a CustomResourceDefinition. As a client sends it, it is the upstream type alone. Once it is packed, as it is when it
-// comes from a store, each schema in its versions is a placeholder: read it with SchemaOf, or all of them with Full. Everything else
-// is decoded. To change a schema, replace the placeholder; versions may be moved and removed.
+// Definition is a CustomResourceDefinition. As a client sends it, it is the upstream type alone. Once it is packed, as
+// it is when it comes from a store, each schema in its versions is a placeholder: read it with SchemaOf, or all of them
+// with Full. Everything else is decoded. To change a schema, replace the placeholder; versions may be moved and
+// removed.
 type Definition struct {
 	apiextensionsv1.CustomResourceDefinition
 
@@ -78,7 +79,8 @@ func (d *Definition) SetTyped(obj client.Object) error {
 }
 
 // SchemaOf returns the schema of a version of the definition, decoded; nil: it has none. The caller must not modify it.
-func (d *Definition) SchemaOf(version *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensionsv1.JSONSchemaProps, error) {
+func (d *Definition) SchemaOf(
+	version *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensionsv1.JSONSchemaProps, error) {
 	if version.Schema == nil {
 		return nil, nil
 	}
@@ -88,7 +90,8 @@ func (d *Definition) SchemaOf(version *apiextensionsv1.CustomResourceDefinitionV
 // KeepSpec sets the spec to that of was, shared: it is most of a definition.
 func (d *Definition) KeepSpec(was *Definition) { d.Spec, d.packed = was.Spec, was.packed }
 
-// SharesSchemas reports whether both definitions have the same packed schemas, so that their specs are equal if what is decoded is.
+// SharesSchemas reports whether both definitions have the same packed schemas, so that their specs are equal if what is
+// decoded is.
 func (d *Definition) SharesSchemas(other *Definition) bool {
 	return d.packed != nil && d.packed == other.packed
 }

@@ -23,7 +23,8 @@ var awkward = map[string]string{
 	"none": `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.example.com"},"spec":{"group":"example.com","names":{"plural":"as","kind":"A"},"scope":"Cluster","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}}`,
 }
 
-// What a store loads, and what a client sent and is packed, encodes to the same JSON as the upstream type, and decodes to the same.
+// What a store loads, and what a client sent and is packed, encodes to the same JSON as the upstream type, and decodes
+// to the same.
 func TestPackedIsTheSame(t *testing.T) {
 	t.Parallel()
 	for name, text := range awkward {

@@ -56,8 +56,8 @@ func (p *packed) decode(s *apiextensionsv1.JSONSchemaProps) (*apiextensionsv1.JS
 	return out, json.Unmarshal(raw, out)
 }
 
-// field is what a schema of a version follows. Within a text its quotes would be escaped, and no other field of a definition that is
-// an object has the name, except in a schema.
+// field is what a schema of a version follows. Within a text its quotes would be escaped, and no other field of a
+// definition that is an object has the name, except in a schema.
 var field = []byte(`"openAPIV3Schema":{`)
 
 // token is a placeholder encoded.
@@ -75,8 +75,8 @@ func tokenAt(text []byte) (at, size int) {
 	return at, len(token(at))
 }
 
-// split returns the JSON of a definition with placeholders for its schemas, and these. It does not look at anything else: whether these
-// are the schemas of all versions is seen when the rest is decoded.
+// split returns the JSON of a definition with placeholders for its schemas, and these. It does not look at anything
+// else: whether these are the schemas of all versions is seen when the rest is decoded.
 func split(data []byte) (light []byte, found [][]byte) {
 	rest := data
 	for {

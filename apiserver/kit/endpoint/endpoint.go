@@ -30,7 +30,8 @@ func Of(ctx context.Context, api Reader, service *corev1.Service, asked, port st
 	if number, err := strconv.ParseInt(port, 10, 32); err == nil {
 		i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return int64(p.Port) == number })
 		if i < 0 {
-			return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service.Name))
+			return "", apierrors.NewServiceUnavailable(
+				fmt.Sprintf("no service port %d found for service %q", number, service.Name))
 		}
 		port = service.Spec.Ports[i].Name
 	}

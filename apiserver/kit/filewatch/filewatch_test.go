@@ -21,9 +21,11 @@ func TestChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "a name that is longer than sixteen bytes"), filepath.Join(other, "c")
+	a, b, c := filepath.Join(dir, "a"), filepath.Join(dir, "a name that is longer than sixteen bytes"),
+		filepath.Join(other, "c")
 	for _, err := range []error{
-		os.WriteFile(a, nil, 0o600), os.WriteFile(a, []byte("more"), 0o600), os.Rename(a, b), os.Rename(b, c), os.Rename(c, a), os.Remove(a),
+		os.WriteFile(a, nil, 0o600), os.WriteFile(a, []byte("more"), 0o600), os.Rename(a, b), os.Rename(b, c),
+		os.Rename(c, a), os.Remove(a),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -148,8 +148,8 @@ func New[K comparable](deps Deps, cfg Config[K]) *Loop[K] {
 	}
 }
 
-// quiet is a clock for queues, whose tickers do not tick: an idle queue would wake up every 500 ms for two metrics, which
-// Metrics computes when they are read, and every 10 s in case a timer was missed.
+// quiet is a clock for queues, whose tickers do not tick: an idle queue would wake up every 500 ms for two metrics,
+// which Metrics computes when they are read, and every 10 s in case a timer was missed.
 type quiet struct{ clock.WithTicker }
 
 // NewTicker implements clock.WithTicker.

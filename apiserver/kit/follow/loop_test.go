@@ -357,7 +357,8 @@ func TestSupervisorRestartsAndReports(t *testing.T) {
 			t.Errorf("after the panic: %d runs, check %v", f.runs.Load(), err)
 		}
 		families, err := metrics.Gather()
-		if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 || families[0].Metric[0].Label[0].GetValue() != "controller" {
+		if err != nil || len(families) != 1 || families[0].Metric[0].Counter.GetValue() != 1 ||
+			families[0].Metric[0].Label[0].GetValue() != "controller" {
 			t.Errorf("metrics: %v, %v", families, err)
 		}
 		settle(minRestart + 2*minRestart + time.Second)
@@ -425,13 +426,15 @@ func TestJumps(t *testing.T) {
 		d := deps(t, &feed{})
 		d.Jumps = &Jumps{}
 		runs := map[string]int{}
-		start(t, New(d, Config[string]{Name: "test", Start: []string{"hour", "done"}, Reconcile: func(_ context.Context, key string) (time.Duration, error) {
-			runs[key]++
-			if key == "hour" {
-				return time.Hour, nil
-			}
-			return 0, nil
-		}}))
+		start(t, New(d,
+			Config[string]{Name: "test", Start: []string{"hour", "done"},
+				Reconcile: func(_ context.Context, key string) (time.Duration, error) {
+					runs[key]++
+					if key == "hour" {
+						return time.Hour, nil
+					}
+					return 0, nil
+				}}))
 		jumps := make(chan struct{})
 		go d.Jumps.Run(t.Context(), jumps)
 		settle(time.Second)
@@ -507,24 +510,26 @@ func TestWakesDuringARunAreOne(t *testing.T) {
 	})
 }
 
-// TestEarliestTimeCounts: a key that waits for several times runs at the first, and at most the limit of workers run at once.
+// TestEarliestTimeCounts: a key that waits for several times runs at the first, and at most the limit of workers run at
+// once.
 func TestEarliestTimeCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		began, at, now, most := time.Now(), map[int][]time.Duration{}, 0, 0
-		l := New(deps(t, &feed{}), Config[int]{Name: "test", Workers: 2, Reconcile: func(_ context.Context, k int) (time.Duration, error) {
-			mu.Lock()
-			now++
-			most = max(most, now)
-			at[k] = append(at[k], time.Since(began))
-			mu.Unlock()
-			time.Sleep(time.Millisecond)
-			mu.Lock()
-			now--
-			mu.Unlock()
-			return 0, nil
-		}})
+		l := New(deps(t, &feed{}), Config[int]{Name: "test", Workers: 2,
+			Reconcile: func(_ context.Context, k int) (time.Duration, error) {
+				mu.Lock()
+				now++
+				most = max(most, now)
+				at[k] = append(at[k], time.Since(began))
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				mu.Lock()
+				now--
+				mu.Unlock()
+				return 0, nil
+			}})
 		start(t, l)
 		l.AddAfter(time.Hour, 1)
 		l.AddAfter(time.Minute, 1)
@@ -538,8 +543,8 @@ func TestEarliestTimeCounts(t *testing.T) {
 	})
 }
 
-// TestPace: a key that each of its runs wakes again, also through another key, soon runs twice a second; other keys run at once, and
-// it does, too, after a rest. Keys at rest are forgotten.
+// TestPace: a key that each of its runs wakes again, also through another key, soon runs twice a second; other keys run
+// at once, and it does, too, after a rest. Keys at rest are forgotten.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]map[string]string{
@@ -552,18 +557,19 @@ func TestPace(t *testing.T) {
 				var runs, others atomic.Int64
 				var rests atomic.Bool
 				var l *Loop[string]
-				l = New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"a"}, Reconcile: func(_ context.Context, k string) (time.Duration, error) {
-					switch {
-					case k == "other":
-						others.Add(1)
-					case !rests.Load():
-						runs.Add(1)
-						l.Add(next[k])
-					default:
-						runs.Add(1)
-					}
-					return 0, nil
-				}})
+				l = New(deps(t, &feed{}), Config[string]{Name: "test", Start: []string{"a"},
+					Reconcile: func(_ context.Context, k string) (time.Duration, error) {
+						switch {
+						case k == "other":
+							others.Add(1)
+						case !rests.Load():
+							runs.Add(1)
+							l.Add(next[k])
+						default:
+							runs.Add(1)
+						}
+						return 0, nil
+					}})
 				start(t, l)
 				settle(10 * time.Minute)
 				if n, most := runs.Load(), int64((runsAtOnce+620*runsPerSecond)*len(next)); n > most || n < most/4 {

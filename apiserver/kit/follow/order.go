@@ -13,13 +13,14 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// maxBehind is how long a Reconcile waits for a source. A source that takes longer is listing again after a failure, or cannot
-// compute the keys of a change; until it advances, Reconcile runs without it.
+// maxBehind is how long a Reconcile waits for a source. A source that takes longer is listing again after a failure, or
+// cannot compute the keys of a change; until it advances, Reconcile runs without it.
 const maxBehind = 10 * time.Second
 
-// order lets a Reconcile start when the sources of its loop have seen what it must not miss: all changes of all kinds up to now, if
-// the Client knows the newest of each kind (client.Ordered), or else what this process has written (Tracking). One revision
-// numbers the changes of all kinds, but each source has its own watch, which may lag behind the one that woke a key.
+// order lets a Reconcile start when the sources of its loop have seen what it must not miss: all changes of all kinds
+// up to now, if the Client knows the newest of each kind (client.Ordered), or else what this process has written
+// (Tracking). One revision numbers the changes of all kinds, but each source has its own watch, which may lag behind
+// the one that woke a key.
 type order struct {
 	clock   clock.WithTicker
 	ordered client.Ordered // nil: nothing is known
@@ -33,7 +34,8 @@ type order struct {
 
 func newOrder(c client.Client, clk clock.WithTicker, kinds []schema.GroupVersionResource) *order {
 	ordered, _ := c.(client.Ordered)
-	return &order{clock: clk, ordered: ordered, kinds: kinds, seen: make([]int64, len(kinds)), lost: make([]bool, len(kinds))}
+	return &order{clock: clk, ordered: ordered, kinds: kinds, seen: make([]int64, len(kinds)),
+		lost: make([]bool, len(kinds))}
 }
 
 // reached records that the source at i has woken the keys of every change up to a revision.
@@ -51,8 +53,8 @@ func (o *order) reached(i int, revision string) {
 	}
 }
 
-// begin waits for the sources and returns the context of a Reconcile, for Current and SeesOwnWrites. behind are the kinds of sources
-// that took too long.
+// begin waits for the sources and returns the context of a Reconcile, for Current and SeesOwnWrites. behind are the
+// kinds of sources that took too long.
 func (o *order) begin(ctx context.Context) (_ context.Context, behind []string) {
 	if o.ordered == nil {
 		return ctx, nil
@@ -89,8 +91,8 @@ func (o *order) wait(ctx context.Context, targets []int64) (behind []string, rea
 	}
 }
 
-// waiting returns a channel that is closed when a source advances; nil: there is none to wait for, and reached reports whether all
-// have reached their targets.
+// waiting returns a channel that is closed when a source advances; nil: there is none to wait for, and reached reports
+// whether all have reached their targets.
 func (o *order) waiting(targets []int64) (moved <-chan struct{}, reached bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,16 +129,16 @@ type sight struct{ current, own bool }
 
 type sightKey struct{}
 
-// Current reports whether every source has seen all changes of all kinds up to the start of the Reconcile that ctx is of. It is
-// false if the Client does not know the order of all changes, and if a source is late: what the sources keep may then lack
-// objects.
+// Current reports whether every source has seen all changes of all kinds up to the start of the Reconcile that ctx is
+// of. It is false if the Client does not know the order of all changes, and if a source is late: what the sources keep
+// may then lack objects.
 func Current(ctx context.Context) bool {
 	s, _ := ctx.Value(sightKey{}).(sight)
 	return s.current
 }
 
-// SeesOwnWrites reports whether every source has seen everything that earlier Reconciles wrote, as it has if Current. Otherwise that is
-// known only with a Client of Tracking.
+// SeesOwnWrites reports whether every source has seen everything that earlier Reconciles wrote, as it has if Current.
+// Otherwise that is known only with a Client of Tracking.
 func SeesOwnWrites(ctx context.Context) bool {
 	s, _ := ctx.Value(sightKey{}).(sight)
 	return s.own

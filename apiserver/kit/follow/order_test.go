@@ -108,31 +108,34 @@ func counting(t *testing.T, c client.Client, pods fields.Selector, seen chan<- i
 }
 
 // reconciling is a loop over ReplicaSets whose Reconcile gets the number of pods that the second source knows.
-func reconciling(t *testing.T, c client.Client, pods fields.Selector, reconcile func(ctx context.Context, known int64)) {
+func reconciling(t *testing.T, c client.Client, pods fields.Selector,
+	reconcile func(ctx context.Context, known int64)) {
 	metrics, err := follow.NewMetrics(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var known atomic.Int64
-	l := follow.New(follow.Deps{Client: c, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics}, follow.Config[follow.Key]{
-		Name: "test",
-		Sources: []follow.Source[follow.Key]{
-			{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: follow.Plain(follow.OnAny)},
-			{Selector: client.Selector{Resource: client.Pods, Fields: pods}, Keys: follow.Plain(func(old, next client.Object) []follow.Key {
-				switch {
-				case old == nil:
-					known.Add(1)
-				case next == nil:
-					known.Add(-1)
-				}
-				return nil
-			})},
-		},
-		Reconcile: func(ctx context.Context, _ follow.Key) (time.Duration, error) {
-			reconcile(ctx, known.Load())
-			return 0, nil
-		},
-	})
+	l := follow.New(follow.Deps{Client: c, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics},
+		follow.Config[follow.Key]{
+			Name: "test",
+			Sources: []follow.Source[follow.Key]{
+				{Selector: client.Selector{Resource: client.ReplicaSets}, Keys: follow.Plain(follow.OnAny)},
+				{Selector: client.Selector{Resource: client.Pods, Fields: pods},
+					Keys: follow.Plain(func(old, next client.Object) []follow.Key {
+						switch {
+						case old == nil:
+							known.Add(1)
+						case next == nil:
+							known.Add(-1)
+						}
+						return nil
+					})},
+			},
+			Reconcile: func(ctx context.Context, _ follow.Key) (time.Duration, error) {
+				reconcile(ctx, known.Load())
+				return 0, nil
+			},
+		})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- l.Run(ctx) }()

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A key is reconciled at most so often, and in a burst: two writers that undo each other's changes, of which one is a controller,
-// would otherwise write to the disk thousands of times a second. Upstream, the limit of a client's requests prevents that.
+// A key is reconciled at most so often, and in a burst: two writers that undo each other's changes, of which one is a
+// controller, would otherwise write to the disk thousands of times a second. Upstream, the limit of a client's requests
+// prevents that.
 const (
 	runsPerSecond = 2
 	runsAtOnce    = 500

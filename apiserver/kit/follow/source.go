@@ -22,7 +22,8 @@ type Source[K comparable] struct {
 }
 
 // Plain is a Source's Keys that cannot fail.
-func Plain[K comparable](keys func(old, new client.Object) []K) func(context.Context, client.Object, client.Object) ([]K, error) {
+func Plain[K comparable](
+	keys func(old, new client.Object) []K) func(context.Context, client.Object, client.Object) ([]K, error) {
 	return func(_ context.Context, old, new client.Object) ([]K, error) { return keys(old, new), nil }
 }
 
@@ -36,8 +37,8 @@ type view[K comparable] struct {
 	known map[Key]client.Object
 }
 
-// follow follows the source until ctx ends: synced is called after each full list, reached with the revision up to which all keys
-// have been woken.
+// follow follows the source until ctx ends: synced is called after each full list, reached with the revision up to
+// which all keys have been woken.
 func (v *view[K]) follow(ctx context.Context, synced func(), reached func(revision string)) {
 	v.known = map[Key]client.Object{}
 	f := Follower{Client: v.deps.Client, Clock: v.deps.Clock, Log: v.deps.Log, Name: v.name}

@@ -41,7 +41,8 @@ func Supervise(ctrl Controller, deps Deps) *Supervisor {
 	if deps.Guard == nil {
 		deps.Guard = guard.Logging(deps.Log)
 	}
-	return &Supervisor{ctrl: ctrl, deps: deps, failure: errNotStarted, retry: backoff.Retry{First: minRestart, Most: maxRestart}}
+	return &Supervisor{ctrl: ctrl, deps: deps, failure: errNotStarted,
+		retry: backoff.Retry{First: minRestart, Most: maxRestart}}
 }
 
 // Name returns the controller's name.

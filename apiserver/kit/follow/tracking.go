@@ -20,9 +20,10 @@ import (
 // (upstream ExpectationsTimeout).
 const unknownFor = 5 * time.Minute
 
-// Tracking returns a Client for controllers whose Newest is at least the last write with it, so that a loop calls Reconcile when its
-// sources have seen those writes (SeesOwnWrites). It returns c itself if c knows the newest change of each kind. Resource versions
-// of c must be revisions that grow with every write, as etcd's, and its watches must send the bookmarks that they are asked for.
+// Tracking returns a Client for controllers whose Newest is at least the last write with it, so that a loop calls
+// Reconcile when its sources have seen those writes (SeesOwnWrites). It returns c itself if c knows the newest change
+// of each kind. Resource versions of c must be revisions that grow with every write, as etcd's, and its watches must
+// send the bookmarks that they are asked for.
 func Tracking(c client.Client, clk clock.PassiveClock) client.Client {
 	if ordered, ok := c.(client.Ordered); ok {
 		if _, known := ordered.Newest(client.Pods); known {

@@ -19,8 +19,8 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// unordered is an API that does not know the order of changes, as over etcd. Its watches of pods are late, and creations
-// may fail after they have happened.
+// unordered is an API that does not know the order of changes, as over etcd. Its watches of pods are late, and
+// creations may fail after they have happened.
 type unordered struct {
 	client.Client
 	late time.Duration
@@ -43,9 +43,10 @@ func (u *unordered) Create(ctx context.Context, obj client.Object) (client.Objec
 	return created, err
 }
 
-// writing is a loop over ReplicaSets, each Reconcile of which calls write and sends to seen how many pods it knew before,
-// or late if it may lack some.
-func writing(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64, write func(ctx context.Context, c client.Client) error) {
+// writing is a loop over ReplicaSets, each Reconcile of which calls write and sends to seen how many pods it knew
+// before, or late if it may lack some.
+func writing(t *testing.T, c client.Client, pods fields.Selector, seen chan<- int64,
+	write func(ctx context.Context, c client.Client) error) {
 	c = follow.Tracking(c, clock.RealClock{})
 	reconciling(t, c, pods, func(ctx context.Context, known int64) {
 		if !follow.SeesOwnWrites(ctx) {
@@ -68,7 +69,8 @@ func wake(t *testing.T, c client.Client, name string) {
 	synctest.Wait()
 }
 
-// TestOwnWritesAreSeen: a key is not reconciled again before the sources have seen what it created, changed and deleted.
+// TestOwnWritesAreSeen: a key is not reconciled again before the sources have seen what it created, changed and
+// deleted.
 func TestOwnWritesAreSeen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +80,8 @@ func TestOwnWritesAreSeen(t *testing.T) {
 		steps := []func(ctx context.Context, c client.Client) error{
 			func(ctx context.Context, c client.Client) error { _, err := c.Create(ctx, orphan("p")); return err },
 			func(ctx context.Context, c client.Client) error {
-				_, err := client.Update(ctx, c, orphan("p"), "", func(p *corev1.Pod) error { p.Labels["app"] = "other"; return nil })
+				_, err := client.Update(ctx, c, orphan("p"), "",
+					func(p *corev1.Pod) error { p.Labels["app"] = "other"; return nil })
 				return err
 			},
 			func(ctx context.Context, c client.Client) error {
@@ -113,8 +116,8 @@ func TestOwnWritesAreSeen(t *testing.T) {
 	})
 }
 
-// TestDoubtfulWrites: a Reconcile cannot rely on its sources for 5 minutes after a write that may have happened, however
-// it ended; a refused write does not count.
+// TestDoubtfulWrites: a Reconcile cannot rely on its sources for 5 minutes after a write that may have happened,
+// however it ended; a refused write does not count.
 func TestDoubtfulWrites(t *testing.T) {
 	t.Parallel()
 	refused := apierrors.NewForbidden(client.Pods.GroupResource(), "p", nil)
@@ -133,7 +136,8 @@ func TestDoubtfulWrites(t *testing.T) {
 				api, seen := cluster(t), make(chan int64, 10)
 				close(api.gate)
 				c := &unordered{Client: api.Ordered}
-				writing(t, c, nil, seen, func(ctx context.Context, c client.Client) error { _, err := c.Create(ctx, orphan("p")); return err })
+				writing(t, c, nil, seen,
+					func(ctx context.Context, c client.Client) error { _, err := c.Create(ctx, orphan("p")); return err })
 				create(t, c, owner("web"))
 				synctest.Wait()
 				if got := <-seen; got != 0 {
@@ -165,10 +169,11 @@ func TestPartialSources(t *testing.T) {
 		api, seen := cluster(t), make(chan int64, 10)
 		close(api.gate)
 		c := &unordered{Client: api.Ordered}
-		writing(t, c, fields.OneTermEqualSelector("metadata.name", "other"), seen, func(ctx context.Context, c client.Client) error {
-			_, err := c.Create(ctx, orphan("p"))
-			return err
-		})
+		writing(t, c, fields.OneTermEqualSelector("metadata.name", "other"), seen,
+			func(ctx context.Context, c client.Client) error {
+				_, err := c.Create(ctx, orphan("p"))
+				return err
+			})
 		create(t, c, owner("web"))
 		synctest.Wait()
 		if wake(t, c, "web"); len(seen) != 2 || <-seen != 0 || <-seen != 0 {
@@ -184,7 +189,8 @@ func TestLateOwnWrites(t *testing.T) {
 		api, seen := cluster(t), make(chan int64, 10)
 		close(api.gate)
 		c := &unordered{Client: api.Ordered, late: time.Hour}
-		writing(t, c, nil, seen, func(ctx context.Context, c client.Client) error { _, err := c.Create(ctx, orphan("p")); return err })
+		writing(t, c, nil, seen,
+			func(ctx context.Context, c client.Client) error { _, err := c.Create(ctx, orphan("p")); return err })
 		create(t, c, owner("web"))
 		synctest.Wait()
 		<-seen

@@ -4,9 +4,9 @@
 //   - Group, Together: run functions concurrently; the caller that waits gets their panics.
 //   - Guard: runs goroutines and handlers, and logs, counts and reports their panics in health.
 //
-// All goroutines of the process are started here, except those that the test lists. Servers of libraries start goroutines,
-// too: net/http recovers panics of handlers without counting them, gRPC's and DNS' servers end the process. Their handlers
-// go through a Guard.
+// All goroutines of the process are started here, except those that the test lists. Servers of libraries start
+// goroutines, too: net/http recovers panics of handlers without counting them, gRPC's and DNS' servers end the process.
+// Their handlers go through a Guard.
 package guard
 
 import (
@@ -102,8 +102,8 @@ func Together(ctx context.Context, parts ...func(context.Context)) {
 	Raise(g.Wait())
 }
 
-// Spawn calls f on a new goroutine; the channel then contains its error, or nil. The caller must read it: otherwise a panic
-// is lost, and Guard.Spawn is the one to use.
+// Spawn calls f on a new goroutine; the channel then contains its error, or nil. The caller must read it: otherwise a
+// panic is lost, and Guard.Spawn is the one to use.
 func Spawn(f func() error) <-chan error {
 	over := make(chan error, 1)
 	var g sync.WaitGroup

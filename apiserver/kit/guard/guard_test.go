@@ -27,7 +27,8 @@ func TestPanicsReachWaiter(t *testing.T) {
 	t.Parallel()
 	boom := func() error { panic("boom") }
 	var p *guard.Panic
-	if err := guard.Call(boom); !errors.As(err, &p) || p.Value != "boom" || !strings.Contains(string(p.Stack), "guard_test") {
+	if err := guard.Call(boom); !errors.As(err, &p) || p.Value != "boom" ||
+		!strings.Contains(string(p.Stack), "guard_test") {
 		t.Errorf("Call: %v", err)
 	}
 	var g guard.Group
@@ -41,7 +42,8 @@ func TestPanicsReachWaiter(t *testing.T) {
 	}
 	others := 0
 	err := guard.Call(func() error {
-		guard.Together(t.Context(), func(context.Context) { panic("boom") }, func(ctx context.Context) { <-ctx.Done(); others++ })
+		guard.Together(t.Context(), func(context.Context) { panic("boom") },
+			func(ctx context.Context) { <-ctx.Done(); others++ })
 		return nil
 	})
 	if !errors.As(err, &p) || p.Value != "boom" || others != 1 {
@@ -97,7 +99,8 @@ func TestHandler(t *testing.T) {
 	t.Parallel()
 	g := guard.Logging(zap.NewNop())
 	for _, what := range []any{"boom", http.ErrAbortHandler} {
-		server := httptest.NewServer(g.Handler("front", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(what) })))
+		server := httptest.NewServer(
+			g.Handler("front", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(what) })))
 		if answer, err := http.Get(server.URL); err == nil {
 			answer.Body.Close()
 			t.Errorf("%v: answered %s", what, answer.Status)
@@ -136,7 +139,9 @@ func TestEveryGoroutineIsGuarded(t *testing.T) {
 			return err
 		}
 		name := d.Name()
-		if d.IsDir() && (name == "guard" || name == "testdata" || name == "internal" || strings.HasPrefix(name, ".") && len(name) > 2 || strings.HasSuffix(name, "test")) {
+		if d.IsDir() &&
+			(name == "guard" || name == "testdata" || name == "internal" || strings.HasPrefix(name, ".") && len(name) > 2 ||
+				strings.HasSuffix(name, "test")) {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {

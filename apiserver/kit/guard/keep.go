@@ -73,7 +73,8 @@ func (g *Guard) Caught(part, name string, p *Panic) {
 	if g == nil {
 		return
 	}
-	g.log.Error("panic recovered", zap.String("part", part), zap.String("name", name), zap.Any("panic", p.Value), zap.ByteString("panicStack", p.Stack))
+	g.log.Error("panic recovered", zap.String("part", part), zap.String("name", name), zap.Any("panic", p.Value),
+		zap.ByteString("panicStack", p.Stack))
 	if g.panics != nil {
 		g.panics.WithLabelValues(part).Inc()
 	}
@@ -138,7 +139,8 @@ func (g *Guard) Spawn(part string, f func()) {
 	g.Go(&wg, part, f)
 }
 
-// Handler returns a handler that calls h. A panic of h ends its response: the client's connection is closed, or its stream.
+// Handler returns a handler that calls h. A panic of h ends its response: the client's connection is closed, or its
+// stream.
 func (g *Guard) Handler(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := Call(func() error { h.ServeHTTP(w, r); return nil })

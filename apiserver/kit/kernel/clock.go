@@ -1,6 +1,6 @@
-// Package kernel reports changes that the kernel announces, as channels: the addresses and routes of this machine, and jumps of
-// the wall clock, when it is set and when the machine wakes up from sleep. Timers of Go follow the monotonic clock, which has no
-// such jumps.
+// Package kernel reports changes that the kernel announces, as channels: the addresses and routes of this machine, and
+// jumps of the wall clock, when it is set and when the machine wakes up from sleep. Timers of Go follow the monotonic
+// clock, which has no such jumps.
 package kernel
 
 import (
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WatchClock sends after each jump of the wall clock (Linux 3.0 or later), as kernel.Watch describes: the kernel cancels a
-// timer of the wall clock that never expires.
+// WatchClock sends after each jump of the wall clock (Linux 3.0 or later), as kernel.Watch describes: the kernel
+// cancels a timer of the wall clock that never expires.
 func WatchClock(ctx context.Context) <-chan struct{} {
 	return Watch(ctx, newTimer, func(f *os.File) bool { return timer{f}.wait() })
 }

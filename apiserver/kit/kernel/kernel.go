@@ -11,9 +11,9 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Watch sends after each change: whenever wait returns true. The channel is closed when ctx ends, which closes the file, or
-// when wait returns false. Changes that follow each other before they are received are one. If open fails, the kernel does
-// not support it, and Watch never sends. No timer runs meanwhile.
+// Watch sends after each change: whenever wait returns true. The channel is closed when ctx ends, which closes the
+// file, or when wait returns false. Changes that follow each other before they are received are one. If open fails, the
+// kernel does not support it, and Watch never sends. No timer runs meanwhile.
 func Watch(ctx context.Context, open func() (*os.File, error), wait func(*os.File) bool) <-chan struct{} {
 	changes := make(chan struct{}, 1)
 	file, err := open()
@@ -37,8 +37,8 @@ func Watch(ctx context.Context, open func() (*os.File, error), wait func(*os.Fil
 	return changes
 }
 
-// Netlink watches messages of a netlink family; bind binds the socket to the groups of interest, and wanted reports whether a
-// type of messages is a change.
+// Netlink watches messages of a netlink family; bind binds the socket to the groups of interest, and wanted reports
+// whether a type of messages is a change.
 func Netlink(ctx context.Context, family int, bind func(fd int) error, wanted func(kind uint16) bool) <-chan struct{} {
 	open := func() (*os.File, error) {
 		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, family)

@@ -27,12 +27,14 @@ func (s *Server) explain(err error) error {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return fmt.Errorf("%w: %s is of another installation, or older than the certificates; copy admin.kubeconfig again", err, s.from)
+		return fmt.Errorf("%w: %s is of another installation, or older than the certificates; copy admin.kubeconfig again",
+			err, s.from)
 	case errors.As(err, new(x509.HostnameError)):
 		return fmt.Errorf("%w: use an address that the certificate names, or add this one with serve --tls-san", err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%w: check the clocks of both machines; a Monopod that runs renews its certificates by itself", err)
-	case errors.As(err, new(tls.RecordHeaderError)), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case errors.As(err, new(tls.RecordHeaderError)),
+		strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return fmt.Errorf("%w: the address in %s is not that of a Kubernetes API, which speaks HTTPS", err, s.from)
 	case errors.As(err, new(*net.DNSError)):
 		return fmt.Errorf("%w: check the name of the server in %s, and the machine's DNS", err, s.from)
@@ -44,7 +46,8 @@ func (s *Server) explain(err error) error {
 
 // unknown is the error for a path of Monopod that the server does not have.
 func (s *Server) unknown(path string) error {
-	return fmt.Errorf("the server has no %s: it is not a Monopod, or an older one than this program; compare monopod --version with the version that kubectl version shows, and check %s", path, s.from)
+	return fmt.Errorf(
+		"the server has no %s: it is not a Monopod, or an older one than this program; compare monopod --version with the version that kubectl version shows, and check %s", path, s.from)
 }
 
 // advise says what to do about an answer.
@@ -68,7 +71,8 @@ func (s *Server) advise(ctx context.Context, err *apierrors.StatusError) error {
 	return err
 }
 
-// elsewhere says where an object that was not found may be: in another namespace, under a similar name, or how to list what there is.
+// elsewhere says where an object that was not found may be: in another namespace, under a similar name, or how to list
+// what there is.
 func (s *Server) elsewhere(ctx context.Context, missing *metav1.StatusDetails) string {
 	switch {
 	case missing == nil || missing.Kind == "" || missing.Name == "":

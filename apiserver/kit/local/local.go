@@ -53,7 +53,8 @@ type Place struct {
 func (p *Place) Flags(f *pflag.FlagSet) {
 	p.flags = f
 	f.StringVar(&p.DataDir, "data-dir", p.DataDir, "Data folder of the server, as given to serve.")
-	f.StringVar(&p.Kubeconfig, "kubeconfig", "", "Kubeconfig of the server, instead of --data-dir (default KUBECONFIG, if --data-dir is not set).")
+	f.StringVar(&p.Kubeconfig, "kubeconfig", "",
+		"Kubeconfig of the server, instead of --data-dir (default KUBECONFIG, if --data-dir is not set).")
 }
 
 // Server sends requests to a server.
@@ -66,7 +67,8 @@ type Server struct {
 
 // At returns the server on a data folder, which is reached through its socket.
 func At(dataDir string) *Server {
-	return &Server{URL: socketURL, Namespace: metav1.NamespaceDefault, HTTP: &http.Client{Transport: Transport(dataDir)}, from: dataDir}
+	return &Server{URL: socketURL, Namespace: metav1.NamespaceDefault, HTTP: &http.Client{Transport: Transport(dataDir)},
+		from: dataDir}
 }
 
 // Local reports whether the server is reached through the socket of its data folder.
@@ -86,14 +88,16 @@ func (p *Place) Open() (*Server, error) {
 	}
 	for _, one := range filepath.SplitList(file) {
 		if _, err := os.Stat(one); err != nil && (p.Kubeconfig != "" || len(filepath.SplitList(file)) == 1) {
-			return nil, fmt.Errorf("cannot read the kubeconfig %s: %w; name another one with --kubeconfig, or use --data-dir", one, errors.Unwrap(err))
+			return nil, fmt.Errorf("cannot read the kubeconfig %s: %w; name another one with --kubeconfig, or use --data-dir",
+				one, errors.Unwrap(err))
 		}
 	}
 	rules := clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(file)}
 	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&rules, nil)
 	cfg, err := loaded.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the kubeconfig %s: %w; name another one with --kubeconfig, or use --data-dir", file, err)
+		return nil, fmt.Errorf("cannot read the kubeconfig %s: %w; name another one with --kubeconfig, or use --data-dir",
+			file, err)
 	}
 	namespace, _, err := loaded.Namespace()
 	if err != nil {
@@ -119,7 +123,9 @@ func (s *Server) Send(ctx context.Context, method, path string, body io.Reader, 
 	resp, err := s.HTTP.Do(req)
 	switch {
 	case Stopped(err):
-		return nil, fmt.Errorf("no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or --kubeconfig: %w", s.from, errors.Unwrap(err))
+		return nil, fmt.Errorf(
+			"no monopod runs on %s: start it with monopod serve, or name another one with --data-dir or --kubeconfig: %w",
+			s.from, errors.Unwrap(err))
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("%w: run the command as the owner of %s", errors.Unwrap(err), s.from)
 	case err != nil:

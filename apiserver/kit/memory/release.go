@@ -18,13 +18,14 @@ const (
 	every     = time.Minute
 )
 
-// worth is how much must have been allocated since the heap was given back until it is again: an idle process takes minutes.
+// worth is how much must have been allocated since the heap was given back until it is again: an idle process takes
+// minutes.
 const worth = 4 << 20
 
-// Release gives memory back to the kernel after the start, and then every minute until ctx ends: the heap, if a burst has used
-// it, and the pages of the program's file. These are two thirds of the memory of a process that has just started, most of them
-// are not needed again, and the kernel reads those that are. It ignores errors: where the system does not allow it, the process
-// only keeps the memory.
+// Release gives memory back to the kernel after the start, and then every minute until ctx ends: the heap, if a burst
+// has used it, and the pages of the program's file. These are two thirds of the memory of a process that has just
+// started, most of them are not needed again, and the kernel reads those that are. It ignores errors: where the system
+// does not allow it, the process only keeps the memory.
 func Release(ctx context.Context, c clock.Clock) error {
 	released := uint64(0)
 	for wait := startTime; ; wait = every {
@@ -68,7 +69,8 @@ func releaseProgram() error {
 		if m.Pathname != program || m.Perms.Write {
 			continue
 		}
-		if _, _, errno := unix.RawSyscall(unix.SYS_MADVISE, m.StartAddr, m.EndAddr-m.StartAddr, unix.MADV_DONTNEED); errno != 0 {
+		if _, _, errno := unix.RawSyscall(unix.SYS_MADVISE, m.StartAddr, m.EndAddr-m.StartAddr,
+			unix.MADV_DONTNEED); errno != 0 {
 			return errno
 		}
 	}

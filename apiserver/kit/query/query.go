@@ -26,7 +26,8 @@ func PodLogOptions(q url.Values) (*corev1.PodLogOptions, error) {
 			return o, err
 		}
 	}
-	for name, into := range map[string]**int64{"tailLines": &o.TailLines, "sinceSeconds": &o.SinceSeconds, "limitBytes": &o.LimitBytes} {
+	for name, into := range map[string]**int64{"tailLines": &o.TailLines, "sinceSeconds": &o.SinceSeconds,
+		"limitBytes": &o.LimitBytes} {
 		v := q.Get(name)
 		if v == "" {
 			continue
@@ -40,7 +41,8 @@ func PodLogOptions(q url.Values) (*corev1.PodLogOptions, error) {
 	if v := q.Get("sinceTime"); v != "" {
 		at, err := time.Parse(time.RFC3339, v)
 		if err != nil {
-			return o, apierrors.NewBadRequest(fmt.Sprintf("sinceTime: Invalid value: %q: must be a time such as 2006-01-02T15:04:05Z", v))
+			return o, apierrors.NewBadRequest(
+				fmt.Sprintf("sinceTime: Invalid value: %q: must be a time such as 2006-01-02T15:04:05Z", v))
 		}
 		o.SinceTime = &metav1.Time{Time: at}
 	}
@@ -61,7 +63,8 @@ func ValidatePodLogOptions(o *corev1.PodLogOptions) field.ErrorList {
 	}
 	switch {
 	case o.SinceSeconds != nil && o.SinceTime != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+		errs = append(errs,
+			field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}
@@ -76,7 +79,8 @@ func validateStream(o *corev1.PodLogOptions) field.ErrorList {
 	case corev1.LogStreamAll:
 	case corev1.LogStreamStdout, corev1.LogStreamStderr:
 		if o.TailLines != nil {
-			return field.ErrorList{field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now")}
+			return field.ErrorList{field.Forbidden(field.NewPath(""),
+				"`tailLines` and specific `stream` are mutually exclusive for now")}
 		}
 	default:
 		return field.ErrorList{field.NotSupported(field.NewPath("stream"), *o.Stream,
@@ -106,7 +110,9 @@ func Revision(resourceVersion string) (int64, error) {
 	}
 	rev, err := strconv.ParseInt(resourceVersion, 10, 64)
 	if err != nil || rev < 0 {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q: must be a decimal number, as returned by the server", resourceVersion))
+		return 0, apierrors.NewBadRequest(
+			fmt.Sprintf("resourceVersion: Invalid value: %q: must be a decimal number, as returned by the server",
+				resourceVersion))
 	}
 	return rev, nil
 }

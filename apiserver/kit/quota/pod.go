@@ -27,7 +27,8 @@ func alive(pod *corev1.Pod, now time.Time) bool {
 // pod adds the usage of a pod's containers, if the quota limits it.
 func (u use) pod(pod *corev1.Pod) {
 	u.count(corev1.ResourcePods, 1)
-	requests := u.wanted == nil || u.anyOf(func(name corev1.ResourceName) bool { return !limitName(name) && podName(name) })
+	requests := u.wanted == nil ||
+		u.anyOf(func(name corev1.ResourceName) bool { return !limitName(name) && podName(name) })
 	limits := u.wanted == nil || u.anyOf(limitName)
 	if !requests && !limits {
 		return

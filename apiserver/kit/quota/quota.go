@@ -41,7 +41,8 @@ func Of(gr schema.GroupResource, obj client.Object, wanted corev1.ResourceList, 
 }
 
 // Sum returns the total usage of those objs that match the quota's scopes.
-func Sum(spec *corev1.ResourceQuotaSpec, gr schema.GroupResource, objs []client.Object, wanted corev1.ResourceList, now time.Time) corev1.ResourceList {
+func Sum(spec *corev1.ResourceQuotaSpec, gr schema.GroupResource, objs []client.Object, wanted corev1.ResourceList,
+	now time.Time) corev1.ResourceList {
 	u := useOf(gr, wanted)
 	for _, obj := range objs {
 		if Matches(spec, obj) {

@@ -46,21 +46,33 @@ func TestOf(t *testing.T) {
 		obj      client.Object
 		want     string
 	}{
-		{"pods", pod(`{spec: {containers: [{resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 1Gi}}}, {resources: {requests: {cpu: 500m, example.com/a: 2, hugepages-2Mi: 4Mi}}}]}}`),
+		{"pods", pod(
+			`{spec: {containers: [{resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 1Gi}}}, {resources: {requests: {cpu: 500m, example.com/a: 2, hugepages-2Mi: 4Mi}}}]}}`),
 			"count/pods=1 cpu=1500m hugepages-2Mi=4Mi limits.cpu=2 limits.memory=1Gi pods=1 requests.cpu=1500m requests.example.com/a=2 requests.hugepages-2Mi=4Mi"},
-		{"pods", pod(`{spec: {overhead: {cpu: 1}, initContainers: [{resources: {requests: {cpu: 3}}}], containers: [{resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=4 pods=1 requests.cpu=4"},
-		{"pods", pod(`{spec: {containers: [{resources: {requests: {cpu: 1}}}]}, status: {phase: Succeeded}}`), "count/pods=1"},
-		{"pods", pod(`{spec: {resources: {requests: {cpu: 3}}, containers: [{resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=3 pods=1 requests.cpu=3"},
-		{"pods", pod(`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 2}, resources: {requests: {cpu: 2}}}]}}`), "count/pods=1 cpu=2 pods=1 requests.cpu=2"},
-		{"pods", pod(`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 1}, resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=1 pods=1 requests.cpu=1"},
-		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T11:00:00Z", deletionGracePeriodSeconds: 30}}`), "count/pods=1"},
-		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T12:00:10Z", deletionGracePeriodSeconds: 30}}`), "count/pods=1 pods=1"},
+		{"pods", pod(
+			`{spec: {overhead: {cpu: 1}, initContainers: [{resources: {requests: {cpu: 3}}}], containers: [{resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=4 pods=1 requests.cpu=4"},
+		{"pods", pod(`{spec: {containers: [{resources: {requests: {cpu: 1}}}]}, status: {phase: Succeeded}}`),
+			"count/pods=1"},
+		{"pods", pod(`{spec: {resources: {requests: {cpu: 3}}, containers: [{resources: {requests: {cpu: 1}}}]}}`),
+			"count/pods=1 cpu=3 pods=1 requests.cpu=3"},
+		{"pods", pod(
+			`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 2}, resources: {requests: {cpu: 2}}}]}}`), "count/pods=1 cpu=2 pods=1 requests.cpu=2"},
+		{"pods", pod(
+			`{spec: {containers: [{name: a, resources: {requests: {cpu: 1}}}]}, status: {containerStatuses: [{name: a, allocatedResources: {cpu: 1}, resources: {requests: {cpu: 1}}}]}}`), "count/pods=1 cpu=1 pods=1 requests.cpu=1"},
+		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T11:00:00Z", deletionGracePeriodSeconds: 30}}`),
+			"count/pods=1"},
+		{"pods", pod(`{metadata: {deletionTimestamp: "2026-01-01T12:00:10Z", deletionGracePeriodSeconds: 30}}`),
+			"count/pods=1 pods=1"},
 		{"services", service(`{spec: {` + ports + `}}`), "count/services=1 services=1"},
 		{"services", service(`{spec: {type: NodePort, ` + ports + `}}`), "count/services=1 services=1 services.nodeports=2"},
-		{"services", service(`{spec: {type: LoadBalancer, ` + ports + `}}`), "count/services=1 services=1 services.loadbalancers=1 services.nodeports=2"},
-		{"services", service(`{spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ` + ports + `}}`), "count/services=1 services=1 services.loadbalancers=1 services.nodeports=1"},
-		{"persistentvolumeclaims", claim(`{spec: {` + storage + `}}`), "count/persistentvolumeclaims=1 persistentvolumeclaims=1 requests.storage=1Gi"},
-		{"persistentvolumeclaims", claim(`{spec: {storageClassName: a, ` + storage + `}, status: {allocatedResources: {storage: 2Gi}}}`),
+		{"services", service(`{spec: {type: LoadBalancer, ` + ports + `}}`),
+			"count/services=1 services=1 services.loadbalancers=1 services.nodeports=2"},
+		{"services", service(`{spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ` + ports + `}}`),
+			"count/services=1 services=1 services.loadbalancers=1 services.nodeports=1"},
+		{"persistentvolumeclaims", claim(`{spec: {` + storage + `}}`),
+			"count/persistentvolumeclaims=1 persistentvolumeclaims=1 requests.storage=1Gi"},
+		{"persistentvolumeclaims",
+			claim(`{spec: {storageClassName: a, ` + storage + `}, status: {allocatedResources: {storage: 2Gi}}}`),
 			"a.storageclass.storage.k8s.io/persistentvolumeclaims=1 a.storageclass.storage.k8s.io/requests.storage=2Gi count/persistentvolumeclaims=1 persistentvolumeclaims=1 requests.storage=2Gi"},
 		{"secrets", new(corev1.Secret), "count/secrets=1 secrets=1"},
 		{"serviceaccounts", new(corev1.ServiceAccount), "count/serviceaccounts=1"},
@@ -71,7 +83,8 @@ func TestOf(t *testing.T) {
 			t.Errorf("%v\ngot  %s\nwant %s", c.obj, got, c.want)
 		}
 		for name, amount := range used {
-			if got := Of(gr, c.obj, corev1.ResourceList{name: {}, "other": {}}, now()); len(got) != 1 || amount.Cmp(got[name]) != 0 {
+			if got := Of(gr, c.obj, corev1.ResourceList{name: {}, "other": {}}, now()); len(got) != 1 ||
+				amount.Cmp(got[name]) != 0 {
 				t.Errorf("%s alone: %s", name, text(got))
 			}
 			if !Names(gr, name) {
@@ -96,7 +109,8 @@ func TestNames(t *testing.T) {
 		{"persistentvolumeclaims", "", "requests.cpu", false},
 		{"services", "example.com", "services", false},
 	} {
-		if got := Names(schema.GroupResource{Group: c.group, Resource: c.resource}, corev1.ResourceName(c.name)); got != c.want {
+		if got := Names(schema.GroupResource{Group: c.group, Resource: c.resource},
+			corev1.ResourceName(c.name)); got != c.want {
 			t.Errorf("%s.%s of %s: %v", c.resource, c.group, c.name, got)
 		}
 	}
@@ -108,7 +122,8 @@ func TestMatches(t *testing.T) {
 	const abroad = `spec: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: a, namespaces: [b]}}]}}}`
 	const home = `spec: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: a}]}}}`
 	by := func(operator, values string) string {
-		return `scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: ` + operator + `, values: [` + values + `]}]}`
+		return `scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: ` + operator + `, values: [` +
+			values + `]}]}`
 	}
 	const high = `spec: {priorityClassName: high}`
 	for _, c := range []struct {
@@ -136,7 +151,8 @@ func TestMatches(t *testing.T) {
 	if Matches(&terminating.Spec, new(corev1.Secret)) {
 		t.Error("a secret is in a scope of pods")
 	}
-	gold := read(t, new(corev1.ResourceQuota), `{spec: {scopeSelector: {matchExpressions: [{scopeName: VolumeAttributesClass, operator: In, values: [gold]}]}}}`)
+	gold := read(t, new(corev1.ResourceQuota),
+		`{spec: {scopeSelector: {matchExpressions: [{scopeName: VolumeAttributesClass, operator: In, values: [gold]}]}}}`)
 	for spec, want := range map[string]bool{
 		`{}`: false, `{spec: {volumeAttributesClassName: gold}}`: true, `{status: {currentVolumeAttributesClassName: gold}}`: true,
 		`{status: {modifyVolumeStatus: {targetVolumeAttributesClassName: gold}}}`: true,

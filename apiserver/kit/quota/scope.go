@@ -12,7 +12,8 @@ import (
 // with scopes only pods or claims.
 func Matches(spec *corev1.ResourceQuotaSpec, obj client.Object) bool {
 	for _, scope := range spec.Scopes {
-		if !inScope(&corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, obj) {
+		if !inScope(&corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists},
+			obj) {
 			return false
 		}
 	}
@@ -91,17 +92,22 @@ func claimInScope(r *corev1.ScopedResourceSelectorRequirement, c *corev1.Persist
 func looksAbroad(a *corev1.Affinity) bool {
 	var terms []corev1.PodAffinityTerm
 	if a != nil && a.PodAffinity != nil {
-		terms = append(terms, affinityTerms(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)...)
+		terms = append(terms,
+			affinityTerms(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+				a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)...)
 	}
 	if a != nil && a.PodAntiAffinity != nil {
-		terms = append(terms, affinityTerms(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)...)
+		terms = append(terms,
+			affinityTerms(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+				a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)...)
 	}
 	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool {
 		return len(t.Namespaces) > 0 || t.NamespaceSelector != nil
 	})
 }
 
-func affinityTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) []corev1.PodAffinityTerm {
+func affinityTerms(required []corev1.PodAffinityTerm,
+	preferred []corev1.WeightedPodAffinityTerm) []corev1.PodAffinityTerm {
 	terms := slices.Clone(required)
 	for i := range preferred {
 		terms = append(terms, preferred[i].PodAffinityTerm)

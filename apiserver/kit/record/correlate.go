@@ -54,7 +54,8 @@ type correlator struct {
 }
 
 func newCorrelator(c clock.PassiveClock) *correlator {
-	return &correlator{clock: c, seed: maphash.MakeSeed(), names: lru.New(cacheSize), similar: lru.New(cacheSize), buckets: lru.New(cacheSize)}
+	return &correlator{clock: c, seed: maphash.MakeSeed(), names: lru.New(cacheSize), similar: lru.New(cacheSize),
+		buckets: lru.New(cacheSize)}
 }
 
 // key is a key of the caches.

@@ -1,8 +1,8 @@
 // Package record writes core/v1 Events about objects.
 //
 // A Recorder never blocks and never fails its caller: a bounded queue passes events to one goroutine, which runs
-// only while events wait. It counts repetitions in one Event, combines many similar ones, and drops those of an object with too many. The
-// limits are client-go's (tools/record).
+// only while events wait. It counts repetitions in one Event, combines many similar ones, and drops those of an object
+// with too many. The limits are client-go's (tools/record).
 package record
 
 import (
@@ -63,7 +63,8 @@ var _ Eventer = (*Recorder)(nil)
 // New returns a recorder. Close ends it.
 func New(cfg Config) *Recorder {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Recorder{cfg: cfg, source: corev1.EventSource{Component: cfg.Component, Host: cfg.Host}, ctx: ctx, cancel: cancel, seen: newCorrelator(cfg.Clock)}
+	return &Recorder{cfg: cfg, source: corev1.EventSource{Component: cfg.Component, Host: cfg.Host}, ctx: ctx,
+		cancel: cancel, seen: newCorrelator(cfg.Clock)}
 }
 
 // Eventf records an event about obj: eventtype is Normal or Warning, reason is CamelCase, and the message a

@@ -97,8 +97,10 @@ func TestOneEvent(t *testing.T) {
 		r.Eventf(testPod("1"), corev1.EventTypeWarning, "Broken", "it %s", "broke")
 		synctest.Wait()
 		for name, e := range s.all {
-			if !strings.HasPrefix(name, "p.") || e.Namespace != "ns" || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.UID != "uid" ||
-				e.Source.Component != "tester" || e.Source.Host != "host" || e.Count != 1 || e.Type != "Warning" || e.Message != "it broke" ||
+			if !strings.HasPrefix(name, "p.") || e.Namespace != "ns" || e.InvolvedObject.Kind != "Pod" ||
+				e.InvolvedObject.UID != "uid" ||
+				e.Source.Component != "tester" || e.Source.Host != "host" || e.Count != 1 || e.Type != "Warning" ||
+				e.Message != "it broke" ||
 				e.FirstTimestamp.IsZero() || e.LastTimestamp.IsZero() {
 				t.Errorf("event %+v", e)
 			}

@@ -46,7 +46,8 @@ func hear(t *testing.T, conn *net.UnixConn, within time.Duration) string {
 }
 
 func TestReadyIsNotified(t *testing.T) {
-	for name, address := range map[string]string{"file": t.TempDir() + "/s", "abstract": "@monopod-" + strings.ReplaceAll(t.TempDir(), "/", "-")} {
+	for name, address := range map[string]string{"file": t.TempDir() + "/s", "abstract": "@monopod-" +
+		strings.ReplaceAll(t.TempDir(), "/", "-")} {
 		t.Run(name, func(t *testing.T) {
 			conn := listen(t, address)
 			var is atomic.Bool
@@ -107,7 +108,8 @@ func TestNoNotificationWithoutSocket(t *testing.T) {
 
 func TestMissingSocket(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", t.TempDir()+"/s")
-	if err := systemd.Take().Run(t.Context(), clock.RealClock{}, nil); err == nil || !strings.HasPrefix(err.Error(), "NOTIFY_SOCKET: ") {
+	if err := systemd.Take().Run(t.Context(), clock.RealClock{}, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "NOTIFY_SOCKET: ") {
 		t.Error(err)
 	}
 }

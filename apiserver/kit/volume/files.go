@@ -14,7 +14,8 @@ import (
 func configMapDefault(v *corev1.VolumeSource) { modeDefault(&v.ConfigMap.DefaultMode) }
 
 func configMapErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
-	return append(check.Required(at.Child("name"), v.ConfigMap.Name), filesErrors(v.ConfigMap.DefaultMode, v.ConfigMap.Items, at)...)
+	return append(check.Required(at.Child("name"), v.ConfigMap.Name),
+		filesErrors(v.ConfigMap.DefaultMode, v.ConfigMap.Items, at)...)
 }
 
 func configMapWarnings(v *corev1.Volume, _ *field.Path) []string {
@@ -30,7 +31,8 @@ func configMapReferences(_ *corev1.Pod, v *corev1.Volume, add func(resource, nam
 func secretDefault(v *corev1.VolumeSource) { modeDefault(&v.Secret.DefaultMode) }
 
 func secretErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
-	return append(check.Required(at.Child("secretName"), v.Secret.SecretName), filesErrors(v.Secret.DefaultMode, v.Secret.Items, at)...)
+	return append(check.Required(at.Child("secretName"), v.Secret.SecretName),
+		filesErrors(v.Secret.DefaultMode, v.Secret.Items, at)...)
 }
 
 func secretWarnings(v *corev1.Volume, _ *field.Path) []string {
@@ -49,7 +51,8 @@ func downwardAPIDefault(v *corev1.VolumeSource) {
 }
 
 func downwardAPIErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
-	return append(modeErrors(v.DownwardAPI.DefaultMode, at.Child("defaultMode")), downwardErrors(v.DownwardAPI.Items, at.Child("items"))...)
+	return append(modeErrors(v.DownwardAPI.DefaultMode, at.Child("defaultMode")),
+		downwardErrors(v.DownwardAPI.Items, at.Child("items"))...)
 }
 
 func downwardAPIWarnings(v *corev1.Volume, _ *field.Path) []string {
@@ -84,11 +87,13 @@ func downwardErrors(items []corev1.DownwardAPIVolumeFile, path *field.Path) fiel
 		errs = append(errs, modeErrors(item.Mode, at.Child("mode"))...)
 		switch {
 		case item.FieldRef != nil && item.ResourceFieldRef != nil:
-			errs = append(errs, field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+			errs = append(errs,
+				field.Invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
 		case item.FieldRef != nil:
 			errs = append(errs, check.FieldRef(item.FieldRef, volumeFields(), at.Child("fieldRef"))...)
 		case item.ResourceFieldRef != nil:
-			errs = append(errs, check.Required(at.Child("resourceFieldRef", "containerName"), item.ResourceFieldRef.ContainerName)...)
+			errs = append(errs,
+				check.Required(at.Child("resourceFieldRef", "containerName"), item.ResourceFieldRef.ContainerName)...)
 			errs = append(errs, check.ResourceField(item.ResourceFieldRef, at.Child("resourceFieldRef"))...)
 		default:
 			errs = append(errs, field.Required(at, "one of fieldRef and resourceFieldRef is required"))

@@ -50,7 +50,8 @@ func imageDefault(v *corev1.VolumeSource) {
 
 func imageErrors(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	return append(check.Required(at.Child("reference"), v.Image.Reference),
-		check.UnsetOr(at.Child("pullPolicy"), v.Image.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+		check.UnsetOr(at.Child("pullPolicy"), v.Image.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent,
+			corev1.PullNever)...)
 }
 
 // PullPolicy returns the default pull policy of an image, in a volume or a container: Always

@@ -6,8 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Node sets up the volumes of one pod; agent/storage/volume implements it. The methods for a type return the path of the
-// volume. They may be called again, when the pod or an object that it refers to has changed, and change nothing that is up to date.
+// Node sets up the volumes of one pod; agent/storage/volume implements it. The methods for a type return the path of
+// the volume. They may be called again, when the pod or an object that it refers to has changed, and change nothing
+// that is up to date.
 type Node interface {
 	ConfigMap(ctx context.Context, v *corev1.Volume) (path string, err error)
 	DownwardAPI(ctx context.Context, v *corev1.Volume) (path string, err error)

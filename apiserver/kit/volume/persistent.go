@@ -21,8 +21,8 @@ type PersistentType struct {
 	// type, because upstream's paths do not always have the type's name.
 	Validate func(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList
 
-	// SetUp sets up the volume on a node, for the pod's volume v; nil: nodes do not mount the type, and a creation returns a
-	// warning. Plugin and Path are required with it.
+	// SetUp sets up the volume on a node, for the pod's volume v; nil: nodes do not mount the type, and a creation returns
+	// a warning. Plugin and Path are required with it.
 	SetUp func(n Node, pv *corev1.PersistentVolume, v *corev1.Volume) (path string, err error)
 	// Plugin is upstream's name of the volume plugin.
 	Plugin string

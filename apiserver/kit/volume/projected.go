@@ -78,9 +78,11 @@ func projectionErrors(p *corev1.VolumeProjection, path *field.Path) field.ErrorL
 func tokenErrors(t *corev1.ServiceAccountTokenProjection, path *field.Path) field.ErrorList {
 	errs := check.FilePath(t.Path, path.Child("path"))
 	if s := t.ExpirationSeconds; s != nil && *s < 600 {
-		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
+		errs = append(errs,
+			field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
 	} else if s != nil && *s > 1<<32 {
-		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
+		errs = append(errs,
+			field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
 	}
 	return errs
 }
@@ -92,11 +94,14 @@ func bundleErrors(b *corev1.ClusterTrustBundleProjection, at *field.Path) (errs 
 	case b.Name != nil:
 		errs = append(errs, check.Required(at.Child("name"), *b.Name)...)
 		if b.LabelSelector != nil {
-			errs = append(errs, field.Invalid(at.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
+			errs = append(errs,
+				field.Invalid(at.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
 		}
 	case b.SignerName != nil:
 		errs = append(errs, check.Required(at.Child("signerName"), *b.SignerName)...)
-		errs = append(errs, metav1validation.ValidateLabelSelector(b.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
+		errs = append(errs,
+			metav1validation.ValidateLabelSelector(b.LabelSelector, metav1validation.LabelSelectorValidationOptions{},
+				at.Child("labelSelector"))...)
 	default:
 		errs = append(errs, field.Required(at, "either name or signerName must be specified"))
 	}
@@ -105,21 +110,29 @@ func bundleErrors(b *corev1.ClusterTrustBundleProjection, at *field.Path) (errs 
 
 func certificateErrors(c *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
 	errs := check.Signer(c.SignerName, at.Child("signerName"))
-	errs = append(errs, check.OneOf(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	errs = append(errs,
+		check.OneOf(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521",
+			"ED25519")...)
 	if n := c.MaxExpirationSeconds; n != nil {
 		switch least, most := check.PodCertificateSeconds(c.SignerName); {
 		case *n < least:
-			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *n, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", least)))
+			errs = append(errs,
+				field.Invalid(at.Child("maxExpirationSeconds"), *n,
+					fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", least)))
 		case *n > most:
-			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *n, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most)))
+			errs = append(errs,
+				field.Invalid(at.Child("maxExpirationSeconds"), *n,
+					fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most)))
 		}
 	}
 	errs = append(errs, check.UserAnnotations(at.Child("userAnnotations"), c.UserAnnotations)...)
 	if len(certificatePaths(c)) == 0 {
-		errs = append(errs, field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
+		errs = append(errs,
+			field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))
 	}
 	for _, of := range []struct{ name, path string }{
-		{"credentialBundlePath", c.CredentialBundlePath}, {"keyPath", c.KeyPath}, {"certificateChainPath", c.CertificateChainPath},
+		{"credentialBundlePath", c.CredentialBundlePath}, {"keyPath", c.KeyPath},
+		{"certificateChainPath", c.CertificateChainPath},
 	} {
 		if of.path != "" {
 			errs = append(errs, check.FilePath(of.path, at.Child(of.name))...)
@@ -130,7 +143,8 @@ func certificateErrors(c *corev1.PodCertificateProjection, at *field.Path) field
 
 // certificatePaths returns the paths of the files of a pod's certificate.
 func certificatePaths(c *corev1.PodCertificateProjection) []string {
-	return slices.DeleteFunc([]string{c.CredentialBundlePath, c.KeyPath, c.CertificateChainPath}, func(path string) bool { return path == "" })
+	return slices.DeleteFunc([]string{c.CredentialBundlePath, c.KeyPath, c.CertificateChainPath},
+		func(path string) bool { return path == "" })
 }
 
 // projectedFiles returns the paths of a source's files.
@@ -171,7 +185,8 @@ func projectedWarnings(v *corev1.Volume, _ *field.Path) []string {
 	return o.lines
 }
 
-// projectionPaths returns the paths of a projection's files and what they come from, which has no kind if there is nothing.
+// projectionPaths returns the paths of a projection's files and what they come from, which has no kind if there is
+// nothing.
 func projectionPaths(p *corev1.VolumeProjection) (paths []string, of source) {
 	switch {
 	case p.ConfigMap != nil:

@@ -1,5 +1,5 @@
-// Package volume describes the types of volumes: an entry of All is all that the API and the node know about a type of pod
-// volumes, an entry of AllPersistent about a type of PersistentVolumes. Node is what the entries need of a node.
+// Package volume describes the types of volumes: an entry of All is all that the API and the node know about a type of
+// pod volumes, an entry of AllPersistent about a type of PersistentVolumes. Node is what the entries need of a node.
 package volume
 
 import (
@@ -32,8 +32,8 @@ type Type struct {
 	// Deprecated is a warning to users of the type.
 	Deprecated string
 
-	// SetUp sets up the volume on a node; nil: nodes do not mount the type. Unmounting needs nothing of a type: the node uses
-	// what is on the disk.
+	// SetUp sets up the volume on a node; nil: nodes do not mount the type. Unmounting needs nothing of a type: the node
+	// uses what is on the disk.
 	SetUp func(n Node, ctx context.Context, v *corev1.Volume) (path string, err error)
 	// Plugin is upstream's name of the volume plugin, for metrics and the volume's folder; empty: the PersistentVolume
 	// decides, or the volume has no folder.
@@ -111,7 +111,8 @@ func goneSince(deprecated, gone int) string {
 	return fmt.Sprintf("deprecated in v1.%d, non-functional in v1.%d+", deprecated, gone)
 }
 
-// members returns the types of a source, in the order in which upstream validates them: emptyDir, then that of declaration.
+// members returns the types of a source, in the order in which upstream validates them: emptyDir, then that of
+// declaration.
 func members(v *corev1.VolumeSource) []string {
 	set := check.UnionMembers(*v)
 	if v.HostPath != nil && v.EmptyDir != nil {
@@ -176,8 +177,8 @@ func (t Types) Block(v *corev1.Volume) bool {
 	return of.Block
 }
 
-// Plugin returns upstream's name of the volume plugin; empty for a claim, whose PersistentVolume decides, and for types that
-// nodes do not mount.
+// Plugin returns upstream's name of the volume plugin; empty for a claim, whose PersistentVolume decides, and for types
+// that nodes do not mount.
 func (t Types) Plugin(v *corev1.Volume) string {
 	_, of := t.Of(v)
 	return of.Plugin

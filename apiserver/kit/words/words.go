@@ -110,7 +110,8 @@ func Count(n int, noun string) string {
 // Lower begins a sentence's continuation: its first letter is small, unless it is a kind's or an abbreviation's.
 func Lower(sentence string) string {
 	first, size := utf8.DecodeRuneInString(sentence)
-	if word, _, _ := strings.Cut(sentence, " "); word != "Container" && word != "Claim" && word != "Init" && word != "The" && word != "No" && word != "Sidecar" {
+	if word, _, _ := strings.Cut(sentence, " "); word != "Container" && word != "Claim" && word != "Init" &&
+		word != "The" && word != "No" && word != "Sidecar" {
 		return sentence
 	}
 	return string(unicode.ToLower(first)) + sentence[size:]
@@ -213,7 +214,8 @@ func Probe(message string) string {
 		return "the answer has the HTTP status " + statusCode.FindStringSubmatch(message)[1]
 	case strings.Contains(message, "connection refused"):
 		return "nothing listens on its port (connection refused)"
-	case strings.Contains(message, "deadline exceeded"), strings.Contains(message, "timed out"), strings.Contains(message, "i/o timeout"), strings.Contains(message, "Client.Timeout"):
+	case strings.Contains(message, "deadline exceeded"), strings.Contains(message, "timed out"),
+		strings.Contains(message, "i/o timeout"), strings.Contains(message, "Client.Timeout"):
 		return "no answer within timeoutSeconds"
 	default:
 		return Clip(rest)

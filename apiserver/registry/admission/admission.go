@@ -35,7 +35,8 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Name        string
-	// Generated: the server makes the name of the new object. Webhooks and policies see it only once the object is complete.
+	// Generated: the server makes the name of the new object. Webhooks and policies see it only once the object is
+	// complete.
 	Generated bool
 	// Object may be modified by Mutate; nil for deletions and connections. Old is shared,
 	// and nil for a creation. A request to create a subresource (a binding, an eviction)

@@ -104,11 +104,13 @@ func TestNamespaceLifecycle(t *testing.T) {
 		_, err := r.Delete(t.Context(), client.Ref{Resource: client.Namespaces, Name: name}, metav1.DeleteOptions{})
 		wantRefusal(t, err, http.StatusForbidden, `namespaces "`+name+`" is forbidden: this namespace may not be deleted`)
 	}
-	if _, err := r.Delete(t.Context(), client.Ref{Resource: client.Namespaces, Name: "tenant"}, metav1.DeleteOptions{}); err != nil {
+	if _, err := r.Delete(t.Context(), client.Ref{Resource: client.Namespaces, Name: "tenant"},
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.Create(t.Context(), account("late"))
-	wantRefusal(t, err, http.StatusForbidden, `serviceaccounts "late" is forbidden: unable to create new content in namespace tenant because it is being terminated`)
+	wantRefusal(t, err, http.StatusForbidden,
+		`serviceaccounts "late" is forbidden: unable to create new content in namespace tenant because it is being terminated`)
 	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		t.Errorf("no cause that clients know: %v", err)
 	}
@@ -121,7 +123,8 @@ func TestNamespaceLifecycle(t *testing.T) {
 // TestConfiguredTolerationSeconds: the flags change how long pods stay.
 func TestConfiguredTolerationSeconds(t *testing.T) {
 	t.Parallel()
-	for want, seconds := range map[string]plugins.TolerationSeconds{"300 300": {}, "7 0": {NotReady: new(int64(7)), Unreachable: new(int64(0))}} {
+	for want, seconds := range map[string]plugins.TolerationSeconds{"300 300": {},
+		"7 0": {NotReady: new(int64(7)), Unreachable: new(int64(0))}} {
 		resources := registry.Resources()
 		s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)
 		t.Cleanup(func() { s.Close() })

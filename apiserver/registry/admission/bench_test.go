@@ -16,7 +16,8 @@ import (
 // BenchmarkQuota creates a pod in a namespace with 110 others, as many as a node holds, with
 // and without a quota.
 func BenchmarkQuota(b *testing.B) {
-	for name, hard := range map[string]string{"none": "", "pods": `{hard: {pods: 1M}}`, "cpu": `{hard: {pods: 1M, requests.cpu: 1M, limits.memory: 1Ti}}`} {
+	for name, hard := range map[string]string{"none": "", "pods": `{hard: {pods: 1M}}`,
+		"cpu": `{hard: {pods: 1M, requests.cpu: 1M, limits.memory: 1Ti}}`} {
 		b.Run(name, func(b *testing.B) {
 			resources := registry.Resources()
 			s := store.NewMemory(store.Config{Kind: registry.Kinds(resources)}, nil, nil, 0)

@@ -32,7 +32,8 @@ func TestLimitRangerDefaults(t *testing.T) {
 	if note := got.Annotations["kubernetes.io/limit-ranger"]; note != want {
 		t.Errorf("got  %s\nwant %s", note, want)
 	}
-	text, err := yaml.Marshal([]corev1.ResourceRequirements{got.Spec.Containers[0].Resources, got.Spec.Containers[1].Resources})
+	text, err := yaml.Marshal(
+		[]corev1.ResourceRequirements{got.Spec.Containers[0].Resources, got.Spec.Containers[1].Resources})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,8 @@ func TestLimitRangerDefaults(t *testing.T) {
 func TestLimitRangerRefuses(t *testing.T) {
 	t.Parallel()
 	claim := func(size string) client.Object {
-		return object(t, new(corev1.PersistentVolumeClaim), `{metadata: {name: p}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: `+size+`}}}}`)
+		return object(t, new(corev1.PersistentVolumeClaim),
+			`{metadata: {name: p}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: `+size+`}}}}`)
 	}
 	const least, most = `{type: Pod, min: {cpu: 200m}}`, `{type: Pod, max: {cpu: 800m}}`
 	for name, c := range map[string]struct {

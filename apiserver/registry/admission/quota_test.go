@@ -36,7 +36,8 @@ func quotaOf(t testing.TB, name, spec string) *corev1.ResourceQuota {
 
 func podOf(t testing.TB, name, resources string) *corev1.Pod {
 	t.Helper()
-	return object(t, new(corev1.Pod), `{metadata: {name: `+name+`}, spec: {containers: [{name: c, image: "web:1", resources: `+resources+`}]}}`)
+	return object(t, new(corev1.Pod), `{metadata: {name: `+name+
+		`}, spec: {containers: [{name: c, image: "web:1", resources: `+resources+`}]}}`)
 }
 
 // script creates objects in their order and wants the last to be refused so.
@@ -56,10 +57,14 @@ func TestQuotaOfPods(t *testing.T) {
 		objs []client.Object
 		want string
 	}{
-		"fits":      {[]client.Object{compute.DeepCopy(), podOf(t, "a", one), podOf(t, "b", one)}, ""},
-		"one more":  {[]client.Object{compute.DeepCopy(), podOf(t, "a", one), podOf(t, "b", one), podOf(t, "c", one)}, `pods "c" is forbidden: exceeded quota: compute, requested: pods=1,requests.cpu=400m, used: pods=2,requests.cpu=800m, limited: pods=2,requests.cpu=1`},
-		"too big":   {[]client.Object{compute.DeepCopy(), podOf(t, "a", `{requests: {cpu: 2}, limits: {memory: 2Gi, cpu: 2}}`)}, `exceeded quota: compute, requested: limits.memory=2Gi,requests.cpu=2, used: limits.memory=0,requests.cpu=0, limited: limits.memory=1Gi,requests.cpu=1`},
-		"says none": {[]client.Object{compute.DeepCopy(), podOf(t, "a", `{}`)}, `pods "a" is forbidden: failed quota: compute: must specify limits.memory for: c; requests.cpu for: c`},
+		"fits": {[]client.Object{compute.DeepCopy(), podOf(t, "a", one), podOf(t, "b", one)}, ""},
+		"one more": {[]client.Object{compute.DeepCopy(), podOf(t, "a", one), podOf(t, "b", one), podOf(t, "c", one)},
+			`pods "c" is forbidden: exceeded quota: compute, requested: pods=1,requests.cpu=400m, used: pods=2,requests.cpu=800m, limited: pods=2,requests.cpu=1`},
+		"too big": {[]client.Object{compute.DeepCopy(),
+			podOf(t, "a", `{requests: {cpu: 2}, limits: {memory: 2Gi, cpu: 2}}`)},
+			`exceeded quota: compute, requested: limits.memory=2Gi,requests.cpu=2, used: limits.memory=0,requests.cpu=0, limited: limits.memory=1Gi,requests.cpu=1`},
+		"says none": {[]client.Object{compute.DeepCopy(), podOf(t, "a", `{}`)},
+			`pods "a" is forbidden: failed quota: compute: must specify limits.memory for: c; requests.cpu for: c`},
 		"best effort": {[]client.Object{quotaOf(t, "effort", `{hard: {pods: 1}, scopes: [BestEffort]}`), podOf(t, "a", `{}`), podOf(t, "b", one), podOf(t, "c", `{}`)},
 			`exceeded quota: effort, requested: pods=1, used: pods=1, limited: pods=1`},
 		"a device": {[]client.Object{quotaOf(t, "gpus", `{hard: {requests.example.com/gpu: 1}}`), podOf(t, "a", `{limits: {example.com/gpu: 2}}`)},

@@ -1,7 +1,7 @@
-// Package admissionregistration contains the kinds that configure admission: webhooks, and policies of CEL expressions. The
-// packages webhooks and policies below admission call and evaluate them. typecheck.go checks the expressions of a
-// ValidatingAdmissionPolicy against the schemas of the kinds that it matches; what it finds is in the policy's status, and never
-// keeps the policy from being stored.
+// Package admissionregistration contains the kinds that configure admission: webhooks, and policies of CEL expressions.
+// The packages webhooks and policies below admission call and evaluate them. typecheck.go checks the expressions of a
+// ValidatingAdmissionPolicy against the schemas of the kinds that it matches; what it finds is in the policy's status,
+// and never keeps the policy from being stored.
 package admissionregistration
 
 import (
@@ -38,8 +38,10 @@ func validatingResources() []kind.Resource {
 			Validate:     policyValidate,
 			Columns: []table.Column{
 				table.Name(),
-				table.Count("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *policy) int { return len(p.Spec.Validations) }),
-				table.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *policy) string { return paramKind(p.Spec.ParamKind) }),
+				table.Count("Validations", "Validations indicates the number of validation rules defined in this configuration",
+					func(p *policy) int { return len(p.Spec.Validations) }),
+				table.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy",
+					func(p *policy) string { return paramKind(p.Spec.ParamKind) }),
 				table.Age(),
 			},
 		},
@@ -63,7 +65,8 @@ func bindingColumns[T kind.Object](policy func(T) string, params func(T) *admiss
 	return []table.Column{
 		table.Name(),
 		table.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding is for", policy),
-		table.Text("ParamRef", "ParamRef indicates the param resource which sets the configuration param", func(b T) string { return paramRef(params(b)) }),
+		table.Text("ParamRef", "ParamRef indicates the param resource which sets the configuration param",
+			func(b T) string { return paramRef(params(b)) }),
 		table.Age(),
 	}
 }
@@ -111,12 +114,14 @@ func defaultMatch(m *admissionv1.MatchResources) {
 }
 
 // prepared keeps spec and status apart.
-var prepared = kind.SpecAndStatus(func(obj kind.Object) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
-	p := obj.(*policy)
-	return &p.Spec, &p.Status
-}, policyDefault)
+var prepared = kind.SpecAndStatus(
+	func(obj kind.Object) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
+		p := obj.(*policy)
+		return &p.Spec, &p.Status
+	}, policyDefault)
 
-// policyPrepare: a policy is compiled before it is stored, and applies from then on, so a generation is observed at once.
+// policyPrepare: a policy is compiled before it is stored, and applies from then on, so a generation is observed at
+// once.
 func policyPrepare(next, cur kind.Object, subresource string) {
 	prepared(next, cur, subresource)
 	if p := next.(*policy); subresource == "" {
@@ -125,6 +130,7 @@ func policyPrepare(next, cur kind.Object, subresource string) {
 }
 
 // bindingPrepare counts the changes of the spec; a binding has no status.
-var bindingPrepare = kind.SpecAndStatus(func(obj kind.Object) (*admissionv1.ValidatingAdmissionPolicyBindingSpec, *struct{}) {
-	return &obj.(*binding).Spec, new(struct{})
-}, bindingDefault)
+var bindingPrepare = kind.SpecAndStatus(
+	func(obj kind.Object) (*admissionv1.ValidatingAdmissionPolicyBindingSpec, *struct{}) {
+		return &obj.(*binding).Spec, new(struct{})
+	}, bindingDefault)

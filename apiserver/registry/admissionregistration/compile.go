@@ -59,7 +59,8 @@ type compiler struct {
 
 // newCompiler returns the compiler of a policy's expressions. That of a policy without variables is shared.
 func newCompiler(params *admissionv1.ParamKind, variables []admissionv1.Variable) (*compiler, error) {
-	c := &compiler{Compiler: Compiler(), may: plugincel.OptionalVariableDeclarations{HasParams: params != nil, HasAuthorizer: true}}
+	c := &compiler{Compiler: Compiler(),
+		may: plugincel.OptionalVariableDeclarations{HasParams: params != nil, HasAuthorizer: true}}
 	if len(variables) == 0 {
 		return c, nil
 	}
@@ -77,7 +78,8 @@ func (c *compiler) messages() plugincel.OptionalVariableDeclarations {
 }
 
 // all returns the evaluator of stored expressions; one that does not compile fails when it is evaluated.
-func (c *compiler) all(expressions []plugincel.ExpressionAccessor, may plugincel.OptionalVariableDeclarations) plugincel.ConditionEvaluator {
+func (c *compiler) all(expressions []plugincel.ExpressionAccessor,
+	may plugincel.OptionalVariableDeclarations) plugincel.ConditionEvaluator {
 	if c.composed != nil {
 		return c.composed.CompileCondition(expressions, may, environment.StoredExpressions)
 	}
@@ -91,7 +93,8 @@ func (c *compiler) all(expressions []plugincel.ExpressionAccessor, may plugincel
 }
 
 // stored returns the compiler of a stored policy, with its variables, and its match conditions.
-func stored(params *admissionv1.ParamKind, variables []admissionv1.Variable, match []admissionv1.MatchCondition) (*compiler, plugincel.ConditionEvaluator, error) {
+func stored(params *admissionv1.ParamKind, variables []admissionv1.Variable,
+	match []admissionv1.MatchCondition) (*compiler, plugincel.ConditionEvaluator, error) {
 	c, err := newCompiler(params, variables)
 	if err != nil {
 		return nil, nil, err
@@ -112,7 +115,8 @@ func Compile(spec *admissionv1.ValidatingAdmissionPolicySpec) (*Expressions, err
 	if err != nil {
 		return nil, err
 	}
-	validations, messages := make([]plugincel.ExpressionAccessor, len(spec.Validations)), make([]plugincel.ExpressionAccessor, len(spec.Validations))
+	validations, messages := make([]plugincel.ExpressionAccessor, len(spec.Validations)),
+		make([]plugincel.ExpressionAccessor, len(spec.Validations))
 	for i, v := range spec.Validations {
 		validations[i] = boolean(v.Expression)
 		if v.MessageExpression != "" {
@@ -151,13 +155,15 @@ func CompileMutations(spec *admissionv1.MutatingAdmissionPolicySpec) (*Mutations
 	if err != nil {
 		return nil, err
 	}
-	out := &Mutations{Spec: spec, Conditions: conditions, Patchers: make([]patch.Patcher, len(spec.Mutations)), composed: c.composed}
+	out := &Mutations{Spec: spec, Conditions: conditions, Patchers: make([]patch.Patcher, len(spec.Mutations)),
+		composed: c.composed}
 	for i := range spec.Mutations {
 		switch m := &spec.Mutations[i]; {
 		case m.PatchType == admissionv1.PatchTypeJSONPatch && m.JSONPatch != nil:
 			out.Patchers[i] = patch.NewJSONPatcher(c.mutation(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}))
 		case m.PatchType == admissionv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			out.Patchers[i] = patch.NewApplyConfigurationPatcher(c.mutation(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}))
+			out.Patchers[i] = patch.NewApplyConfigurationPatcher(
+				c.mutation(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}))
 		default:
 			return nil, fmt.Errorf("mutation %d has no expression of the type %q", i, m.PatchType)
 		}

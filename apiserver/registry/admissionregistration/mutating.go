@@ -32,8 +32,10 @@ func mutatingResources() []kind.Resource {
 			Validate:   mutatingValidate,
 			Columns: []table.Column{
 				table.Name(),
-				table.Count("Mutations", "Mutations indicates the number of mutation rules defined in this configuration", func(p *mutating) int { return len(p.Spec.Mutations) }),
-				table.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *mutating) string { return paramKind(p.Spec.ParamKind) }),
+				table.Count("Mutations", "Mutations indicates the number of mutation rules defined in this configuration",
+					func(p *mutating) int { return len(p.Spec.Mutations) }),
+				table.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy",
+					func(p *mutating) string { return paramKind(p.Spec.ParamKind) }),
 				table.Age(),
 			},
 		},
@@ -67,9 +69,10 @@ var mutatingPrepare = kind.SpecAndStatus(func(obj kind.Object) (*admissionv1.Mut
 	return &obj.(*mutating).Spec, new(struct{})
 }, mutatingDefault)
 
-var mutatingBindingPrepare = kind.SpecAndStatus(func(obj kind.Object) (*admissionv1.MutatingAdmissionPolicyBindingSpec, *struct{}) {
-	return &obj.(*mutatingBinding).Spec, new(struct{})
-}, mutatingBindingDefault)
+var mutatingBindingPrepare = kind.SpecAndStatus(
+	func(obj kind.Object) (*admissionv1.MutatingAdmissionPolicyBindingSpec, *struct{}) {
+		return &obj.(*mutatingBinding).Spec, new(struct{})
+	}, mutatingBindingDefault)
 
 func mutatingValidate(next, cur kind.Object, _ string) field.ErrorList {
 	p := next.(*mutating)
@@ -77,7 +80,8 @@ func mutatingValidate(next, cur kind.Object, _ string) field.ErrorList {
 		return nil
 	}
 	at := field.NewPath("spec")
-	c := (&policySpec{p.Spec.FailurePolicy, p.Spec.ParamKind, p.Spec.MatchConstraints, p.Spec.MatchConditions, p.Spec.Variables}).check(at)
+	c := (&policySpec{p.Spec.FailurePolicy, p.Spec.ParamKind, p.Spec.MatchConstraints, p.Spec.MatchConditions,
+		p.Spec.Variables}).check(at)
 	if c.compiler == nil {
 		return c.errs
 	}
@@ -91,7 +95,8 @@ func mutatingValidate(next, cur kind.Object, _ string) field.ErrorList {
 	if p.Spec.ReinvocationPolicy == "" {
 		c.add(field.Required(at.Child("reinvocationPolicy"), ""))
 	} else {
-		c.add(OneOf(&p.Spec.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+		c.add(OneOf(&p.Spec.ReinvocationPolicy, at.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy,
+			admissionv1.NeverReinvocationPolicy)...)
 	}
 	return c.errs
 }
@@ -119,7 +124,8 @@ func (c *checks) mutationErrors(m *admissionv1.Mutation, at *field.Path) {
 		if m.JSONPatch == nil {
 			c.add(field.Required(at.Child(json), "must be specified when patchType is JSONPatch"))
 		} else {
-			c.patch(&patch.JSONPatchCondition{Expression: strings.TrimSpace(m.JSONPatch.Expression)}, at.Child(json, "expression"))
+			c.patch(&patch.JSONPatchCondition{Expression: strings.TrimSpace(m.JSONPatch.Expression)},
+				at.Child(json, "expression"))
 		}
 		if m.ApplyConfiguration != nil {
 			c.add(field.Invalid(at.Child(apply), "{applyConfiguration}", "must not be specified when patchType is JSONPatch"))
@@ -128,13 +134,15 @@ func (c *checks) mutationErrors(m *admissionv1.Mutation, at *field.Path) {
 		if m.ApplyConfiguration == nil {
 			c.add(field.Required(at.Child(apply), "must be specified when patchType is ApplyConfiguration"))
 		} else {
-			c.patch(&patch.ApplyConfigurationCondition{Expression: strings.TrimSpace(m.ApplyConfiguration.Expression)}, at.Child(apply, "expression"))
+			c.patch(&patch.ApplyConfigurationCondition{Expression: strings.TrimSpace(m.ApplyConfiguration.Expression)},
+				at.Child(apply, "expression"))
 		}
 		if m.JSONPatch != nil {
 			c.add(field.Invalid(at.Child(json), "{jsonPatch}", "must not be specified when patchType is ApplyConfiguration"))
 		}
 	default:
-		c.add(OneOf(&m.PatchType, at.Child("patchType"), admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)...)
+		c.add(OneOf(&m.PatchType, at.Child("patchType"), admissionv1.PatchTypeApplyConfiguration,
+			admissionv1.PatchTypeJSONPatch)...)
 	}
 }
 

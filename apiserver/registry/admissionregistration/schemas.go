@@ -49,7 +49,8 @@ func (s *schemas) typeOf(gvk schema.GroupVersionKind) *apiservercel.DeclType {
 	return t.MaybeAssignTypeName(fmt.Sprintf("%s%d", gvk.Kind, s.types))
 }
 
-// named returns a definition without references; within are the definitions around it. What contains itself is an object of any kind.
+// named returns a definition without references; within are the definitions around it. What contains itself is an
+// object of any kind.
 func (s *schemas) named(name string, within map[string]bool) *spec.Schema {
 	if within[name] {
 		return &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}

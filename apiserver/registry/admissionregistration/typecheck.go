@@ -35,7 +35,8 @@ type Config struct {
 }
 
 // Prepare returns the Prepare of policies that also checks a new spec.
-func Prepare(next func(obj, cur kind.Object, subresource string), cfg Config) func(obj, cur kind.Object, subresource string) {
+func Prepare(next func(obj, cur kind.Object, subresource string),
+	cfg Config) func(obj, cur kind.Object, subresource string) {
 	return func(obj, cur kind.Object, subresource string) {
 		next(obj, cur, subresource)
 		p := obj.(*admissionv1.ValidatingAdmissionPolicy)
@@ -123,7 +124,8 @@ type checker struct {
 	err error
 }
 
-func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclType, spec *admissionv1.ValidatingAdmissionPolicySpec) *checker {
+func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclType,
+	spec *admissionv1.ValidatingAdmissionPolicySpec) *checker {
 	c := &checker{gvk: gvk}
 	set, err := expressions.Base().Extend(variableTypes(object, params, spec.ParamKind != nil))
 	if err == nil {
@@ -134,7 +136,8 @@ func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclTy
 	}
 	c.env.Compiler = c
 	for _, v := range spec.Variables {
-		c.env.CompileAndStoreVariable(typedExpression{v.Expression, v.Name}, plugincel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+		c.env.CompileAndStoreVariable(typedExpression{v.Expression, v.Name}, plugincel.OptionalVariableDeclarations{},
+			environment.StoredExpressions)
 	}
 	return c
 }
@@ -166,7 +169,8 @@ func variableTypes(object, params *apiservercel.DeclType, parameterized bool) en
 func (c *checker) check(text string) string {
 	err := c.err
 	if err == nil {
-		if result := c.CompileCELExpression(typedExpression{text: text}, plugincel.OptionalVariableDeclarations{}, environment.StoredExpressions); result.Error != nil {
+		if result := c.CompileCELExpression(typedExpression{text: text}, plugincel.OptionalVariableDeclarations{},
+			environment.StoredExpressions); result.Error != nil {
 			return fmt.Sprintf("%v: %s\n", c.gvk, result.Error)
 		}
 		return ""
@@ -175,14 +179,17 @@ func (c *checker) check(text string) string {
 }
 
 // CompileCELExpression implements plugincel.Compiler. It makes no program.
-func (c *checker) CompileCELExpression(e plugincel.ExpressionAccessor, _ plugincel.OptionalVariableDeclarations, mode environment.Type) plugincel.CompilationResult {
+func (c *checker) CompileCELExpression(e plugincel.ExpressionAccessor, _ plugincel.OptionalVariableDeclarations,
+	mode environment.Type) plugincel.CompilationResult {
 	env, err := c.env.Env(mode)
 	if err != nil {
-		return plugincel.CompilationResult{ExpressionAccessor: e, Error: &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: fmt.Sprintf("fail to build env: %v", err)}}
+		return plugincel.CompilationResult{ExpressionAccessor: e,
+			Error: &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: fmt.Sprintf("fail to build env: %v", err)}}
 	}
 	ast, issues := env.Compile(e.GetExpression())
 	if issues != nil {
-		return plugincel.CompilationResult{ExpressionAccessor: e, Error: &apiservercel.Error{Type: apiservercel.ErrorTypeInvalid, Detail: issues.String()}}
+		return plugincel.CompilationResult{ExpressionAccessor: e,
+			Error: &apiservercel.Error{Type: apiservercel.ErrorTypeInvalid, Detail: issues.String()}}
 	}
 	return plugincel.CompilationResult{OutputType: ast.OutputType()}
 }

@@ -35,7 +35,8 @@ func resource(r kind.Resource) kind.Resource {
 	r.Default, r.Prepare, r.Validate = setDefaults, prepare, validate
 	r.Columns = []table.Column{
 		table.Name(),
-		table.Number("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration", func(obj kind.Object) int64 { return int64(len(Of(obj))) }),
+		table.Number("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration",
+			func(obj kind.Object) int64 { return int64(len(Of(obj))) }),
 		table.Age(),
 	}
 	return r

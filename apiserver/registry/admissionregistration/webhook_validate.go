@@ -25,15 +25,21 @@ func validateHook(h *Hook, mutating, conditions bool, path *field.Path) (errs fi
 	if h.SideEffects == nil {
 		errs = append(errs, field.Required(path.Child("sideEffects"), "must specify one of None, NoneOnDryRun"))
 	}
-	errs = append(errs, OneOf(h.SideEffects, path.Child("sideEffects"), admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun)...)
+	errs = append(errs,
+		OneOf(h.SideEffects, path.Child("sideEffects"), admissionv1.SideEffectClassNone,
+			admissionv1.SideEffectClassNoneOnDryRun)...)
 	if t := h.TimeoutSeconds; t != nil && (*t < 1 || *t > longestTimeout) {
-		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
+		errs = append(errs,
+			field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
 	strict := metav1validation.LabelSelectorValidationOptions{}
-	errs = append(errs, metav1validation.ValidateLabelSelector(h.NamespaceSelector, strict, path.Child("namespaceSelector"))...)
+	errs = append(errs,
+		metav1validation.ValidateLabelSelector(h.NamespaceSelector, strict, path.Child("namespaceSelector"))...)
 	errs = append(errs, metav1validation.ValidateLabelSelector(h.ObjectSelector, strict, path.Child("objectSelector"))...)
 	if mutating {
-		errs = append(errs, OneOf(h.ReinvocationPolicy, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
+		errs = append(errs,
+			OneOf(h.ReinvocationPolicy, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy,
+				admissionv1.NeverReinvocationPolicy)...)
 	}
 	errs = append(errs, validateClient(&h.ClientConfig, path.Child("clientConfig"))...)
 	if conditions {
@@ -89,7 +95,8 @@ func validateVersions(versions []string, path *field.Path) (errs field.ErrorList
 
 // ValidateRule checks a rule.
 func ValidateRule(r *admissionv1.RuleWithOperations, path *field.Path) (errs field.ErrorList) {
-	operations := []admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update}
+	operations := []admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create,
+		admissionv1.Delete, admissionv1.Update}
 	errs = append(errs, wildcards(r.Operations, path.Child("operations"), "operations")...)
 	for i, op := range r.Operations {
 		errs = append(errs, OneOf(&op, path.Child("operations").Index(i), operations...)...)
@@ -102,7 +109,8 @@ func ValidateRule(r *admissionv1.RuleWithOperations, path *field.Path) (errs fie
 		}
 	}
 	errs = append(errs, validateResources(r.Resources, path.Child("resources"))...)
-	return append(errs, OneOf(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
+	return append(errs,
+		OneOf(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
 }
 
 // wildcards requires values, and no other value in addition to "*".
@@ -134,10 +142,12 @@ func validateResources(resources []string, path *field.Path) (errs field.ErrorLi
 			continue
 		}
 		if ofResource[name] {
-			errs = append(errs, field.Invalid(path.Index(i), r, fmt.Sprintf("if '%s/*' is present, must not specify %s", name, r)))
+			errs = append(errs,
+				field.Invalid(path.Index(i), r, fmt.Sprintf("if '%s/*' is present, must not specify %s", name, r)))
 		}
 		if ofSub[sub] {
-			errs = append(errs, field.Invalid(path.Index(i), r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, r)))
+			errs = append(errs,
+				field.Invalid(path.Index(i), r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, r)))
 		}
 		ofResource[name] = ofResource[name] || sub == "*"
 		ofSub[sub] = ofSub[sub] || name == "*"
@@ -146,7 +156,8 @@ func validateResources(resources []string, path *field.Path) (errs field.ErrorLi
 		errs = append(errs, field.Invalid(path, resources, "if '*/*' is present, must not specify other resources"))
 	}
 	if plain && slices.Contains(resources, "*") {
-		errs = append(errs, field.Invalid(path, resources, "if '*' is present, must not specify other resources without subresources"))
+		errs = append(errs,
+			field.Invalid(path, resources, "if '*' is present, must not specify other resources without subresources"))
 	}
 	return errs
 }

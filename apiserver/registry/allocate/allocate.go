@@ -52,8 +52,10 @@ type Ranges struct{ Addresses, Ports string }
 
 // Flags adds kube-apiserver's flags.
 func (r *Ranges) Flags(f *pflag.FlagSet) {
-	f.StringVar(&r.Addresses, "service-cluster-ip-range", DefaultAddresses, "CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, Services can be dual-stack.")
-	f.StringVar(&r.Ports, "service-node-port-range", DefaultPorts, "Port range of Services of type NodePort, both ends included.")
+	f.StringVar(&r.Addresses, "service-cluster-ip-range", DefaultAddresses,
+		"CIDR range of the cluster IPs of Services; with a second one of the other IP family, separated by a comma, Services can be dual-stack.")
+	f.StringVar(&r.Ports, "service-node-port-range", DefaultPorts,
+		"Port range of Services of type NodePort, both ends included.")
 }
 
 // Parse parses the ranges. Its error names the flag.
@@ -66,7 +68,8 @@ func (r Ranges) Parse() (Config, error) {
 			return cfg, fmt.Errorf("--service-cluster-ip-range: %w", err)
 		}
 		if prefix != prefix.Masked() || prefix.Addr().BitLen()-prefix.Bits() < minHostBits {
-			return cfg, fmt.Errorf("--service-cluster-ip-range: %s is not a range of at least 8 addresses; did you mean %s?", prefix, prefix.Masked())
+			return cfg, fmt.Errorf("--service-cluster-ip-range: %s is not a range of at least 8 addresses; did you mean %s?",
+				prefix, prefix.Masked())
 		}
 		cfg.Addresses = append(cfg.Addresses, prefix)
 	}

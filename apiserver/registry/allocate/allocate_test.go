@@ -114,7 +114,8 @@ func TestAddressesAreUnique(t *testing.T) {
 	for i := range 29 {
 		svc := c.apply(fmt.Sprintf("s%d", i), onePort)
 		ip := svc.Spec.ClusterIP
-		if seen[ip] || !netip.MustParsePrefix("10.96.0.0/27").Contains(netip.MustParseAddr(ip)) || len(svc.Spec.ClusterIPs) != 1 {
+		if seen[ip] || !netip.MustParsePrefix("10.96.0.0/27").Contains(netip.MustParseAddr(ip)) ||
+			len(svc.Spec.ClusterIPs) != 1 {
 			t.Fatalf("%d: %s after %v", i, ip, seen)
 		}
 		if last := netip.MustParseAddr(ip).As4()[3]; i < 15 && last < 16 {
@@ -181,7 +182,8 @@ func TestAddressGoesToFirstRequest(t *testing.T) {
 func TestFailedWritesReleaseAddresses(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-30000")
-	release, err := c.Reserve(t.Context(), c.read("a", `type: NodePort, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], `+onePort), nil)
+	release, err := c.Reserve(t.Context(),
+		c.read("a", `type: NodePort, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9], `+onePort), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,20 +197,27 @@ func TestFailedWritesReleaseAddresses(t *testing.T) {
 func TestInvalidAllocations(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ spec, field, text string }{
-		{`clusterIP: 10.96.0.1, ` + onePort, "spec.clusterIPs", "failed to allocate IP 10.96.0.1: provided IP is already allocated"},
-		{`clusterIP: 10.96.0.5, ` + onePort, "spec.clusterIPs", "failed to allocate IP 10.96.0.5: provided IP is already allocated"},
+		{`clusterIP: 10.96.0.1, ` + onePort, "spec.clusterIPs",
+			"failed to allocate IP 10.96.0.1: provided IP is already allocated"},
+		{`clusterIP: 10.96.0.5, ` + onePort, "spec.clusterIPs",
+			"failed to allocate IP 10.96.0.5: provided IP is already allocated"},
 		{`clusterIP: 10.96.0.0, ` + onePort, "spec.clusterIPs", "the provided network does not match the current range"},
 		{`clusterIP: 10.96.0.255, ` + onePort, "spec.clusterIPs", "the provided network does not match the current range"},
 		{`clusterIP: 1.2.3.4, ` + onePort, "spec.clusterIPs", "the provided network does not match the current range"},
 		{`clusterIP: "fd00::1", ` + onePort, "spec.clusterIPs[0]", "IPv6 is not configured on this cluster"},
 		{`clusterIP: nonsense, ` + onePort, "spec.clusterIPs[0]", "must be a valid IP address"},
 		{`ipFamilies: [IPv6], ` + onePort, "spec.ipFamilies[0]", "not configured on this cluster"},
-		{`ipFamilyPolicy: RequireDualStack, ` + onePort, "spec.ipFamilyPolicy", "this cluster is not configured for dual-stack services"},
+		{`ipFamilyPolicy: RequireDualStack, ` + onePort, "spec.ipFamilyPolicy",
+			"this cluster is not configured for dual-stack services"},
 		{`ipFamilies: [IPv4, IPv6], ` + onePort, "spec.ipFamilyPolicy", "when multiple IP families are specified"},
-		{`type: NodePort, ports: [{port: 80, nodePort: 80}]`, "spec.ports[0].nodePort", "provided port is not in the valid range. The range of valid ports is 30000-30099"},
-		{`type: NodePort, ports: [{port: 80, nodePort: 30005}]`, "spec.ports[0].nodePort", "provided port is already allocated"},
-		{`type: NodePort, ports: [{name: a, port: 80, nodePort: 30006}, {name: b, port: 81, nodePort: 30006, protocol: UDP}]`, "spec.ports[1].nodePort", "provided port is already allocated"},
-		{`type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30005, ` + onePort, "spec.healthCheckNodePort", "provided port is already allocated"},
+		{`type: NodePort, ports: [{port: 80, nodePort: 80}]`, "spec.ports[0].nodePort",
+			"provided port is not in the valid range. The range of valid ports is 30000-30099"},
+		{`type: NodePort, ports: [{port: 80, nodePort: 30005}]`, "spec.ports[0].nodePort",
+			"provided port is already allocated"},
+		{`type: NodePort, ports: [{name: a, port: 80, nodePort: 30006}, {name: b, port: 81, nodePort: 30006, protocol: UDP}]`,
+			"spec.ports[1].nodePort", "provided port is already allocated"},
+		{`type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30005, ` + onePort,
+			"spec.healthCheckNodePort", "provided port is already allocated"},
 	} {
 		t.Run(c.spec, func(t *testing.T) {
 			t.Parallel()
@@ -241,11 +250,14 @@ func TestFamilies(t *testing.T) {
 	for _, c := range []struct{ ranges, spec, want string }{
 		{"10.96.0.0/24", onePort + `, clusterIP: 10.96.0.9`, "[10.96.0.9] [IPv4] SingleStack"},
 		{"fd00::/125", onePort + `, clusterIP: "fd00::7"`, "[fd00::7] [IPv6] SingleStack"},
-		{"10.96.0.0/24", onePort + `, clusterIP: 10.96.0.9, ipFamilyPolicy: PreferDualStack`, "[10.96.0.9] [IPv4] PreferDualStack"},
+		{"10.96.0.0/24", onePort + `, clusterIP: 10.96.0.9, ipFamilyPolicy: PreferDualStack`,
+			"[10.96.0.9] [IPv4] PreferDualStack"},
 		{"10.96.0.0/24", `clusterIP: None, selector: {a: b}`, "[None] [IPv4] SingleStack"},
 		{"10.96.0.0/24", `clusterIP: None`, "[None] [IPv4 IPv6] RequireDualStack"},
 		{"10.96.0.0/24", `type: ExternalName, externalName: a`, "[] []"},
-		{"10.96.0.0/24,fd00::/125", onePort + `, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9, "fd00::5"], ipFamilyPolicy: RequireDualStack`, "[10.96.0.9 fd00::5] [IPv4 IPv6] RequireDualStack"},
+		{"10.96.0.0/24,fd00::/125", onePort +
+			`, clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9, "fd00::5"], ipFamilyPolicy: RequireDualStack`,
+			"[10.96.0.9 fd00::5] [IPv4 IPv6] RequireDualStack"},
 		{"fd00::/125,10.96.0.0/24", onePort + `, clusterIP: "fd00::5"`, "[fd00::5] [IPv6] SingleStack"},
 	} {
 		cl := newCluster(t, c.ranges, "30000-30099")
@@ -254,7 +266,8 @@ func TestFamilies(t *testing.T) {
 		}
 	}
 	both := newCluster(t, "10.96.0.0/24,fd00::/120", "30000-30099").apply("s", onePort+`, ipFamilyPolicy: PreferDualStack`)
-	if len(both.Spec.ClusterIPs) != 2 || service.FamilyOf(both.Spec.ClusterIPs[1]) != corev1.IPv6Protocol || both.Spec.ClusterIP != both.Spec.ClusterIPs[0] {
+	if len(both.Spec.ClusterIPs) != 2 || service.FamilyOf(both.Spec.ClusterIPs[1]) != corev1.IPv6Protocol ||
+		both.Spec.ClusterIP != both.Spec.ClusterIPs[0] {
 		t.Errorf("got %s", what(both))
 	}
 }
@@ -286,10 +299,12 @@ func TestTypesChange(t *testing.T) {
 		t.Fatalf("got %+v", first.Spec)
 	}
 	inside := c.apply("s", onePort)
-	if inside.Spec.ClusterIP != first.Spec.ClusterIP || inside.Spec.Ports[0].NodePort != 0 || inside.Spec.HealthCheckNodePort != 0 {
+	if inside.Spec.ClusterIP != first.Spec.ClusterIP || inside.Spec.Ports[0].NodePort != 0 ||
+		inside.Spec.HealthCheckNodePort != 0 {
 		t.Errorf("got %+v", inside.Spec)
 	}
-	c.apply("both", `type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30001}]`) // both are free again
+	// both are free again
+	c.apply("both", `type: NodePort, ports: [{name: a, port: 80, nodePort: 30000}, {name: b, port: 81, nodePort: 30001}]`)
 	c.apply("s", `type: ExternalName, externalName: a`)
 	c.apply("other", `clusterIP: `+first.Spec.ClusterIP+`, `+onePort)
 	back := c.apply("s", onePort)
@@ -301,19 +316,23 @@ func TestTypesChange(t *testing.T) {
 func TestNodePorts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "10.96.0.0/24", "30000-32767")
-	dns := c.apply("dns", `type: NodePort, ports: [{name: t, port: 53}, {name: u, port: 53, protocol: UDP}, {name: m, port: 9153}]`).Spec.Ports
+	dns := c.apply("dns",
+		`type: NodePort, ports: [{name: t, port: 53}, {name: u, port: 53, protocol: UDP}, {name: m, port: 9153}]`).Spec.Ports
 	if dns[0].NodePort != dns[1].NodePort || dns[0].NodePort == dns[2].NodePort || dns[0].NodePort < 30086 {
 		t.Errorf("got %v", dns)
 	}
-	asked := c.apply("asked", `type: NodePort, ports: [{name: t, port: 53}, {name: u, port: 53, protocol: UDP, nodePort: 30053}]`).Spec.Ports
+	asked := c.apply("asked",
+		`type: NodePort, ports: [{name: t, port: 53}, {name: u, port: 53, protocol: UDP, nodePort: 30053}]`).Spec.Ports
 	if asked[0].NodePort != 30053 || asked[1].NodePort != 30053 {
 		t.Errorf("got %v", asked)
 	}
-	none := c.apply("none", `type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{name: a, port: 80}, {name: b, port: 81, nodePort: 30081}]`).Spec.Ports
+	none := c.apply("none",
+		`type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{name: a, port: 80}, {name: b, port: 81, nodePort: 30081}]`).Spec.Ports
 	if none[0].NodePort != 0 || none[1].NodePort != 30081 {
 		t.Errorf("got %v", none)
 	}
-	kept := c.apply("dns", `type: NodePort, ports: [{name: u, port: 53, protocol: UDP}, {name: more, port: 80}]`).Spec.Ports
+	kept := c.apply("dns",
+		`type: NodePort, ports: [{name: u, port: 53, protocol: UDP}, {name: more, port: 80}]`).Spec.Ports
 	if kept[0].NodePort != dns[1].NodePort || kept[1].NodePort == 0 {
 		t.Errorf("got %v", kept)
 	}

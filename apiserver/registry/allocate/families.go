@@ -40,7 +40,8 @@ func (s *Services) families(next, cur *corev1.Service) field.ErrorList {
 
 // settled reports whether the Service keeps its families although the cluster gets another one.
 func settled(next, cur *corev1.ServiceSpec) bool {
-	return policyOf(next) == corev1.IPFamilyPolicyPreferDualStack && policyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
+	return policyOf(next) == corev1.IPFamilyPolicyPreferDualStack &&
+		policyOf(cur) == corev1.IPFamilyPolicyPreferDualStack &&
 		slices.Equal(next.ClusterIPs, cur.ClusterIPs) && slices.Equal(next.IPFamilies, cur.IPFamilies)
 }
 
@@ -81,10 +82,12 @@ func shrink(spec *corev1.ServiceSpec, cur *corev1.Service, path *field.Path) fie
 	}
 	var errs field.ErrorList
 	if n := len(spec.ClusterIPs); n > 0 && n < len(old.ClusterIPs) {
-		errs = append(errs, field.Invalid(at, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP"))
+		errs = append(errs,
+			field.Invalid(at, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP"))
 	}
 	if n := len(spec.IPFamilies); n > 0 && n < len(old.IPFamilies) {
-		errs = append(errs, field.Invalid(at, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family"))
+		errs = append(errs,
+			field.Invalid(at, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family"))
 	}
 	return errs
 }
@@ -130,7 +133,9 @@ func (s *Services) inferFamilies(spec *corev1.ServiceSpec, path *field.Path) fie
 func (s *Services) configured(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if policyOf(spec) == corev1.IPFamilyPolicyRequireDualStack && len(s.cfg.Addresses) < 2 {
-		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
+		errs = append(errs,
+			field.Invalid(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy,
+				"this cluster is not configured for dual-stack services"))
 	}
 	for i, family := range spec.IPFamilies {
 		if !s.rangeOf(family).IsValid() {

@@ -17,7 +17,8 @@ func ReadyRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
 	all, err := client.List[*networkingv1.ServiceCIDR](ctx, c, client.Selector{})
 	var out []netip.Prefix
 	for _, cidr := range all {
-		if cidr.DeletionTimestamp != nil || !meta.IsStatusConditionTrue(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
+		if cidr.DeletionTimestamp != nil ||
+			!meta.IsStatusConditionTrue(cidr.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
 			continue
 		}
 		for _, text := range cidr.Spec.CIDRs {
@@ -30,7 +31,8 @@ func ReadyRanges(ctx context.Context, c client.Client) ([]netip.Prefix, error) {
 }
 
 // notServices selects the IPAddresses that are not those of Services.
-var notServices = labels.Set{}.AsSelector().Add(*must(labels.NewRequirement(networkingv1.LabelManagedBy, selection.NotEquals, []string{Manager})))
+var notServices = labels.Set{}.AsSelector().Add(
+	*must(labels.NewRequirement(networkingv1.LabelManagedBy, selection.NotEquals, []string{Manager})))
 
 func must(r *labels.Requirement, err error) *labels.Requirement {
 	if err != nil {

@@ -168,7 +168,8 @@ func (c *reservation) thisIP(family corev1.IPFamily, text string) error {
 		return err
 	case c.keptIPs[ip]:
 		return nil
-	case !slices.ContainsFunc(c.ranges, func(from netip.Prefix) bool { return familyOf(from) == family && usable(from, ip) }):
+	case !slices.ContainsFunc(c.ranges,
+		func(from netip.Prefix) bool { return familyOf(from) == family && usable(from, ip) }):
 		return errForeignIP
 	case c.ipUsed(ip):
 		return errTakenIP

@@ -91,7 +91,8 @@ func Conflict(res *kind.Resource, name, why string) error {
 
 // Modified returns the conflict after which clients read the object again.
 func Modified(res *kind.Resource, name string) error {
-	return Conflict(res, name, "the object has been modified; please apply your changes to the latest version and try again")
+	return Conflict(res, name,
+		"the object has been modified; please apply your changes to the latest version and try again")
 }
 
 // FutureRevision returns the error for a request at a future revision.

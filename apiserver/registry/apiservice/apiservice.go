@@ -1,4 +1,5 @@
-// Package apiservice contains the kind APIService: which server serves a group and version. Package aggregate passes the requests on.
+// Package apiservice contains the kind APIService: which server serves a group and version. Package aggregate passes
+// the requests on.
 package apiservice
 
 import (
@@ -27,8 +28,8 @@ const (
 	maxVersionPriority = 1000
 )
 
-// Resources are the kinds of this package. builtIn reports whether this server itself serves a group and version, and never lets another
-// serve it.
+// Resources are the kinds of this package. builtIn reports whether this server itself serves a group and version, and
+// never lets another serve it.
 func Resources(builtIn func(schema.GroupVersion) bool) []kind.Resource {
 	return []kind.Resource{{
 		GVR:        client.APIServices,
@@ -99,7 +100,8 @@ func prepare(next, cur kind.Object, subresource string) {
 		}
 	case subresource == "status":
 		is.Spec = *was.Spec.DeepCopy()
-		is.Labels, is.Annotations, is.Finalizers, is.OwnerReferences = was.Labels, was.Annotations, was.Finalizers, was.OwnerReferences
+		is.Labels, is.Annotations, is.Finalizers, is.OwnerReferences = was.Labels, was.Annotations, was.Finalizers,
+			was.OwnerReferences
 	case subresource == "":
 		is.Status = *was.Status.DeepCopy()
 		if is.Spec.Service == nil && !equality.Semantic.DeepEqual(is.Spec, was.Spec) {
@@ -110,7 +112,8 @@ func prepare(next, cur kind.Object, subresource string) {
 
 // Local returns the condition of a group and version that this server serves.
 func Local(now metav1.Time) apiregistrationv1.APIServiceCondition {
-	return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue, LastTransitionTime: now,
+	return apiregistrationv1.APIServiceCondition{Type: apiregistrationv1.Available,
+		Status: apiregistrationv1.ConditionTrue, LastTransitionTime: now,
 		Reason: "Local", Message: "Local APIServices are always available"}
 }
 
@@ -120,7 +123,8 @@ func validateBuiltIn(s *Service, subresource string, builtIn func(schema.GroupVe
 	if subresource != "" || s.Spec.Service == nil || !builtIn(gv) {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "service"), fmt.Sprintf("%s is built in: no other server can serve it", gv))}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "service"),
+		fmt.Sprintf("%s is built in: no other server can serve it", gv))}
 }
 
 func validate(next, _ kind.Object, subresource string) (errs field.ErrorList) {
@@ -130,7 +134,9 @@ func validate(next, _ kind.Object, subresource string) (errs field.ErrorList) {
 	}
 	at := field.NewPath("spec")
 	if name := s.Spec.Version + "." + s.Spec.Group; s.Name != name {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
+		errs = append(errs,
+			field.Invalid(field.NewPath("metadata", "name"), s.Name,
+				fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", name)))
 	}
 	if s.Spec.Group == "" && s.Spec.Version != "v1" {
 		errs = append(errs, field.Required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
@@ -160,10 +166,13 @@ func between(at *field.Path, value, most int32) field.ErrorList {
 
 func validateLocal(s *apiregistrationv1.APIServiceSpec, at *field.Path) (errs field.ErrorList) {
 	if len(s.CABundle) != 0 {
-		errs = append(errs, field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(s.CABundle)), "local APIServices may not have a caBundle"))
+		errs = append(errs,
+			field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(s.CABundle)),
+				"local APIServices may not have a caBundle"))
 	}
 	if s.InsecureSkipTLSVerify {
-		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"))
+		errs = append(errs,
+			field.Invalid(at.Child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"))
 	}
 	return errs
 }
@@ -177,7 +186,8 @@ func validateRemote(s *apiregistrationv1.APIServiceSpec, at *field.Path) (errs f
 		errs = append(errs, field.Required(service.Child("name"), ""))
 	}
 	if why := utilvalidation.IsValidPortNum(int(*s.Service.Port)); why != nil {
-		errs = append(errs, field.Invalid(service.Child("port"), *s.Service.Port, "port is not valid: "+strings.Join(why, ", ")))
+		errs = append(errs,
+			field.Invalid(service.Child("port"), *s.Service.Port, "port is not valid: "+strings.Join(why, ", ")))
 	}
 	if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
 		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true, "may not be true if caBundle is present"))
@@ -186,12 +196,14 @@ func validateRemote(s *apiregistrationv1.APIServiceSpec, at *field.Path) (errs f
 }
 
 func validateStatus(s *Service) (errs field.ErrorList) {
-	known := []apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown}
+	known := []apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse,
+		apiregistrationv1.ConditionUnknown}
 	for i, c := range s.Status.Conditions {
 		switch c.Status {
 		case apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown:
 		default:
-			errs = append(errs, field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status, known))
+			errs = append(errs,
+				field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status, known))
 		}
 	}
 	return errs

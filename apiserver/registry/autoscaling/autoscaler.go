@@ -40,8 +40,10 @@ func autoscalerColumns() []table.Column {
 		}),
 		table.Text("Targets", "What is measured, of what is wanted.", autoscalerTargets),
 		table.Text("MinPods", "Fewest pods.", autoscalerMin),
-		table.Count("MaxPods", "Most pods.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
-		table.Count("Replicas", "Pods there are.", func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
+		table.Count("MaxPods", "Most pods.",
+			func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Spec.MaxReplicas) }),
+		table.Count("Replicas", "Pods there are.",
+			func(a *autoscalingv2.HorizontalPodAutoscaler) int { return int(a.Status.CurrentReplicas) }),
 		table.Age(),
 	}
 }
@@ -53,7 +55,8 @@ func autoscalerMin(a *autoscalingv2.HorizontalPodAutoscaler) string {
 	return fmt.Sprint(*a.Spec.MinReplicas)
 }
 
-func autoscalerHalves(obj kind.Object) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
+func autoscalerHalves(
+	obj kind.Object) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
 	a := obj.(*autoscalingv2.HorizontalPodAutoscaler)
 	return &a.Spec, &a.Status
 }

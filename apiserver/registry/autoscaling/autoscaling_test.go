@@ -41,7 +41,8 @@ func TestBadAutoscalers(t *testing.T) {
 		{"maxReplicas: 5", "maxReplicas: 5, minReplicas: 6", "spec.maxReplicas: Invalid value"},
 		{"maxReplicas: 5", "maxReplicas: 5, minReplicas: -1", "spec.minReplicas: Invalid value"},
 		{"maxReplicas: 5", "maxReplicas: 5, minReplicas: 0", "spec.metrics: Forbidden"},
-		{"kind: Deployment, name: d", "kind: a/b", "spec.scaleTargetRef.kind: Invalid value\nspec.scaleTargetRef.name: Required value"},
+		{"kind: Deployment, name: d", "kind: a/b",
+			"spec.scaleTargetRef.kind: Invalid value\nspec.scaleTargetRef.name: Required value"},
 		{"kind: Deployment, ", "", "spec.scaleTargetRef.kind: Required value"},
 		{"apiVersion: apps/v1, ", "", "spec.scaleTargetRef.apiVersion: Invalid value"},
 		{"apiVersion: apps/v1, kind: Deployment", "apiVersion: v1, kind: ReplicationController", ""},
@@ -50,30 +51,44 @@ func TestBadAutoscalers(t *testing.T) {
 		{"maxReplicas: 5", metric("{}"), "spec.metrics[0].type: Required value"},
 		{"maxReplicas: 5", metric("{type: Weather}"), "spec.metrics[0].type: Unsupported value"},
 		{"maxReplicas: 5", metric("{type: Resource}"), "spec.metrics[0].resource: Required value"},
-		{"maxReplicas: 5", metric("{type: Resource, pods: {metric: {name: a}, target: {type: AverageValue, averageValue: 1}}, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}"), "spec.metrics[0].pods: Forbidden"},
-		{"maxReplicas: 5", metric("{type: Resource, resource: {target: {type: Utilization}}}"), "spec.metrics[0].resource.name: Required value\nspec.metrics[0].resource.target.averageUtilization: Required value"},
+		{"maxReplicas: 5",
+			metric("{type: Resource, pods: {metric: {name: a}, target: {type: AverageValue, averageValue: 1}}, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}"), "spec.metrics[0].pods: Forbidden"},
+		{"maxReplicas: 5", metric("{type: Resource, resource: {target: {type: Utilization}}}"),
+			"spec.metrics[0].resource.name: Required value\nspec.metrics[0].resource.target.averageUtilization: Required value"},
 		{"maxReplicas: 5", metric("{type: Resource, resource: {name: cpu, target: {type: Some, averageUtilization: 0}}}"),
 			"spec.metrics[0].resource.target.type: Invalid value\nspec.metrics[0].resource.target.averageUtilization: Invalid value"},
-		{"maxReplicas: 5", metric("{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 5, averageValue: 0}}}"),
+		{"maxReplicas: 5",
+			metric("{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 5, averageValue: 0}}}"),
 			"spec.metrics[0].resource.target.averageValue: Invalid value\nspec.metrics[0].resource.target.averageValue: Forbidden"},
-		{"maxReplicas: 5", metric("{type: ContainerResource, containerResource: {name: frobs, container: A, target: {type: Utilization, averageUtilization: 5}}}"),
-			strings.Repeat("spec.metrics[0].containerResource.name: Invalid value\n", 2) + "spec.metrics[0].containerResource.container: Invalid value"},
-		{"maxReplicas: 5", metric("{type: ContainerResource, containerResource: {target: {type: Utilization, averageUtilization: 5}}}"),
+		{"maxReplicas: 5",
+			metric("{type: ContainerResource, containerResource: {name: frobs, container: A, target: {type: Utilization, averageUtilization: 5}}}"),
+			strings.Repeat("spec.metrics[0].containerResource.name: Invalid value\n", 2) +
+				"spec.metrics[0].containerResource.container: Invalid value"},
+		{"maxReplicas: 5",
+			metric("{type: ContainerResource, containerResource: {target: {type: Utilization, averageUtilization: 5}}}"),
 			"spec.metrics[0].containerResource.name: Required value\nspec.metrics[0].containerResource.container: Required value"},
-		{"maxReplicas: 5", metric("{type: Pods, pods: {metric: {name: a/b}, target: {type: AverageValue}}}"), "spec.metrics[0].pods.metric.name: Invalid value\nspec.metrics[0].pods.target.averageValue: Required value"},
-		{"maxReplicas: 5", metric("{type: Object, object: {describedObject: {kind: Service, name: s}, metric: {}, target: {type: Value}}}"),
+		{"maxReplicas: 5", metric("{type: Pods, pods: {metric: {name: a/b}, target: {type: AverageValue}}}"),
+			"spec.metrics[0].pods.metric.name: Invalid value\nspec.metrics[0].pods.target.averageValue: Required value"},
+		{"maxReplicas: 5",
+			metric("{type: Object, object: {describedObject: {kind: Service, name: s}, metric: {}, target: {type: Value}}}"),
 			"spec.metrics[0].object.metric.name: Required value\nspec.metrics[0].object.target.averageValue: Required value"},
-		{"maxReplicas: 5", metric("{type: External, external: {metric: {name: a}, target: {type: Value, value: -1, averageValue: 1}}}"),
+		{"maxReplicas: 5",
+			metric("{type: External, external: {metric: {name: a}, target: {type: Value, value: -1, averageValue: 1}}}"),
 			"spec.metrics[0].external.target.value: Invalid value\nspec.metrics[0].external.target.value: Forbidden"},
-		{"maxReplicas: 5", metric("{type: External, external: {metric: {name: a}, target: {type: Value}}}"), "spec.metrics[0].external.target.averageValue: Required value"},
-		{"maxReplicas: 5", "minReplicas: 0, " + metric("{type: External, external: {metric: {name: a}, target: {type: Value, value: 1}}}"), ""},
-		{"maxReplicas: 5", up("{stabilizationWindowSeconds: 3601}"), "spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid value"},
-		{"maxReplicas: 5", up("{stabilizationWindowSeconds: -1}"), "spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid value"},
+		{"maxReplicas: 5", metric("{type: External, external: {metric: {name: a}, target: {type: Value}}}"),
+			"spec.metrics[0].external.target.averageValue: Required value"},
+		{"maxReplicas: 5", "minReplicas: 0, " +
+			metric("{type: External, external: {metric: {name: a}, target: {type: Value, value: 1}}}"), ""},
+		{"maxReplicas: 5", up("{stabilizationWindowSeconds: 3601}"),
+			"spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid value"},
+		{"maxReplicas: 5", up("{stabilizationWindowSeconds: -1}"),
+			"spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid value"},
 		{"maxReplicas: 5", up("{selectPolicy: Any}"), "spec.behavior.scaleUp.selectPolicy: Unsupported value"},
 		{"maxReplicas: 5", up("{policies: []}"), "spec.behavior.scaleUp.policies: Required value"},
 		{"maxReplicas: 5", up("{policies: [{type: Nodes, value: 0, periodSeconds: 0}]}"),
 			"spec.behavior.scaleUp.policies[0].type: Unsupported value\nspec.behavior.scaleUp.policies[0].value: Invalid value\nspec.behavior.scaleUp.policies[0].periodSeconds: Invalid value"},
-		{"maxReplicas: 5", up("{policies: [{type: Pods, value: 1, periodSeconds: 1801}]}"), "spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value"},
+		{"maxReplicas: 5", up("{policies: [{type: Pods, value: 1, periodSeconds: 1801}]}"),
+			"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value"},
 		{"maxReplicas: 5", up("{tolerance: -1}"), "spec.behavior.scaleUp.tolerance: Invalid value"},
 	} {
 		t.Run(c.new, func(t *testing.T) {
@@ -97,15 +112,20 @@ func TestUpdates(t *testing.T) {
 	r, _ := versions()
 	old := strings.Replace(web, "apiVersion: apps/v1, ", "", 1) // stored before apiVersion was validated
 	cur := kindtest.Create(t, r, old)
-	kindtest.WantErrors(t, kindtest.Validate(r, kindtest.Update(t, r, cur, strings.Replace(old, "5", "6", 1), ""), cur, ""))
-	bad := kindtest.Update(t, r, cur, strings.TrimSuffix(web, "}")+", status: {currentReplicas: -1, desiredReplicas: -1}}", "status")
-	kindtest.WantErrors(t, kindtest.Validate(r, bad, cur, "status"), "status.currentReplicas: Invalid value", "status.desiredReplicas: Invalid value")
+	kindtest.WantErrors(t,
+		kindtest.Validate(r, kindtest.Update(t, r, cur, strings.Replace(old, "5", "6", 1), ""), cur, ""))
+	bad := kindtest.Update(t, r, cur, strings.TrimSuffix(web, "}")+", status: {currentReplicas: -1, desiredReplicas: -1}}",
+		"status")
+	kindtest.WantErrors(t, kindtest.Validate(r, bad, cur, "status"), "status.currentReplicas: Invalid value",
+		"status.desiredReplicas: Invalid value")
 }
 
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	r, _ := versions()
-	a := kindtest.Create(t, r, strings.Replace(web, "maxReplicas: 5", "maxReplicas: 5, behavior: {scaleDown: {policies: [{type: Pods, value: 1, periodSeconds: 60}]}}", 1)).(*autoscalingv2.HorizontalPodAutoscaler)
+	a := kindtest.Create(t, r,
+		strings.Replace(web, "maxReplicas: 5",
+			"maxReplicas: 5, behavior: {scaleDown: {policies: [{type: Pods, value: 1, periodSeconds: 60}]}}", 1)).(*autoscalingv2.HorizontalPodAutoscaler)
 	if m := a.Spec.Metrics[0].Resource; *a.Spec.MinReplicas != 1 || m.Name != "cpu" || *m.Target.AverageUtilization != 80 {
 		t.Errorf("got %+v", a.Spec)
 	}

@@ -16,7 +16,8 @@ func showMetric(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 		}
 	}
 	if s := m.Pods; s != nil {
-		out.Pods = &autoscalingv1.PodsMetricSource{MetricName: s.Metric.Name, TargetAverageValue: orZero(s.Target.AverageValue), Selector: s.Metric.Selector}
+		out.Pods = &autoscalingv1.PodsMetricSource{MetricName: s.Metric.Name,
+			TargetAverageValue: orZero(s.Target.AverageValue), Selector: s.Metric.Selector}
 	}
 	if s := m.Resource; s != nil {
 		out.Resource = &autoscalingv1.ResourceMetricSource{

@@ -21,10 +21,12 @@ func metrics(spec *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) fi
 	for i := range spec.Metrics {
 		m := &spec.Metrics[i]
 		errs = append(errs, metric(m, at.Index(i))...)
-		outside = outside || m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+		outside = outside || m.Type == autoscalingv2.ObjectMetricSourceType ||
+			m.Type == autoscalingv2.ExternalMetricSourceType
 	}
 	if n := spec.MinReplicas; n != nil && *n == 0 && !outside {
-		errs = append(errs, field.Forbidden(at, "must specify at least one Object or External metric to support scaling to zero replicas"))
+		errs = append(errs,
+			field.Forbidden(at, "must specify at least one Object or External metric to support scaling to zero replicas"))
 	}
 	return errs
 }
@@ -74,7 +76,8 @@ func source(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 		return podsSource(m.Pods, at.Child("pods"))
 	case m.Resource != nil:
 		s, at := m.Resource, at.Child("resource")
-		return append(requireText(at.Child("name"), string(s.Name), "must specify a resource name"), utilizationTarget(&s.Target, at.Child("target"))...)
+		return append(requireText(at.Child("name"), string(s.Name), "must specify a resource name"),
+			utilizationTarget(&s.Target, at.Child("target"))...)
 	case m.ContainerResource != nil:
 		return containerSource(m.ContainerResource, at.Child("containerResource"))
 	}
@@ -87,7 +90,8 @@ func objectSource(s *autoscalingv2.ObjectMetricSource, at *field.Path) field.Err
 	errs = append(errs, metricName(&s.Metric, at.Child("metric"))...)
 	errs = append(errs, targetErrors(&s.Target, at.Child("target"))...)
 	if s.Target.Value == nil && s.Target.AverageValue == nil {
-		errs = append(errs, field.Required(at.Child("target", "averageValue"), "must set either a target value or averageValue"))
+		errs = append(errs,
+			field.Required(at.Child("target", "averageValue"), "must set either a target value or averageValue"))
 	}
 	return errs
 }
@@ -97,9 +101,11 @@ func externalSource(s *autoscalingv2.ExternalMetricSource, at *field.Path) field
 	errs = append(errs, targetErrors(&s.Target, at.Child("target"))...)
 	switch value, average := s.Target.Value != nil, s.Target.AverageValue != nil; {
 	case !value && !average:
-		errs = append(errs, field.Required(at.Child("target", "averageValue"), "must set either a target value for metric or a per-pod target"))
+		errs = append(errs,
+			field.Required(at.Child("target", "averageValue"), "must set either a target value for metric or a per-pod target"))
 	case value && average:
-		errs = append(errs, field.Forbidden(at.Child("target", "value"), "may not set both a target value for metric and a per-pod target"))
+		errs = append(errs,
+			field.Forbidden(at.Child("target", "value"), "may not set both a target value for metric and a per-pod target"))
 	}
 	return errs
 }
@@ -142,9 +148,11 @@ func utilizationTarget(t *autoscalingv2.MetricTarget, at *field.Path) field.Erro
 	errs := targetErrors(t, at)
 	switch share, average := t.AverageUtilization != nil, t.AverageValue != nil; {
 	case !share && !average:
-		errs = append(errs, field.Required(at.Child("averageUtilization"), "must set either a target raw value or a target utilization"))
+		errs = append(errs,
+			field.Required(at.Child("averageUtilization"), "must set either a target raw value or a target utilization"))
 	case share && average:
-		errs = append(errs, field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
+		errs = append(errs,
+			field.Forbidden(at.Child("averageValue"), "may not set both a target raw value and a target utilization"))
 	}
 	return errs
 }

@@ -40,7 +40,8 @@ func target(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) 
 	have := current(spec.Type, status)
 	switch {
 	case name != "" && want.AverageValue == nil:
-		return fmt.Sprintf("%s: %s/%s", name, percent(have, table.Unknown), percent(&autoscalingv2.MetricValueStatus{AverageUtilization: want.AverageUtilization}, "<auto>"))
+		return fmt.Sprintf("%s: %s/%s", name, percent(have, table.Unknown),
+			percent(&autoscalingv2.MetricValueStatus{AverageUtilization: want.AverageUtilization}, "<auto>"))
 	case name != "":
 		return fmt.Sprintf("%s: %s/%s", name, amount(have, true), want.AverageValue)
 	case spec.Type == autoscalingv2.PodsMetricSourceType:

@@ -42,7 +42,8 @@ func specErrors(spec, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.
 		errs = append(errs, field.Invalid(at.Child("maxReplicas"), n, "must be greater than 0"))
 	}
 	if n := spec.MinReplicas; n != nil && spec.MaxReplicas < *n {
-		errs = append(errs, field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
+		errs = append(errs,
+			field.Invalid(at.Child("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
 	errs = append(errs, scaleTarget(spec, old, at.Child("scaleTargetRef"))...)
 	errs = append(errs, metrics(spec, at.Child("metrics"))...)
@@ -109,7 +110,8 @@ func rulesErrors(rules *autoscalingv2.HPAScalingRules, at *field.Path) field.Err
 
 func policyErrors(p *autoscalingv2.HPAScalingPolicy, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if kinds := []autoscalingv2.HPAScalingPolicyType{autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy}; !slices.Contains(kinds, p.Type) {
+	if kinds := []autoscalingv2.HPAScalingPolicyType{autoscalingv2.PercentScalingPolicy,
+		autoscalingv2.PodsScalingPolicy}; !slices.Contains(kinds, p.Type) {
 		errs = append(errs, field.NotSupported(at.Child("type"), p.Type, kinds))
 	}
 	if p.Value <= 0 {
@@ -119,7 +121,9 @@ func policyErrors(p *autoscalingv2.HPAScalingPolicy, at *field.Path) field.Error
 		errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, "must be greater than zero"))
 	}
 	if p.PeriodSeconds > maxPeriod {
-		errs = append(errs, field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", maxPeriod)))
+		errs = append(errs,
+			field.Invalid(at.Child("periodSeconds"), p.PeriodSeconds,
+				fmt.Sprintf("must be less than or equal to %d", maxPeriod)))
 	}
 	return errs
 }

@@ -64,7 +64,8 @@ func show(stored kind.Object) kind.Object {
 		}
 	}
 	for i := range a.Status.CurrentMetrics {
-		if m := &a.Status.CurrentMetrics[i]; m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU {
+		if m := &a.Status.CurrentMetrics[i]; m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
+			m.Resource.Name == corev1.ResourceCPU {
 			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
 		}
 	}

@@ -66,9 +66,10 @@ func cronJobColumns() []table.Column {
 			return table.Since(c.Status.LastScheduleTime.Time, now)
 		}),
 		table.Age(),
-	}, func(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }, func(c *batchv1.CronJob) string {
-		return metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector)
-	})
+	}, func(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template },
+		func(c *batchv1.CronJob) string {
+			return metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector)
+		})
 }
 
 func cronJobSuspend(c *batchv1.CronJob) string {
@@ -107,7 +108,9 @@ func cronJobValidate(next, cur kind.Object, subresource string) field.ErrorList 
 	}
 	errs := cronJobSpec(&c.Spec, &batchv1.CronJobSpec{}, path)
 	if len(c.Name) > maxCronJobName {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, fmt.Sprintf("must be no more than %d characters", maxCronJobName)))
+		errs = append(errs,
+			field.Invalid(field.NewPath("metadata", "name"), c.Name,
+				fmt.Sprintf("must be no more than %d characters", maxCronJobName)))
 	}
 	return errs
 }
@@ -121,7 +124,8 @@ func cronJobSpec(spec, old *batchv1.CronJobSpec, path *field.Path) field.ErrorLi
 	errs = append(errs, check.OneOf(path.Child("concurrencyPolicy"), spec.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
 	errs = append(errs, jobTemplate(&spec.JobTemplate.Spec, path.Child("jobTemplate", "spec"))...)
-	errs = append(errs, check.NilOrNonNegative(path.Child("successfulJobsHistoryLimit"), spec.SuccessfulJobsHistoryLimit)...)
+	errs = append(errs,
+		check.NilOrNonNegative(path.Child("successfulJobsHistoryLimit"), spec.SuccessfulJobsHistoryLimit)...)
 	return append(errs, check.NilOrNonNegative(path.Child("failedJobsHistoryLimit"), spec.FailedJobsHistoryLimit)...)
 }
 

@@ -61,7 +61,8 @@ func jobColumns() []table.Column {
 		table.Text("Completions", "Pods that succeeded, of those needed.", jobCompletions),
 		table.Timed("Duration", "Time it took, or has taken so far.", jobDuration),
 		table.Age(),
-	}, func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template }, func(j *batchv1.Job) string { return metav1.FormatLabelSelector(j.Spec.Selector) })
+	}, func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
+		func(j *batchv1.Job) string { return metav1.FormatLabelSelector(j.Spec.Selector) })
 }
 
 func jobState(job *batchv1.Job) string {

@@ -46,8 +46,10 @@ func failurePolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		if action := rule.Action; action == batchv1.PodFailurePolicyActionFailIndex && spec.BackoffLimitPerIndex == nil {
 			errs = append(errs, field.Invalid(at.Child("action"), action, "requires the backoffLimitPerIndex to be set"))
 		} else {
-			errs = append(errs, check.OneOf(at.Child("action"), action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
-				batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)...)
+			errs = append(errs,
+				check.OneOf(at.Child("action"), action, batchv1.PodFailurePolicyActionCount,
+					batchv1.PodFailurePolicyActionFailIndex,
+					batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)...)
 		}
 		if rule.OnExitCodes != nil {
 			errs = append(errs, exitCodes(spec, rule.OnExitCodes, at.Child("onExitCodes"))...)
@@ -57,23 +59,32 @@ func failurePolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.TooMany(conditions, n, maxPodConditions))
 		}
 		for i, p := range rule.OnPodConditions {
-			errs = append(errs, check.Invalid(conditions.Index(i).Child("type"), p.Type, validation.IsQualifiedName(string(p.Type)))...)
-			errs = append(errs, check.OneOf(conditions.Index(i).Child("status"), p.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+			errs = append(errs,
+				check.Invalid(conditions.Index(i).Child("type"), p.Type, validation.IsQualifiedName(string(p.Type)))...)
+			errs = append(errs,
+				check.OneOf(conditions.Index(i).Child("status"), p.Status, corev1.ConditionFalse, corev1.ConditionTrue,
+					corev1.ConditionUnknown)...)
 		}
 		switch byCode, byCondition := rule.OnExitCodes != nil, len(rule.OnPodConditions) > 0; {
 		case byCode && byCondition:
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
+			errs = append(errs,
+				field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
 		case !byCode && !byCondition:
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
+			errs = append(errs,
+				field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
 		}
 	}
 	return errs
 }
 
-func exitCodes(spec *batchv1.JobSpec, r *batchv1.PodFailurePolicyOnExitCodesRequirement, path *field.Path) field.ErrorList {
-	errs := check.OneOf(path.Child("operator"), r.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+func exitCodes(spec *batchv1.JobSpec, r *batchv1.PodFailurePolicyOnExitCodesRequirement,
+	path *field.Path) field.ErrorList {
+	errs := check.OneOf(path.Child("operator"), r.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn,
+		batchv1.PodFailurePolicyOnExitCodesOpNotIn)
 	if name := r.ContainerName; name != nil && !hasContainer(&spec.Template.Spec, *name) {
-		errs = append(errs, field.Invalid(path.Child("containerName"), *name, "must be one of the container or initContainer names in the pod template"))
+		errs = append(errs,
+			field.Invalid(path.Child("containerName"), *name,
+				"must be one of the container or initContainer names in the pod template"))
 	}
 	values := path.Child("values")
 	switch n := len(r.Values); {

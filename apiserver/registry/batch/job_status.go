@@ -30,7 +30,8 @@ func jobStatus(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 
 func jobCounts(status *batchv1.JobStatus, path *field.Path) field.ErrorList {
 	errs := check.Counts(path, check.Count{Name: "active", Value: int64(status.Active)},
-		check.Count{Name: "succeeded", Value: int64(status.Succeeded)}, check.Count{Name: "failed", Value: int64(status.Failed)})
+		check.Count{Name: "succeeded", Value: int64(status.Succeeded)},
+		check.Count{Name: "failed", Value: int64(status.Failed)})
 	errs = append(errs, check.NilOrNonNegative(path.Child("ready"), status.Ready)...)
 	errs = append(errs, check.NilOrNonNegative(path.Child("terminating"), status.Terminating)...)
 	if status.Ready != nil && *status.Ready > status.Active {
@@ -79,8 +80,11 @@ func jobEnd(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(path.Child("startTime"), "startTime is required for finished job"))
 	}
 	u := status.UncountedTerminatedPods
-	if left := u != nil && len(u.Failed)+len(u.Succeeded) > 0; left && (ended || !equality.Semantic.DeepEqual(u, old.Status.UncountedTerminatedPods)) {
-		errs = append(errs, field.Invalid(path.Child("uncountedTerminatedPods"), u, "uncountedTerminatedPods needs to be empty for finished job"))
+	if left := u != nil && len(u.Failed)+len(u.Succeeded) > 0; left &&
+		(ended || !equality.Semantic.DeepEqual(u, old.Status.UncountedTerminatedPods)) {
+		errs = append(errs,
+			field.Invalid(path.Child("uncountedTerminatedPods"), u,
+				"uncountedTerminatedPods needs to be empty for finished job"))
 	}
 	if n := status.Terminating; n != nil && *n > 0 && ended {
 		errs = append(errs, field.Invalid(path.Child("terminating"), *n, "terminating>0 is invalid for finished job"))
@@ -102,7 +106,8 @@ func jobTimes(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at, "completionTime is required for Complete jobs"))
 		}
 	}
-	if startMoved := !start.Equal(old.Status.StartTime); (moved || startMoved) && start != nil && end != nil && end.Before(start) {
+	if startMoved := !start.Equal(old.Status.StartTime); (moved || startMoved) && start != nil && end != nil &&
+		end.Before(start) {
 		errs = append(errs, field.Invalid(at, end, "completionTime cannot be set before startTime"))
 	}
 	if moved && end != nil && old.Status.CompletionTime != nil {
@@ -132,19 +137,26 @@ func jobIndexLists(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	completed, doneErr := indexesBelow(spec, &status.CompletedIndexes)
 	failed, lostErr := indexesBelow(spec, status.FailedIndexes)
 	if doneChanged && doneErr != nil {
-		errs = append(errs, field.Invalid(done, status.CompletedIndexes, fmt.Sprintf("error parsing completedIndexes: %v", doneErr)))
+		errs = append(errs,
+			field.Invalid(done, status.CompletedIndexes, fmt.Sprintf("error parsing completedIndexes: %v", doneErr)))
 	}
 	if lostChanged && lostErr != nil && spec.BackoffLimitPerIndex != nil {
-		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %v", lostErr)))
+		errs = append(errs,
+			field.Invalid(lost, *status.FailedIndexes, fmt.Sprintf("error parsing failedIndexes: %v", lostErr)))
 	}
 	if doneChanged && status.CompletedIndexes != "" && !isIndexed(spec) {
-		errs = append(errs, field.Invalid(done, status.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode"))
+		errs = append(errs,
+			field.Invalid(done, status.CompletedIndexes,
+				"cannot set non-empty completedIndexes when non-indexed completion mode"))
 	}
 	if lostChanged && status.FailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
-		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
+		errs = append(errs,
+			field.Invalid(lost, *status.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null"))
 	}
 	if at, both := completed.Overlap(failed); both && (doneChanged || lostChanged) {
-		errs = append(errs, field.Invalid(lost, *status.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at)))
+		errs = append(errs,
+			field.Invalid(lost, *status.FailedIndexes,
+				fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at)))
 	}
 	return errs
 }
@@ -196,7 +208,8 @@ func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	conditions := path.Child("conditions")
 	for _, c := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
 		if hasCondition(old, c) && !hasCondition(job, c) {
-			errs = append(errs, field.Invalid(conditions, field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", c)))
+			errs = append(errs,
+				field.Invalid(conditions, field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", c)))
 		}
 	}
 	if job.Status.Failed < old.Status.Failed {
@@ -204,14 +217,18 @@ func jobProgress(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	}
 	elastic := isIndexed(&job.Spec) && samePointer(job.Spec.Completions, job.Spec.Parallelism)
 	if job.Status.Succeeded < old.Status.Succeeded && !elastic {
-		errs = append(errs, field.Invalid(path.Child("succeeded"), job.Status.Succeeded, "cannot decrease the succeeded counter"))
+		errs = append(errs,
+			field.Invalid(path.Child("succeeded"), job.Status.Succeeded, "cannot decrease the succeeded counter"))
 	}
 	was, is := hasCondition(old, batchv1.JobSuccessCriteriaMet), hasCondition(job, batchv1.JobSuccessCriteriaMet)
 	if was && !is {
-		errs = append(errs, field.Invalid(conditions, field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition"))
+		errs = append(errs,
+			field.Invalid(conditions, field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition"))
 	}
 	if !was && is && hasCondition(old, batchv1.JobComplete) {
-		errs = append(errs, field.Invalid(conditions, field.OmitValueType{}, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"))
+		errs = append(errs,
+			field.Invalid(conditions, field.OmitValueType{},
+				"cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions"))
 	}
 	return errs
 }

@@ -29,7 +29,8 @@ func TestJobDefaults(t *testing.T) {
 	r := kindtest.Of(t, batch.Resources(), "Job")
 	j := kindtest.Create(t, r, job).(*batchv1.Job)
 	s := &j.Spec
-	if *s.Completions != 1 || *s.Parallelism != 1 || *s.BackoffLimit != 6 || *s.CompletionMode != "NonIndexed" || *s.Suspend || *s.ManualSelector ||
+	if *s.Completions != 1 || *s.Parallelism != 1 || *s.BackoffLimit != 6 || *s.CompletionMode != "NonIndexed" ||
+		*s.Suspend || *s.ManualSelector ||
 		*s.PodReplacementPolicy != "TerminatingOrFailed" || j.Generation != 1 {
 		t.Errorf("got %+v", s)
 	}

@@ -19,7 +19,8 @@ func jobUpdate(job, old *batchv1.Job, path *field.Path) field.ErrorList {
 	errs = append(errs, check.Immutable(path.Child("template"), &next.Template, jobTemplateMayBe(&next.Template, old))...)
 	errs = append(errs, check.Immutable(path.Child("completionMode"), next.CompletionMode, cur.CompletionMode)...)
 	errs = append(errs, check.Immutable(path.Child("podFailurePolicy"), next.PodFailurePolicy, cur.PodFailurePolicy)...)
-	errs = append(errs, check.Immutable(path.Child("backoffLimitPerIndex"), next.BackoffLimitPerIndex, cur.BackoffLimitPerIndex)...)
+	errs = append(errs,
+		check.Immutable(path.Child("backoffLimitPerIndex"), next.BackoffLimitPerIndex, cur.BackoffLimitPerIndex)...)
 	errs = append(errs, check.Immutable(path.Child("managedBy"), next.ManagedBy, cur.ManagedBy)...)
 	return append(errs, check.Immutable(path.Child("successPolicy"), next.SuccessPolicy, cur.SuccessPolicy)...)
 }
@@ -33,7 +34,8 @@ func jobCompletionsUpdate(next, cur *batchv1.JobSpec, path *field.Path) field.Er
 		return check.Immutable(at, next.Completions, cur.Completions)
 	case next.Completions == nil || equality.Semantic.DeepEqual(next.Completions, cur.Completions):
 	case next.Parallelism == nil || *next.Completions != *next.Parallelism:
-		return field.ErrorList{field.Invalid(at, *next.Completions, fmt.Sprintf("can only be modified in tandem with %s", path.Child("parallelism")))}
+		return field.ErrorList{field.Invalid(at, *next.Completions,
+			fmt.Sprintf("can only be modified in tandem with %s", path.Child("parallelism")))}
 	}
 	return nil
 }
@@ -47,7 +49,8 @@ func jobTemplateMayBe(next *corev1.PodTemplateSpec, old *batchv1.Job) *corev1.Po
 	}
 	template.Annotations, template.Labels = next.Annotations, next.Labels
 	spec := &template.Spec
-	spec.NodeSelector, spec.Tolerations, spec.SchedulingGates = next.Spec.NodeSelector, next.Spec.Tolerations, next.Spec.SchedulingGates
+	spec.NodeSelector, spec.Tolerations, spec.SchedulingGates = next.Spec.NodeSelector, next.Spec.Tolerations,
+		next.Spec.SchedulingGates
 	spec.Affinity = withNodeAffinity(spec.Affinity, next.Spec.Affinity)
 	takeResources(spec.Containers, next.Spec.Containers)
 	takeResources(spec.InitContainers, next.Spec.InitContainers)

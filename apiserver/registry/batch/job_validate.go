@@ -57,7 +57,8 @@ func jobSelected(job *batchv1.Job, path *field.Path) field.ErrorList {
 		{batchv1.ControllerUidLabel, string(job.UID)}, {batchv1.JobNameLabel, job.Name},
 	} {
 		want[l.key] = l.value
-		errs = append(errs, hasLabel(job.Spec.Template.Labels, l.key, l.value, path.Child("template", "metadata", "labels"))...)
+		errs = append(errs,
+			hasLabel(job.Spec.Template.Labels, l.key, l.value, path.Child("template", "metadata", "labels"))...)
 	}
 	if s, err := metav1.LabelSelectorAsSelector(job.Spec.Selector); err == nil && !s.Matches(want) {
 		errs = append(errs, field.Invalid(path.Child("selector"), job.Spec.Selector, "`selector` not auto-generated"))
@@ -80,10 +81,15 @@ func jobSelector(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if spec.Selector == nil {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	} else {
-		errs = append(errs, metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		errs = append(errs,
+			metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{},
+				path.Child("selector"))...)
 	}
-	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !s.Matches(labels.Set(spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`"))
+	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil &&
+		!s.Matches(labels.Set(spec.Template.Labels)) {
+		errs = append(errs,
+			field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels,
+				"`selector` does not match template `labels`"))
 	}
 	return errs
 }
@@ -99,7 +105,8 @@ func jobHostnames(job *batchv1.Job) field.ErrorList {
 	if len(validation.IsDNS1123Label(last)) == 0 {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), job.Name, "will not able to create pod with invalid DNS label: "+last)}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), job.Name,
+		"will not able to create pod with invalid DNS label: "+last)}
 }
 
 func isIndexed(spec *batchv1.JobSpec) bool {
@@ -126,7 +133,9 @@ func jobSpec(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.TooLong(at, *by, maxManagedBy))
 		}
 	}
-	errs = append(errs, check.NilOr(path.Child("completionMode"), spec.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
+	errs = append(errs,
+		check.NilOr(path.Child("completionMode"), spec.CompletionMode, batchv1.NonIndexedCompletion,
+			batchv1.IndexedCompletion)...)
 	switch mode := spec.CompletionMode; {
 	case isIndexed(spec):
 		errs = append(errs, jobIndexed(spec, path)...)
@@ -149,7 +158,8 @@ func jobIndexed(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	if spec.Completions == nil {
 		errs = append(errs, field.Required(path.Child("completions"), "when completion mode is Indexed"))
 	}
-	errs = append(errs, notAbove(path.Child("parallelism"), spec.Parallelism, maxIndexedParallelism, " when completion mode is Indexed")...)
+	errs = append(errs,
+		notAbove(path.Child("parallelism"), spec.Parallelism, maxIndexedParallelism, " when completion mode is Indexed")...)
 	if n, of := spec.MaxFailedIndexes, spec.Completions; n != nil && of != nil && *n > *of {
 		errs = append(errs, field.Invalid(failed, *n, "must be less than or equal to completions"))
 	}
@@ -158,7 +168,8 @@ func jobIndexed(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		return errs
 	}
 	if spec.MaxFailedIndexes == nil {
-		errs = append(errs, field.Required(failed, fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
+		errs = append(errs,
+			field.Required(failed, fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
 	}
 	many := fmt.Sprintf(" when completions are above %d and used with backoff limit per index", manyCompletions)
 	errs = append(errs, notAbove(path.Child("parallelism"), spec.Parallelism, maxParallelismOfMany, many)...)
@@ -176,11 +187,14 @@ func notAbove(path *field.Path, value *int32, limit int32, when string) field.Er
 func jobRestartPolicy(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	switch policy := spec.Template.Spec.RestartPolicy; {
 	case policy == "" || policy == corev1.RestartPolicyAlways:
-		return field.ErrorList{field.Required(path, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever))}
+		return field.ErrorList{field.Required(path,
+			fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever))}
 	case policy != corev1.RestartPolicyOnFailure && policy != corev1.RestartPolicyNever:
-		return field.ErrorList{field.NotSupported(path, policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever})}
+		return field.ErrorList{field.NotSupported(path, policy,
+			[]corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever})}
 	case spec.PodFailurePolicy != nil && policy != corev1.RestartPolicyNever:
-		return field.ErrorList{field.Invalid(path, policy, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))}
+		return field.ErrorList{field.Invalid(path, policy,
+			fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))}
 	}
 	return nil
 }

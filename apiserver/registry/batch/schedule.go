@@ -34,7 +34,8 @@ func scheduleErrors(spec *batchv1.CronJobSpec, zoneMayStay bool, path *field.Pat
 // parseSchedule rejects a time zone without a schedule, on which the parser
 // panics.
 func parseSchedule(schedule string) error {
-	if (strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ=")) && !strings.Contains(schedule, " ") {
+	if (strings.HasPrefix(schedule, "TZ=") || strings.HasPrefix(schedule, "CRON_TZ=")) &&
+		!strings.Contains(schedule, " ") {
 		return fmt.Errorf("a schedule must follow the time zone: %s", schedule)
 	}
 	_, err := cron.ParseStandard(schedule)
@@ -54,7 +55,8 @@ func zoneErrors(zone string, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if strings.EqualFold(zone, "Local") {
-		errs = append(errs, field.Invalid(path, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
+		errs = append(errs,
+			field.Invalid(path, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
 	}
 	if _, err := time.LoadLocation(zone); err != nil {
 		errs = append(errs, field.Invalid(path, zone, err.Error()))

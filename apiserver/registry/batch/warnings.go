@@ -36,7 +36,8 @@ func specWarnings(next, cur kind.Object, spec *batchv1.JobSpec, path *field.Path
 		warnings = check.NameWarnings(next.GetName())
 	}
 	if isIndexed(spec) && above(spec.Completions, manyCompletions) && above(spec.Parallelism, maxParallelismOfMany) {
-		warnings = append(warnings, path.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
+		warnings = append(warnings, path.String()+
+			": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
 			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
 	}
 	template := &spec.Template

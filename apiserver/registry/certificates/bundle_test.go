@@ -21,7 +21,8 @@ func anchor(t *testing.T, ca bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: ca, BasicConstraintsValid: true},
+	der, err := x509.CreateCertificate(rand.Reader,
+		&x509.Certificate{SerialNumber: big.NewInt(1), IsCA: ca, BasicConstraintsValid: true},
 		&x509.Certificate{SerialNumber: big.NewInt(1)}, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,9 @@ func TestBundles(t *testing.T) {
 	r := kindtest.Of(t, Resources(), "ClusterTrustBundle")
 	one, two, leaf := anchor(t, true), anchor(t, true), anchor(t, false)
 	make := func(name, signer, certs string) string {
-		text, err := json.Marshal(map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"signerName": signer, "trustBundle": certs}})
+		text, err := json.Marshal(
+			map[string]any{"metadata": map[string]any{"name": name},
+				"spec": map[string]any{"signerName": signer, "trustBundle": certs}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +57,8 @@ func TestBundles(t *testing.T) {
 		{"a", "", leaf, "spec.trustBundle: Invalid value"},
 		{"a", "", strings.ReplaceAll(one, "CERTIFICATE", "PRIVATE KEY"), "spec.trustBundle: Invalid value"},
 		{"a", "", strings.Replace(one, "\n", "\nA: b\n\n", 1), "spec.trustBundle: Invalid value"},
-		{"a", "", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})), "spec.trustBundle: Invalid value"},
+		{"a", "", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})),
+			"spec.trustBundle: Invalid value"},
 		{"a", "", one + strings.Repeat(" ", maxBundle), "spec.trustBundle: Too long"},
 	} {
 		var want []string
@@ -65,7 +69,8 @@ func TestBundles(t *testing.T) {
 	}
 	old := kindtest.Create(t, r, make("example.com:s:a", "example.com/s", one))
 	next := kindtest.Create(t, r, make("example.com:s:a", "example.com/t", one))
-	kindtest.WantErrors(t, kindtest.Validate(r, next, old, ""), "metadata.name: Invalid value", "spec.signerName: Invalid value")
+	kindtest.WantErrors(t, kindtest.Validate(r, next, old, ""), "metadata.name: Invalid value",
+		"spec.signerName: Invalid value")
 	if got := kindtest.Row(t, r.Columns, old); !strings.Contains(got, "example.com/s") {
 		t.Errorf("columns: %s", got)
 	}

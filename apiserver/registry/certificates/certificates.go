@@ -51,7 +51,8 @@ func columns() []table.Column {
 	return []table.Column{
 		table.Name(),
 		table.Age(),
-		table.Text("SignerName", "The signer that issues the certificate.", func(r *request) string { return r.Spec.SignerName }),
+		table.Text("SignerName", "The signer that issues the certificate.",
+			func(r *request) string { return r.Spec.SignerName }),
 		table.Text("Requestor", "The user who created the request.", func(r *request) string { return r.Spec.Username }),
 		table.Text("RequestedDuration", "The requested validity of the certificate.", requestedDuration),
 		table.Text("Condition", "Whether the request is approved and the certificate issued.", condition),
@@ -134,7 +135,8 @@ func decision(t certificatesv1.RequestConditionType) bool {
 }
 
 // stamped sets the times that the client omitted.
-func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old *request, now metav1.Time) []certificatesv1.CertificateSigningRequestCondition {
+func stamped(conditions []certificatesv1.CertificateSigningRequestCondition, old *request,
+	now metav1.Time) []certificatesv1.CertificateSigningRequestCondition {
 	for i := range conditions {
 		c := &conditions[i]
 		if c.LastUpdateTime.IsZero() {

@@ -30,7 +30,8 @@ type request = certificatesv1.CertificateSigningRequest
 type signers struct{ name string }
 
 func (s signers) Authorize(_ context.Context, a auth.Attributes) (bool, string, error) {
-	return a.Resource == "signers" && a.Group == "certificates.k8s.io" && a.Verb == a.User.Name && a.Name == s.name, "", nil
+	return a.Resource == "signers" && a.Group == "certificates.k8s.io" && a.Verb == a.User.Name && a.Name == s.name, "",
+		nil
 }
 
 func (signers) Rules(context.Context, auth.User, string) ([]rbacv1.PolicyRule, error) {
@@ -49,7 +50,8 @@ func open(t *testing.T, signer string) *registry.Registry {
 }
 
 func as(t *testing.T, name string, groups ...string) context.Context {
-	return auth.WithUser(t.Context(), auth.User{Name: name, UID: "u", Groups: groups, Extra: map[string][]string{"a": {"b"}}})
+	return auth.WithUser(t.Context(),
+		auth.User{Name: name, UID: "u", Groups: groups, Extra: map[string][]string{"a": {"b"}}})
 }
 
 // asked returns a valid request with the organization.
@@ -59,7 +61,8 @@ func asked(t *testing.T, organization string, change ...func(*request)) *request
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{organization}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: []string{organization}}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,14 +25,17 @@ const (
 
 // nearErrors returns an error for a certificate that is issued now and not valid from now on.
 func nearErrors(r, old *podRequest, now metav1.Time) error {
-	if decided(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued || r.Status.NotBefore == nil {
+	if decided(old) != nil || podState(r) != certificatesv1.PodCertificateRequestConditionTypeIssued ||
+		r.Status.NotBefore == nil {
 		return nil
 	}
 	if off := r.Status.NotBefore.Sub(now.Time); off.Abs() <= maxBackdate {
 		return nil
 	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: certificatesv1.GroupName, Kind: "PodCertificateRequest"}, old.Name, field.ErrorList{
-		field.Invalid(field.NewPath("status", "notBefore"), r.Status.NotBefore.Time, "must be set to within 5 minutes of kube-apiserver's current time")})
+	return apierrors.NewInvalid(schema.GroupKind{Group: certificatesv1.GroupName, Kind: "PodCertificateRequest"}, old.Name,
+		field.ErrorList{
+			field.Invalid(field.NewPath("status", "notBefore"), r.Status.NotBefore.Time,
+				"must be set to within 5 minutes of kube-apiserver's current time")})
 }
 
 // issuedErrors checks an issued certificate: that it is for the key of the request, no longer valid than requested, and
@@ -68,13 +71,15 @@ func issuedErrors(r *podRequest, at *field.Path) (errs field.ErrorList) {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	switch {
 	case !s.NotBefore.Time.Equal(leaf.NotBefore):
-		return bad(at.Child("notBefore"), s.NotBefore.Time, "must be set to the NotBefore time encoded in the leaf certificate")
+		return bad(at.Child("notBefore"), s.NotBefore.Time,
+			"must be set to the NotBefore time encoded in the leaf certificate")
 	case !s.NotAfter.Time.Equal(leaf.NotAfter):
 		return bad(at.Child("notAfter"), s.NotAfter.Time, "must be set to the NotAfter time encoded in the leaf certificate")
 	case life < minLife:
 		return bad(chain, life.String(), "leaf certificate lifetime must be >= 1 hour")
 	case r.Spec.MaxExpirationSeconds != nil && life > time.Duration(*r.Spec.MaxExpirationSeconds)*time.Second:
-		return bad(chain, life.String(), "leaf certificate lifetime must be <= spec.maxExpirationSeconds (%v)", *r.Spec.MaxExpirationSeconds)
+		return bad(chain, life.String(), "leaf certificate lifetime must be <= spec.maxExpirationSeconds (%v)",
+			*r.Spec.MaxExpirationSeconds)
 	case s.BeginRefreshAt.Time.Before(s.NotBefore.Add(refreshGap)):
 		return bad(at.Child("beginRefreshAt"), s.BeginRefreshAt.Time, "must be at least 10 minutes after status.notBefore")
 	case s.BeginRefreshAt.After(s.NotAfter.Add(-refreshGap)):

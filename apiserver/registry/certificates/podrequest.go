@@ -52,14 +52,17 @@ func podRequests() kind.Resource {
 		Validate: podRequestErrors,
 		Fields: func(obj kind.Object) fields.Set {
 			spec := &obj.(*podRequest).Spec
-			return fields.Set{"spec.signerName": spec.SignerName, "spec.podName": spec.PodName, "spec.nodeName": string(spec.NodeName)}
+			return fields.Set{"spec.signerName": spec.SignerName, "spec.podName": spec.PodName,
+				"spec.nodeName": string(spec.NodeName)}
 		},
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("PodName", "The pod that gets the certificate.", func(r *podRequest) string { return r.Spec.PodName }),
-			table.Text("ServiceAccountName", "The service account of the pod.", func(r *podRequest) string { return r.Spec.ServiceAccountName }),
+			table.Text("ServiceAccountName", "The service account of the pod.",
+				func(r *podRequest) string { return r.Spec.ServiceAccountName }),
 			table.Text("NodeName", "The node of the pod.", func(r *podRequest) string { return string(r.Spec.NodeName) }),
-			table.Text("SignerName", "The signer that issues the certificate.", func(r *podRequest) string { return r.Spec.SignerName }),
+			table.Text("SignerName", "The signer that issues the certificate.",
+				func(r *podRequest) string { return r.Spec.SignerName }),
 			table.Text("State", "Whether the certificate is issued.", podState),
 		},
 	}
@@ -75,7 +78,8 @@ func podState(r *podRequest) string {
 
 // outcomes are the types of the conditions that end a request.
 func outcomes() []string {
-	return []string{certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed}
+	return []string{certificatesv1.PodCertificateRequestConditionTypeIssued,
+		certificatesv1.PodCertificateRequestConditionTypeDenied, certificatesv1.PodCertificateRequestConditionTypeFailed}
 }
 
 // decided returns the condition that ended the request; nil: it is pending.
@@ -134,9 +138,12 @@ func podSpecErrors(spec *certificatesv1.PodCertificateRequestSpec, at *field.Pat
 	errs := check.Signer(spec.SignerName, at.Child("signerName"))
 	errs = append(errs, check.UserAnnotations(at.Child("unverifiedUserAnnotations"), spec.UnverifiedUserAnnotations)...)
 	for _, of := range []struct{ what, name, uid string }{
-		{"pod", spec.PodName, string(spec.PodUID)}, {"serviceAccount", spec.ServiceAccountName, string(spec.ServiceAccountUID)}, {"node", string(spec.NodeName), string(spec.NodeUID)},
+		{"pod", spec.PodName, string(spec.PodUID)},
+		{"serviceAccount", spec.ServiceAccountName, string(spec.ServiceAccountUID)},
+		{"node", string(spec.NodeName), string(spec.NodeUID)},
 	} {
-		errs = append(errs, check.Invalid(at.Child(of.what+"Name"), of.name, apivalidation.NameIsDNSSubdomain(of.name, false))...)
+		errs = append(errs,
+			check.Invalid(at.Child(of.what+"Name"), of.name, apivalidation.NameIsDNSSubdomain(of.name, false))...)
 		switch uid := at.Child(of.what + "UID"); {
 		case of.uid == "":
 			errs = append(errs, field.Invalid(uid, of.uid, "must not be empty"))
@@ -147,7 +154,8 @@ func podSpecErrors(spec *certificatesv1.PodCertificateRequestSpec, at *field.Pat
 	if n := spec.MaxExpirationSeconds; n == nil {
 		errs = append(errs, field.Required(at.Child("maxExpirationSeconds"), "must be set"))
 	} else if least, most := check.PodCertificateSeconds(spec.SignerName); *n < least || *n > most {
-		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *n, fmt.Sprintf("must be in the range [%d, %d]", least, most)))
+		errs = append(errs,
+			field.Invalid(at.Child("maxExpirationSeconds"), *n, fmt.Sprintf("must be in the range [%d, %d]", least, most)))
 	}
 	if len(spec.StubPKCS10Request) > maxStub {
 		return append(errs, field.TooLong(at.Child("stubPKCS10Request"), "", maxStub))
@@ -187,7 +195,8 @@ func stubKey(der []byte) (publicKey, error) {
 	return nil, fmt.Errorf("unknown public key type %T; supported types are Ed25519, ECDSA, and RSA", r.PublicKey)
 }
 
-// podStatusErrors checks a status: at most one outcome, which is final, and only an issued certificate has other fields.
+// podStatusErrors checks a status: at most one outcome, which is final, and only an issued certificate has other
+// fields.
 func podStatusErrors(r, old *podRequest, at *field.Path) (errs field.ErrorList) {
 	ends := 0
 	for i, c := range r.Status.Conditions {
@@ -197,16 +206,20 @@ func podStatusErrors(r, old *podRequest, at *field.Path) (errs field.ErrorList) 
 			continue
 		}
 		if ends++; ends > 1 {
-			errs = append(errs, field.Invalid(at.Child("type"), c.Type, `There may be at most one condition with type "Issued", "Denied", or "Failed"`))
+			errs = append(errs,
+				field.Invalid(at.Child("type"), c.Type,
+					`There may be at most one condition with type "Issued", "Denied", or "Failed"`))
 		}
 		errs = append(errs, check.OneOf(at.Child("status"), c.Status, metav1.ConditionTrue)...)
 	}
-	if errs = append(errs, metav1validation.ValidateConditions(r.Status.Conditions, at.Child("conditions"))...); len(errs) > 0 {
+	if errs = append(errs, metav1validation.ValidateConditions(r.Status.Conditions, at.Child("conditions"))...); len(
+		errs) > 0 {
 		return errs
 	}
 	if decided(old) != nil {
 		if !equality.Semantic.DeepEqual(r.Status, old.Status) {
-			return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "immutable after PodCertificateRequest is issued, denied, or failed")}
+			return field.ErrorList{field.Invalid(at, field.OmitValueType{},
+				"immutable after PodCertificateRequest is issued, denied, or failed")}
 		}
 		return nil
 	}
@@ -214,8 +227,10 @@ func podStatusErrors(r, old *podRequest, at *field.Path) (errs field.ErrorList) 
 	if end != nil && end.Type == certificatesv1.PodCertificateRequestConditionTypeIssued {
 		return issuedErrors(r, at)
 	}
-	if !equality.Semantic.DeepEqual(r.Status, certificatesv1.PodCertificateRequestStatus{Conditions: r.Status.Conditions}) {
-		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "non-condition status fields must be empty unless the PodCertificateRequest is issued")}
+	if !equality.Semantic.DeepEqual(r.Status,
+		certificatesv1.PodCertificateRequestStatus{Conditions: r.Status.Conditions}) {
+		return field.ErrorList{field.Invalid(at, field.OmitValueType{},
+			"non-condition status fields must be empty unless the PodCertificateRequest is issued")}
 	}
 	return nil
 }

@@ -34,9 +34,10 @@ func stub(t *testing.T, key crypto.Signer) []byte {
 
 // podAsks returns a valid request for the key.
 func podAsks(t *testing.T, key crypto.Signer) *podRequest {
-	return &podRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r"}, Spec: certificatesv1.PodCertificateRequestSpec{
-		SignerName: "example.com/signer", PodName: "p", PodUID: "pu", ServiceAccountName: "sa", ServiceAccountUID: "su", NodeName: "n", NodeUID: "nu",
-		StubPKCS10Request: stub(t, key)}}
+	return &podRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r"},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: "example.com/signer", PodName: "p", PodUID: "pu", ServiceAccountName: "sa", ServiceAccountUID: "su", NodeName: "n", NodeUID: "nu",
+			StubPKCS10Request: stub(t, key)}}
 }
 
 func ecKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {

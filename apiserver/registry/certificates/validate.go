@@ -30,7 +30,8 @@ func validate(next, cur kind.Object, subresource string) field.ErrorList {
 		return specErrors(&r.Spec, field.NewPath("spec"))
 	}
 	at := field.NewPath("status")
-	errs := append(conditionErrors(r, at.Child("conditions")), kept(r, cur.(*request), at.Child("conditions"), subresource)...)
+	errs := append(conditionErrors(r, at.Child("conditions")),
+		kept(r, cur.(*request), at.Child("conditions"), subresource)...)
 	if subresource == "status" {
 		errs = append(errs, certificateErrors(r, cur.(*request), at.Child("certificate"))...)
 	}
@@ -54,12 +55,14 @@ func specErrors(spec *certificatesv1.CertificateSigningRequestSpec, at *field.Pa
 		}
 	}
 	if spec.SignerName == legacySigner {
-		errs = append(errs, field.Invalid(at.Child("signerName"), spec.SignerName, "the legacy signerName is not allowed via this API version"))
+		errs = append(errs,
+			field.Invalid(at.Child("signerName"), spec.SignerName, "the legacy signerName is not allowed via this API version"))
 	} else {
 		errs = append(errs, check.Signer(spec.SignerName, at.Child("signerName"))...)
 	}
 	if n := spec.ExpirationSeconds; n != nil && *n < minSeconds {
-		errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *n, "may not specify a duration less than 600 seconds (10 minutes)"))
+		errs = append(errs,
+			field.Invalid(at.Child("expirationSeconds"), *n, "may not specify a duration less than 600 seconds (10 minutes)"))
 	}
 	return errs
 }
@@ -94,11 +97,13 @@ func conditionErrors(r *request, at *field.Path) field.ErrorList {
 		if decision(c.Type) || c.Type == certificatesv1.CertificateFailed {
 			errs = append(errs, check.OneOf(at.Child("status"), c.Status, corev1.ConditionTrue)...)
 		} else {
-			errs = append(errs, check.OneOf(at.Child("status"), c.Status, corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown)...)
+			errs = append(errs,
+				check.OneOf(at.Child("status"), c.Status, corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown)...)
 		}
 	}
 	if seen[certificatesv1.CertificateApproved] && seen[certificatesv1.CertificateDenied] {
-		errs = append(errs, field.Invalid(at, certificatesv1.CertificateDenied, "Approved and Denied conditions are mutually exclusive"))
+		errs = append(errs,
+			field.Invalid(at, certificatesv1.CertificateDenied, "Approved and Denied conditions are mutually exclusive"))
 	}
 	return errs
 }
@@ -106,7 +111,8 @@ func conditionErrors(r *request, at *field.Path) field.ErrorList {
 // kept rejects the removal of a decision or a failure, the change of a decision, and a decision that is no approval.
 func kept(r, old *request, at *field.Path, subresource string) field.ErrorList {
 	var errs field.ErrorList
-	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+		certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		was, is := find(old, t), find(r, t)
 		switch {
 		case was == nil && is == nil:

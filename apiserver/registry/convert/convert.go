@@ -25,20 +25,22 @@ func Of(ctx context.Context, res *kind.Resource, stored kind.Object) (kind.Objec
 
 // named returns an object that was converted from stored, with the kind of res.
 func named(res *kind.Resource, obj, stored kind.Object) kind.Object {
-	if as := obj.GetObjectKind(); obj != stored && as.GroupVersionKind() != res.GVK() { // others may share a converted object
+	// others may share a converted object
+	if as := obj.GetObjectKind(); obj != stored && as.GroupVersionKind() != res.GVK() {
 		as.SetGroupVersionKind(res.GVK())
 	}
 	return obj
 }
 
-// Internal reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only their metadata,
-// and must work when the webhook does not.
+// Internal reports whether a part of this process reads objects of res that a webhook converts. Such a part uses only
+// their metadata, and must work when the webhook does not.
 func Internal(ctx context.Context, res *kind.Resource) bool {
 	_, known := auth.Known(ctx)
 	return !known && Converts(res)
 }
 
-// Bare returns a stored object of a resource that a webhook converts, with the kind of res, but with its content as it is stored.
+// Bare returns a stored object of a resource that a webhook converts, with the kind of res, but with its content as it
+// is stored.
 func Bare(res *kind.Resource, stored kind.Object) kind.Object {
 	return named(res, res.View.Show(stored), stored)
 }
@@ -58,14 +60,16 @@ func Entry(ctx context.Context, res *kind.Resource, e *store.Entry) (*store.Entr
 	return out[0], nil
 }
 
-// A webhook converts at most atOnce entries of a list at the same time, which together have atOnceBytes as they are stored, or one.
+// A webhook converts at most atOnce entries of a list at the same time, which together have atOnceBytes as they are
+// stored, or one.
 const (
 	atOnce      = 500
 	atOnceBytes = 2 << 20
 )
 
-// Each returns the entries of a list as clients of res see them, one after the other, until an error. They are made when they are asked
-// for, because the list as a whole may be much larger than what is stored: by the defaults of its schema, or by a webhook.
+// Each returns the entries of a list as clients of res see them, one after the other, until an error. They are made
+// when they are asked for, because the list as a whole may be much larger than what is stored: by the defaults of its
+// schema, or by a webhook.
 func Each(ctx context.Context, res *kind.Resource, entries []*store.Entry) iter.Seq2[*store.Entry, error] {
 	return func(yield func(*store.Entry, error) bool) {
 		for len(entries) > 0 {

@@ -48,7 +48,8 @@ func (e *evictor) spend(ctx context.Context, victim *corev1.Pod) (unguarded bool
 }
 
 func budgetRef(b *policyv1.PodDisruptionBudget) client.Ref {
-	return client.Ref{Resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Namespace: b.Namespace, Name: b.Name}
+	return client.Ref{Resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Namespace: b.Namespace,
+		Name: b.Name}
 }
 
 // budgetsOf returns the budgets whose selectors match the pod.
@@ -115,15 +116,18 @@ func (e *evictor) take(b *policyv1.PodDisruptionBudget, victim string) error {
 func whyNone(b *policyv1.PodDisruptionBudget) string {
 	failed := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	if failed != nil && failed.Status == metav1.ConditionFalse && failed.Reason == policyv1.SyncFailedReason {
-		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %v", b.Name, failed.Message)
+		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %v",
+			b.Name, failed.Message)
 	}
-	return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+	return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name,
+		b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
 
 // tooMany returns the 429 after which drains retry.
 func tooMany(seconds int, why string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", seconds)
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: why})
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
+		metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: why})
 	return err
 }
 

@@ -63,7 +63,8 @@ func eventColumns() []table.Column {
 		table.Text("Type", "Normal or Warning.", func(e *corev1.Event) string { return e.Type }),
 		table.Text("Reason", "Why, in one word.", func(e *corev1.Event) string { return e.Reason }),
 		table.Text("Object", "What it is about.", eventObject),
-		table.Text("Subobject", "The part of the object it is about.", func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }).Wide(),
+		table.Text("Subobject", "The part of the object it is about.",
+			func(e *corev1.Event) string { return e.InvolvedObject.FieldPath }).Wide(),
 		table.Text("Source", "Who reported it.", eventSource).Wide(),
 		table.Text("Message", "What happened.", func(e *corev1.Event) string { return strings.TrimSpace(e.Message) }),
 		table.Timed("First Seen", "Time since it happened first.", eventFirstSeen).Wide(),
@@ -164,5 +165,6 @@ func eventNamespace(ev *corev1.Event) field.ErrorList {
 	if ok {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about,
+		"does not match event.namespace")}
 }

@@ -57,7 +57,8 @@ func TestEventsRoundTrip(t *testing.T) {
 		}
 	}
 	stored := view.Store(full).(*corev1.Event)
-	if stored.Message != "note" || stored.InvolvedObject.Name != "p" || stored.Source.Host != "sh" || stored.Count != 3 || stored.Series.Count != 2 {
+	if stored.Message != "note" || stored.InvolvedObject.Name != "p" || stored.Source.Host != "sh" || stored.Count != 3 ||
+		stored.Series.Count != 2 {
 		t.Errorf("stored %+v", stored)
 	}
 	if diff := cmp.Diff(full, view.Show(stored)); diff != "" {
@@ -73,7 +74,8 @@ func TestNewEventColumns(t *testing.T) {
 	t.Parallel()
 	newer, older := resourceOf(t, "Event", "events.k8s.io"), resourceOf(t, "Event", "")
 	ev := fullEvent()
-	if diff := cmp.Diff(kindtest.Row(t, older.Columns, newer.View.Store(ev)), kindtest.Row(t, newer.Columns, ev)); diff != "" {
+	if diff := cmp.Diff(kindtest.Row(t, older.Columns, newer.View.Store(ev)),
+		kindtest.Row(t, newer.Columns, ev)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -82,7 +84,8 @@ func TestNewEventFields(t *testing.T) {
 	t.Parallel()
 	r := resourceOf(t, "Event", "events.k8s.io")
 	got := r.FieldsOf(fullEvent())
-	for name, want := range map[string]string{"regarding.kind": "Pod", "regarding.name": "p", "reportingController": "c", "reason": "why", "type": "Normal", "metadata.name": "e"} {
+	for name, want := range map[string]string{"regarding.kind": "Pod", "regarding.name": "p", "reportingController": "c",
+		"reason": "why", "type": "Normal", "metadata.name": "e"} {
 		if got[name] != want {
 			t.Errorf("%s: %q, want %q", name, got[name], want)
 		}

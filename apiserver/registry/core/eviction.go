@@ -18,7 +18,8 @@ import (
 
 // Subresource returns the subresource to which Evictions are posted.
 func Subresource() kind.Subresource {
-	sub := kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"), func() kind.Object { return new(policyv1.Eviction) })
+	sub := kind.Posted("eviction", policyv1.SchemeGroupVersion.WithKind("Eviction"),
+		func() kind.Object { return new(policyv1.Eviction) })
 	sub.Update = func(ctx context.Context, in kind.Registry, ref client.Ref, change client.Change) (kind.Object, error) {
 		return (&evictor{in}).update(ctx, ref, change)
 	}
@@ -55,7 +56,8 @@ func (e *evictor) update(ctx context.Context, ref client.Ref, change client.Chan
 
 // options returns the options of the deletion. The request, the eviction or both may ask for a dry
 // run.
-func (e *evictor) options(ctx context.Context, eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
+func (e *evictor) options(ctx context.Context,
+	eviction *policyv1.Eviction) (context.Context, metav1.DeleteOptions, error) {
 	var opts metav1.DeleteOptions
 	if eviction.DeleteOptions != nil {
 		opts = *eviction.DeleteOptions
@@ -65,7 +67,10 @@ func (e *evictor) options(ctx context.Context, eviction *policyv1.Eviction) (con
 	case reflect.DeepEqual(opts.DryRun, []string{metav1.DryRunAll}):
 		ctx = e.DryRun(ctx)
 	default:
-		return ctx, opts, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", []string{metav1.DryRunAll}, opts.DryRun))
+		return ctx, opts,
+			apierrors.NewBadRequest(
+				fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", []string{metav1.DryRunAll},
+					opts.DryRun))
 	}
 	return ctx, opts, nil
 }
@@ -78,7 +83,8 @@ const evictionTries = 20
 
 // evict deletes the pod if its disruption budget allows it, and sets the condition
 // DisruptionTarget.
-func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
+func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction,
+	opts metav1.DeleteOptions) error {
 	for try := 1; ; try++ {
 		err := e.evictOnce(ctx, ref, eviction, opts)
 		if !errors.Is(err, errAgain) {
@@ -90,7 +96,8 @@ func (e *evictor) evict(ctx context.Context, ref client.Ref, eviction *policyv1.
 	}
 }
 
-func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction, opts metav1.DeleteOptions) error {
+func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *policyv1.Eviction,
+	opts metav1.DeleteOptions) error {
 	obj, err := e.Get(ctx, ref)
 	if err != nil {
 		return err
@@ -115,7 +122,8 @@ func (e *evictor) evictOnce(ctx context.Context, ref client.Ref, eviction *polic
 
 // disrupt sets the pod's condition DisruptionTarget, and deletes the pod. A pod that no budget
 // guarded because it was not ready must not have changed.
-func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions, unguarded bool) error {
+func (e *evictor) disrupt(ctx context.Context, ref client.Ref, victim *corev1.Pod, opts metav1.DeleteOptions,
+	unguarded bool) error {
 	marked, err := e.Update(ctx, ref.Status(), func(cur client.Object) (client.Object, error) {
 		if cur.GetUID() != victim.UID {
 			return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)

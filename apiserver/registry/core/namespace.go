@@ -35,7 +35,8 @@ func namespaceResource() kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Status", "Active, or Terminating while it is emptied.", func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
+			table.Text("Status", "Active, or Terminating while it is emptied.",
+				func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
 			table.Age(),
 		},
 	}
@@ -105,7 +106,8 @@ func namespaceFinalizer(path *field.Path, name string) field.ErrorList {
 func namespacePhase(ns *corev1.Namespace) field.ErrorList {
 	path, deleting := field.NewPath("status", "phase"), ns.DeletionTimestamp != nil
 	if deleting && ns.Status.Phase != corev1.NamespaceTerminating {
-		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
+		return field.ErrorList{field.Invalid(path, ns.Status.Phase,
+			"may only be 'Terminating' if `deletionTimestamp` is not empty")}
 	}
 	if !deleting && ns.Status.Phase != corev1.NamespaceActive {
 		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}

@@ -47,7 +47,8 @@ func nodeColumns() []table.Column {
 		table.Text("Status", "Whether pods can run here.", nodeStatus),
 		table.Text("Roles", "From node-role.kubernetes.io labels.", nodeRoles),
 		table.Age(),
-		table.Text("Version", "The agent's version.", func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
+		table.Text("Version", "The agent's version.",
+			func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
 		table.Text("Internal-IP", "First internal address.", nodeAddress(corev1.NodeInternalIP)).Wide(),
 		table.Text("External-IP", "First external address.", nodeAddress(corev1.NodeExternalIP)).Wide(),
 		nodeInfo("OS-Image", func(i *corev1.NodeSystemInfo) string { return i.OSImage }),
@@ -186,7 +187,8 @@ func nodeValidate(next, cur kind.Object, _ string) field.ErrorList {
 		errs = append(errs, field.Forbidden(list, "node updates may not change podCIDR except from \"\" to valid"))
 	}
 	if old.ProviderID != "" && node.Spec.ProviderID != old.ProviderID {
-		errs = append(errs, field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
+		errs = append(errs,
+			field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
 	}
 	return errs
 }

@@ -23,7 +23,8 @@ func serviceAccountResource() kind.Resource {
 
 		Columns: []table.Column{
 			table.Name(),
-			table.Count("Secrets", "Number of secrets its pods may use.", func(s *corev1.ServiceAccount) int { return len(s.Secrets) }),
+			table.Count("Secrets", "Number of secrets its pods may use.",
+				func(s *corev1.ServiceAccount) int { return len(s.Secrets) }),
 			table.Age(),
 		},
 	}

@@ -22,8 +22,10 @@ func componentStatusResource() kind.Resource {
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Status", "Healthy, Unhealthy or Unknown.", componentHealth),
-			table.Text("Message", "What it said.", func(c *corev1.ComponentStatus) string { return componentCondition(c).Message }),
-			table.Text("Error", "Why it is not healthy.", func(c *corev1.ComponentStatus) string { return componentCondition(c).Error }),
+			table.Text("Message", "What it said.",
+				func(c *corev1.ComponentStatus) string { return componentCondition(c).Message }),
+			table.Text("Error", "Why it is not healthy.",
+				func(c *corev1.ComponentStatus) string { return componentCondition(c).Error }),
 		},
 	}
 }

@@ -27,8 +27,8 @@ const (
 	maxKept = 2 * maxPatterns
 	// maxResults is how many values the JSONPath of a column may find for each value of the object.
 	maxResults = 64
-	// MaxDescent is the maximum size of an object in which a column looks at all levels, in bytes of JSON: the values found on the way take
-	// a hundred times as much.
+	// MaxDescent is the maximum size of an object in which a column looks at all levels, in bytes of JSON: the values
+	// found on the way take a hundred times as much.
 	MaxDescent = 64 << 10
 	// MaxColumns is the maximum number of columns of a version. Each list that kubectl prints has them for each object.
 	MaxColumns = 100
@@ -120,7 +120,8 @@ func (d *defaults) add(x any) bool {
 func Defaults(all map[string]any, s *schema.Structural) (int, error) {
 	var d defaults
 	if !d.ofObject(all, s) {
-		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the defaults of its schema would add more than %d MiB to the object", maxDefaults>>20))
+		return 0, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the defaults of its schema would add more than %d MiB to the object", maxDefaults>>20))
 	}
 	return d.size, nil
 }
@@ -135,7 +136,9 @@ func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.E
 		}
 		for n, column := range v.AdditionalPrinterColumns {
 			if !Cheap(column.JSONPath) {
-				errs = append(errs, field.Invalid(path.Child("additionalPrinterColumns").Index(n).Child("jsonPath"), column.JSONPath, "must not select a value several times"))
+				errs = append(errs,
+					field.Invalid(path.Child("additionalPrinterColumns").Index(n).Child("jsonPath"), column.JSONPath,
+						"must not select a value several times"))
 			}
 		}
 	}
@@ -156,7 +159,8 @@ func CheckCost(spec *apiextensionsv1.CustomResourceDefinitionSpec) (errs field.E
 // EachSchema calls f for a schema and all in it.
 func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSONSchemaProps)) {
 	f(s)
-	for _, properties := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
+	for _, properties := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties,
+		s.Definitions} {
 		for _, inner := range properties {
 			EachSchema(&inner, f)
 		}
@@ -184,8 +188,8 @@ func EachSchema(s *apiextensionsv1.JSONSchemaProps, f func(*apiextensionsv1.JSON
 	}
 }
 
-// Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name doubles the
-// results at each level, and so does a recursive descent within the results of another one.
+// Cheap reports whether the result of a JSONPath is not much larger than the object. A union that repeats a name
+// doubles the results at each level, and so does a recursive descent within the results of another one.
 func Cheap(path string) bool {
 	parsed, err := jsonpath.Parse("path", "{"+path+"}")
 	return err != nil || results(parsed.Root) <= maxResults // validation or the column reports an error

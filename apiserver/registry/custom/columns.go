@@ -25,7 +25,8 @@ func columnsWith(spec *apiextensionsv1.CustomResourceDefinitionVersion, rows *la
 	more := spec.AdditionalPrinterColumns
 	if len(more) == 0 {
 		more = []apiextensionsv1.CustomResourceColumnDefinition{
-			{Name: "Age", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"}}
+			{Name: "Age", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"],
+				JSONPath: ".metadata.creationTimestamp"}}
 	}
 	columns := []table.Column{table.Name()}
 	for i, def := range more[:min(len(more), MaxColumns)] { // an earlier build may have stored more

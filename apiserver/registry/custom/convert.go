@@ -24,8 +24,8 @@ import (
 const (
 	// callTime bounds one call of a conversion webhook (upstream: the same).
 	callTime = 30 * time.Second
-	// A call converts at most maxObjects objects, and those that together have at most maxBytes. An object of this size alone has its
-	// own call.
+	// A call converts at most maxObjects objects, and those that together have at most maxBytes. An object of this size
+	// alone has its own call.
 	maxObjects = 500
 	maxBytes   = 2 << 20
 	// maxCalls are the calls of a webhook at the same time.
@@ -52,11 +52,13 @@ func (k *Kinds) webhook(def *Definition) *conversionWebhook {
 		return known
 	}
 	k.drop(def.Name)
-	if spec == nil || spec.Strategy != apiextensionsv1.WebhookConverter || spec.Webhook == nil || spec.Webhook.ClientConfig == nil {
+	if spec == nil || spec.Strategy != apiextensionsv1.WebhookConverter || spec.Webhook == nil ||
+		spec.Webhook.ClientConfig == nil {
 		return nil
 	}
 	c := spec.Webhook.ClientConfig
-	w := &conversionWebhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls), client: webhook.New(webhook.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
+	w := &conversionWebhook{spec: spec, memory: &k.memory, places: make(chan struct{}, maxCalls),
+		client: webhook.New(webhook.TargetOf(c.URL, (*admissionv1.ServiceReference)(c.Service), c.CABundle), k.network)}
 	for _, version := range spec.Webhook.ConversionReviewVersions {
 		if version == "v1" || version == "v1beta1" { // which have the same fields
 			w.version = version
@@ -168,8 +170,8 @@ func (v *Version) fly(ctx context.Context, o *Object) (*Object, error) {
 	}
 }
 
-// foreign reports whether the webhook must convert an object to this version. An object without content needs only another
-// apiVersion (upstream: isEmptyUnstructuredObject).
+// foreign reports whether the webhook must convert an object to this version. An object without content needs only
+// another apiVersion (upstream: isEmptyUnstructuredObject).
 func (v *Version) foreign(o *Object) bool {
 	return o.APIVersion != v.apiVersion() && (len(o.members) > 0 || o.Name != "" || o.GenerateName != "")
 }
@@ -221,7 +223,8 @@ func (v *Version) convert(ctx context.Context, in []*Object) ([]*Object, error) 
 
 // failure returns the error of a conversion of o: as upstream one without a reason, whatever the webhook's own code is.
 func failure(o *Object, format string, args ...any) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
 		Message: fmt.Sprintf("conversion webhook for %v "+format, append([]any{o.GroupVersionKind()}, args...)...)}}
 }
 
@@ -254,7 +257,8 @@ func (v *Version) ask(ctx context.Context, objects []runtime.RawExtension) ([]ru
 	}
 	asked := &apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{Kind: "ConversionReview", APIVersion: apiextensionsv1.GroupName + "/" + w.version},
-		Request:  &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: v.apiVersion(), Objects: objects},
+		Request: &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: v.apiVersion(),
+			Objects: objects},
 	}
 	answer := &apiextensionsv1.ConversionReview{}
 	if err := w.client.Post(ctx, asked, answer); err != nil {

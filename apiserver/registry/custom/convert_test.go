@@ -11,7 +11,8 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// FuzzConverted: whatever a conversion webhook answers, the object is refused, or it is the one that was sent, and can be stored.
+// FuzzConverted: whatever a conversion webhook answers, the object is refused, or it is the one that was sent, and can
+// be stored.
 func FuzzConverted(f *testing.F) {
 	for _, seed := range []string{
 		`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"name":"a","namespace":"b","uid":"c","labels":{"x":"y"}},"spec":{"a":1},"more":[1]}`,
@@ -22,20 +23,25 @@ func FuzzConverted(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	schema := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
-		"a": {Type: "integer"}, "t": {Type: "object", XEmbeddedResource: true, XPreserveUnknownFields: new(true)}}}}}
+	schema := apiextensionsv1.JSONSchemaProps{Type: "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object",
+			Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				"a": {Type: "integer"}, "t": {Type: "object", XEmbeddedResource: true, XPreserveUnknownFields: new(true)}}}}}
 	def := &Definition{}
-	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
-		{Name: "v2", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
+	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com",
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+			{Name: "v2", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
 	v := NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
-	in := &Object{TypeMeta: metav1.TypeMeta{Kind: "Thing", APIVersion: "example.com/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", ResourceVersion: "9", Generation: 3}}
+	in := &Object{TypeMeta: metav1.TypeMeta{Kind: "Thing", APIVersion: "example.com/v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "c", ResourceVersion: "9", Generation: 3}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		answer := &apiextensionsv1.ConversionReview{}
 		text := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":[` + string(data) + `]}}`
 		if json.Unmarshal([]byte(text), answer) != nil {
 			return
 		}
-		asked := &apiextensionsv1.ConversionReview{TypeMeta: metav1.TypeMeta{Kind: "ConversionReview", APIVersion: "apiextensions.k8s.io/v1"}, Request: &apiextensionsv1.ConversionRequest{UID: "u"}}
+		asked := &apiextensionsv1.ConversionReview{TypeMeta: metav1.TypeMeta{Kind: "ConversionReview",
+			APIVersion: "apiextensions.k8s.io/v1"}, Request: &apiextensionsv1.ConversionRequest{UID: "u"}}
 		objects, err := answered(asked, answer)
 		if err != nil {
 			return
@@ -45,7 +51,8 @@ func FuzzConverted(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if out.APIVersion != "example.com/v2" || out.Name != in.Name || out.UID != in.UID || out.ResourceVersion != in.ResourceVersion || out.Generation != in.Generation {
+			if out.APIVersion != "example.com/v2" || out.Name != in.Name || out.UID != in.UID ||
+				out.ResourceVersion != in.ResourceVersion || out.Generation != in.Generation {
 				t.Errorf("%s became %+v", data, out.ObjectMeta)
 			}
 			stored, err := json.Marshal(out)

@@ -80,7 +80,8 @@ func (v *Version) verify(in *Object, u *unstructured.Unstructured) error {
 		return fmt.Errorf("invalid kind (expected %v, received %v)", in.Kind, quoted(u.GetKind()))
 	}
 	for _, f := range []struct{ name, is, was string }{
-		{"name", u.GetName(), in.Name}, {"namespace", u.GetNamespace(), in.Namespace}, {"UID", string(u.GetUID()), string(in.UID)},
+		{"name", u.GetName(), in.Name}, {"namespace", u.GetNamespace(), in.Namespace},
+		{"UID", string(u.GetUID()), string(in.UID)},
 	} {
 		if f.is != f.was {
 			return fmt.Errorf("must have the same %s: %v != %v", f.name, f.was, quoted(f.is))

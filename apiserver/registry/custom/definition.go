@@ -101,7 +101,8 @@ func terminate(next, cur *crd.Definition) {
 // validationTime bounds the validation of one definition, whose rules are compiled.
 const validationTime = 30 * time.Second
 
-// Validate returns the errors of a definition. A schema that is too large or too deep is refused before its rules are compiled.
+// Validate returns the errors of a definition. A schema that is too large or too deep is refused before its rules are
+// compiled.
 func Validate(next, cur kind.Object, subresource string) field.ErrorList {
 	ctx, cancel := context.WithTimeout(context.Background(), validationTime)
 	defer cancel()
@@ -148,12 +149,15 @@ func outline(d *crd.Definition) (*apiextensionsv1.CustomResourceDefinition, erro
 }
 
 // internalDefinition returns a definition, which it takes over, in the form that upstream's validation takes.
-func internalDefinition(def *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, error) {
+func internalDefinition(
+	def *apiextensionsv1.CustomResourceDefinition) (*apiextensions.CustomResourceDefinition, error) {
 	out := &apiextensions.CustomResourceDefinition{}
-	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(def, out, nil)
+	return out, apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(def, out,
+		nil)
 }
 
-// own returns errs without those about the metadata that the registry reports for every kind. was is nil for a creation.
+// own returns errs without those about the metadata that the registry reports for every kind. was is nil for a
+// creation.
 func own(errs field.ErrorList, is, was *apiextensions.CustomResourceDefinition) field.ErrorList {
 	at := field.NewPath("metadata")
 	common := apivalidation.ValidateObjectMeta(&is.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, at)

@@ -50,13 +50,15 @@ type Kinds struct {
 
 // NewKinds returns a Kinds.
 func NewKinds(clock clock.WithDelayedExecution, network webhook.Network) *Kinds {
-	return &Kinds{clock: clock, shared: idlecache.New(clock, idle, definitions.Read), network: network, webhooks: map[string]*conversionWebhook{}}
+	return &Kinds{clock: clock, shared: idlecache.New(clock, idle, definitions.Read), network: network,
+		webhooks: map[string]*conversionWebhook{}}
 }
 
 // Of returns the resources that a definition makes: one for each served version, all of them views of the
 // stored one; nil if its names are not accepted. The definition must not be modified afterwards.
 func (k *Kinds) Of(def *Definition) []*kind.Resource {
-	if d := &def.CustomResourceDefinition; !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.NamesAccepted) && !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
+	if d := &def.CustomResourceDefinition; !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.NamesAccepted) &&
+		!apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
 		return nil
 	}
 	var all []*Version

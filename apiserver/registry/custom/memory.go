@@ -3,14 +3,15 @@ package custom
 import "sync"
 
 const (
-	// maxRemembered bounds what is kept of the objects that webhooks have converted, for all definitions together, in bytes.
+	// maxRemembered bounds what is kept of the objects that webhooks have converted, for all definitions together, in
+	// bytes.
 	maxRemembered = 32 << 20
 	// besides is what an object takes besides its members: its metadata and the records about it.
 	besides = 2 << 10
 )
 
-// memory keeps converted objects with the stored ones that they were made of, the latest ones, so that a webhook converts an object once
-// for all that read it, and not more than it can answer stays in memory.
+// memory keeps converted objects with the stored ones that they were made of, the latest ones, so that a webhook
+// converts an object once for all that read it, and not more than it can answer stays in memory.
 type memory struct {
 	mu    sync.Mutex // guards what follows
 	bytes int

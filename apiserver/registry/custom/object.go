@@ -170,8 +170,8 @@ func compact(text json.RawMessage) json.RawMessage {
 }
 
 // UnmarshalStrict decodes an object that a client sent: it sets the defaults of its version and removes the
-// fields that its schema does not have. It returns these and the fields that occur twice. admit is asked for the memory that
-// the defaults take in addition to the data.
+// fields that its schema does not have. It returns these and the fields that occur twice. admit is asked for the memory
+// that the defaults take in addition to the data.
 func (o *Object) UnmarshalStrict(data []byte, admit func(bytes int) error) (found []error, err error) {
 	all := map[string]any{}
 	found, err = kjson.UnmarshalStrict(data, &all)
@@ -290,7 +290,8 @@ func (o *Object) FromUnstructured(u *unstructured.Unstructured) error {
 // Equal implements kind.Untyped.
 func (o *Object) Equal(other kind.Object) bool {
 	with, ok := other.(*Object)
-	return ok && o.TypeMeta == with.TypeMeta && o.Same(with) && equality.Semantic.DeepEqual(&o.ObjectMeta, &with.ObjectMeta)
+	return ok && o.TypeMeta == with.TypeMeta && o.Same(with) &&
+		equality.Semantic.DeepEqual(&o.ObjectMeta, &with.ObjectMeta)
 }
 
 // Same reports whether both objects have the same content, metadata aside.

@@ -63,8 +63,9 @@ func objectVersion(tb testing.TB) *Version {
 		tb.Fatal(err)
 	}
 	def := &Definition{}
-	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
-		{Name: "v1", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
+	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com",
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+			{Name: "v1", Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}}}
 	return NewKinds(clock.RealClock{}, webhook.Network{}).newVersion(def, &def.Spec.Versions[0])
 }
 
@@ -122,8 +123,8 @@ var objectSpecs = []struct {
 	{`7`, false},
 }
 
-// read reads and validates an object as a creation does, and reports whether it is valid. What was read must be encoded and read again
-// as it is.
+// read reads and validates an object as a creation does, and reports whether it is valid. What was read must be encoded
+// and read again as it is.
 func read(t *testing.T, v *Version, data []byte) bool {
 	t.Helper()
 	o := v.new().(*Object)
@@ -147,7 +148,8 @@ func read(t *testing.T, v *Version, data []byte) bool {
 }
 
 func ofSpec(spec string) []byte {
-	return fmt.Appendf(nil, `{"kind":"Thing","metadata":{"name":"a","labels":{"x":"y"}},"apiVersion":"example.com/v1","status":{"b":[{"d":1,"c":2}],"a":null},"spec":%s}`, spec)
+	return fmt.Appendf(nil,
+		`{"kind":"Thing","metadata":{"name":"a","labels":{"x":"y"}},"apiVersion":"example.com/v1","status":{"b":[{"d":1,"c":2}],"a":null},"spec":%s}`, spec)
 }
 
 func TestObjectsAreReadBySchema(t *testing.T) {
@@ -159,15 +161,18 @@ func TestObjectsAreReadBySchema(t *testing.T) {
 		}
 	}
 	for _, object := range []string{
-		`{"metadata":{"name":"a","extra":1},"spec":{"name":"a"}}`, `{"metadata":[],"spec":{"name":"a"}}`, `{"kind":7,"spec":{"name":"a"}}`,
-		`{"spec":{"name":"a"},"other":1}`, `{"spec":{"name":"a"}} x`, `{"kind":"A","kind":"B","spec":{"name":"a"}}`, `[]`, `null`, ``,
+		`{"metadata":{"name":"a","extra":1},"spec":{"name":"a"}}`, `{"metadata":[],"spec":{"name":"a"}}`,
+		`{"kind":7,"spec":{"name":"a"}}`,
+		`{"spec":{"name":"a"},"other":1}`, `{"spec":{"name":"a"}} x`, `{"kind":"A","kind":"B","spec":{"name":"a"}}`, `[]`,
+		`null`, ``,
 	} {
 		if read(t, v, []byte(object)) {
 			t.Errorf("%s is valid", object)
 		}
 	}
 	o := v.new().(*Object)
-	if found, err := o.UnmarshalStrict(ofSpec(`{"size":3,"unknown":1,"ports":[{"port":1}],"name":"a","inner":{"b":"x"}}`), free); err != nil || len(found) != 1 || found[0].Error() != `unknown field "spec.unknown"` {
+	if found, err := o.UnmarshalStrict(ofSpec(`{"size":3,"unknown":1,"ports":[{"port":1}],"name":"a","inner":{"b":"x"}}`),
+		free); err != nil || len(found) != 1 || found[0].Error() != `unknown field "spec.unknown"` {
 		t.Errorf("found %v, %v", found, err)
 	}
 	const want = `{"flag":true,"inner":{"a":1,"b":"x"},"mode":"one","name":"a","ports":[{"port":1,"protocol":"TCP"}],"size":3}`

@@ -37,14 +37,16 @@ func (v *Version) Definitions() ([]*definitions.Definition, error) {
 		return nil, err
 	}
 	unfolded := structural.Unfold()
-	one := &definitions.Definition{Name: v.modelName(), Refs: []string{metaV1 + "ObjectMeta"}, Kinds: v.kindsOf(v.def.Status.AcceptedNames.Kind)}
+	one := &definitions.Definition{Name: v.modelName(), Refs: []string{metaV1 + "ObjectMeta"},
+		Kinds: v.kindsOf(v.def.Status.AcceptedNames.Kind)}
 	if one.V3, err = json.Marshal(v.model(unfolded, prefixV3)); err != nil {
 		return nil, err
 	}
 	if one.V2, err = json.Marshal(v.model(unfolded, prefixV2)); err != nil {
 		return nil, err
 	}
-	list := &definitions.Definition{Name: v.modelName() + "List", Refs: []string{one.Name, metaV1 + "ListMeta"}, Kinds: v.kindsOf(v.listKind())}
+	list := &definitions.Definition{Name: v.modelName() + "List", Refs: []string{one.Name, metaV1 + "ListMeta"},
+		Kinds: v.kindsOf(v.listKind())}
 	if list.V3, err = json.Marshal(v.list(prefixV3)); err != nil {
 		return nil, err
 	}
@@ -86,17 +88,20 @@ func (v *Version) model(s *schema.Structural, prefix string) *spec.Schema {
 		addMeta(out, prefix)
 		addEmbedded(out, prefix)
 	}
-	out.AddExtension(gvk, []any{map[string]any{"group": v.def.Spec.Group, "version": v.name, "kind": v.def.Status.AcceptedNames.Kind}})
+	out.AddExtension(gvk,
+		[]any{map[string]any{"group": v.def.Spec.Group, "version": v.name, "kind": v.def.Status.AcceptedNames.Kind}})
 	return out
 }
 
 // addMeta adds the fields that every object has.
 func addMeta(s *spec.Schema, prefix string) {
-	s.SetProperty("metadata", reference(prefix, "ObjectMeta", "Standard object's metadata. More info: "+apiConvs+"#metadata"))
+	s.SetProperty("metadata",
+		reference(prefix, "ObjectMeta", "Standard object's metadata. More info: "+apiConvs+"#metadata"))
 	addTypeMeta(s)
 }
 
-// reference returns the schema of a property with a schema of its own. In OpenAPI v3, readers drop what stands beside a reference.
+// reference returns the schema of a property with a schema of its own. In OpenAPI v3, readers drop what stands beside a
+// reference.
 func reference(prefix, name, description string) spec.Schema {
 	ref := spec.RefSchema(prefix + metaV1 + name)
 	if prefix == prefixV2 {
@@ -141,8 +146,10 @@ func addEmbedded(s *spec.Schema, prefix string) {
 // list returns the schema of lists.
 func (v *Version) list(prefix string) *spec.Schema {
 	names := v.def.Status.AcceptedNames
-	items := spec.ArrayProperty(spec.RefSchema(prefix + v.modelName())).WithDescription(fmt.Sprintf("List of %s. More info: %s", names.Plural, apiConvs))
-	s := new(spec.Schema).Typed("object", "").WithDescription(fmt.Sprintf("%s is a list of %s", names.ListKind, names.Kind)).WithRequired("items").
+	items := spec.ArrayProperty(spec.RefSchema(prefix + v.modelName())).WithDescription(
+		fmt.Sprintf("List of %s. More info: %s", names.Plural, apiConvs))
+	s := new(spec.Schema).Typed("object", "").WithDescription(
+		fmt.Sprintf("%s is a list of %s", names.ListKind, names.Kind)).WithRequired("items").
 		SetProperty("items", *items).
 		SetProperty("metadata", reference(prefix, "ListMeta", "Standard list metadata. More info: "+apiConvs+"#types-kinds"))
 	addTypeMeta(s)

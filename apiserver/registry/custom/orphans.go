@@ -26,12 +26,13 @@ func Confirm(ctx context.Context, s store.Store, res *kind.Resource, stored kind
 	if err == nil && def.Object.GetDeletionTimestamp() == nil {
 		return nil
 	}
-	_, removal := s.Update(context.WithoutCancel(ctx), res.Key(stored.GetNamespace(), stored.GetName()), func(cur store.Object) (store.Object, error) {
-		if cur == nil || cur.GetUID() != stored.GetUID() {
-			return cur, nil
-		}
-		return nil, nil
-	})
+	_, removal := s.Update(context.WithoutCancel(ctx), res.Key(stored.GetNamespace(), stored.GetName()),
+		func(cur store.Object) (store.Object, error) {
+			if cur == nil || cur.GetUID() != stored.GetUID() {
+				return cur, nil
+			}
+			return nil, nil
+		})
 	switch {
 	case removal != nil:
 		return apierrors.NewInternalError(removal)
@@ -51,8 +52,10 @@ func Sweep(ctx context.Context, s store.Store, e *store.Entry, log *zap.Logger) 
 		if orphan.Rev > e.Rev {
 			continue
 		}
-		log.Warn("object of an earlier definition removed", zap.String("definition", e.Key.Name), zap.String("namespace", orphan.Key.Namespace), zap.String("name", orphan.Key.Name))
-		if _, removal := s.Update(ctx, orphan.Key, func(store.Object) (store.Object, error) { return nil, nil }); removal != nil {
+		log.Warn("object of an earlier definition removed", zap.String("definition", e.Key.Name),
+			zap.String("namespace", orphan.Key.Namespace), zap.String("name", orphan.Key.Name))
+		if _, removal := s.Update(ctx, orphan.Key,
+			func(store.Object) (store.Object, error) { return nil, nil }); removal != nil {
 			err = removal
 		}
 	}

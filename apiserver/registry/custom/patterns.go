@@ -42,7 +42,8 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 		}
 	}
 	if size > maxPatterns {
-		return field.Forbidden(path, fmt.Sprintf("the patterns of all versions are compiled to more than %d instructions", maxPatterns))
+		return field.Forbidden(path,
+			fmt.Sprintf("the patterns of all versions are compiled to more than %d instructions", maxPatterns))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +54,8 @@ func (p *patterns) admit(spec *apiextensionsv1.CustomResourceDefinitionSpec) *fi
 		}
 	}
 	if p.size+more > maxKept {
-		return field.Forbidden(path, fmt.Sprintf("the patterns of all definitions since the server started are compiled to more than %d instructions; restart the server to add others", maxKept))
+		return field.Forbidden(path,
+			fmt.Sprintf("the patterns of all definitions since the server started are compiled to more than %d instructions; restart the server to add others", maxKept))
 	}
 	for text := range sizes {
 		p.known[text] = true

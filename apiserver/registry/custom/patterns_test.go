@@ -59,7 +59,8 @@ func TestPatternsOfAllDefinitions(t *testing.T) {
 	if err := p.admit(specOf(again, again)); err != nil {
 		t.Error(err)
 	}
-	if err := p.admit(specOf(strings.Repeat("(a?){1000}", 50) + "x")); err == nil || !strings.Contains(err.Error(), "restart the server") {
+	if err := p.admit(specOf(strings.Repeat("(a?){1000}", 50) + "x")); err == nil ||
+		!strings.Contains(err.Error(), "restart the server") {
 		t.Error(err)
 	}
 }

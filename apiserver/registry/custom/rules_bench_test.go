@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/registry/webhook"
 )
 
-// BenchmarkRules evaluates the rules of an object with a hundred items, of which each has one. The CPU time of an evaluation includes
-// its part of what is done once for the object.
+// BenchmarkRules evaluates the rules of an object with a hundred items, of which each has one. The CPU time of an
+// evaluation includes its part of what is done once for the object.
 func BenchmarkRules(b *testing.B) {
 	const items = 100
 	for name, rule := range map[string]string{
@@ -25,7 +25,8 @@ func BenchmarkRules(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			var props apiextensionsv1.JSONSchemaProps
-			schema := fmt.Sprintf(`{"type":"array","maxItems":%d,"items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"s":{"type":"string","maxLength":30}},"x-kubernetes-validations":[{"rule":%q}]}}`, items, rule)
+			schema := fmt.Sprintf(
+				`{"type":"array","maxItems":%d,"items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"s":{"type":"string","maxLength":30}},"x-kubernetes-validations":[{"rule":%q}]}}`, items, rule)
 			if err := json.Unmarshal([]byte(schema), &props); err != nil {
 				b.Fatal(err)
 			}
@@ -40,7 +41,8 @@ func BenchmarkRules(b *testing.B) {
 				b.Fatal(err)
 			}
 			obj := v.new().(*Object)
-			if _, err := obj.UnmarshalStrict(ofSpec("["+strings.Repeat(`{"a":4,"b":8,"s":"x1"},`, items-1)+`{"a":5,"b":4,"s":"y-"}]`), free); err != nil {
+			if _, err := obj.UnmarshalStrict(
+				ofSpec("["+strings.Repeat(`{"a":4,"b":8,"s":"x1"},`, items-1)+`{"a":5,"b":4,"s":"y-"}]`), free); err != nil {
 				b.Fatal(err)
 			}
 			all, err := obj.Content()

@@ -19,14 +19,16 @@ var schemaSeeds = [][2]string{
 	{`{"x-kubernetes-int-or-string":true}`, `"80%"`},
 	{`{"type":"string","maxLength":9,"x-kubernetes-validations":[{"rule":"self.matches('[a-z]*') && self != ''","message":"m"}]}`, `"x"`},
 	{`{"type":"string","maxLength":9,"x-kubernetes-validations":[{"rule":"self != 'x'"}]}`, `"x"`},
-	{`{"type":"integer","x-kubernetes-validations":[{"rule":"self % 2 == 0 && self > -5","messageExpression":"'n'"}]}`, `4`},
+	{`{"type":"integer","x-kubernetes-validations":[{"rule":"self % 2 == 0 && self > -5","messageExpression":"'n'"}]}`,
+		`4`},
 	{`{"type":"object","properties":{"l":{"type":"array","maxItems":5,"items":{"type":"object","required":["k"],"properties":{"k":{"type":"string"}}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]}}}`, `{"l":[{"k":"a"}]}`},
 	{`{"type":"object","properties":{"a":{"type":"number","exclusiveMaximum":true,"maximum":1e3}},"oneOf":[{"required":["a"]}]}`, `{"a":0.5}`},
 	{`{"type":"string","format":"date-time","nullable":true}`, `null`},
 	{`{"type":"object","default":{},"properties":{"a":{"type":"array","default":[{},{"b":"y"}],"items":{"type":"object","properties":{"b":{"type":"string","default":"x"}}}}}}`, `{}`},
 }
 
-// FuzzSchema: a schema, rules included, is refused with errors, or it compiles, and then what is read by it is read again as it is.
+// FuzzSchema: a schema, rules included, is refused with errors, or it compiles, and then what is read by it is read
+// again as it is.
 func FuzzSchema(f *testing.F) {
 	for _, seed := range schemaSeeds {
 		f.Add([]byte(seed[0]), []byte(seed[1]))
@@ -54,7 +56,8 @@ func schemaDefinition(props *apiextensionsv1.JSONSchemaProps) *Definition {
 	def := &Definition{}
 	def.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
-		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"},
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing",
+			ListKind: "ThingList"},
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
 			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// maxSteps is the maximum number of steps of comparing an object with its schema, less than ten seconds: a step of a regular
-	// expression takes some 8 ns at most.
+	// maxSteps is the maximum number of steps of comparing an object with its schema, less than ten seconds: a step of a
+	// regular expression takes some 8 ns at most.
 	maxSteps = 1_000_000_000
-	// What upstream's validator takes for a value, for each property that its schema has, and for each value of an enumeration.
+	// What upstream's validator takes for a value, for each property that its schema has, and for each value of an
+	// enumeration.
 	valueSteps, propertySteps, enumSteps = 400, 80, 10
 )
 
-// Work says how long it takes to compare values with a schema. One of 3 MB in which a megabyte of patterns meets a text of another one
-// takes hours.
+// Work says how long it takes to compare values with a schema. One of 3 MB in which a megabyte of patterns meets a text
+// of another one takes hours.
 type Work struct {
 	patterns map[string]int // their sizes
 	size     int            // of all patterns and enumerations
@@ -66,11 +67,12 @@ func (w *walk) exceeds(x any, s *spec.Schema, at *field.Path) *field.Error {
 			at = at.Child(fmt.Sprint(where[i]))
 		}
 	}
-	return field.Forbidden(at, fmt.Sprintf("comparing the object with its schema takes more than %d steps: its texts, lists or maps are too long for the schema's patterns and alternatives", maxSteps))
+	return field.Forbidden(at,
+		fmt.Sprintf("comparing the object with its schema takes more than %d steps: its texts, lists or maps are too long for the schema's patterns and alternatives", maxSteps))
 }
 
-// ofValue takes the steps of a value. If they are more than there are left, it returns the value's fields and indices, the outermost
-// last, and false.
+// ofValue takes the steps of a value. If they are more than there are left, it returns the value's fields and indices,
+// the outermost last, and false.
 func (w *walk) ofValue(x any, s *spec.Schema) (where []any, ok bool) {
 	w.left -= valueSteps + enumSteps*len(s.Enum)
 	switch x := x.(type) {
@@ -132,7 +134,8 @@ func (w *walk) ofList(x []any, s *spec.Schema) []any {
 	return nil
 }
 
-// defaultsExceed returns an error if it takes too long to compare the defaults of a schema with it, which validation does.
+// defaultsExceed returns an error if it takes too long to compare the defaults of a schema with it, which validation
+// does.
 func defaultsExceed(s *apiextensionsv1.JSONSchemaProps, at *field.Path) *field.Error {
 	bytes := 0
 	EachSchema(s, func(s *apiextensionsv1.JSONSchemaProps) {

@@ -9,15 +9,15 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// maxErrors is how many invalid values of an object have errors of their own: upstream's validator compares each error with all
-// others.
+// maxErrors is how many invalid values of an object have errors of their own: upstream's validator compares each error
+// with all others.
 const maxErrors = 200
 
 // errMore is the error of further invalid values.
 var errMore = errors.New("more values are invalid")
 
-// Validator returns a validator of one value for a schema; nil for a nil schema. What is valid does not depend on the limit of
-// errors.
+// Validator returns a validator of one value for a schema; nil for a nil schema. What is valid does not depend on the
+// limit of errors.
 func Validator(s *spec.Schema) validation.SchemaValidator {
 	if s == nil {
 		return nil
@@ -29,18 +29,20 @@ func Validator(s *spec.Schema) validation.SchemaValidator {
 // limit counts the invalid values of one validation.
 type limit struct{ left int }
 
-// apply is an option: it makes the validators of fields and items count. Upstream does not pass options on to these, so they get it
-// here; validators that ratchet are kept.
+// apply is an option: it makes the validators of fields and items count. Upstream does not pass options on to these, so
+// they get it here; validators that ratchet are kept.
 func (l *limit) apply(o *validate.SchemaValidatorOptions) {
 	field, index := o.NewValidatorForField, o.NewValidatorForIndex
-	o.NewValidatorForField = func(name string, s *spec.Schema, root any, path string, formats strfmt.Registry, opts ...validate.Option) validate.ValueValidator {
+	o.NewValidatorForField = func(name string, s *spec.Schema, root any, path string, formats strfmt.Registry,
+		opts ...validate.Option) validate.ValueValidator {
 		opts = append(opts, l.apply)
 		if field == nil {
 			return limited{validate.NewSchemaValidator(s, root, path, formats, opts...), l}
 		}
 		return limited{field(name, s, root, path, formats, opts...), l}
 	}
-	o.NewValidatorForIndex = func(i int, s *spec.Schema, root any, path string, formats strfmt.Registry, opts ...validate.Option) validate.ValueValidator {
+	o.NewValidatorForIndex = func(i int, s *spec.Schema, root any, path string, formats strfmt.Registry,
+		opts ...validate.Option) validate.ValueValidator {
 		opts = append(opts, l.apply)
 		if index == nil {
 			return limited{validate.NewSchemaValidator(s, root, path, formats, opts...), l}

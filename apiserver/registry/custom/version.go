@@ -125,8 +125,8 @@ func (v *Version) scale() *apiextensionsv1.CustomResourceSubresourceScale {
 }
 
 // normalize sets the defaults in a decoded object and removes what its schema does not have; it returns the
-// paths of these fields, and the metadata (nil: the object has none), which it does not keep in the object. admit is asked
-// for the memory of the defaults.
+// paths of these fields, and the metadata (nil: the object has none), which it does not keep in the object. admit is
+// asked for the memory of the defaults.
 func (c *compiled) normalize(all map[string]any, admit func(bytes int) error) (*metav1.ObjectMeta, []string, error) {
 	if c.defaulted {
 		size, err := Defaults(all, c.structural)
@@ -143,7 +143,8 @@ func (c *compiled) normalize(all map[string]any, admit func(bytes int) error) (*
 
 // prune is normalize without defaults.
 func (c *compiled) prune(all map[string]any) (*metav1.ObjectMeta, []string, error) {
-	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(all, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
+	meta, found, unknown,
+		err := objectmeta.GetObjectMetaWithOptions(all, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -154,10 +155,12 @@ func (c *compiled) prune(all map[string]any) (*metav1.ObjectMeta, []string, erro
 		return meta, unknown, nil
 	}
 	if !c.preserve {
-		unknown = append(unknown, pruning.PruneWithOptions(all, c.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})...)
+		unknown = append(unknown,
+			pruning.PruneWithOptions(all, c.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})...)
 		defaulting.PruneNonNullableNullsWithoutDefaults(all, c.structural)
 	}
-	invalid, more := objectmeta.CoerceWithOptions(nil, all, c.structural, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	invalid, more := objectmeta.CoerceWithOptions(nil, all, c.structural, false,
+		objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
 	if invalid != nil {
 		return nil, nil, invalid
 	}
@@ -216,9 +219,10 @@ func (c *compiled) exceeds(is map[string]any, subresource string) *field.Error {
 	return c.work.Exceeds(is["status"], c.status, field.NewPath("status"))
 }
 
-// checkUpdate returns the errors of an update. unchanged: its content has not changed, so that it need not match the schema; only its scale
-// and the rules are left.
-func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string, unchanged bool) (errs field.ErrorList) {
+// checkUpdate returns the errors of an update. unchanged: its content has not changed, so that it need not match the
+// schema; only its scale and the rules are left.
+func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource string,
+	unchanged bool) (errs field.ErrorList) {
 	same := common.NewCorrelatedObject(is, was, &model.Structural{Structural: c.structural})
 	if unchanged {
 		return c.checkRules(v.checkScale(is, subresource != "status"), is, was, cel.WithRatcheting(same))
@@ -229,7 +233,8 @@ func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource s
 			if c.structural != nil {
 				options = append(options, validation.WithRatcheting(same.Key("status")))
 			}
-			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], Validator(c.status), options...)
+			errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), status, was["status"], Validator(c.status),
+				options...)
 		}
 		errs = append(errs, v.checkScale(is, false)...)
 	} else {
@@ -237,7 +242,8 @@ func (v *Version) checkUpdate(c *compiled, is, was map[string]any, subresource s
 		errs = append(errs, v.checkScale(is, true)...)
 		errs = append(errs, objectmeta.Validate(context.Background(), nil, is, c.structural, false)...)
 	}
-	if more := listtype.ValidateListSetsAndMaps(nil, c.structural, is); len(more) > 0 && len(listtype.ValidateListSetsAndMaps(nil, c.structural, was)) == 0 {
+	if more := listtype.ValidateListSetsAndMaps(nil, c.structural, is); len(more) > 0 &&
+		len(listtype.ValidateListSetsAndMaps(nil, c.structural, was)) == 0 {
 		errs = append(errs, more...)
 	}
 	return c.checkRules(errs, is, was, cel.WithRatcheting(same))
@@ -251,8 +257,11 @@ func (c *compiled) checkRules(errs field.ErrorList, is, was map[string]any, opti
 	}
 	for _, err := range errs {
 		switch err.Type {
-		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
-			return append(errs, field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany,
+			field.ErrorTypeTypeInvalid:
+			return append(errs,
+				field.Invalid(nil, nil,
+					"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
 		}
 	}
 	var old any

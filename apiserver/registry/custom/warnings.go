@@ -24,11 +24,14 @@ func finalizerWarnings(next, cur kind.Object) (out []string) {
 			out = append(out, fmt.Sprintf("%s: %q: %s", at, name, why))
 		}
 		switch {
-		case strings.Contains(name, "/"), name == metav1.FinalizerOrphanDependents, name == metav1.FinalizerDeleteDependents, name == string(corev1.FinalizerKubernetes):
+		case strings.Contains(name, "/"), name == metav1.FinalizerOrphanDependents, name == metav1.FinalizerDeleteDependents,
+			name == string(corev1.FinalizerKubernetes):
 		case strings.Contains(name, "."):
-			out = append(out, fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", at, name))
+			out = append(out,
+				fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", at, name))
 		default:
-			out = append(out, fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", at, name))
+			out = append(out,
+				fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", at, name))
 		}
 	}
 	return out

@@ -1,5 +1,5 @@
-// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them, for which the
-// scheduler chooses devices that the node's drivers prepare.
+// Package dra contains the kinds of dynamic resource allocation: devices that drivers publish, and claims to them, for
+// which the scheduler chooses devices that the node's drivers prepare.
 package dra
 
 import (
@@ -42,7 +42,8 @@ func Resources() []kind.Resource {
 			Default:      func(obj kind.Object) { defaultSpec(&obj.(*claim).Spec) },
 			Prepare:      prepareClaim,
 			Validate:     validateClaim,
-			Columns:      []table.Column{table.Name(), table.Text("State", "Whether devices are allocated and reserved.", state), table.Age()},
+			Columns: []table.Column{table.Name(), table.Text("State", "Whether devices are allocated and reserved.", state),
+				table.Age()},
 		}, {
 			GVR: client.ResourceClaimTemplates, Kind: "ResourceClaimTemplate", Namespaced: true, Controller: controller,
 			New:      func() kind.Object { return new(template) },
@@ -57,7 +58,8 @@ func Resources() []kind.Resource {
 			Validate: validateSlice,
 			Fields: func(obj kind.Object) fields.Set {
 				s := obj.(*slice)
-				return fields.Set{resourcev1.ResourceSliceSelectorNodeName: value(s.Spec.NodeName), resourcev1.ResourceSliceSelectorDriver: s.Spec.Driver,
+				return fields.Set{resourcev1.ResourceSliceSelectorNodeName: value(s.Spec.NodeName),
+					resourcev1.ResourceSliceSelectorDriver:   s.Spec.Driver,
 					resourcev1.ResourceSliceSelectorPoolName: s.Spec.Pool.Name}
 			},
 			Columns: []table.Column{
@@ -97,8 +99,8 @@ func generations(spec func(kind.Object) any) func(next, cur kind.Object, subreso
 	}
 }
 
-// prepareClaim keeps the status from writes of the spec, and the spec from those of the status. A claim that is not allocated is
-// reserved for nobody.
+// prepareClaim keeps the status from writes of the spec, and the spec from those of the status. A claim that is not
+// allocated is reserved for nobody.
 func prepareClaim(next, cur kind.Object, subresource string) {
 	is := next.(*claim)
 	if cur == nil {

@@ -48,10 +48,13 @@ func placeErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs field
 	if spec.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
 		if len(spec.NodeSelector.NodeSelectorTerms) != 1 { // so that the terms of several slices can be combined
-			errs = append(errs, field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"), spec.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term"))
+			errs = append(errs,
+				field.Invalid(at.Child("nodeSelector", "nodeSelectorTerms"), spec.NodeSelector.NodeSelectorTerms,
+					"must have exactly one node selector term"))
 		}
 	}
-	for name, flag := range map[string]*bool{"allNodes": spec.AllNodes, "perDeviceNodeSelection": spec.PerDeviceNodeSelection} {
+	for name, flag := range map[string]*bool{"allNodes": spec.AllNodes,
+		"perDeviceNodeSelection": spec.PerDeviceNodeSelection} {
 		if flag == nil {
 			continue
 		}
@@ -66,7 +69,8 @@ func placeErrors(spec *resourcev1.ResourceSliceSpec, at *field.Path) (errs field
 	case len(set) == 0:
 		errs = append(errs, field.Required(at, one))
 	case len(set) > 1:
-		errs = append(errs, field.Invalid(at, strings.Join(sets.List(sets.New(set...)), ", "), one+", but multiple fields are set"))
+		errs = append(errs,
+			field.Invalid(at, strings.Join(sets.List(sets.New(set...)), ", "), one+", but multiple fields are set"))
 	}
 	return errs
 }
@@ -112,7 +116,8 @@ func propertyErrors(d *resourcev1.Device, at *field.Path) (errs field.ErrorList)
 
 func attributeErrors(a *resourcev1.DeviceAttribute, at *field.Path) (errs field.ErrorList) {
 	count := 0
-	for _, set := range []bool{a.IntValue != nil, a.BoolValue != nil, a.StringValue != nil, a.VersionValue != nil, a.IntValues != nil, a.BoolValues != nil, a.StringValues != nil, a.VersionValues != nil} {
+	for _, set := range []bool{a.IntValue != nil, a.BoolValue != nil, a.StringValue != nil, a.VersionValue != nil,
+		a.IntValues != nil, a.BoolValues != nil, a.StringValues != nil, a.VersionValues != nil} {
 		if set {
 			count++
 		}
@@ -151,7 +156,9 @@ func taintErrors(taints []resourcev1.DeviceTaint, at *field.Path) (errs field.Er
 func taintError(t *resourcev1.DeviceTaint, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
 	errs = append(errs, check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-	return append(errs, check.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
+	return append(errs,
+		check.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute,
+			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 }
 
 // bindingErrors checks the conditions for which the scheduler waits before it binds a pod with the device.

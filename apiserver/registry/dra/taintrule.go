@@ -29,7 +29,8 @@ func taintRules() kind.Resource {
 			table.Name(),
 			table.Text("Key", "The key of the taint.", func(r *taintRule) string { return r.Spec.Taint.Key }),
 			table.Text("Value", "The value of the taint.", func(r *taintRule) string { return r.Spec.Taint.Value }),
-			table.Text("Effect", "What the taint does to pods that do not tolerate it.", func(r *taintRule) string { return string(r.Spec.Taint.Effect) }),
+			table.Text("Effect", "What the taint does to pods that do not tolerate it.",
+				func(r *taintRule) string { return string(r.Spec.Taint.Effect) }),
 			table.Timed("TimeAdded", "How long ago the taint was added.", func(r *taintRule, now time.Time) string {
 				if added := r.Spec.Taint.TimeAdded; added != nil {
 					return table.Since(added.Time, now)
@@ -48,7 +49,8 @@ func stampTaint(taint *resourcev1.DeviceTaint, now metav1.Time) {
 	}
 }
 
-// stampRule sets the time of the taint, which is that of its effect: a change of the effect sets it, unless the client does.
+// stampRule sets the time of the taint, which is that of its effect: a change of the effect sets it, unless the client
+// does.
 func stampRule(next, cur kind.Object, now metav1.Time) {
 	taint := &next.(*taintRule).Spec.Taint
 	if cur != nil {

@@ -93,12 +93,15 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 	case r.Exactly == nil && !set:
 		return append(errs, field.Required(at, "exactly one of `exactly` or `firstAvailable` is required"))
 	case r.Exactly != nil && set:
-		return append(errs, field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
+		return append(errs,
+			field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
 	}
 	if e := r.Exactly; e != nil {
-		return append(errs, wanted{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations}.errors(at.Child("exactly"))...)
+		return append(errs,
+			wanted{e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations}.errors(at.Child("exactly"))...)
 	}
-	errs = append(errs, atMost(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"))...)
+	errs = append(errs,
+		atMost(len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"))...)
 	for i := range r.FirstAvailable {
 		sub, path := &r.FirstAvailable[i], at.Child("firstAvailable").Index(i)
 		errs = append(errs, requestName(sub.Name, path.Child("name"))...)
@@ -107,7 +110,8 @@ func requestErrors(r *resourcev1.DeviceRequest, at *field.Path, names sets.Set[s
 			errs = append(errs, field.Duplicate(path.Child("name"), sub.Name))
 		}
 		names.Insert(full)
-		errs = append(errs, wanted{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count, sub.Tolerations}.errors(path)...)
+		errs = append(errs,
+			wanted{sub.DeviceClassName, sub.Selectors, sub.AllocationMode, sub.Count, sub.Tolerations}.errors(path)...)
 	}
 	return errs
 }
@@ -124,7 +128,9 @@ type wanted struct {
 func (w wanted) errors(at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, check.Named(at.Child("deviceClassName"), w.class, check.Subdomain)...)
 	errs = append(errs, selectors(w.selectors, at.Child("selectors"))...)
-	errs = append(errs, check.OneOf(at.Child("allocationMode"), w.mode, resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount)...)
+	errs = append(errs,
+		check.OneOf(at.Child("allocationMode"), w.mode, resourcev1.DeviceAllocationModeAll,
+			resourcev1.DeviceAllocationModeExactCount)...)
 	switch {
 	case w.mode == resourcev1.DeviceAllocationModeAll && w.count != 0:
 		errs = append(errs, field.Invalid(at.Child("count"), w.count, "must not be specified when allocationMode is 'All'"))
@@ -142,7 +148,9 @@ func tolerationErrors(t *resourcev1.DeviceToleration, at *field.Path) (errs fiel
 	if t.Key != "" {
 		errs = append(errs, metavalidation.ValidateLabelName(t.Key, at.Child("key"))...)
 	}
-	errs = append(errs, check.OneOf(at.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)...)
+	errs = append(errs,
+		check.OneOf(at.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual,
+			resourcev1.DeviceTolerationOpExists)...)
 	switch {
 	case t.Operator == resourcev1.DeviceTolerationOpExists && t.Value != "":
 		errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be empty for operator `Exists`"))
@@ -150,7 +158,9 @@ func tolerationErrors(t *resourcev1.DeviceToleration, at *field.Path) (errs fiel
 		errs = append(errs, field.Required(at.Child("key"), ""))
 	}
 	errs = append(errs, check.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-	return append(errs, check.UnsetOr(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
+	return append(errs,
+		check.UnsetOr(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute,
+			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 }
 
 func requestName(name string, at *field.Path) field.ErrorList {
@@ -189,7 +199,8 @@ func reference(name string, at *field.Path, names sets.Set[string]) field.ErrorL
 	if names.Has(name) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(at, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")}
+	return field.ErrorList{field.Invalid(at, name,
+		"must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")}
 }
 
 func configuration(c *resourcev1.DeviceConfiguration, at *field.Path) (errs field.ErrorList) {
@@ -198,7 +209,8 @@ func configuration(c *resourcev1.DeviceConfiguration, at *field.Path) (errs fiel
 	}
 	at = at.Child("opaque")
 	errs = append(errs, driverName(c.Opaque.Driver, at.Child("driver"))...)
-	return append(errs, rawObject(c.Opaque.Parameters.Raw, at.Child("parameters"), resourcev1.OpaqueParametersMaxLength)...)
+	return append(errs,
+		rawObject(c.Opaque.Parameters.Raw, at.Child("parameters"), resourcev1.OpaqueParametersMaxLength)...)
 }
 
 // rawObject checks that a value is a JSON object of a limited size.
@@ -303,7 +315,8 @@ func statusErrors(is, was *claim) (errs field.ErrorList) {
 		if !devices.Has(id) {
 			errs = append(errs, field.Invalid(path, id, "must be an allocated device in the claim"))
 		}
-		errs = append(errs, atMost(len(d.Conditions), resourcev1.AllocatedDeviceStatusMaxConditions, path.Child("conditions"))...)
+		errs = append(errs,
+			atMost(len(d.Conditions), resourcev1.AllocatedDeviceStatusMaxConditions, path.Child("conditions"))...)
 		errs = append(errs, metavalidation.ValidateConditions(d.Conditions, path.Child("conditions"))...)
 		if d.Data != nil && len(d.Data.Raw) > 0 {
 			errs = append(errs, rawObject(d.Data.Raw, path.Child("data"), resourcev1.AllocatedDeviceStatusDataMaxLength)...)
@@ -312,7 +325,8 @@ func statusErrors(is, was *claim) (errs field.ErrorList) {
 	return errs
 }
 
-func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names, devices sets.Set[string]) (errs field.ErrorList) {
+func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names,
+	devices sets.Set[string]) (errs field.ErrorList) {
 	results := at.Child("devices", "results")
 	errs = append(errs, atMost(len(a.Devices.Results), resourcev1.AllocationResultsMaxSize, results)...)
 	for i := range a.Devices.Results {
@@ -328,14 +342,17 @@ func allocationErrors(a *resourcev1.AllocationResult, at *field.Path, names, dev
 	errs = append(errs, atMost(len(a.Devices.Config), 2*resourcev1.DeviceConfigMaxSize, config)...)
 	for i := range a.Devices.Config {
 		c, path := &a.Devices.Config[i], config.Index(i)
-		errs = append(errs, check.OneOf(path.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)...)
+		errs = append(errs,
+			check.OneOf(path.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim,
+				resourcev1.AllocationConfigSourceClass)...)
 		errs = append(errs, references(c.Requests, path.Child("requests"), names)...)
 		errs = append(errs, configuration(&c.DeviceConfiguration, path)...)
 	}
 	return errs
 }
 
-// reservations checks who uses a claim: only an allocated one can be used, and not by somebody new while it is being deleted.
+// reservations checks who uses a claim: only an allocated one can be used, and not by somebody new while it is being
+// deleted.
 func reservations(is, was *resourcev1.ResourceClaimStatus, deleting bool, at *field.Path) (errs field.ErrorList) {
 	errs = append(errs, atMost(len(is.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize, at)...)
 	known := sets.New[string]()
@@ -359,7 +376,8 @@ func reservations(is, was *resourcev1.ResourceClaimStatus, deleting bool, at *fi
 	if is.Allocation == nil {
 		errs = append(errs, field.Forbidden(at, "may not be specified when `allocated` is not set"))
 	} else if deleting && !old.IsSuperset(known) {
-		errs = append(errs, field.Forbidden(at, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
+		errs = append(errs,
+			field.Forbidden(at, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
 	}
 	return errs
 }

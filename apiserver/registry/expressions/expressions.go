@@ -1,6 +1,7 @@
-// Package expressions bounds expressions in CEL. Upstream charges the cost of a function after the call, and for some functions a
-// cost that does not depend on the result: one call can then take more memory than the machine has, or minutes in which nothing
-// interrupts it. Here a call that is too large is refused before it begins, and a result is charged by its size.
+// Package expressions bounds expressions in CEL. Upstream charges the cost of a function after the call, and for some
+// functions a cost that does not depend on the result: one call can then take more memory than the machine has, or
+// minutes in which nothing interrupts it. Here a call that is too large is refused before it begins, and a result is
+// charged by its size.
 package expressions
 
 import (
@@ -16,18 +17,20 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// Base returns the environment of all expressions. Upstream's packages for custom resources read it from environment, so it is
-// bounded there: who uses such a package calls Base before.
+// Base returns the environment of all expressions. Upstream's packages for custom resources read it from environment,
+// so it is bounded there: who uses such a package calls Base before.
 func Base() *environment.EnvSet {
 	replaceFunctions()
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
 
-// replaceFunctions replaces upstream's functions and costs. It panics if upstream's functions are not those that the bounds are made for.
+// replaceFunctions replaces upstream's functions and costs. It panics if upstream's functions are not those that the
+// bounds are made for.
 var replaceFunctions = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0), ProgramOptions: []cel.ProgramOption{
-		cel.CostTracking(&costs{}), cel.CustomDecorator(searching), cel.OptimizeRegex(constantPatterns()...)}}
+	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0),
+		ProgramOptions: []cel.ProgramOption{
+			cel.CostTracking(&costs{}), cel.CustomDecorator(searching), cel.OptimizeRegex(constantPatterns()...)}}
 	all := base.StoredExpressionsEnv().Functions()
 	for name, check := range checks {
 		option, err := guard(all[name], check)
@@ -66,12 +69,13 @@ func guard(f *decls.FunctionDecl, check func(args []ref.Val) error) (cel.EnvOpti
 		if o.IsMemberFunction() {
 			declare = cel.MemberOverload
 		}
-		overloads = append(overloads, declare(o.ID(), o.ArgTypes(), o.ResultType(), bind(len(o.ArgTypes()), func(args ...ref.Val) ref.Val {
-			if err := check(args); err != nil {
-				return types.WrapErr(err)
-			}
-			return op(args...)
-		})))
+		overloads = append(overloads,
+			declare(o.ID(), o.ArgTypes(), o.ResultType(), bind(len(o.ArgTypes()), func(args ...ref.Val) ref.Val {
+				if err := check(args); err != nil {
+					return types.WrapErr(err)
+				}
+				return op(args...)
+			})))
 	}
 	return cel.Function(f.Name(), overloads...), nil
 }

@@ -12,12 +12,13 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// What takes too much memory or time in one call is refused before it begins: hours of comparisons, whose cost is charged afterwards,
-// take no time. What many calls keep exceeds the budget.
+// What takes too much memory or time in one call is refused before it begins: hours of comparisons, whose cost is
+// charged afterwards, take no time. What many calls keep exceeds the budget.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	const (
-		million = `'xxxxxxxxxx'.replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx')` // 100 kB
+		// 100 kB
+		million = `'xxxxxxxxxx'.replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx').replace('x', 'xxxxxxxxxx')`
 		cost    = "actual cost limit exceeded"
 	)
 	for expression, want := range map[string]string{
@@ -112,7 +113,8 @@ func TestFindAll(t *testing.T) {
 	}
 }
 
-// FuzzExpression compiles an expression and evaluates it within the budget of a policy: whatever it says, that ends soon, without a panic.
+// FuzzExpression compiles an expression and evaluates it within the budget of a policy: whatever it says, that ends
+// soon, without a panic.
 func FuzzExpression(f *testing.F) {
 	for _, seed := range []string{
 		`text.matches('(a*)*b')`, `text.findAll('.*b|x', 5).map(x, x.size())`, `[1, 2, 3].map(i, [i, i].map(j, text + string(j)))`,

@@ -11,15 +11,15 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// A regular expression takes time in proportion to its size and to the length of the text, and neither is bounded by what upstream
-// charges: a pattern of 20 KB with 3,000 times a{1000} in it reads a text of 1 MB for an hour.
+// A regular expression takes time in proportion to its size and to the length of the text, and neither is bounded by
+// what upstream charges: a pattern of 20 KB with 3,000 times a{1000} in it reads a text of 1 MB for an hour.
 const (
 	// maxPattern is the maximum length of a pattern, and maxInstructions of what it is compiled to.
 	maxPattern, maxInstructions = 64 << 10, 20_000
 	// maxSteps is the maximum number of steps of one search: less than four seconds.
 	maxSteps = 200_000_000
-	// maxFinding is how long all matches of a pattern may be looked for. Each search may read the text to its end, which cannot
-	// be foreseen.
+	// maxFinding is how long all matches of a pattern may be looked for. Each search may read the text to its end, which
+	// cannot be foreseen.
 	maxFinding = 2 * time.Second
 )
 
@@ -28,8 +28,8 @@ var searches = map[string][]string{
 	"matches": {"matches", "matches_string"}, "find": {"string_find_string"}, "findAll": {"string_find_all_string", "string_find_all_string_int"},
 }
 
-// constantPatterns compiles constant patterns once, instead of upstream's optimizations of the same purpose, which do not ask
-// what a call costs.
+// constantPatterns compiles constant patterns once, instead of upstream's optimizations of the same purpose, which do
+// not ask what a call costs.
 func constantPatterns() (out []*interpreter.RegexOptimization) {
 	for function, overloads := range searches {
 		for _, overload := range overloads {

@@ -10,8 +10,8 @@ import (
 // maxPatternSize is up to where PatternSize is meant: far more than any part of this program compiles.
 const maxPatternSize = 1 << 20
 
-// PatternSize is about how many instructions, of some 40 bytes, an expression is compiled to. A search takes at most as many steps for each byte
-// of the text. Repetitions, which the compiler copies, are not made for it.
+// PatternSize is about how many instructions, of some 40 bytes, an expression is compiled to. A search takes at most as
+// many steps for each byte of the text. Repetitions, which the compiler copies, are not made for it.
 func PatternSize(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op {
@@ -33,8 +33,9 @@ func PatternSize(re *syntax.Regexp) int {
 
 var foldsCase = regexp.MustCompile(`\(\?[msU]*i`)
 
-// Parsing is how long it takes to parse an expression beyond the usual, in instructions that could be compiled meanwhile. A class of
-// Unicode has hundreds of ranges, and if case is ignored, each character of a range is looked at: 8 KB of such ranges take three seconds.
+// Parsing is how long it takes to parse an expression beyond the usual, in instructions that could be compiled
+// meanwhile. A class of Unicode has hundreds of ranges, and if case is ignored, each character of a range is looked at:
+// 8 KB of such ranges take three seconds.
 func Parsing(expression string) int {
 	n := 130 * (strings.Count(expression, `\p`) + strings.Count(expression, `\P`))
 	if !foldsCase.MatchString(expression) {
@@ -42,7 +43,8 @@ func Parsing(expression string) int {
 	}
 	n += len(expression)
 	for i := range len(expression) - 1 {
-		if next := expression[i+1]; expression[i] == '-' && (next >= utf8.RuneSelf || next == '\\') { // ranges of ASCII are short
+		// ranges of ASCII are short
+		if next := expression[i+1]; expression[i] == '-' && (next >= utf8.RuneSelf || next == '\\') {
 			n += 1000
 		}
 	}

@@ -10,7 +10,8 @@ import (
 func TestPatternSize(t *testing.T) {
 	t.Parallel()
 	for _, expression := range []string{
-		"", "a", "abc", "(a)", "(?i)abc", "a*b+c?", "a{300}", "(a?){1000}", "(ab|c){10,20}", "a{5,}", "x|y|zz", `^\d+(\.\d+){0,3}$`, `\pL+`, "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
+		"", "a", "abc", "(a)", "(?i)abc", "a*b+c?", "a{300}", "(a?){1000}", "(ab|c){10,20}", "a{5,}", "x|y|zz",
+		`^\d+(\.\d+){0,3}$`, `\pL+`, "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
 		"(a{10}){10}", strings.Repeat("(.*a|b.*)", 50), "((((a))))",
 	} {
 		tree, err := syntax.Parse(expression, syntax.Perl)
@@ -22,7 +23,8 @@ func TestPatternSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if made := len(program.Inst) - 2; size > max(3*made, 150) || 2*size < made { // it begins with a failure and ends with a match
+		// it begins with a failure and ends with a match
+		if made := len(program.Inst) - 2; size > max(3*made, 150) || 2*size < made {
 			t.Errorf("%.40q: %d, %d are made", expression, size, made)
 		}
 	}

@@ -45,8 +45,10 @@ func Resources() []kind.Resource {
 		},
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("PriorityLevel", "The priority level of the requests.", func(fs *flowSchema) string { return fs.Spec.PriorityLevelConfiguration.Name }),
-			table.Count("MatchingPrecedence", "Of the schemas that match a request, that with the lowest number applies.", func(fs *flowSchema) int { return int(fs.Spec.MatchingPrecedence) }),
+			table.Text("PriorityLevel", "The priority level of the requests.",
+				func(fs *flowSchema) string { return fs.Spec.PriorityLevelConfiguration.Name }),
+			table.Count("MatchingPrecedence", "Of the schemas that match a request, that with the lowest number applies.",
+				func(fs *flowSchema) int { return int(fs.Spec.MatchingPrecedence) }),
 			table.Text("DistinguisherMethod", "What makes the requests separate flows.", distinguisher),
 			table.Age(),
 			table.Text("MissingPL", "Whether the priority level does not exist.", missing),
@@ -57,23 +59,29 @@ func Resources() []kind.Resource {
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(level) },
 		Default:      defaultLevel,
-		Prepare: kind.SpecAndStatus(func(obj kind.Object) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
-			pl := obj.(*level)
-			return &pl.Spec, &pl.Status
-		}, defaultLevel),
+		Prepare: kind.SpecAndStatus(
+			func(obj kind.Object) (*flowcontrolv1.PriorityLevelConfigurationSpec,
+				*flowcontrolv1.PriorityLevelConfigurationStatus) {
+				pl := obj.(*level)
+				return &pl.Spec, &pl.Status
+			}, defaultLevel),
 		Validate: validateLevel,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Type", "Whether requests of the level are limited.", func(pl *level) string { return string(pl.Spec.Type) }),
+			table.Text("Type", "Whether requests of the level are limited.",
+				func(pl *level) string { return string(pl.Spec.Type) }),
 			table.Text("NominalConcurrencyShares", "The level's share of the seats.", func(pl *level) string {
 				if pl.Spec.Limited == nil {
 					return table.None
 				}
 				return strconv.Itoa(int(ptr.Deref(pl.Spec.Limited.NominalConcurrencyShares, defaultShares)))
 			}),
-			table.Text("Queues", "The number of queues.", queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.Queues })),
-			table.Text("HandSize", "The number of queues among which a flow chooses.", queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.HandSize })),
-			table.Text("QueueLengthLimit", "The maximum number of requests in a queue.", queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.QueueLengthLimit })),
+			table.Text("Queues", "The number of queues.",
+				queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.Queues })),
+			table.Text("HandSize", "The number of queues among which a flow chooses.",
+				queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.HandSize })),
+			table.Text("QueueLengthLimit", "The maximum number of requests in a queue.",
+				queuing(func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.QueueLengthLimit })),
 			table.Age(),
 		},
 	}}

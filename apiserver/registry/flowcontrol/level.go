@@ -20,7 +20,8 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	spec := &pl.Spec
 	exempt := spec.Type == flowcontrolv1.PriorityLevelEnablementExempt
 	if exempt != (pl.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) {
-		errs = append(errs, field.Invalid(at.Child("type"), spec.Type, "type must be 'Exempt' if and only if name is 'exempt'"))
+		errs = append(errs,
+			field.Invalid(at.Child("type"), spec.Type, "type must be 'Exempt' if and only if name is 'exempt'"))
 	}
 	switch {
 	case exempt:
@@ -30,7 +31,8 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 		if spec.Exempt == nil {
 			errs = append(errs, field.Required(at.Child("exempt"), "must not be empty if the type is Exempt"))
 		} else {
-			errs = append(errs, shareErrors(spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent, at.Child("exempt"))...)
+			errs = append(errs,
+				shareErrors(spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent, at.Child("exempt"))...)
 		}
 	case spec.Type == flowcontrolv1.PriorityLevelEnablementLimited:
 		if spec.Exempt != nil {
@@ -42,7 +44,10 @@ func validateLevel(next, _ kind.Object, _ string) (errs field.ErrorList) {
 			errs = append(errs, limitedErrors(spec.Limited, at.Child("limited"))...)
 		}
 	default:
-		errs = append(errs, field.NotSupported(at.Child("type"), spec.Type, []flowcontrolv1.PriorityLevelEnablement{flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited}))
+		errs = append(errs,
+			field.NotSupported(at.Child("type"), spec.Type,
+				[]flowcontrolv1.PriorityLevelEnablement{flowcontrolv1.PriorityLevelEnablementExempt,
+					flowcontrolv1.PriorityLevelEnablementLimited}))
 	}
 	errs = append(errs, fixedErrors(pl, at)...)
 	types := make([]string, len(pl.Status.Conditions))
@@ -64,7 +69,8 @@ func fixedErrors(pl *level, at *field.Path) field.ErrorList {
 			want.Exempt, except = pl.Spec.Exempt, " except the 'spec.exempt' field"
 		}
 		if !equality.Semantic.DeepEqual(pl.Spec, want) {
-			return field.ErrorList{field.Invalid(at, pl.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", pl.Name, except))}
+			return field.ErrorList{field.Invalid(at, pl.Spec,
+				fmt.Sprintf("spec of '%s'%s must equal the fixed value", pl.Name, except))}
 		}
 	}
 	return nil
@@ -83,7 +89,8 @@ func shareErrors(shares, lendable *int32, at *field.Path) (errs field.ErrorList)
 func limitedErrors(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *field.Path) field.ErrorList {
 	errs := shareErrors(l.NominalConcurrencyShares, l.LendablePercent, at)
 	if b := l.BorrowingLimitPercent; b != nil && *b < 0 {
-		errs = append(errs, field.Invalid(at.Child("borrowingLimitPercent"), *b, "if specified, must be a non-negative integer"))
+		errs = append(errs,
+			field.Invalid(at.Child("borrowingLimitPercent"), *b, "if specified, must be a non-negative integer"))
 	}
 	response, queuing := at.Child("limitResponse"), at.Child("limitResponse", "queuing")
 	switch q := l.LimitResponse.Queuing; l.LimitResponse.Type {
@@ -98,7 +105,9 @@ func limitedErrors(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *field
 			errs = append(errs, queueErrors(q, queuing)...)
 		}
 	default:
-		errs = append(errs, field.NotSupported(response.Child("type"), l.LimitResponse.Type, []flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}))
+		errs = append(errs,
+			field.NotSupported(response.Child("type"), l.LimitResponse.Type,
+				[]flowcontrolv1.LimitResponseType{flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject}))
 	}
 	return errs
 }
@@ -122,7 +131,8 @@ func queueErrors(q *flowcontrolv1.QueuingConfiguration, at *field.Path) (errs fi
 		bad("handSize", q.HandSize, "should not be greater than queues (%d)", q.Queues)
 	default:
 		if bits := shufflesharding.RequiredEntropyBits(int(q.Queues), int(q.HandSize)); bits > shufflesharding.MaxHashBits {
-			bad("handSize", q.HandSize, "required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, shufflesharding.MaxHashBits)
+			bad("handSize", q.HandSize, "required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+				q.Queues, q.HandSize, shufflesharding.MaxHashBits)
 		}
 	}
 	return errs

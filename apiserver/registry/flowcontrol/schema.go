@@ -28,12 +28,19 @@ func validateSchema(next, _ kind.Object, _ string) (errs field.ErrorList) {
 	case spec.MatchingPrecedence <= 0:
 		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence, "must be a positive value"))
 	case spec.MatchingPrecedence > flowcontrolv1.FlowSchemaMaxMatchingPrecedence:
-		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence, fmt.Sprintf("must not be greater than %v", flowcontrolv1.FlowSchemaMaxMatchingPrecedence)))
+		errs = append(errs,
+			field.Invalid(precedence, spec.MatchingPrecedence,
+				fmt.Sprintf("must not be greater than %v", flowcontrolv1.FlowSchemaMaxMatchingPrecedence)))
 	case spec.MatchingPrecedence == 1 && fs.Name != flowcontrolv1.FlowSchemaNameExempt:
-		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence, "only the schema named 'exempt' may have matchingPrecedence 1"))
+		errs = append(errs,
+			field.Invalid(precedence, spec.MatchingPrecedence, "only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
-	if m := spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType {
-		errs = append(errs, field.NotSupported(at.Child("distinguisherMethod", "type"), m, []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}))
+	if m := spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType &&
+		m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType {
+		errs = append(errs,
+			field.NotSupported(at.Child("distinguisherMethod", "type"), m,
+				[]flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
+					flowcontrolv1.FlowDistinguisherMethodByUserType}))
 	}
 	level := at.Child("priorityLevelConfiguration", "name")
 	if name := spec.PriorityLevelConfiguration.Name; name == "" {
@@ -94,7 +101,8 @@ func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorLi
 	account, user, group := at.Child("serviceAccount"), at.Child("user"), at.Child("group")
 	named := func(path *field.Path, set bool, name string) {
 		if !set {
-			errs = append(errs, field.Required(path, fmt.Sprintf("%s is required when subject kind is '%s'", lastOf(path), s.Kind)))
+			errs = append(errs,
+				field.Required(path, fmt.Sprintf("%s is required when subject kind is '%s'", lastOf(path), s.Kind)))
 		} else if name == "" {
 			errs = append(errs, field.Required(path.Child("name"), ""))
 		}
@@ -111,7 +119,9 @@ func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorLi
 	case flowcontrolv1.SubjectKindGroup:
 		named(group, s.Group != nil, nameOfGroup(s.Group))
 	default:
-		return field.ErrorList{field.NotSupported(at.Child("kind"), s.Kind, []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser})}
+		return field.ErrorList{field.NotSupported(at.Child("kind"), s.Kind,
+			[]flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount,
+				flowcontrolv1.SubjectKindUser})}
 	}
 	for _, other := range []struct {
 		kind flowcontrolv1.SubjectKind
@@ -123,7 +133,9 @@ func subjectErrors(s *flowcontrolv1.Subject, at *field.Path) (errs field.ErrorLi
 		{flowcontrolv1.SubjectKindGroup, s.Group != nil, group},
 	} {
 		if other.set && other.kind != s.Kind {
-			errs = append(errs, field.Forbidden(other.path, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", lastOf(other.path), other.kind)))
+			errs = append(errs,
+				field.Forbidden(other.path,
+					fmt.Sprintf("%s is forbidden when subject kind is not '%s'", lastOf(other.path), other.kind)))
 		}
 	}
 	return errs
@@ -153,12 +165,14 @@ func accountErrors(a *flowcontrolv1.ServiceAccountSubject, at *field.Path) (errs
 	if a.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), ""))
 	} else if a.Name != flowcontrolv1.NameAll {
-		errs = append(errs, check.Invalid(at.Child("name"), a.Name, apivalidation.ValidateServiceAccountName(a.Name, false))...)
+		errs = append(errs,
+			check.Invalid(at.Child("name"), a.Name, apivalidation.ValidateServiceAccountName(a.Name, false))...)
 	}
 	if a.Namespace == "" {
 		return append(errs, field.Required(at.Child("namespace"), "must specify namespace for service account"))
 	}
-	return append(errs, check.Invalid(at.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))...)
+	return append(errs,
+		check.Invalid(at.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))...)
 }
 
 // listErrors requires values, and "*" to be alone; what and others name them in upstream's messages.
@@ -184,21 +198,25 @@ func verbErrors(values []string, at *field.Path) field.ErrorList {
 
 func resourceErrors(rule *flowcontrolv1.ResourcePolicyRule, at *field.Path) field.ErrorList {
 	errs := verbErrors(rule.Verbs, at.Child("verbs"))
-	groups, _ := listErrors(rule.APIGroups, at.Child("apiGroups"), "resource rules must supply at least one api group", "api groups")
-	resources, _ := listErrors(rule.Resources, at.Child("resources"), "resource rules must supply at least one resource", "resources")
+	groups, _ := listErrors(rule.APIGroups, at.Child("apiGroups"), "resource rules must supply at least one api group",
+		"api groups")
+	resources, _ := listErrors(rule.Resources, at.Child("resources"), "resource rules must supply at least one resource",
+		"resources")
 	errs = append(append(errs, groups...), resources...)
 	namespaces := at.Child("namespaces")
 	if len(rule.Namespaces) == 0 && rule.ClusterScope {
 		return errs
 	}
-	more, all := listErrors(rule.Namespaces, namespaces, "resource rules that are not cluster scoped must supply at least one namespace", "namespaces")
+	more, all := listErrors(rule.Namespaces, namespaces,
+		"resource rules that are not cluster scoped must supply at least one namespace", "namespaces")
 	errs = append(errs, more...)
 	if all {
 		return errs
 	}
 	for i, ns := range rule.Namespaces {
 		for _, text := range apivalidation.ValidateNamespaceName(ns, false) {
-			errs = append(errs, field.Invalid(namespaces.Index(i), ns, "each member of this list must be '*' or a DNS-1123 label; "+text))
+			errs = append(errs,
+				field.Invalid(namespaces.Index(i), ns, "each member of this list must be '*' or a DNS-1123 label; "+text))
 		}
 	}
 	return errs
@@ -207,7 +225,8 @@ func resourceErrors(rule *flowcontrolv1.ResourcePolicyRule, at *field.Path) fiel
 func pathErrors(rule *flowcontrolv1.NonResourcePolicyRule, at *field.Path) field.ErrorList {
 	errs := verbErrors(rule.Verbs, at.Child("verbs"))
 	urls := at.Child("nonResourceURLs")
-	more, all := listErrors(rule.NonResourceURLs, urls, "nonResourceURLs must contain at least one value", "non-resource URLs")
+	more, all := listErrors(rule.NonResourceURLs, urls, "nonResourceURLs must contain at least one value",
+		"non-resource URLs")
 	errs = append(errs, more...)
 	if all {
 		return errs

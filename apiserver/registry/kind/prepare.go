@@ -9,7 +9,8 @@ import (
 // was, every other write the status, and moves the generation when the spec
 // changed. halves gives the addresses of the two in an object; fill is the kind's
 // Default, because leaving out a default is not a change.
-func SpecAndStatus[S, T any](halves func(Object) (*S, *T), fill func(Object)) func(next, cur Object, subresource string) {
+func SpecAndStatus[S, T any](halves func(Object) (*S, *T),
+	fill func(Object)) func(next, cur Object, subresource string) {
 	return func(next, cur Object, subresource string) {
 		spec, status := halves(next)
 		if cur == nil {

@@ -112,7 +112,8 @@ type Resource struct {
 	Orphans       bool
 	OrphanWarning string
 
-	// Childless: the garbage collector does not follow the kind, so that a deletion adds none of its finalizers and removes them.
+	// Childless: the garbage collector does not follow the kind, so that a deletion adds none of its finalizers and
+	// removes them.
 	Childless bool
 
 	// ReturnDeleted: an immediate deletion returns the object instead of a Status.
@@ -155,8 +156,8 @@ type View struct {
 	Converter Converter
 }
 
-// Converter converts objects by something that takes its time and may fail: a webhook. The result may be kept with a stored
-// object, which is immutable.
+// Converter converts objects by something that takes its time and may fail: a webhook. The result may be kept with a
+// stored object, which is immutable.
 type Converter interface {
 	// Show converts stored objects to the view, several at once.
 	Show(ctx context.Context, stored []Object) ([]Object, error)

@@ -64,7 +64,8 @@ type Registry struct {
 	// Serves reports whether a resource is served.
 	Serves func(resource schema.GroupVersionResource) bool
 	// Token completes a request for a service account's token; nil: no tokens are issued.
-	Token func(ctx context.Context, c client.Client, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest) error
+	Token func(ctx context.Context, c client.Client, account *corev1.ServiceAccount,
+		req *authenticationv1.TokenRequest) error
 	// DryRun returns a context in which nothing is stored; IsDryRun recognizes it.
 	DryRun   func(ctx context.Context) context.Context
 	IsDryRun func(ctx context.Context) bool
@@ -97,7 +98,8 @@ func ScalePart(scale *Scale) Subresource {
 
 // Proxy returns the subresource that forwards requests to an object of the kind.
 func Proxy(kind string) Subresource {
-	return Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: core(kind + "ProxyOptions"), Stream: true}
+	return Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"},
+		Kind: core(kind + "ProxyOptions"), Stream: true}
 }
 
 // Connection returns a subresource that opens a stream to a container, with options of the kind in v1.

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// CutTimes cuts the times in an object to the precision that its JSON has: seconds, microseconds for a MicroTime. An object that
-// is in memory then equals the one that is read back after a restart, whoever wrote it and however precise the clock was. It does
-// not write to times that are cut already: they may be shared with a stored object.
+// CutTimes cuts the times in an object to the precision that its JSON has: seconds, microseconds for a MicroTime. An
+// object that is in memory then equals the one that is read back after a restart, whoever wrote it and however precise
+// the clock was. It does not write to times that are cut already: they may be shared with a stored object.
 func CutTimes(obj Object) { cut(reflect.ValueOf(obj)) }
 
 var (

@@ -24,7 +24,8 @@ func precise() metav1.Time {
 func samples() []kind.Object {
 	at := precise()
 	return []kind.Object{
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at, DeletionTimestamp: &at, ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: at, DeletionTimestamp: &at,
+			ManagedFields: []metav1.ManagedFieldsEntry{{Time: &at}}}},
 		&corev1.Pod{Status: corev1.PodStatus{StartTime: &at, Conditions: []corev1.PodCondition{{LastTransitionTime: at}},
 			ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at}}}}}},
 		&batchv1.Job{Status: batchv1.JobStatus{StartTime: &at}},

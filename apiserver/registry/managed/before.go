@@ -57,7 +57,8 @@ func (t Target) lastApplied(cur kind.Object) kind.Object {
 		return nil
 	}
 	u := &unstructured.Unstructured{}
-	if err := json.UnmarshalCaseSensitivePreserveInts([]byte(text), &u.Object); err != nil || u.GroupVersionKind() != t.kind() {
+	if err := json.UnmarshalCaseSensitivePreserveInts([]byte(text), &u.Object); err != nil ||
+		u.GroupVersionKind() != t.kind() {
 		return nil
 	}
 	obj, err := t.forms().typed(u, t.kind())

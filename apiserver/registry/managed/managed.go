@@ -72,7 +72,8 @@ func (f *Fields) manager(t Target) (*managedfields.FieldManager, error) {
 	}
 	gvk := t.kind()
 	forms := t.forms()
-	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource, t.reset())
+	return managedfields.NewDefaultFieldManager(types, forms, forms, forms, gvk, gvk.GroupVersion(), t.Subresource,
+		t.reset())
 }
 
 // Types returns the schemas by which objects of the target merge.
@@ -128,7 +129,8 @@ func (f *Fields) update(t Target, next, cur kind.Object, manager string) error {
 
 // Apply returns cur with patch applied by manager; cur is nil for a creation. It returns a
 // conflict (409) if the patch changes fields of other managers, unless force takes them over.
-func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructured, manager string, force bool) (kind.Object, error) {
+func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructured, manager string,
+	force bool) (kind.Object, error) {
 	if cur == nil {
 		cur = t.empty()
 	}
@@ -153,8 +155,8 @@ func (f *Fields) Apply(t Target, cur kind.Object, patch *unstructured.Unstructur
 	return t.unplain(obj)
 }
 
-// plain returns an object without a Go type of its own as a map, as merging requires it, and one that is packed in its type; others
-// unchanged.
+// plain returns an object without a Go type of its own as a map, as merging requires it, and one that is packed in its
+// type; others unchanged.
 func plain(obj kind.Object) (kind.Object, error) {
 	if u, ok := obj.(kind.Untyped); ok {
 		return u.Unstructured()
@@ -188,8 +190,10 @@ func applyError(err error) error {
 	return apierrors.NewBadRequest(readable(err.Error()))
 }
 
-// mismatch is the merge library's message for a value of a wrong type, up to the next field; it contains the value in Go's syntax.
-var mismatch = regexp.MustCompile(`(?s)(: expected [^\n]*?, got )(?:&value\.valueUnstructured\{Value:|&\{)?(.*?)(\n  \.|$)`)
+// mismatch is the merge library's message for a value of a wrong type, up to the next field; it contains the value in
+// Go's syntax.
+var mismatch = regexp.MustCompile(
+	`(?s)(: expected [^\n]*?, got )(?:&value\.valueUnstructured\{Value:|&\{)?(.*?)(\n  \.|$)`)
 
 // readable names the types of values in the words of JSON and YAML.
 func readable(message string) string {
@@ -208,7 +212,8 @@ func typeName(text string) string {
 		return "map"
 	case strings.HasPrefix(text, "true"), strings.HasPrefix(text, "false"), text == "bool":
 		return "boolean"
-	case strings.ContainsAny(text, "0123456789") && strings.Trim(text, "-.e+0123456789}") == "", text == "int64", text == "float64":
+	case strings.ContainsAny(text, "0123456789") && strings.Trim(text, "-.e+0123456789}") == "", text == "int64",
+		text == "float64":
 		return "number"
 	}
 	return "string"

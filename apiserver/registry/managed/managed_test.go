@@ -25,7 +25,8 @@ import (
 func resource(t *testing.T, version, name string) *kind.Resource {
 	t.Helper()
 	all := registry.Resources()
-	i := slices.IndexFunc(all, func(r kind.Resource) bool { return r.Kind == name && r.GVR.GroupVersion().String() == version })
+	i := slices.IndexFunc(all,
+		func(r kind.Resource) bool { return r.Kind == name && r.GVR.GroupVersion().String() == version })
 	if i < 0 {
 		t.Fatalf("no %s of %s is served", name, version)
 	}

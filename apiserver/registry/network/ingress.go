@@ -75,7 +75,8 @@ func ingressWarnings(next, cur kind.Object) []string {
 	if cur != nil || !old {
 		return nil
 	}
-	return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", IngressClassAnnotation)}
+	return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead",
+		IngressClassAnnotation)}
 }
 
 func ingressClassOf(i *networkingv1.Ingress) string {

@@ -136,7 +136,8 @@ func serviceBackend(service *networkingv1.IngressServiceBackend, path *field.Pat
 	case port.Name != "":
 		return append(errs, check.Invalid(at.Child("port", "name"), port.Name, validation.IsValidPortName(port.Name))...)
 	case port.Number != 0:
-		return append(errs, check.Invalid(at.Child("port", "number"), port.Number, validation.IsValidPortNum(int(port.Number)))...)
+		return append(errs,
+			check.Invalid(at.Child("port", "number"), port.Number, validation.IsValidPortNum(int(port.Number)))...)
 	}
 	return append(errs, field.Required(path, "port name or number is required"))
 }

@@ -27,7 +27,8 @@ func ingressClassResource() kind.Resource {
 		Validate: ingressClassValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Controller", "Who serves Ingresses of this class.", func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
+			table.Text("Controller", "Who serves Ingresses of this class.",
+				func(c *networkingv1.IngressClass) string { return c.Spec.Controller }),
 			table.Text("Parameters", "More for the controller.", ingressClassParameters),
 			table.Age(),
 		},
@@ -103,8 +104,9 @@ func ingressClassReference(p *networkingv1.IngressClassParametersReference, path
 		}
 		errs = append(errs, check.Invalid(at, *p.Namespace, apivalidation.ValidateNamespaceName(*p.Namespace, false))...)
 	default:
-		errs = append(errs, check.NilOr(path.Child("scope"), p.Scope, networkingv1.IngressClassParametersReferenceScopeCluster,
-			networkingv1.IngressClassParametersReferenceScopeNamespace)...)
+		errs = append(errs,
+			check.NilOr(path.Child("scope"), p.Scope, networkingv1.IngressClassParametersReferenceScopeCluster,
+				networkingv1.IngressClassParametersReferenceScopeNamespace)...)
 	}
 	return errs
 }

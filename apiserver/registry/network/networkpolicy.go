@@ -111,7 +111,8 @@ func policyTypes(types []networkingv1.PolicyType, path *field.Path) field.ErrorL
 	return errs
 }
 
-func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, path *field.Path, direction string, known []string) field.ErrorList {
+func policyRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, path *field.Path,
+	direction string, known []string) field.ErrorList {
 	var errs field.ErrorList
 	for i := range ports {
 		errs = append(errs, policyPort(&ports[i], path.Child("ports").Index(i))...)

@@ -29,7 +29,8 @@ func serviceCIDRResource() kind.Resource {
 		Validate:     serviceCIDRValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("CIDRs", "Ranges of the cluster IPs of Services.", func(c *networkingv1.ServiceCIDR) string { return strings.Join(c.Spec.CIDRs, ",") }),
+			table.Text("CIDRs", "Ranges of the cluster IPs of Services.",
+				func(c *networkingv1.ServiceCIDR) string { return strings.Join(c.Spec.CIDRs, ",") }),
 			table.Age(),
 		},
 	}
@@ -60,8 +61,10 @@ func serviceCIDRValidate(next, cur kind.Object, subresource string) field.ErrorL
 	path := field.NewPath("spec", "cidrs")
 	all := cidr.Spec.CIDRs
 	if cur != nil {
-		if old := cur.(*networkingv1.ServiceCIDR).Spec.CIDRs; !slices.Equal(old, all) && (len(old) != 1 || len(all) != 2 || old[0] != all[0]) {
-			return field.ErrorList{field.Invalid(path, all, "field is immutable, except that a range of the other IP family may be added")}
+		if old := cur.(*networkingv1.ServiceCIDR).Spec.CIDRs; !slices.Equal(old, all) &&
+			(len(old) != 1 || len(all) != 2 || old[0] != all[0]) {
+			return field.ErrorList{field.Invalid(path, all,
+				"field is immutable, except that a range of the other IP family may be added")}
 		}
 	}
 	var errs field.ErrorList
@@ -75,7 +78,9 @@ func serviceCIDRValidate(next, cur kind.Object, subresource string) field.ErrorL
 		errs = append(errs, field.Invalid(path, all, "may only hold up to 2 values"))
 	case len(all) == 2 && len(errs) == 0:
 		if dual, err := netutils.IsDualStackCIDRStrings(all); err != nil || !dual {
-			errs = append(errs, field.Invalid(path, all, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96"))
+			errs = append(errs,
+				field.Invalid(path, all,
+					"may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96"))
 		}
 	}
 	return errs
@@ -93,7 +98,8 @@ func ipAddressResource() kind.Resource {
 		Validate:   ipAddressValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("ParentRef", "The object that has the address.", func(ip *networkingv1.IPAddress) string { return parent(ip.Spec.ParentRef) }),
+			table.Text("ParentRef", "The object that has the address.",
+				func(ip *networkingv1.IPAddress) string { return parent(ip.Spec.ParentRef) }),
 			table.Age(),
 		},
 	}
@@ -161,7 +167,8 @@ func ipAddressValidate(next, cur kind.Object, _ string) field.ErrorList {
 	required("resource", ref.Resource)
 	required("name", ref.Name)
 	if ref.Namespace != "" {
-		errs = append(errs, check.Invalid(path.Child("namespace"), ref.Namespace, content.IsPathSegmentName(ref.Namespace))...)
+		errs = append(errs,
+			check.Invalid(path.Child("namespace"), ref.Namespace, content.IsPathSegmentName(ref.Namespace))...)
 	}
 	return errs
 }

@@ -23,14 +23,17 @@ func podColumns() []table.Column {
 		table.Text("Status", "What the pod does, or what keeps it from it.", func(p *corev1.Pod) string {
 			return summarizePod(p).reason
 		}),
-		table.Timed("Restarts", "Restarts of its containers, and when the last was.", func(p *corev1.Pod, now time.Time) string {
-			s := summarizePod(p)
-			return table.Ago(s.restarts, s.last, now)
-		}),
+		table.Timed("Restarts", "Restarts of its containers, and when the last was.",
+			func(p *corev1.Pod, now time.Time) string {
+				s := summarizePod(p)
+				return table.Ago(s.restarts, s.last, now)
+			}),
 		table.Age(),
 		table.Text("IP", "First address.", func(p *corev1.Pod) string { return table.OrNone(podIP(p)) }).Wide(),
-		table.Text("Node", "Where it is bound to.", func(p *corev1.Pod) string { return table.OrNone(p.Spec.NodeName) }).Wide(),
-		table.Text("Nominated Node", "Where room is being made for it.", func(p *corev1.Pod) string { return table.OrNone(p.Status.NominatedNodeName) }).Wide(),
+		table.Text("Node", "Where it is bound to.",
+			func(p *corev1.Pod) string { return table.OrNone(p.Spec.NodeName) }).Wide(),
+		table.Text("Nominated Node", "Where room is being made for it.",
+			func(p *corev1.Pod) string { return table.OrNone(p.Status.NominatedNodeName) }).Wide(),
 		table.Text("Readiness Gates", "Gates that are open, of all.", podGates).Wide(),
 	}
 }

@@ -16,11 +16,14 @@ func TestPrintPods(t *testing.T) {
 	const sidecar = "spec: {initContainers: [{name: s, restartPolicy: Always}], containers: [{name: a}]}\n"
 	for name, c := range map[string]struct{ pod, want string }{
 		"pending": {two + "status: {phase: Pending}", "0/2|Pending|0"},
-		"creating": {two + "status: {phase: Pending, containerStatuses: [{name: a, state: {waiting: {reason: ContainerCreating}}}, {name: b, state: {waiting: {reason: ContainerCreating}}}]}",
+		"creating": {two +
+			"status: {phase: Pending, containerStatuses: [{name: a, state: {waiting: {reason: ContainerCreating}}}, {name: b, state: {waiting: {reason: ContainerCreating}}}]}",
 			"0/2|ContainerCreating|0"},
-		"running": {two + "status: {phase: Running, containerStatuses: [{name: a, ready: true, state: {running: {}}}, {name: b, ready: true, state: {running: {}}}]}",
+		"running": {two +
+			"status: {phase: Running, containerStatuses: [{name: a, ready: true, state: {running: {}}}, {name: b, ready: true, state: {running: {}}}]}",
 			"2/2|Running|0"},
-		"restarted": {two + "status: {phase: Running, containerStatuses: [{name: a, ready: true, restartCount: 3, state: {running: {}}, lastState: {terminated: {finishedAt: '2026-01-01T11:59:55Z'}}}, {name: b, state: {running: {}}}]}",
+		"restarted": {two +
+			"status: {phase: Running, containerStatuses: [{name: a, ready: true, restartCount: 3, state: {running: {}}, lastState: {terminated: {finishedAt: '2026-01-01T11:59:55Z'}}}, {name: b, state: {running: {}}}]}",
 			"1/2|Running|3 (5s ago)"},
 		"crash loop": {two + "status: {phase: Running, containerStatuses: [{name: a, restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}}, {name: b, ready: true, state: {running: {}}}]}",
 			"1/2|CrashLoopBackOff|1"},

@@ -73,7 +73,8 @@ func containerNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // containerValidate validates what all kinds of containers have in common.
-func containerValidate(spec *corev1.PodSpec, c *corev1.Container, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
+func containerValidate(spec *corev1.PodSpec, c *corev1.Container, volumes map[string]*corev1.Volume,
+	path *field.Path) field.ErrorList {
 	errs := check.Named(path.Child("name"), c.Name, validation.IsDNS1123Label)
 	errs = append(errs, imageValidate(c.Image, path.Child("image"))...)
 	errs = append(errs, portsValidate(c.Ports, path.Child("ports"))...)
@@ -82,8 +83,12 @@ func containerValidate(spec *corev1.PodSpec, c *corev1.Container, volumes map[st
 	errs = append(errs, mountsValidate(c, volumes, path)...)
 	errs = append(errs, probesValidate(c, path)...)
 	errs = append(errs, lifecycleValidate(spec, c.Lifecycle, path.Child("lifecycle"))...)
-	errs = append(errs, check.OneOf(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
-	errs = append(errs, check.OneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	errs = append(errs,
+		check.OneOf(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, corev1.TerminationMessageReadFile,
+			corev1.TerminationMessageFallbackToLogsOnError)...)
+	errs = append(errs,
+		check.OneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy, corev1.PullAlways, corev1.PullIfNotPresent,
+			corev1.PullNever)...)
 	errs = append(errs, resizeValidate(c.ResizePolicy, path.Child("resizePolicy"))...)
 	errs = append(errs, restartValidate(c, path)...)
 	return append(errs, containerSecurityValidate(spec, c.SecurityContext, path.Child("securityContext"))...)
@@ -112,7 +117,8 @@ func initContainerValidate(c *corev1.Container, path *field.Path) field.ErrorLis
 		{"startupProbe", c.StartupProbe != nil},
 	} {
 		if f.set {
-			errs = append(errs, field.Forbidden(path.Child(f.name), "may not be set for init containers without restartPolicy=Always"))
+			errs = append(errs,
+				field.Forbidden(path.Child(f.name), "may not be set for init containers without restartPolicy=Always"))
 		}
 	}
 	return errs
@@ -122,8 +128,10 @@ func resizeValidate(policies []corev1.ContainerResizePolicy, path *field.Path) f
 	var errs field.ErrorList
 	seen := map[corev1.ResourceName]bool{}
 	for i, p := range policies {
-		errs = append(errs, check.OneOf(path.Index(i).Child("resourceName"), p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)...)
-		errs = append(errs, check.OneOf(path.Index(i).Child("restartPolicy"), p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)...)
+		errs = append(errs,
+			check.OneOf(path.Index(i).Child("resourceName"), p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs,
+			check.OneOf(path.Index(i).Child("restartPolicy"), p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)...)
 		if seen[p.ResourceName] {
 			errs = append(errs, field.Duplicate(path.Index(i), p.ResourceName))
 		}
@@ -142,7 +150,8 @@ func restartValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	errs := check.NilOr(path.Child("restartPolicy"), c.RestartPolicy,
 		corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
 	if len(c.RestartPolicyRules) > 0 && c.RestartPolicy == nil {
-		errs = append(errs, field.Required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
+		errs = append(errs,
+			field.Required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
 	at := path.Child("restartPolicyRules")
 	if len(c.RestartPolicyRules) > maxRestartRules {
@@ -150,7 +159,9 @@ func restartValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	}
 	for i := range c.RestartPolicyRules {
 		rule, on := &c.RestartPolicyRules[i], at.Index(i)
-		errs = append(errs, check.OneOf(on.Child("action"), rule.Action, corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		errs = append(errs,
+			check.OneOf(on.Child("action"), rule.Action, corev1.ContainerRestartRuleActionRestart,
+				corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		errs = append(errs, ruleCodes(rule.ExitCodes, on.Child("exitCodes"))...)
 	}
 	return errs
@@ -163,7 +174,8 @@ func ruleCodes(codes *corev1.ContainerRestartRuleOnExitCodes, path *field.Path) 
 	if len(codes.Values) > maxRuleCodes {
 		return field.ErrorList{field.TooMany(path.Child("values"), len(codes.Values), maxRuleCodes)}
 	}
-	return check.OneOf(path.Child("operator"), codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+	return check.OneOf(path.Child("operator"), codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn,
+		corev1.ContainerRestartRuleOnExitCodesOpNotIn)
 }
 
 func portsValidate(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
@@ -186,7 +198,8 @@ func portValidate(p corev1.ContainerPort, path *field.Path) field.ErrorList {
 	if p.ContainerPort == 0 {
 		errs = append(errs, field.Required(path.Child("containerPort"), ""))
 	} else {
-		errs = append(errs, check.Invalid(path.Child("containerPort"), p.ContainerPort, validation.IsValidPortNum(int(p.ContainerPort)))...)
+		errs = append(errs,
+			check.Invalid(path.Child("containerPort"), p.ContainerPort, validation.IsValidPortNum(int(p.ContainerPort)))...)
 	}
 	if p.HostPort != 0 {
 		errs = append(errs, check.Invalid(path.Child("hostPort"), p.HostPort, validation.IsValidPortNum(int(p.HostPort)))...)
@@ -194,7 +207,8 @@ func portValidate(p corev1.ContainerPort, path *field.Path) field.ErrorList {
 	if p.HostIP != "" {
 		errs = append(errs, validation.IsValidIP(path.Child("hostIP"), p.HostIP)...)
 	}
-	return append(errs, check.OneOf(path.Child("protocol"), p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+	return append(errs,
+		check.OneOf(path.Child("protocol"), p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 }
 
 // hostPortsValidate requires unique host ports of containers that run at the same time; init
@@ -202,7 +216,8 @@ func portValidate(p corev1.ContainerPort, path *field.Path) field.ErrorList {
 func hostPortsValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.InitContainers {
-		errs = append(errs, hostPortsOf(spec, &spec.InitContainers[i], map[string]bool{}, path.Child("initContainers").Index(i))...)
+		errs = append(errs,
+			hostPortsOf(spec, &spec.InitContainers[i], map[string]bool{}, path.Child("initContainers").Index(i))...)
 	}
 	taken := map[string]bool{}
 	for i := range spec.Containers {
@@ -219,7 +234,8 @@ func hostPortsOf(spec *corev1.PodSpec, c *corev1.Container, taken map[string]boo
 			continue
 		}
 		if spec.HostNetwork && p.HostPort != p.ContainerPort {
-			errs = append(errs, field.Invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
+			errs = append(errs,
+				field.Invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
 		}
 		id := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
 		if taken[id] {

@@ -1,2 +1,3 @@
-// Package pod validates pods and pod templates, validates changes of existing pods, and iterates over the containers of a pod.
+// Package pod validates pods and pod templates, validates changes of existing pods, and iterates over the containers of
+// a pod.
 package pod

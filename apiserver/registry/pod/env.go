@@ -30,7 +30,8 @@ func envSourceValidate(v *corev1.EnvVar, volumes map[string]*corev1.Volume, path
 	from := v.ValueFrom
 	switch set := check.UnionMembers(*from); {
 	case len(set) == 0:
-		return field.ErrorList{field.Invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")}
+		return field.ErrorList{field.Invalid(path, "",
+			"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")}
 	case len(set) > 1:
 		return field.ErrorList{field.Invalid(path, "", "may not have more than one field specified at a time")}
 	case v.Value != "":
@@ -70,7 +71,8 @@ func envFromValidate(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		errs = append(errs, check.UnsetOrNamed(at.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName)...)
 		switch set := check.UnionMembers(*s); len(set) {
 		case 0:
-			errs = append(errs, field.Invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")) // upstream's path is the list
+			// upstream's path is the list
+			errs = append(errs, field.Invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
 		case 1:
 		default:
 			errs = append(errs, field.Invalid(path, "", "may not have more than one field specified at a time"))

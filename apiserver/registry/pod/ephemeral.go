@@ -22,14 +22,19 @@ func ephemeralUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 	}
 	for i := range old.Spec.EphemeralContainers {
 		was := &old.Spec.EphemeralContainers[i]
-		at := slices.IndexFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == was.Name })
+		at := slices.IndexFunc(pod.Spec.EphemeralContainers,
+			func(c corev1.EphemeralContainer) bool { return c.Name == was.Name })
 		if at < 0 {
-			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
+			errs = append(errs,
+				field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
 			continue
 		}
 		if is := &pod.Spec.EphemeralContainers[at]; !equality.Semantic.DeepEqual(is, was) {
-			changed := check.ChangedFields(is.EphemeralContainerCommon, was.EphemeralContainerCommon, equality.Semantic.DeepEqual)
-			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\nchanged: %v", was.Name, changed)))
+			changed := check.ChangedFields(is.EphemeralContainerCommon, was.EphemeralContainerCommon,
+				equality.Semantic.DeepEqual)
+			errs = append(errs,
+				field.Forbidden(path,
+					fmt.Sprintf("existing ephemeral containers %q may not be changed\nchanged: %v", was.Name, changed)))
 		}
 	}
 	return errs

@@ -14,14 +14,16 @@ func TestMergeLabelKeys(t *testing.T) {
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{
 		{LabelSelector: selector(), MatchLabelKeys: []string{"rev", "absent"}}, {MatchLabelKeys: []string{"rev"}}}
 	pod.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
-		{PodAffinityTerm: corev1.PodAffinityTerm{LabelSelector: selector(), MatchLabelKeys: []string{"rev"}, MismatchLabelKeys: []string{"tenant"}}}}}}
+		{PodAffinityTerm: corev1.PodAffinityTerm{LabelSelector: selector(), MatchLabelKeys: []string{"rev"},
+			MismatchLabelKeys: []string{"tenant"}}}}}}
 	mergeLabelKeys(pod)
 	for _, c := range []struct {
 		of   *metav1.LabelSelector
 		want string
 	}{
 		{pod.Spec.TopologySpreadConstraints[0].LabelSelector, "app=x,rev in (1)"},
-		{pod.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector, "app=x,rev in (1),tenant notin (t)"},
+		{pod.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector,
+			"app=x,rev in (1),tenant notin (t)"},
 	} {
 		if got := metav1.FormatLabelSelector(c.of); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

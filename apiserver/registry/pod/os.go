@@ -39,7 +39,8 @@ func onlyWindows(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // containerSecurities returns the security contexts of all containers, with their paths.
-func containerSecurities(spec *corev1.PodSpec, path *field.Path) func(yield func(*field.Path, *corev1.SecurityContext) bool) {
+func containerSecurities(spec *corev1.PodSpec,
+	path *field.Path) func(yield func(*field.Path, *corev1.SecurityContext) bool) {
 	return func(yield func(*field.Path, *corev1.SecurityContext) bool) {
 		for _, list := range []struct {
 			name       string
@@ -56,7 +57,8 @@ func containerSecurities(spec *corev1.PodSpec, path *field.Path) func(yield func
 }
 
 func onlyLinux(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	errs := forbidSet(path, map[string]bool{"hostPID": spec.HostPID, "hostIPC": spec.HostIPC, "hostUsers": spec.HostUsers != nil})
+	errs := forbidSet(path,
+		map[string]bool{"hostPID": spec.HostPID, "hostIPC": spec.HostIPC, "hostUsers": spec.HostUsers != nil})
 	at := path.Child("securityContext")
 	errs = append(errs, forbidSet(at, map[string]bool{"shareProcessNamespace": spec.ShareProcessNamespace != nil})...)
 	if s := spec.SecurityContext; s != nil {

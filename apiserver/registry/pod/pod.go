@@ -66,8 +66,8 @@ func podSpecPrepare(pod, old *corev1.Pod) {
 	}
 }
 
-// keepModes keeps the modes of emptyDirs, which the defaults drop, of a pod that an earlier version stored with them: volumes
-// cannot change.
+// keepModes keeps the modes of emptyDirs, which the defaults drop, of a pod that an earlier version stored with them:
+// volumes cannot change.
 func keepModes(volumes, old []corev1.Volume) {
 	for i := range min(len(volumes), len(old)) {
 		if is, was := volumes[i].EmptyDir, old[i].EmptyDir; is != nil && was != nil {

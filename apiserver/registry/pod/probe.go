@@ -17,7 +17,9 @@ func probesValidate(c *corev1.Container, path *field.Path) field.ErrorList {
 	at := path.Child("readinessProbe")
 	errs = append(errs, probeValidate(c.ReadinessProbe, false, at)...)
 	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
-		errs = append(errs, field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
+		errs = append(errs,
+			field.Invalid(at.Child("terminationGracePeriodSeconds"), *p.TerminationGracePeriodSeconds,
+				"must not be set for readinessProbes"))
 	}
 	return errs
 }
@@ -50,7 +52,8 @@ func probeHandlerValidate(h *corev1.ProbeHandler, path *field.Path) field.ErrorL
 		errs = append(errs, portRef(h.TCPSocket.Port, path.Child("tcpSocket", "port"))...)
 	}
 	if h.GRPC != nil {
-		errs = append(errs, check.Invalid(path.Child("grpc", "port"), h.GRPC.Port, validation.IsValidPortNum(int(h.GRPC.Port)))...)
+		errs = append(errs,
+			check.Invalid(path.Child("grpc", "port"), h.GRPC.Port, validation.IsValidPortNum(int(h.GRPC.Port)))...)
 	}
 	return errs
 }
@@ -70,7 +73,8 @@ func httpGetValidate(get *corev1.HTTPGetAction, path *field.Path) field.ErrorLis
 	errs = append(errs, portRef(get.Port, path.Child("port"))...)
 	errs = append(errs, check.OneOf(path.Child("scheme"), get.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
 	for i, h := range get.HTTPHeaders {
-		errs = append(errs, check.Invalid(path.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))...)
+		errs = append(errs,
+			check.Invalid(path.Child("httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))...)
 	}
 	return errs
 }
@@ -90,7 +94,8 @@ func lifecycleValidate(spec *corev1.PodSpec, l *corev1.Lifecycle, path *field.Pa
 	errs := hookValidate(spec, l.PostStart, path.Child("postStart"))
 	errs = append(errs, hookValidate(spec, l.PreStop, path.Child("preStop"))...)
 	if l.StopSignal != nil && spec.OS == nil {
-		errs = append(errs, field.Forbidden(path.Child("stopSignal"), "may not be set for containers with empty `spec.os.name`"))
+		errs = append(errs,
+			field.Forbidden(path.Child("stopSignal"), "may not be set for containers with empty `spec.os.name`"))
 	}
 	return errs
 }
@@ -107,7 +112,9 @@ func hookValidate(spec *corev1.PodSpec, h *corev1.LifecycleHandler, path *field.
 	}
 	grace := spec.TerminationGracePeriodSeconds
 	if s := h.Sleep; s != nil && grace != nil && (s.Seconds < 0 || s.Seconds > *grace) {
-		errs = append(errs, field.Invalid(path.Child("sleep"), s.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)))
+		errs = append(errs,
+			field.Invalid(path.Child("sleep"), s.Seconds,
+				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace)))
 	}
 	return errs
 }

@@ -43,10 +43,12 @@ func resizeUpdate(pod, old *corev1.Pod, spec *field.Path) field.ErrorList {
 		return errs
 	}
 	if !sameNames(pod.Spec.Containers, old.Spec.Containers) {
-		return field.ErrorList{field.Forbidden(spec.Child("containers"), "containers may not be added, removed, renamed or reordered on resize")}
+		return field.ErrorList{field.Forbidden(spec.Child("containers"),
+			"containers may not be added, removed, renamed or reordered on resize")}
 	}
 	if !sameNames(pod.Spec.InitContainers, old.Spec.InitContainers) {
-		return field.ErrorList{field.Forbidden(spec.Child("initContainers"), "initContainers may not be added, removed, renamed or reordered on resize")}
+		return field.ErrorList{field.Forbidden(spec.Child("initContainers"),
+			"initContainers may not be added, removed, renamed or reordered on resize")}
 	}
 	errs := Validate(&pod.Spec, spec)
 	if is, was := podQOS(&pod.Spec), podQOS(&old.Spec); is != was {
@@ -102,8 +104,11 @@ func initResize(next, old []corev1.Container, path *field.Path) field.ErrorList 
 	for i := range next {
 		errs = append(errs, containerResize(&next[i].Resources, &old[i].Resources, path.Index(i).Child("resources"))...)
 		if !IsSidecar(&old[i]) && !equality.Semantic.DeepEqual(next[i].Resources, old[i].Resources) &&
-			slices.ContainsFunc(next[i].ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }) {
-			errs = append(errs, field.Forbidden(path.Index(i), "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
+			slices.ContainsFunc(next[i].ResizePolicy,
+				func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }) {
+			errs = append(errs,
+				field.Forbidden(path.Index(i),
+					"non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
 		}
 	}
 	return errs

@@ -39,7 +39,8 @@ func podLevelResources(r *corev1.ResourceRequirements, path *field.Path) field.E
 	return append(errs, requestsWithinLimits(r, path)...)
 }
 
-func amountsValidate(list corev1.ResourceList, name func(*field.Path, corev1.ResourceName) field.ErrorList, path *field.Path) field.ErrorList {
+func amountsValidate(list corev1.ResourceList, name func(*field.Path, corev1.ResourceName) field.ErrorList,
+	path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, n := range slices.Sorted(maps.Keys(list)) {
 		at := path.Key(string(n))
@@ -60,9 +61,13 @@ func requestsWithinLimits(r *corev1.ResourceRequirements, path *field.Path) fiel
 		case !limited && !check.Overcommittable(name):
 			errs = append(errs, field.Required(path.Child("limits"), "Limit must be set for non overcommitable resources"))
 		case limited && !check.Overcommittable(name) && request.Cmp(limit) != 0:
-			errs = append(errs, field.Invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+			errs = append(errs,
+				field.Invalid(path.Child("requests"), request.String(),
+					fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
 		case limited && request.Cmp(limit) > 0:
-			errs = append(errs, field.Invalid(path.Child("requests"), request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+			errs = append(errs,
+				field.Invalid(path.Child("requests"), request.String(),
+					fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
 		}
 	}
 	if hugePagesAlone(r) {

@@ -24,7 +24,9 @@ func podSchedulingValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorLi
 	}
 	errs = append(errs, spreadValidate(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
 	errs = append(errs, schedulingGatesValidate(spec.SchedulingGates, path.Child("schedulingGates"))...)
-	return append(errs, check.NilOr(path.Child("preemptionPolicy"), spec.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	return append(errs,
+		check.NilOr(path.Child("preemptionPolicy"), spec.PreemptionPolicy, corev1.PreemptLowerPriority,
+			corev1.PreemptNever)...)
 }
 
 func schedulingGatesValidate(gates []corev1.PodSchedulingGate, path *field.Path) field.ErrorList {
@@ -46,10 +48,13 @@ func tolerationValidate(t *corev1.Toleration, path *field.Path) field.ErrorList 
 	if t.Key != "" {
 		errs = append(errs, metavalidation.ValidateLabelName(t.Key, path.Child("key"))...)
 	} else if t.Operator != corev1.TolerationOpExists {
-		errs = append(errs, field.Invalid(path.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+		errs = append(errs,
+			field.Invalid(path.Child("operator"), t.Operator,
+				"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 	}
 	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		errs = append(errs, field.Invalid(path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+		errs = append(errs,
+			field.Invalid(path.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
 	}
 	errs = append(errs, tolerationOperator(t, path)...)
 	return append(errs, check.UnsetOr(path.Child("effect"), t.Effect, check.TaintEffects()...)...)
@@ -80,7 +85,8 @@ func spreadValidate(constraints []corev1.TopologySpreadConstraint, path *field.P
 		errs = append(errs, spreadOne(c, at)...)
 		id := pair{c.TopologyKey, c.WhenUnsatisfiable}
 		if seen[id] {
-			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%s, %s}", id.key, id.when)))
+			errs = append(errs,
+				field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%s, %s}", id.key, id.when)))
 		}
 		seen[id] = true
 	}
@@ -93,14 +99,20 @@ func spreadOne(c *corev1.TopologySpreadConstraint, path *field.Path) field.Error
 		errs = append(errs, field.Invalid(path.Child("maxSkew"), c.MaxSkew, "must be greater than zero"))
 	}
 	errs = append(errs, topologyKey(c.TopologyKey, path.Child("topologyKey"))...)
-	errs = append(errs, check.OneOf(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+	errs = append(errs,
+		check.OneOf(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 	if d := c.MinDomains; d != nil && *d <= 0 {
 		errs = append(errs, field.Invalid(path.Child("minDomains"), *d, "must be greater than zero"))
 	} else if d != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
-		errs = append(errs, field.Invalid(path.Child("minDomains"), *d, "can only use minDomains if whenUnsatisfiable=DoNotSchedule"))
+		errs = append(errs,
+			field.Invalid(path.Child("minDomains"), *d, "can only use minDomains if whenUnsatisfiable=DoNotSchedule"))
 	}
-	errs = append(errs, check.NilOr(path.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
-	errs = append(errs, check.NilOr(path.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+	errs = append(errs,
+		check.NilOr(path.Child("nodeAffinityPolicy"), c.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
+			corev1.NodeInclusionPolicyIgnore)...)
+	errs = append(errs,
+		check.NilOr(path.Child("nodeTaintsPolicy"), c.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
+			corev1.NodeInclusionPolicyIgnore)...)
 	errs = append(errs, labelKeys(c.MatchLabelKeys, path.Child("matchLabelKeys"))...)
 	return append(errs, labelSelector(c.LabelSelector, path.Child("labelSelector"))...)
 }
@@ -187,11 +199,13 @@ func nodeRequirement(r *corev1.NodeSelectorRequirement, path *field.Path) field.
 		}
 	case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			errs = append(errs, field.Forbidden(path.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+			errs = append(errs,
+				field.Forbidden(path.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
 		}
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
-			errs = append(errs, field.Required(path.Child("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+			errs = append(errs,
+				field.Required(path.Child("values"), "must be specified single value when `operator` is 'Lt' or 'Gt'"))
 		}
 	default:
 		errs = append(errs, field.Invalid(path.Child("operator"), r.Operator, "not a valid selector operator"))
@@ -205,7 +219,9 @@ func nodeFieldRequirement(r *corev1.NodeSelectorRequirement, path *field.Path) f
 	if r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn {
 		errs = append(errs, field.Invalid(path.Child("operator"), r.Operator, "not a valid selector operator"))
 	} else if len(r.Values) != 1 {
-		errs = append(errs, field.Required(path.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+		errs = append(errs,
+			field.Required(path.Child("values"),
+				"must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
 	}
 	if r.Key != metav1.ObjectNameField {
 		return append(errs, field.Invalid(path.Child("key"), r.Key, "not a valid field selector key"))
@@ -216,7 +232,8 @@ func nodeFieldRequirement(r *corev1.NodeSelectorRequirement, path *field.Path) f
 	return errs
 }
 
-func podAffinityValidate(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
+func podAffinityValidate(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm,
+	path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range required {
 		errs = append(errs, podTermValidate(&required[i], path.Child(RequiredTerms).Index(i))...)

@@ -26,9 +26,15 @@ func podSecurityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	for i, gid := range s.SupplementalGroups {
 		errs = append(errs, check.Invalid(at.Child("supplementalGroups").Index(i), gid, validation.IsValidGroupID(gid))...)
 	}
-	errs = append(errs, check.NilOr(at.Child("supplementalGroupsPolicy"), s.SupplementalGroupsPolicy, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
-	errs = append(errs, check.NilOr(at.Child("fsGroupChangePolicy"), s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
-	errs = append(errs, check.NilOr(at.Child("seLinuxChangePolicy"), s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
+	errs = append(errs,
+		check.NilOr(at.Child("supplementalGroupsPolicy"), s.SupplementalGroupsPolicy, corev1.SupplementalGroupsPolicyMerge,
+			corev1.SupplementalGroupsPolicyStrict)...)
+	errs = append(errs,
+		check.NilOr(at.Child("fsGroupChangePolicy"), s.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
+			corev1.FSGroupChangeOnRootMismatch)...)
+	errs = append(errs,
+		check.NilOr(at.Child("seLinuxChangePolicy"), s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive,
+			corev1.SELinuxChangePolicyMountOption)...)
 	errs = append(errs, sysctlsValidate(spec, s.Sysctls, at.Child("sysctls"))...)
 	errs = append(errs, seccompValidate(s.SeccompProfile, at.Child("seccompProfile"))...)
 	return append(errs, appArmorValidate(s.AppArmorProfile, at.Child("appArmorProfile"))...)
@@ -38,7 +44,8 @@ func hostNamespacesValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorL
 	var errs field.ErrorList
 	at := path.Child("securityContext")
 	if spec.HostPID && spec.ShareProcessNamespace != nil && *spec.ShareProcessNamespace {
-		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+		errs = append(errs,
+			field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if spec.HostUsers == nil || *spec.HostUsers {
 		return errs
@@ -74,7 +81,9 @@ func sysctlsValidate(spec *corev1.PodSpec, sysctls []corev1.Sysctl, path *field.
 		case s.Name == "":
 			errs = append(errs, field.Required(at, ""))
 		case !valid || len(s.Name) > maxSysctlName:
-			errs = append(errs, field.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName)))
+			errs = append(errs,
+				field.Invalid(at, s.Name,
+					fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlName)))
 		case seen[name]:
 			errs = append(errs, field.Duplicate(at, s.Name))
 		case spec.HostNetwork && strings.HasPrefix(name, "net."):
@@ -97,16 +106,21 @@ func seccompValidate(p *corev1.SeccompProfile, path *field.Path) field.ErrorList
 	if p == nil {
 		return nil
 	}
-	errs := check.OneOf(path.Child("type"), p.Type, corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
-	return append(errs, localhostProfile(p.LocalhostProfile, p.Type == corev1.SeccompProfileTypeLocalhost, path.Child("localhostProfile"))...)
+	errs := check.OneOf(path.Child("type"), p.Type, corev1.SeccompProfileTypeLocalhost,
+		corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	return append(errs,
+		localhostProfile(p.LocalhostProfile, p.Type == corev1.SeccompProfileTypeLocalhost, path.Child("localhostProfile"))...)
 }
 
 func appArmorValidate(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := check.OneOf(path.Child("type"), p.Type, corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-	return append(errs, localhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost, path.Child("localhostProfile"))...)
+	errs := check.OneOf(path.Child("type"), p.Type, corev1.AppArmorProfileTypeLocalhost,
+		corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+	return append(errs,
+		localhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost,
+			path.Child("localhostProfile"))...)
 }
 
 // localhostProfile requires the path of a file on the node if the type is Localhost, and none
@@ -132,9 +146,11 @@ func containerSecurityValidate(spec *corev1.PodSpec, s *corev1.SecurityContext, 
 	errs = append(errs, check.NilOrID(path.Child("runAsGroup"), s.RunAsGroup, validation.IsValidGroupID)...)
 	errs = append(errs, seccompValidate(s.SeccompProfile, path.Child("seccompProfile"))...)
 	errs = append(errs, appArmorValidate(s.AppArmorProfile, path.Child("appArmorProfile"))...)
-	errs = append(errs, check.NilOr(path.Child("procMount"), s.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+	errs = append(errs,
+		check.NilOr(path.Child("procMount"), s.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
 	if s.ProcMount != nil && *s.ProcMount == corev1.UnmaskedProcMount && (spec.HostUsers == nil || *spec.HostUsers) {
-		errs = append(errs, field.Invalid(path.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+		errs = append(errs,
+			field.Invalid(path.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 	}
 	if s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
 		return errs
@@ -143,7 +159,8 @@ func containerSecurityValidate(spec *corev1.PodSpec, s *corev1.SecurityContext, 
 		errs = append(errs, field.Invalid(path, s, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
 	}
 	if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
-		errs = append(errs, field.Invalid(path, s, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+		errs = append(errs,
+			field.Invalid(path, s, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
 	}
 	return errs
 }

@@ -20,7 +20,8 @@ import (
 func AnnotationErrors(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if _, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
-		errs = append(errs, field.Invalid(path.Key(corev1.MirrorPodAnnotationKey), "", "must set spec.nodeName if mirror pod annotation is set"))
+		errs = append(errs,
+			field.Invalid(path.Key(corev1.MirrorPodAnnotationKey), "", "must set spec.nodeName if mirror pod annotation is set"))
 	}
 	errs = append(errs, appArmorAnnotations(annotations, spec, path)...)
 	cost, ok := annotations[corev1.PodDeletionCost]
@@ -53,7 +54,8 @@ func podLifeValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := check.OneOf(path.Child("restartPolicy"), spec.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
 	if s := spec.ActiveDeadlineSeconds; s != nil && (*s < 1 || *s > math.MaxInt32) {
-		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *s, validation.InclusiveRangeError(1, math.MaxInt32)))
+		errs = append(errs,
+			field.Invalid(path.Child("activeDeadlineSeconds"), *s, validation.InclusiveRangeError(1, math.MaxInt32)))
 	}
 	gates := map[corev1.PodConditionType]bool{}
 	for i, g := range spec.ReadinessGates {
@@ -75,7 +77,8 @@ func podIdentityValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	errs = append(errs, check.UnsetOrNamed(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)...)
 	errs = append(errs, check.UnsetOrNamed(path.Child("priorityClassName"), spec.PriorityClassName, check.Subdomain)...)
 	if spec.RuntimeClassName != nil {
-		errs = append(errs, check.Invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, check.Subdomain(*spec.RuntimeClassName))...)
+		errs = append(errs,
+			check.Invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, check.Subdomain(*spec.RuntimeClassName))...)
 	}
 	if spec.OS != nil {
 		errs = append(errs, check.Required(path.Child("os", "name"), string(spec.OS.Name))...)
@@ -114,11 +117,14 @@ func podDNSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 		corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
 	config, at := spec.DNSConfig, path.Child("dnsConfig")
 	if spec.DNSPolicy == corev1.DNSNone && config == nil {
-		errs = append(errs, field.Required(at, fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", corev1.DNSNone)))
+		errs = append(errs,
+			field.Required(at, fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", corev1.DNSNone)))
 	}
 	if config != nil {
 		if spec.DNSPolicy == corev1.DNSNone && len(config.Nameservers) == 0 {
-			errs = append(errs, field.Required(at.Child("nameservers"), fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
+			errs = append(errs,
+				field.Required(at.Child("nameservers"),
+					fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
 		}
 		errs = append(errs, dnsConfigValidate(config, at)...)
 	}
@@ -131,21 +137,28 @@ func podDNSValidate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 func dnsConfigValidate(config *corev1.PodDNSConfig, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(config.Nameservers) > maxNameservers {
-		errs = append(errs, field.Invalid(path.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %d nameservers", maxNameservers)))
+		errs = append(errs,
+			field.Invalid(path.Child("nameservers"), config.Nameservers,
+				fmt.Sprintf("must not have more than %d nameservers", maxNameservers)))
 	}
 	for i, ip := range config.Nameservers {
 		errs = append(errs, validation.IsValidIP(path.Child("nameservers").Index(i), ip)...)
 	}
 	if len(config.Searches) > maxSearches {
-		errs = append(errs, field.Invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d search paths", maxSearches)))
+		errs = append(errs,
+			field.Invalid(path.Child("searches"), config.Searches,
+				fmt.Sprintf("must not have more than %d search paths", maxSearches)))
 	}
 	if len(strings.Join(config.Searches, " ")) > maxSearchesLetters {
-		errs = append(errs, field.Invalid(path.Child("searches"), config.Searches, fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchesLetters)))
+		errs = append(errs,
+			field.Invalid(path.Child("searches"), config.Searches,
+				fmt.Sprintf("must not have more than %d characters (including spaces) in the search list", maxSearchesLetters)))
 	}
 	for i, search := range config.Searches {
 		trimmed := strings.TrimSuffix(search, ".")
 		if search != "." {
-			errs = append(errs, check.Invalid(path.Child("searches").Index(i), search, validation.IsDNS1123SubdomainWithUnderscore(trimmed))...)
+			errs = append(errs,
+				check.Invalid(path.Child("searches").Index(i), search, validation.IsDNS1123SubdomainWithUnderscore(trimmed))...)
 		}
 	}
 	for i, option := range config.Options {

@@ -16,7 +16,8 @@ import (
 )
 
 func subresources() []kind.Subresource {
-	binding := kind.Posted("binding", corev1.SchemeGroupVersion.WithKind("Binding"), func() kind.Object { return new(corev1.Binding) })
+	binding := kind.Posted("binding", corev1.SchemeGroupVersion.WithKind("Binding"),
+		func() kind.Object { return new(corev1.Binding) })
 	binding.Merge, binding.Validate = mergeBinding, validateBinding
 	return append(kind.Parts("status"),
 		kind.Subresource{Name: "ephemeralcontainers", Part: true, Containers: true,
@@ -53,7 +54,8 @@ func partPrepare(take func(next, sent *corev1.PodSpec)) func(next, cur kind.Obje
 }
 
 // partValidate returns the Validate of a subresource that changes the spec.
-func partValidate(errs func(pod, old *corev1.Pod, spec *field.Path) field.ErrorList) func(next, cur kind.Object) field.ErrorList {
+func partValidate(
+	errs func(pod, old *corev1.Pod, spec *field.Path) field.ErrorList) func(next, cur kind.Object) field.ErrorList {
 	return func(next, cur kind.Object) field.ErrorList {
 		return errs(next.(*corev1.Pod), cur.(*corev1.Pod), field.NewPath("spec"))
 	}

@@ -28,8 +28,10 @@ func TemplateColumns[T store.Object](of func(T) *corev1.PodTemplateSpec) []table
 
 // OwnerColumns are the columns of a controller of pods: its own, and for -o wide those of its
 // template and selector.
-func OwnerColumns[T store.Object](columns []table.Column, template func(T) *corev1.PodTemplateSpec, selector func(T) string) []table.Column {
-	return append(append(columns, TemplateColumns(template)...), table.Text("Selector", "Which pods belong to it.", selector).Wide())
+func OwnerColumns[T store.Object](columns []table.Column, template func(T) *corev1.PodTemplateSpec,
+	selector func(T) string) []table.Column {
+	return append(append(columns, TemplateColumns(template)...),
+		table.Text("Selector", "Which pods belong to it.", selector).Wide())
 }
 
 func joinContainers(template *corev1.PodTemplateSpec, cell func(*corev1.Container) string) string {

@@ -29,7 +29,8 @@ func podCreation(pod *corev1.Pod, spec *field.Path) field.ErrorList {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
 	if len(pod.Spec.SchedulingGates) > 0 && pod.Spec.NodeName != "" {
-		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+		errs = append(errs,
+			field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
 }
@@ -45,7 +46,8 @@ func ValidateTemplate(template *corev1.PodTemplateSpec, path *field.Path) field.
 	errs = append(errs, AnnotationErrors(template.Annotations, &template.Spec, path.Child("annotations"))...)
 	errs = append(errs, Validate(&template.Spec, path.Child("spec"))...)
 	if len(template.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+		errs = append(errs,
+			field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
 	return errs
 }

@@ -26,7 +26,8 @@ func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList 
 	if len(errs) > 0 {
 		return errs
 	}
-	errs = append(errs, deadlineUpdate(next.ActiveDeadlineSeconds, old.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds"))...)
+	errs = append(errs,
+		deadlineUpdate(next.ActiveDeadlineSeconds, old.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds"))...)
 	errs = append(errs, tolerationsUpdate(next.Tolerations, old.Tolerations, path.Child("tolerations"))...)
 	errs = append(errs, gatesUpdate(next.SchedulingGates, old.SchedulingGates, path.Child("schedulingGates"))...)
 	if len(old.SchedulingGates) > 0 {
@@ -40,7 +41,8 @@ func podSpecUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList 
 		return nil
 	}
 	changed := check.ChangedFields(*munged, *old, equality.Semantic.DeepEqual)
-	return field.ErrorList{field.Forbidden(path, fmt.Sprintf("%s\nchanged: %s", podMayChange, strings.Join(changed, ", ")))}
+	return field.ErrorList{field.Forbidden(path,
+		fmt.Sprintf("%s\nchanged: %s", podMayChange, strings.Join(changed, ", ")))}
 }
 
 // mirrorUpdate requires a mirror pod to remain one, and other pods not to become one.
@@ -81,7 +83,8 @@ func mungedSpec(next, old *corev1.PodSpec) *corev1.PodSpec {
 	munged.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
 	munged.Tolerations = old.Tolerations
 	munged.SchedulingGates = old.SchedulingGates
-	if was, is := old.TerminationGracePeriodSeconds, next.TerminationGracePeriodSeconds; was != nil && is != nil && *was < 0 && *is == 1 {
+	if was, is := old.TerminationGracePeriodSeconds, next.TerminationGracePeriodSeconds; was != nil && is != nil &&
+		*was < 0 && *is == 1 {
 		munged.TerminationGracePeriodSeconds = was
 	}
 	if len(old.SchedulingGates) > 0 { // gatedUpdate checks the changes
@@ -120,7 +123,9 @@ func gatesUpdate(next, old []corev1.PodSchedulingGate, path *field.Path) field.E
 	var errs field.ErrorList
 	for i, gate := range next {
 		if !slices.Contains(old, gate) {
-			errs = append(errs, field.Forbidden(path.Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
+			errs = append(errs,
+				field.Forbidden(path.Index(i).Child("name"),
+					fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
 	}
 	return errs
@@ -131,13 +136,16 @@ func gatedUpdate(next, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old.NodeSelector)) {
 		if v, ok := next.NodeSelector[key]; !ok || v != old.NodeSelector[key] {
-			errs = append(errs, field.Invalid(path.Child("nodeSelector"), next.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			errs = append(errs,
+				field.Invalid(path.Child("nodeSelector"), next.NodeSelector,
+					"only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
 			break
 		}
 	}
 	if !narrower(requiredNodes(next.Affinity), requiredNodes(old.Affinity)) {
 		at := path.Child("affinity", "nodeAffinity", RequiredTerms, "nodeSelectorTerms")
-		errs = append(errs, field.Invalid(at, "", "only additions are allowed to each of the existing terms (no mutations or deletions)"))
+		errs = append(errs,
+			field.Invalid(at, "", "only additions are allowed to each of the existing terms (no mutations or deletions)"))
 	}
 	return errs
 }
@@ -159,7 +167,8 @@ func narrower(next, old *corev1.NodeSelector) bool {
 	}
 	for i := range old.NodeSelectorTerms {
 		is, was := &next.NodeSelectorTerms[i], &old.NodeSelectorTerms[i]
-		if !requirementsKept(is.MatchExpressions, was.MatchExpressions) || !requirementsKept(is.MatchFields, was.MatchFields) {
+		if !requirementsKept(is.MatchExpressions, was.MatchExpressions) ||
+			!requirementsKept(is.MatchFields, was.MatchFields) {
 			return false
 		}
 	}
@@ -168,7 +177,8 @@ func narrower(next, old *corev1.NodeSelector) bool {
 
 func requirementsKept(next, old []corev1.NodeSelectorRequirement) bool {
 	for _, was := range old {
-		if !slices.ContainsFunc(next, func(r corev1.NodeSelectorRequirement) bool { return equality.Semantic.DeepEqual(r, was) }) {
+		if !slices.ContainsFunc(next,
+			func(r corev1.NodeSelectorRequirement) bool { return equality.Semantic.DeepEqual(r, was) }) {
 			return false
 		}
 	}
@@ -214,8 +224,12 @@ func podStatusUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 		return errs
 	}
 	restart := pod.Spec.RestartPolicy
-	errs = append(errs, statesUpdate(pod.Spec.Containers, pod.Status.ContainerStatuses, old.Status.ContainerStatuses, restart, path.Child("containerStatuses"))...)
-	return append(errs, statesUpdate(pod.Spec.InitContainers, pod.Status.InitContainerStatuses, old.Status.InitContainerStatuses, restart, path.Child("initContainerStatuses"))...)
+	errs = append(errs,
+		statesUpdate(pod.Spec.Containers, pod.Status.ContainerStatuses, old.Status.ContainerStatuses, restart,
+			path.Child("containerStatuses"))...)
+	return append(errs,
+		statesUpdate(pod.Spec.InitContainers, pod.Status.InitContainerStatuses, old.Status.InitContainerStatuses, restart,
+			path.Child("initContainerStatuses"))...)
 }
 
 // allMayRestart reports whether a rule of a container can restart all containers, including those
@@ -232,7 +246,8 @@ func allMayRestart(spec *corev1.PodSpec) bool {
 }
 
 // statesUpdate returns an error if a container that has ended permanently runs again.
-func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, restart corev1.RestartPolicy, path *field.Path) field.ErrorList {
+func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, restart corev1.RestartPolicy,
+	path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, was := range old {
 		if was.State.Terminated == nil || mayRestart(specs, was, restart) {
@@ -240,7 +255,8 @@ func statesUpdate(specs []corev1.Container, next, old []corev1.ContainerStatus, 
 		}
 		for i, is := range next {
 			if is.Name == was.Name && is.State.Terminated == nil {
-				errs = append(errs, field.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
+				errs = append(errs,
+					field.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
 			}
 		}
 	}

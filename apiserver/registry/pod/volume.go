@@ -22,8 +22,11 @@ func mountsValidate(c *corev1.Container, volumes map[string]*corev1.Volume, path
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 		}
 		seen[m.MountPath] = true
-		if p := m.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional && !isPrivileged(c.SecurityContext) {
-			errs = append(errs, field.Forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers"))
+		if p := m.MountPropagation; p != nil && *p == corev1.MountPropagationBidirectional &&
+			!isPrivileged(c.SecurityContext) {
+			errs = append(errs,
+				field.Forbidden(at.Child("mountPropagation"),
+					"Bidirectional mount propagation is available only to privileged containers"))
 		}
 	}
 	for i, d := range c.VolumeDevices {
@@ -42,7 +45,8 @@ func mountValidate(m *corev1.VolumeMount, volumes map[string]*corev1.Volume, pat
 		errs = append(errs, field.Invalid(path.Child("mountPath"), m.MountPath, "must not contain ':'"))
 	}
 	if m.SubPath != "" && m.SubPathExpr != "" {
-		errs = append(errs, field.Invalid(path.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+		errs = append(errs,
+			field.Invalid(path.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
 	}
 	errs = append(errs, check.LocalPath(m.SubPath, path.Child("subPath"))...)
 	errs = append(errs, check.LocalPath(m.SubPathExpr, path.Child("subPathExpr"))...)
@@ -52,7 +56,8 @@ func mountValidate(m *corev1.VolumeMount, volumes map[string]*corev1.Volume, pat
 }
 
 func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList {
-	errs := check.NilOr(path, m.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+	errs := check.NilOr(path, m.RecursiveReadOnly, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible,
+		corev1.RecursiveReadOnlyEnabled)
 	if len(errs) > 0 || m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return errs
 	}
@@ -74,7 +79,10 @@ func deviceValidate(d corev1.VolumeDevice, volumes map[string]*corev1.Volume, pa
 	case v == nil && d.Name != "":
 		errs = append(errs, field.NotFound(path.Child("name"), d.Name))
 	case v != nil && !volume.All().Block(v):
-		errs = append(errs, field.Invalid(path.Child("name"), d.Name, fmt.Sprintf("can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode, not volume %s", d.Name)))
+		errs = append(errs,
+			field.Invalid(path.Child("name"), d.Name,
+				fmt.Sprintf("can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode, not volume %s",
+					d.Name)))
 	}
 	return errs
 }

@@ -39,7 +39,8 @@ func Warnings(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) [
 	}
 	notes.portWarnings(spec, path.Child("spec"))
 	if s := spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
-		notes.add(path.Child("spec", "terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+		notes.add(path.Child("spec", "terminationGracePeriodSeconds"),
+			"must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	return notes.lines
 }
@@ -98,7 +99,8 @@ func (n *notes) nullSelector(path *field.Path, selector *metav1.LabelSelector) {
 }
 
 func (n *notes) affinityWarnings(a *corev1.Affinity, path *field.Path) {
-	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution",
+		"preferredDuringSchedulingIgnoredDuringExecution"
 	if node := a.NodeAffinity; node != nil {
 		at := path.Child("nodeAffinity")
 		if s := node.RequiredDuringSchedulingIgnoredDuringExecution; s != nil {
@@ -119,10 +121,12 @@ func (n *notes) affinityWarnings(a *corev1.Affinity, path *field.Path) {
 		}
 	}
 	if p := a.PodAffinity; p != nil {
-		pods(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))
+		pods(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution,
+			path.Child("podAffinity"))
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		pods(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))
+		pods(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution,
+			path.Child("podAntiAffinity"))
 	}
 }
 
@@ -141,10 +145,12 @@ func (n *notes) annotationWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec
 			n.add(at.Key(key), format, args...)
 		}
 	}
-	old("scheduler.alpha.kubernetes.io/critical-pod", "non-functional in v1.16+; use the %q field instead", "priorityClassName")
+	old("scheduler.alpha.kubernetes.io/critical-pod", "non-functional in v1.16+; use the %q field instead",
+		"priorityClassName")
 	old("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the %q field instead", "sysctls")
 	old("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the %q field instead", "sysctls")
-	const seccomp, appArmor = "non-functional in v1.27+; use the %q field instead", "deprecated since v1.30; use the %q field instead"
+	const seccomp, appArmor = "non-functional in v1.27+; use the %q field instead",
+		"deprecated since v1.30; use the %q field instead"
 	if s := spec.SecurityContext; s == nil || s.SeccompProfile == nil {
 		old(corev1.SeccompPodAnnotationKey, seccomp, "seccompProfile")
 	}

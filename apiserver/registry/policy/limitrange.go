@@ -94,7 +94,8 @@ type amounts struct {
 
 func limitErrors(l *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	lists := []amounts{{"max", l.Max}, {"min", l.Min}, {"default", l.Default}, {"defaultRequest", l.DefaultRequest}, {"maxLimitRequestRatio", l.MaxLimitRequestRatio}}
+	lists := []amounts{{"max", l.Max}, {"min", l.Min}, {"default", l.Default}, {"defaultRequest", l.DefaultRequest},
+		{"maxLimitRequestRatio", l.MaxLimitRequestRatio}}
 	names := map[corev1.ResourceName]bool{}
 	for _, list := range lists {
 		if l.Type == corev1.LimitTypePod && strings.HasPrefix(list.name, "default") {
@@ -108,8 +109,10 @@ func limitErrors(l *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 			errs = append(errs, limitName(l.Type, name, at.Child(list.name).Key(string(name)))...)
 		}
 	}
-	if l.Type == corev1.LimitTypePersistentVolumeClaim && !has(l.Min, corev1.ResourceStorage) && !has(l.Max, corev1.ResourceStorage) {
-		errs = append(errs, field.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
+	if l.Type == corev1.LimitTypePersistentVolumeClaim && !has(l.Min, corev1.ResourceStorage) &&
+		!has(l.Max, corev1.ResourceStorage) {
+		errs = append(errs,
+			field.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		errs = append(errs, limitOrder(l, name, at)...)
@@ -142,21 +145,28 @@ func limitOrder(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Pa
 		value     corev1.ResourceList
 	}{
 		{l.Min, l.Max, "min value %s is greater than max value %s", key("min"), l.Min},
-		{l.Min, l.DefaultRequest, "min value %s is greater than default request value %s", key("defaultRequest"), l.DefaultRequest},
-		{l.DefaultRequest, l.Max, "default request value %s is greater than max value %s", key("defaultRequest"), l.DefaultRequest},
-		{l.DefaultRequest, l.Default, "default request value %s is greater than default limit value %s", key("defaultRequest"), l.DefaultRequest},
+		{l.Min, l.DefaultRequest, "min value %s is greater than default request value %s", key("defaultRequest"),
+			l.DefaultRequest},
+		{l.DefaultRequest, l.Max, "default request value %s is greater than max value %s", key("defaultRequest"),
+			l.DefaultRequest},
+		{l.DefaultRequest, l.Default, "default request value %s is greater than default limit value %s",
+			key("defaultRequest"), l.DefaultRequest},
 		{l.Min, l.Default, "min value %s is greater than default value %s", key("default"), l.Min},
 		{l.Default, l.Max, "default value %s is greater than max value %s", key("default"), l.Max},
 	} {
 		low, a := rule.low[name]
 		high, b := rule.high[name]
 		if a && b && low.Cmp(high) > 0 {
-			errs = append(errs, field.Invalid(rule.at, text(rule.value[name]), fmt.Sprintf(rule.words, low.String(), high.String())))
+			errs = append(errs,
+				field.Invalid(rule.at, text(rule.value[name]), fmt.Sprintf(rule.words, low.String(), high.String())))
 		}
 	}
 	limit, request := l.Default[name], l.DefaultRequest[name]
 	if !check.Overcommittable(name) && has(l.Default, name) && has(l.DefaultRequest, name) && limit.Cmp(request) != 0 {
-		errs = append(errs, field.Invalid(key("defaultRequest"), request.String(), fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(), name)))
+		errs = append(errs,
+			field.Invalid(key("defaultRequest"), request.String(),
+				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", limit.String(), request.String(),
+					name)))
 	}
 	return errs
 }
@@ -179,7 +189,8 @@ func limitRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Pa
 		return errs
 	}
 	if bound := most.AsApproximateFloat64() / least.AsApproximateFloat64(); ratio.AsApproximateFloat64() > bound {
-		errs = append(errs, field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), bound)))
+		errs = append(errs,
+			field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), bound)))
 	}
 	return errs
 }

@@ -25,15 +25,19 @@ func podDisruptionBudgetResource() kind.Resource {
 		Validate:     podDisruptionBudgetValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("Min Available", "Pods that must stay.", func(b *policyv1.PodDisruptionBudget) string { return orNA(b.Spec.MinAvailable) }),
-			table.Text("Max Unavailable", "Pods that may be missing.", func(b *policyv1.PodDisruptionBudget) string { return orNA(b.Spec.MaxUnavailable) }),
-			table.Number("Allowed Disruptions", "Pods that may go now.", func(b *policyv1.PodDisruptionBudget) int64 { return int64(b.Status.DisruptionsAllowed) }),
+			table.Text("Min Available", "Pods that must stay.",
+				func(b *policyv1.PodDisruptionBudget) string { return orNA(b.Spec.MinAvailable) }),
+			table.Text("Max Unavailable", "Pods that may be missing.",
+				func(b *policyv1.PodDisruptionBudget) string { return orNA(b.Spec.MaxUnavailable) }),
+			table.Number("Allowed Disruptions", "Pods that may go now.",
+				func(b *policyv1.PodDisruptionBudget) int64 { return int64(b.Status.DisruptionsAllowed) }),
 			table.Age(),
 		},
 	}
 }
 
-func podDisruptionBudgetHalves(obj kind.Object) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
+func podDisruptionBudgetHalves(
+	obj kind.Object) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
 	b := obj.(*policyv1.PodDisruptionBudget)
 	return &b.Spec, &b.Status
 }
@@ -57,8 +61,12 @@ func podDisruptionBudgetValidate(next, _ kind.Object, subresource string) field.
 	}
 	errs = append(errs, podShare(spec.MinAvailable, path.Child("minAvailable"))...)
 	errs = append(errs, podShare(spec.MaxUnavailable, path.Child("maxUnavailable"))...)
-	errs = append(errs, metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
-	return append(errs, check.NilOr(path.Child("unhealthyPodEvictionPolicy"), spec.UnhealthyPodEvictionPolicy, policyv1.IfHealthyBudget, policyv1.AlwaysAllow)...)
+	errs = append(errs,
+		metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{},
+			path.Child("selector"))...)
+	return append(errs,
+		check.NilOr(path.Child("unhealthyPodEvictionPolicy"), spec.UnhealthyPodEvictionPolicy, policyv1.IfHealthyBudget,
+			policyv1.AlwaysAllow)...)
 }
 
 func podShare(n *intstr.IntOrString, path *field.Path) field.ErrorList {

@@ -34,8 +34,10 @@ func priorityClassResource() kind.Resource {
 		Validate:   priorityClassValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Number("Value", "The priority pods of this class get.", func(p *schedulingv1.PriorityClass) int64 { return int64(p.Value) }),
-			table.Text("Global-Default", "Whether pods without a class get this one.", func(p *schedulingv1.PriorityClass) string { return fmt.Sprint(p.GlobalDefault) }),
+			table.Number("Value", "The priority pods of this class get.",
+				func(p *schedulingv1.PriorityClass) int64 { return int64(p.Value) }),
+			table.Text("Global-Default", "Whether pods without a class get this one.",
+				func(p *schedulingv1.PriorityClass) string { return fmt.Sprint(p.GlobalDefault) }),
 			table.Age(),
 			table.Text("PreemptionPolicy", "Whether pods of this class push out lower ones.", priorityClassPreemption),
 		},
@@ -87,10 +89,13 @@ func priorityClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	}
 	if strings.HasPrefix(class.Name, "system-") {
 		if value, ok := SystemPriority(class.Name); !ok || value != class.Value || class.GlobalDefault {
-			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), "names beginning with 'system-' are reserved for system use"))
+			errs = append(errs,
+				field.Forbidden(field.NewPath("metadata", "name"), "names beginning with 'system-' are reserved for system use"))
 		}
 	} else if class.Value > highestUserPriority {
-		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUserPriority)))
+		errs = append(errs,
+			field.Forbidden(field.NewPath("value"),
+				fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestUserPriority)))
 	}
 	return append(errs, check.NilOr(path, class.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 }

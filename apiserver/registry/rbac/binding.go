@@ -103,7 +103,8 @@ func subject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList
 	case rbacv1.UserKind, rbacv1.GroupKind:
 		errs = append(errs, supported(at.Child("apiGroup"), s.APIGroup, rbacv1.GroupName)...)
 	default:
-		errs = append(errs, supported(at.Child("kind"), s.Kind, rbacv1.GroupKind, rbacv1.ServiceAccountKind, rbacv1.UserKind)...)
+		errs = append(errs,
+			supported(at.Child("kind"), s.Kind, rbacv1.GroupKind, rbacv1.ServiceAccountKind, rbacv1.UserKind)...)
 	}
 	return errs
 }

@@ -85,7 +85,8 @@ func pathRule(r *rbacv1.PolicyRule, namespaced bool, at *field.Path) field.Error
 		errs = append(errs, field.Invalid(at, r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
 	}
 	if len(r.APIGroups)+len(r.Resources)+len(r.ResourceNames) > 0 {
-		errs = append(errs, field.Invalid(at, r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+		errs = append(errs,
+			field.Invalid(at, r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
 	}
 	return errs
 }

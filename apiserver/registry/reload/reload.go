@@ -21,7 +21,8 @@ type Following struct {
 
 // Run calls load, which returns a revision, and then each for every change of the selected objects after it, until
 // ctx ends.
-func (f Following) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error), each func(*store.Event)) error {
+func (f Following) Run(ctx context.Context, sel store.Selector, load func(context.Context) (int64, error),
+	each func(*store.Event)) error {
 	retry := backoff.Retry{First: time.Second, Most: time.Minute}
 	for {
 		rev, err := load(ctx)
@@ -31,7 +32,8 @@ func (f Following) Run(ctx context.Context, sel store.Selector, load func(contex
 		if ctx.Err() != nil {
 			return nil
 		}
-		f.Log.Warn("failed to follow what configures the API, trying again", zap.String("resource", sel.Resource), zap.Error(err))
+		f.Log.Warn("failed to follow what configures the API, trying again", zap.String("resource", sel.Resource),
+			zap.Error(err))
 		if !retry.Wait(ctx, f.Clock) {
 			return nil
 		}

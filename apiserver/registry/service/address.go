@@ -23,8 +23,9 @@ func ValidateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	ips := path.Child("clusterIPs")
 	errs := clusterIPsAgree(spec, ips)
 	errs = append(errs, families(spec.IPFamilies, path.Child("ipFamilies"))...)
-	errs = append(errs, check.NilOr(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, corev1.IPFamilyPolicyPreferDualStack,
-		corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
+	errs = append(errs,
+		check.NilOr(path.Child("ipFamilyPolicy"), spec.IPFamilyPolicy, corev1.IPFamilyPolicyPreferDualStack,
+			corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)...)
 	malformed := clusterIPsForm(spec.ClusterIPs, ips)
 	errs = append(errs, malformed...)
 	if len(spec.ClusterIPs) > 2 {
@@ -53,7 +54,8 @@ func families(all []corev1.IPFamily, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, family := range all {
 		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol {
-			errs = append(errs, field.NotSupported(path.Index(i), family, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+			errs = append(errs,
+				field.NotSupported(path.Index(i), family, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
 		}
 		if slices.Contains(all[:i], family) {
 			errs = append(errs, field.Duplicate(path.Index(i), family))
@@ -112,7 +114,8 @@ func serviceUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, clusterIPsUpdate(next, cur, path)...)
 		errs = append(errs, familiesUpdate(next, cur, path)...)
 	}
-	if next.Type == corev1.ServiceTypeLoadBalancer && cur.Type == corev1.ServiceTypeLoadBalancer && !equalPointers(next.LoadBalancerClass, cur.LoadBalancerClass) {
+	if next.Type == corev1.ServiceTypeLoadBalancer && cur.Type == corev1.ServiceTypeLoadBalancer &&
+		!equalPointers(next.LoadBalancerClass, cur.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), next.LoadBalancerClass, keptOnceSet))
 	}
 	if NeedsHealthCheck(next) && NeedsHealthCheck(cur) && next.HealthCheckNodePort != cur.HealthCheckNodePort {
@@ -142,7 +145,9 @@ func clusterIPsUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Err
 		errs = append(errs, field.Invalid(first, next.ClusterIPs, keptOnceSet))
 	}
 	if len(next.ClusterIPs) == 1 && !singleStack(next) {
-		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+		errs = append(errs,
+			field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy,
+				"must be set to 'SingleStack' when releasing the secondary clusterIP"))
 	}
 	return errs
 }
@@ -173,7 +178,9 @@ func familiesUpdate(next, cur *corev1.ServiceSpec, path *field.Path) field.Error
 		}
 	}
 	if has < had && !singleStack(next) {
-		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
+		errs = append(errs,
+			field.Invalid(path.Child("ipFamilyPolicy"), next.IPFamilyPolicy,
+				"must be set to 'SingleStack' when releasing the secondary ipFamily"))
 	}
 	return errs
 }

@@ -111,7 +111,8 @@ func endpointsWarnings(endpoints *corev1.Endpoints) []string {
 			warnings = append(warnings, validation.GetWarningsForIP(path.Child("addresses").Index(j).Child("ip"), a.IP)...)
 		}
 		for j, a := range subset.NotReadyAddresses {
-			warnings = append(warnings, validation.GetWarningsForIP(path.Child("notReadyAddresses").Index(j).Child("ip"), a.IP)...)
+			warnings = append(warnings,
+				validation.GetWarningsForIP(path.Child("notReadyAddresses").Index(j).Child("ip"), a.IP)...)
 		}
 	}
 	return warnings

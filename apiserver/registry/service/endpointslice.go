@@ -37,7 +37,8 @@ func endpointSliceResource() kind.Resource {
 		Warnings:   endpointSliceWarnings,
 		Columns: []table.Column{
 			table.Name(),
-			table.Text("AddressType", "The family of its addresses.", func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
+			table.Text("AddressType", "The family of its addresses.",
+				func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
 			table.Text("Ports", "The ports of each endpoint.", endpointSlicePorts),
 			table.Text("Endpoints", "Addresses that traffic goes to.", endpointSliceAddresses),
 			table.Age(),
@@ -81,7 +82,8 @@ func endpointSlicePrepare(next, cur kind.Object, subresource string) {
 func endpointSliceValidate(next, cur kind.Object, _ string) field.ErrorList {
 	slice := next.(*discoveryv1.EndpointSlice)
 	path := field.NewPath("addressType")
-	errs := check.OneOf(path, slice.AddressType, discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+	errs := check.OneOf(path, slice.AddressType, discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4,
+		discoveryv1.AddressTypeIPv6)
 	errs = append(errs, endpointList(slice, field.NewPath("endpoints"))...)
 	errs = append(errs, endpointPorts(slice.Ports, field.NewPath("ports"))...)
 	if cur != nil {
@@ -190,7 +192,8 @@ func endpointSliceWarnings(next, _ kind.Object) []string {
 	}
 	var warnings []string
 	for i, endpoint := range slice.Endpoints {
-		warnings = append(warnings, addressWarnings(field.NewPath("endpoints").Index(i).Child("addresses"), endpoint.Addresses)...)
+		warnings = append(warnings,
+			addressWarnings(field.NewPath("endpoints").Index(i).Child("addresses"), endpoint.Addresses)...)
 	}
 	return warnings
 }

@@ -103,7 +103,8 @@ func NeedsAddress(spec *corev1.ServiceSpec) bool { return spec.Type != corev1.Se
 // NeedsHealthCheck reports whether load balancers check on each node whether the
 // Service has local endpoints.
 func NeedsHealthCheck(spec *corev1.ServiceSpec) bool {
-	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return spec.Type == corev1.ServiceTypeLoadBalancer &&
+		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 // FromOutside reports whether the Service is reachable from outside of the cluster.

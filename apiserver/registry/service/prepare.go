@@ -119,7 +119,8 @@ func dropAddresses(next, cur *corev1.ServiceSpec) {
 // sameNodePorts reports whether next has no node ports that cur does not have.
 func sameNodePorts(next, cur *corev1.ServiceSpec) bool {
 	return !slices.ContainsFunc(next.Ports, func(p corev1.ServicePort) bool {
-		return p.NodePort != 0 && !slices.ContainsFunc(cur.Ports, func(q corev1.ServicePort) bool { return q.NodePort == p.NodePort })
+		return p.NodePort != 0 &&
+			!slices.ContainsFunc(cur.Ports, func(q corev1.ServicePort) bool { return q.NodePort == p.NodePort })
 	})
 }
 

@@ -25,7 +25,8 @@ func TestReaching(t *testing.T) {
 			case "Endpoints":
 				obj = &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: c.ip}}}}}
 			case "EndpointSlice":
-				obj = &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{c.ip}}}}
+				obj = &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4,
+					Endpoints: []discoveryv1.Endpoint{{Addresses: []string{c.ip}}}}
 			default:
 				continue
 			}

@@ -22,7 +22,9 @@ func spec(parts ...string) string {
 
 // balanced returns a Service of type LoadBalancer with an allocated address.
 func balanced(parts ...string) string {
-	return spec(append([]string{`type: LoadBalancer, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ` + onePort}, parts...)...)
+	return spec(append(
+		[]string{`type: LoadBalancer, clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], ipFamilies: [IPv4], ` + onePort},
+		parts...)...)
 }
 
 func TestServiceCreation(t *testing.T) {
@@ -35,7 +37,8 @@ func TestServiceCreation(t *testing.T) {
 		{spec(`type: Nonsense, ` + onePort), "spec.type: Unsupported value"},
 		{spec(clusterIP, `ports: [{port: 0}]`), "spec.ports[0].port: Invalid value\nspec.ports[0].targetPort: Invalid value"},
 		{spec(clusterIP, `ports: [{port: 65536, targetPort: 1}]`), "spec.ports[0].port: Invalid value"},
-		{spec(clusterIP, `ports: [{port: 80}, {port: 81}]`), "spec.ports[0].name: Required value\nspec.ports[1].name: Required value"},
+		{spec(clusterIP, `ports: [{port: 80}, {port: 81}]`),
+			"spec.ports[0].name: Required value\nspec.ports[1].name: Required value"},
 		{spec(clusterIP, `ports: [{name: a, port: 80}, {name: a, port: 81}]`), "spec.ports[1].name: Duplicate value"},
 		{spec(clusterIP, `ports: [{name: A_b, port: 80}]`), "spec.ports[0].name: Invalid value"},
 		{spec(clusterIP, `ports: [{name: a, port: 80}, {name: b, port: 80}]`), "spec.ports[1]: Duplicate value"},
@@ -45,20 +48,25 @@ func TestServiceCreation(t *testing.T) {
 		{spec(clusterIP, `ports: [{port: 80, targetPort: 70000}]`), "spec.ports[0].targetPort: Invalid value"},
 		{spec(clusterIP, `ports: [{port: 80, appProtocol: "a b"}]`), "spec.ports[0].appProtocol: Invalid value"},
 		{spec(clusterIP, `ports: [{port: 80, nodePort: 30001}]`), "spec.ports[0].nodePort: Forbidden"},
-		{spec(`type: NodePort, ` + `ports: [{name: a, port: 80, nodePort: 30001}, {name: b, port: 81, nodePort: 30001}]`), "spec.ports[1].nodePort: Duplicate value"},
+		{spec(`type: NodePort, ` + `ports: [{name: a, port: 80, nodePort: 30001}, {name: b, port: 81, nodePort: 30001}]`),
+			"spec.ports[1].nodePort: Duplicate value"},
 		{spec(`type: NodePort, clusterIP: None, ` + onePort), "spec.clusterIPs[0]: Invalid value"},
 		{spec(`type: LoadBalancer, clusterIP: None, ` + onePort), "spec.clusterIPs[0]: Invalid value"},
 		{spec(clusterIP, onePort, `selector: {"a b": c}`), "spec.selector: Invalid value"},
 		{spec(clusterIP, onePort, `sessionAffinity: Sometimes`), "spec.sessionAffinity: Unsupported value"},
-		{spec(clusterIP, onePort, `sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}`), "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value"},
-		{spec(clusterIP, onePort, `sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}`), "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value"},
+		{spec(clusterIP, onePort, `sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}`),
+			"spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value"},
+		{spec(clusterIP, onePort, `sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}`),
+			"spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value"},
 		{spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.2]`), "spec.clusterIPs: Invalid value"},
 		{spec(onePort, `clusterIPs: [10.96.1.2]`), "spec.clusterIPs: Invalid value"},
 		{spec(onePort, `clusterIP: nonsense`), "spec.clusterIPs[0]: Invalid value"},
 		{spec(onePort, `clusterIP: 010.96.0.1`), "spec.clusterIPs[0]: Invalid value"},
-		{spec(onePort, `clusterIP: None, clusterIPs: [None, None]`), "spec.clusterIPs: Invalid value\nspec.clusterIPs[1]: Invalid value"},
+		{spec(onePort, `clusterIP: None, clusterIPs: [None, None]`),
+			"spec.clusterIPs: Invalid value\nspec.clusterIPs[1]: Invalid value"},
 		{spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1, 10.96.1.2]`), "spec.clusterIPs: Invalid value"},
-		{spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1, "fd00::1", "fd00::2"]`), "spec.clusterIPs: Invalid value"},
+		{spec(onePort, `clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1, "fd00::1", "fd00::2"]`),
+			"spec.clusterIPs: Invalid value"},
 		{spec(onePort, `clusterIP: 10.96.1.1, ipFamilies: [IPv6]`), "spec.clusterIPs[0]: Invalid value"},
 		{spec(onePort, `ipFamilies: [IPv5]`), "spec.ipFamilies[0]: Unsupported value"},
 		{spec(onePort, `ipFamilies: [IPv4, IPv4]`), "spec.ipFamilies[1]: Duplicate value"},
@@ -68,7 +76,8 @@ func TestServiceCreation(t *testing.T) {
 		{spec(clusterIP, onePort, `externalIPs: [127.0.0.1, 0.0.0.0, 169.254.1.1, 224.0.0.1]`),
 			"spec.externalIPs[0]: Invalid value\nspec.externalIPs[1]: Invalid value\nspec.externalIPs[2]: Invalid value\nspec.externalIPs[3]: Invalid value"},
 		{spec(clusterIP, onePort, `loadBalancerSourceRanges: [10.0.0.0/8]`), "spec.LoadBalancerSourceRanges: Forbidden"},
-		{balanced(`loadBalancerSourceRanges: [" 10.0.0.0/8 ", 10.0.0.1/8]`), "spec.LoadBalancerSourceRanges[1]: Invalid value"},
+		{balanced(`loadBalancerSourceRanges: [" 10.0.0.0/8 ", 10.0.0.1/8]`),
+			"spec.LoadBalancerSourceRanges[1]: Invalid value"},
 		{spec(clusterIP, onePort, `allocateLoadBalancerNodePorts: true`), "spec.allocateLoadBalancerNodePorts: Forbidden"},
 		{spec(clusterIP, onePort, `loadBalancerClass: a/b`), "spec.loadBalancerClass: Forbidden"},
 		{balanced(`loadBalancerClass: "a b"`), "spec.loadBalancerClass: Invalid value"},
@@ -86,7 +95,8 @@ func TestServiceCreation(t *testing.T) {
 			"spec.clusterIPs: Forbidden\nspec.ipFamilies: Forbidden\nspec.ipFamilyPolicy: Forbidden"},
 		{`{metadata: {annotations: {service.kubernetes.io/topology-mode: Auto, service.kubernetes.io/topology-aware-hints: Disabled}}, spec: {` + clusterIP + `, ` + onePort + `}}`,
 			"metadata.annotations[service.kubernetes.io/topology-mode]: Invalid value"},
-		{`{metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: "10.0.0.0/8, x"}}, spec: {` + clusterIP + `, ` + onePort + `}}`,
+		{`{metadata: {annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: "10.0.0.0/8, x"}}, spec: {` +
+			clusterIP + `, ` + onePort + `}}`,
 			"metadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Forbidden\nmetadata.annotations[service.beta.kubernetes.io/load-balancer-source-ranges]: Invalid value"},
 	} {
 		r := kindtest.Of(t, service.Resources(), "Service")
@@ -100,7 +110,8 @@ func TestServiceCreation(t *testing.T) {
 func TestServiceNames(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, service.Resources(), "Service")
-	for name, good := range map[string]bool{"a-1": true, "1a": true, "1a-": false, "a.b": false, "A": false, strings.Repeat("a", 64): false} {
+	for name, good := range map[string]bool{"a-1": true, "1a": true, "1a-": false, "a.b": false, "A": false,
+		strings.Repeat("a", 64): false} {
 		if got := len(r.NameErrors(name, false)) == 0; got != good {
 			t.Errorf("%s: good %v, want %v", name, got, good)
 		}
@@ -110,7 +121,8 @@ func TestServiceNames(t *testing.T) {
 func TestServiceDefaults(t *testing.T) {
 	t.Parallel()
 	r := kindtest.Of(t, service.Resources(), "Service")
-	got := kindtest.Create(t, r, `{spec: {sessionAffinity: ClientIP, type: LoadBalancer, ports: [{port: 80}, {name: b, port: 53, protocol: UDP, targetPort: dns}]}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}]}}}`).(*corev1.Service)
+	got := kindtest.Create(t, r,
+		`{spec: {sessionAffinity: ClientIP, type: LoadBalancer, ports: [{port: 80}, {name: b, port: 53, protocol: UDP, targetPort: dns}]}, status: {loadBalancer: {ingress: [{ip: 1.2.3.4}]}}}`).(*corev1.Service)
 	if len(got.Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("a client created a status: %v", got.Status)
 	}
@@ -121,7 +133,8 @@ func TestServiceDefaults(t *testing.T) {
 		t.Errorf("got %+v", got.Spec)
 	}
 	plain := kindtest.Create(t, r, `{spec: {ports: [{port: 80}]}}`).(*corev1.Service)
-	if plain.Spec.Type != "ClusterIP" || plain.Spec.SessionAffinity != "None" || plain.Spec.ExternalTrafficPolicy != "" || plain.Spec.AllocateLoadBalancerNodePorts != nil {
+	if plain.Spec.Type != "ClusterIP" || plain.Spec.SessionAffinity != "None" || plain.Spec.ExternalTrafficPolicy != "" ||
+		plain.Spec.AllocateLoadBalancerNodePorts != nil {
 		t.Errorf("got %+v", plain.Spec)
 	}
 }

@@ -27,7 +27,8 @@ func serviceColumns() []table.Column {
 		table.Text("External-IP", "Its addresses for the outside.", serviceExternal),
 		table.Text("Port(s)", "Its ports, with those of the nodes.", servicePortList),
 		table.Age(),
-		table.Text("Selector", "Which pods are behind it.", func(s *corev1.Service) string { return labels.FormatLabels(s.Spec.Selector) }).Wide(),
+		table.Text("Selector", "Which pods are behind it.",
+			func(s *corev1.Service) string { return labels.FormatLabels(s.Spec.Selector) }).Wide(),
 	}
 }
 
@@ -86,7 +87,9 @@ func serviceWarnings(next, _ kind.Object) []string {
 			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
 	if d := spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
-		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone))
+		warnings = append(warnings,
+			fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d,
+				corev1.ServiceTrafficDistributionPreferSameZone))
 	}
 	return append(warnings, serviceIgnored(spec, field.NewPath("spec"))...)
 }
@@ -103,14 +106,16 @@ func serviceIgnored(spec *corev1.ServiceSpec, path *field.Path) []string {
 		warnings = append(warnings, validation.GetWarningsForIP(path.Child("loadBalancerIP"), spec.LoadBalancerIP)...)
 	}
 	for i, cidr := range spec.LoadBalancerSourceRanges {
-		warnings = append(warnings, validation.GetWarningsForCIDR(path.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(cidr))...)
+		warnings = append(warnings,
+			validation.GetWarningsForCIDR(path.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(cidr))...)
 	}
 	external := spec.Type == corev1.ServiceTypeExternalName
 	if external && len(spec.ExternalIPs) > 0 {
 		warnings = append(warnings, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q", spec.Type))
 	}
 	if !external && spec.ExternalName != "" {
-		warnings = append(warnings, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
+		warnings = append(warnings,
+			fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
 	}
 	return warnings
 }

@@ -31,7 +31,8 @@ func serviceLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	switch {
 	case spec.LoadBalancerClass == nil:
 	case balanced:
-		errs = append(errs, check.Invalid(class, *spec.LoadBalancerClass, validation.IsQualifiedName(*spec.LoadBalancerClass))...)
+		errs = append(errs,
+			check.Invalid(class, *spec.LoadBalancerClass, validation.IsQualifiedName(*spec.LoadBalancerClass))...)
 	default:
 		errs = append(errs, field.Forbidden(class, loadBalancerOnly))
 	}
@@ -93,7 +94,8 @@ func serviceHealthCheck(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	case needed:
 		return check.Invalid(path, port, validation.IsValidPortNum(int(port)))
 	case port != 0:
-		return field.ErrorList{field.Invalid(path, port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")}
+		return field.ErrorList{field.Invalid(path, port,
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")}
 	}
 	return nil
 }

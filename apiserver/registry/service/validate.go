@@ -75,7 +75,9 @@ func serviceForm(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	}
 	for i, p := range spec.Ports {
 		if spec.Type == corev1.ServiceTypeLoadBalancer && p.Port == kubeletPort {
-			errs = append(errs, field.Invalid(path.Child("ports").Index(i), p.Port, fmt.Sprintf("may not expose port %d externally since it is used by kubelet", kubeletPort)))
+			errs = append(errs,
+				field.Invalid(path.Child("ports").Index(i), p.Port,
+					fmt.Sprintf("may not expose port %d externally since it is used by kubelet", kubeletPort)))
 		}
 	}
 	switch {
@@ -105,9 +107,11 @@ func serviceExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Error
 }
 
 func serviceAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	errs := check.OneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	errs := check.OneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityClientIP,
+		corev1.ServiceAffinityNone)
 	config := spec.SessionAffinityConfig
-	if spec.SessionAffinity != corev1.ServiceAffinityClientIP || config == nil || config.ClientIP == nil || config.ClientIP.TimeoutSeconds == nil {
+	if spec.SessionAffinity != corev1.ServiceAffinityClientIP || config == nil || config.ClientIP == nil ||
+		config.ClientIP.TimeoutSeconds == nil {
 		return errs // defaults cover the other cases
 	}
 	if seconds := *config.ClientIP.TimeoutSeconds; seconds <= 0 || seconds > maxAffinitySeconds {

@@ -47,8 +47,9 @@ func Bootstrap(ctx context.Context, c client.Client) error {
 // created when a pod needs them.
 func defaultClass() *storagev1.StorageClass {
 	return &storagev1.StorageClass{
-		TypeMeta:             metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
-		ObjectMeta:           metav1.ObjectMeta{Name: defaultName, Annotations: map[string]string{claims.DefaultClass: "true"}},
+		TypeMeta: metav1.TypeMeta{APIVersion: storagev1.SchemeGroupVersion.String(), Kind: "StorageClass"},
+		ObjectMeta: metav1.ObjectMeta{Name: defaultName,
+			Annotations: map[string]string{claims.DefaultClass: "true"}},
 		Provisioner:          claims.Provisioner,
 		ReclaimPolicy:        new(corev1.PersistentVolumeReclaimDelete),
 		VolumeBindingMode:    new(storagev1.VolumeBindingWaitForFirstConsumer),

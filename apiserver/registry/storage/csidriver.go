@@ -34,11 +34,15 @@ func csiDriverColumns() []table.Column {
 	type driver = storagev1.CSIDriver
 	return []table.Column{
 		table.Name(),
-		flag("AttachRequired", "Whether volumes are attached to nodes.", func(d *driver) *bool { return d.Spec.AttachRequired }, true),
-		flag("PodInfoOnMount", "Whether it gets information about the pod.", func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
-		flag("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity }, false),
+		flag("AttachRequired", "Whether volumes are attached to nodes.",
+			func(d *driver) *bool { return d.Spec.AttachRequired }, true),
+		flag("PodInfoOnMount", "Whether it gets information about the pod.",
+			func(d *driver) *bool { return d.Spec.PodInfoOnMount }, false),
+		flag("StorageCapacity", "Whether it publishes its capacity.", func(d *driver) *bool { return d.Spec.StorageCapacity },
+			false),
 		table.Text("TokenRequests", "Audiences of the tokens it wants.", csiDriverTokens),
-		flag("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish }, false),
+		flag("RequiresRepublish", "Whether mounts are repeated.", func(d *driver) *bool { return d.Spec.RequiresRepublish },
+			false),
 		table.Text("Modes", "Lives of the volumes it serves.", csiDriverModes),
 		table.Age(),
 	}
@@ -98,21 +102,28 @@ func csiDriverValidate(next, cur kind.Object, _ string) field.ErrorList {
 	old := cur.(*storagev1.CSIDriver)
 	return slices.Concat(errs,
 		check.Immutable(field.NewPath("spec", "attachedRequired"), d.Spec.AttachRequired, old.Spec.AttachRequired),
-		check.Immutable(field.NewPath("spec", "volumeLifecycleModes"), d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes))
+		check.Immutable(field.NewPath("spec", "volumeLifecycleModes"), d.Spec.VolumeLifecycleModes,
+			old.Spec.VolumeLifecycleModes))
 }
 
 func csiDriverSpec(spec *storagev1.CSIDriverSpec, at *field.Path) field.ErrorList {
 	errs := slices.Concat(
-		check.NilOr(at.Child("fsGroupPolicy"), spec.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy),
+		check.NilOr(at.Child("fsGroupPolicy"), spec.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy,
+			storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy),
 		tokenRequests(spec.TokenRequests, at.Child("tokenRequests")))
 	for _, mode := range spec.VolumeLifecycleModes {
-		errs = append(errs, check.OneOf(at.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
+		errs = append(errs,
+			check.OneOf(at.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecycleEphemeral,
+				storagev1.VolumeLifecyclePersistent)...)
 	}
 	if s := spec.NodeAllocatableUpdatePeriodSeconds; s != nil && *s < minUpdatePeriod {
-		errs = append(errs, field.Invalid(at.Child("nodeAllocatableUpdatePeriodSeconds"), *s, "must be greater than or equal to 10 seconds"))
+		errs = append(errs,
+			field.Invalid(at.Child("nodeAllocatableUpdatePeriodSeconds"), *s, "must be greater than or equal to 10 seconds"))
 	}
 	if spec.ServiceAccountTokenInSecrets != nil && len(spec.TokenRequests) == 0 {
-		errs = append(errs, field.Invalid(at.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets, "serviceAccountTokenInSecrets can only be set when tokenRequests is configured"))
+		errs = append(errs,
+			field.Invalid(at.Child("serviceAccountTokenInSecrets"), *spec.ServiceAccountTokenInSecrets,
+				"serviceAccountTokenInSecrets can only be set when tokenRequests is configured"))
 	}
 	return errs
 }
@@ -130,9 +141,11 @@ func tokenRequests(requests []storagev1.TokenRequest, at *field.Path) field.Erro
 		}
 		seen[r.Audience] = true
 		if s := r.ExpirationSeconds; s != nil && *s < 600 {
-			errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
+			errs = append(errs,
+				field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
 		} else if s != nil && *s > 1<<32 {
-			errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
+			errs = append(errs,
+				field.Invalid(path.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
 		}
 	}
 	return errs

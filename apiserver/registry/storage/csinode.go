@@ -29,7 +29,8 @@ func csiNodeResource() kind.Resource {
 		Validate: csiNodeValidate,
 		Columns: []table.Column{
 			table.Name(),
-			table.Number("Drivers", "How many drivers the node has.", func(n *storagev1.CSINode) int64 { return int64(len(n.Spec.Drivers)) }),
+			table.Number("Drivers", "How many drivers the node has.",
+				func(n *storagev1.CSINode) int64 { return int64(len(n.Spec.Drivers)) }),
 			table.Age(),
 		},
 	}
@@ -58,7 +59,8 @@ func csiNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorList {
 	errs := check.DriverName(d.Name, at.Child("name"))
 	errs = append(errs, check.Required(at.Child("nodeID"), d.NodeID)...)
 	if len(d.NodeID) > maxNodeID {
-		errs = append(errs, field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
+		errs = append(errs,
+			field.Invalid(at.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
 	}
 	if d.Allocatable != nil {
 		errs = append(errs, check.NilOrNonNegative(at.Child("allocatable", "count"), d.Allocatable.Count)...)

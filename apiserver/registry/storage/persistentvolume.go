@@ -43,14 +43,17 @@ func volumeColumns() []table.Column {
 		table.Name(),
 		table.Text("Capacity", "How much it holds.", func(v *volume) string { return amountText(v.Spec.Capacity) }),
 		table.Text("Access Modes", "How it can be mounted.", func(v *volume) string { return modesText(v.Spec.AccessModes) }),
-		table.Text("Reclaim Policy", "What becomes of it after its claim.", func(v *volume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) }),
+		table.Text("Reclaim Policy", "What becomes of it after its claim.",
+			func(v *volume) string { return string(v.Spec.PersistentVolumeReclaimPolicy) }),
 		table.Text("Status", "Whether it is bound.", func(v *volume) string { return phaseText(v, v.Status.Phase) }),
 		table.Text("Claim", "Whose it is.", volumeClaim),
 		table.Text("StorageClass", "Its class.", claim.VolumeClass),
-		table.Text("VolumeAttributesClass", "The class of its attributes.", func(v *volume) string { return orUnset(v.Spec.VolumeAttributesClassName) }),
+		table.Text("VolumeAttributesClass", "The class of its attributes.",
+			func(v *volume) string { return orUnset(v.Spec.VolumeAttributesClassName) }),
 		table.Text("Reason", "Why it is in that state.", func(v *volume) string { return v.Status.Reason }),
 		table.Age(),
-		table.Text("VolumeMode", "A filesystem or a block device.", func(v *volume) string { return orUnset(v.Spec.VolumeMode) }).Wide(),
+		table.Text("VolumeMode", "A filesystem or a block device.",
+			func(v *volume) string { return orUnset(v.Spec.VolumeMode) }).Wide(),
 	}
 }
 
@@ -100,7 +103,8 @@ func volumeStamp(next, cur kind.Object, now metav1.Time) {
 		return
 	}
 	is, was := &next.(*corev1.PersistentVolume).Status, &cur.(*corev1.PersistentVolume).Status
-	if is.Phase != was.Phase && (is.LastPhaseTransitionTime == nil || is.LastPhaseTransitionTime.Equal(was.LastPhaseTransitionTime)) {
+	if is.Phase != was.Phase &&
+		(is.LastPhaseTransitionTime == nil || is.LastPhaseTransitionTime.Equal(was.LastPhaseTransitionTime)) {
 		is.LastPhaseTransitionTime = &now
 	}
 }
@@ -133,7 +137,8 @@ func volumeSpec(spec *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorLi
 		corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)...)
 	errs = append(errs, volumeAffinity(spec, at.Child("nodeAffinity"))...)
 	errs = append(errs, volume.AllPersistent().Validate(&spec.PersistentVolumeSource, at)...)
-	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+	if h := spec.HostPath; h != nil && path.Clean(h.Path) == "/" &&
+		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		errs = append(errs, field.Forbidden(policy, "may not be 'recycle' for a hostPath mount of '/'"))
 	}
 	return slices.Concat(errs,
@@ -194,7 +199,8 @@ func volumeUpdate(spec, old *corev1.PersistentVolumeSpec) field.ErrorList {
 		errs = append(errs, check.Immutable(field.NewPath("nodeAffinity"), spec.NodeAffinity, old.NodeAffinity)...)
 	}
 	if old.VolumeAttributesClassName != nil && spec.VolumeAttributesClassName == nil {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+		errs = append(errs,
+			field.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
 	return errs
 }
@@ -215,10 +221,12 @@ func volumeWarnings(next, cur kind.Object) []string {
 	v := next.(*corev1.PersistentVolume)
 	warnings := classWarning(v)
 	if types := volume.AllPersistent(); cur == nil && !types.Mounts(&v.Spec.PersistentVolumeSource) {
-		warnings = append(warnings, "spec: the node mounts PersistentVolumes of types "+strings.Join(types.Mounted(), " and ")+"; pods that use this one do not start")
+		warnings = append(warnings, "spec: the node mounts PersistentVolumes of types "+
+			strings.Join(types.Mounted(), " and ")+"; pods that use this one do not start")
 	}
 	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		warnings = append(warnings, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
+		warnings = append(warnings,
+			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
 	}
 	return warnings
 }

@@ -59,9 +59,11 @@ func claimColumns() []table.Column {
 			return modesText(c.Status.AccessModes)
 		}),
 		table.Text("StorageClass", "The class asked for.", claims.Class),
-		table.Text("VolumeAttributesClass", "The class of attributes asked for.", func(c *claim) string { return orUnset(c.Spec.VolumeAttributesClassName) }),
+		table.Text("VolumeAttributesClass", "The class of attributes asked for.",
+			func(c *claim) string { return orUnset(c.Spec.VolumeAttributesClassName) }),
 		table.Age(),
-		table.Text("VolumeMode", "A filesystem or a block device.", func(c *claim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
+		table.Text("VolumeMode", "A filesystem or a block device.",
+			func(c *claim) string { return orUnset(c.Spec.VolumeMode) }).Wide(),
 	}
 }
 
@@ -137,7 +139,9 @@ func ValidateClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field
 		errs = append(errs, field.Required(at.Child("accessModes"), "at least 1 access mode is required"))
 	}
 	if spec.Selector != nil {
-		errs = append(errs, metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+		errs = append(errs,
+			metavalidation.ValidateLabelSelector(spec.Selector, metavalidation.LabelSelectorValidationOptions{},
+				at.Child("selector"))...)
 	}
 	return slices.Concat(errs,
 		accessModes(spec.AccessModes, at.Child("accessModes")),
@@ -179,9 +183,11 @@ func dataSources(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) field.E
 		return errs
 	}
 	if ref.Namespace != nil && *ref.Namespace != "" {
-		return append(errs, field.Invalid(at, at.Child("dataSource").String(), "may not be specified when dataSourceRef.namespace is specified"))
+		return append(errs,
+			field.Invalid(at, at.Child("dataSource").String(), "may not be specified when dataSourceRef.namespace is specified"))
 	}
-	asRef := corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name, Namespace: ref.Namespace}
+	asRef := corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name,
+		Namespace: ref.Namespace}
 	if !equality.Semantic.DeepEqual(asRef, *ref) {
 		errs = append(errs, field.Invalid(at, at.Child("dataSource").String(), "must match dataSourceRef"))
 	}
@@ -206,11 +212,15 @@ func claimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	if was := claimWas(claim, old); !equality.Semantic.DeepEqual(claim.Spec, was) {
 		changed := check.ChangedFields(claim.Spec, was, equality.Semantic.DeepEqual)
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\nchanged: "+strings.Join(changed, ", ")))
+		errs = append(errs,
+			field.Forbidden(field.NewPath("spec"),
+				"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\nchanged: "+strings.Join(changed, ", ")))
 	}
 	size, had := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if size.Cmp(had) < 0 && size.Cmp(old.Status.Capacity[corev1.ResourceStorage]) <= 0 {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "resources", "requests", "storage"), "field can not be less than status.capacity"))
+		errs = append(errs,
+			field.Forbidden(field.NewPath("spec", "resources", "requests", "storage"),
+				"field can not be less than status.capacity"))
 	}
 	errs = append(errs, check.Immutable(field.NewPath("volumeMode"), claim.Spec.VolumeMode, old.Spec.VolumeMode)...)
 	return append(errs, claimAttributes(claim, old)...)
@@ -224,7 +234,8 @@ func claimAttributes(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	case old.Spec.VolumeAttributesClassName == nil:
 		return nil
 	case name == nil && old.Status.CurrentVolumeAttributesClassName != nil:
-		return field.ErrorList{field.Forbidden(at, "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")}
+		return field.ErrorList{field.Forbidden(at,
+			"update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")}
 	case name != nil && *name == "":
 		return field.ErrorList{field.Forbidden(at, "update from non-nil value to an empty string is forbidden")}
 	}

@@ -57,7 +57,9 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) fi
 	var errs field.ErrorList
 	alone, shared := false, false
 	for _, mode := range modes {
-		errs = append(errs, check.UnsetOr(path, mode, corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)...)
+		errs = append(errs,
+			check.UnsetOr(path, mode, corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany,
+				corev1.ReadWriteOncePod)...)
 		alone = alone || mode == corev1.ReadWriteOncePod
 		shared = shared || mode != corev1.ReadWriteOncePod
 	}
@@ -77,7 +79,8 @@ func modesText(modes []corev1.PersistentVolumeAccessMode) string {
 	for _, m := range []struct {
 		mode corev1.PersistentVolumeAccessMode
 		text string
-	}{{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"}, {corev1.ReadWriteOncePod, "RWOP"}} {
+	}{{corev1.ReadWriteOnce, "RWO"}, {corev1.ReadOnlyMany, "ROX"}, {corev1.ReadWriteMany, "RWX"},
+		{corev1.ReadWriteOncePod, "RWOP"}} {
 		if has[m.mode] {
 			short = append(short, m.text)
 		}

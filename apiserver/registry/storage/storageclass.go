@@ -64,7 +64,8 @@ func storageClassColumns() []table.Column {
 			}
 			return string(*c.VolumeBindingMode)
 		}),
-		flag("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion }, false),
+		flag("AllowVolumeExpansion", "Whether its volumes may grow.", func(c *class) *bool { return c.AllowVolumeExpansion },
+			false),
 		table.Age(),
 	}
 }
@@ -74,8 +75,10 @@ func storageClassValidate(next, cur kind.Object, _ string) field.ErrorList {
 	errs := slices.Concat(
 		provisioner(class.Provisioner, field.NewPath("provisioner")),
 		parameters(class.Parameters, field.NewPath("parameters")),
-		check.NilOr(field.NewPath("reclaimPolicy"), class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain),
-		check.NilOr(field.NewPath("volumeBindingMode"), class.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer),
+		check.NilOr(field.NewPath("reclaimPolicy"), class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete,
+			corev1.PersistentVolumeReclaimRetain),
+		check.NilOr(field.NewPath("volumeBindingMode"), class.VolumeBindingMode, storagev1.VolumeBindingImmediate,
+			storagev1.VolumeBindingWaitForFirstConsumer),
 		topologies(class.AllowedTopologies, field.NewPath("allowedTopologies")),
 	)
 	if cur == nil {

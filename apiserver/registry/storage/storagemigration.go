@@ -27,10 +27,11 @@ func storageVersionMigrationResource() kind.Resource {
 		Controller:   "storage-version-migrator-controller",
 		Subresources: kind.Parts("status"),
 		New:          func() kind.Object { return new(migration) },
-		Prepare: kind.SpecAndStatus(func(obj kind.Object) (*migrationv1.StorageVersionMigrationSpec, *migrationv1.StorageVersionMigrationStatus) {
-			m := obj.(*migration)
-			return &m.Spec, &m.Status
-		}, func(kind.Object) {}),
+		Prepare: kind.SpecAndStatus(
+			func(obj kind.Object) (*migrationv1.StorageVersionMigrationSpec, *migrationv1.StorageVersionMigrationStatus) {
+				m := obj.(*migration)
+				return &m.Spec, &m.Status
+			}, func(kind.Object) {}),
 		Validate: validateMigration,
 		Columns: []table.Column{
 			table.Name(),
@@ -50,12 +51,15 @@ func validateMigration(next, cur kind.Object, subresource string) (errs field.Er
 		return statusErrors(m, cur.(*migration))
 	}
 	if m.Spec.Resource.Group != "" {
-		errs = append(errs, check.Invalid(at.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain(m.Spec.Resource.Group))...)
+		errs = append(errs,
+			check.Invalid(at.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain(m.Spec.Resource.Group))...)
 	}
 	if m.Spec.Resource.Resource == "" {
 		errs = append(errs, field.Required(at.Child("resource"), "resource is required"))
 	} else {
-		errs = append(errs, check.Invalid(at.Child("resource"), m.Spec.Resource.Resource, validation.IsDNS1035Label(m.Spec.Resource.Resource))...)
+		errs = append(errs,
+			check.Invalid(at.Child("resource"), m.Spec.Resource.Resource,
+				validation.IsDNS1035Label(m.Spec.Resource.Resource))...)
 	}
 	if cur != nil {
 		errs = append(errs, check.Immutable(field.NewPath("spec"), m.Spec, cur.(*migration).Spec)...)
@@ -72,14 +76,18 @@ func statusErrors(m, old *migration) (errs field.ErrorList) {
 	}
 	ended := []migrationv1.MigrationConditionType{migrationv1.MigrationSucceeded, migrationv1.MigrationFailed}
 	if is(m, ended[0]) && is(m, ended[1]) {
-		errs = append(errs, field.Invalid(at, m.Status.Conditions, "Both success and failed conditions cannot be true at the same time"))
+		errs = append(errs,
+			field.Invalid(at, m.Status.Conditions, "Both success and failed conditions cannot be true at the same time"))
 	}
-	if is(m, migrationv1.MigrationRunning) && slices.ContainsFunc(ended, func(typ migrationv1.MigrationConditionType) bool { return is(m, typ) }) {
-		errs = append(errs, field.Invalid(at, m.Status.Conditions, "Running condition cannot be true when success or failed condition is true"))
+	if is(m, migrationv1.MigrationRunning) &&
+		slices.ContainsFunc(ended, func(typ migrationv1.MigrationConditionType) bool { return is(m, typ) }) {
+		errs = append(errs,
+			field.Invalid(at, m.Status.Conditions, "Running condition cannot be true when success or failed condition is true"))
 	}
 	for _, typ := range ended {
 		if is(old, typ) && !is(m, typ) {
-			errs = append(errs, field.Invalid(at, m.Status.Conditions, string(typ)+" condition cannot be set to false once it is true"))
+			errs = append(errs,
+				field.Invalid(at, m.Status.Conditions, string(typ)+" condition cannot be set to false once it is true"))
 		}
 	}
 	if was, is := old.Status.ResourceVersion, m.Status.ResourceVersion; was != "" && was != is {

@@ -22,21 +22,23 @@ func object(t *testing.T, text string) *migration {
 
 // condition is one of a status.
 func condition(typ, status string) string {
-	return "{type: " + typ + ", status: '" + status + "', reason: R, message: m, lastTransitionTime: '2026-01-02T03:04:05Z'}"
+	return "{type: " + typ + ", status: '" + status +
+		"', reason: R, message: m, lastTransitionTime: '2026-01-02T03:04:05Z'}"
 }
 
 func TestValidation(t *testing.T) {
 	t.Parallel()
 	const spec = "spec: {resource: {group: example.com, resource: things}}"
 	for name, c := range map[string]struct{ next, cur, sub, want string }{
-		"core":            {next: "spec: {resource: {resource: secrets}}"},
-		"custom":          {next: spec},
-		"no resource":     {next: "spec: {resource: {group: example.com}}", want: "spec.resource.resource: Required"},
-		"bad group":       {next: "spec: {resource: {group: 'a_b', resource: x}}", want: "spec.resource.group: Invalid"},
-		"bad resource":    {next: "spec: {resource: {resource: 'A/b'}}", want: "spec.resource.resource: Invalid"},
-		"another":         {next: "spec: {resource: {resource: pods}}", cur: spec, want: "spec: Invalid value"},
-		"running":         {next: "status: {conditions: [" + condition("Running", "True") + "]}", cur: spec, sub: "status"},
-		"both":            {next: "status: {conditions: [" + condition("Succeeded", "True") + "," + condition("Failed", "True") + "]}", cur: spec, sub: "status", want: "Both success"},
+		"core":         {next: "spec: {resource: {resource: secrets}}"},
+		"custom":       {next: spec},
+		"no resource":  {next: "spec: {resource: {group: example.com}}", want: "spec.resource.resource: Required"},
+		"bad group":    {next: "spec: {resource: {group: 'a_b', resource: x}}", want: "spec.resource.group: Invalid"},
+		"bad resource": {next: "spec: {resource: {resource: 'A/b'}}", want: "spec.resource.resource: Invalid"},
+		"another":      {next: "spec: {resource: {resource: pods}}", cur: spec, want: "spec: Invalid value"},
+		"running":      {next: "status: {conditions: [" + condition("Running", "True") + "]}", cur: spec, sub: "status"},
+		"both": {next: "status: {conditions: [" + condition("Succeeded", "True") + "," +
+			condition("Failed", "True") + "]}", cur: spec, sub: "status", want: "Both success"},
 		"ended, running":  {next: "status: {conditions: [" + condition("Succeeded", "True") + "," + condition("Running", "True") + "]}", cur: spec, sub: "status", want: "Running condition"},
 		"taken back":      {next: "status: {conditions: [" + condition("Failed", "False") + "]}", cur: "status: {conditions: [" + condition("Failed", "True") + "]}", sub: "status", want: "Failed condition cannot"},
 		"another version": {next: "status: {resourceVersion: '2'}", cur: "status: {resourceVersion: '1'}", sub: "status", want: "status.resourceVersion"},

@@ -88,7 +88,8 @@ func attachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field
 	case name != nil && s.InlineVolumeSpec != nil:
 		return field.ErrorList{field.Forbidden(at, one)}
 	case name != nil && *name == "":
-		return field.ErrorList{field.Required(at.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")}
+		return field.ErrorList{field.Required(at.Child("persistentVolumeName"),
+			"must specify non empty persistentVolumeName")}
 	case name != nil:
 		return check.Invalid(at.Child("persistentVolumeName"), *name, check.Subdomain(*name))
 	}
@@ -113,10 +114,14 @@ func inlineVolume(spec *corev1.PersistentVolumeSpec, at *field.Path) field.Error
 		}
 	}
 	if p := spec.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
-		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be "+string(corev1.PersistentVolumeReclaimRetain)+" in the context of inline volumes"))
+		errs = append(errs,
+			field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be "+
+				string(corev1.PersistentVolumeReclaimRetain)+" in the context of inline volumes"))
 	}
 	if m := spec.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
-		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem)+" in the context of inline volumes"))
+		errs = append(errs,
+			field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than "+
+				string(corev1.PersistentVolumeFilesystem)+" in the context of inline volumes"))
 	}
 	if spec.CSI == nil {
 		return append(errs, field.Required(at.Child("csi"), "has to be specified in the context of inline volumes"))
@@ -144,7 +149,8 @@ func attachmentError(e *storagev1.VolumeError, at *field.Path) field.ErrorList {
 		errs = append(errs, field.TooLong(at.Child("message"), "", maxErrorMessage))
 	}
 	if e.ErrorCode != nil && *e.ErrorCode < 0 {
-		errs = append(errs, field.Invalid(at.Child("errorCode"), *e.ErrorCode, validation.InclusiveRangeError(0, math.MaxInt32)))
+		errs = append(errs,
+			field.Invalid(at.Child("errorCode"), *e.ErrorCode, validation.InclusiveRangeError(0, math.MaxInt32)))
 	}
 	return errs
 }

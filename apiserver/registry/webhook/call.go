@@ -164,8 +164,8 @@ func (t *Target) Dialer(api endpoint.Reader, dial Dial) Dial {
 // Close closes idle connections. Calls that run finish.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Post sends body as JSON and decodes the answer into the value at answer. ctx should have a deadline, which is passed on to the
-// webhook.
+// Post sends body as JSON and decodes the answer into the value at answer. ctx should have a deadline, which is passed
+// on to the webhook.
 func (c *Client) Post(ctx context.Context, body, answer any) error {
 	if c.err != nil {
 		return c.err

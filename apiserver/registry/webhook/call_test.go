@@ -32,8 +32,8 @@ func (named) Get(context.Context, client.Ref) (client.Object, error) {
 	return &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}, nil
 }
 
-// A webhook may be anywhere, also on this machine, so a call must contain nothing with which its receiver could act as this server
-// or as the user of the request.
+// A webhook may be anywhere, also on this machine, so a call must contain nothing with which its receiver could act as
+// this server or as the user of the request.
 func TestCallsCarryNoCredentials(t *testing.T) {
 	t.Parallel()
 	var headers []string
@@ -68,14 +68,15 @@ func TestCallsCarryNoCredentials(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if want := []string{"Accept", "Accept-Encoding", "Content-Length", "Content-Type", "User-Agent"}; !slices.Equal(headers, want) || certificates != 0 {
+		if want := []string{"Accept", "Accept-Encoding", "Content-Length", "Content-Type", "User-Agent"}; !slices.Equal(
+			headers, want) || certificates != 0 {
 			t.Errorf("%s: %v, %d certificates", what, headers, certificates)
 		}
 	}
 }
 
-// What a webhook answers is bounded before it is decoded: an answer without an end is not read to its end, and a short text that needs a
-// lot of memory is refused.
+// What a webhook answers is bounded before it is decoded: an answer without an end is not read to its end, and a short
+// text that needs a lot of memory is refused.
 func TestAnswersAreBounded(t *testing.T) {
 	var answer func(w io.Writer) (sent int, err error)
 	sent := make(chan int, 1)
@@ -104,7 +105,8 @@ func TestAnswersAreBounded(t *testing.T) {
 			}
 			return n, err
 		}, "the response is larger than 8388608 bytes"},
-		"deep":                {text(objects(strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300))), "must not be nested more than 256 levels deep"},
+		"deep": {text(objects(strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300))),
+			"must not be nested more than 256 levels deep"},
 		"deep without fields": {text(strings.Repeat("[", 8<<20)), "must not be nested more than 256 levels deep"},
 		"many objects":        {text(objects(strings.Repeat("0,", 4<<20-100) + "0")), "response.convertedObjects: Too many"},
 	} {

@@ -15,7 +15,8 @@ type replicas struct {
 }
 
 // replicaColumns returns the columns of ReplicaSets and ReplicationControllers.
-func replicaColumns[T kind.Object](count func(T) replicas, template func(T) *corev1.PodTemplateSpec, selector func(T) string) []table.Column {
+func replicaColumns[T kind.Object](count func(T) replicas, template func(T) *corev1.PodTemplateSpec,
+	selector func(T) string) []table.Column {
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
 		table.Number("Desired", "Pods wanted.", func(obj T) int64 { return int64(orOne(count(obj).wanted)) }),

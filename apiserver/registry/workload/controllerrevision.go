@@ -26,7 +26,8 @@ func controllerRevisionResource() kind.Resource {
 		Columns: []table.Column{
 			table.Name(),
 			table.Text("Controller", "Whose revision it is.", controllerRevisionOwner),
-			table.Number("Revision", "Which one: a newer one is higher.", func(r *appsv1.ControllerRevision) int64 { return r.Revision }),
+			table.Number("Revision", "Which one: a newer one is higher.",
+				func(r *appsv1.ControllerRevision) int64 { return r.Revision }),
 			table.Age(),
 		},
 	}

@@ -51,16 +51,21 @@ func daemonSetColumns() []table.Column {
 	}
 	return pod.OwnerColumns([]table.Column{
 		table.Name(),
-		number("Desired", "Nodes that should run it.", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
-		number("Current", "Nodes that run it and should.", func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
+		number("Desired", "Nodes that should run it.",
+			func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
+		number("Current", "Nodes that run it and should.",
+			func(s *appsv1.DaemonSetStatus) int32 { return s.CurrentNumberScheduled }),
 		number("Ready", "Nodes where it is ready.", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberReady }),
-		number("Up-to-date", "Nodes that run the newest template.", func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
-		number("Available", "Nodes where it has been ready for long enough.", func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
+		number("Up-to-date", "Nodes that run the newest template.",
+			func(s *appsv1.DaemonSetStatus) int32 { return s.UpdatedNumberScheduled }),
+		number("Available", "Nodes where it has been ready for long enough.",
+			func(s *appsv1.DaemonSetStatus) int32 { return s.NumberAvailable }),
 		table.Text("Node Selector", "Nodes it is for.", func(d *appsv1.DaemonSet) string {
 			return labels.FormatLabels(d.Spec.Template.Spec.NodeSelector)
 		}),
 		table.Age(),
-	}, func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, func(d *appsv1.DaemonSet) string { return metav1.FormatLabelSelector(d.Spec.Selector) })
+	}, func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		func(d *appsv1.DaemonSet) string { return metav1.FormatLabelSelector(d.Spec.Selector) })
 }
 
 // daemonSetDefault is upstream's SetDefaults_DaemonSet of apps/v1.

@@ -47,10 +47,13 @@ func deploymentColumns() []table.Column {
 		table.Text("Ready", "Pods that are ready, of those wanted.", func(d *appsv1.Deployment) string {
 			return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, orOne(d.Spec.Replicas))
 		}),
-		table.Count("Up-to-date", "Pods of the newest template.", func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
-		table.Count("Available", "Pods that have been ready for long enough.", func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
+		table.Count("Up-to-date", "Pods of the newest template.",
+			func(d *appsv1.Deployment) int { return int(d.Status.UpdatedReplicas) }),
+		table.Count("Available", "Pods that have been ready for long enough.",
+			func(d *appsv1.Deployment) int { return int(d.Status.AvailableReplicas) }),
 		table.Age(),
-	}, func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, func(d *appsv1.Deployment) string { return selectorText(d.Spec.Selector) })
+	}, func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template },
+		func(d *appsv1.Deployment) string { return selectorText(d.Spec.Selector) })
 }
 
 // deploymentDefault is upstream's SetDefaults_Deployment of apps/v1.

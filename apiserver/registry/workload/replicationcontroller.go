@@ -41,7 +41,8 @@ func replicationControllerResource() kind.Resource {
 	}
 }
 
-func replicationControllerHalves(obj kind.Object) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+func replicationControllerHalves(
+	obj kind.Object) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
 	rc := obj.(*corev1.ReplicationController)
 	return &rc.Spec, &rc.Status
 }

@@ -59,8 +59,10 @@ func statefulSetDefault(obj kind.Object) {
 	kind.SetIfZero(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
 	statefulSetStrategyDefault(&spec.UpdateStrategy)
 	kind.SetIfNil(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
-	kind.SetIfZero(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
-	kind.SetIfZero(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	kind.SetIfZero(&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted,
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	kind.SetIfZero(&spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
+		appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	kind.SetIfNil(&spec.Replicas, 1)
 	kind.SetIfNil(&spec.RevisionHistoryLimit, 10)
 	pod.DefaultTemplate(&spec.Template)

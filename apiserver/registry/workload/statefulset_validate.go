@@ -21,7 +21,9 @@ func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.Error
 			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
 	}
 	errs = append(errs, statefulSetStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))...)
-	errs = append(errs, statefulSetRetention(spec.PersistentVolumeClaimRetentionPolicy, path.Child("persistentVolumeClaimRetentionPolicy"))...)
+	errs = append(errs,
+		statefulSetRetention(spec.PersistentVolumeClaimRetentionPolicy,
+			path.Child("persistentVolumeClaimRetentionPolicy"))...)
 	errs = append(errs, check.NilOrNonNegative(path.Child("replicas"), spec.Replicas)...)
 	errs = append(errs, check.NonNegative(path.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	if spec.Ordinals != nil {
@@ -33,7 +35,9 @@ func statefulSetSpec(spec *appsv1.StatefulSetSpec, path *field.Path) field.Error
 	errs = append(errs, pod.ValidateTemplate(withClaims(spec), path.Child("template"))...)
 	errs = append(errs, foreverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
 	for i := range spec.VolumeClaimTemplates {
-		errs = append(errs, storage.ValidateClaim(&spec.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+		errs = append(errs,
+			storage.ValidateClaim(&spec.VolumeClaimTemplates[i].Spec,
+				path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 	}
 	return errs
 }
@@ -60,7 +64,8 @@ func statefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *field.Path) 
 }
 
 func statefulSetRetention(p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy, path *field.Path) field.ErrorList {
-	const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+		appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	return append(check.UnsetOr(path.Child("whenDeleted"), p.WhenDeleted, retain, remove),
 		check.UnsetOr(path.Child("whenScaled"), p.WhenScaled, retain, remove)...)
 }
@@ -92,7 +97,8 @@ func statefulSetStatus(status, old *appsv1.StatefulSetStatus, path *field.Path) 
 	current := check.Count{Name: "currentReplicas", Value: int64(status.CurrentReplicas)}
 	updated := check.Count{Name: "updatedReplicas", Value: int64(status.UpdatedReplicas)}
 	available := check.Count{Name: "availableReplicas", Value: int64(status.AvailableReplicas)}
-	errs := check.Counts(path, check.Count{Name: "replicas", Value: int64(status.Replicas)}, ready, current, updated, available,
+	errs := check.Counts(path, check.Count{Name: "replicas", Value: int64(status.Replicas)}, ready, current, updated,
+		available,
 		check.Count{Name: "observedGeneration", Value: status.ObservedGeneration})
 	errs = append(errs, check.Growing(path.Child("collisionCount"), status.CollisionCount, old.CollisionCount)...)
 	errs = append(errs, check.AtMost(path, status.Replicas, "status.replicas", ready, current, updated, available)...)

@@ -35,7 +35,8 @@ func labelErrors(selector labels.Selector, template *corev1.PodTemplateSpec, pat
 	if selector.Matches(labels.Set(template.Labels)) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), template.Labels, "`selector` does not match template `labels`")}
+	return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), template.Labels,
+		"`selector` does not match template `labels`")}
 }
 
 // foreverErrors requires a template whose pods run until they are deleted. kind is
@@ -44,10 +45,12 @@ func foreverErrors(template *corev1.PodTemplateSpec, path *field.Path, kind stri
 	var errs field.ErrorList
 	spec := path.Child("spec")
 	if policy := template.Spec.RestartPolicy; policy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(spec.Child("restartPolicy"), policy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+		errs = append(errs,
+			field.NotSupported(spec.Child("restartPolicy"), policy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if template.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(spec.Child("activeDeadlineSeconds"), "activeDeadlineSeconds in "+kind+" is not Supported"))
+		errs = append(errs,
+			field.Forbidden(spec.Child("activeDeadlineSeconds"), "activeDeadlineSeconds in "+kind+" is not Supported"))
 	}
 	return errs
 }

@@ -41,29 +41,46 @@ func TestBadObjects(t *testing.T) {
 		{"Deployment", web, "replicas: 2", "replicas: -1", "spec.replicas: Invalid value"},
 		{"Deployment", web, "selector: {matchLabels: {a: b}}, ", "", "spec.selector: Required value\n" + labels},
 		{"Deployment", web, "selector: {matchLabels: {a: b}}", "selector: {}", "spec.selector: Invalid value"},
-		{"Deployment", web, "matchLabels: {a: b}", "matchLabels: {a: '-'}", "spec.selector.matchLabels: Invalid value\nspec.selector: Invalid value"},
-		{"Deployment", web, "matchLabels: {a: b}", "matchExpressions: [{key: a, operator: In}]", "spec.selector.matchExpressions[0].values: Required value\nspec.selector: Invalid value"},
-		{"Deployment", web, "matchLabels: {a: b}", "matchExpressions: [{key: a, operator: Like, values: [b]}]", "spec.selector.matchExpressions[0].operator: Invalid value\nspec.selector: Invalid value"},
+		{"Deployment", web, "matchLabels: {a: b}", "matchLabels: {a: '-'}",
+			"spec.selector.matchLabels: Invalid value\nspec.selector: Invalid value"},
+		{"Deployment", web, "matchLabels: {a: b}", "matchExpressions: [{key: a, operator: In}]",
+			"spec.selector.matchExpressions[0].values: Required value\nspec.selector: Invalid value"},
+		{"Deployment", web, "matchLabels: {a: b}", "matchExpressions: [{key: a, operator: Like, values: [b]}]",
+			"spec.selector.matchExpressions[0].operator: Invalid value\nspec.selector: Invalid value"},
 		{"Deployment", web, "labels: {a: b}", noMatch, labels},
-		{"Deployment", web, "containers: [{name: c, image: d}]", "containers: []", "spec.template.spec.containers: Required value"},
+		{"Deployment", web, "containers: [{name: c, image: d}]", "containers: []",
+			"spec.template.spec.containers: Required value"},
 		{"Deployment", web, "name: c, ", "", "spec.template.spec.containers[0].name: Required value"},
-		{"Deployment", web, "spec: {containers", "spec: {restartPolicy: Never, containers", "spec.template.spec.restartPolicy: Unsupported value"},
-		{"Deployment", web, "spec: {containers", "spec: {activeDeadlineSeconds: 5, containers", "spec.template.spec.activeDeadlineSeconds: Forbidden"},
-		{"Deployment", web, "metadata: {labels: {a: b}}", "metadata: {labels: {a: b, 'c d': e}}", "spec.template.labels: Invalid value"},
-		{"Deployment", web, "metadata: {labels: {a: b}}", "metadata: {labels: {a: b}, annotations: {controller.kubernetes.io/pod-deletion-cost: '1.5'}}", "spec.template.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid value"},
+		{"Deployment", web, "spec: {containers", "spec: {restartPolicy: Never, containers",
+			"spec.template.spec.restartPolicy: Unsupported value"},
+		{"Deployment", web, "spec: {containers", "spec: {activeDeadlineSeconds: 5, containers",
+			"spec.template.spec.activeDeadlineSeconds: Forbidden"},
+		{"Deployment", web, "metadata: {labels: {a: b}}", "metadata: {labels: {a: b, 'c d': e}}",
+			"spec.template.labels: Invalid value"},
+		{"Deployment", web, "metadata: {labels: {a: b}}",
+			"metadata: {labels: {a: b}, annotations: {controller.kubernetes.io/pod-deletion-cost: '1.5'}}",
+			"spec.template.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid value"},
 		{"Deployment", web, "replicas: 2", "strategy: {type: Blue}", "spec.strategy: Unsupported value"},
-		{"Deployment", web, "replicas: 2", "strategy: {type: Recreate, rollingUpdate: {}}", "spec.strategy.rollingUpdate: Forbidden"},
-		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 0%}}", "spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: -1}}", "spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: 101%}}", "spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: some}}", "spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxSurge: '1.5'}}", "spec.strategy.rollingUpdate.maxSurge: Invalid value"},
+		{"Deployment", web, "replicas: 2", "strategy: {type: Recreate, rollingUpdate: {}}",
+			"spec.strategy.rollingUpdate: Forbidden"},
+		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 0%}}",
+			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
+		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: -1}}",
+			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
+		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: 101%}}",
+			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
+		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxUnavailable: some}}",
+			"spec.strategy.rollingUpdate.maxUnavailable: Invalid value"},
+		{"Deployment", web, "replicas: 2", "strategy: {rollingUpdate: {maxSurge: '1.5'}}",
+			"spec.strategy.rollingUpdate.maxSurge: Invalid value"},
 		{"Deployment", web, "replicas: 2", "minReadySeconds: -1", "spec.minReadySeconds: Invalid value"},
 		{"Deployment", web, "replicas: 2", "revisionHistoryLimit: -1", "spec.revisionHistoryLimit: Invalid value"},
 		{"Deployment", web, "replicas: 2", "minReadySeconds: 600", "spec.progressDeadlineSeconds: Invalid value"},
-		{"Deployment", web, "replicas: 2", "progressDeadlineSeconds: -1", "spec.progressDeadlineSeconds: Invalid value\nspec.progressDeadlineSeconds: Invalid value"},
+		{"Deployment", web, "replicas: 2", "progressDeadlineSeconds: -1",
+			"spec.progressDeadlineSeconds: Invalid value\nspec.progressDeadlineSeconds: Invalid value"},
 
-		{"ReplicaSet", web, "replicas: 2", "replicas: -1, minReadySeconds: -1", "spec.replicas: Invalid value\nspec.minReadySeconds: Invalid value"},
+		{"ReplicaSet", web, "replicas: 2", "replicas: -1, minReadySeconds: -1",
+			"spec.replicas: Invalid value\nspec.minReadySeconds: Invalid value"},
 		{"ReplicaSet", web, "selector: {matchLabels: {a: b}}, ", "", "spec.selector: Required value\n" + labels},
 		{"ReplicaSet", web, "labels: {a: b}", noMatch, labels},
 
@@ -73,39 +90,57 @@ func TestBadObjects(t *testing.T) {
 		{"DaemonSet", daemon, "labels: {a: b}", noMatch, labels},
 		{"DaemonSet", daemon, "nodeSelector", "restartPolicy: OnFailure, activeDeadlineSeconds: 5, nodeSelector",
 			"spec.template.spec.restartPolicy: Unsupported value\nspec.template.spec.activeDeadlineSeconds: Forbidden"},
-		{"DaemonSet", daemon, "spec: {selector", "spec: {minReadySeconds: -1, revisionHistoryLimit: -1, selector", "spec.minReadySeconds: Invalid value\nspec.revisionHistoryLimit: Invalid value"},
-		{"DaemonSet", daemon, "spec: {selector", "spec: {updateStrategy: {type: Recreate}, selector", "spec.updateStrategy: Unsupported value"},
-		{"DaemonSet", daemon, "spec: {selector", "spec: {updateStrategy: {rollingUpdate: {maxSurge: 1}}, selector", "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value"},
-		{"DaemonSet", daemon, "spec: {selector", "spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 0}}, selector", "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value"},
-		{"DaemonSet", daemon, "spec: {selector", "spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 101%}}, selector", "spec.updateStrategy.rollingUpdate.maxSurge: Invalid value"},
+		{"DaemonSet", daemon, "spec: {selector", "spec: {minReadySeconds: -1, revisionHistoryLimit: -1, selector",
+			"spec.minReadySeconds: Invalid value\nspec.revisionHistoryLimit: Invalid value"},
+		{"DaemonSet", daemon, "spec: {selector", "spec: {updateStrategy: {type: Recreate}, selector",
+			"spec.updateStrategy: Unsupported value"},
+		{"DaemonSet", daemon, "spec: {selector", "spec: {updateStrategy: {rollingUpdate: {maxSurge: 1}}, selector",
+			"spec.updateStrategy.rollingUpdate.maxSurge: Invalid value"},
+		{"DaemonSet", daemon, "spec: {selector", "spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 0}}, selector",
+			"spec.updateStrategy.rollingUpdate.maxUnavailable: Required value"},
+		{"DaemonSet", daemon, "spec: {selector",
+			"spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 0, maxSurge: 101%}}, selector",
+			"spec.updateStrategy.rollingUpdate.maxSurge: Invalid value"},
 
 		{"StatefulSet", stateful, "replicas: 2", "replicas: -1", "spec.replicas: Invalid value"},
 		{"StatefulSet", stateful, "replicas: 2", "minReadySeconds: -1", "spec.minReadySeconds: Invalid value"},
 		{"StatefulSet", stateful, "replicas: 2", "ordinals: {start: -1}", "spec.ordinals.start: Invalid value"},
 		{"StatefulSet", stateful, "replicas: 2", "podManagementPolicy: Random", "spec.podManagementPolicy: Invalid value"},
 		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {type: Recreate}", "spec.updateStrategy: Invalid value"},
-		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}", "spec.updateStrategy.rollingUpdate: Invalid value"},
-		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {rollingUpdate: {partition: -1}}", "spec.updateStrategy.rollingUpdate.partition: Invalid value"},
-		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {rollingUpdate: {maxUnavailable: 0}}", "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {rollingUpdate: {maxUnavailable: 200%}}", "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"},
-		{"StatefulSet", stateful, "replicas: 2", "persistentVolumeClaimRetentionPolicy: {whenDeleted: Burn, whenScaled: Keep}",
+		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}",
+			"spec.updateStrategy.rollingUpdate: Invalid value"},
+		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {rollingUpdate: {partition: -1}}",
+			"spec.updateStrategy.rollingUpdate.partition: Invalid value"},
+		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {rollingUpdate: {maxUnavailable: 0}}",
+			"spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"},
+		{"StatefulSet", stateful, "replicas: 2", "updateStrategy: {rollingUpdate: {maxUnavailable: 200%}}",
+			"spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"},
+		{"StatefulSet", stateful, "replicas: 2",
+			"persistentVolumeClaimRetentionPolicy: {whenDeleted: Burn, whenScaled: Keep}",
 			"spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value\nspec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value"},
 		{"StatefulSet", stateful, "selector: {matchLabels: {a: b}}, ", "", "spec.selector: Required value\n" + labels},
 		{"StatefulSet", stateful, "selector: {matchLabels: {a: b}}", "selector: {}", "spec.selector: Invalid value"},
 		{"StatefulSet", stateful, "labels: {a: b}", noMatch, labels},
 		{"StatefulSet", stateful, "serviceName: s", "serviceName: S_", "spec.serviceName: Invalid value"},
-		{"StatefulSet", stateful, "name: data, mountPath", "name: other, mountPath", "spec.template.spec.containers[0].volumeMounts[0].name: Not found"},
+		{"StatefulSet", stateful, "name: data, mountPath", "name: other, mountPath",
+			"spec.template.spec.containers[0].volumeMounts[0].name: Not found"},
 		{"StatefulSet", stateful, "spec: {containers", "spec: {restartPolicy: Never, activeDeadlineSeconds: 5, containers",
 			"spec.template.spec.restartPolicy: Unsupported value\nspec.template.spec.activeDeadlineSeconds: Forbidden"},
-		{"StatefulSet", stateful, "accessModes: [ReadWriteOnce]", "accessModes: []", "spec.volumeClaimTemplates[0].spec.accessModes: Required value"},
-		{"StatefulSet", stateful, "accessModes: [ReadWriteOnce]", "accessModes: [Write]", "spec.volumeClaimTemplates[0].spec.accessModes: Unsupported value"},
-		{"StatefulSet", stateful, "storage: 1Gi", "cpu: 1", "spec.volumeClaimTemplates[0].spec.resources[storage]: Required value"},
-		{"StatefulSet", stateful, "storage: 1Gi", "storage: 0", "spec.volumeClaimTemplates[0].spec.resources[storage]: Invalid value"},
+		{"StatefulSet", stateful, "accessModes: [ReadWriteOnce]", "accessModes: []",
+			"spec.volumeClaimTemplates[0].spec.accessModes: Required value"},
+		{"StatefulSet", stateful, "accessModes: [ReadWriteOnce]", "accessModes: [Write]",
+			"spec.volumeClaimTemplates[0].spec.accessModes: Unsupported value"},
+		{"StatefulSet", stateful, "storage: 1Gi", "cpu: 1",
+			"spec.volumeClaimTemplates[0].spec.resources[storage]: Required value"},
+		{"StatefulSet", stateful, "storage: 1Gi", "storage: 0",
+			"spec.volumeClaimTemplates[0].spec.resources[storage]: Invalid value"},
 
-		{"ReplicationController", oldWeb, "replicas: 2", "replicas: -1, minReadySeconds: -1", "spec.minReadySeconds: Invalid value\nspec.replicas: Invalid value"},
+		{"ReplicationController", oldWeb, "replicas: 2", "replicas: -1, minReadySeconds: -1",
+			"spec.minReadySeconds: Invalid value\nspec.replicas: Invalid value"},
 		{"ReplicationController", oldWeb, "replicas: 2", "selector: {a: c}", labels},
 		{"ReplicationController", oldWeb, "labels: {a: b}", "labels: {}", "spec.selector: Required value"},
-		{"ReplicationController", oldWeb, "spec: {containers", "spec: {restartPolicy: Never, activeDeadlineSeconds: 5, containers",
+		{"ReplicationController", oldWeb, "spec: {containers",
+			"spec: {restartPolicy: Never, activeDeadlineSeconds: 5, containers",
 			"spec.template.spec.restartPolicy: Unsupported value\nspec.template.spec.activeDeadlineSeconds: Forbidden"},
 		{"ReplicationController", `{spec: {selector: {a: b}}}`, "", "", "spec.template: Required value"},
 
@@ -126,15 +161,20 @@ func TestBadObjects(t *testing.T) {
 func TestBadUpdates(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, text, old, new, want string }{
-		{"Deployment", web, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}", "matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec.selector: Invalid value"},
+		{"Deployment", web, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}",
+			"matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec.selector: Invalid value"},
 		{"Deployment", web, "replicas: 2", "replicas: 5, paused: true", ""},
-		{"ReplicaSet", web, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}", "matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec.selector: Invalid value"},
-		{"DaemonSet", daemon, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}", "matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec.selector: Invalid value"},
-		{"StatefulSet", stateful, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}", "matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec: Forbidden"},
+		{"ReplicaSet", web, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}",
+			"matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec.selector: Invalid value"},
+		{"DaemonSet", daemon, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}",
+			"matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec.selector: Invalid value"},
+		{"StatefulSet", stateful, "matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}",
+			"matchLabels: {a: c}}, template: {metadata: {labels: {a: c}}", "spec: Forbidden"},
 		{"StatefulSet", stateful, "serviceName: s", "serviceName: z", "spec: Forbidden"},
 		{"StatefulSet", stateful, "storage: 1Gi", "storage: 2Gi", "spec: Forbidden"},
 		{"StatefulSet", stateful, "serviceName: s", "serviceName: s, podManagementPolicy: Parallel", "spec: Forbidden"},
-		{"StatefulSet", stateful, "replicas: 2", "replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 2, ordinals: {start: 3}, updateStrategy: {type: OnDelete}, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}", ""},
+		{"StatefulSet", stateful, "replicas: 2",
+			"replicas: 5, minReadySeconds: 3, revisionHistoryLimit: 2, ordinals: {start: 3}, updateStrategy: {type: OnDelete}, persistentVolumeClaimRetentionPolicy: {whenScaled: Delete}", ""},
 		{"StatefulSet", stateful, "image: d", "image: e", ""},
 		{"ReplicationController", oldWeb, "labels: {a: b}", "labels: {a: c}", ""},
 		{"ControllerRevision", revision, "data: {a: b}", "data: {a: c}", "data: Invalid value"},
@@ -162,14 +202,19 @@ func TestBadStatuses(t *testing.T) {
 	for _, c := range []struct{ kind, text, status, want string }{
 		{"Deployment", web, "{replicas: 1, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 3, collisionCount: 2}",
 			"status.updatedReplicas: Invalid value\nstatus.readyReplicas: Invalid value\nstatus.availableReplicas: Invalid value\nstatus.availableReplicas: Invalid value"},
-		{"Deployment", web, "{replicas: -1, unavailableReplicas: -1, observedGeneration: -1, collisionCount: 2}", "status.observedGeneration: Invalid value\nstatus.replicas: Invalid value\nstatus.unavailableReplicas: Invalid value\n" +
-			"status.updatedReplicas: Invalid value\nstatus.readyReplicas: Invalid value\nstatus.availableReplicas: Invalid value"},
+		{"Deployment", web, "{replicas: -1, unavailableReplicas: -1, observedGeneration: -1, collisionCount: 2}",
+			"status.observedGeneration: Invalid value\nstatus.replicas: Invalid value\nstatus.unavailableReplicas: Invalid value\n" +
+				"status.updatedReplicas: Invalid value\nstatus.readyReplicas: Invalid value\nstatus.availableReplicas: Invalid value"},
 		{"Deployment", web, "{collisionCount: 1}", "status.collisionCount: Invalid value"},
-		{"ReplicaSet", web, "{replicas: 1, fullyLabeledReplicas: 2, terminatingReplicas: -1}", "status.terminatingReplicas: Invalid value\nstatus.fullyLabeledReplicas: Invalid value"},
-		{"DaemonSet", daemon, "{currentNumberScheduled: -1, numberMisscheduled: -1, desiredNumberScheduled: -1, numberReady: -1}",
+		{"ReplicaSet", web, "{replicas: 1, fullyLabeledReplicas: 2, terminatingReplicas: -1}",
+			"status.terminatingReplicas: Invalid value\nstatus.fullyLabeledReplicas: Invalid value"},
+		{"DaemonSet", daemon,
+			"{currentNumberScheduled: -1, numberMisscheduled: -1, desiredNumberScheduled: -1, numberReady: -1}",
 			"status.currentNumberScheduled: Invalid value\nstatus.numberMisscheduled: Invalid value\nstatus.desiredNumberScheduled: Invalid value\nstatus.numberReady: Invalid value\nstatus.collisionCount: Invalid value"},
-		{"StatefulSet", stateful, "{replicas: 1, currentReplicas: 2, updatedReplicas: 2, collisionCount: 2}", "status.currentReplicas: Invalid value\nstatus.updatedReplicas: Invalid value"},
-		{"StatefulSet", stateful, "{replicas: 2, readyReplicas: 1, availableReplicas: 2, collisionCount: 3}", "status.availableReplicas: Invalid value"},
+		{"StatefulSet", stateful, "{replicas: 1, currentReplicas: 2, updatedReplicas: 2, collisionCount: 2}",
+			"status.currentReplicas: Invalid value\nstatus.updatedReplicas: Invalid value"},
+		{"StatefulSet", stateful, "{replicas: 2, readyReplicas: 1, availableReplicas: 2, collisionCount: 3}",
+			"status.availableReplicas: Invalid value"},
 		{"ReplicationController", oldWeb, "{replicas: 1, readyReplicas: 2}", "status.readyReplicas: Invalid value"},
 	} {
 		t.Run(c.kind+" "+c.status, func(t *testing.T) {
@@ -213,7 +258,8 @@ func TestScale(t *testing.T) {
 		obj.SetResourceVersion("7")
 		obj.SetNamespace("n")
 		scale := sub.Scale.Of(obj)
-		if scale.Spec.Replicas != 2 || scale.Status.Selector != "a=b" || scale.Name != "x" || scale.Namespace != "n" || scale.UID != "u" || scale.ResourceVersion != "7" {
+		if scale.Spec.Replicas != 2 || scale.Status.Selector != "a=b" || scale.Name != "x" || scale.Namespace != "n" ||
+			scale.UID != "u" || scale.ResourceVersion != "7" {
 			t.Errorf("%s: got %+v", r.Kind, scale)
 		}
 		sub.Scale.Set(obj, &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 5}})
@@ -257,22 +303,27 @@ func TestGeneration(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	d := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "Deployment"), web).(*appsv1.Deployment)
-	if r := d.Spec.Strategy.RollingUpdate; d.Spec.Strategy.Type != "RollingUpdate" || r.MaxSurge.String() != "25%" || r.MaxUnavailable.String() != "25%" ||
-		*d.Spec.RevisionHistoryLimit != 10 || *d.Spec.ProgressDeadlineSeconds != 600 || d.Spec.Template.Spec.RestartPolicy != "Always" {
+	if r := d.Spec.Strategy.RollingUpdate; d.Spec.Strategy.Type != "RollingUpdate" || r.MaxSurge.String() != "25%" ||
+		r.MaxUnavailable.String() != "25%" ||
+		*d.Spec.RevisionHistoryLimit != 10 || *d.Spec.ProgressDeadlineSeconds != 600 ||
+		d.Spec.Template.Spec.RestartPolicy != "Always" {
 		t.Errorf("got %+v", d.Spec)
 	}
 	ds := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "DaemonSet"), daemon).(*appsv1.DaemonSet)
-	if r := ds.Spec.UpdateStrategy.RollingUpdate; r.MaxSurge.String() != "0" || r.MaxUnavailable.String() != "1" || *ds.Spec.RevisionHistoryLimit != 10 ||
+	if r := ds.Spec.UpdateStrategy.RollingUpdate; r.MaxSurge.String() != "0" || r.MaxUnavailable.String() != "1" ||
+		*ds.Spec.RevisionHistoryLimit != 10 ||
 		ds.Annotations[appsv1.DeprecatedTemplateGeneration] != "1" {
 		t.Errorf("got %+v", ds)
 	}
 	s := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "StatefulSet"), stateful).(*appsv1.StatefulSet)
 	claim, keep := s.Spec.VolumeClaimTemplates[0], s.Spec.PersistentVolumeClaimRetentionPolicy
-	if r := s.Spec.UpdateStrategy.RollingUpdate; s.Spec.PodManagementPolicy != "OrderedReady" || *r.Partition != 0 || r.MaxUnavailable.String() != "1" ||
+	if r := s.Spec.UpdateStrategy.RollingUpdate; s.Spec.PodManagementPolicy != "OrderedReady" || *r.Partition != 0 ||
+		r.MaxUnavailable.String() != "1" ||
 		keep.WhenDeleted != "Retain" || keep.WhenScaled != "Retain" {
 		t.Errorf("got %+v", s.Spec)
 	}
-	if claim.Kind != "PersistentVolumeClaim" || claim.APIVersion != "v1" || claim.Status.Phase != "Pending" || *claim.Spec.VolumeMode != "Filesystem" {
+	if claim.Kind != "PersistentVolumeClaim" || claim.APIVersion != "v1" || claim.Status.Phase != "Pending" ||
+		*claim.Spec.VolumeMode != "Filesystem" {
 		t.Errorf("got %+v", claim)
 	}
 	rc := kindtest.Create(t, kindtest.Of(t, workload.Resources(), "ReplicationController"), oldWeb).(*corev1.ReplicationController)

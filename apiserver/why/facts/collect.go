@@ -137,12 +137,14 @@ const maxConnected = 3
 func (c *collector) connect(s *corev1.Service) {
 	tried := 0
 	for _, p := range c.Selected(s) {
-		if ready := PodCondition(p, corev1.PodReady); ready == nil || ready.Status != corev1.ConditionTrue || tried == maxConnected {
+		if ready := PodCondition(p, corev1.PodReady); ready == nil || ready.Status != corev1.ConditionTrue ||
+			tried == maxConnected {
 			continue
 		}
 		tried++
 		for _, port := range s.Spec.Ports {
-			if n := TargetPort(p, port); n != 0 && port.Protocol != corev1.ProtocolUDP && port.Protocol != corev1.ProtocolSCTP && c.r.Refuses(c.ctx, p, n) {
+			if n := TargetPort(p, port); n != 0 && port.Protocol != corev1.ProtocolUDP && port.Protocol != corev1.ProtocolSCTP &&
+				c.r.Refuses(c.ctx, p, n) {
 				c.Closed = append(c.Closed, PortKey(p, n))
 			}
 		}
@@ -177,7 +179,8 @@ func (c *collector) suspects() (out []*corev1.Pod) {
 	case *appsv1.Deployment:
 		groups = append(groups, OwnedBy(c.Pods, c.NewestOf(o)))
 	case *batchv1.Job, *batchv1.CronJob:
-		groups = append(groups, slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed }))
+		groups = append(groups,
+			slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodFailed }))
 	case *corev1.Service:
 		groups = [][]*corev1.Pod{c.Selected(o)}
 	case *networkingv1.Ingress:
@@ -202,7 +205,8 @@ func (c *collector) details(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		c.others(client.Nodes, "", nil)
 		c.claims(p)
-		if scheduled := PodCondition(p, corev1.PodScheduled); scheduled != nil && strings.Contains(scheduled.Message, NoFreePorts) {
+		if scheduled := PodCondition(p, corev1.PodScheduled); scheduled != nil &&
+			strings.Contains(scheduled.Message, NoFreePorts) {
 			for _, other := range listOf[*corev1.Pod](c, metav1.NamespaceAll, nil) {
 				if len(SharedPorts(p, other)) > 0 {
 					c.Others = append(c.Others, other)
@@ -247,7 +251,8 @@ func (c *collector) sources(p *corev1.Pod) {
 	}
 }
 
-// mentioned reads what explains the last lines of a log: policies, Services, and the roles of the pod's service account.
+// mentioned reads what explains the last lines of a log: policies, Services, and the roles of the pod's service
+// account.
 func (c *collector) mentioned(p *corev1.Pod, log string) {
 	if NoAnswer.MatchString(log) {
 		c.others(client.NetworkPolicies, p.Namespace, nil)
@@ -256,7 +261,8 @@ func (c *collector) mentioned(p *corev1.Pod, log string) {
 		c.others(client.Services, metav1.NamespaceAll, nil)
 		for _, s := range Every[*corev1.Service](&c.Facts) {
 			if Mentions(log, s) && len(s.Spec.Selector) > 0 {
-				c.others(client.EndpointSlices, s.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
+				c.others(client.EndpointSlices, s.Namespace,
+					labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
 				c.others(client.Pods, s.Namespace, labels.SelectorFromSet(s.Spec.Selector))
 				c.connect(s)
 			}
@@ -326,7 +332,8 @@ func (c *collector) others(resource schema.GroupVersionResource, namespace strin
 	}
 }
 
-func (c *collector) list(resource schema.GroupVersionResource, namespace string, selector labels.Selector) []client.Object {
+func (c *collector) list(resource schema.GroupVersionResource, namespace string,
+	selector labels.Selector) []client.Object {
 	if c.err != nil {
 		return nil
 	}

@@ -132,7 +132,8 @@ func (f *Facts) EventLine(e *corev1.Event) string {
 	if times > 1 {
 		repeated = fmt.Sprintf(", %d times", times)
 	}
-	return fmt.Sprintf("event %s (%s ago%s): %s", e.Reason, words.Ago(f.Now.Sub(LastOf(e))), repeated, words.Clip(e.Message))
+	return fmt.Sprintf("event %s (%s ago%s): %s", e.Reason, words.Ago(f.Now.Sub(LastOf(e))), repeated,
+		words.Clip(e.Message))
 }
 
 // EventLines are the newest events, as evidence.

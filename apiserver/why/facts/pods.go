@@ -22,7 +22,8 @@ var (
 	// NoAnswer: a connection got no answer, as when a NetworkPolicy drops its packets.
 	NoAnswer = regexp.MustCompile(`(?i)i/o timeout|timed? ?out|deadline exceeded|no route to host`)
 	// Unreachable: a connection was refused, or a name is unknown.
-	Unreachable = regexp.MustCompile(`(?i)connection refused|ECONNREFUSED|no such host|ENOTFOUND|could not resolve host|name or service not known|name does not resolve|could not translate host name`)
+	Unreachable = regexp.MustCompile(
+		`(?i)connection refused|ECONNREFUSED|no such host|ENOTFOUND|could not resolve host|name or service not known|name does not resolve|could not translate host name`)
 	// Denied: the API server refuses a request of the program.
 	Denied = regexp.MustCompile(`User "system:serviceaccount:[^"]+" cannot `)
 )
@@ -33,10 +34,12 @@ func Unprepared(p *corev1.Pod) bool {
 	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
-	return !slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
-		w := s.State.Waiting
-		return s.State.Running != nil || w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
-	})
+	return !slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses),
+		func(s corev1.ContainerStatus) bool {
+			w := s.State.Waiting
+			return s.State.Running != nil || w != nil && w.Reason != "" && w.Reason != "ContainerCreating" &&
+				w.Reason != "PodInitializing"
+		})
 }
 
 // Claims returns the names of the PersistentVolumeClaims of a pod.
@@ -84,13 +87,15 @@ func Sources(p *corev1.Pod) (refs []client.Ref) {
 
 // SharedPorts returns the host ports of a pod that another pod on a node has, too.
 func SharedPorts(p, other *corev1.Pod) (shared []corev1.ContainerPort) {
-	if other.UID == p.UID || other.Spec.NodeName == "" || other.Status.Phase == corev1.PodSucceeded || other.Status.Phase == corev1.PodFailed {
+	if other.UID == p.UID || other.Spec.NodeName == "" || other.Status.Phase == corev1.PodSucceeded ||
+		other.Status.Phase == corev1.PodFailed {
 		return nil
 	}
 	theirs := hostPorts(other)
 	for _, mine := range hostPorts(p) {
 		if slices.ContainsFunc(theirs, func(their corev1.ContainerPort) bool {
-			return their.HostPort == mine.HostPort && protocol(their) == protocol(mine) && (anyIP(their.HostIP) || anyIP(mine.HostIP) || their.HostIP == mine.HostIP)
+			return their.HostPort == mine.HostPort && protocol(their) == protocol(mine) &&
+				(anyIP(their.HostIP) || anyIP(mine.HostIP) || their.HostIP == mine.HostIP)
 		}) {
 			shared = append(shared, mine)
 		}
@@ -144,7 +149,8 @@ func Mentions(text string, s *corev1.Service) bool {
 			return true
 		}
 	}
-	return regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(s.Name) + `(\.` + regexp.QuoteMeta(s.Namespace) + `[\w.]*)?:\d`).MatchString(text)
+	return regexp.MustCompile(`(^|[^\w.-])` + regexp.QuoteMeta(s.Name) + `(\.` + regexp.QuoteMeta(s.Namespace) +
+		`[\w.]*)?:\d`).MatchString(text)
 }
 
 func word(text string) *regexp.Regexp {

@@ -229,7 +229,8 @@ func Existing[T client.Object](a *API, namespace, name string) T {
 // EndPod deletes a pod without grace period, as its node does once its containers have ended.
 func (a *API) EndPod(pod *corev1.Pod) {
 	a.T.Helper()
-	if _, err := a.Client.Delete(a.T.Context(), client.RefOf(pod), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+	if _, err := a.Client.Delete(a.T.Context(), client.RefOf(pod),
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		a.T.Fatal(err)
 	}
 }
@@ -295,7 +296,8 @@ func (a *API) Ready(name string, status corev1.ConditionStatus) {
 			"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110"),
 		}
 		n.Status.Capacity = n.Status.Allocatable
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastHeartbeatTime: metav1.Now()}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status,
+			LastHeartbeatTime: metav1.Now()}}
 	})
 }
 

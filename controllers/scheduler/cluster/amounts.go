@@ -69,8 +69,8 @@ func requests(pod *corev1.Pod) Amounts {
 	return AmountsOf(resourcehelper.PodRequests(pod, byStatus(pod)))
 }
 
-// byStatus makes PodRequests count what the status says is allocated or in use. Only a pod with resources of its own has them in the
-// status of the whole pod: that includes the overhead, which PodRequests would add to it again.
+// byStatus makes PodRequests count what the status says is allocated or in use. Only a pod with resources of its own
+// has them in the status of the whole pod: that includes the overhead, which PodRequests would add to it again.
 func byStatus(pod *corev1.Pod) resourcehelper.PodResourcesOptions {
 	return resourcehelper.PodResourcesOptions{
 		UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: resourcehelper.IsPodLevelResourcesSet(pod)}

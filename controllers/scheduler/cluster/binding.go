@@ -9,13 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// BindTime is how long a pod keeps its place on a node while its volumes are bound there and its devices are prepared for it (upstream:
-// BindTimeoutSeconds of VolumeBindingArgs, BindingTimeout of DynamicResourcesArgs).
+// BindTime is how long a pod keeps its place on a node while its volumes are bound there and its devices are prepared
+// for it (upstream: BindTimeoutSeconds of VolumeBindingArgs, BindingTimeout of DynamicResourcesArgs).
 const BindTime = 10 * time.Minute
 
 // Conditional reports whether a pod with these devices waits for conditions of one before it is bound.
 func Conditional(a *resourcev1.AllocationResult) bool {
-	return a != nil && slices.ContainsFunc(a.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
+	return a != nil &&
+		slices.ContainsFunc(a.Devices.Results,
+			func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
 }
 
 // Ready reports whether the devices of a claim are ready, so that a pod can be bound. It returns why they will not be.
@@ -30,7 +32,8 @@ func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
 			continue
 		}
 		var is resourcev1.AllocatedDeviceStatus
-		if j := slices.IndexFunc(claim.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return same(&d, r) }); j >= 0 {
+		if j := slices.IndexFunc(claim.Status.Devices,
+			func(d resourcev1.AllocatedDeviceStatus) bool { return same(&d, r) }); j >= 0 {
 			is = claim.Status.Devices[j]
 		}
 		for _, name := range r.BindingFailureConditions {

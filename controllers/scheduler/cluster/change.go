@@ -49,7 +49,8 @@ func NodeDifference(was, is *corev1.Node) What {
 	if !maps.Equal(was.Labels, is.Labels) {
 		what |= NodeLabels
 	}
-	if was.Spec.Unschedulable != is.Spec.Unschedulable || !equality.Semantic.DeepEqual(EffectiveTaints(was), EffectiveTaints(is)) {
+	if was.Spec.Unschedulable != is.Spec.Unschedulable ||
+		!equality.Semantic.DeepEqual(EffectiveTaints(was), EffectiveTaints(is)) {
 		what |= NodeTaints
 	}
 	if was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() {

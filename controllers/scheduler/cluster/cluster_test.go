@@ -15,10 +15,12 @@ import (
 )
 
 func randomPod(r *rand.Rand, name string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", r.IntN(2)), Name: name, UID: types.UID(name),
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", r.IntN(2)), Name: name,
+		UID:    types.UID(name),
 		Labels: map[string]string{"app": fmt.Sprint("a", r.IntN(3))}}}
-	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-		"cpu": *resource.NewQuantity(int64(r.IntN(3)), resource.DecimalSI), "example.com/gpu": *resource.NewQuantity(int64(r.IntN(2)), resource.DecimalSI)}}}}
+	p.Spec.Containers = []corev1.Container{{Name: "c",
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			"cpu": *resource.NewQuantity(int64(r.IntN(3)), resource.DecimalSI), "example.com/gpu": *resource.NewQuantity(int64(r.IntN(2)), resource.DecimalSI)}}}}
 	if r.IntN(2) == 0 {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: int32(1 + r.IntN(3))}}
 	}

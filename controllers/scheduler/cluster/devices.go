@@ -44,8 +44,8 @@ func newDevices() Devices {
 var Features = structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, ConsumableCapacity: true,
 	DeviceBindingAndStatus: true, FractionalCapacityRange: true}
 
-// index finds the classes that provide extended resources: under the name in their spec, of which the newest class counts, and under one
-// made of their own name.
+// index finds the classes that provide extended resources: under the name in their spec, of which the newest class
+// counts, and under one made of their own name.
 func (d *Devices) index() {
 	d.provides = map[corev1.ResourceName]*resourcev1.DeviceClass{}
 	for _, class := range d.Classes {
@@ -158,8 +158,8 @@ func (d *Devices) taken() structured.AllocatedState {
 	return t
 }
 
-// take counts an allocation. Administrators share devices with their users, and what shares a device takes a part of its
-// capacity.
+// take counts an allocation. Administrators share devices with their users, and what shares a device takes a part of
+// its capacity.
 func take(t *structured.AllocatedState, a *resourcev1.AllocationResult) {
 	if a == nil {
 		return

@@ -21,17 +21,19 @@ type Pod struct {
 	Requests Amounts
 	Usual    Amounts // CPU and memory with assumed requests, for scores
 	Ports    []HostPort
-	Claims   []string          // keys of its PersistentVolumeClaims: namespace/name
-	Volumes  map[string]string // the keys of its claims by the name of the volume that was chosen for them, until the pod is bound
-	Terms    []*Term           // of its affinity to other pods
-	Owner    types.UID
+	Claims   []string // keys of its PersistentVolumeClaims: namespace/name
+	// the keys of its claims by the name of the volume that was chosen for them, until the pod is bound
+	Volumes map[string]string
+	Terms   []*Term // of its affinity to other pods
+	Owner   types.UID
 
 	disks []disk
 }
 
 // NewPod computes what the scheduler needs of a pod. It does not place it.
 func NewPod(pod *corev1.Pod) *Pod {
-	p := &Pod{Pod: pod, Priority: scheduling.PodPriority(pod), Requests: requests(pod), Ports: hostPorts(pod), Terms: terms(pod), disks: disks(pod)}
+	p := &Pod{Pod: pod, Priority: scheduling.PodPriority(pod), Requests: requests(pod), Ports: hostPorts(pod),
+		Terms: terms(pod), disks: disks(pod)}
 	p.Usual = usual(pod, p.Requests)
 	for _, name := range claim.AllOf(pod) {
 		p.Claims = append(p.Claims, pod.Namespace+"/"+name)

@@ -41,8 +41,8 @@ func (s *Storage) Free(v *corev1.PersistentVolume, pvc *corev1.PersistentVolumeC
 	return !chosen || c.claim == follow.KeyOf(pvc).String()
 }
 
-// Choose records the volumes that the open claims of a placed pod are bound to, instead of those that were chosen before. No other
-// claim gets them while the pod is placed.
+// Choose records the volumes that the open claims of a placed pod are bound to, instead of those that were chosen
+// before. No other claim gets them while the pod is placed.
 func (c *Cluster) Choose(p *Pod, volumes map[string]string) {
 	if c.pods[p.UID] != p || maps.Equal(p.Volumes, volumes) {
 		return

@@ -16,7 +16,8 @@ func BenchmarkChoose(b *testing.B) {
 	worker := func(i int) *cluster.Pod {
 		p := testPod(named(fmt.Sprint("p", i)), app(fmt.Sprint("a", i%50)), wants("cpu", "1m", "memory", "1Mi"))
 		by := &metav1.LabelSelector{MatchLabels: p.Labels}
-		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 50, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: by}}
+		p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 50, TopologyKey: "zone",
+			WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: by}}
 		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
 			{TopologyKey: "host", LabelSelector: by}}}}
 		return cluster.NewPod(p)

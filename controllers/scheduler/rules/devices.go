@@ -25,8 +25,8 @@ const (
 	whySlow      = "timed out trying to allocate devices"
 )
 
-// searchTime is how long devices are looked for on one node (upstream: DynamicResourcesArgs.FilterTimeout of 10 s, on several nodes at
-// once; here other pods wait meanwhile).
+// searchTime is how long devices are looked for on one node (upstream: DynamicResourcesArgs.FilterTimeout of 10 s, on
+// several nodes at once; here other pods wait meanwhile).
 const searchTime = 2 * time.Second
 
 // deviceState is what a pod's resource claims need.
@@ -36,7 +36,8 @@ type deviceState struct {
 	claims    []*resourcev1.ResourceClaim
 	open      []*resourcev1.ResourceClaim // those of claims without devices
 	unusable  []*resourcev1.ResourceClaim // those whose devices do not get ready
-	specials  map[string]*special         // by what of the pod's extended resources they are for; nil: there is nothing to claim
+	// by what of the pod's extended resources they are for; nil: there is nothing to claim
+	specials  map[string]*special
 	stale     []*resourcev1.ResourceClaim // what a special claim replaces
 	places    []*nodeaffinity.NodeSelector
 	allocator structured.Allocator
@@ -97,7 +98,8 @@ func (s *deviceState) add(c *Cycle, name string, owned bool) error {
 		return fmt.Errorf("resourceclaim %q is being deleted", name)
 	case c.Devices.Pending(claim.UID):
 		return fmt.Errorf("resource claim %s is in the process of being allocated", name)
-	case len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize && !resourceclaim.IsReservedForPod(c.Pod.Pod, claim, false):
+	case len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize &&
+		!resourceclaim.IsReservedForPod(c.Pod.Pod, claim, false):
 		return fmt.Errorf("resourceclaim %q is reserved for %d pods, which is the limit", name, len(claim.Status.ReservedFor))
 	}
 	if owned {
@@ -160,7 +162,8 @@ func devices(c *Cycle, n *cluster.Node) Refusal {
 	if s == nil {
 		return Refusal{}
 	}
-	if len(s.unusable) > 0 || slices.ContainsFunc(s.places, func(place *nodeaffinity.NodeSelector) bool { return !place.Match(n.Node) }) {
+	if len(s.unusable) > 0 ||
+		slices.ContainsFunc(s.places, func(place *nodeaffinity.NodeSelector) bool { return !place.Match(n.Node) }) {
 		return refuseFinally(whyDevicesOf)
 	}
 	open := s.open
@@ -190,7 +193,8 @@ type Reservation struct {
 	*resourcev1.ResourceClaim
 	Allocation *resourcev1.AllocationResult // nil: it has devices
 
-	// Of a claim for extended resources, which is to be created: which containers it is for, and the claims that it replaces.
+	// Of a claim for extended resources, which is to be created: which containers it is for, and the claims that it
+	// replaces.
 	Mappings []corev1.ContainerExtendedResourceRequest
 	Stale    []*resourcev1.ResourceClaim
 }
@@ -211,13 +215,15 @@ func (c *Cycle) Reservations(n *cluster.Node) (out []Reservation) {
 		}
 	}
 	if extra := s.special(c, n); extra != nil {
-		out = append(out, Reservation{ResourceClaim: extra.claim, Allocation: &s.found[n.Name][len(s.open)], Mappings: extra.mappings, Stale: s.stale})
+		out = append(out,
+			Reservation{ResourceClaim: extra.claim, Allocation: &s.found[n.Name][len(s.open)], Mappings: extra.mappings,
+				Stale: s.stale})
 	}
 	return out
 }
 
-// Conditional reports whether the pod waits for conditions of its devices before it is bound to a node, and returns the keys of its claims
-// that exist. all is what is reserved on the node.
+// Conditional reports whether the pod waits for conditions of its devices before it is bound to a node, and returns the
+// keys of its claims that exist. all is what is reserved on the node.
 func (c *Cycle) Conditional(all []Reservation) (keys []string, waits bool) {
 	s := c.deviceState()
 	if s == nil {
@@ -237,11 +243,12 @@ func (c *Cycle) Uncreated() bool {
 	return s != nil && s.uncreated
 }
 
-// Idle returns a claim of a pod that was refused for its devices, and that nobody else uses: its devices are where the pod cannot
-// run, and may be given back. nil: there is none.
+// Idle returns a claim of a pod that was refused for its devices, and that nobody else uses: its devices are where the
+// pod cannot run, and may be given back. nil: there is none.
 func (ch *Chooser) Idle(c *Cycle, out *Outcome) *resourcev1.ResourceClaim {
 	s := c.deviceState()
-	if s == nil || s.all.Refused() || out.Rejected&(1<<slices.IndexFunc(ch.Rules, func(r Rule) bool { return r.Name == dynamicResources })) == 0 {
+	if s == nil || s.all.Refused() ||
+		out.Rejected&(1<<slices.IndexFunc(ch.Rules, func(r Rule) bool { return r.Name == dynamicResources })) == 0 {
 		return nil
 	}
 	for _, claim := range slices.Concat(s.unusable, s.claims) {

@@ -14,15 +14,18 @@ func gce(name string, readOnly bool) corev1.VolumeSource {
 }
 
 func aws(id string, readOnly bool) corev1.VolumeSource {
-	return corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: id, ReadOnly: readOnly}}
+	return corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: id,
+		ReadOnly: readOnly}}
 }
 
 func iscsi(portal, iqn string, lun int32, readOnly bool) corev1.VolumeSource {
-	return corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: portal, IQN: iqn, Lun: lun, ReadOnly: readOnly}}
+	return corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: portal, IQN: iqn, Lun: lun,
+		ReadOnly: readOnly}}
 }
 
 func rbd(pool, image string, readOnly bool, monitors ...string) corev1.VolumeSource {
-	return corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{RBDPool: pool, RBDImage: image, CephMonitors: monitors, ReadOnly: readOnly}}
+	return corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{RBDPool: pool, RBDImage: image, CephMonitors: monitors,
+		ReadOnly: readOnly}}
 }
 
 func with(sources ...corev1.VolumeSource) func(*corev1.Pod) {

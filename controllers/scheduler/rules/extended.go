@@ -37,12 +37,13 @@ func (c *Cycle) extended() bool {
 	return false
 }
 
-// addExtended finds the claim for the pod's extended resources. One that was created and not used completely, because the process was
-// killed, is replaced.
+// addExtended finds the claim for the pod's extended resources. One that was created and not used completely, because
+// the process was killed, is replaced.
 func (s *deviceState) addExtended(c *Cycle) error {
 	if st := c.Pod.Status.ExtendedResourceClaimStatus; st != nil {
 		claim := c.Devices.Claims[c.Pod.Namespace+"/"+st.ResourceClaimName]
-		if claim != nil && claim.Status.Allocation != nil && claim.DeletionTimestamp == nil && resourceclaim.IsForPod(c.Pod.Pod, claim, false) == nil {
+		if claim != nil && claim.Status.Allocation != nil && claim.DeletionTimestamp == nil &&
+			resourceclaim.IsForPod(c.Pod.Pod, claim, false) == nil {
 			return s.add(c, claim.Name, true)
 		}
 	}
@@ -94,12 +95,13 @@ func newSpecial(c *Cycle, names []string) *special {
 	for _, name := range names {
 		s.request(c.Pod.Pod, corev1.ResourceName(name), c.Devices.Class(corev1.ResourceName(name)).Name)
 	}
-	slices.SortFunc(s.claim.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.claim.Spec.Devices.Requests,
+		func(a, b resourcev1.DeviceRequest) int { return cmp.Compare(a.Name, b.Name) })
 	return s
 }
 
-// request adds what the containers of a pod need of a resource. Init containers end before others start: they use the devices of those
-// that start later, and share one request for what they need beyond that.
+// request adds what the containers of a pod need of a resource. Init containers end before others start: they use the
+// devices of those that start later, and share one request for what they need beyond that.
 func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class string) {
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
@@ -127,11 +129,14 @@ func (s *special) request(pod *corev1.Pod, resource corev1.ResourceName, class s
 	}
 	name := func(i int) string { return fmt.Sprintf("container-%d-request-%d", i, position(&all[i], resource)) }
 	add := func(i int, count int64) {
-		s.claim.Spec.Devices.Requests = append(s.claim.Spec.Devices.Requests, resourcev1.DeviceRequest{Name: name(i), Exactly: &resourcev1.ExactDeviceRequest{
-			DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count}})
+		s.claim.Spec.Devices.Requests = append(s.claim.Spec.Devices.Requests,
+			resourcev1.DeviceRequest{Name: name(i), Exactly: &resourcev1.ExactDeviceRequest{
+				DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count}})
 	}
 	gets := func(i, from int) {
-		s.mappings = append(s.mappings, corev1.ContainerExtendedResourceRequest{ContainerName: all[i].Name, ResourceName: string(resource), RequestName: name(from)})
+		s.mappings = append(s.mappings,
+			corev1.ContainerExtendedResourceRequest{ContainerName: all[i].Name, ResourceName: string(resource),
+				RequestName: name(from)})
 	}
 	if most >= 0 {
 		add(most, beyond(most))

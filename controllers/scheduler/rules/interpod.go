@@ -103,7 +103,8 @@ func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bo
 		return false
 	}
 	selects := func(by, of *cluster.Pod, kind cluster.TermKind) bool {
-		return slices.ContainsFunc(termsOf(by, kind), func(t *cluster.Term) bool { return t.Selects(of.Pod, all.Namespaces()) })
+		return slices.ContainsFunc(termsOf(by, kind),
+			func(t *cluster.Term) bool { return t.Selects(of.Pod, all.Namespaces()) })
 	}
 	if ch.What&cluster.PodPlaced != 0 && selects(p, ch.Pod, cluster.Requires) {
 		return true

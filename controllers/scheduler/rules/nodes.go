@@ -17,7 +17,8 @@ func tolerates(p *cluster.Pod, taint *corev1.Taint) bool {
 }
 
 func unschedulable(c *Cycle, n *cluster.Node) Refusal {
-	if !n.Spec.Unschedulable || tolerates(c.Pod, &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}) {
+	if !n.Spec.Unschedulable ||
+		tolerates(c.Pod, &corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}) {
 		return Refusal{}
 	}
 	return refuseFinally("node(s) were unschedulable")
@@ -52,7 +53,8 @@ func avoided(c *Cycle, n *cluster.Node) int64 {
 
 func anyAvoided(_ *Cycle, nodes []*cluster.Node) bool {
 	return slices.ContainsFunc(nodes, func(n *cluster.Node) bool {
-		return slices.ContainsFunc(n.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectPreferNoSchedule })
+		return slices.ContainsFunc(n.Taints,
+			func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectPreferNoSchedule })
 	})
 }
 

@@ -63,8 +63,8 @@ func leastAllocated(c *Cycle, n *cluster.Node) int64 {
 	return sum / resources
 }
 
-// anyRequest reports whether the pod requests CPU or memory: the shares of one that requests neither would send all such
-// pods to the same node.
+// anyRequest reports whether the pod requests CPU or memory: the shares of one that requests neither would send all
+// such pods to the same node.
 func anyRequest(c *Cycle, _ []*cluster.Node) bool {
 	return c.Pod.Requests.CPU > 0 || c.Pod.Requests.Memory > 0
 }

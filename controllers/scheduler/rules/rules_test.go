@@ -80,7 +80,8 @@ func together(with string) func(*corev1.Pod) {
 }
 
 func terms(app string) []corev1.PodAffinityTerm {
-	return []corev1.PodAffinityTerm{{TopologyKey: "disk", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
+	return []corev1.PodAffinityTerm{{TopologyKey: "disk",
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}
 }
 
 func app(name string) func(*corev1.Pod) {

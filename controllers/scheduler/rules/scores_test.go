@@ -44,9 +44,10 @@ func prefer(weight int32, key, value string) func(*corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
 		}
 		a := p.Spec.Affinity.NodeAffinity
-		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{
-			Weight: weight, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
-				{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}})
+		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.PreferredSchedulingTerm{
+				Weight: weight, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+					{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}})
 	}
 }
 
@@ -69,7 +70,8 @@ func ownedBy(uid string) func(*corev1.Pod) {
 
 // service is one that selects the pods of an app.
 func service(namespace, app string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": app}}}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: app},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": app}}}
 }
 
 // change replaces a node by a changed one.

@@ -102,14 +102,16 @@ func TestPodTopologySpread(t *testing.T) {
 		fit    string
 		why    string
 	}{
-		"even": {nodes: []string{"a zone=1: x", "b zone=2: x"}, pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
+		"even": {nodes: []string{"a zone=1: x", "b zone=2: x"},
+			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
 		"the emptier zone": {nodes: []string{"a zone=1: x x", "b zone=2: x"},
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "b", why: skewed},
 		"nodes of a zone count together": {nodes: []string{"a zone=1: x", "b zone=1: x", "c zone=2: x"},
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "c", why: skewed},
 		"a pod that does not count itself": {nodes: []string{"a zone=1: x", "b zone=2"},
 			pod: testPod(app("y"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},
-		"maxSkew": {nodes: []string{"a zone=1: x x", "b zone=2: x"}, pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{MaxSkew: 2})), fit: "a b"},
+		"maxSkew": {nodes: []string{"a zone=1: x x", "b zone=2: x"},
+			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{MaxSkew: 2})), fit: "a b"},
 		"without the label": {nodes: []string{"a zone=1", "b"},
 			pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a", why: whyNoneLabel + " final=true"},
 		"other pods do not count": {nodes: []string{"a zone=1: y y y", "b zone=2"}, pod: testPod(app("x"), spreading(corev1.TopologySpreadConstraint{})), fit: "a b"},

@@ -123,7 +123,8 @@ func alone(c *Cycle, n *cluster.Node) Refusal {
 
 func claimFreed(_ *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	if ch.Pod != nil {
-		return p.SharesDisk(ch.Pod) || slices.ContainsFunc(ch.Pod.Claims, func(key string) bool { return slices.Contains(p.Claims, key) })
+		return p.SharesDisk(ch.Pod) || slices.ContainsFunc(ch.Pod.Claims,
+			func(key string) bool { return slices.Contains(p.Claims, key) })
 	}
 	return slices.Contains(p.Claims, ch.Name)
 }
@@ -188,18 +189,20 @@ func canBeMade(class *storagev1.StorageClass, n *cluster.Node) bool {
 	if class.Provisioner == "" || class.Provisioner == claim.NoProvisioner {
 		return false
 	}
-	return len(class.AllowedTopologies) == 0 || slices.ContainsFunc(class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool {
-		return !slices.ContainsFunc(t.MatchLabelExpressions, func(r corev1.TopologySelectorLabelRequirement) bool {
-			return !slices.Contains(r.Values, n.Labels[r.Key])
+	return len(class.AllowedTopologies) == 0 ||
+		slices.ContainsFunc(class.AllowedTopologies, func(t corev1.TopologySelectorTerm) bool {
+			return !slices.ContainsFunc(t.MatchLabelExpressions, func(r corev1.TopologySelectorLabelRequirement) bool {
+				return !slices.Contains(r.Values, n.Labels[r.Key])
+			})
 		})
-	})
 }
 
 // volumeZone checks that the labels of bound volumes for zone and region contain those of the node. A node without
 // such labels is in all zones.
 func volumeZone(c *Cycle, n *cluster.Node) Refusal {
 	for _, v := range c.volumeState().bound {
-		for _, label := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion} {
+		for _, label := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+			corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion} {
 			zones, has := v.Labels[label]
 			if at := zoneOf(n, label); has && at != "" && !slices.Contains(strings.Split(zones, "__"), at) {
 				return refuseFinally(whyZone)

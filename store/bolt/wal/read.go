@@ -33,11 +33,11 @@ type Expected struct {
 	Open bool   // the generation has begun at Place: its first frame is there
 }
 
-// Read reads the expected frames, and those of generations that continue them and that began with a later transaction of
-// the state file than its newest one: it may have lost that. It fails with ErrDamaged if frames are missing: if one is
-// there that is later than the first one that is not, or that continues a newer state file, and if All is true, also if
-// the file is missing or shorter than expected. What comes before is returned, too. Another error means that the file
-// cannot be read now.
+// Read reads the expected frames, and those of generations that continue them and that began with a later transaction
+// of the state file than its newest one: it may have lost that. It fails with ErrDamaged if frames are missing: if one
+// is there that is later than the first one that is not, or that continues a newer state file, and if All is true, also
+// if the file is missing or shorter than expected. What comes before is returned, too. Another error means that the
+// file cannot be read now.
 func Read(path string, want Expected) (Content, error) {
 	r := &reader{Content: Content{Next: want.Place}, want: want, base: want.Base, newest: map[store.Key]int{}}
 	err := r.open(path)
@@ -156,10 +156,12 @@ func (r *reader) checkRest() error {
 		switch {
 		case f == nil:
 		case r.newer(f):
-			return fmt.Errorf("%w: the state file is older than its log, which continues transaction %d; the newest of the state file is %d",
+			return fmt.Errorf(
+				"%w: the state file is older than its log, which continues transaction %d; the newest of the state file is %d",
 				ErrDamaged, f.Base, r.base)
 		case r.want.All && (f.ID == r.Next.Generation && f.number > r.Next.Number || r.continued(f)):
-			return fmt.Errorf("%w: frame %d of generation %x is missing, and a later one is there", ErrDamaged, r.Next.Number, r.Next.Generation)
+			return fmt.Errorf("%w: frame %d of generation %x is missing, and a later one is there", ErrDamaged, r.Next.Number,
+				r.Next.Generation)
 		}
 	}
 	switch {
@@ -170,7 +172,8 @@ func (r *reader) checkRest() error {
 	case r.size < max(r.want.Size, firstSize):
 		return fmt.Errorf("%w: it was cut off at %d bytes", ErrDamaged, r.size)
 	case r.want.Open && r.Next == r.want.Place:
-		return fmt.Errorf("%w: the frames that the state file says it has are missing; it is another file, or an older one", ErrDamaged)
+		return fmt.Errorf("%w: the frames that the state file says it has are missing; it is another file, or an older one",
+			ErrDamaged)
 	}
 	return nil
 }

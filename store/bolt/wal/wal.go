@@ -102,8 +102,8 @@ type Log struct {
 	head   [headSize]byte
 }
 
-// Open opens the file, or creates it; the caller syncs the folder. Ring is its size in bytes once it is full, a multiple
-// of 64 KiB; the next frame is put at a place of Place.At. No generation has begun.
+// Open opens the file, or creates it; the caller syncs the folder. Ring is its size in bytes once it is full, a
+// multiple of 64 KiB; the next frame is put at a place of Place.At. No generation has begun.
 func Open(path string, ring, at int64) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

@@ -40,7 +40,8 @@ func open(t *testing.T, path string, at int64) *Log {
 // add appends a frame of some blocks, with one record of this name.
 func add(t *testing.T, l *Log, name string, blocks int) {
 	t.Helper()
-	if err := l.Append([]store.Record{record(name, int64(l.number), strings.Repeat(name, (blocks-1)*Block/len(name)+1))}, 7); err != nil {
+	if err := l.Append([]store.Record{record(name, int64(l.number), strings.Repeat(name, (blocks-1)*Block/len(name)+1))},
+		7); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,7 +79,8 @@ func TestRecords(t *testing.T) {
 	l := open(t, path, 0)
 	begin(t, l, Generation{ID: 5})
 	cluster := store.Record{Key: store.Key{Resource: "widgets.example.com", Name: "x"}, Rev: 9, JSON: []byte(`{"a":1}`)}
-	for _, some := range [][]store.Record{{record("a", 1, "{}"), record("b", 2, "{1}"), cluster}, {}, {record("a", 3, ""), record("b", 4, "{2}")}} {
+	for _, some := range [][]store.Record{{record("a", 1, "{}"), record("b", 2, "{1}"), cluster}, {},
+		{record("a", 3, ""), record("b", 4, "{2}")}} {
 		if err := l.Append(some, int64(100+len(some))); err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +166,8 @@ func TestOtherGenerations(t *testing.T) {
 			t.Errorf("%s: %q, want %q: %v", name, names(got), c.want, err)
 		}
 	}
-	if c, err := Read(filepath.Join(t.TempDir(), "none"), Expected{Place: Place{Generation: 5}}); err != nil || c.Records != nil {
+	if c, err := Read(filepath.Join(t.TempDir(), "none"), Expected{Place: Place{Generation: 5}}); err != nil ||
+		c.Records != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -202,7 +205,8 @@ func TestDamage(t *testing.T) {
 			t.Errorf("byte %d, frame %d: %d frames, %v", at, frame, len(c.Records), err)
 		}
 	}
-	if _, err := Read(filepath.Join(dir, "none"), Expected{Place: Place{Generation: 5}, All: true}); !errors.Is(err, ErrDamaged) {
+	if _, err := Read(filepath.Join(dir, "none"), Expected{Place: Place{Generation: 5}, All: true}); !errors.Is(err,
+		ErrDamaged) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
@@ -222,7 +226,8 @@ func TestGap(t *testing.T) {
 		if _, err := l.file.WriteAt(make([]byte, Block), (8+block)*Block); err != nil {
 			t.Fatal(err)
 		}
-		for name, from := range map[string]Place{"itself": {Generation: 5, At: 8 * Block}, "the one before": {Generation: 4, Number: 3, At: 8 * Block}} {
+		for name, from := range map[string]Place{"itself": {Generation: 5, At: 8 * Block},
+			"the one before": {Generation: 4, Number: 3, At: 8 * Block}} {
 			c, err := Read(path, Expected{Place: from, Base: 9, All: true})
 			if !errors.Is(err, ErrDamaged) || len(c.Records) != max(0, int(block)-1) {
 				t.Errorf("without block %d, from %s: %d records, %v", block, name, len(c.Records), err)
@@ -253,7 +258,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// The state file knows how long its log is, that a generation has begun, and which of its transactions the log continues.
+// The state file knows how long its log is, that a generation has begun, and which of its transactions the log
+// continues.
 func TestExpected(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "wal")

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Definition is that of things.abuse.io, a custom kind in whose schema everything occurs that costs something for each value.
+// Definition is that of things.abuse.io, a custom kind in whose schema everything occurs that costs something for each
+// value.
 const Definition = `{"metadata":{"name":"things.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":"things","kind":"Thing"},"versions":[{"name":"v1","served":true,"storage":true,` +
 	`"subresources":{"status":{},"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas"}},` +
 	`"additionalPrinterColumns":[{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"},{"name":"Names","type":"string","jsonPath":".spec..name"}],` +
@@ -41,7 +42,8 @@ func things(namespace string) []Request {
 	}
 	return []Request{
 		{"defaults", "POST", path, json, thing(`"items":[` + list("{}", 9_900) + `]`)},
-		{"defaults applied", "PATCH", one + "?fieldManager=m&force=true", apply, named(`"items":[` + list("{}", 9_900) + `]`)},
+		{"defaults applied", "PATCH", one + "?fieldManager=m&force=true", apply,
+			named(`"items":[` + list("{}", 9_900) + `]`)},
 		{"defaults merged", "PATCH", one, merge, `{"spec":{"items":[` + list("{}", 9_900) + `]}}`},
 		{"mismatches", "POST", path, json, thing(`"lists":[` + list("["+list(`"A"`, 9_000)+"]", 60) + `]`)},
 		{"types", "POST", path, json, thing(`"map":{` + members("k", "1", 100_000) + `}`)},
@@ -52,7 +54,8 @@ func things(namespace string) []Request {
 		{"pruned", "POST", path, json, thing(members("u", "1", 180_000))},
 		{"nested free", "POST", path, json, thing(`"free":` + nested(`{"a":`, "}", 240))},
 		{"free", "POST", path, json, thing(`"free":{` + members("k", `{"a":[]}`, 100_000) + `}`)},
-		{"embedded", "POST", path, json, thing(`"template":{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{` + members("l", `"v"`, 100_000) + `}}}`)},
+		{"embedded", "POST", path, json,
+			thing(`"template":{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{` + members("l", `"v"`, 100_000) + `}}}`)},
 	}
 }
 
@@ -89,14 +92,27 @@ func configurations() []Request {
 		{"deep schema", "POST", path, json, definition(nested(`{"type":"object","properties":{"a":`, "}}", 100), "")},
 		{"wide schema", "POST", path, json, definition(object(members("f", `{"type":"string","default":"x"}`, 9_000)), "")},
 		{"patterns", "POST", path, json, definition(object(strings.Join(patterns, ",")), "")},
-		{"rules of a schema", "POST", path, json, definition(object(members("f", `{"type":"integer","x-kubernetes-validations":[{"rule":"self > 1"}]}`, 1_000)), "")},
-		{"columns", "POST", path, json, definition(free, `"additionalPrinterColumns":[`+list(`{"name":"A","type":"string","jsonPath":".a"}`, 9_900)+`],`)},
-		{"doubling column", "POST", path, json, definition(free, `"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":".spec`+strings.Repeat("['a','a']", 40)+`"}],`)},
-		{"versions", "POST", path, json, `{"metadata":{"name":"bads.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":"bads","kind":"Bad"},"versions":[` + list(`{}`, 9_900) + `]}}`},
-		{"validations", "POST", policies, json, policy(`"validations":[` + list(`{"expression":"object.metadata.name.size() > 1"}`, 2_000) + `]`)},
-		{"variables", "POST", policies, json, policy(`"validations":[{"expression":"variables.v == 1"}],"variables":[` + list(`{"name":"v","expression":"1 + 1"}`, 2_000) + `]`)},
-		{"long expression", "POST", policies, json, policy(`"validations":[{"expression":"` + strings.Repeat("1+", 300_000) + `1 > 0"}]`)},
-		{"nested expression", "POST", policies, json, policy(`"validations":[{"expression":"` + nested("(", ")", 9_000) + ` > 0"}]`)},
-		{"webhooks", "POST", webhooks, json, `{"metadata":{"name":"bad"},"webhooks":[` + list(`{"name":"a.b.c","clientConfig":{"url":"https://127.0.0.1:1"},"rules":[`+rules+`],"sideEffects":"None","admissionReviewVersions":["v1"],"matchConditions":[{"name":"a","expression":"true"}]}`, 2_000) + `]}`},
+		{"rules of a schema", "POST", path, json,
+			definition(object(members("f", `{"type":"integer","x-kubernetes-validations":[{"rule":"self > 1"}]}`, 1_000)), "")},
+		{"columns", "POST", path, json,
+			definition(free, `"additionalPrinterColumns":[`+list(`{"name":"A","type":"string","jsonPath":".a"}`, 9_900)+`],`)},
+		{"doubling column", "POST", path, json,
+			definition(free, `"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":".spec`+
+				strings.Repeat("['a','a']", 40)+`"}],`)},
+		{"versions", "POST", path, json,
+			`{"metadata":{"name":"bads.abuse.io"},"spec":{"group":"abuse.io","scope":"Namespaced","names":{"plural":"bads","kind":"Bad"},"versions":[` + list(`{}`, 9_900) + `]}}`},
+		{"validations", "POST", policies, json,
+			policy(`"validations":[` + list(`{"expression":"object.metadata.name.size() > 1"}`, 2_000) + `]`)},
+		{"variables", "POST", policies, json,
+			policy(`"validations":[{"expression":"variables.v == 1"}],"variables":[` +
+				list(`{"name":"v","expression":"1 + 1"}`, 2_000) + `]`)},
+		{"long expression", "POST", policies, json,
+			policy(`"validations":[{"expression":"` + strings.Repeat("1+", 300_000) + `1 > 0"}]`)},
+		{"nested expression", "POST", policies, json,
+			policy(`"validations":[{"expression":"` + nested("(", ")", 9_000) + ` > 0"}]`)},
+		{"webhooks", "POST", webhooks, json, `{"metadata":{"name":"bad"},"webhooks":[` +
+			list(`{"name":"a.b.c","clientConfig":{"url":"https://127.0.0.1:1"},"rules":[`+rules+
+				`],"sideEffects":"None","admissionReviewVersions":["v1"],"matchConditions":[{"name":"a","expression":"true"}]}`,
+				2_000) + `]}`},
 	}
 }

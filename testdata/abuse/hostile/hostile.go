@@ -24,7 +24,8 @@ const (
 	review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 )
 
-// Requests returns one of every kind, about a ConfigMap, pods and things of a namespace, and about what the cluster is configured with.
+// Requests returns one of every kind, about a ConfigMap, pods and things of a namespace, and about what the cluster is
+// configured with.
 func Requests(namespace string) []Request {
 	ns := "/api/v1/namespaces/" + namespace
 	confs, conf, pods := ns+"/configmaps", ns+"/configmaps/target", ns+"/pods"
@@ -38,34 +39,45 @@ func Requests(namespace string) []Request {
 		{"laughs", "POST", confs, yaml, laughs()},
 		{"flow of YAML", "POST", confs, yaml, "a: [" + list("{a: b}", 400_000) + "]"},
 		{"blocks of YAML", "POST", confs, yaml, strings.Repeat("- a: b\n", 400_000)},
-		{"text in YAML", "POST", confs, yaml, "metadata: {generateName: y-}\ndata:\n  k: |\n" + strings.Repeat("    <<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<\n", 25_000)},
+		{"text in YAML", "POST", confs, yaml, "metadata: {generateName: y-}\ndata:\n  k: |\n" +
+			strings.Repeat("    <<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<<\n", 25_000)},
 		{"nested YAML", "POST", confs, yaml, nested("[", "]", 9000)},
 		{"nested", "POST", confs, json, deep},
 		{"nested merge patch", "PATCH", conf, merge, "{" + chains(deep, 30) + "}"},
 		{"nested strategic patch", "PATCH", conf, strategic, "{" + chains(deep, 30) + "}"},
 		{"nested JSON patch", "PATCH", conf, jsonPatch, `[{"op":"add","path":"/data","value":` + deep + `}]`},
 		{"nested apply", "PATCH", conf + "?fieldManager=m", apply, named + `,"data":` + deep + `}`},
-		{"managers", "POST", confs, json, `{"metadata":{"generateName":"m-","managedFields":[` + list("{}", 1_000_000) + `]}}`},
-		{"managers, fewer", "POST", confs, json, `{"metadata":{"generateName":"m-","managedFields":[` + list("{}", 9_000) + `]}}`},
-		{"fields", "POST", confs, json, `{"metadata":{"generateName":"m-","managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{` + members("f:", `{}`, 150_000) + `}}]}}`},
-		{"containers", "POST", pods, json, `{"metadata":{"generateName":"p-"},"spec":{"containers":[` + list("{}", 9_900) + `]}}`},
-		{"null containers", "POST", pods, json, `{"metadata":{"generateName":"p-"},"spec":{"containers":[` + list("null", 9_900) + `],"initContainers":[` + list("null", 9_900) + `]}}`},
+		{"managers", "POST", confs, json, `{"metadata":{"generateName":"m-","managedFields":[` + list("{}", 1_000_000) +
+			`]}}`},
+		{"managers, fewer", "POST", confs, json, `{"metadata":{"generateName":"m-","managedFields":[` + list("{}", 9_000) +
+			`]}}`},
+		{"fields", "POST", confs, json,
+			`{"metadata":{"generateName":"m-","managedFields":[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{` + members("f:", `{}`, 150_000) + `}}]}}`},
+		{"containers", "POST", pods, json, `{"metadata":{"generateName":"p-"},"spec":{"containers":[` + list("{}", 9_900) +
+			`]}}`},
+		{"null containers", "POST", pods, json, `{"metadata":{"generateName":"p-"},"spec":{"containers":[` +
+			list("null", 9_900) + `],"initContainers":[` + list("null", 9_900) + `]}}`},
 		{"containers of protobuf", "POST", pods, protobuf, envelope(field(strings.Repeat(field(""), 1_500_000)))},
 		{"fewer of protobuf", "POST", pods, protobuf, envelope(field(strings.Repeat(field(""), 9_900)))},
 		{"labels", "POST", confs, json, `{"metadata":{"generateName":"l-","labels":{` + members("l", `"v"`, 180_000) + `}}}`},
 		{"unknown fields", "POST", confs, json, `{"metadata":{"generateName":"u-"},` + members("u", `1`, 180_000) + `}`},
 		{"objects", "PATCH", conf, merge, `{"x":[` + list(`[`+list(`{"a":1}`, 9_000)+`]`, 40) + `]}`},
 		{"objects, strategic", "PATCH", conf, strategic, `{"x":[` + list(`[`+list(`{"a":1}`, 9_000)+`]`, 40) + `]}`},
-		{"operations", "PATCH", conf, jsonPatch, `[` + list(`{"op":"add","path":"/metadata/finalizers/0","value":"a/b"}`, 9_990) + `]`},
+		{"operations", "PATCH", conf, jsonPatch, `[` +
+			list(`{"op":"add","path":"/metadata/finalizers/0","value":"a/b"}`, 9_990) + `]`},
 		{"copies", "PATCH", conf, jsonPatch, `[` + list(`{"op":"copy","from":"/data","path":"/data/k"}`, 9_990) + `]`},
 		{"long path", "PATCH", conf, jsonPatch, `[{"op":"add","path":"` + strings.Repeat("/a", 700_000) + `","value":1}]`},
 		// Not stored: the garbage collector would delete the ConfigMap, because these owners do not exist.
 		{"merged lists", "PATCH", conf + "?dryRun=All", strategic, `{"metadata":{"ownerReferences":[` + uids(9_900) + `]}}`},
-		{"large text", "POST", confs, json, `{"metadata":{"generateName":"t-"},"data":{"k":"` + strings.Repeat("x", 3_000_000) + `"}}`},
-		{"large text applied", "PATCH", conf + "?fieldManager=m&force=true", apply, named + `,"data":{"k":"` + strings.Repeat("x", 1_000_000) + `"}}`},
-		{"objects applied", "PATCH", conf + "?fieldManager=m&force=true", apply, named + `,"data":{` + members("k", `"v"`, 100_000) + `}}`},
+		{"large text", "POST", confs, json, `{"metadata":{"generateName":"t-"},"data":{"k":"` +
+			strings.Repeat("x", 3_000_000) + `"}}`},
+		{"large text applied", "PATCH", conf + "?fieldManager=m&force=true", apply, named + `,"data":{"k":"` +
+			strings.Repeat("x", 1_000_000) + `"}}`},
+		{"objects applied", "PATCH", conf + "?fieldManager=m&force=true", apply, named + `,"data":{` +
+			members("k", `"v"`, 100_000) + `}}`},
 		{"options", "DELETE", conf, json, `{"dryRun":[` + list(`"All"`, 500_000) + `]}`},
-		{"quantities", "POST", pods, json, `{"metadata":{"generateName":"q-"},"spec":{"overhead":{` + members("r", `"1e99999999"`, 100_000) + `}}}`},
+		{"quantities", "POST", pods, json, `{"metadata":{"generateName":"q-"},"spec":{"overhead":{` +
+			members("r", `"1e99999999"`, 100_000) + `}}}`},
 		{"zeroes", "POST", confs, json, strings.Repeat("\x00", 3<<20)},
 		{"spaces", "POST", confs, json, strings.Repeat(" ", 3<<20)},
 		{"brackets", "POST", confs, json, strings.Repeat("[", 3<<20)},

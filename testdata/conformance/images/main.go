@@ -1,5 +1,5 @@
-// Command images writes an archive of stand-ins for the images that Kubernetes' end-to-end tests run, for a machine that reaches
-// no registry: all programs of the tests in one Debian root file system, and BusyBox.
+// Command images writes an archive of stand-ins for the images that Kubernetes' end-to-end tests run, for a machine
+// that reaches no registry: all programs of the tests in one Debian root file system, and BusyBox.
 package main
 
 import (
@@ -83,7 +83,8 @@ func write(rootfs, sources string) error {
 // folder returns the files below a folder, without documents and what a package manager needs.
 func folder(root string) ([]oci.File, error) {
 	var files []oci.File
-	skip := map[string]bool{"var/cache/apt": true, "var/lib/apt": true, "usr/share/doc": true, "usr/share/man": true, "usr/share/locale": true, "dev": true, "proc": true, "sys": true}
+	skip := map[string]bool{"var/cache/apt": true, "var/lib/apt": true, "usr/share/doc": true, "usr/share/man": true,
+		"usr/share/locale": true, "dev": true, "proc": true, "sys": true}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == root {
 			return err
@@ -120,8 +121,8 @@ func folder(root string) ([]oci.File, error) {
 	return files, err
 }
 
-// busyBox returns the files of a BusyBox. Its shell is a static Bash: Debian's BusyBox drops variables whose names are none in a
-// shell, which the tests look for.
+// busyBox returns the files of a BusyBox. Its shell is a static Bash: Debian's BusyBox drops variables whose names are
+// none in a shell, which the tests look for.
 func busyBox() ([]oci.File, error) {
 	program, err := os.ReadFile("/bin/busybox")
 	shell, err2 := os.ReadFile("/bin/bash-static")
@@ -130,9 +131,11 @@ func busyBox() ([]oci.File, error) {
 		return nil, err
 	}
 
-	files := []oci.File{{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777}, {Path: "home", Mode: fs.ModeDir | 0o755}, {Path: "root", Mode: fs.ModeDir | 0o700},
+	files := []oci.File{{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777}, {Path: "home", Mode: fs.ModeDir | 0o755},
+		{Path: "root", Mode: fs.ModeDir | 0o700},
 		{Path: "bin/busybox", Data: program}, {Path: "bin/sh", Data: shell},
-		{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")},
+		{Path: "etc/passwd", Mode: 0o644,
+			Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n")},
 		{Path: "etc/group", Mode: 0o644, Data: []byte("root:x:0:\nnobody:x:65534:\n")}}
 	for name := range bytes.FieldsSeq(names) {
 		if n := string(name); n != "busybox" && n != "sh" {

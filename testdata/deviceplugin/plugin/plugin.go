@@ -65,7 +65,8 @@ func New(cfg Config) *Plugin {
 	if cfg.Options == nil {
 		cfg.Options = &api.DevicePluginOptions{}
 	}
-	return &Plugin{cfg: cfg, devices: cfg.Devices, news: make(chan struct{}), registration: make(chan *reg.RegistrationStatus, 9)}
+	return &Plugin{cfg: cfg, devices: cfg.Devices, news: make(chan struct{}),
+		registration: make(chan *reg.RegistrationStatus, 9)}
 }
 
 // Devices returns healthy devices with the IDs.
@@ -187,14 +188,16 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 }
 
 // GetPreferredAllocation implements the API.
-func (p *Plugin) GetPreferredAllocation(_ context.Context, req *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
+func (p *Plugin) GetPreferredAllocation(_ context.Context,
+	req *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
 	out := &api.PreferredAllocationResponse{}
 	for _, c := range req.ContainerRequests {
 		err := p.called("GetPreferredAllocation", c.AvailableDeviceIDs)
 		if err != nil || p.cfg.Prefer == nil {
 			return out, err
 		}
-		out.ContainerResponses = append(out.ContainerResponses, &api.ContainerPreferredAllocationResponse{DeviceIDs: p.cfg.Prefer(c)})
+		out.ContainerResponses = append(out.ContainerResponses,
+			&api.ContainerPreferredAllocationResponse{DeviceIDs: p.cfg.Prefer(c)})
 	}
 	return out, nil
 }
@@ -227,7 +230,8 @@ func (p *Plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.All
 }
 
 // PreStartContainer implements the API.
-func (p *Plugin) PreStartContainer(_ context.Context, req *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (p *Plugin) PreStartContainer(_ context.Context,
+	req *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
 	return &api.PreStartContainerResponse{}, p.called("PreStartContainer", req.DevicesIds)
 }
 
@@ -237,7 +241,8 @@ func (p *Plugin) GetInfo(context.Context, *reg.InfoRequest) (*reg.PluginInfo, er
 }
 
 // NotifyRegistrationStatus implements the registration of watched plugins.
-func (p *Plugin) NotifyRegistrationStatus(_ context.Context, s *reg.RegistrationStatus) (*reg.RegistrationStatusResponse, error) {
+func (p *Plugin) NotifyRegistrationStatus(_ context.Context,
+	s *reg.RegistrationStatus) (*reg.RegistrationStatusResponse, error) {
 	select {
 	case p.registration <- s:
 		return &reg.RegistrationStatusResponse{}, nil

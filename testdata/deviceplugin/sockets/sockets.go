@@ -1,4 +1,5 @@
-// Package sockets has the Unix sockets of device plugins and DRA drivers for tests: those of the machine, and others in memory.
+// Package sockets has the Unix sockets of device plugins and DRA drivers for tests: those of the machine, and others in
+// memory.
 package sockets
 
 import (
@@ -12,7 +13,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// Replace listens at path with listen, or on the machine if it is nil. It removes the socket that an earlier process left.
+// Replace listens at path with listen, or on the machine if it is nil. It removes the socket that an earlier process
+// left.
 func Replace(path string, listen func(path string) (net.Listener, error)) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

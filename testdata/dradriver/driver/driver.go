@@ -1,5 +1,5 @@
-// Package driver is a DRA driver for tests: it implements the DRA plugin API (v1 or v1beta1) over a Unix socket that the node finds,
-// like those of real devices.
+// Package driver is a DRA driver for tests: it implements the DRA plugin API (v1 or v1beta1) over a Unix socket that
+// the node finds, like those of real devices.
 package driver
 
 import (
@@ -101,7 +101,8 @@ func (d *Driver) Versions() []string {
 }
 
 // NodeWatchResources implements the API of health reports.
-func (d *Driver) NodeWatchResources(_ *health.NodeWatchResourcesRequest, stream health.DRAResourceHealth_NodeWatchResourcesServer) error {
+func (d *Driver) NodeWatchResources(_ *health.NodeWatchResourcesRequest,
+	stream health.DRAResourceHealth_NodeWatchResourcesServer) error {
 	for {
 		select {
 		case <-stream.Context().Done():
@@ -119,11 +120,13 @@ func (d *Driver) NodeWatchResources(_ *health.NodeWatchResourcesRequest, stream 
 
 // GetInfo implements the registration.
 func (d *Driver) GetInfo(context.Context, *reg.InfoRequest) (*reg.PluginInfo, error) {
-	return &reg.PluginInfo{Type: reg.DRAPlugin, Name: d.cfg.Name, Endpoint: d.Socket(), SupportedVersions: d.Versions()}, nil
+	return &reg.PluginInfo{Type: reg.DRAPlugin, Name: d.cfg.Name, Endpoint: d.Socket(), SupportedVersions: d.Versions()},
+		nil
 }
 
 // NotifyRegistrationStatus implements the registration.
-func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *reg.RegistrationStatus) (*reg.RegistrationStatusResponse, error) {
+func (d *Driver) NotifyRegistrationStatus(_ context.Context,
+	s *reg.RegistrationStatus) (*reg.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
 		fmt.Fprintln(os.Stderr, "not registered:", s.Error)
 	}
@@ -148,7 +151,8 @@ func (d *Driver) called(call string, c *v1.Claim) error {
 }
 
 // NodePrepareResources implements the API: containers get TESTDRA_ and the device's name, and /dev/ and that name.
-func (d *Driver) NodePrepareResources(ctx context.Context, req *v1.NodePrepareResourcesRequest) (*v1.NodePrepareResourcesResponse, error) {
+func (d *Driver) NodePrepareResources(ctx context.Context,
+	req *v1.NodePrepareResourcesRequest) (*v1.NodePrepareResourcesResponse, error) {
 	out := &v1.NodePrepareResourcesResponse{Claims: map[string]*v1.NodePrepareResourceResponse{}}
 	for _, c := range req.Claims {
 		devices, err := d.prepare(ctx, c)
@@ -200,7 +204,8 @@ func (d *Driver) file(c *v1.Claim) string {
 }
 
 // NodeUnprepareResources implements the API.
-func (d *Driver) NodeUnprepareResources(_ context.Context, req *v1.NodeUnprepareResourcesRequest) (*v1.NodeUnprepareResourcesResponse, error) {
+func (d *Driver) NodeUnprepareResources(_ context.Context,
+	req *v1.NodeUnprepareResourcesRequest) (*v1.NodeUnprepareResourcesResponse, error) {
 	out := &v1.NodeUnprepareResourcesResponse{Claims: map[string]*v1.NodeUnprepareResourceResponse{}}
 	for _, c := range req.Claims {
 		out.Claims[c.Uid] = &v1.NodeUnprepareResourceResponse{}

@@ -22,8 +22,8 @@ type Connected struct {
 	Addrs []netip.Addr
 }
 
-// ConnectedPods returns the pods whose sandboxes exist, including those whose statuses are not written yet. Of several sandboxes
-// of a pod, the newest counts.
+// ConnectedPods returns the pods whose sandboxes exist, including those whose statuses are not written yet. Of several
+// sandboxes of a pod, the newest counts.
 func (p Pool) ConnectedPods() ([]Connected, error) {
 	boot, err := BootID()
 	if err != nil {

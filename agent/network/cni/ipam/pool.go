@@ -1,4 +1,5 @@
-// Package ipam allocates the addresses of pods. Its state is in files, so that the plugin can allocate while monopod does not run.
+// Package ipam allocates the addresses of pods. Its state is in files, so that the plugin can allocate while monopod
+// does not run.
 //
 //   - subnets.go: chooses the subnets of a pod network
 package ipam
@@ -28,7 +29,8 @@ type Holder struct {
 	Netns     string `json:"netns"`
 	Boot      string `json:"boot"`
 	Ports     bool   `json:"ports,omitempty"` // it has host ports
-	// HostPorts are written again when another program removes them from the kernel. Files of earlier versions have only Ports.
+	// HostPorts are written again when another program removes them from the kernel. Files of earlier versions have only
+	// Ports.
 	HostPorts []rules.Port `json:"hostPorts,omitempty"`
 	Pod       PodRef       `json:"pod,omitzero"`
 
@@ -52,8 +54,8 @@ func (h Holder) Gone(boot string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// Pool allocates the addresses of one data folder's subnets. Its state is the folder ips below Dir: a file for each address that a
-// container holds. Processes exclude each other by a lock on a file.
+// Pool allocates the addresses of one data folder's subnets. Its state is the folder ips below Dir: a file for each
+// address that a container holds. Processes exclude each other by a lock on a file.
 type Pool struct {
 	Dir     string         // that of the Network
 	Subnets []netip.Prefix // one or two, of different IP families
@@ -229,8 +231,8 @@ func allocatable(subnet netip.Prefix, ip netip.Addr) bool {
 	return netip.PrefixFrom(subnet.Masked().Addr(), max(subnet.Bits(), 112)).Contains(ip) // see subnets.Size
 }
 
-// Release releases the container's addresses on ifname, if any. Before an address that has host ports, it calls removePorts, so that
-// the ports of the address's next holder stay.
+// Release releases the container's addresses on ifname, if any. Before an address that has host ports, it calls
+// removePorts, so that the ports of the address's next holder stay.
 func (p Pool) Release(container, ifname string, removePorts func(netip.Addr) error) error {
 	err := p.change(func(held map[netip.Addr]Holder) error {
 		mine := func(h Holder) bool { return h.Is(container, ifname) }

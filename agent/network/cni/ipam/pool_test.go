@@ -34,7 +34,8 @@ func TestLivingPodsAreFound(t *testing.T) {
 	mustAllocate(t, p, alive("of an earlier boot"))
 	used, err := p.Used()
 	slices.SortFunc(used, netip.Addr.Compare)
-	if want := []netip.Addr{netip.MustParseAddr("10.88.7.2"), netip.MustParseAddr("fd88::2")}; err != nil || !slices.Equal(used, want) {
+	if want := []netip.Addr{netip.MustParseAddr("10.88.7.2"), netip.MustParseAddr("fd88::2")}; err != nil ||
+		!slices.Equal(used, want) {
 		t.Errorf("used: %s, %v, want %s", used, err, want)
 	}
 }
@@ -141,7 +142,8 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 	p := testPool(t, "10.88.7.0/29", "fd88::/64")
 	for i := range 5 {
 		ips, err := p.Allocate(alive(string(rune('a' + i))))
-		if want := netip.AddrFrom4([4]byte{10, 88, 7, byte(2 + i)}); err != nil || len(ips) != 2 || ips[0] != want || ips[1].As16()[15] != byte(2+i) {
+		if want := netip.AddrFrom4([4]byte{10, 88, 7, byte(2 + i)}); err != nil || len(ips) != 2 || ips[0] != want ||
+			ips[1].As16()[15] != byte(2+i) {
 			t.Fatalf("%s, %v", ips, err)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Three processes allocate and release in turn. Each knows what the others have done: no address has two holders, and all are freed.
+// Three processes allocate and release in turn. Each knows what the others have done: no address has two holders, and
+// all are freed.
 func TestProcessesShareAPool(t *testing.T) {
 	t.Parallel()
 	p := testPool(t, "10.88.7.0/28")
@@ -38,7 +39,8 @@ func TestProcessesShareAPool(t *testing.T) {
 			t.Fatalf("%v with %d in use", err, len(want))
 		}
 		held, err := p.Holders()
-		if diff := cmp.Diff(want, held, cmpopts.EquateComparable(netip.Addr{}, Holder{}.Pod), cmpopts.IgnoreUnexported(Holder{})); err != nil || diff != "" {
+		if diff := cmp.Diff(want, held, cmpopts.EquateComparable(netip.Addr{}, Holder{}.Pod),
+			cmpopts.IgnoreUnexported(Holder{})); err != nil || diff != "" {
 			t.Fatalf("step %d: %v %s", i, err, diff)
 		}
 	}

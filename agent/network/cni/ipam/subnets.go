@@ -23,9 +23,10 @@ const subnetBits6 = 64
 
 // Plan is what the choice of subnets depends on.
 type Plan struct {
-	ID       string         // of the instance
-	Pods     int            // maximum number
-	Given    []netip.Prefix // ranges of pods, one or two of different IP families; empty: one is chosen for each family of Services
+	ID   string // of the instance
+	Pods int    // maximum number
+	// ranges of pods, one or two of different IP families; empty: one is chosen for each family of Services
+	Given    []netip.Prefix
 	Services []netip.Prefix // ranges of Services
 	Old      []netip.Prefix // at the last start
 	Used     []netip.Addr   // by running pods
@@ -80,9 +81,11 @@ func (p Plan) subnet(is4 bool) netip.Prefix {
 	switch usable := old.IsValid() && free(old, p.Taken); {
 	case usable && p.inUse(old):
 		if given.IsValid() && given != old {
-			p.Log.Warn("pods still use the old pod network; --pod-cidr takes effect at the next start without pods", zap.Stringer("subnet", old), zap.Stringer("podCIDR", given))
+			p.Log.Warn("pods still use the old pod network; --pod-cidr takes effect at the next start without pods",
+				zap.Stringer("subnet", old), zap.Stringer("podCIDR", given))
 		} else if !given.IsValid() && !fits {
-			p.Log.Warn("pod network is smaller than twice --max-pods; it grows at the next start without pods", zap.Stringer("subnet", old))
+			p.Log.Warn("pod network is smaller than twice --max-pods; it grows at the next start without pods",
+				zap.Stringer("subnet", old))
 		}
 		return old
 	case given.IsValid():
@@ -184,7 +187,8 @@ func Hash(s string) uint32 {
 
 // Without returns the ranges of Services that contain no pod address.
 func Without(subnets, services []netip.Prefix) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(services), func(p netip.Prefix) bool { return slices.ContainsFunc(subnets, p.Overlaps) })
+	return slices.DeleteFunc(slices.Clone(services),
+		func(p netip.Prefix) bool { return slices.ContainsFunc(subnets, p.Overlaps) })
 }
 
 // Taken lists the subnets that other links of the host use or route to, except

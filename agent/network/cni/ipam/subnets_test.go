@@ -33,7 +33,8 @@ func TestChoose(t *testing.T) {
 		{"kept", old, parsePrefixes("192.168.0.0/16"), func(p netip.Prefix) bool { return p == old[0] }},
 		{"kept no longer", old, parsePrefixes("10.95.255.128/25"), func(p netip.Prefix) bool { return p == first }},
 		{"next one", nil, []netip.Prefix{first}, func(p netip.Prefix) bool { return p != first && pool.Overlaps(p) }},
-		{"outside the half that is taken", nil, parsePrefixes("10.88.0.0/14"), netip.MustParsePrefix("10.92.0.0/14").Overlaps},
+		{"outside the half that is taken", nil, parsePrefixes("10.88.0.0/14"),
+			netip.MustParsePrefix("10.92.0.0/14").Overlaps},
 	} {
 		if got := (Plan{ID: "abc", Old: tt.old, Taken: tt.taken}).Choose(); len(got) != 1 || !tt.want(got[0]) {
 			t.Errorf("%s: %s", tt.name, got)
@@ -50,7 +51,8 @@ func TestSubnetHasTwiceAsManyAddressesAsPods(t *testing.T) {
 	t.Parallel()
 	for pods, want := range map[int]int{0: 24, 1: 24, 110: 24, 126: 24, 127: 23, 500: 22, 510: 22, 511: 21, 1 << 20: 14} {
 		got := planned(Plan{ID: "abc", Pods: pods}, parsePrefixes("10.88.0.0/24")...)[0]
-		if got.Bits() != want || got != got.Masked() || !pool.Contains(got.Addr()) || got.Contains(netip.MustParseAddr("10.88.0.1")) {
+		if got.Bits() != want || got != got.Masked() || !pool.Contains(got.Addr()) ||
+			got.Contains(netip.MustParseAddr("10.88.0.1")) {
 			t.Errorf("%d pods: %s, want a /%d of what is free", pods, got, want)
 		}
 	}
@@ -61,7 +63,8 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 	t.Parallel()
 	both := parsePrefixes("10.96.0.0/16", "fd00:96::/112")
 	auto := planned(Plan{ID: "abc", Services: both})
-	if len(auto) != 2 || !pool.Overlaps(auto[0]) || auto[1].Bits() != 64 || !netip.MustParsePrefix("fd00::/8").Contains(auto[1].Addr()) || auto[1] != auto[1].Masked() {
+	if len(auto) != 2 || !pool.Overlaps(auto[0]) || auto[1].Bits() != 64 ||
+		!netip.MustParsePrefix("fd00::/8").Contains(auto[1].Addr()) || auto[1] != auto[1].Masked() {
 		t.Fatalf("chose %s", auto)
 	}
 	if other := planned(Plan{ID: "abc", Services: both}, auto...); other[0] == auto[0] || other[1] == auto[1] {
@@ -77,8 +80,10 @@ func TestSubnetsOfBothFamilies(t *testing.T) {
 		{"IPv6 first", nil, parsePrefixes("fd00:96::/112", "10.96.0.0/16"), nil, "", []netip.Prefix{auto[1], auto[0]}},
 		{"only IPv6", nil, both[1:], nil, "", auto[1:]},
 		{"given", parsePrefixes("10.1.0.0/24", "fd01::/64"), both, auto, "", parsePrefixes("10.1.0.0/24", "fd01::/64")},
-		{"given, in use", parsePrefixes("10.1.0.0/24", "fd01::/64"), both, auto, auto[0].Addr().Next().String(), []netip.Prefix{auto[0], parsePrefixes("fd01::/64")[0]}},
-		{"a family more", nil, both, parsePrefixes("10.88.7.0/24"), "10.88.7.9", append(parsePrefixes("10.88.7.0/24"), auto[1])},
+		{"given, in use", parsePrefixes("10.1.0.0/24", "fd01::/64"), both, auto, auto[0].Addr().Next().String(),
+			[]netip.Prefix{auto[0], parsePrefixes("fd01::/64")[0]}},
+		{"a family more", nil, both, parsePrefixes("10.88.7.0/24"), "10.88.7.9",
+			append(parsePrefixes("10.88.7.0/24"), auto[1])},
 		{"a family less", nil, both[:1], auto, "", auto[:1]},
 		{"a family less, in use", nil, both[:1], auto, auto[1].Addr().Next().String(), auto},
 		{"too small", nil, both[:1], parsePrefixes("10.88.7.0/28"), "", auto[:1]},

@@ -31,7 +31,8 @@ func forgetFlows(pod []netip.Addr, ports []Port) error {
 		}
 		_, err = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale(func(f *netlink.ConntrackFlow) bool {
 			return f.Forward.Protocol == unix.IPPROTO_UDP &&
-				slices.ContainsFunc(udp, func(p Port) bool { return p.HostPort == f.Forward.DstPort && p.at(addr(f.Forward.DstIP)) }) &&
+				slices.ContainsFunc(udp,
+					func(p Port) bool { return p.HostPort == f.Forward.DstPort && p.at(addr(f.Forward.DstIP)) }) &&
 				slices.ContainsFunc(local, func(a netlink.Addr) bool { return a.IP.Equal(f.Forward.DstIP) }) &&
 				!slices.Contains(pod, addr(f.Reverse.SrcIP))
 		}))

@@ -22,7 +22,8 @@ import (
 	"monopod/agent/network/retry"
 )
 
-// before is a priority before that of br_netfilter, which is 0: the rules see the destination with which a frame arrived.
+// before is a priority before that of br_netfilter, which is 0: the rules see the destination with which a frame
+// arrived.
 const before = -300
 
 const isolationWord = unix.NFT_REG32_00
@@ -42,7 +43,8 @@ func SetUp(name string, bridge netlink.Link) error {
 			return err
 		}
 	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge.Attrs().Name+"/proxy_arp_pvlan", []byte("1"), 0o644); err != nil {
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+bridge.Attrs().Name+"/proxy_arp_pvlan", []byte("1"),
+		0o644); err != nil {
 		return err
 	}
 	return nft.Do(func(conn *nftables.Conn) error { return replace(conn, name, bridge) })
@@ -63,8 +65,10 @@ func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 		{"prerouting", nftables.ChainHookPrerouting, [][]expr.Any{
 			joinBridge(in(expr.CmpOpNeq, pods), verdict(expr.VerdictAccept)),
 			joinBridge(begins(expr.PayloadBaseLLHeader, gateway), verdict(expr.VerdictAccept)),
-			joinBridge(protocol(unix.ETH_P_ARP), begins(expr.PayloadBaseLLHeader, net.HardwareAddr{255, 255, 255, 255, 255, 255}), verdict(expr.VerdictAccept)),
-			joinBridge(protocol(unix.ETH_P_IPV6), begins(expr.PayloadBaseLLHeader, []byte{0x33, 0x33}), l4(unix.IPPROTO_ICMPV6), neighbor(), verdict(expr.VerdictAccept)),
+			joinBridge(protocol(unix.ETH_P_ARP), begins(expr.PayloadBaseLLHeader,
+				net.HardwareAddr{255, 255, 255, 255, 255, 255}), verdict(expr.VerdictAccept)),
+			joinBridge(protocol(unix.ETH_P_IPV6), begins(expr.PayloadBaseLLHeader, []byte{0x33, 0x33}), l4(unix.IPPROTO_ICMPV6),
+				neighbor(), verdict(expr.VerdictAccept)),
 			drop,
 		}},
 		// Only the node receives such requests.
@@ -73,8 +77,10 @@ func replace(conn *nftables.Conn, name string, bridge netlink.Link) error {
 			joinBridge(in(expr.CmpOpEq, pods), kind(unix.PACKET_MULTICAST), drop),
 		}},
 		{"output", nftables.ChainHookOutput, [][]expr.Any{
-			joinBridge(out(expr.CmpOpEq, pods), protocol(unix.ETH_P_IP), l4(unix.IPPROTO_ICMP), begins(expr.PayloadBaseTransportHeader, []byte{5}), drop),
-			joinBridge(out(expr.CmpOpEq, pods), protocol(unix.ETH_P_IPV6), l4(unix.IPPROTO_ICMPV6), begins(expr.PayloadBaseTransportHeader, []byte{137}), drop),
+			joinBridge(out(expr.CmpOpEq, pods), protocol(unix.ETH_P_IP), l4(unix.IPPROTO_ICMP),
+				begins(expr.PayloadBaseTransportHeader, []byte{5}), drop),
+			joinBridge(out(expr.CmpOpEq, pods), protocol(unix.ETH_P_IPV6), l4(unix.IPPROTO_ICMPV6),
+				begins(expr.PayloadBaseTransportHeader, []byte{137}), drop),
 		}},
 	} {
 		chain := conn.AddChain(&nftables.Chain{

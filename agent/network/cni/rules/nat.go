@@ -39,7 +39,8 @@ func (r Rules) nat(f family) nat {
 			DataType: nftables.MustConcatSetType(f.address, nftables.TypeInetService),
 		},
 		// pod address . pod address, of the pods that have host ports
-		loops: &nftables.Set{Table: table, Name: "loops", ID: 2, Concatenation: true, KeyType: nftables.MustConcatSetType(f.address, f.address)},
+		loops: &nftables.Set{Table: table, Name: "loops", ID: 2, Concatenation: true,
+			KeyType: nftables.MustConcatSetType(f.address, f.address)},
 	}
 }
 
@@ -61,7 +62,8 @@ func (r Rules) addNAT(conn *nftables.Conn, subnet netip.Prefix) error {
 	}
 	for _, chain := range []*nftables.Chain{t.prerouting, t.output} {
 		for _, ip := range [][]expr.Any{t.destination(), {&expr.Immediate{Register: word0, Data: make([]byte, t.size)}}} {
-			conn.AddRule(&nftables.Rule{Table: t.table, Chain: chain, Exprs: join(t.notLoopback(), toLocal(), ip, t.lookupPort())})
+			conn.AddRule(
+				&nftables.Rule{Table: t.table, Chain: chain, Exprs: join(t.notLoopback(), toLocal(), ip, t.lookupPort())})
 		}
 	}
 	out := func(op expr.CmpOp) []expr.Any { return through(expr.MetaKeyOIFNAME, op, r.Bridge) }
@@ -114,7 +116,8 @@ func (t nat) lookupPort() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: proto},
 		&expr.Payload{DestRegister: proto + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Lookup{SourceRegister: word0, DestRegister: word0, IsDestRegSet: true, SetName: t.ports.Name, SetID: t.ports.ID},
+		&expr.Lookup{SourceRegister: word0, DestRegister: word0, IsDestRegSet: true, SetName: t.ports.Name,
+			SetID: t.ports.ID},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(t.proto), RegAddrMin: word0, RegProtoMin: t.after()},
 	}
 }

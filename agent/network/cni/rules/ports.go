@@ -21,8 +21,9 @@ const portMap = "hostports"
 type Port struct {
 	HostPort      uint16 `json:"hostPort"`
 	ContainerPort uint16 `json:"containerPort"`
-	Protocol      string `json:"protocol"`         // tcp, udp or sctp
-	HostIP        string `json:"hostIP,omitempty"` // empty: all addresses, of all families of the pod; 0.0.0.0 and ::, all of one
+	Protocol      string `json:"protocol"` // tcp, udp or sctp
+	// empty: all addresses, of all families of the pod; 0.0.0.0 and ::, all of one
+	HostIP string `json:"hostIP,omitempty"`
 }
 
 // AddPorts maps ports of the host to the pod with the addresses, also for clients that already send to them.
@@ -155,7 +156,8 @@ func (p Port) key(is4 bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	protocols := map[string]byte{"": unix.IPPROTO_TCP, "tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
+	protocols := map[string]byte{"": unix.IPPROTO_TCP, "tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP,
+		"sctp": unix.IPPROTO_SCTP}
 	proto, ok := protocols[strings.ToLower(p.Protocol)]
 	if !ok {
 		return nil, fmt.Errorf("unknown protocol %q", p.Protocol)

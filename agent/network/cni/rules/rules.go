@@ -38,11 +38,13 @@ type Rules struct {
 func (r Rules) SetUp(taken []netip.Prefix, log *zap.Logger) {
 	for _, subnet := range r.Subnets {
 		if err := r.setUpNAT(subnet); err != nil {
-			log.Warn("cannot set up address translation: pods can communicate only with this host", zap.Stringer("subnet", subnet), zap.Error(err))
+			log.Warn("cannot set up address translation: pods can communicate only with this host",
+				zap.Stringer("subnet", subnet), zap.Error(err))
 		}
 	}
 	if err := r.setUpServices(taken, log); err != nil {
-		log.Warn("cannot reject connections to Services without endpoints: they may be routed out of this host", zap.Error(err))
+		log.Warn("cannot reject connections to Services without endpoints: they may be routed out of this host",
+			zap.Error(err))
 	}
 }
 
@@ -95,8 +97,10 @@ type family struct {
 }
 
 var (
-	ipv4 = family{nftables.TableFamilyIPv4, unix.NFPROTO_IPV4, 4, 12, nftables.TypeIPAddr, netip.MustParsePrefix("127.0.0.0/8")}
-	ipv6 = family{nftables.TableFamilyIPv6, unix.NFPROTO_IPV6, 16, 8, nftables.TypeIP6Addr, netip.MustParsePrefix("::1/128")}
+	ipv4 = family{nftables.TableFamilyIPv4, unix.NFPROTO_IPV4, 4, 12, nftables.TypeIPAddr,
+		netip.MustParsePrefix("127.0.0.0/8")}
+	ipv6 = family{nftables.TableFamilyIPv6, unix.NFPROTO_IPV6, 16, 8, nftables.TypeIP6Addr,
+		netip.MustParsePrefix("::1/128")}
 )
 
 func familyOf(ip netip.Addr) family {
@@ -113,7 +117,8 @@ func (f family) from(p netip.Prefix) []expr.Any { return within(p, f.source) }
 
 // destination loads the packet's destination address.
 func (f family) destination() []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: word0, Base: expr.PayloadBaseNetworkHeader, Offset: f.source + f.size, Len: f.size}}
+	return []expr.Any{&expr.Payload{DestRegister: word0, Base: expr.PayloadBaseNetworkHeader, Offset: f.source + f.size,
+		Len: f.size}}
 }
 
 // within matches an address at the offset of the network header.
@@ -122,7 +127,8 @@ func within(p netip.Prefix, offset uint32) []expr.Any {
 	size := uint32(bits / 8)
 	return []expr.Any{
 		&expr.Payload{DestRegister: word0, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Bitwise{SourceRegister: word0, DestRegister: word0, Len: size, Mask: net.CIDRMask(p.Bits(), bits), Xor: make([]byte, size)},
+		&expr.Bitwise{SourceRegister: word0, DestRegister: word0, Len: size, Mask: net.CIDRMask(p.Bits(), bits),
+			Xor: make([]byte, size)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: word0, Data: p.Masked().Addr().AsSlice()},
 	}
 }

@@ -43,14 +43,16 @@ func (r Rules) addServices(conn *nftables.Conn, taken []netip.Prefix, log *zap.L
 		if !slices.ContainsFunc(taken, p.Overlaps) {
 			add(output, through(expr.MetaKeyOIFNAME, expr.CmpOpNeq, "lo"))
 		} else { // for instance a VPN's, which the node must still reach
-			log.Warn("a route of this machine overlaps the range of Services: unserved addresses are rejected only for pods", zap.Stringer("range", p))
+			log.Warn("a route of this machine overlaps the range of Services: unserved addresses are rejected only for pods",
+				zap.Stringer("range", p))
 		}
 	}
 	return conn.Flush()
 }
 
 func filter(table *nftables.Table, name string, hook *nftables.ChainHook) *nftables.Chain {
-	return &nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter}
+	return &nftables.Chain{Name: name, Table: table, Type: nftables.ChainTypeFilter, Hooknum: hook,
+		Priority: nftables.ChainPriorityFilter}
 }
 
 // addReject adds a chain that answers TCP with a reset and everything else with ICMP,

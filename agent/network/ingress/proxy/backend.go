@@ -115,7 +115,8 @@ func external(t Target, svc *corev1.Service, port *corev1.ServicePort) Servers {
 	if number == 0 {
 		return Servers{problem: fmt.Sprintf("Service %q has no port %s", t.Service.Name, PortText(t.Port))}
 	}
-	return Servers{addresses: []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(number)))}, protocol: t.protocol(port), external: true}
+	return Servers{addresses: []string{net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(number)))},
+		protocol: t.protocol(port), external: true}
 }
 
 func (t Target) protocol(port *corev1.ServicePort) protocol {
@@ -195,12 +196,14 @@ func NewBackend(t Target) *Backend {
 // Set replaces the servers. It reports whether the problem is another one.
 func (b *Backend) Set(s Servers) bool {
 	old := b.now.Load()
-	if old.problem == s.problem && old.protocol == s.protocol && old.external == s.external && slices.Equal(old.addresses, s.addresses) {
+	if old.problem == s.problem && old.protocol == s.protocol && old.external == s.external &&
+		slices.Equal(old.addresses, s.addresses) {
 		return false
 	}
 	next := &current{Servers: s}
 	for _, address := range s.addresses {
-		i, known := slices.BinarySearchFunc(old.endpoints, address, func(e *endpoint, a string) int { return cmp.Compare(e.address, a) })
+		i, known := slices.BinarySearchFunc(old.endpoints, address,
+			func(e *endpoint, a string) int { return cmp.Compare(e.address, a) })
 		if known {
 			next.endpoints = append(next.endpoints, old.endpoints[i])
 		} else {

@@ -18,12 +18,14 @@ func TestResolve(t *testing.T) {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Type: typ, Ports: ports, ExternalName: "db.example.com"}}
 	}
 	slice := func(port string, number int32, endpoints ...string) *discoveryv1.EndpointSlice {
-		s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &port, Port: &number}}}
+		s := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4,
+			Ports: []discoveryv1.EndpointPort{{Name: &port, Port: &number}}}
 		for _, text := range endpoints {
 			address, state, _ := strings.Cut(text, " ")
 			e := discoveryv1.Endpoint{Addresses: []string{address}}
 			if state != "" {
-				e.Conditions = discoveryv1.EndpointConditions{Ready: new(state == "ready"), Serving: new(state != "starting"), Terminating: new(state == "ending")}
+				e.Conditions = discoveryv1.EndpointConditions{Ready: new(state == "ready"), Serving: new(state != "starting"),
+					Terminating: new(state == "ending")}
 			}
 			s.Endpoints = append(s.Endpoints, e)
 		}
@@ -42,13 +44,16 @@ func TestResolve(t *testing.T) {
 		eps  []*discoveryv1.EndpointSlice
 		want Servers
 	}{
-		"no Service":      {number(80), nil, nil, Servers{problem: `Service "" does not exist`}},
-		"no such number":  {number(81), service("", web), nil, Servers{problem: `Service "" has no port 81`}},
-		"no such name":    {named("x"), service("", web), nil, Servers{problem: `Service "" has no port "x"`}},
-		"UDP":             {number(53), service("", udp), nil, Servers{problem: `port 53 of Service "" is not a TCP port`}},
-		"no endpoints":    {number(80), service("", web), nil, Servers{}},
-		"by number":       {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.2", "10.0.0.1 ready")}, Servers{addresses: []string{"10.0.0.1:8080", "10.0.0.2:8080"}}},
-		"by name":         {named("http"), service("", grpc, web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1")}, Servers{addresses: []string{"10.0.0.1:8080"}}},
+		"no Service":     {number(80), nil, nil, Servers{problem: `Service "" does not exist`}},
+		"no such number": {number(81), service("", web), nil, Servers{problem: `Service "" has no port 81`}},
+		"no such name":   {named("x"), service("", web), nil, Servers{problem: `Service "" has no port "x"`}},
+		"UDP":            {number(53), service("", udp), nil, Servers{problem: `port 53 of Service "" is not a TCP port`}},
+		"no endpoints":   {number(80), service("", web), nil, Servers{}},
+		"by number": {number(80), service("", web),
+			[]*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.2", "10.0.0.1 ready")},
+			Servers{addresses: []string{"10.0.0.1:8080", "10.0.0.2:8080"}}},
+		"by name": {named("http"), service("", grpc, web),
+			[]*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1")}, Servers{addresses: []string{"10.0.0.1:8080"}}},
 		"another port":    {named("http"), service("", grpc, web), []*discoveryv1.EndpointSlice{slice("grpc", 9090, "10.0.0.1")}, Servers{}},
 		"two slices":      {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1"), slice("http", 8081, "10.0.0.2", "10.0.0.2")}, Servers{addresses: []string{"10.0.0.1:8080", "10.0.0.2:8081"}}},
 		"not ready":       {number(80), service("", web), []*discoveryv1.EndpointSlice{slice("http", 8080, "10.0.0.1 starting", "10.0.0.2 ready")}, Servers{addresses: []string{"10.0.0.2:8080"}}},

@@ -69,12 +69,12 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxDrained is how much of a body that no endpoint has read is drained, in bytes, so that the connection can serve the next request;
-// net/http's number.
+// maxDrained is how much of a body that no endpoint has read is drained, in bytes, so that the connection can serve the
+// next request; net/http's number.
 const maxDrained = 256 << 10
 
-// drain reads what is left of the body after the response. With full duplex net/http does that too late: reading the end of the body
-// then starts a second reader of the connection, and the client's next request fails now and then.
+// drain reads what is left of the body after the response. With full duplex net/http does that too late: reading the
+// end of the body then starts a second reader of the connection, and the client's next request fails now and then.
 func (b *clientBody) drain() {
 	if !b.duplex || b.stalls || b.ended.Load() || b.conn.Flush() != nil {
 		return

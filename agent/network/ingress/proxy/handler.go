@@ -178,11 +178,14 @@ func (h *Handler) done(w *recorder, r *http.Request, j *job, began time.Time) {
 	}
 	client, _ := h.client(r)
 	fields := []zap.Field{
-		zap.String("client", client), zap.String("method", r.Method), zap.String("host", r.Host), zap.String("path", r.URL.Path),
-		zap.String("protocol", r.Proto), zap.Int("code", w.code), zap.Int64("bytes", w.bytes), zap.Duration("took", took), zap.String("id", j.id),
+		zap.String("client", client), zap.String("method", r.Method), zap.String("host", r.Host),
+		zap.String("path", r.URL.Path),
+		zap.String("protocol", r.Proto), zap.Int("code", w.code), zap.Int64("bytes", w.bytes), zap.Duration("took", took),
+		zap.String("id", j.id),
 	}
 	if j.to != nil {
-		fields = append(fields, zap.Stringer("ingress", j.to.Ingress), zap.Stringer("service", j.to.Service), zap.String("endpoint", j.endpoint))
+		fields = append(fields, zap.Stringer("ingress", j.to.Ingress), zap.Stringer("service", j.to.Service),
+			zap.String("endpoint", j.endpoint))
 	}
 	if j.failure != nil {
 		fields = append(fields, zap.NamedError("failure", j.failure))

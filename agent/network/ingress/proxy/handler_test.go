@@ -69,10 +69,11 @@ func TestRequestsReachTheirEndpointUnchanged(t *testing.T) {
 				}
 			}
 		}
-		expect("plain", send("/", "Cookie: a=b", "User-Agent: ", "Accept: x", "Connection: X-Hop", "X-Hop: 1"), map[string]string{
-			"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Scheme": "http", "X-Forwarded-Host": "a.com",
-			"X-Forwarded-Port": "80", "Cookie": "a=b", "User-Agent": "", "Accept": "x", "X-Hop": "", "Accept-Encoding": "",
-		})
+		expect("plain", send("/", "Cookie: a=b", "User-Agent: ", "Accept: x", "Connection: X-Hop", "X-Hop: 1"),
+			map[string]string{
+				"X-Forwarded-For": "192.0.2.1", "X-Real-Ip": "192.0.2.1", "X-Forwarded-Proto": "http", "X-Forwarded-Scheme": "http", "X-Forwarded-Host": "a.com",
+				"X-Forwarded-Port": "80", "Cookie": "a=b", "User-Agent": "", "Accept": "x", "X-Hop": "", "Accept-Encoding": "",
+			})
 		if id := got.Header.Get("X-Request-Id"); len(id) != 32 {
 			t.Errorf("request id %q", id)
 		}

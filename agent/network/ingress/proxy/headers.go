@@ -14,7 +14,8 @@ import (
 const maxRequestID = 128
 
 // forwarded are the headers by which a proxy says what it received. Those of a client are removed.
-var forwarded = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Scheme", "X-Scheme", "X-Real-Ip", "X-Original-Forwarded-For", "Forwarded"}
+var forwarded = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
+	"X-Forwarded-Scheme", "X-Scheme", "X-Real-Ip", "X-Original-Forwarded-For", "Forwarded"}
 
 // front is what all requests of a server have in common.
 type front struct {
@@ -34,7 +35,8 @@ func (h *Handler) rewrite(p *httputil.ProxyRequest) {
 	client, trusted := h.client(p.In)
 	proto, host, port, hops := h.front.Scheme, p.In.Host, h.front.Port, client
 	if trusted {
-		proto, host, port = first(in, "X-Forwarded-Proto", proto), first(in, "X-Forwarded-Host", host), first(in, "X-Forwarded-Port", port)
+		proto, host, port = first(in, "X-Forwarded-Proto", proto), first(in, "X-Forwarded-Host", host),
+			first(in, "X-Forwarded-Port", port)
 		if earlier := in.Values("X-Forwarded-For"); len(earlier) > 0 {
 			hops = strings.Join(earlier, ", ") + ", " + client
 			client = h.realClient(earlier, client)

@@ -167,7 +167,8 @@ func (s *stage) rule(host, path string, o route.Options, what Servers) route.Rul
 	b := NewBackend(t)
 	b.Set(what)
 	owner := follow.Key{Namespace: "default", Name: "ing"}
-	return route.Rule[*Place]{Host: host, Path: path, To: &Place{Target: t, Ingress: owner, Options: o, Backend: b, Counts: s.metrics.Of(owner)}}
+	return route.Rule[*Place]{Host: host, Path: path,
+		To: &Place{Target: t, Ingress: owner, Options: o, Backend: b, Counts: s.metrics.Of(owner)}}
 }
 
 func at80(addresses ...string) Servers { return Servers{addresses: addresses} }
@@ -184,7 +185,8 @@ func (s *stage) use(change func(*Site), rules ...route.Rule[*Place]) {
 
 // client returns a client of the ingress controller, whatever the host of a URL.
 func (s *stage) client(set ...func(*http.Transport)) *http.Client {
-	via := &http.Transport{DisableCompression: true, Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	via := &http.Transport{DisableCompression: true, Protocols: new(http.Protocols),
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	via.Protocols.SetHTTP1(true)
 	via.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		_, port, _ := net.SplitHostPort(address)
@@ -194,7 +196,8 @@ func (s *stage) client(set ...func(*http.Transport)) *http.Client {
 		f(via)
 	}
 	s.stops = append(s.stops, via.CloseIdleConnections)
-	return &http.Client{Transport: via, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: via,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 func http2(t *http.Transport) {

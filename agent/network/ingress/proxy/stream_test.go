@@ -101,7 +101,8 @@ func TestWebSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprint(conn, "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
+		fmt.Fprint(conn,
+			"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: k\r\n\r\n")
 		r := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
@@ -145,7 +146,8 @@ func TestStreams(t *testing.T) {
 					}
 					w.Header().Set("Grpc-Status", "0")
 				}, h2c)
-				s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime, MaxBody: 1000}, Servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
+				s.use(nil, s.rule("", "/", route.Options{Wait: WaitTime, MaxBody: 1000},
+					Servers{addresses: []string{"10.0.0.1:80"}, protocol: clear2}))
 				out, in := io.Pipe()
 				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://a.com/pkg.Service/Method", out)
 				r.Header.Set("Content-Type", "application/grpc+proto")

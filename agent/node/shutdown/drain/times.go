@@ -25,9 +25,13 @@ type span struct {
 // NewRecord returns a record whose metrics r collects; they are 0 until the first shutdown.
 func NewRecord(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
 	t := &Record{
-		file:  file,
-		start: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "Time at which the last graceful shutdown began, in seconds since 1970."}),
-		end:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "Time at which the last graceful shutdown ended, in seconds since 1970."}),
+		file: file,
+		start: prometheus.NewGauge(
+			prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds",
+				Help: "Time at which the last graceful shutdown began, in seconds since 1970."}),
+		end: prometheus.NewGauge(
+			prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_end_time_seconds",
+				Help: "Time at which the last graceful shutdown ended, in seconds since 1970."}),
 	}
 	for _, g := range []prometheus.Gauge{t.start, t.end} {
 		if err := r.Register(g); err != nil {

@@ -41,7 +41,9 @@ func TestLastShutdownIsRecorded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	want := func(shown func() string, start, end int) {
 		t.Helper()
-		if got, want := shown(), fmt.Sprintf("kubelet_graceful_shutdown_end_time_seconds %d kubelet_graceful_shutdown_start_time_seconds %d ", end, start); got != want {
+		if got, want := shown(),
+			fmt.Sprintf("kubelet_graceful_shutdown_end_time_seconds %d kubelet_graceful_shutdown_start_time_seconds %d ", end,
+				start); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}

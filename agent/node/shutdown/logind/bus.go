@@ -50,9 +50,11 @@ func (m manager) listen(ctx context.Context) (<-chan *dbus.Signal, error) {
 	defer cancel()
 	news := make(chan *dbus.Signal, 1)
 	m.conn.Signal(news)
-	err := m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(name), dbus.WithMatchObjectPath(path), dbus.WithMatchInterface(iface), dbus.WithMatchMember(goingDown))
+	err := m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(name), dbus.WithMatchObjectPath(path),
+		dbus.WithMatchInterface(iface), dbus.WithMatchMember(goingDown))
 	if err == nil {
-		err = m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchMember(newOwner), dbus.WithMatchArg(0, name), dbus.WithMatchArg(1, ""))
+		err = m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchMember(newOwner),
+			dbus.WithMatchArg(0, name), dbus.WithMatchArg(1, ""))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen to logind: %w", err)
@@ -90,7 +92,8 @@ func (m manager) property(ctx context.Context, name string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var v dbus.Variant
-	if err := m.object().CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface, name).Store(&v); err != nil {
+	if err := m.object().CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface, name).Store(
+		&v); err != nil {
 		return fmt.Errorf("read %s of logind: %w", name, err)
 	}
 	if err := v.Store(to); err != nil {
@@ -105,7 +108,8 @@ func (m manager) inhibit(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	var fd dbus.UnixFD
-	err := m.object().CallWithContext(ctx, iface+".Inhibit", 0, "shutdown", "monopod", "Pods need time to end", "delay").Store(&fd)
+	err := m.object().CallWithContext(ctx, iface+".Inhibit", 0, "shutdown", "monopod", "Pods need time to end",
+		"delay").Store(&fd)
 	if err != nil {
 		return nil, fmt.Errorf("take an inhibitor of logind: %w", err)
 	}

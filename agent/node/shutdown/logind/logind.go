@@ -127,7 +127,8 @@ func (d *Delay) complain(err error) {
 	}
 	d.mute = true
 	d.cfg.Log.Warn("cannot delay shutdowns of the machine through logind, retrying", zap.Error(err))
-	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait, fmt.Sprintf("Pods are not stopped in order when the machine shuts down: %v", err))
+	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait,
+		fmt.Sprintf("Pods are not stopped in order when the machine shuts down: %v", err))
 }
 
 var errHungUp = errors.New("the connection to the system bus was closed")
@@ -210,10 +211,12 @@ func (d *Delay) warn(limit time.Duration) {
 	if limit >= want {
 		return
 	}
-	d.cfg.Log.Warn("logind's shutdown delay is shorter than the grace period of the pods", zap.Duration("waits", limit), zap.Duration("wanted", want))
-	d.cfg.Event(corev1.EventTypeWarning, reasonTooShort, fmt.Sprintf("systemd-logind waits %v for pods to end, they may take %v: they get less. "+
-		"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: systemctl kill -s HUP systemd-logind",
-		limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
+	d.cfg.Log.Warn("logind's shutdown delay is shorter than the grace period of the pods", zap.Duration("waits", limit),
+		zap.Duration("wanted", want))
+	d.cfg.Event(corev1.EventTypeWarning, reasonTooShort,
+		fmt.Sprintf("systemd-logind waits %v for pods to end, they may take %v: they get less. "+
+			"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: systemctl kill -s HUP systemd-logind",
+			limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
 }
 
 // goDown stops the pods, then releases the inhibitor.

@@ -134,7 +134,8 @@ func TestShutdownWaitsForPods(t *testing.T) {
 	}
 	close(n.end)
 	until(t, "given back", holds(l, 0))
-	if n.eventsWith("Normal Shutdown: Shutdown manager detected shutdown event") != 1 || n.story() != "stop within 30s, stopped" {
+	if n.eventsWith("Normal Shutdown: Shutdown manager detected shutdown event") != 1 ||
+		n.story() != "stop within 30s, stopped" {
 		t.Errorf("%s, %q", n.story(), n.events)
 	}
 }
@@ -152,7 +153,8 @@ func TestShutdownIsCancelled(t *testing.T) {
 		}
 	}
 	until(t, "held again", func() bool { return len(l.Asked()) == 2 && l.Held() == 1 })
-	if n.story() != "stop within 30s, called off, up" || n.eventsWith("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
+	if n.story() != "stop within 30s, called off, up" ||
+		n.eventsWith("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
 		t.Errorf("%s, %q", n.story(), n.events)
 	}
 	stop()
@@ -166,7 +168,8 @@ func TestLogindWithShorterDelayThanRequested(t *testing.T) {
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
 	until(t, "the event", func() bool {
-		return n.eventsWith("systemd-logind waits 5s for pods to end, they may take 30s: they get less. Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/") == 1
+		return n.eventsWith(
+			"systemd-logind waits 5s for pods to end, they may take 30s: they get less. Put InhibitDelayMaxSec=32 below [Login] into /etc/systemd/logind.conf.d/") == 1
 	})
 	if err := l.PowerOff(true); err != nil {
 		t.Fatal(err)

@@ -88,7 +88,8 @@ func Read(dir string) (Data, error) {
 
 // StartOver sets the file in dir aside; see checkpoint.File.
 func StartOver(dir string, why error) (lost, err error) {
-	return checkpoint.File(filepath.Join(dir, FileName)).StartOver(why, "which devices containers have is taken from the runtime")
+	return checkpoint.File(filepath.Join(dir, FileName)).StartOver(why,
+		"which devices containers have is taken from the runtime")
 }
 
 // Write atomically replaces the file in dir: after a power failure it is the old or

@@ -25,7 +25,8 @@ func TestPages(t *testing.T) {
 		server := start(t.Context(), system, nil, flags...)
 		address := <-system.address
 		scheme := map[int]string{1: "http://", 2: "https://"}[len(flags)]
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true} //nolint:gosec // it is its own authority
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			DisableKeepAlives: true} //nolint:gosec // it is its own authority
 		for path, want := range map[string]int{
 			"/status/503": 503, "/status/42": 404, "/file" + file: 200, "/file/nowhere": 404,
 			"/header/X-A/b": 200, "/header/X-A/c": 400,

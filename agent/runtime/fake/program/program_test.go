@@ -54,19 +54,24 @@ func TestCommands(t *testing.T) {
 		{"echo", []string{"/web", "echo", "a", "b"}, "", 0, "a b\n", ""},
 		{"stderr", []string{"/web", "stderr", "oh", "no"}, "", 0, "", "oh no\n"},
 		{"exit", []string{"/web", "exit", "7"}, "", 7, "", ""},
-		{"exit code out of range", []string{"/web", "exit", "256"}, "", 2, "", "web: strconv.ParseUint: parsing \"256\": value out of range\n"},
+		{"exit code out of range", []string{"/web", "exit", "256"}, "", 2, "",
+			"web: strconv.ParseUint: parsing \"256\": value out of range\n"},
 		{"env", []string{"/web", "env"}, "", 0, "A=1\nPOD_NAME=web-1\nPORT=0\nB=two\n", ""},
 		{"cat", []string{"/web", "cat", file}, "", 0, "moin\n", ""},
 		{"cat stdin", []string{"/web", "cat"}, "from afar", 0, "from afar", ""},
-		{"cat nothing", []string{"/web", "cat", dir + "/nothing"}, "", 1, "", "web: open " + dir + "/nothing: no such file or directory\n"},
+		{"cat nothing", []string{"/web", "cat", dir + "/nothing"}, "", 1, "", "web: open " + dir +
+			"/nothing: no such file or directory\n"},
 		{"ls", []string{"/web", "ls", dir}, "", 0, "greeting\n", ""},
-		{"stat", []string{"/web", "stat", file}, "", 0, fmt.Sprintf("%s -rw------- %d %d\n", file, os.Getuid(), os.Getgid()), ""},
-		{"stat nothing", []string{"/web", "stat", dir + "/nothing"}, "", 1, "", "web: stat " + dir + "/nothing: no such file or directory\n"},
+		{"stat", []string{"/web", "stat", file}, "", 0, fmt.Sprintf("%s -rw------- %d %d\n", file, os.Getuid(), os.Getgid()),
+			""},
+		{"stat nothing", []string{"/web", "stat", dir + "/nothing"}, "", 1, "", "web: stat " + dir +
+			"/nothing: no such file or directory\n"},
 		{"by its own name", []string{"/bin/echo", "-n", "x"}, "", 0, "-n x\n", ""},
 		{"unknown command", []string{"/web", "dance"}, "", 2, "", "web: no such command: dance\n"},
 		{"unknown flag", []string{"/web", "-x"}, "", 2, "", "web: flag provided but not defined: -x\n"},
 		{"too few arguments", []string{"/web", "tick", "3"}, "", 2, "", "web: wrong number of arguments: 1\n"},
-		{"one after the other", []string{"/web", "do", "cat", file, "then", "exit", "3", "then", "echo", "never"}, "", 3, "moin\n", ""},
+		{"one after the other", []string{"/web", "do", "cat", file, "then", "exit", "3", "then", "echo", "never"}, "", 3,
+			"moin\n", ""},
 		{"not that it fails", []string{"/web", "not", "exit", "3"}, "", 0, "", ""},
 		{"not that it succeeds", []string{"/web", "not", "cat", file}, "", 1, "moin\n", ""},
 		{"await", []string{"/web", "await", file, "moin"}, "", 0, "", ""},
@@ -131,8 +136,10 @@ func TestWaiting(t *testing.T) {
 		{"/web tick 3 2s", 0, 0, 0, 4 * time.Second, "tick 1\ntick 2\ntick 3\n"},
 		{"/web sleep 60", syscall.SIGTERM, 0, 0, time.Second, "received SIGTERM\nstopped\n"},
 		{"/web sleep 60", syscall.SIGINT, 0, 0, time.Second, "received SIGINT\nstopped\n"},
-		{"/web -stop-after 3s sleep 60", syscall.SIGTERM, 0, 0, 4 * time.Second, "received SIGTERM\nstopping takes 3s\nstopped\n"},
-		{"/web -stop-after 3s sleep 60", syscall.SIGTERM, 2 * time.Second, Killed, 2 * time.Second, "received SIGTERM\nstopping takes 3s\n"},
+		{"/web -stop-after 3s sleep 60", syscall.SIGTERM, 0, 0, 4 * time.Second,
+			"received SIGTERM\nstopping takes 3s\nstopped\n"},
+		{"/web -stop-after 3s sleep 60", syscall.SIGTERM, 2 * time.Second, Killed, 2 * time.Second,
+			"received SIGTERM\nstopping takes 3s\n"},
 		{"/web -ignore-term sleep 60", syscall.SIGTERM, 11 * time.Second, Killed, 11 * time.Second, "received SIGTERM\n"},
 		{"/web -ignore-term sleep 5", syscall.SIGTERM, 0, 0, 5 * time.Second, "received SIGTERM\n"},
 	} {
@@ -187,7 +194,8 @@ func TestServe(t *testing.T) {
 	if code := <-client.code; code != 0 {
 		t.Fatalf("get: code %d, %s", code, &client.stderr)
 	}
-	if page := client.stdout.String(); !strings.HasPrefix(page, "Hello from web-1!\n") || !strings.Contains(page, "/hello") {
+	if page := client.stdout.String(); !strings.HasPrefix(page, "Hello from web-1!\n") ||
+		!strings.Contains(page, "/hello") {
 		t.Errorf("the page is %q", page)
 	}
 	server.signals <- syscall.SIGTERM
@@ -195,7 +203,8 @@ func TestServe(t *testing.T) {
 		t.Errorf("serve: code %d", code)
 	}
 	log := server.stdout.String()
-	for _, line := range []string{"web-1 listens on 127.0.0.1:", "GET /hello from 127.0.0.1:", "received SIGTERM\nstopped\n"} {
+	for _, line := range []string{"web-1 listens on 127.0.0.1:", "GET /hello from 127.0.0.1:",
+		"received SIGTERM\nstopped\n"} {
 		if !strings.Contains(log, line) {
 			t.Errorf("the log lacks %q:\n%s", line, log)
 		}
@@ -231,7 +240,8 @@ func TestGetTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		client := start(t.Context(), silent{}, nil, "/web", "do", "not", "get", "http://10.0.0.1/", "3s", "then", "echo", "shut")
+		client := start(t.Context(), silent{}, nil, "/web", "do", "not", "get", "http://10.0.0.1/", "3s", "then", "echo",
+			"shut")
 		if code := <-client.code; code != 0 || client.stdout.String() != "shut\n" || time.Since(began) != 3*time.Second {
 			t.Errorf("code %d after %s: %s%s", code, time.Since(began), &client.stdout, &client.stderr)
 		}

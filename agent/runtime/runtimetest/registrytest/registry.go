@@ -197,7 +197,8 @@ func (r *Registry) push(name string, archive io.Reader) (ref, digest string, err
 			return "", "", err
 		}
 	}
-	err = r.put(http.MethodPut, "/v2/"+repository+"/manifests/"+tag, manifest.MediaType, files["blobs/sha256/"+manifest.Digest.Encoded()])
+	err = r.put(http.MethodPut, "/v2/"+repository+"/manifests/"+tag, manifest.MediaType,
+		files["blobs/sha256/"+manifest.Digest.Encoded()])
 	return r.Host + "/" + name, r.Host + "/" + repository + "@" + manifest.Digest.String(), err
 }
 

@@ -21,8 +21,8 @@ var text string
 
 const aggregateLabel = "rbac.authorization.k8s.io/aggregate-to-"
 
-// Defaults returns the objects that policy.txt defines. Aggregated roles have the rules that their controller would give them, so that
-// they can be used from the first request on.
+// Defaults returns the objects that policy.txt defines. Aggregated roles have the rules that their controller would
+// give them, so that they can be used from the first request on.
 func Defaults() ([]client.Object, error) {
 	var all []client.Object
 	var rules *[]rbacv1.PolicyRule // of the last role

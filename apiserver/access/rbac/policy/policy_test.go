@@ -60,19 +60,24 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("cluster-admin: %v", admin.Rules)
 	}
 	edit := get[*rbacv1.ClusterRole](t, api, "", "edit")
-	if edit.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" || len(edit.AggregationRule.ClusterRoleSelectors) != 1 {
+	if edit.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" ||
+		len(edit.AggregationRule.ClusterRoleSelectors) != 1 {
 		t.Errorf("edit: %+v", edit)
 	}
 	scheduler := get[*rbacv1.ClusterRole](t, api, "", "system:kube-scheduler")
-	if r := scheduler.Rules[2]; len(r.ResourceNames) != 1 || r.ResourceNames[0] != "kube-scheduler" || r.APIGroups[0] != "coordination.k8s.io" {
+	if r := scheduler.Rules[2]; len(r.ResourceNames) != 1 || r.ResourceNames[0] != "kube-scheduler" ||
+		r.APIGroups[0] != "coordination.k8s.io" {
 		t.Errorf("scheduler's lease: %v", r)
 	}
 	metrics := get[*rbacv1.ClusterRole](t, api, "", "system:aggregated-metrics-reader")
-	if metrics.Rules[0].APIGroups[0] != "metrics.k8s.io" || metrics.Labels["rbac.authorization.k8s.io/aggregate-to-view"] != "true" || metrics.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" {
+	if metrics.Rules[0].APIGroups[0] != "metrics.k8s.io" ||
+		metrics.Labels["rbac.authorization.k8s.io/aggregate-to-view"] != "true" ||
+		metrics.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] != "true" {
 		t.Errorf("metrics: %+v", metrics)
 	}
 	dns := get[*rbacv1.ClusterRoleBinding](t, api, "", "system:kube-dns")
-	if len(dns.Subjects) != 1 || dns.Subjects[0] != (rbacv1.Subject{Kind: "ServiceAccount", Namespace: "kube-system", Name: "kube-dns"}) {
+	if len(dns.Subjects) != 1 ||
+		dns.Subjects[0] != (rbacv1.Subject{Kind: "ServiceAccount", Namespace: "kube-system", Name: "kube-dns"}) {
 		t.Errorf("kube-dns: %v", dns.Subjects)
 	}
 	locking := get[*rbacv1.RoleBinding](t, api, "kube-system", "system::leader-locking-kube-scheduler")
@@ -112,10 +117,11 @@ func TestBootstrapRepairs(t *testing.T) {
 	more := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"nodes"}}
 	change := func(name string, do func(*rbacv1.ClusterRole)) {
 		t.Helper()
-		if _, err := client.Update(t.Context(), api, get[*rbacv1.ClusterRole](t, api, "", name), "", func(r *rbacv1.ClusterRole) error {
-			do(r)
-			return nil
-		}); err != nil {
+		if _, err := client.Update(t.Context(), api, get[*rbacv1.ClusterRole](t, api, "", name), "",
+			func(r *rbacv1.ClusterRole) error {
+				do(r)
+				return nil
+			}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,13 +134,15 @@ func TestBootstrapRepairs(t *testing.T) {
 	if _, err := api.Delete(t.Context(), client.RefOf(b), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "cluster-admin"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}}
+	b = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "cluster-admin"},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}}
 	if _, err := api.Create(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	bootstrap(t, api)
 	basic := get[*rbacv1.ClusterRole](t, api, "", "system:basic-user")
-	if len(basic.Rules) != 3 || !equality.Semantic.DeepEqual(basic.Rules[1], more) || basic.Rules[2].Resources[0] != "selfsubjectreviews" {
+	if len(basic.Rules) != 3 || !equality.Semantic.DeepEqual(basic.Rules[1], more) ||
+		basic.Rules[2].Resources[0] != "selfsubjectreviews" {
 		t.Errorf("basic-user: %v", basic.Rules)
 	}
 	if r := get[*rbacv1.ClusterRole](t, api, "", "system:discovery"); len(r.Rules) != 0 {
@@ -143,12 +151,14 @@ func TestBootstrapRepairs(t *testing.T) {
 	if r := get[*rbacv1.ClusterRole](t, api, "", "view"); len(r.Rules) != 1 {
 		t.Errorf("the rules of an aggregate are its controller's: %v", r.Rules)
 	}
-	if b := get[*rbacv1.ClusterRoleBinding](t, api, "", "cluster-admin"); b.RoleRef.Name != "cluster-admin" || len(b.Subjects) != 1 {
+	if b := get[*rbacv1.ClusterRoleBinding](t, api, "", "cluster-admin"); b.RoleRef.Name != "cluster-admin" ||
+		len(b.Subjects) != 1 {
 		t.Errorf("binding: %+v", b)
 	}
 }
 
-// The holder of view.token reads every kind and its subresources, except Secrets and what opens a stream, and changes nothing.
+// The holder of view.token reads every kind and its subresources, except Secrets and what opens a stream, and changes
+// nothing.
 func TestViewer(t *testing.T) {
 	t.Parallel()
 	all, err := policy.Defaults()
@@ -157,15 +167,18 @@ func TestViewer(t *testing.T) {
 	}
 	at := slices.IndexFunc(all, func(o client.Object) bool { return o.GetName() == "system:monopod:viewer" })
 	rules := all[at].(*rbacv1.ClusterRole).Rules
-	hidden := []string{"secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy", "nodes/proxy"}
+	hidden := []string{"secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy",
+		"nodes/proxy"}
 	check := func(res *kind.Resource, sub string, verbs []string) {
 		name := res.GVR.Resource
 		if sub != "" {
 			name += "/" + sub
 		}
 		for _, verb := range verbs {
-			a := auth.Attributes{Verb: verb, Group: res.GVR.Group, Version: res.GVR.Version, Resource: res.GVR.Resource, Subresource: sub}
-			want := slices.Contains([]string{"get", "list", "watch"}, verb) && (res.GVR.Group != "" || !slices.Contains(hidden, name))
+			a := auth.Attributes{Verb: verb, Group: res.GVR.Group, Version: res.GVR.Version, Resource: res.GVR.Resource,
+				Subresource: sub}
+			want := slices.Contains([]string{"get", "list", "watch"}, verb) &&
+				(res.GVR.Group != "" || !slices.Contains(hidden, name))
 			if rbac.Allows(rules, &a) != want {
 				t.Errorf("%s %s.%s: want %t", verb, name, res.GVR.Group, want)
 			}

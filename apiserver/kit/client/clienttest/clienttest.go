@@ -91,7 +91,8 @@ func create[T client.Object](t *testing.T, c client.Client, obj T) T {
 
 func testCreate(t *testing.T, c client.Client) {
 	pod := create(t, c, Pod("a"))
-	if pod.UID == "" || pod.ResourceVersion == "" || pod.CreationTimestamp.IsZero() || pod.Kind != "Pod" || pod.APIVersion != "v1" {
+	if pod.UID == "" || pod.ResourceVersion == "" || pod.CreationTimestamp.IsZero() || pod.Kind != "Pod" ||
+		pod.APIVersion != "v1" {
 		t.Errorf("no identity: %+v", pod.ObjectMeta)
 	}
 	if pod.Spec.RestartPolicy != corev1.RestartPolicyAlways || pod.Status.Phase != corev1.PodPending {
@@ -163,7 +164,8 @@ func testUpdate(t *testing.T, c client.Client) {
 	if !apierrors.IsConflict(err) {
 		t.Errorf("an update of an old version: %v", err)
 	}
-	if _, err := client.Update(t.Context(), c, configMap("none", nil), "", func(*corev1.ConfigMap) error { return nil }); !apierrors.IsNotFound(err) {
+	if _, err := client.Update(t.Context(), c, configMap("none", nil), "",
+		func(*corev1.ConfigMap) error { return nil }); !apierrors.IsNotFound(err) {
 		t.Errorf("update of nothing: %v", err)
 	}
 }
@@ -175,7 +177,8 @@ func testStatus(t *testing.T, c client.Client) {
 		p.Spec.Containers[0].Image = "other"
 		return nil
 	})
-	if err != nil || got.Status.Phase != corev1.PodRunning || got.Spec.Containers[0].Image != pod.Spec.Containers[0].Image {
+	if err != nil || got.Status.Phase != corev1.PodRunning ||
+		got.Spec.Containers[0].Image != pod.Spec.Containers[0].Image {
 		t.Fatalf("status update: %s %s, %v", got.Status.Phase, got.Spec.Containers[0].Image, err)
 	}
 	if got.Generation != pod.Generation {
@@ -186,7 +189,8 @@ func testStatus(t *testing.T, c client.Client) {
 		p.Spec.Containers[0].Image = "monopod.local/web:2"
 		return nil
 	})
-	if err != nil || got.Status.Phase != corev1.PodRunning || got.Spec.Containers[0].Image != "monopod.local/web:2" || got.Generation != pod.Generation+1 {
+	if err != nil || got.Status.Phase != corev1.PodRunning || got.Spec.Containers[0].Image != "monopod.local/web:2" ||
+		got.Generation != pod.Generation+1 {
 		t.Errorf("spec update: %s, generation %d, %v", got.Status.Phase, got.Generation, err)
 	}
 }
@@ -265,7 +269,8 @@ func testSelectors(t *testing.T, c client.Client) {
 			t.Errorf("%+v: got %q, %v", q, got, err)
 		}
 	}
-	_, _, err := c.List(t.Context(), client.Selector{Resource: client.Pods, Fields: fields.ParseSelectorOrDie("spec.color=red")})
+	_, _, err := c.List(t.Context(),
+		client.Selector{Resource: client.Pods, Fields: fields.ParseSelectorOrDie("spec.color=red")})
 	if !apierrors.IsBadRequest(err) {
 		t.Errorf("an unknown field: %v", err)
 	}
@@ -294,7 +299,8 @@ func Story(t *testing.T, ch <-chan watch.Event, n int) []string {
 
 func testWatch(t *testing.T, c client.Client) {
 	create(t, c, configMap("before", nil))
-	sel := client.Selector{Resource: client.ConfigMaps, Namespace: "default", Labels: labels.SelectorFromSet(labels.Set{"app": "in"})}
+	sel := client.Selector{Resource: client.ConfigMaps, Namespace: "default",
+		Labels: labels.SelectorFromSet(labels.Set{"app": "in"})}
 	_, rv, err := c.List(t.Context(), sel)
 	if err != nil {
 		t.Fatal(err)
@@ -460,7 +466,9 @@ func testPreconditions(t *testing.T, c client.Client) {
 }
 
 func testNamespace(t *testing.T, c client.Client) {
-	ns := create(t, c, &corev1.Namespace{TypeMeta: metav1.TypeMeta{Kind: "Namespace", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: "going"}})
+	ns := create(t, c,
+		&corev1.Namespace{TypeMeta: metav1.TypeMeta{Kind: "Namespace", APIVersion: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Name: "going"}})
 	if ns.Status.Phase != corev1.NamespaceActive || len(ns.Spec.Finalizers) != 1 {
 		t.Errorf("new namespace: %+v %+v", ns.Spec, ns.Status)
 	}
@@ -470,7 +478,8 @@ func testNamespace(t *testing.T, c client.Client) {
 	}
 	pod := Pod("late")
 	pod.Namespace = "going"
-	if _, err := c.Create(t.Context(), pod); !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if _, err := c.Create(t.Context(), pod); !apierrors.IsForbidden(err) ||
+		!apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		t.Errorf("create in a terminating namespace: %v", err)
 	}
 	if _, err := client.Update(t.Context(), c, ns, "finalize", func(ns *corev1.Namespace) error {
@@ -493,7 +502,8 @@ func testToken(t *testing.T, c client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left := time.Until(out.Status.ExpirationTimestamp.Time); out.Status.Token == "" || left < time.Hour || left > 2*time.Hour {
+	if left := time.Until(out.Status.ExpirationTimestamp.Time); out.Status.Token == "" || left < time.Hour ||
+		left > 2*time.Hour {
 		t.Errorf("token %q for %v", out.Status.Token, left)
 	}
 	if len(out.Spec.Audiences) != 1 || out.Spec.Audiences[0] != "vault" || out.Name != "robot" {

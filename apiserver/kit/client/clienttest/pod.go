@@ -40,7 +40,8 @@ func testPodParts(t *testing.T, c client.Client) {
 		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "x"}}}
 		return nil
 	})
-	if err != nil || len(debugged.Spec.EphemeralContainers) != 1 || debugged.Labels["not"] != "" || debugged.Generation != pod.Generation+1 {
+	if err != nil || len(debugged.Spec.EphemeralContainers) != 1 || debugged.Labels["not"] != "" ||
+		debugged.Generation != pod.Generation+1 {
 		t.Errorf("%v: %+v", err, debugged)
 	}
 	resized, err := client.Update(t.Context(), c, pod, "resize", func(p *corev1.Pod) error {
@@ -48,7 +49,8 @@ func testPodParts(t *testing.T, c client.Client) {
 		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("2")
 		return nil
 	})
-	if err != nil || resized.Spec.Containers[0].Resources.Requests.Cpu().String() != "2" || len(resized.Spec.EphemeralContainers) != 1 {
+	if err != nil || resized.Spec.Containers[0].Resources.Requests.Cpu().String() != "2" ||
+		len(resized.Spec.EphemeralContainers) != 1 {
 		t.Errorf("%v: %+v", err, resized)
 	}
 	_, err = client.Update(t.Context(), c, pod, "", func(p *corev1.Pod) error {

@@ -71,7 +71,8 @@ func selects(s labels.Selector, obj runtime.Object) bool {
 
 // Ruled returns the version by which one of the rules matches: the requested one, or else, unless policy is Exact, an
 // equivalent one; nil for none.
-func (q *Request) Ruled(rules []admissionv1.NamedRuleWithOperations, policy *admissionv1.MatchPolicyType) *kind.Resource {
+func (q *Request) Ruled(rules []admissionv1.NamedRuleWithOperations,
+	policy *admissionv1.MatchPolicyType) *kind.Resource {
 	for i := range rules {
 		if q.matches(&rules[i], q.Requested.GVR) {
 			return q.Requested
@@ -92,10 +93,11 @@ func (q *Request) Ruled(rules []admissionv1.NamedRuleWithOperations, policy *adm
 
 func (q *Request) matches(r *admissionv1.NamedRuleWithOperations, gvr schema.GroupVersionResource) bool {
 	return q.inScope(r.Scope) && anyOf(r.Operations, admissionv1.OperationType(q.R.Operation)) &&
-		anyOf(r.APIGroups, gvr.Group) && anyOf(r.APIVersions, gvr.Version) && slices.ContainsFunc(r.Resources, func(of string) bool {
-		name, sub, _ := strings.Cut(of, "/")
-		return (name == "*" || name == gvr.Resource) && (sub == "*" || sub == q.R.Subresource)
-	}) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, q.Name()))
+		anyOf(r.APIGroups, gvr.Group) && anyOf(r.APIVersions, gvr.Version) &&
+		slices.ContainsFunc(r.Resources, func(of string) bool {
+			name, sub, _ := strings.Cut(of, "/")
+			return (name == "*" || name == gvr.Resource) && (sub == "*" || sub == q.R.Subresource)
+		}) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, q.Name()))
 }
 
 func (q *Request) inScope(scope *admissionv1.ScopeType) bool {
@@ -126,7 +128,8 @@ type Input struct {
 
 // Input returns the request in a version. params are the variable of that name, nil for none; namespace is the
 // variable namespaceObject, nil for null.
-func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) (*Input, error) {
+func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.Object,
+	namespace *corev1.Namespace) (*Input, error) {
 	f := q.In(res)
 	if f.Err != nil {
 		return nil, f.Err
@@ -143,7 +146,8 @@ func (q *Request) Input(ctx context.Context, res *kind.Resource, params runtime.
 		return nil, err
 	}
 	u := q.User(ctx)
-	asked := upstream.NewAttributesRecord(object, old, f.Kind, q.Namespace, q.Name(), q.Requested.GVR, q.R.Subresource, upstream.Operation(q.R.Operation),
+	asked := upstream.NewAttributesRecord(object, old, f.Kind, q.Namespace, q.Name(), q.Requested.GVR, q.R.Subresource,
+		upstream.Operation(q.R.Operation),
 		q.Options(), q.R.DryRun, &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra})
 	return &Input{
 		attributes: &upstream.VersionedAttributes{Attributes: asked,
@@ -167,7 +171,8 @@ func (in *Input) Patch(ctx context.Context, p patch.Patcher, res *kind.Resource,
 	}, celconfig.RuntimeCELCostBudget)
 }
 
-// Meets reports whether the request meets all conditions. The error says which could not be evaluated, if none is false.
+// Meets reports whether the request meets all conditions. The error says which could not be evaluated, if none is
+// false.
 func (in *Input) Meets(ctx context.Context, conditions plugincel.ConditionEvaluator) (bool, error) {
 	results, _, err := in.Evaluate(ctx, conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
 	var errs []error

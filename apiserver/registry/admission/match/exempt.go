@@ -18,8 +18,8 @@ func fromWithin(ctx context.Context) bool {
 	return !known || slices.Contains(user.Groups, auth.Nodes)
 }
 
-// Exempt reports whether neither webhooks nor policies apply to the request. As upstream these are the configurations of
-// admission, so that a broken one can be repaired. Here these are also the writes by which the node and the
+// Exempt reports whether neither webhooks nor policies apply to the request. As upstream these are the configurations
+// of admission, so that a broken one can be repaired. Here these are also the writes by which the node and the
 // controllers keep the cluster alive: a webhook whose pod runs here must not keep it from starting.
 func Exempt(ctx context.Context, r *admission.Request) bool {
 	if r.Resource.GVR.Group == client.MutatingWebhookConfigurations.Group {
@@ -33,7 +33,8 @@ func Exempt(ctx context.Context, r *admission.Request) bool {
 		return true
 	}
 	switch r.Resource.GVR {
-	case client.Leases, client.Events, client.NewEvents, client.Nodes, client.CSINodes, client.Endpoints, client.EndpointSlices, client.IPAddresses:
+	case client.Leases, client.Events, client.NewEvents, client.Nodes, client.CSINodes, client.Endpoints,
+		client.EndpointSlices, client.IPAddresses:
 		return true
 	}
 	return r.Subresource != ""

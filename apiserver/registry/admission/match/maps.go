@@ -7,7 +7,8 @@ import (
 	upstream "k8s.io/apiserver/pkg/admission"
 )
 
-// maps lets upstream's patches make maps, whatever the kind: Replace turns them into objects, with this server's checks.
+// maps lets upstream's patches make maps, whatever the kind: Replace turns them into objects, with this server's
+// checks.
 type maps struct{}
 
 var _ upstream.ObjectInterfaces = maps{}

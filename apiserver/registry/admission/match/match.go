@@ -53,7 +53,8 @@ type Form struct {
 
 // New returns the request r.
 func New(cfg *Config, r *admission.Request, mutating bool) *Request {
-	q := &Request{cfg: cfg, R: r, Mutating: mutating, Requested: r.Requested, Namespace: r.Namespace, forms: map[*kind.Resource]*Form{}}
+	q := &Request{cfg: cfg, R: r, Mutating: mutating, Requested: r.Requested, Namespace: r.Namespace,
+		forms: map[*kind.Resource]*Form{}}
 	if q.Requested == nil {
 		q.Requested = r.Resource
 	}

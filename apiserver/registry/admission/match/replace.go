@@ -18,14 +18,15 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// Replace sets the request's object to one in a version, as JSON, and reports whether it changed. strict: unknown fields are
-// errors.
+// Replace sets the request's object to one in a version, as JSON, and reports whether it changed. strict: unknown
+// fields are errors.
 func (q *Request) Replace(res *kind.Resource, data []byte, strict bool) (bool, error) {
 	is := q.R.Object
 	was := encoded(is)
 	f := q.In(res)
 	if err := bounded.Check(data); err != nil {
-		return false, apierrors.NewInternalError(fmt.Errorf("admission changed the object to one that is not accepted: %w", err))
+		return false,
+			apierrors.NewInternalError(fmt.Errorf("admission changed the object to one that is not accepted: %w", err))
 	}
 	next, err := q.decode(res, data, strict)
 	if err != nil {
@@ -92,7 +93,8 @@ func (q *Request) blank(o kind.Object) {
 // keep restores what admission cannot change.
 func (q *Request) keep(next, is kind.Object) error {
 	if next.GetNamespace() != is.GetNamespace() {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return apierrors.NewBadRequest(
+			"the namespace of the provided object does not match the namespace sent on the request")
 	}
 	if q.R.Operation == admission.Create && next.GetName() == "" {
 		next.SetName(is.GetName())

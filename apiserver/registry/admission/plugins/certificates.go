@@ -27,7 +27,8 @@ func certificateRequester() admission.Plugin {
 		if !ok || !known || r.Operation != admission.Create || r.Subresource != "" {
 			return nil
 		}
-		next.Spec.Username, next.Spec.UID, next.Spec.Groups, next.Spec.Extra = user.Name, user.UID, slices.Clone(user.Groups), nil
+		next.Spec.Username, next.Spec.UID, next.Spec.Groups, next.Spec.Extra = user.Name, user.UID, slices.Clone(user.Groups),
+			nil
 		for key, values := range user.Extra {
 			if next.Spec.Extra == nil {
 				next.Spec.Extra = map[string]certificatesv1.ExtraValue{}
@@ -54,7 +55,8 @@ func certificateSigning(roles Roles) admission.Plugin {
 	return admission.Plugin{Name: "CertificateSigning", Validate: func(ctx context.Context, r *admission.Request) error {
 		old, ok := r.Old.(*certificatesv1.CertificateSigningRequest)
 		next, also := r.Object.(*certificatesv1.CertificateSigningRequest)
-		if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" || equality.Semantic.DeepEqual(old.Status, next.Status) {
+		if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" ||
+			equality.Semantic.DeepEqual(old.Status, next.Status) {
 			return nil
 		}
 		return mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
@@ -64,34 +66,38 @@ func certificateSigning(roles Roles) admission.Plugin {
 // podCertificateSigning requires the verb sign on the signer for a certificate of a pod. As upstream, its absence is an
 // invalid object.
 func podCertificateSigning(roles Roles) admission.Plugin {
-	return admission.Plugin{Name: "PodCertificateSigning", Validate: func(ctx context.Context, r *admission.Request) error {
-		old, ok := r.Old.(*certificatesv1.PodCertificateRequest)
-		next, also := r.Object.(*certificatesv1.PodCertificateRequest)
-		if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" || old.Status.CertificateChain == next.Status.CertificateChain {
-			return nil
-		}
-		err := mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
-		if !apierrors.IsForbidden(err) {
-			return err
-		}
-		user, _ := auth.Known(ctx)
-		return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), old.Name, field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
-			fmt.Sprintf("User %q is not permitted to %q for signer %q", user.Name, "sign", old.Spec.SignerName))})
-	}}
+	return admission.Plugin{Name: "PodCertificateSigning",
+		Validate: func(ctx context.Context, r *admission.Request) error {
+			old, ok := r.Old.(*certificatesv1.PodCertificateRequest)
+			next, also := r.Object.(*certificatesv1.PodCertificateRequest)
+			if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" ||
+				old.Status.CertificateChain == next.Status.CertificateChain {
+				return nil
+			}
+			err := mayUse(ctx, roles, r, "sign", old.Spec.SignerName)
+			if !apierrors.IsForbidden(err) {
+				return err
+			}
+			user, _ := auth.Known(ctx)
+			return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), old.Name,
+				field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
+					fmt.Sprintf("User %q is not permitted to %q for signer %q", user.Name, "sign", old.Spec.SignerName))})
+		}}
 }
 
 // trustBundleAttest requires the verb attest on the signer for a bundle of it.
 func trustBundleAttest(roles Roles) admission.Plugin {
-	return admission.Plugin{Name: "ClusterTrustBundleAttest", Validate: func(ctx context.Context, r *admission.Request) error {
-		next, ok := r.Object.(*certificatesv1.ClusterTrustBundle)
-		if !ok || next.Spec.SignerName == "" || r.Operation != admission.Create && r.Operation != admission.Update {
-			return nil
-		}
-		if old, ok := r.Old.(*certificatesv1.ClusterTrustBundle); ok && old.Spec == next.Spec {
-			return nil
-		}
-		return mayUse(ctx, roles, r, "attest", next.Spec.SignerName)
-	}}
+	return admission.Plugin{Name: "ClusterTrustBundleAttest",
+		Validate: func(ctx context.Context, r *admission.Request) error {
+			next, ok := r.Object.(*certificatesv1.ClusterTrustBundle)
+			if !ok || next.Spec.SignerName == "" || r.Operation != admission.Create && r.Operation != admission.Update {
+				return nil
+			}
+			if old, ok := r.Old.(*certificatesv1.ClusterTrustBundle); ok && old.Spec == next.Spec {
+				return nil
+			}
+			return mayUse(ctx, roles, r, "attest", next.Spec.SignerName)
+		}}
 }
 
 // mayUse requires a verb on a signer, or on all signers of its domain.
@@ -102,7 +108,9 @@ func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer
 	}
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
-		allowed, _, err := roles.Authorize(ctx, auth.Attributes{User: user, Verb: verb, Group: certificatesv1.GroupName, Version: "*", Resource: "signers", Name: name})
+		allowed, _, err := roles.Authorize(ctx,
+			auth.Attributes{User: user, Verb: verb, Group: certificatesv1.GroupName, Version: "*", Resource: "signers",
+				Name: name})
 		if allowed || err != nil {
 			return err
 		}
@@ -115,25 +123,30 @@ func mayUse(ctx context.Context, roles Roles, r *admission.Request, verb, signer
 
 // certificateSubjectRestriction refuses requests for clients in the group that may do everything.
 func certificateSubjectRestriction() admission.Plugin {
-	return admission.Plugin{Name: "CertificateSubjectRestriction", Validate: func(_ context.Context, r *admission.Request) error {
-		next, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
-		if !ok || r.Operation != admission.Create || next.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+	return admission.Plugin{Name: "CertificateSubjectRestriction",
+		Validate: func(_ context.Context, r *admission.Request) error {
+			next, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+			if !ok || r.Operation != admission.Create || next.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+				return nil
+			}
+			block, _ := pem.Decode(next.Spec.Request)
+			if block == nil {
+				return r.Forbid(errors.New("failed to parse CSR"))
+			}
+			parsed, err := x509.ParseCertificateRequest(block.Bytes)
+			if err != nil {
+				return r.Forbid(fmt.Errorf("failed to parse CSR: %w", err))
+			}
+			if parsed.Subject.CommonName == auth.FrontProxy.Name { // API servers would believe what its owner says about users
+				return r.Forbid(
+					fmt.Errorf("use of %s signer with the name %s is not allowed", certificatesv1.KubeAPIServerClientSignerName,
+						auth.FrontProxy.Name))
+			}
+			if slices.Contains(parsed.Subject.Organization, auth.Masters) {
+				return r.Forbid(
+					fmt.Errorf("use of %s signer with %s group is not allowed", certificatesv1.KubeAPIServerClientSignerName,
+						auth.Masters))
+			}
 			return nil
-		}
-		block, _ := pem.Decode(next.Spec.Request)
-		if block == nil {
-			return r.Forbid(errors.New("failed to parse CSR"))
-		}
-		parsed, err := x509.ParseCertificateRequest(block.Bytes)
-		if err != nil {
-			return r.Forbid(fmt.Errorf("failed to parse CSR: %w", err))
-		}
-		if parsed.Subject.CommonName == auth.FrontProxy.Name { // API servers would believe what its owner says about users
-			return r.Forbid(fmt.Errorf("use of %s signer with the name %s is not allowed", certificatesv1.KubeAPIServerClientSignerName, auth.FrontProxy.Name))
-		}
-		if slices.Contains(parsed.Subject.Organization, auth.Masters) {
-			return r.Forbid(fmt.Errorf("use of %s signer with %s group is not allowed", certificatesv1.KubeAPIServerClientSignerName, auth.Masters))
-		}
-		return nil
-	}}
+		}}
 }

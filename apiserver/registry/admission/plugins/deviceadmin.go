@@ -13,7 +13,8 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// deviceAdmin admits administrators' claims to devices, which others may use at the same time, only in labelled namespaces.
+// deviceAdmin admits administrators' claims to devices, which others may use at the same time, only in labelled
+// namespaces.
 func deviceAdmin(c client.Client) admission.Plugin {
 	return admission.Plugin{Name: "DeviceAdminAccess", Validate: func(ctx context.Context, r *admission.Request) error {
 		at := adminAccess(r)
@@ -28,11 +29,13 @@ func deviceAdmin(c client.Client) admission.Plugin {
 			return nil
 		}
 		return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), r.Name, field.ErrorList{field.Forbidden(at,
-			fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))})
+			fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
+				resourcev1.DRAAdminNamespaceLabelKey))})
 	}}
 }
 
-// adminAccess returns the first field of the request that asks for administrative access; nil: none does, or it was granted before.
+// adminAccess returns the first field of the request that asks for administrative access; nil: none does, or it was
+// granted before.
 func adminAccess(r *admission.Request) *field.Path {
 	switch obj := r.Object.(type) {
 	case *resourcev1.ResourceClaimTemplate:

@@ -18,23 +18,26 @@ import (
 	"monopod/apiserver/registry/admission"
 )
 
-// deviceStatus requires more than the right to write the status of a resource claim: for the allocation and the reservations that to the
-// subresource binding of all claims, for what a driver reports of its devices that to the subresource driver under its name.
+// deviceStatus requires more than the right to write the status of a resource claim: for the allocation and the
+// reservations that to the subresource binding of all claims, for what a driver reports of its devices that to the
+// subresource driver under its name.
 func deviceStatus(roles Roles) admission.Plugin {
-	return admission.Plugin{Name: "DeviceStatusAuthorization", Validate: func(ctx context.Context, r *admission.Request) error {
-		old, ok := r.Old.(*resourcev1.ResourceClaim)
-		next, also := r.Object.(*resourcev1.ResourceClaim)
-		user, known := auth.Known(ctx)
-		if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" || roles == nil || !known || slices.Contains(user.Groups, auth.Masters) {
-			return nil
-		}
-		w := claimWriter{roles, user}
-		errs, err := w.check(ctx, r.Namespace, &next.Status, &old.Status)
-		if err != nil || len(errs) == 0 {
-			return err
-		}
-		return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), next.Name, errs)
-	}}
+	return admission.Plugin{Name: "DeviceStatusAuthorization",
+		Validate: func(ctx context.Context, r *admission.Request) error {
+			old, ok := r.Old.(*resourcev1.ResourceClaim)
+			next, also := r.Object.(*resourcev1.ResourceClaim)
+			user, known := auth.Known(ctx)
+			if !ok || !also || r.Operation != admission.Update || r.Subresource != "status" || roles == nil || !known ||
+				slices.Contains(user.Groups, auth.Masters) {
+				return nil
+			}
+			w := claimWriter{roles, user}
+			errs, err := w.check(ctx, r.Namespace, &next.Status, &old.Status)
+			if err != nil || len(errs) == 0 {
+				return err
+			}
+			return apierrors.NewInvalid(r.Resource.GVK().GroupKind(), next.Name, errs)
+		}}
 }
 
 // claimWriter is a user who writes the status of a claim.
@@ -43,12 +46,16 @@ type claimWriter struct {
 	user  auth.User
 }
 
-func (w claimWriter) check(ctx context.Context, namespace string, next, old *resourcev1.ResourceClaimStatus) (errs field.ErrorList, err error) {
+func (w claimWriter) check(ctx context.Context, namespace string, next,
+	old *resourcev1.ResourceClaimStatus) (errs field.ErrorList, err error) {
 	at := field.NewPath("status")
 	refuse := func(part, subresource string) {
-		errs = append(errs, field.Forbidden(at.Child(part), fmt.Sprintf("user %q may not write it without permission for resourceclaims/%s", w.user.Name, subresource)))
+		errs = append(errs,
+			field.Forbidden(at.Child(part),
+				fmt.Sprintf("user %q may not write it without permission for resourceclaims/%s", w.user.Name, subresource)))
 	}
-	if !equality.Semantic.DeepEqual(next.Allocation, old.Allocation) || !equality.Semantic.DeepEqual(next.ReservedFor, old.ReservedFor) {
+	if !equality.Semantic.DeepEqual(next.Allocation, old.Allocation) ||
+		!equality.Semantic.DeepEqual(next.ReservedFor, old.ReservedFor) {
 		ok, err := w.may(ctx, auth.Attributes{Subresource: resourcev1.SubresourceBinding}, "")
 		if err != nil {
 			return nil, err
@@ -65,7 +72,8 @@ func (w claimWriter) check(ctx context.Context, namespace string, next, old *res
 		prefixes = append(prefixes, resourcev1.VerbPrefixAssociatedNode)
 	}
 	for _, driver := range sets.List(reporters(next.Devices, old.Devices)) {
-		ok, err := w.may(ctx, auth.Attributes{Subresource: resourcev1.SubresourceDriver, Namespace: namespace, Name: driver}, prefixes...)
+		ok, err := w.may(ctx, auth.Attributes{Subresource: resourcev1.SubresourceDriver, Namespace: namespace, Name: driver},
+			prefixes...)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +126,8 @@ func reporters(next, old []resourcev1.AllocatedDeviceStatus) sets.Set[string] {
 	out := sets.New[string]()
 	differ := func(a, b []resourcev1.AllocatedDeviceStatus) {
 		for i := range a {
-			if !slices.ContainsFunc(b, func(d resourcev1.AllocatedDeviceStatus) bool { return equality.Semantic.DeepEqual(d, a[i]) }) {
+			if !slices.ContainsFunc(b,
+				func(d resourcev1.AllocatedDeviceStatus) bool { return equality.Semantic.DeepEqual(d, a[i]) }) {
 				out.Insert(a[i].Driver)
 			}
 		}

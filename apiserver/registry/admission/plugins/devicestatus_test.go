@@ -20,7 +20,8 @@ import (
 type granted string
 
 func (g granted) Authorize(_ context.Context, a auth.Attributes) (bool, string, error) {
-	return a.Resource == "resourceclaims" && string(g) == fmt.Sprintf("%s %s %s/%s", a.Verb, a.Subresource, a.Namespace, a.Name), "", nil
+	return a.Resource == "resourceclaims" &&
+		string(g) == fmt.Sprintf("%s %s %s/%s", a.Verb, a.Subresource, a.Namespace, a.Name), "", nil
 }
 
 func (granted) Rules(context.Context, auth.User, string) ([]rbacv1.PolicyRule, error) {
@@ -43,7 +44,8 @@ func TestWhoWritesTheStatusOfClaims(t *testing.T) {
 		return c
 	}
 	driver := func(node string) auth.User {
-		return auth.User{Name: "system:serviceaccount:ns:driver", Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
+		return auth.User{Name: "system:serviceaccount:ns:driver",
+			Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
 	}
 	const binding, devices = "status.allocation: Forbidden", "status.devices: Forbidden"
 	for name, c := range map[string]struct {
@@ -52,8 +54,9 @@ func TestWhoWritesTheStatusOfClaims(t *testing.T) {
 		old, next *resourcev1.ResourceClaim
 		want      string
 	}{
-		"nothing":                       {user: auth.User{Name: "u"}, old: allocated(), next: allocated()},
-		"allocates":                     {user: auth.User{Name: "u"}, old: &resourcev1.ResourceClaim{}, next: allocated(), want: binding},
+		"nothing": {user: auth.User{Name: "u"}, old: allocated(), next: allocated()},
+		"allocates": {user: auth.User{Name: "u"}, old: &resourcev1.ResourceClaim{}, next: allocated(),
+			want: binding},
 		"allocates, may":                {user: auth.User{Name: "u"}, may: "patch binding /", old: &resourcev1.ResourceClaim{}, next: allocated()},
 		"allocates, may in a namespace": {user: auth.User{Name: "u"}, may: "update binding default/", old: &resourcev1.ResourceClaim{}, next: allocated(), want: binding},
 		"administrator":                 {user: auth.User{Name: "u", Groups: []string{auth.Masters}}, old: &resourcev1.ResourceClaim{}, next: allocated()},

@@ -53,7 +53,8 @@ func LimitRanger(c client.Client) admission.Plugin {
 // ranged reports whether the LimitRanges apply: to pods when they are created or resized, to
 // claims always, and never to objects that are being deleted.
 func ranged(r *admission.Request) bool {
-	if r.Operation != admission.Create && r.Operation != admission.Update || r.Old != nil && r.Old.GetDeletionTimestamp() != nil {
+	if r.Operation != admission.Create && r.Operation != admission.Update ||
+		r.Old != nil && r.Old.GetDeletionTimestamp() != nil {
 		return false
 	}
 	switch r.Object.(type) {

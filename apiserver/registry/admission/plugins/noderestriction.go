@@ -87,7 +87,8 @@ func (n restricted) pod(ctx context.Context) error {
 	case n.Subresource == "eviction":
 		return n.boundHere("evict pods")
 	}
-	return fmt.Errorf("unexpected operation %q on pods subresource %q, node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
+	return fmt.Errorf(
+		"unexpected operation %q on pods subresource %q, node can only create and delete mirror pods, update status and evict", n.Operation, n.Subresource)
 }
 
 func (n restricted) boundHere(what string) error {
@@ -101,7 +102,8 @@ func (n restricted) boundHere(what string) error {
 // because the agent could read those objects then.
 func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
 	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
-		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, n.node)
+		return fmt.Errorf("pod does not have %q annotation, node %q can only create mirror pods",
+			corev1.MirrorPodAnnotationKey, n.node)
 	}
 	if pod.Spec.NodeName != n.node {
 		return fmt.Errorf("node %q can only create pods with spec.nodeName set to itself", n.node)
@@ -113,7 +115,8 @@ func (n restricted) mirror(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("node %q can not create pods that reference a service account", n.node)
 	}
 	if refersToObjects(pod) {
-		return fmt.Errorf("node %q can not create pods that reference secrets, configmaps, persistentvolumeclaims or resourceclaims", n.node)
+		return fmt.Errorf(
+			"node %q can not create pods that reference secrets, configmaps, persistentvolumeclaims or resourceclaims", n.node)
 	}
 	return nil
 }
@@ -203,8 +206,10 @@ func agentsLabel(key string) bool {
 		return true
 	}
 	switch key {
-	case corev1.LabelHostname, corev1.LabelArchStable, corev1.LabelOSStable, corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
-		corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+	case corev1.LabelHostname, corev1.LabelArchStable, corev1.LabelOSStable, corev1.LabelInstanceType,
+		corev1.LabelInstanceTypeStable,
+		corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion,
 		"beta.kubernetes.io/os", "beta.kubernetes.io/arch":
 		return true
 	}
@@ -231,17 +236,19 @@ func (n restricted) token(ctx context.Context) error {
 	case err != nil:
 		return err
 	case pod.UID != ref.UID:
-		return fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+		return fmt.Errorf(
+			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
 	case pod.Spec.NodeName != n.node:
 		return errors.New("node requested token bound to a pod scheduled on a different node")
 	case pod.Spec.ServiceAccountName != n.Name:
-		return fmt.Errorf("node requested token for service account %q, the pod runs as %q", n.Name, pod.Spec.ServiceAccountName)
+		return fmt.Errorf("node requested token for service account %q, the pod runs as %q", n.Name,
+			pod.Spec.ServiceAccountName)
 	}
 	return nil
 }
 
-// certificate allows only requests for a pod on this node that asks this signer for a certificate, in the names and UIDs of the
-// pod, its service account and this node: a signer believes what the request says of them.
+// certificate allows only requests for a pod on this node that asks this signer for a certificate, in the names and
+// UIDs of the pod, its service account and this node: a signer believes what the request says of them.
 func (n restricted) certificate(ctx context.Context) error {
 	req, ok := n.Object.(*certificatesv1.PodCertificateRequest)
 	if !ok || n.Operation != admission.Create {

@@ -68,7 +68,8 @@ func (s *security) existing(ctx context.Context, r *admission.Request, namespace
 	all := len(pods)
 	pods = differentFirst(pods)[:min(all, maxPodsChecked)]
 	if len(pods) < all {
-		r.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods), all))
+		r.Warn(fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", len(pods),
+			all))
 	}
 	names := map[string][]string{} // pods by violations
 	for _, pod := range pods {
@@ -81,7 +82,8 @@ func (s *security) existing(ctx context.Context, r *admission.Request, namespace
 		}
 	}
 	if len(names) > 0 {
-		r.Warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, level.String()))
+		r.Warn(fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace,
+			level.String()))
 	}
 	for _, line := range grouped(names) {
 		r.Warn(line)

@@ -55,7 +55,8 @@ func resolvePriority(ctx context.Context, c client.Client, r *admission.Request,
 		}
 	}
 	if asked := pod.Spec.Priority; asked != nil && *asked != value {
-		return r.Forbid(fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *asked, value))
+		return r.Forbid(
+			fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *asked, value))
 	}
 	pod.Spec.Priority = &value
 	if pod.Spec.PreemptionPolicy == nil {

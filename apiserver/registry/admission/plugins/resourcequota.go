@@ -138,7 +138,8 @@ func (q *quotas) charge(ctx context.Context, r *admission.Request, demands []*de
 // allow adds what is being stored to the usage, and returns an error if the quota is exceeded.
 func allow(r *admission.Request, demands []*demand, stored []kind.Object, pending []*hold) error {
 	for _, h := range pending {
-		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace || h.object.GetUID() == r.Object.GetUID() {
+		if h.resource != r.Resource.GVR.GroupResource() || h.object.GetNamespace() != r.Namespace ||
+			h.object.GetUID() == r.Object.GetUID() {
 			continue
 		}
 		now := same(stored, h.object)

@@ -72,7 +72,8 @@ func runAs(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if has, ok := pod.Spec.NodeSelector[key]; ok && has != value {
-			return fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, has)
+			return fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key,
+				value, key, has)
 		}
 		if pod.Spec.NodeSelector == nil {
 			pod.Spec.NodeSelector = map[string]string{}
@@ -80,7 +81,8 @@ func runAs(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 		pod.Spec.NodeSelector[key] = value
 	}
 	for _, t := range class.Scheduling.Tolerations {
-		if !slices.ContainsFunc(pod.Spec.Tolerations, func(has corev1.Toleration) bool { return equality.Semantic.DeepEqual(has, t) }) {
+		if !slices.ContainsFunc(pod.Spec.Tolerations,
+			func(has corev1.Toleration) bool { return equality.Semantic.DeepEqual(has, t) }) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, *t.DeepCopy())
 		}
 	}

@@ -66,7 +66,8 @@ func giveAccount(ctx context.Context, c client.Client, r *admission.Request, spe
 // findAccount returns an account. It waits for one that a controller is about to create.
 func findAccount(ctx context.Context, c client.Client, namespace, name string) (*corev1.ServiceAccount, error) {
 	account, err := client.Get[*corev1.ServiceAccount](ctx, c, namespace, name)
-	for waited := time.Duration(0); apierrors.IsNotFound(err) && name == defaultAccount && waited < accountWait; waited += accountPoll {
+	for waited := time.Duration(0); apierrors.IsNotFound(err) && name == defaultAccount &&
+		waited < accountWait; waited += accountPoll {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -114,9 +115,11 @@ func mountToken(spec *corev1.PodSpec) {
 
 func mountInto(list []corev1.Container, volume string) (any bool) {
 	for i := range list {
-		taken := slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenPath })
+		taken := slices.ContainsFunc(list[i].VolumeMounts,
+			func(m corev1.VolumeMount) bool { return m.MountPath == tokenPath })
 		if !taken {
-			list[i].VolumeMounts = append(list[i].VolumeMounts, corev1.VolumeMount{Name: volume, ReadOnly: true, MountPath: tokenPath})
+			list[i].VolumeMounts = append(list[i].VolumeMounts,
+				corev1.VolumeMount{Name: volume, ReadOnly: true, MountPath: tokenPath})
 			any = true
 		}
 	}
@@ -129,7 +132,8 @@ func credentials(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: new(corev1.ProjectedVolumeSourceDefaultMode),
 		Sources: []corev1.VolumeProjection{
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(tokenSeconds))}},
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token",
+				ExpirationSeconds: new(int64(tokenSeconds))}},
 			{ConfigMap: &corev1.ConfigMapProjection{
 				LocalObjectReference: corev1.LocalObjectReference{Name: rootCA},
 				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},

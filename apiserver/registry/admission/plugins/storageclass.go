@@ -35,23 +35,25 @@ func defaultStorageClass(c client.Client) admission.Plugin {
 
 // claimResize rejects larger claims unless their class allows volume expansion.
 func claimResize(c client.Client) admission.Plugin {
-	return admission.Plugin{Name: "PersistentVolumeClaimResize", Validate: func(ctx context.Context, r *admission.Request) error {
-		claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-		if !ok || r.Operation != admission.Update || r.Subresource != "" {
+	return admission.Plugin{Name: "PersistentVolumeClaimResize",
+		Validate: func(ctx context.Context, r *admission.Request) error {
+			claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
+			if !ok || r.Operation != admission.Update || r.Subresource != "" {
+				return nil
+			}
+			had := r.Old.(*corev1.PersistentVolumeClaim).Spec.Resources.Requests[corev1.ResourceStorage]
+			size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+			if size.Cmp(had) <= 0 {
+				return nil
+			}
+			class, err := client.Get[*storagev1.StorageClass](ctx, c, "", claims.Class(claim))
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			if err != nil || class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
+				return r.Forbid(
+					errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+			}
 			return nil
-		}
-		had := r.Old.(*corev1.PersistentVolumeClaim).Spec.Resources.Requests[corev1.ResourceStorage]
-		size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-		if size.Cmp(had) <= 0 {
-			return nil
-		}
-		class, err := client.Get[*storagev1.StorageClass](ctx, c, "", claims.Class(claim))
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-		if err != nil || class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
-			return r.Forbid(errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
-		}
-		return nil
-	}}
+		}}
 }

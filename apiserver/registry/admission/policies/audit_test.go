@@ -8,7 +8,8 @@ import (
 	"monopod/apiserver/audit/audittest"
 )
 
-// The audit event of a request has the failures of policies whose binding says Audit, and the annotations of all of them.
+// The audit event of a request has the failures of policies whose binding says Audit, and the annotations of all of
+// them.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	c := open(t)

@@ -84,7 +84,8 @@ func (v *validation) policy(ctx context.Context, p *policy[*admissionregistratio
 }
 
 // binding collects what a policy says for one binding, once for each object that parameterizes it.
-func (v *validation) binding(ctx context.Context, p *common, b *binding, res *kind.Resource, e *admissionregistration.Expressions, notes annotations) error {
+func (v *validation) binding(ctx context.Context, p *common, b *binding, res *kind.Resource,
+	e *admissionregistration.Expressions, notes annotations) error {
 	all, err := v.bound(ctx, p, b)
 	if err != nil {
 		v.misconfigured(p, b, err)
@@ -114,7 +115,8 @@ func (v *validation) binding(ctx context.Context, p *common, b *binding, res *ki
 }
 
 // evaluate evaluates the policy with one object of parameters.
-func (v *validation) evaluate(ctx context.Context, p *common, e *admissionregistration.Expressions, res *kind.Resource, params runtime.Object, namespace *corev1.Namespace) verdict {
+func (v *validation) evaluate(ctx context.Context, p *common, e *admissionregistration.Expressions, res *kind.Resource,
+	params runtime.Object, namespace *corev1.Namespace) verdict {
 	in, err := v.Input(ctx, res, params, namespace)
 	if err != nil {
 		return p.failure(fmt.Errorf("failed to convert object version: %w", err))
@@ -167,8 +169,8 @@ func (p *common) failed(err error) decision {
 	return decision{denied: !p.ignores(), message: err.Error()}
 }
 
-// refusal is the decision about a validation that is false. Its message is the result of messageExpression if that is usable,
-// or else the message, or else the expression.
+// refusal is the decision about a validation that is false. Its message is the result of messageExpression if that is
+// usable, or else the message, or else the expression.
 func refusal(v *admissionv1.Validation, messages []plugincel.EvaluationResult, i int) decision {
 	d := decision{denied: true, reason: metav1.StatusReasonInvalid}
 	if v.Reason != nil {
@@ -176,7 +178,8 @@ func refusal(v *admissionv1.Validation, messages []plugincel.EvaluationResult, i
 	}
 	if i < len(messages) && messages[i].Error == nil && messages[i].EvalResult != nil {
 		text, _ := messages[i].EvalResult.Value().(string)
-		if text = strings.TrimSpace(text); len(text) <= celconfig.MaxEvaluatedMessageExpressionSizeBytes && !strings.Contains(text, "\n") {
+		if text = strings.TrimSpace(text); len(text) <= celconfig.MaxEvaluatedMessageExpressionSizeBytes &&
+			!strings.Contains(text, "\n") {
 			d.message = text
 		}
 	}

@@ -145,7 +145,8 @@ func (m *mutation) invoke(ctx context.Context, i invocation) error {
 }
 
 // apply applies one mutation, and reports whether it changed the object.
-func (m *mutation) apply(ctx context.Context, i *invocation, patcher patch.Patcher, namespace *corev1.Namespace) (bool, error) {
+func (m *mutation) apply(ctx context.Context, i *invocation, patcher patch.Patcher,
+	namespace *corev1.Namespace) (bool, error) {
 	f := m.In(i.res)
 	if f.Err != nil || f.Object == nil {
 		return false, f.Err

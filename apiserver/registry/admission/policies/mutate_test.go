@@ -24,7 +24,8 @@ func (c *cluster) mutating(name, spec, binding string) {
 	read(c.t, spec, &p.Spec)
 	read(c.t, binding, &b.Spec)
 	if p.Spec.MatchConstraints == nil {
-		read(c.t, `resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]`, &p.Spec.MatchConstraints)
+		read(c.t, `resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]`,
+			&p.Spec.MatchConstraints)
 	}
 	if p.Spec.ReinvocationPolicy == "" {
 		p.Spec.ReinvocationPolicy = admissionv1.NeverReinvocationPolicy
@@ -40,7 +41,8 @@ func (c *cluster) mutating(name, spec, binding string) {
 // forget deletes a mutating policy and its binding.
 func (c *cluster) forget(name string) {
 	c.t.Helper()
-	for _, ref := range []client.Ref{{Resource: client.MutatingAdmissionPolicyBindings, Name: name + "-binding"}, {Resource: client.MutatingAdmissionPolicies, Name: name}} {
+	for _, ref := range []client.Ref{{Resource: client.MutatingAdmissionPolicyBindings, Name: name + "-binding"},
+		{Resource: client.MutatingAdmissionPolicies, Name: name}} {
 		if _, err := c.Delete(c.t.Context(), ref, metav1.DeleteOptions{}); err != nil {
 			c.t.Fatal(err)
 		}
@@ -70,30 +72,58 @@ func TestMutations(t *testing.T) {
 		err                   string
 		want                  map[string]string // the data; nil: a: b
 	}{
-		{"an apply configuration", `mutations: [` + apply(`Object{data: {"c": object.data.a + "!"}}`) + `]`, "", 0, "", map[string]string{"a": "b", "c": "b!"}},
-		{"a patch", `mutations: [` + patch(`[JSONPatch{op: "add", path: "/metadata/annotations", value: {"x/y": "1"}}, JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("c/d"), value: "2"}, JSONPatch{op: "add", path: "/data/e", value: "e"}, JSONPatch{op: "remove", path: "/data/a"}]`) + `]`, "", 0, "", map[string]string{"e": "e"}},
-		{"one after the other", `mutations: [` + apply(`Object{data: {"a": "c"}}`) + `, ` + patch(`[JSONPatch{op: "add", path: "/data/d", value: object.data.a}]`) + `]`, "", 0, "", map[string]string{"a": "c", "d": "c"}},
-		{"a test that fails", `mutations: [` + patch(`[JSONPatch{op: "test", path: "/data/a", value: "x"}, JSONPatch{op: "remove", path: "/data/a"}]`) + `]`, "", 0, "", nil},
-		{"a path that is missing", `mutations: [` + patch(`[JSONPatch{op: "remove", path: "/data/x"}]`) + `]`, "", 403, denied + "JSON Patch: ", nil},
-		{"a path that is missing, ignored", `{failurePolicy: Ignore, mutations: [` + patch(`[JSONPatch{op: "remove", path: "/data/x"}]`) + `]}`, "", 0, "", nil},
-		{"an unknown field by a patch", `mutations: [` + patch(`[JSONPatch{op: "add", path: "/odd", value: 1}]`) + `]`, "", 500, `unknown field "odd"`, nil},
-		{"an unknown field by an apply configuration", `mutations: [` + apply(`Object{odd: 1}`) + `]`, "", 403, denied + "error applying patch: failed to convert patch object to typed object: .odd: field not declared in schema", nil},
-		{"a field of another type", `mutations: [` + apply(`Object{data: Object.odd{a: "b"}}`) + `]`, "", 403, denied + "type mismatch", nil},
-		{"an atomic list", `mutations: [` + apply(`Object{metadata: Object.metadata{managedFields: [Object.metadata.managedFields{manager: "x"}]}}`) + `]`, "", 403, denied + "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields", nil},
-		{"an error of an expression", `mutations: [` + apply(`Object{data: {"c": object.data.none}}`) + `]`, "", 403, denied + "expression 'Object{data: {\"c\": object.data.none}}' resulted in error: no such key: none", nil},
-		{"the kind", `mutations: [` + patch(`[JSONPatch{op: "replace", path: "/kind", value: "Secret"}]`) + `]`, "", 500, "admission changed the kind", nil},
-		{"what only the server sets", `mutations: [` + patch(`[JSONPatch{op: "add", path: "/metadata/uid", value: "x"}, JSONPatch{op: "add", path: "/metadata/generation", value: 7}]`) + `]`, "", 0, "", nil},
-		{"an expensive expression", `mutations: [` + apply(`Object{data: {"c": [1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0))))))) ? "x" : "y"}}`) + `]`, "", 403, "cost", nil},
-		{"variables and the user", `{variables: [{name: who, expression: request.userInfo.username}], mutations: [` + apply(`Object{data: {"by": variables.who}}`) + `]}`, "", 0, "", map[string]string{"a": "b", "by": "jane"}},
-		{"a condition that is met", `{matchConditions: [{name: x, expression: "object.data.a == 'b'"}], mutations: [` + apply(`Object{data: {"a": "c"}}`) + `]}`, "", 0, "", map[string]string{"a": "c"}},
-		{"a condition that is not met", `{matchConditions: [{name: x, expression: "object.data.a == 'c'"}], mutations: [` + apply(`Object{data: {"a": "c"}}`) + `]}`, "", 0, "", nil},
-		{"a condition that fails", `{matchConditions: [{name: x, expression: "object.data.none == 'c'"}], mutations: [` + apply(`Object{data: {"a": "c"}}`) + `]}`, "", 403, denied + "expression 'object.data.none == 'c''", nil},
-		{"a binding for other objects", `mutations: [` + apply(`Object{data: {"a": "c"}}`) + `]`, `matchResources: {objectSelector: {matchLabels: {of: other}}}`, 0, "", nil},
-		{"parameters, one after the other", `{paramKind: {apiVersion: v1, kind: ConfigMap}, mutations: [` + apply(`Object{data: {"a": object.data.a + params.data.suffix}}`) + `]}`,
-			`paramRef: {selector: {matchLabels: {of: test}}, namespace: default, parameterNotFoundAction: Deny}`, 0, "", map[string]string{"a": "b!"}},
-		{"no such parameters", `{paramKind: {apiVersion: v1, kind: ConfigMap}, mutations: [` + apply(`Object{}`) + `]}`, `paramRef: {name: none, parameterNotFoundAction: Deny}`,
-			403, denied + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction", nil},
-		{"a new object has no uid yet", `mutations: [` + apply(`Object{data: {"uid": string(has(object.metadata.uid)), "created": string(has(object.metadata.creationTimestamp) && object.metadata.creationTimestamp != null)}}`) + `]`, "", 0, "",
+		{"an apply configuration", `mutations: [` + apply(`Object{data: {"c": object.data.a + "!"}}`) + `]`, "", 0, "",
+			map[string]string{"a": "b", "c": "b!"}},
+		{"a patch", `mutations: [` +
+			patch(`[JSONPatch{op: "add", path: "/metadata/annotations", value: {"x/y": "1"}}, JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey("c/d"), value: "2"}, JSONPatch{op: "add", path: "/data/e", value: "e"}, JSONPatch{op: "remove", path: "/data/a"}]`) + `]`, "", 0, "", map[string]string{"e": "e"}},
+		{"one after the other", `mutations: [` + apply(`Object{data: {"a": "c"}}`) + `, ` +
+			patch(`[JSONPatch{op: "add", path: "/data/d", value: object.data.a}]`) + `]`, "", 0, "",
+			map[string]string{"a": "c", "d": "c"}},
+		{"a test that fails", `mutations: [` +
+			patch(`[JSONPatch{op: "test", path: "/data/a", value: "x"}, JSONPatch{op: "remove", path: "/data/a"}]`) + `]`, "", 0,
+			"", nil},
+		{"a path that is missing", `mutations: [` + patch(`[JSONPatch{op: "remove", path: "/data/x"}]`) + `]`, "", 403,
+			denied + "JSON Patch: ", nil},
+		{"a path that is missing, ignored", `{failurePolicy: Ignore, mutations: [` +
+			patch(`[JSONPatch{op: "remove", path: "/data/x"}]`) + `]}`, "", 0, "", nil},
+		{"an unknown field by a patch", `mutations: [` + patch(`[JSONPatch{op: "add", path: "/odd", value: 1}]`) + `]`, "",
+			500, `unknown field "odd"`, nil},
+		{"an unknown field by an apply configuration", `mutations: [` + apply(`Object{odd: 1}`) + `]`, "", 403, denied +
+			"error applying patch: failed to convert patch object to typed object: .odd: field not declared in schema", nil},
+		{"a field of another type", `mutations: [` + apply(`Object{data: Object.odd{a: "b"}}`) + `]`, "", 403, denied +
+			"type mismatch", nil},
+		{"an atomic list", `mutations: [` +
+			apply(`Object{metadata: Object.metadata{managedFields: [Object.metadata.managedFields{manager: "x"}]}}`) + `]`, "",
+			403, denied +
+				"error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .metadata.managedFields", nil},
+		{"an error of an expression", `mutations: [` + apply(`Object{data: {"c": object.data.none}}`) + `]`, "", 403, denied +
+			"expression 'Object{data: {\"c\": object.data.none}}' resulted in error: no such key: none", nil},
+		{"the kind", `mutations: [` + patch(`[JSONPatch{op: "replace", path: "/kind", value: "Secret"}]`) + `]`, "", 500,
+			"admission changed the kind", nil},
+		{"what only the server sets", `mutations: [` +
+			patch(`[JSONPatch{op: "add", path: "/metadata/uid", value: "x"}, JSONPatch{op: "add", path: "/metadata/generation", value: 7}]`) + `]`, "", 0, "", nil},
+		{"an expensive expression", `mutations: [` +
+			apply(`Object{data: {"c": [1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0))))))) ? "x" : "y"}}`) + `]`, "", 403, "cost", nil},
+		{"variables and the user", `{variables: [{name: who, expression: request.userInfo.username}], mutations: [` +
+			apply(`Object{data: {"by": variables.who}}`) + `]}`, "", 0, "", map[string]string{"a": "b", "by": "jane"}},
+		{"a condition that is met", `{matchConditions: [{name: x, expression: "object.data.a == 'b'"}], mutations: [` +
+			apply(`Object{data: {"a": "c"}}`) + `]}`, "", 0, "", map[string]string{"a": "c"}},
+		{"a condition that is not met", `{matchConditions: [{name: x, expression: "object.data.a == 'c'"}], mutations: [` +
+			apply(`Object{data: {"a": "c"}}`) + `]}`, "", 0, "", nil},
+		{"a condition that fails", `{matchConditions: [{name: x, expression: "object.data.none == 'c'"}], mutations: [` +
+			apply(`Object{data: {"a": "c"}}`) + `]}`, "", 403, denied + "expression 'object.data.none == 'c''", nil},
+		{"a binding for other objects", `mutations: [` + apply(`Object{data: {"a": "c"}}`) + `]`,
+			`matchResources: {objectSelector: {matchLabels: {of: other}}}`, 0, "", nil},
+		{"parameters, one after the other", `{paramKind: {apiVersion: v1, kind: ConfigMap}, mutations: [` +
+			apply(`Object{data: {"a": object.data.a + params.data.suffix}}`) + `]}`,
+			`paramRef: {selector: {matchLabels: {of: test}}, namespace: default, parameterNotFoundAction: Deny}`, 0, "",
+			map[string]string{"a": "b!"}},
+		{"no such parameters", `{paramKind: {apiVersion: v1, kind: ConfigMap}, mutations: [` + apply(`Object{}`) + `]}`,
+			`paramRef: {name: none, parameterNotFoundAction: Deny}`,
+			403, denied + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction",
+			nil},
+		{"a new object has no uid yet", `mutations: [` +
+			apply(`Object{data: {"uid": string(has(object.metadata.uid)), "created": string(has(object.metadata.creationTimestamp) && object.metadata.creationTimestamp != null)}}`) + `]`, "", 0, "",
 			map[string]string{"a": "b", "uid": "false", "created": "false"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,7 +146,8 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// Policies run in the order of their names; with reinvocationPolicy IfNeeded, a policy also sees the changes of later ones.
+// Policies run in the order of their names; with reinvocationPolicy IfNeeded, a policy also sees the changes of later
+// ones.
 func TestReinvocation(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[admissionv1.ReinvocationPolicyType]string{
@@ -126,7 +157,8 @@ func TestReinvocation(t *testing.T) {
 			t.Parallel()
 			k := open(t)
 			k.mutating("b", `mutations: [`+apply(`Object{data: {"a": object.data.a + " b"}}`)+`]`, "")
-			k.mutating("a", `{reinvocationPolicy: `+string(policy)+`, mutations: [`+apply(`Object{data: {"a": object.data.a + " a"}}`)+`]}`, "")
+			k.mutating("a", `{reinvocationPolicy: `+string(policy)+`, mutations: [`+
+				apply(`Object{data: {"a": object.data.a + " a"}}`)+`]}`, "")
 			obj, err := k.Create(k.ctx, config("c", map[string]string{"a": "x"}))
 			if err != nil || obj.(*corev1.ConfigMap).Data["a"] != want {
 				t.Errorf("%v, %v, want %q", obj, err, want)
@@ -157,11 +189,13 @@ func TestMutatedRequests(t *testing.T) {
 	if _, err := k.Create(k.ctx, web); err != nil {
 		t.Fatal(err)
 	}
-	obj, err = k.Update(k.ctx, client.Ref{Resource: client.Deployments, Namespace: "default", Name: "web", Subresource: "scale"}, func(cur client.Object) (client.Object, error) {
-		next := cur.DeepCopyObject().(*autoscalingv1.Scale)
-		next.Spec.Replicas = 7
-		return next, nil
-	})
+	obj, err = k.Update(k.ctx,
+		client.Ref{Resource: client.Deployments, Namespace: "default", Name: "web", Subresource: "scale"},
+		func(cur client.Object) (client.Object, error) {
+			next := cur.DeepCopyObject().(*autoscalingv1.Scale)
+			next.Spec.Replicas = 7
+			return next, nil
+		})
 	if err != nil || obj.(*autoscalingv1.Scale).Spec.Replicas != 2 {
 		t.Errorf("%v, %v, want 2 replicas", obj, err)
 	}
@@ -173,7 +207,8 @@ func TestMutatedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := obj.(*corev1.Pod)
-	if len(made.Spec.InitContainers) != 1 || made.Spec.InitContainers[0].TerminationMessagePath == "" || len(made.Name) != len("p-")+5 {
+	if len(made.Spec.InitContainers) != 1 || made.Spec.InitContainers[0].TerminationMessagePath == "" ||
+		len(made.Name) != len("p-")+5 {
 		t.Errorf("%s with %+v, want a sidecar with its defaults", made.Name, made.Spec.InitContainers)
 	}
 	if _, err := k.Delete(k.ctx, client.RefOf(made), metav1.DeleteOptions{}); err != nil {

@@ -16,9 +16,10 @@ import (
 	"monopod/apiserver/registry/kind"
 )
 
-// params returns the objects with which a policy is evaluated for a binding: one nil without parameters, none if there are none
-// and the binding allows that. The errors have upstream's words.
-func (v *visit) params(ctx context.Context, of *admissionv1.ParamKind, ref *admissionv1.ParamRef) ([]runtime.Object, error) {
+// params returns the objects with which a policy is evaluated for a binding: one nil without parameters, none if there
+// are none and the binding allows that. The errors have upstream's words.
+func (v *visit) params(ctx context.Context, of *admissionv1.ParamKind,
+	ref *admissionv1.ParamRef) ([]runtime.Object, error) {
 	if of == nil || ref == nil {
 		return []runtime.Object{nil}, nil
 	}
@@ -55,7 +56,8 @@ func (v *visit) paramsNamespace(res *kind.Resource, ref *admissionv1.ParamRef) (
 	return v.Request.Namespace, nil
 }
 
-func (v *visit) find(ctx context.Context, res *kind.Resource, namespace string, ref *admissionv1.ParamRef) (out []runtime.Object, err error) {
+func (v *visit) find(ctx context.Context, res *kind.Resource, namespace string,
+	ref *admissionv1.ParamRef) (out []runtime.Object, err error) {
 	if ref.Name != "" {
 		obj, err := v.cfg.API.Get(ctx, client.Ref{Resource: res.GVR, Namespace: namespace, Name: ref.Name})
 		if apierrors.IsNotFound(err) {

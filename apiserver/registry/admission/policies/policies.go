@@ -52,7 +52,8 @@ const mutatingName = "MutatingAdmissionPolicy"
 
 // Plugins returns the plugins that evaluate the policies: the mutating and the validating one.
 func (p *Policies) Plugins() (mutating, validating admission.Plugin) {
-	return admission.Plugin{Name: mutatingName, Mutate: p.mutate}, admission.Plugin{Name: "ValidatingAdmissionPolicy", Validate: p.validate}
+	return admission.Plugin{Name: mutatingName, Mutate: p.mutate},
+		admission.Plugin{Name: "ValidatingAdmissionPolicy", Validate: p.validate}
 }
 
 // Any reports whether a policy is bound.
@@ -91,12 +92,15 @@ func (p *Policies) loadValidating(ctx context.Context) error {
 	var rules []rule[*admissionregistration.Expressions]
 	for _, is := range all {
 		rules = append(rules, rule[*admissionregistration.Expressions]{is,
-			common{kind: "ValidatingAdmissionPolicy", params: is.Spec.ParamKind, match: is.Spec.MatchConstraints, onFailure: is.Spec.FailurePolicy},
+			common{kind: "ValidatingAdmissionPolicy", params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
+				onFailure: is.Spec.FailurePolicy},
 			func() (*admissionregistration.Expressions, error) { return admissionregistration.Compile(&is.Spec) }})
 	}
 	var bound []*binding
 	for _, b := range bindings {
-		bound = append(bound, &binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources, actions: b.Spec.ValidationActions})
+		bound = append(bound,
+			&binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources,
+				actions: b.Spec.ValidationActions})
 	}
 	p.validating.set(rules, bound)
 	return nil
@@ -114,14 +118,16 @@ func (p *Policies) loadMutating(ctx context.Context) error {
 	var rules []rule[*admissionregistration.Mutations]
 	for _, is := range all {
 		rules = append(rules, rule[*admissionregistration.Mutations]{is,
-			common{kind: mutatingName, params: is.Spec.ParamKind, match: is.Spec.MatchConstraints, onFailure: is.Spec.FailurePolicy},
+			common{kind: mutatingName, params: is.Spec.ParamKind, match: is.Spec.MatchConstraints,
+				onFailure: is.Spec.FailurePolicy},
 			func() (*admissionregistration.Mutations, error) {
 				return admissionregistration.CompileMutations(&is.Spec)
 			}})
 	}
 	var bound []*binding
 	for _, b := range bindings {
-		bound = append(bound, &binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources})
+		bound = append(bound,
+			&binding{name: b.Name, policy: b.Spec.PolicyName, params: b.Spec.ParamRef, match: b.Spec.MatchResources})
 	}
 	p.mutating.set(rules, bound)
 	return nil

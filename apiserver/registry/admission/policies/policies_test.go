@@ -41,8 +41,8 @@ func open(t *testing.T) *cluster {
 	return c
 }
 
-// policy creates a policy from YAML, with rules for every write of ConfigMaps unless it has others, and a binding that denies
-// unless it says something else.
+// policy creates a policy from YAML, with rules for every write of ConfigMaps unless it has others, and a binding that
+// denies unless it says something else.
 func (c *cluster) policy(name, spec, binding string) {
 	c.t.Helper()
 	p := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -50,7 +50,8 @@ func (c *cluster) policy(name, spec, binding string) {
 	read(c.t, spec, &p.Spec)
 	read(c.t, binding, &b.Spec)
 	if p.Spec.MatchConstraints == nil {
-		read(c.t, `resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: [configmaps]}]`, &p.Spec.MatchConstraints)
+		read(c.t, `resourceRules: [{operations: ["*"], apiGroups: [""], apiVersions: ["*"], resources: [configmaps]}]`,
+			&p.Spec.MatchConstraints)
 	}
 	b.Spec.PolicyName = name
 	if b.Spec.ValidationActions == nil {
@@ -71,7 +72,8 @@ func read(t *testing.T, text string, into any) {
 }
 
 func config(name string, data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"of": "test"}}, Data: data}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+		Labels: map[string]string{"of": "test"}}, Data: data}
 }
 
 // The decisions of a policy about the creation of the ConfigMap c with a: b.
@@ -85,53 +87,100 @@ func TestDecisions(t *testing.T) {
 		warning               string
 	}{
 		{"true", `validations: [{expression: "object.data.a == 'b'"}]`, ``, 0, "", ""},
-		{"false", `validations: [{expression: "object.data.a == 'c'"}]`, ``, 422, denied + `failed expression: object.data.a == 'c'`, ""},
+		{"false", `validations: [{expression: "object.data.a == 'c'"}]`, ``, 422, denied +
+			`failed expression: object.data.a == 'c'`, ""},
 		{"a message", `validations: [{expression: "false", message: " not this "}]`, ``, 422, denied + "not this", ""},
-		{"a message that is made", `validations: [{expression: "false", message: m, messageExpression: "'no ' + object.data.a"}]`, ``, 422, denied + "no b", ""},
-		{"a made message that is blank", `validations: [{expression: "false", message: m, messageExpression: "' '"}]`, ``, 422, denied + "m", ""},
-		{"a made message of two lines", `validations: [{expression: "false", message: m, messageExpression: "'a\\nb'"}]`, ``, 422, denied + "m", ""},
-		{"a message that cannot be made", `validations: [{expression: "false", message: m, messageExpression: "string(object.data.none)"}]`, ``, 422, denied + "m", ""},
-		{"a reason", `validations: [{expression: "false", reason: Unauthorized}]`, ``, 401, denied + "failed expression: false", ""},
+		{"a message that is made",
+			`validations: [{expression: "false", message: m, messageExpression: "'no ' + object.data.a"}]`, ``, 422, denied +
+				"no b", ""},
+		{"a made message that is blank", `validations: [{expression: "false", message: m, messageExpression: "' '"}]`, ``,
+			422, denied + "m", ""},
+		{"a made message of two lines", `validations: [{expression: "false", message: m, messageExpression: "'a\\nb'"}]`, ``,
+			422, denied + "m", ""},
+		{"a message that cannot be made",
+			`validations: [{expression: "false", message: m, messageExpression: "string(object.data.none)"}]`, ``, 422, denied +
+				"m", ""},
+		{"a reason", `validations: [{expression: "false", reason: Unauthorized}]`, ``, 401, denied +
+			"failed expression: false", ""},
 		{"the reason Forbidden", `validations: [{expression: "false", reason: Forbidden}]`, ``, 403, denied, ""},
 		{"the reason of a size", `validations: [{expression: "false", reason: RequestEntityTooLarge}]`, ``, 413, denied, ""},
-		{"the first of two", `validations: [{expression: "false", message: one}, {expression: "false", message: two}]`, ``, 422, denied + "one", ""},
-		{"an error", `validations: [{expression: "object.data.none == ''"}]`, ``, 422, denied + "expression 'object.data.none == ''' resulted in error: no such key: none", ""},
-		{"an error that is ignored", `{failurePolicy: Ignore, validations: [{expression: "object.data.none == ''"}]}`, ``, 0, "", ""},
+		{"the first of two", `validations: [{expression: "false", message: one}, {expression: "false", message: two}]`, ``,
+			422, denied + "one", ""},
+		{"an error", `validations: [{expression: "object.data.none == ''"}]`, ``, 422, denied +
+			"expression 'object.data.none == ''' resulted in error: no such key: none", ""},
+		{"an error that is ignored", `{failurePolicy: Ignore, validations: [{expression: "object.data.none == ''"}]}`, ``, 0,
+			"", ""},
 		{"a refusal is not ignored", `{failurePolicy: Ignore, validations: [{expression: "false"}]}`, ``, 422, denied, ""},
-		{"a warning", `validations: [{expression: "false", message: m}]`, `validationActions: [Warn, Audit]`, 0, "", "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p-binding': m"},
-		{"an error as a warning", `validations: [{expression: "object.data.none == ''"}]`, `validationActions: [Warn]`, 0, "", "no such key: none"},
-		{"variables", `{variables: [{name: a, expression: object.data.a}, {name: aa, expression: variables.a + variables.a}], validations: [{expression: "variables.aa == 'bb'"}, {expression: "variables.aa == 'b'", messageExpression: string(variables.aa)}]}`, ``,
+		{"a warning", `validations: [{expression: "false", message: m}]`, `validationActions: [Warn, Audit]`, 0, "",
+			"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'p-binding': m"},
+		{"an error as a warning", `validations: [{expression: "object.data.none == ''"}]`, `validationActions: [Warn]`, 0, "",
+			"no such key: none"},
+		{"variables",
+			`{variables: [{name: a, expression: object.data.a}, {name: aa, expression: variables.a + variables.a}], validations: [{expression: "variables.aa == 'bb'"}, {expression: "variables.aa == 'b'", messageExpression: string(variables.aa)}]}`, ``,
 			422, denied + "bb", ""},
-		{"a condition that is met", `{matchConditions: [{name: x, expression: "object.metadata.name == 'c'"}], validations: [{expression: "false"}]}`, ``, 422, denied, ""},
-		{"a condition that is not met", `{matchConditions: [{name: x, expression: "object.metadata.name == 'd'"}], validations: [{expression: "false"}]}`, ``, 0, "", ""},
-		{"a condition that fails", `{matchConditions: [{name: x, expression: "object.data.none == ''"}], validations: [{expression: "true"}]}`, ``, 422, denied + "expression 'object.data.none == ''' resulted in error", ""},
+		{"a condition that is met",
+			`{matchConditions: [{name: x, expression: "object.metadata.name == 'c'"}], validations: [{expression: "false"}]}`,
+			``, 422, denied, ""},
+		{"a condition that is not met",
+			`{matchConditions: [{name: x, expression: "object.metadata.name == 'd'"}], validations: [{expression: "false"}]}`,
+			``, 0, "", ""},
+		{"a condition that fails",
+			`{matchConditions: [{name: x, expression: "object.data.none == ''"}], validations: [{expression: "true"}]}`, ``, 422,
+			denied + "expression 'object.data.none == ''' resulted in error", ""},
 		{"the user", `validations: [{expression: "request.userInfo.username == 'jane' && request.operation == 'CREATE' && oldObject == null"}]`, ``, 0, "", ""},
-		{"the namespace", `validations: [{expression: "namespaceObject.metadata.name == 'default' && request.namespace == 'default'"}]`, ``, 0, "", ""},
-		{"the authorizer", `validations: [{expression: "authorizer.group('').resource('pods').check('get').allowed()"}]`, ``, 0, "", ""},
-		{"an expensive expression", `validations: [{expression: "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0)))))))"}]`, ``,
+		{"the namespace",
+			`validations: [{expression: "namespaceObject.metadata.name == 'default' && request.namespace == 'default'"}]`, ``, 0,
+			"", ""},
+		{"the authorizer", `validations: [{expression: "authorizer.group('').resource('pods').check('get').allowed()"}]`, ``,
+			0, "", ""},
+		{"an expensive expression",
+			`validations: [{expression: "[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, [1,2,3,4,5,6,7,8,9,10].all(f, [1,2,3,4,5,6,7,8,9,10].all(g, a+b+c+d+e+f+g > 0)))))))"}]`, ``,
 			422, "cost", ""},
-		{"an annotation that fails", `auditAnnotations: [{key: a, valueExpression: "string(object.data.none)"}]`, `validationActions: [Audit]`, 422, denied + "expression 'string(object.data.none)' resulted in error", ""},
-		{"an annotation that may fail", `{failurePolicy: Ignore, auditAnnotations: [{key: a, valueExpression: "string(object.data.none)"}]}`, ``, 0, "", ""},
-		{"a binding for other objects", `validations: [{expression: "false"}]`, `matchResources: {objectSelector: {matchLabels: {of: other}}}`, 0, "", ""},
-		{"a binding for these objects", `validations: [{expression: "false"}]`, `matchResources: {objectSelector: {matchLabels: {of: test}}}`, 422, denied, ""},
-		{"a binding for another namespace", `validations: [{expression: "false"}]`, `matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: other}}}`, 0, "", ""},
-		{"a binding with rules", `validations: [{expression: "false"}]`, `matchResources: {resourceRules: [{operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}`, 0, "", ""},
-		{"an excluded name", `{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*"]}], excludeResourceRules: [{resourceNames: [c], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
-		{"another name", `{matchConstraints: {resourceRules: [{resourceNames: [d], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
-		{"this name", `{matchConstraints: {resourceRules: [{resourceNames: [d, c], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 422, denied, ""},
-		{"no parameters in the binding", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params == null"}]}`, ``, 0, "", ""},
-		{"parameters", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed == object.data.a && params.kind == 'ConfigMap'"}]}`,
+		{"an annotation that fails", `auditAnnotations: [{key: a, valueExpression: "string(object.data.none)"}]`,
+			`validationActions: [Audit]`, 422, denied + "expression 'string(object.data.none)' resulted in error", ""},
+		{"an annotation that may fail",
+			`{failurePolicy: Ignore, auditAnnotations: [{key: a, valueExpression: "string(object.data.none)"}]}`, ``, 0, "", ""},
+		{"a binding for other objects", `validations: [{expression: "false"}]`,
+			`matchResources: {objectSelector: {matchLabels: {of: other}}}`, 0, "", ""},
+		{"a binding for these objects", `validations: [{expression: "false"}]`,
+			`matchResources: {objectSelector: {matchLabels: {of: test}}}`, 422, denied, ""},
+		{"a binding for another namespace", `validations: [{expression: "false"}]`,
+			`matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: other}}}`, 0, "", ""},
+		{"a binding with rules", `validations: [{expression: "false"}]`,
+			`matchResources: {resourceRules: [{operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}`, 0, "", ""},
+		{"an excluded name",
+			`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*"]}], excludeResourceRules: [{resourceNames: [c], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
+		{"another name",
+			`{matchConstraints: {resourceRules: [{resourceNames: [d], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 0, "", ""},
+		{"this name",
+			`{matchConstraints: {resourceRules: [{resourceNames: [d, c], operations: ["*"], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]}, validations: [{expression: "false"}]}`, ``, 422, denied, ""},
+		{"no parameters in the binding",
+			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params == null"}]}`, ``, 0, "", ""},
+		{"parameters",
+			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed == object.data.a && params.kind == 'ConfigMap'"}]}`,
 			`paramRef: {name: params, parameterNotFoundAction: Deny}`, 0, "", ""},
-		{"parameters that deny", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed != object.data.a", messageExpression: "'not ' + params.data.allowed"}]}`,
-			`paramRef: {selector: {matchLabels: {of: test}}, namespace: default, parameterNotFoundAction: Deny}`, 422, denied + "not b", ""},
-		{"no such parameters", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "true"}]}`, `paramRef: {name: none, parameterNotFoundAction: Deny}`, 422,
+		{"parameters that deny",
+			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "params.data.allowed != object.data.a", messageExpression: "'not ' + params.data.allowed"}]}`,
+			`paramRef: {selector: {matchLabels: {of: test}}, namespace: default, parameterNotFoundAction: Deny}`, 422, denied +
+				"not b", ""},
+		{"no such parameters", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "true"}]}`,
+			`paramRef: {name: none, parameterNotFoundAction: Deny}`, 422,
 			denied + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction", ""},
-		{"no such parameters, which is allowed", `{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "false"}]}`, `paramRef: {name: none, parameterNotFoundAction: Allow}`, 0, "", ""},
-		{"parameters of an unknown kind", `{paramKind: {apiVersion: example.com/v1, kind: Limit}, validations: [{expression: "true"}]}`, `paramRef: {name: none, parameterNotFoundAction: Allow}`, 422,
+		{"no such parameters, which is allowed",
+			`{paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: "false"}]}`,
+			`paramRef: {name: none, parameterNotFoundAction: Allow}`, 0, "", ""},
+		{"parameters of an unknown kind",
+			`{paramKind: {apiVersion: example.com/v1, kind: Limit}, validations: [{expression: "true"}]}`,
+			`paramRef: {name: none, parameterNotFoundAction: Allow}`, 422,
 			denied + "failed to configure binding: paramKind kind `example.com/v1, Kind=Limit` not known", ""},
-		{"an ignored unknown kind", `{failurePolicy: Ignore, paramKind: {apiVersion: example.com/v1, kind: Limit}, validations: [{expression: "true"}]}`, `paramRef: {name: none, parameterNotFoundAction: Allow}`, 0, "", ""},
-		{"a namespace for cluster-wide parameters", `{paramKind: {apiVersion: v1, kind: Node}, validations: [{expression: "true"}]}`, `paramRef: {name: none, namespace: default, parameterNotFoundAction: Allow}`, 422,
-			denied + "failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`", ""},
+		{"an ignored unknown kind",
+			`{failurePolicy: Ignore, paramKind: {apiVersion: example.com/v1, kind: Limit}, validations: [{expression: "true"}]}`,
+			`paramRef: {name: none, parameterNotFoundAction: Allow}`, 0, "", ""},
+		{"a namespace for cluster-wide parameters",
+			`{paramKind: {apiVersion: v1, kind: Node}, validations: [{expression: "true"}]}`,
+			`paramRef: {name: none, namespace: default, parameterNotFoundAction: Allow}`, 422,
+			denied + "failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`",
+			""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +215,8 @@ func wantStatus(t *testing.T, err error, code int32, text string) {
 	}
 }
 
-// The writes that a policy matches: also those of subresources and of other versions, but not those of objects that configure admission.
+// The writes that a policy matches: also those of subresources and of other versions, but not those of objects that
+// configure admission.
 func TestMatching(t *testing.T) {
 	t.Parallel()
 	k := open(t)
@@ -187,11 +237,13 @@ func TestMatching(t *testing.T) {
 	k.policy("deletions", `{matchConstraints: {resourceRules: [{operations: [DELETE], apiGroups: [apps], apiVersions: [v1], resources: [deployments]}]},
 	  validations: [{expression: "object == null && oldObject.metadata.name != 'web'", message: stays}]}`, ``)
 	scale := func(replicas int32) error {
-		_, err := k.Update(k.ctx, client.Ref{Resource: client.Deployments, Namespace: "default", Name: "web", Subresource: "scale"}, func(cur client.Object) (client.Object, error) {
-			next := cur.DeepCopyObject().(*autoscalingv1.Scale)
-			next.Spec.Replicas = replicas
-			return next, nil
-		})
+		_, err := k.Update(k.ctx,
+			client.Ref{Resource: client.Deployments, Namespace: "default", Name: "web", Subresource: "scale"},
+			func(cur client.Object) (client.Object, error) {
+				next := cur.DeepCopyObject().(*autoscalingv1.Scale)
+				next.Spec.Replicas = replicas
+				return next, nil
+			})
 		return err
 	}
 	wantStatus(t, scale(4), 422, "ValidatingAdmissionPolicy 'scale'")
@@ -205,10 +257,12 @@ func TestMatching(t *testing.T) {
 	_, err = k.Delete(k.ctx, client.RefOf(web), metav1.DeleteOptions{})
 	wantStatus(t, err, 422, "denied request: stays")
 
-	k.policy("all", `{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]}]}, validations: [{expression: "false", message: "nothing at all"}]}`, ``)
+	k.policy("all",
+		`{matchConstraints: {resourceRules: [{operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]}]}, validations: [{expression: "false", message: "nothing at all"}]}`, ``)
 	_, err = k.Create(k.ctx, config("c", nil))
 	wantStatus(t, err, 422, "nothing at all")
-	_, err = k.Delete(k.ctx, client.Ref{Resource: client.ValidatingAdmissionPolicyBindings, Name: "all-binding"}, metav1.DeleteOptions{})
+	_, err = k.Delete(k.ctx, client.Ref{Resource: client.ValidatingAdmissionPolicyBindings, Name: "all-binding"},
+		metav1.DeleteOptions{})
 	wantStatus(t, err, 0, "")
 	_, err = k.Create(k.ctx, config("c", nil))
 	wantStatus(t, err, 0, "")

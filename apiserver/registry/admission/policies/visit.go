@@ -24,7 +24,8 @@ func (p *Policies) visit(r *admission.Request, mutating bool) visit {
 }
 
 // concerned returns the version in which a policy or a binding concerns the request; nil: it does not.
-func (v *visit) concerned(ctx context.Context, m *admissionv1.MatchResources, s *match.Selectors) (*kind.Resource, error) {
+func (v *visit) concerned(ctx context.Context, m *admissionv1.MatchResources,
+	s *match.Selectors) (*kind.Resource, error) {
 	if m == nil {
 		return v.Requested, nil
 	}
@@ -41,7 +42,8 @@ func (v *visit) concerned(ctx context.Context, m *admissionv1.MatchResources, s 
 	return res, nil
 }
 
-// bound returns the objects with which a policy is evaluated for a binding; none if the binding does not concern the request.
+// bound returns the objects with which a policy is evaluated for a binding; none if the binding does not concern the
+// request.
 func (v *visit) bound(ctx context.Context, p *common, b *binding) ([]runtime.Object, error) {
 	if res, err := v.concerned(ctx, b.match, &b.selectors); err != nil || res == nil {
 		return nil, err

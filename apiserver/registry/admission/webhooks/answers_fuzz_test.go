@@ -20,9 +20,9 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// FuzzAnswers answers an admission review with a status code and a text, in which UID stands for the right UID, or with a patch. Whatever
-// a webhook says, the object is stored as a valid object of its kind, or refused: without a panic, in little time, and a validating
-// webhook changes nothing.
+// FuzzAnswers answers an admission review with a status code and a text, in which UID stands for the right UID, or with
+// a patch. Whatever a webhook says, the object is stored as a valid object of its kind, or refused: without a panic, in
+// little time, and a validating webhook changes nothing.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []struct {
 		code  int
@@ -36,7 +36,8 @@ func FuzzAnswers(f *testing.F) {
 		{200, false, `{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","response":null}`},
 		{307, false, "x"}, {500, false, "{}"}, {204, false, ""}, {99, false, ""},
 		{200, true, `[{"op":"add","path":"/data/x","value":"y"}]`}, {200, true, `[{"op":"replace","path":"","value":{}}]`},
-		{200, true, `[{"op":"copy","from":"","path":"/data/x"}]`}, {200, true, `[{"op":"move","from":"/metadata","path":"/data"}]`},
+		{200, true, `[{"op":"copy","from":"","path":"/data/x"}]`},
+		{200, true, `[{"op":"move","from":"/metadata","path":"/data"}]`},
 		{200, true, `[{"op":"remove","path":"/metadata/name"},{"op":"add","path":"/metadata/finalizers/-","value":"a"}]`},
 		{200, true, `[{"op":"test","path":"/data/~2","value":1e999}]`}, {200, true, `{"op":"add"}`},
 		{200, true, `[{"op":"move","from":"/data","path":"/"}]`}, // a second time it cannot be applied
@@ -72,7 +73,8 @@ func FuzzAnswers(f *testing.F) {
 	c.mutating("m", h)
 	h.ObjectSelector = selector("kind", "validating")
 	c.validating("v", h)
-	allows := &reply{200, false, []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true}}`)}
+	allows := &reply{200, false,
+		[]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"UID","allowed":true}}`)}
 	f.Fuzz(func(t *testing.T, code int, patches bool, text []byte) {
 		for _, kind := range []string{"mutating", "validating"} {
 			now.Store(&reply{code, patches, text})
@@ -90,11 +92,13 @@ func FuzzAnswers(f *testing.F) {
 				continue
 			}
 			stored := made.(*corev1.ConfigMap)
-			if stored.Namespace != "default" || stored.Name == "" || stored.UID == "" || kind == "validating" && (len(stored.Data) != 1 || stored.Data["a"] != "b") {
+			if stored.Namespace != "default" || stored.Name == "" || stored.UID == "" || kind == "validating" &&
+				(len(stored.Data) != 1 || stored.Data["a"] != "b") {
 				t.Errorf("%s: stored %+v", kind, stored)
 			}
 			now.Store(allows) // what is stored is valid
-			if _, err := client.Update(context.Background(), c.Registry, stored, "", func(cm *corev1.ConfigMap) error { cm.Finalizers = nil; return nil }); err != nil && !apierrors.IsNotFound(err) {
+			if _, err := client.Update(context.Background(), c.Registry, stored, "",
+				func(cm *corev1.ConfigMap) error { cm.Finalizers = nil; return nil }); err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("%s: the object cannot be updated: %v", kind, err)
 			}
 			_, _ = c.Delete(context.Background(), client.RefOf(stored), metav1.DeleteOptions{})

@@ -11,7 +11,8 @@ import (
 	"monopod/apiserver/audit/audittest"
 )
 
-// The audit event of a request has the annotations of webhooks, what mutating ones did in each round, and which failed and were ignored.
+// The audit event of a request has the annotations of webhooks, what mutating ones did in each round, and which failed
+// and were ignored.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	k := open(t, nil)
@@ -20,17 +21,25 @@ func TestAudit(t *testing.T) {
 		return r
 	}
 	configMaps := on("", "v1", "configmaps")
-	first := hook("first.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse { return annotated(allow(r)) })), configMaps)
+	first := hook("first.example.com",
+		serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse { return annotated(allow(r)) })),
+		configMaps)
 	first.ReinvocationPolicy = new(admissionv1.IfNeededReinvocationPolicy)
-	second := hook("second.example.com", serve(t, reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-		return patch(`[{"op":"add","path":"/data/x","value":"y"}]`)
-	})), configMaps)
+	second := hook("second.example.com",
+		serve(t, reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+			return patch(`[{"op":"add","path":"/data/x","value":"y"}]`)
+		})), configMaps)
 	down := hook("down.example.com", admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")}, configMaps)
 	down.FailurePolicy = new(admissionv1.Ignore)
 	k.mutating("m", first, second, down)
-	k.validating("v", hook("v.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse { return annotated(allow(r)) })), configMaps), down)
-	got := audittest.Annotations(k.ctx, t, func(ctx context.Context) { k.create(ctx, config("x", map[string]string{"a": "b"})) })
-	const mutation, patched, failed = "mutation.webhook.admission.k8s.io/", "patch.webhook.admission.k8s.io/", "failed-open.mutation.webhook.admission.k8s.io/"
+	k.validating("v",
+		hook("v.example.com",
+			serve(t, reviewing(t,
+				func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse { return annotated(allow(r)) })), configMaps), down)
+	got := audittest.Annotations(k.ctx, t,
+		func(ctx context.Context) { k.create(ctx, config("x", map[string]string{"a": "b"})) })
+	const mutation, patched, failed = "mutation.webhook.admission.k8s.io/", "patch.webhook.admission.k8s.io/",
+		"failed-open.mutation.webhook.admission.k8s.io/"
 	want := map[string]string{
 		"first.example.com/seen": "yes", "v.example.com/seen": "yes",
 		mutation + "round_0_index_0":                                      `{"configuration":"m","webhook":"first.example.com","mutated":false}`,

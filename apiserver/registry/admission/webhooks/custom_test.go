@@ -37,7 +37,8 @@ func TestCustomKind(t *testing.T) {
 	k.create(t.Context(), def)
 	_, err := client.Update(t.Context(), k, def, "status", func(d *crd.Definition) error {
 		d.Status.AcceptedNames = d.Spec.Names
-		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue}}
+		d.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.NamesAccepted,
+			Status: apiextensionsv1.ConditionTrue}}
 		return nil
 	})
 	if err != nil {
@@ -50,15 +51,19 @@ func TestCustomKind(t *testing.T) {
 		t.Error("a widget without a size passed")
 	}
 	size := "3"
-	k.mutating("m", hook("m.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-		if r.Kind.Version != "v2" || r.RequestKind.Version != "v1" || !strings.Contains(string(r.Object.Raw), `"example.com/v2"`) {
-			t.Errorf("asked about %v, requested %v: %s", r.Kind, r.RequestKind, r.Object.Raw)
-		}
-		return patch(`[{"op":"add","path":"/spec/size","value":` + size + `},{"op":"add","path":"/metadata/labels","value":{"by":"hook"}}]`)
-	})), on("example.com", "v2", "widgets")))
+	k.mutating("m",
+		hook("m.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
+			if r.Kind.Version != "v2" || r.RequestKind.Version != "v1" ||
+				!strings.Contains(string(r.Object.Raw), `"example.com/v2"`) {
+				t.Errorf("asked about %v, requested %v: %s", r.Kind, r.RequestKind, r.Object.Raw)
+			}
+			return patch(`[{"op":"add","path":"/spec/size","value":` + size +
+				`},{"op":"add","path":"/metadata/labels","value":{"by":"hook"}}]`)
+		})), on("example.com", "v2", "widgets")))
 	made := k.create(k.ctx, widget(t, k, "a", ""))
 	data, err := json.Marshal(made)
-	if err != nil || !strings.Contains(string(data), `"spec":{"size":3}`) || !strings.Contains(string(data), `"example.com/v1"`) || made.GetLabels()["by"] != "hook" {
+	if err != nil || !strings.Contains(string(data), `"spec":{"size":3}`) ||
+		!strings.Contains(string(data), `"example.com/v1"`) || made.GetLabels()["by"] != "hook" {
 		t.Errorf("stored %s, %v", data, err)
 	}
 	size = "10"
@@ -73,7 +78,8 @@ func widget(t *testing.T, k *cluster, name, spec string) client.Object {
 		t.Fatal(err)
 	}
 	obj := res.New()
-	text := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"default","name":"` + name + `"},"spec":{` + spec + `}}`
+	text := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"default","name":"` + name +
+		`"},"spec":{` + spec + `}}`
 	if _, err := obj.(interface {
 		UnmarshalStrict(data []byte, admit func(bytes int) error) ([]error, error)
 	}).UnmarshalStrict([]byte(text), func(int) error { return nil }); err != nil {

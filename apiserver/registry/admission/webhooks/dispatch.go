@@ -49,8 +49,10 @@ func (v *visit) ask(ctx context.Context, h *hook, res *kind.Resource) (*reviewv1
 }
 
 // post sends a question and returns the answer, or an error if the webhook denies the request.
-func (v *visit) post(ctx context.Context, h *hook, asked *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
-	if s := h.SideEffects; v.R.DryRun && (s == nil || *s != admissionv1.SideEffectClassNone && *s != admissionv1.SideEffectClassNoneOnDryRun) {
+func (v *visit) post(ctx context.Context, h *hook,
+	asked *reviewv1.AdmissionReview) (*reviewv1.AdmissionResponse, error) {
+	if s := h.SideEffects; v.R.DryRun &&
+		(s == nil || *s != admissionv1.SideEffectClassNone && *s != admissionv1.SideEffectClassNoneOnDryRun) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.Name))
 	}
 	if s := h.TimeoutSeconds; s != nil {
@@ -130,7 +132,8 @@ func (h *Hooks) validate(ctx context.Context, r *admission.Request) error {
 		if c.err == nil {
 			c.err = v.heard(ctx, c.hook, c.answer)
 		}
-		if err := v.failed(ctx, c.hook, c.err, fmt.Sprintf("%sround_0_index_%d", failedValidating, i)); err != nil && first == nil {
+		if err := v.failed(ctx, c.hook, c.err, fmt.Sprintf("%sround_0_index_%d", failedValidating, i)); err != nil &&
+			first == nil {
 			first = err
 		}
 	}

@@ -33,7 +33,8 @@ func newFailures(clock clock.PassiveClock, log *zap.Logger) *failures {
 // failed logs a failure of the hook, or counts it for the next message.
 func (f *failures) failed(h *hook, err error, outcome string) {
 	if silent, due := f.count(h.Name); due {
-		f.log.Warn("failed calling an admission webhook", zap.String("webhook", h.Name), zap.String("configuration", h.configuration),
+		f.log.Warn("failed calling an admission webhook", zap.String("webhook", h.Name),
+			zap.String("configuration", h.configuration),
 			zap.String("outcome", outcome), zap.Int("failuresSinceLastMessage", silent), zap.Error(err))
 	}
 }

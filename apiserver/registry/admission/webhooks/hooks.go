@@ -149,7 +149,9 @@ func (h *Hooks) compile(c kind.Object) []*hook {
 			hook.rules = append(hook.rules, admissionv1.NamedRuleWithOperations{RuleWithOperations: r})
 		}
 		hook.selectors = match.NewSelectors(hook.NamespaceSelector, hook.ObjectSelector)
-		hook.client = webhook.New(webhook.TargetOf(hook.ClientConfig.URL, hook.ClientConfig.Service, hook.ClientConfig.CABundle), webhook.Network{API: h.cfg.API, Dial: h.cfg.Dial})
+		hook.client = webhook.New(
+			webhook.TargetOf(hook.ClientConfig.URL, hook.ClientConfig.Service, hook.ClientConfig.CABundle),
+			webhook.Network{API: h.cfg.API, Dial: h.cfg.Dial})
 		hook.conditions = sync.OnceValue(func() plugincel.ConditionEvaluator {
 			return admissionregistration.CompileConditions(hook.MatchConditions)
 		})

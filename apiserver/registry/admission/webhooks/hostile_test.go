@@ -35,7 +35,9 @@ func TestHostile(t *testing.T) {
 		{"a list", text(200, "[]"), called, false},
 		{"null", text(200, "null"), answered + "webhook response was absent", false},
 		{"no response", text(200, "{}"), answered + "webhook response was absent", false},
-		{"wrong UID", text(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`), answered + `expected response.uid="`, false},
+		{"wrong UID",
+			text(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`),
+			answered + `expected response.uid="`, false},
 		{"deep", text(200, strings.Repeat(`{"a":`, 100000)), called, false},
 		{"huge", text(200, strings.Repeat(" ", 9<<20)), called + "the response is larger than 8388608 bytes", false},
 		{"huge by its header", func(w http.ResponseWriter, r *http.Request) {
@@ -58,19 +60,31 @@ func TestHostile(t *testing.T) {
 		{"not a patch", reply(t, "{}"), "received undecodable patch in webhook response: ", false},
 		{"an empty patch", reply(t, "[]"), "", false},
 		{"a patch of null", reply(t, "null"), "", false},
-		{"a patch that does not fit", reply(t, `[{"op":"remove","path":"/data/none"}]`), "Unable to remove nonexistent key", true},
+		{"a patch that does not fit", reply(t, `[{"op":"remove","path":"/data/none"}]`), "Unable to remove nonexistent key",
+			true},
 		{"a patch with an unknown operation", reply(t, `[{"op":"boom","path":"/data"}]`), "boom", true},
 		{"a patch with null", reply(t, `[null]`), "Internal error occurred", true},
 		{"a patch without an object", reply(t, `[{"op":"replace","path":"","value":7}]`), "Internal error occurred", true},
 		{"a patch without a value", reply(t, `[{"op":"remove","path":""}]`), "Internal error occurred", true},
-		{"a patch with a wrong type", reply(t, `[{"op":"add","path":"/data","value":"text"}]`), "cannot unmarshal string", true},
-		{"a patch of the kind", reply(t, `[{"op":"replace","path":"/kind","value":"Secret"}]`), "admission changed the kind", true},
-		{"a patch of the namespace", reply(t, `[{"op":"replace","path":"/metadata/namespace","value":"other"}]`), "does not match the namespace sent on the request", true},
-		{"a patch of the name to an invalid one", reply(t, `[{"op":"replace","path":"/metadata/name","value":"A B"}]`), "metadata.name: Invalid value", true},
-		{"a patch that copies without end", reply(t, "["+strings.TrimSuffix(strings.Repeat(`{"op":"copy","from":"/data","path":"/data/x"},`, 5000), ",")+"]"), "Internal error occurred", true},
-		{"a patch with too many operations", reply(t, "["+strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10001), ",")+"]"), "allowed maximum operations", true},
-		{"a patch that is too large", reply(t, `[{"op":"add","path":"/data/x","value":"`+strings.Repeat("x", 3<<20)+`"}]`), "bytes, limit is 3145728", true},
-		{"a deep patch", reply(t, `[{"op":"add","path":"/x","value":`+strings.Repeat(`{"a":`, 5000)+"1"+strings.Repeat("}", 5000)+`}]`), "nested more than 256 levels", true},
+		{"a patch with a wrong type", reply(t, `[{"op":"add","path":"/data","value":"text"}]`), "cannot unmarshal string",
+			true},
+		{"a patch of the kind", reply(t, `[{"op":"replace","path":"/kind","value":"Secret"}]`), "admission changed the kind",
+			true},
+		{"a patch of the namespace", reply(t, `[{"op":"replace","path":"/metadata/namespace","value":"other"}]`),
+			"does not match the namespace sent on the request", true},
+		{"a patch of the name to an invalid one", reply(t, `[{"op":"replace","path":"/metadata/name","value":"A B"}]`),
+			"metadata.name: Invalid value", true},
+		{"a patch that copies without end",
+			reply(t, "["+strings.TrimSuffix(strings.Repeat(`{"op":"copy","from":"/data","path":"/data/x"},`, 5000), ",")+"]"),
+			"Internal error occurred", true},
+		{"a patch with too many operations",
+			reply(t, "["+strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10001), ",")+
+				"]"), "allowed maximum operations", true},
+		{"a patch that is too large", reply(t, `[{"op":"add","path":"/data/x","value":"`+strings.Repeat("x", 3<<20)+`"}]`),
+			"bytes, limit is 3145728", true},
+		{"a deep patch",
+			reply(t, `[{"op":"add","path":"/x","value":`+strings.Repeat(`{"a":`, 5000)+"1"+strings.Repeat("}", 5000)+`}]`),
+			"nested more than 256 levels", true},
 		{"a patch without a type", reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
 			return &reviewv1.AdmissionResponse{Allowed: true, Patch: []byte("[]")}
 		}), answered + "webhook returned response.patch but not response.patchType", false},
@@ -78,7 +92,8 @@ func TestHostile(t *testing.T) {
 			return &reviewv1.AdmissionResponse{Allowed: true, PatchType: new(reviewv1.PatchTypeJSONPatch)}
 		}), answered + "webhook returned response.patchType but not response.patch", false},
 		{"an unknown type", reviewing(t, func(*reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
-			return &reviewv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"test","path":"","value":1}]`), PatchType: new(reviewv1.PatchType("Other"))}
+			return &reviewv1.AdmissionResponse{Allowed: true, Patch: []byte(`[{"op":"test","path":"","value":1}]`),
+				PatchType: new(reviewv1.PatchType("Other"))}
 		}), `unsupported patch type "Other"`, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

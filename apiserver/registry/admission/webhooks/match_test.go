@@ -31,7 +31,8 @@ func TestMatching(t *testing.T) {
 	conditions := func(text ...string) func(*admissionv1.MutatingWebhook) {
 		return func(h *admissionv1.MutatingWebhook) {
 			for i, e := range text {
-				h.MatchConditions = append(h.MatchConditions, admissionv1.MatchCondition{Name: string(rune('a' + i)), Expression: e})
+				h.MatchConditions = append(h.MatchConditions,
+					admissionv1.MatchCondition{Name: string(rune('a' + i)), Expression: e})
 			}
 		}
 	}
@@ -46,18 +47,27 @@ func TestMatching(t *testing.T) {
 		{"the core group", on("", "v1", "*"), nil, "ConfigMap Namespace"},
 		{"another version", on("apps", "v1beta1", "*"), nil, ""},
 		{"an equivalent version", on("autoscaling", "v2", "*"), nil, "HorizontalPodAutoscaler"},
-		{"only the exact version", on("autoscaling", "v2", "*"), func(h *admissionv1.MutatingWebhook) { h.MatchPolicy = new(admissionv1.Exact) }, ""},
+		{"only the exact version", on("autoscaling", "v2", "*"),
+			func(h *admissionv1.MutatingWebhook) { h.MatchPolicy = new(admissionv1.Exact) }, ""},
 		{"only subresources", on("*", "*", "*/status"), nil, ""},
-		{"an operation", rule(func(r *admissionv1.RuleWithOperations) { r.Operations = []admissionv1.OperationType{"UPDATE"} }), nil, ""},
-		{"the cluster's", rule(func(r *admissionv1.RuleWithOperations) { r.Scope = new(admissionv1.ClusterScope) }), nil, "Namespace"},
-		{"the namespaces'", rule(func(r *admissionv1.RuleWithOperations) { r.Scope = new(admissionv1.NamespacedScope) }), nil, "ConfigMap Deployment HorizontalPodAutoscaler"},
+		{"an operation",
+			rule(func(r *admissionv1.RuleWithOperations) { r.Operations = []admissionv1.OperationType{"UPDATE"} }), nil, ""},
+		{"the cluster's", rule(func(r *admissionv1.RuleWithOperations) { r.Scope = new(admissionv1.ClusterScope) }), nil,
+			"Namespace"},
+		{"the namespaces'", rule(func(r *admissionv1.RuleWithOperations) { r.Scope = new(admissionv1.NamespacedScope) }), nil,
+			"ConfigMap Deployment HorizontalPodAutoscaler"},
 		{"labels", all, func(h *admissionv1.MutatingWebhook) { h.ObjectSelector = selector("kind", "cm") }, "ConfigMap"},
-		{"labels of the namespace", all, func(h *admissionv1.MutatingWebhook) { h.NamespaceSelector = selector("team", "a") }, "Namespace"},
+		{"labels of the namespace", all, func(h *admissionv1.MutatingWebhook) { h.NamespaceSelector = selector("team", "a") },
+			"Namespace"},
 		{"name of the namespace", all, func(h *admissionv1.MutatingWebhook) {
 			h.NamespaceSelector = selector("kubernetes.io/metadata.name", "default")
 		}, "ConfigMap Deployment HorizontalPodAutoscaler"},
-		{"a condition", all, conditions(`object.metadata.name == 'x'`, `request.userInfo.username == 'jane'`, `oldObject == null`), "ConfigMap Deployment HorizontalPodAutoscaler"},
-		{"a condition that is false", all, conditions(`request.kind.kind == 'ConfigMap'`, `authorizer.group('').resource('pods').check('get').allowed()`), "ConfigMap"},
+		{"a condition", all,
+			conditions(`object.metadata.name == 'x'`, `request.userInfo.username == 'jane'`, `oldObject == null`),
+			"ConfigMap Deployment HorizontalPodAutoscaler"},
+		{"a condition that is false", all,
+			conditions(`request.kind.kind == 'ConfigMap'`, `authorizer.group('').resource('pods').check('get').allowed()`),
+			"ConfigMap"},
 		{"a condition that fails", on("", "v1", "configmaps"), conditions(`object.data.none == 'x'`), "error"},
 		{"a condition that may fail", on("", "v1", "configmaps"), func(h *admissionv1.MutatingWebhook) {
 			conditions(`object.data.none == 'x'`)(h)
@@ -70,7 +80,8 @@ func TestMatching(t *testing.T) {
 			var got []string
 			h := hook("h.example.com", serve(t, reviewing(t, func(r *reviewv1.AdmissionRequest) *reviewv1.AdmissionResponse {
 				got = append(got, r.RequestKind.Kind)
-				if r.Kind.Kind == "HorizontalPodAutoscaler" && c.rule.APIVersions[0] != "*" && r.Kind.Version != c.rule.APIVersions[0] {
+				if r.Kind.Kind == "HorizontalPodAutoscaler" && c.rule.APIVersions[0] != "*" &&
+					r.Kind.Version != c.rule.APIVersions[0] {
 					t.Errorf("the object is of version %s", r.Kind.Version)
 				}
 				return allow(r)
@@ -81,7 +92,8 @@ func TestMatching(t *testing.T) {
 			k.validating("h", h)
 			cm := config("x", nil)
 			cm.Labels = map[string]string{"kind": "cm"}
-			for _, obj := range []client.Object{cm, deployment(), autoscaler(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"team": "a"}}}} {
+			for _, obj := range []client.Object{cm, deployment(), autoscaler(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"team": "a"}}}} {
 				if _, err := k.Create(k.ctx, obj); err != nil {
 					got = append(got, "error")
 				}
@@ -98,13 +110,15 @@ func deployment() *appsv1.Deployment {
 	labels := map[string]string{"app": "x"}
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}, Spec: appsv1.DeploymentSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
 	}}
 }
 
 func autoscaler() *autoscalingv1.HorizontalPodAutoscaler {
-	return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
-		MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}}}
+	return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"},
+		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+			MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "x"}}}
 }
 
 // A patch in another version changes the object that is stored; a scale is a separate request.

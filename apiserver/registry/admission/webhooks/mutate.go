@@ -87,7 +87,8 @@ type patched struct {
 }
 
 // apply applies the patch of an answer to the request's object, and reports whether the object changed.
-func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *reviewv1.AdmissionResponse, place string) (bool, error) {
+func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *reviewv1.AdmissionResponse,
+	place string) (bool, error) {
 	if len(answer.Patch) == 0 {
 		return false, nil
 	}
@@ -98,7 +99,10 @@ func (v *visit) apply(ctx context.Context, h *hook, res *kind.Resource, answer *
 	case len(operations) == 0:
 		return false, nil
 	case v.R.Object == nil || reflect.ValueOf(v.R.Object).IsNil():
-		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.Name))
+		return false,
+			apierrors.NewInternalError(
+				fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation",
+					h.Name))
 	case *answer.PatchType != reviewv1.PatchTypeJSONPatch:
 		return false, uncallable{h.Name, fmt.Errorf("unsupported patch type %q", shortened(string(*answer.PatchType)))}
 	}

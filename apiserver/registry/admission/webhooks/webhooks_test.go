@@ -56,7 +56,8 @@ func open(t testing.TB, dial func(ctx context.Context, network, address string) 
 		c.warnings = append(c.warnings, text)
 	})
 	t.Cleanup(func() { // closes the connections to the webhooks
-		for _, gvr := range []client.Ref{{Resource: client.MutatingWebhookConfigurations}, {Resource: client.ValidatingWebhookConfigurations}} {
+		for _, gvr := range []client.Ref{{Resource: client.MutatingWebhookConfigurations},
+			{Resource: client.ValidatingWebhookConfigurations}} {
 			all, _, _ := c.List(context.Background(), client.Selector{Resource: gvr.Resource})
 			for _, obj := range all {
 				_, _ = c.Delete(context.Background(), client.RefOf(obj), metav1.DeleteOptions{})
@@ -116,7 +117,8 @@ func on(group, version string, resources ...string) admissionv1.RuleWithOperatio
 }
 
 // hook is a webhook with what every one needs.
-func hook(name string, to admissionv1.WebhookClientConfig, rules ...admissionv1.RuleWithOperations) admissionv1.MutatingWebhook {
+func hook(name string, to admissionv1.WebhookClientConfig,
+	rules ...admissionv1.RuleWithOperations) admissionv1.MutatingWebhook {
 	return admissionv1.MutatingWebhook{
 		Name: name, ClientConfig: to, Rules: rules, SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}}
 }

@@ -45,7 +45,8 @@ func TestRow(t *testing.T) {
 		Number("N", "", func(c *corev1.ConfigMap) int64 { return int64(len(c.Data)) }),
 		Text("Empty", "", func(*corev1.ConfigMap) string { return OrNone("") }).Wide(),
 	}
-	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))}, Data: map[string]string{"a": ""}}
+	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x",
+		CreationTimestamp: metav1.NewTime(now.Add(-time.Minute))}, Data: map[string]string{"a": ""}}
 	row := Row(columns, obj, now, runtime.RawExtension{Raw: []byte(`{"kind":"PartialObjectMetadata"}`)})
 	got, err := json.Marshal(row)
 	if err != nil {
