@@ -88,9 +88,9 @@ func headings(page string) map[string]bool {
 // TestFlagsPage compares docs/flags.md with the commands; go test . -update writes it.
 func TestFlagsPage(t *testing.T) {
 	var page strings.Builder
-	page.WriteString(
-		"# Flags\n\nEvery command and its flags, generated from the program. Each flag can also be set by an environment variable, and those of\n" +
-			"`serve` in the section of a configuration file that heads their table ([the command line](command-line.md)).\n")
+	page.WriteString("# Flags\n\nFor those who look up a flag: every command with its flags and defaults, generated from " +
+		"the program. An environment\nvariable can set each flag too, and a configuration file those of `serve`: each " +
+		"table below it has the name of the\nfile's section ([the command line](command-line.md#settings)).\n")
 	describe(&page, command(), settings(t))
 	const file = "docs/flags.md"
 	if *update {

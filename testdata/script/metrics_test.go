@@ -16,37 +16,62 @@ import (
 	"monopod/testdata/harness"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md")
+var update = flag.Bool("update", false, "write docs/metrics.md and docs/metrics-node.md")
 
-const metricsPage = "../../docs/metrics.md"
+// metricsPage is a generated page: its file, the text at its head, and the headings with the paths that serve the metrics.
+type metricsPage struct {
+	file, head string
+	paths      [][2]string
+}
 
-const metricsHead = `# Metrics
+const (
+	apiMetricsHead = `# Metrics of the API server
 
-What ` + "`/metrics`" + ` of the API server and the paths of a kubelet show, generated from a running Monopod with the fake runtime. A metric that
-appears only when something has happened (a panic, an eviction) is missing here until the run has caused it; those that upstream does not have are explained in
-[monitoring.md](monitoring.md#health-metrics-configuration). [alerts.yaml](alerts.yaml) has rules for Prometheus and [dashboard.json](dashboard.json) a dashboard for
-Grafana. Not listed: ` + "`go_*` and `process_*`" + `, those of every program with Prometheus' client for Go.
+For those who write alerts and dashboards: what ` + "`/metrics`" + ` of the API server shows.
+[metrics-node.md](metrics-node.md) lists the metrics of the node, and [monitoring.md](monitoring.md#metrics) explains
+those that upstream does not have.
 
-Of upstream's ` + "`apiserver_flowcontrol_*`" + ` these have no meaning here: ` + "`current_r`, `dispatch_r`, `latest_s`, `next_s_bounds`, `next_discounted_s_bounds` and\n`epoch_advance_total`" + ` (there
-is no virtual time: queues take turns), ` + "`work_estimated_seats` and `watch_count_samples`" + ` (a request takes one seat, which is not an estimate),
-` + "`demand_seats_high_watermark`, `demand_seats_average`, `demand_seats_stdev`, `demand_seats_smoothed`, `target_seats` and `seat_fair_frac`" + ` (seats are lent at once and not
-adjusted every 10 seconds), ` + "`priority_level_request_utilization` and `read_vs_write_current_requests`" + ` (their limits belong to flags that are not used with priority and fairness).
+The list is generated from a running Monopod with the fake runtime. It lacks metrics that appear only after an event (a
+panic, an eviction) which the run did not cause, and ` + "`go_*` and `process_*`" + `, which every program with Prometheus'
+client for Go has.
+
+These metrics of upstream's ` + "`apiserver_flowcontrol_*`" + ` have no meaning here:
+
+| not served | because |
+|---|---|
+| ` + "`current_r`, `dispatch_r`, `latest_s`, `epoch_advance_total`" + ` | queues take turns; there is no virtual time |
+| ` + "`next_s_bounds`, `next_discounted_s_bounds`" + ` | the same |
+| ` + "`work_estimated_seats`, `watch_count_samples`" + ` | a request always takes one seat |
+| ` + "`demand_seats_*` (high_watermark, average, stdev, smoothed)" + ` | levels borrow seats at once, not every 10 seconds |
+| ` + "`target_seats`, `seat_fair_frac`" + ` | the same |
+| ` + "`priority_level_request_utilization`" + ` | it measures a limit that priority and fairness replaces |
+| ` + "`read_vs_write_current_requests`" + ` | the same |
 `
 
-// paths are where metrics are served, with the page's headings.
-var paths = [][2]string{
-	{"The API server: `/metrics`", "/metrics"},
-	{"The node: `metrics`", "/api/v1/nodes/node1/proxy/metrics"},
-	{"The node: `metrics/cadvisor`", "/api/v1/nodes/node1/proxy/metrics/cadvisor"},
-	{"The node: `metrics/resource`", "/api/v1/nodes/node1/proxy/metrics/resource"},
-	{"The node: `metrics/probes`", "/api/v1/nodes/node1/proxy/metrics/probes"},
+	nodeMetricsHead = `# Metrics of the node
+
+For those who write alerts and dashboards: what the metrics paths of [the kubelet's API](kubelet-api.md) show.
+[metrics.md](metrics.md) lists the metrics of the API server and says how both lists are made.
+`
+)
+
+var metricsPages = []metricsPage{
+	{"../../docs/metrics.md", apiMetricsHead, [][2]string{
+		{"The API server: `/metrics`", "/metrics"},
+	}},
+	{"../../docs/metrics-node.md", nodeMetricsHead, [][2]string{
+		{"The node: `metrics`", "/api/v1/nodes/node1/proxy/metrics"},
+		{"The node: `metrics/cadvisor`", "/api/v1/nodes/node1/proxy/metrics/cadvisor"},
+		{"The node: `metrics/resource`", "/api/v1/nodes/node1/proxy/metrics/resource"},
+		{"The node: `metrics/probes`", "/api/v1/nodes/node1/proxy/metrics/probes"},
+	}},
 }
 
 // family matches the two lines that introduce a metric.
 var family = regexp.MustCompile(`(?m)^# HELP (\S+) (.*)\n# TYPE \S+ (\S+)$`)
 
-// TestMetricsPage compares docs/metrics.md with the metrics of a server that has run a few pods; -update adds what is
-// missing.
+// TestMetricsPage compares the pages of metrics with the metrics of a server that has run a few pods; -update adds what
+// is missing.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	b := buildAll(t)
@@ -54,8 +79,7 @@ func TestMetricsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := harness.NewServer(b.Monopod(harness.Plain), dir, "--node-name=node1", "--runtime=fake",
-		"--eviction-hard=memory.available<100Mi")
+	s := harness.NewServer(b.Monopod(harness.Plain), dir, "--node-name=node1", "--runtime=fake", "--eviction-hard=memory.available<100Mi")
 	t.Cleanup(func() {
 		s.CleanUp(false)
 		os.RemoveAll(dir)
@@ -78,20 +102,27 @@ func TestMetricsPage(t *testing.T) {
 	kubectl("wait", "--for=condition=Complete", "job/once", "--timeout=10m")
 	kubectl("expose", "deployment", "web", "--port=80")
 
-	text, err := os.ReadFile(metricsPage)
+	for _, page := range metricsPages {
+		page.check(t, s)
+	}
+}
+
+// check compares the page with what the server serves, or adds it to the page.
+func (p metricsPage) check(t *testing.T, s *harness.Server) {
+	text, err := os.ReadFile(p.file)
 	if err != nil && !*update {
 		t.Fatal(err)
 	}
 	page := sections(string(text))
-	for _, p := range paths {
-		code, metrics := s.Get(p[1])
+	for _, path := range p.paths {
+		code, metrics := s.Get(path[1])
 		if code != http.StatusOK {
-			t.Fatalf("%s: %d %s", p[1], code, metrics)
+			t.Fatalf("%s: %d %s", path[1], code, metrics)
 		}
-		rows := page[p[0]]
+		rows := page[path[0]]
 		if rows == nil {
 			rows = map[string]string{}
-			page[p[0]] = rows
+			page[path[0]] = rows
 		}
 		for _, m := range family.FindAllStringSubmatch(metrics, -1) {
 			if strings.HasPrefix(m[1], "go_") || strings.HasPrefix(m[1], "process_") {
@@ -100,13 +131,13 @@ func TestMetricsPage(t *testing.T) {
 			row := fmt.Sprintf("| `%s` | %s | %s |", m[1], m[3], strings.ReplaceAll(m[2], "|", `\|`))
 			if rows[m[1]] != row && !*update {
 				t.Errorf("%s, %s: the row of %s is missing or not up to date: go test ./testdata/script -run MetricsPage -update",
-					metricsPage, p[0], m[1])
+					p.file, path[0], m[1])
 			}
 			rows[m[1]] = row
 		}
 	}
 	if *update {
-		if err := os.WriteFile(metricsPage, []byte(written(page)), 0o644); err != nil {
+		if err := os.WriteFile(p.file, []byte(p.written(page)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,13 +159,14 @@ func sections(page string) map[string]map[string]string {
 	return out
 }
 
-func written(page map[string]map[string]string) string {
+// written returns the text of the page with these rows.
+func (p metricsPage) written(page map[string]map[string]string) string {
 	var w strings.Builder
-	w.WriteString(metricsHead)
-	for _, p := range paths {
-		fmt.Fprintf(&w, "\n## %s\n\n| metric | type | |\n|---|---|---|\n", p[0])
-		for _, name := range slices.Sorted(maps.Keys(page[p[0]])) {
-			w.WriteString(page[p[0]][name] + "\n")
+	w.WriteString(p.head)
+	for _, path := range p.paths {
+		fmt.Fprintf(&w, "\n## %s\n\n| metric | type | |\n|---|---|---|\n", path[0])
+		for _, name := range slices.Sorted(maps.Keys(page[path[0]])) {
+			w.WriteString(page[path[0]][name] + "\n")
 		}
 	}
 	return w.String()
