@@ -43,25 +43,25 @@ type Agent struct {
 	owners          *relist.Owners
 	loop            *loop
 	node            *registrar.Registrar
-	images          imaging
+	images          imageParts
 	logs            *logs.Dir
 	status          *pod.StatusWriter
 	cgroups         *cgroup.Enforcer // nil: the runtime's default
 	claims          *claims.Claims
-	upkeep          upkeep
+	upkeep          maintenance
 	source          *source.Source
 	server          http.Handler
 }
 
-// imaging contains the parts for images.
-type imaging struct {
+// imageParts contains the parts for images.
+type imageParts struct {
 	pulls   *pull.Puller
 	preload *pull.Importer
 	place   *pull.Place
 }
 
-// upkeep contains the parts that maintain the node.
-type upkeep struct {
+// maintenance contains the parts that maintain the node.
+type maintenance struct {
 	placement *placement.Placement
 	collect   *gc.Collector
 	rotate    *logs.Rotator
@@ -80,7 +80,7 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	if deps.Client == nil || deps.Runtime == nil {
 		return nil, errors.New("agent: Client and Runtime are required")
 	}
-	if err := deps.configured(cfg); err != nil {
+	if err := deps.validate(cfg); err != nil {
 		return nil, err
 	}
 	a := &Agent{deps: deps.withDefaults(), cfg: cfg, owners: &relist.Owners{}}
@@ -105,7 +105,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return fmt.Errorf("agent: %w", err)
 		}
 	}
-	a.upkeep.evict.Look() // before pods are admitted
+	a.upkeep.evict.ReadSignals() // before pods are admitted
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
 	for _, p := range a.parts() {
@@ -179,8 +179,8 @@ func fieldPath(pod *corev1.Pod, container string) string {
 	return "spec.containers{" + container + "}"
 }
 
-// Stock returns the images of the node, for admins.
-func (a *Agent) Stock() *admin.Admin {
+// ImageAdmin returns the images of the node, for admins.
+func (a *Agent) ImageAdmin() *admin.Admin {
 	return &admin.Admin{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived,
 		Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
 }
@@ -201,8 +201,8 @@ func (a *Agent) forget(p *pod.Pod) {
 	a.node.Lacks(string(p.UID()), nil)
 }
 
-// freeClaims releases the pod's claims, after its volumes are unmounted.
-func (a *Agent) freeClaims(uid types.UID) {
+// releaseClaims releases the pod's claims, after its volumes are unmounted.
+func (a *Agent) releaseClaims(uid types.UID) {
 	for _, c := range a.claims.Drop(uid) {
 		a.pods.wakeForClaim(c.Namespace, c.Name)
 	}

@@ -183,26 +183,26 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("agent: %w", err)
 	}
 	c.DataDir = dir
-	def(&c.MaxPods, 110)
-	def(&c.Instance, instance(c.DataDir, c.NodeName))
-	def(&c.CgroupMount, "/sys/fs/cgroup")
-	def(&c.ResolvConf, "/etc/resolv.conf")
-	def(&c.HeartbeatPeriod, 10*time.Second)
-	def(&c.StatusPeriod, 5*time.Minute)
-	def(&c.LeaseDuration, 40*time.Second)
-	def(&c.SyncFrequency, time.Minute)
-	def(&c.RelistPeriod, 300*time.Second)
-	def(&c.Garbage, gc.Default())
-	def(&c.Logs, logs.DefaultRotation())
-	def(&c.ImageRoot, c.DataDir)
-	def(&c.SysRoot, "/sys")
+	setDefault(&c.MaxPods, 110)
+	setDefault(&c.Instance, instance(c.DataDir, c.NodeName))
+	setDefault(&c.CgroupMount, "/sys/fs/cgroup")
+	setDefault(&c.ResolvConf, "/etc/resolv.conf")
+	setDefault(&c.HeartbeatPeriod, 10*time.Second)
+	setDefault(&c.StatusPeriod, 5*time.Minute)
+	setDefault(&c.LeaseDuration, 40*time.Second)
+	setDefault(&c.SyncFrequency, time.Minute)
+	setDefault(&c.RelistPeriod, 300*time.Second)
+	setDefault(&c.Garbage, gc.Default())
+	setDefault(&c.Logs, logs.DefaultRotation())
+	setDefault(&c.ImageRoot, c.DataDir)
+	setDefault(&c.SysRoot, "/sys")
 	if c.Configz == nil {
 		c.Configz = func() any { return struct{}{} }
 	}
 	return c, nil
 }
 
-func def[T comparable](p *T, value T) {
+func setDefault[T comparable](p *T, value T) {
 	var zero T
 	if *p == zero {
 		*p = value
@@ -223,7 +223,7 @@ func (d Deps) withDefaults() Deps {
 		d.Log = zap.NewNop()
 	}
 	if d.Recorder == nil {
-		d.Recorder = silent{}
+		d.Recorder = noEvents{}
 	}
 	if d.Metrics == nil {
 		d.Metrics = prometheus.NewRegistry()
@@ -243,12 +243,12 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-type silent struct{}
+type noEvents struct{}
 
-func (silent) Reference(corev1.ObjectReference, string, string, string, ...any) {}
+func (noEvents) Reference(corev1.ObjectReference, string, string, string, ...any) {}
 
-// configured is false if static pods are enabled without Complete.
-func (d Deps) configured(cfg Config) error {
+// validate is false if static pods are enabled without Complete.
+func (d Deps) validate(cfg Config) error {
 	if cfg.ManifestDir != "" && d.Complete == nil {
 		return fmt.Errorf("agent: ManifestDir needs Complete")
 	}

@@ -57,7 +57,7 @@ func addEvictions(out map[string]any, p eviction.Policy) {
 		}
 	}
 	out["evictionHard"], out["evictionSoft"], out["evictionSoftGracePeriod"], out["evictionMinimumReclaim"] = hard, soft, grace, reclaim
-	out["evictionPressureTransitionPeriod"], out["evictionMaxPodGracePeriod"] = p.Held.String(), int(p.MaxGrace/time.Second)
+	out["evictionPressureTransitionPeriod"], out["evictionMaxPodGracePeriod"] = p.TransitionPeriod.String(), int(p.MaxGrace/time.Second)
 }
 
 func threshold(v eviction.Value) string {

@@ -50,7 +50,7 @@ func (w *world) stats(a *cri.ContainerAttributes) *cri.ContainerStats {
 func (w *world) evicting(more ...eviction.Threshold) {
 	w.Helper()
 	w.restart(func(c *agent.Config) {
-		c.Eviction = eviction.Policy{Held: 5 * time.Minute, MaxGrace: 7 * time.Second, Thresholds: more}
+		c.Eviction = eviction.Policy{TransitionPeriod: 5 * time.Minute, MaxGrace: 7 * time.Second, Thresholds: more}
 		for _, s := range eviction.Signals() {
 			c.Eviction.Thresholds = append(c.Eviction.Thresholds,
 				eviction.Threshold{Signal: s, Value: eviction.Value{Percent: 10}})
@@ -225,7 +225,7 @@ func TestAdmissionUnderPressure(t *testing.T) {
 		w.stop()
 		w.lack(eviction.Memory, 99)
 		w.restart(func(c *agent.Config) { // long under pressure before a pod is evicted
-			c.Eviction = eviction.Policy{Held: 5 * time.Minute, Thresholds: []eviction.Threshold{
+			c.Eviction = eviction.Policy{TransitionPeriod: 5 * time.Minute, Thresholds: []eviction.Threshold{
 				{Signal: eviction.Memory, Value: eviction.Value{Percent: 10}, Soft: true, Grace: time.Hour},
 				{Signal: eviction.NodeFs, Value: eviction.Value{Percent: 10}},
 			}}

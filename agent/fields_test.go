@@ -229,7 +229,7 @@ func containerOf(p *corev1.Pod) *cri.ContainerConfig {
 }
 
 func usersOf(p *corev1.Pod) *cri.UserNamespace {
-	if security.OwnUsers(p) {
+	if security.NeedsUserNamespace(p) {
 		return &cri.UserNamespace{Mode: cri.NamespaceMode_POD}
 	}
 	return userns.Shared()

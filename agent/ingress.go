@@ -23,14 +23,14 @@ func (n *Node) superviseIngress() *follow.Supervisor {
 		n.Log.Error("metrics of the ingress controller are not served", zap.Error(err))
 		metrics, _ = follow.NewMetrics(nil)
 	}
-	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.reach()
+	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.dialer()
 	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics,
 		Guard: n.guard}
 	return follow.Supervise(ingress.New(deps, cfg), deps)
 }
 
-// reach returns what connects to pods; nil: the machine's network does.
-func (n *Node) reach() func(ctx context.Context, network, address string) (net.Conn, error) {
+// dialer returns what connects to pods; nil: the machine's network does.
+func (n *Node) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if n.cfg.Settings.Runtime != "fake" {
 		return nil
 	}

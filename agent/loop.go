@@ -83,7 +83,7 @@ func (l *loop) run(ctx context.Context) {
 			fact = func() { l.configChanged(ctx, u, held) }
 		case files := <-l.statics.manifests.Updates():
 			fact = func() { l.staticsChanged(ctx, files, found) }
-		case <-l.statics.again:
+		case <-l.statics.wake:
 			fact = func() { l.statics.run(ctx, found) }
 		case ev, open := <-events:
 			if open {
@@ -112,7 +112,7 @@ func (l *loop) listed(ctx context.Context, answer relist.List) {
 			p.Relist()
 		}
 	}
-	if l.sweep.over() { // otherwise pods that are not listed yet would end
+	if l.sweep.done() { // otherwise pods that are not listed yet would end
 		l.orphans(ctx, found, nil)
 	}
 	l.relister.Taken(ctx)
@@ -121,7 +121,7 @@ func (l *loop) listed(ctx context.Context, answer relist.List) {
 // orphans ends what the runtime runs for a pod that the node does not have and is not about to list.
 func (l *loop) orphans(ctx context.Context, found map[types.UID]*relist.Held, listed map[types.UID]bool) {
 	for uid, r := range found {
-		if l.pods.there(uid) || listed[uid] {
+		if l.pods.exists(uid) || listed[uid] {
 			continue
 		}
 		object := &corev1.Pod{}
@@ -162,7 +162,7 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 		l.podChanged(ctx, u.Pod, u.Gone, false)
 		return
 	}
-	objects := l.mirrors.Take(ctx, *u.List)
+	objects := l.mirrors.SetList(ctx, *u.List)
 	slices.SortStableFunc(objects,
 		func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	listed := map[types.UID]bool{}
@@ -171,7 +171,7 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 	}
 	l.orphans(ctx, found, listed) // first: a new pod of the same name waits for them
 	if found != nil {
-		l.admitter.do(func() { l.retain(objects) })
+		l.admitter.enqueue(func() { l.retain(objects) })
 	}
 	for _, object := range objects {
 		l.podChanged(ctx, object, false, found[object.UID] != nil)
@@ -182,7 +182,7 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 		}
 	}
 	if found != nil {
-		l.admitter.do(func() { l.guard.Go(&l.sweeping, "sweep", l.sweep.run) }) // once all of them are judged
+		l.admitter.enqueue(func() { l.guard.Go(&l.sweeping, "sweep", l.sweep.run) }) // once all of them are judged
 	}
 }
 
@@ -192,7 +192,7 @@ func (l *loop) retain(listed []*corev1.Pod) {
 	for _, object := range listed {
 		runs[object.UID] = !status.Finished(object.Status.Phase)
 	}
-	l.placement.Retain(func(uid types.UID) bool { return runs[uid] || l.pods.there(uid) })
+	l.placement.Retain(func(uid types.UID) bool { return runs[uid] || l.pods.exists(uid) })
 }
 
 func (l *loop) podChanged(ctx context.Context, object *corev1.Pod, gone, found bool) {

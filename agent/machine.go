@@ -52,8 +52,8 @@ func readAddresses(cfg *Config) (*host.Addresses, error) {
 	return host.Fixed(ip), nil
 }
 
-// count sets the number of allocatable CPUs as the node's; 0: not known.
-func (m *machine) count(processors int, cfg *Config) {
+// setCPUs sets the number of allocatable CPUs as the node's; 0: not known.
+func (m *machine) setCPUs(processors int, cfg *Config) {
 	if processors > 0 {
 		m.capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(processors), resource.DecimalSI)
 		m.allocatable = m.reserve(cfg)

@@ -38,10 +38,10 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 		}
 		served := network.New(deps, network.Config{
 			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(), Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
-			Cluster: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.domain(), Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Connected: connected,
+			Cluster: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.clusterDomain(), Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Connected: connected,
 		})
-		if n.served.Swap(served) == nil {
-			close(n.serves)
+		if n.podNetwork.Swap(served) == nil {
+			close(n.podNetworkReady)
 		}
 		guard.Together(ctx,
 			func(ctx context.Context) {
@@ -53,7 +53,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 			func(ctx context.Context) { err = served.Run(ctx) })
 		return err
 	}), deps)
-	n.network.Store(s)
+	n.networkSupervisor.Store(s)
 	return s, nil
 }
 
@@ -70,8 +70,8 @@ func connectedPods(pods cni.Network) ([]network.Connected, error) {
 // admitPod implements cni.Admit.
 func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types.UID, addrs []netip.Addr) error {
 	select {
-	case <-n.serves:
-		return n.served.Load().Admit(ctx, pod, uid, addrs)
+	case <-n.podNetworkReady:
+		return n.podNetwork.Load().Admit(ctx, pod, uid, addrs)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the pod network: %w", ctx.Err())
 	}
@@ -121,18 +121,18 @@ func (n *Node) dnsServers() []netip.Addr {
 	return out
 }
 
-// domain returns the domain of the cluster for our DNS server.
-func (n *Node) domain() string { return cmp.Or(n.cfg.Settings.Cluster.Domain, "cluster.local") }
+// clusterDomain returns the domain of the cluster for our DNS server.
+func (n *Node) clusterDomain() string { return cmp.Or(n.cfg.Settings.Cluster.Domain, "cluster.local") }
 
-// cluster returns what pods use to resolve names, with our DNS server if the pods' network is ours.
-func (n *Node) cluster(ours bool) spec.Cluster {
+// clusterDNS returns what pods use to resolve names, with our DNS server if the pods' network is ours.
+func (n *Node) clusterDNS(ours bool) spec.Cluster {
 	c := n.cfg.Settings.Cluster
 	if slices.Equal(c.DNS, []string{spec.NoDNS}) {
 		c.DNS = nil
 		return c
 	}
 	if servers := n.dnsServers(); ours && len(servers) > 0 {
-		c.DNS, c.Domain = nil, n.domain()
+		c.DNS, c.Domain = nil, n.clusterDomain()
 		for _, ip := range servers {
 			c.DNS = append(c.DNS, ip.String())
 		}
@@ -142,7 +142,7 @@ func (n *Node) cluster(ours bool) spec.Cluster {
 
 // Network returns why Services are not served; nil if they are, or if the pods' network is not ours.
 func (n *Node) Network(ctx context.Context) error {
-	s, served := n.network.Load(), n.served.Load()
+	s, served := n.networkSupervisor.Load(), n.podNetwork.Load()
 	if s == nil {
 		return nil
 	}

@@ -76,11 +76,11 @@ type Node struct {
 	kernel *oom.Log     // nil: not readable; set by Run
 	agent  atomic.Pointer[Agent]
 	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
-	// network serves Services; nil: not started, or the pods' network is not ours.
-	network atomic.Pointer[follow.Supervisor]
-	served  atomic.Pointer[network.Network] // nil: not started
-	ingress *follow.Supervisor              // nil: there is no ingress controller
-	serves  chan struct{}                   // closed when served is set
+	// networkSupervisor serves Services; nil: not started, or the pods' network is not ours.
+	networkSupervisor atomic.Pointer[follow.Supervisor]
+	podNetwork        atomic.Pointer[network.Network] // nil: not started
+	ingress           *follow.Supervisor              // nil: there is no ingress controller
+	podNetworkReady   chan struct{}                   // closed when served is set
 }
 
 // NewNode returns a node; Run starts it.
@@ -89,7 +89,7 @@ func NewNode(deps NodeDeps, cfg NodeConfig) *Node {
 	if err != nil {
 		deps.Log.Error("panics outside of the agent are not counted", zap.Error(err))
 	}
-	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, serves: make(chan struct{})}
+	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, podNetworkReady: make(chan struct{})}
 	n.ingress = n.superviseIngress()
 	return n
 }
@@ -157,7 +157,7 @@ func (n *Node) Shutdown() http.Handler {
 func (n *Node) Images() http.Handler {
 	return admin.Handler(func() *admin.Admin {
 		if a := n.agent.Load(); a != nil {
-			return a.Stock()
+			return a.ImageAdmin()
 		}
 		return nil
 	})
@@ -192,15 +192,15 @@ func (n *Node) Run(ctx context.Context) error {
 		defer n.readKernel()()
 	}
 	if n.ingress == nil {
-		return n.runPods(ctx)
+		return n.runWithRuntime(ctx)
 	}
 	group, ctx := guard.With(ctx)
 	group.Do(func() error { return n.ingress.Run(ctx) })
-	group.Do(func() error { return n.runPods(ctx) })
+	group.Do(func() error { return n.runWithRuntime(ctx) })
 	return group.Wait()
 }
 
-func (n *Node) runPods(ctx context.Context) error {
+func (n *Node) runWithRuntime(ctx context.Context) error {
 	if n.cfg.Settings.Runtime == NoRuntime {
 		<-ctx.Done()
 		return nil
@@ -208,7 +208,7 @@ func (n *Node) runPods(ctx context.Context) error {
 	if n.cfg.Settings.Runtime == "fake" {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
-		return n.runOn(ctx, rt, runsOn{})
+		return n.runAgent(ctx, rt, runtimeConfig{})
 	}
 	if written, err := host.WriteHosts("/"); err != nil {
 		n.Log.Warn("failed to write /etc/hosts, which containerd copies for each pod", zap.Error(err))
@@ -217,7 +217,7 @@ func (n *Node) runPods(ctx context.Context) error {
 	}
 	socket, managed := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd.Socket)
 	if managed {
-		return n.runOnChild(ctx)
+		return n.runWithChild(ctx)
 	}
 	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
 		return err
@@ -226,7 +226,7 @@ func (n *Node) runPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.runOn(ctx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), needs: needs})
+	return n.runAgent(ctx, rt, runtimeConfig{cgroups: containerd.CgroupRoot(n.cfg.DataDir), needs: needs})
 }
 
 // needs returns what every pod on containerd needs and this machine lacks.
@@ -253,8 +253,8 @@ func (n *Node) readKernel() (stop func()) {
 	return func() { cancel(); reader.Wait() }
 }
 
-// runOnChild runs Monopod's own containerd for the agent; it stops after it.
-func (n *Node) runOnChild(ctx context.Context) error {
+// runWithChild runs Monopod's own containerd for the agent; it stops after it.
+func (n *Node) runWithChild(ctx context.Context) error {
 	child, err := containerd.New(
 		containerd.Config{DataDir: n.cfg.DataDir, OCIRuntime: n.cfg.Settings.Containerd.OCIRuntime,
 			MaxPods: n.cfg.Settings.MaxPods, Pods: n.cfg.Settings.Network.ranges, Services: n.cfg.Services, Admit: n.admitPod, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
@@ -279,7 +279,7 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ours: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
+		return n.runAgent(groupCtx, rt, runtimeConfig{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ownNetwork: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
 	})
 	return group.Wait()
 }
@@ -293,17 +293,17 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 	return m, m.Close
 }
 
-// runsOn describes a runtime.
-type runsOn struct {
+// runtimeConfig describes a runtime.
+type runtimeConfig struct {
 	cgroups      string          // parent of pods' cgroups; empty: none
 	sandboxImage string          // empty: not known
-	ours         bool            // the pods' network
+	ownNetwork   bool            // the pods' network
 	podCIDRs     func() []string // the ranges of pods; nil: not known
 	needs        func() error    // of every pod; nil: nothing
 }
 
-// runOn runs the agent and closes rt after it.
-func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
+// runAgent runs the agent and closes rt after it.
+func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfig) error {
 	registry := prometheus.NewRegistry()
 	if err := n.Metrics.Register(registry); err != nil { // unchecked: it is empty as yet
 		return errors.Join(err, rt.Close())
@@ -315,9 +315,9 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 		return errors.Join(err, rt.Close())
 	}
 	events := record.New(record.Config{Client: n.Client, Component: "kubelet", Host: n.cfg.Settings.NodeName, Clock: clock.RealClock{}, Metrics: dropped, Guard: n.guard})
-	cluster := n.cluster(on.ours)
+	cluster := n.clusterDNS(on.ownNetwork)
 	server := n.cfg.Server
-	if on.ours {
+	if on.ownNetwork {
 		server = netip.AddrPort{} // its Service
 	}
 	units, hangUp := n.units()

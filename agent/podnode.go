@@ -23,9 +23,9 @@ import (
 // maximum number of pods that start concurrently: more would only share the same CPUs. A start that takes longer no
 // longer blocks others. Neither does an end: most of it may be a program that does not heed the signal to stop.
 const (
-	startsAtOnce = 8
-	longestStart = 2 * time.Second
-	longestEnd   = 500 * time.Millisecond
+	maxConcurrentStarts = 8
+	maxStartTime        = 2 * time.Second
+	maxStopTime         = 500 * time.Millisecond
 )
 
 // memory in bytes that must be free for each pod that starts or ends at the same time as others: for the runtime's
@@ -33,11 +33,11 @@ const (
 // kernel would kill whoever is largest, which is Monopod or containerd.
 const (
 	startMemory = 14 << 20
-	endMemory   = 10 << 20
+	stopMemory  = 10 << 20
 )
 
-// atMost returns how many pods may start or end at the same time, at most most.
-func atMost(most int, each uint64) func() int {
+// limitByMemory returns how many pods may start or end at the same time, at most most.
+func limitByMemory(most int, each uint64) func() int {
 	return func() int { return int(min(uint64(most), memory.Free()/each)) }
 }
 
@@ -64,12 +64,12 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
-			Tokens: credentials.NewTokens(d.Client, d.Clock), Claims: a.claims, Saw: a.metrics.Volume,
+			Tokens: credentials.NewTokens(d.Client, d.Clock), Claims: a.claims, Observe: a.metrics.Volume,
 			Certificates: certificates,
 		},
 		Sandboxes: sandbox.Node{
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods), Machine: cfg.Machine,
-			Instance: cfg.Instance, Cluster: spec.Cluster{DNS: cfg.ClusterDNS, Domain: cfg.ClusterDomain}, Resolv: spec.Resolvers{File: cfg.ResolvConf, Behind: spec.SystemdResolvers}, Logs: a.logs.Pod,
+			Instance: cfg.Instance, Cluster: spec.Cluster{DNS: cfg.ClusterDNS, Domain: cfg.ClusterDomain}, Resolv: spec.Resolvers{File: cfg.ResolvConf, Upstream: spec.SystemdResolvers}, Logs: a.logs.Pod,
 		},
 		Containers: containers.Node{
 			Config: containers.Config{
@@ -82,9 +82,9 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{
-			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: newTurns(longestStart, atMost(startsAtOnce, startMemory)).Take,
-			EndTurn:   newTurns(longestEnd, atMost(cfg.MaxPods, endMemory)).Take,
-			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran, Terminated: a.metrics.Terminated,
+			Event: a.event, CheckResize: a.loop.admitter.checkResize, Readmit: a.loop.admitter.readmit, AcquireStart: newConcurrencyLimit(maxStartTime, limitByMemory(maxConcurrentStarts, startMemory)).acquire,
+			AcquireStop: newConcurrencyLimit(maxStopTime, limitByMemory(cfg.MaxPods, stopMemory)).acquire,
+			Unmounted:   a.releaseClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran, Terminated: a.metrics.Terminated,
 		},
 	}
 	if a.cgroups != nil {

@@ -33,10 +33,10 @@ type pods struct {
 	guard    *guard.Guard
 	node     *pod.Node // what they share; set before the first pod
 	admitter *admitter // likewise
-	// ended is called for a pod that is completely removed, before a new one of the name starts.
-	ended func(*pod.Pod)
-	// over is called after that.
-	over    func(ctx context.Context, p *pod.Pod)
+	// removing is called for a pod that is completely removed, before a new one of the name starts.
+	removing func(*pod.Pod)
+	// removed is called after that.
+	removed func(ctx context.Context, p *pod.Pod)
 	workers sync.WaitGroup
 
 	mu    sync.RWMutex // guards what follows
@@ -63,12 +63,12 @@ func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
 		s.names[name] = p
 	}
 	s.mu.Unlock()
-	s.admitter.judge(ctx, p, o.Gone)
+	s.admitter.admit(ctx, p, o.Gone)
 	s.guard.Go(&s.workers, "pod", func() {
 		s.guard.Keep(ctx, s.clock, "pod", func() { p.Run(ctx) })
 		s.guard.Well("pod", p.FullName())
 		s.drop(p, name)
-		s.over(ctx, p)
+		s.removed(ctx, p)
 	})
 }
 
@@ -82,7 +82,7 @@ func (s *pods) drop(p *pod.Pod, name types.NamespacedName) {
 		}
 		p.Ended()
 	}()
-	s.ended(p)
+	s.removing(p)
 }
 
 // wait waits for the workers of all pods, whose contexts have ended.
@@ -95,8 +95,8 @@ func (s *pods) get(uid types.UID) *pod.Pod {
 	return s.byUID[uid]
 }
 
-// there reports whether there is a pod with the UID.
-func (s *pods) there(uid types.UID) bool { return s.get(uid) != nil }
+// exists reports whether there is a pod with the UID.
+func (s *pods) exists(uid types.UID) bool { return s.get(uid) != nil }
 
 // named returns the newest pod of the name; nil if there is none.
 func (s *pods) named(name types.NamespacedName) *pod.Pod {
@@ -112,8 +112,8 @@ func (s *pods) all() iter.Seq[*pod.Pod] {
 	return slices.Values(slices.Collect(maps.Values(s.byUID)))
 }
 
-// by returns the pods by UID, as P.
-func by[P any](s *pods, as func(*pod.Pod) P) map[types.UID]P {
+// podsAs returns the pods by UID, as P.
+func podsAs[P any](s *pods, as func(*pod.Pod) P) map[types.UID]P {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := make(map[types.UID]P, len(s.byUID))
@@ -150,8 +150,8 @@ func (s *pods) active() []*corev1.Pod {
 	return out
 }
 
-// activeBeside returns the pods that hold resources, except one.
-func (s *pods) activeBeside(object *corev1.Pod) []*corev1.Pod {
+// activeExcept returns the pods that hold resources, except one.
+func (s *pods) activeExcept(object *corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(s.active(), func(p *corev1.Pod) bool { return p.UID == object.UID })
 }
 
@@ -161,8 +161,8 @@ func (s *pods) static(object *corev1.Pod) bool {
 	return p != nil && p.Static()
 }
 
-// made reports whether the runtime has containers of the pod.
-func (s *pods) made(uid types.UID) bool {
+// hasContainers reports whether the runtime has containers of the pod.
+func (s *pods) hasContainers(uid types.UID) bool {
 	p := s.get(uid)
 	return p != nil && p.Seen() != nil && len(p.Seen().Containers) > 0
 }
@@ -171,7 +171,7 @@ func (s *pods) made(uid types.UID) bool {
 func (s *pods) volumeImages() []string {
 	var out []string
 	for p := range s.all() {
-		out = append(out, images.Named(p.Object())...)
+		out = append(out, images.VolumeImages(p.Object())...)
 	}
 	return out
 }

@@ -70,7 +70,7 @@ func (a *Agent) Pod(name types.NamespacedName) (*corev1.Pod, bool) {
 // Usage returns the current usage of the node and its pods; nil, nil if the runtime cannot report it.
 func (a *Agent) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
 	node, pods, err := a.upkeep.stats.Metrics(ctx, a.node.Current().Labels)
-	if errors.Is(err, stats.ErrNone) {
+	if errors.Is(err, stats.ErrNoStatistics) {
 		return nil, nil, nil
 	}
 	return node, pods, err
@@ -88,8 +88,8 @@ func (a *Agent) DeleteUnusedImages(ctx context.Context) error {
 	return a.upkeep.collect.UnusedImages(ctx)
 }
 
-// measured returns the pods with running containers for the statistics.
-func (a *Agent) measured() []stats.Pod {
+// statsPods returns the pods with running containers for the statistics.
+func (a *Agent) statsPods() []stats.Pod {
 	var out []stats.Pod
 	for p := range a.pods.all() {
 		seen := p.Seen()
@@ -127,12 +127,12 @@ func mountedClaims(p *pod.Pod) []stats.Claim {
 	return out
 }
 
-// written returns the log files of the running containers.
-func (a *Agent) written() iter.Seq[logs.Written] {
-	return func(yield func(logs.Written) bool) {
+// containerFiles returns the log files of the running containers.
+func (a *Agent) containerFiles() iter.Seq[logs.ContainerFiles] {
+	return func(yield func(logs.ContainerFiles) bool) {
 		for p := range a.pods.all() {
 			for c := range p.Running() {
-				if !yield(logs.Written{Path: a.logs.Path(p.Object(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: p.Log()}) {
+				if !yield(logs.ContainerFiles{Path: a.logs.Path(p.Object(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: p.Log()}) {
 					return
 				}
 			}

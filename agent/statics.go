@@ -25,12 +25,12 @@ type statics struct {
 	// resumed are those that a cancelled shutdown has stopped.
 	resumed func() map[types.UID]bool
 
-	want  map[types.UID]*corev1.Pod // used only by the loop
-	again chan struct{}             // contains one value when waiting pods may start
+	want map[types.UID]*corev1.Pod // used only by the loop
+	wake chan struct{}             // contains one value when waiting pods may start
 }
 
-// over is called when a static pod is completely removed.
-func (s *statics) over(object *corev1.Pod) {
+// ended is called when a static pod is completely removed.
+func (s *statics) ended(object *corev1.Pod) {
 	s.mirrors.Ended(object)
 	s.retry()
 }
@@ -38,7 +38,7 @@ func (s *statics) over(object *corev1.Pod) {
 // retry starts those that may run now.
 func (s *statics) retry() {
 	select {
-	case s.again <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
@@ -49,7 +49,7 @@ func (s *statics) expect(files []*corev1.Pod) {
 	for _, object := range files {
 		s.want[object.UID] = object
 	}
-	s.mirrors.Expect(files)
+	s.mirrors.SetStatic(files)
 }
 
 // predecessors returns what the runtime has of other pods with the name of a static pod: its file changed while
@@ -79,7 +79,7 @@ func (s *statics) run(ctx context.Context, found map[types.UID]*relist.Held) {
 		}
 	}
 	for uid, object := range s.want {
-		if !s.pods.there(uid) {
+		if !s.pods.exists(uid) {
 			s.pods.add(ctx, object, pod.Options{Static: true, Relist: found[uid] != nil})
 		}
 	}

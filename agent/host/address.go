@@ -12,11 +12,11 @@ import (
 // IPs returns an address of this machine of each family, in their order, that pods and other machines can reach: that
 // of the default route's interface, otherwise any global one. A family without such an address is omitted. If there is
 // none at all, it returns loopback: the node does not need a network. No families: IPv4.
-func IPs(families []corev1.IPFamily) []netip.Addr { return next(nil, families) }
+func IPs(families []corev1.IPFamily) []netip.Addr { return nextIPs(nil, families) }
 
-// next is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it had,
+// nextIPs is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it had,
 // also if that route is gone and there is no other: a cable that is out for a minute changes nothing.
-func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
+func nextIPs(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	if len(families) == 0 {
 		families = []corev1.IPFamily{corev1.IPv4Protocol}
 	}
@@ -27,7 +27,7 @@ func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 			number = netlink.FAMILY_V6
 		}
 		uplink, others := addresses(number)
-		if ip := prefer(old, family, uplink, others); ip.IsValid() {
+		if ip := chooseAddress(old, family, uplink, others); ip.IsValid() {
 			out = append(out, ip)
 		}
 	}
@@ -41,8 +41,8 @@ func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	}
 }
 
-// prefer returns the address of a family: invalid, if there never was one.
-func prefer(old []netip.Addr, family corev1.IPFamily, uplink, others []netip.Addr) netip.Addr {
+// chooseAddress returns the address of a family: invalid, if there never was one.
+func chooseAddress(old []netip.Addr, family corev1.IPFamily, uplink, others []netip.Addr) netip.Addr {
 	was := netip.Addr{}
 	for _, ip := range old {
 		if ip.Is6() == (family == corev1.IPv6Protocol) && !ip.IsLoopback() {
@@ -67,11 +67,11 @@ func addresses(family int) (uplink, all []netip.Addr) {
 	// On failure none. While links come and go a list may be incomplete; what changes it is a reason to read it again.
 	routes, _ := netlink.RouteList(nil, family)
 	addrs, _ := netlink.AddrList(nil, family)
-	return choose(routes, addrs)
+	return splitByRoute(routes, addrs)
 }
 
-// choose returns the addresses of the links of default routes, in the order of the routes, and those of all.
-func choose(routes []netlink.Route, addrs []netlink.Addr) (uplink, all []netip.Addr) {
+// splitByRoute returns the addresses of the links of default routes, in the order of the routes, and those of all.
+func splitByRoute(routes []netlink.Route, addrs []netlink.Addr) (uplink, all []netip.Addr) {
 	byLink := map[int][]netip.Addr{}
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.IP)

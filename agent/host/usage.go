@@ -18,8 +18,8 @@ type Usage struct {
 	Booted     uint64 // seconds of the epoch
 }
 
-// Used reads the machine's usage.
-func Used() (Usage, error) {
+// ReadUsage reads the machine's usage.
+func ReadUsage() (Usage, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return Usage{}, err

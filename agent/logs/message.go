@@ -37,18 +37,18 @@ func Message(path string) string {
 
 // Fallback returns the end of a log, in place of a message: 2048 bytes or 80 lines.
 func Fallback(path string) string {
-	var end ending
+	var end tailBuffer
 	if err := Read(context.Background(), path, Options{Tail: maxFallbackLine, Limit: -1}, &end); err != nil {
 		return ""
 	}
 	return string(end)
 }
 
-// ending keeps the last maxFallback bytes of what is written: a line may be as long as
+// tailBuffer keeps the last maxFallback bytes of what is written: a line may be as long as
 // the log.
-type ending []byte
+type tailBuffer []byte
 
-func (e *ending) Write(b []byte) (int, error) {
+func (e *tailBuffer) Write(b []byte) (int, error) {
 	*e = append(*e, b[max(0, len(b)-maxFallback):]...)
 	*e = (*e)[max(0, len(*e)-maxFallback):]
 	return len(b), nil

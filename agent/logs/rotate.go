@@ -62,10 +62,10 @@ func (r Rotation) Rotate(path string, now time.Time, reopen func() error) error 
 // an error there does not prevent the rotation. If reopen fails, the rename is
 // undone.
 func (r Rotation) Cut(path string, now time.Time, reopen func() error) error {
-	return errors.Join(r.removeOldest(path), putAside(path, now, reopen))
+	return errors.Join(r.removeOldest(path), renameAndReopen(path, now, reopen))
 }
 
-func putAside(path string, now time.Time, reopen func() error) error {
+func renameAndReopen(path string, now time.Time, reopen func() error) error {
 	aside := path + "." + now.UTC().Format(rotatedTime)
 	if taken(aside) {
 		aside += now.UTC().Format(rotatedFraction)

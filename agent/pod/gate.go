@@ -10,12 +10,12 @@ import (
 // were preempted for it.
 type gate struct {
 	after      <-chan struct{} // closed when the earlier pod of the name is gone; nil: there is none
-	judged     chan struct{}   // closed when the pod is admitted or rejected
+	decided    chan struct{}   // closed when the pod is admitted or rejected
 	victims    []*Pod          // preempted pods; set before judged is closed
 	readmitted chan struct{}   // closed after the second decision, when they are gone
 }
 
-func newGate() gate { return gate{judged: make(chan struct{}), readmitted: make(chan struct{})} }
+func newGate() gate { return gate{decided: make(chan struct{}), readmitted: make(chan struct{})} }
 
 // Verdict is the decision about a new pod: it is rejected, admitted, or decided again when preempted pods are
 // gone.
@@ -27,14 +27,14 @@ type Verdict struct {
 // After makes the pod wait until an earlier one is gone. It must be called before Run.
 func (p *Pod) After(earlier *Pod) { p.gate.after = earlier.done }
 
-// Judged passes the decision to the worker.
-func (p *Pod) Judged(v Verdict) {
+// Decided passes the decision to the worker.
+func (p *Pod) Decided(v Verdict) {
 	p.gate.victims = v.Victims
 	p.admitted.Store(v.Refused == nil)
 	if v.Refused != nil {
 		p.inbox.fail(v.Refused, nil)
 	}
-	close(p.gate.judged)
+	close(p.gate.decided)
 }
 
 // Readmitted passes the second decision to the worker; nil: admitted.
@@ -46,12 +46,12 @@ func (p *Pod) Readmitted(refused *status.Failure) {
 	}
 }
 
-// pass waits until the worker may start; false: ctx has ended.
-func (p *Pod) pass(ctx context.Context) bool {
+// awaitStart waits until the worker may start; false: ctx has ended.
+func (p *Pod) awaitStart(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-p.gate.judged:
+	case <-p.gate.decided:
 	}
 	if p.gate.after != nil {
 		select {

@@ -16,18 +16,18 @@ import (
 
 // Metrics are the metrics of a node.
 type Metrics struct {
-	startedPods       prometheus.Counter
-	failedPods        prometheus.Counter
-	startedContainers *prometheus.CounterVec // by type
-	failedContainers  *prometheus.CounterVec // by type and reason
-	endedContainers   *prometheus.CounterVec // by type, exit code and reason
-	podStart          prometheus.Histogram
-	steps             *prometheus.HistogramVec // by operation of a worker
-	operations        *prometheus.CounterVec   // of the runtime
-	failures          *prometheus.CounterVec
-	operationTook     *prometheus.HistogramVec
-	cgroups           *prometheus.HistogramVec // by operation on a pod's cgroup
-	volumes           *prometheus.HistogramVec
+	startedPods        prometheus.Counter
+	failedPods         prometheus.Counter
+	startedContainers  *prometheus.CounterVec // by type
+	failedContainers   *prometheus.CounterVec // by type and reason
+	endedContainers    *prometheus.CounterVec // by type, exit code and reason
+	podStart           prometheus.Histogram
+	steps              *prometheus.HistogramVec // by operation of a worker
+	operations         *prometheus.CounterVec   // of the runtime
+	failedOperations   *prometheus.CounterVec
+	operationDurations *prometheus.HistogramVec
+	cgroups            *prometheus.HistogramVec // by operation on a pod's cgroup
+	volumes            *prometheus.HistogramVec
 }
 
 // NewMetrics registers the metrics of a node with these pods.
@@ -59,10 +59,10 @@ func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_runtime_operations_total", Help: "Number of completed calls of the container runtime.",
 		}, []string{operation}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failedOperations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_runtime_operations_errors_total", Help: "Number of failed calls of the container runtime.",
 		}, []string{operation}),
-		operationTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		operationDurations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_runtime_operations_duration_seconds", Help: "Duration of calls of the container runtime.", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
 		}, []string{operation}),
 		cgroups: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -73,12 +73,12 @@ func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]
 			ConstLabels: prometheus.Labels{"migrated": "false", "operation_name": "volume_mount"},
 		}, []string{"status", "volume_plugin"}),
 	}
-	counts := tally{node, pods}
+	counts := nodeCollector{node, pods}
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_running_pods", Help: "Pods with a running sandbox.",
 	}, counts.runningPods)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.startedPods, m.failedPods, m.startedContainers, m.failedContainers, m.endedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, running, counts} {
+	for _, c := range []prometheus.Collector{m.startedPods, m.failedPods, m.startedContainers, m.failedContainers, m.endedContainers, m.podStart, m.steps, m.operations, m.failedOperations, m.operationDurations, m.cgroups, m.volumes, running, counts} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -88,9 +88,9 @@ func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]
 func (m *Metrics) Operation(call string, took time.Duration, err error) {
 	name := operationName(call)
 	m.operations.WithLabelValues(name).Inc()
-	m.operationTook.WithLabelValues(name).Observe(took.Seconds())
+	m.operationDurations.WithLabelValues(name).Observe(took.Seconds())
 	if err != nil {
-		m.failures.WithLabelValues(name).Inc()
+		m.failedOperations.WithLabelValues(name).Inc()
 	}
 	switch {
 	case call != "RunPodSandbox":
@@ -134,7 +134,7 @@ func (m *Metrics) Volume(plugin string, took time.Duration, err error) {
 	m.volumes.WithLabelValues(status, plugin).Observe(took.Seconds())
 }
 
-func (t tally) runningPods() float64 {
+func (t nodeCollector) runningPods() float64 {
 	n := 0
 	for p := range t.pods() {
 		if seen := p.Seen(); seen != nil {
@@ -146,13 +146,13 @@ func (t tally) runningPods() float64 {
 	return float64(n)
 }
 
-// tally computes the current numbers when metrics are collected.
-type tally struct {
+// nodeCollector computes the current numbers when metrics are collected.
+type nodeCollector struct {
 	node string
 	pods func() iter.Seq[*Pod]
 }
 
-var _ prometheus.Collector = tally{}
+var _ prometheus.Collector = nodeCollector{}
 
 var (
 	nodeNameDesc   = prometheus.NewDesc("kubelet_node_name", "The name of the node; always 1.", []string{"node"}, nil)
@@ -161,14 +161,14 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (tally) Describe(ch chan<- *prometheus.Desc) {
+func (nodeCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- nodeNameDesc
 	ch <- containersDesc
 	ch <- volumesDesc
 }
 
 // Collect implements prometheus.Collector.
-func (t tally) Collect(ch chan<- prometheus.Metric) {
+func (t nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, n int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}

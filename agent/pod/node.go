@@ -76,15 +76,15 @@ type Statuses interface {
 type Hooks struct {
 	// Event writes an event about the pod, or one of its containers.
 	Event func(pod *corev1.Pod, container, eventType, reason, format string, args ...any)
-	// Fits returns why the node cannot give pod, which has the resources in had, what it requests: never, or not
+	// CheckResize returns why the node cannot give pod, which has the resources in had, what it requests: never, or not
 	// now; nil: it can.
-	Fits func(had, pod *corev1.Pod) *status.Resize
+	CheckResize func(had, pod *corev1.Pod) *status.Resize
 	// Readmit requests a second decision about the pod, after its victims are gone; it calls Readmitted.
 	Readmit func(ctx context.Context, p *Pod)
-	// Turn waits until the pod may start, or ctx ends; done returns the turn.
-	Turn func(ctx context.Context) (done func())
-	// EndTurn waits until the pod's containers and sandbox may be stopped, or ctx ends; done returns the turn.
-	EndTurn func(ctx context.Context) (done func())
+	// AcquireStart waits until the pod may start, or ctx ends; done returns the turn.
+	AcquireStart func(ctx context.Context) (done func())
+	// AcquireStop waits until the pod's containers and sandbox may be stopped, or ctx ends; done returns the turn.
+	AcquireStop func(ctx context.Context) (done func())
 	// Unmounted is called when no container of the pod runs and its volumes are unmounted.
 	Unmounted func(pod types.UID)
 	// Unavailable is called when the runtime did not respond.

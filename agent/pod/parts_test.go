@@ -204,7 +204,7 @@ func TestDevices(t *testing.T) {
 	n.health = map[string][]corev1.ResourceStatus{"c": {{Name: "example.com/gpu"}}}
 	for range 2 { // the second time they are unknown
 		st := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c"}}}
-		if d.show(st); len(st.ContainerStatuses[0].AllocatedResourcesStatus) != 1 {
+		if d.setHealth(st); len(st.ContainerStatuses[0].AllocatedResourcesStatus) != 1 {
 			t.Error("its health is not shown")
 		}
 		n.health = nil
@@ -217,24 +217,24 @@ func TestInbox(t *testing.T) {
 	b, interrupted := newInbox(), 0
 	interrupt := func() { interrupted++ }
 	b.put(func(n *news) { n.relist = true })
-	if n := b.open(interrupt); !n.relist || n.ending() {
+	if n := b.take(interrupt); !n.relist || n.ending() {
 		t.Errorf("%+v", n)
 	}
 	if b.put(func(n *news) { n.refresh = true }); interrupted != 0 {
 		t.Error("interrupted by what can wait")
 	}
-	b.urgent(func(n *news) { n.gone = true })
-	if interrupted != 1 || !b.ending() || !b.await(interrupt) {
+	b.putUrgent(func(n *news) { n.gone = true })
+	if interrupted != 1 || !b.ending() || !b.setInterrupt(interrupt) {
 		t.Errorf("interrupted %d times", interrupted)
 	}
 	why := &status.Failure{}
 	if !b.fail(why, nil) || b.fail(&status.Failure{}, nil) || interrupted != 2 {
 		t.Errorf("interrupted %d times", interrupted)
 	}
-	if n := b.open(interrupt); !n.refresh || !n.gone || n.failure != why {
+	if n := b.take(interrupt); !n.refresh || !n.gone || n.failure != why {
 		t.Errorf("%+v", n)
 	}
-	if b.ending() || !b.await(interrupt) {
+	if b.ending() || !b.setInterrupt(interrupt) {
 		t.Error("a pod that failed ends, although the worker has read the news")
 	}
 	select {

@@ -151,7 +151,7 @@ func (p *Pod) Running() iter.Seq[*status.Container] {
 }
 
 // Volumes returns the paths of the pod's volumes, by name; nil until all were mounted.
-func (p *Pod) Volumes() map[string]volumes.Place { return p.volumes.Places() }
+func (p *Pod) Volumes() map[string]volumes.Location { return p.volumes.Locations() }
 
 // Remembered returns the number of containers whose executed preStop hook is remembered.
 func (p *Pod) Remembered() int { return p.hooks.Remembered() }
@@ -165,15 +165,15 @@ func (p *Pod) Changed(object *corev1.Pod) {
 	put := p.inbox.put
 	switch {
 	case object.DeletionTimestamp != nil && (old.DeletionTimestamp == nil || spec.Grace(object) < spec.Grace(old)):
-		put = p.inbox.urgent
-	case object.Generation == old.Generation && !relabeled(old, object): // only the status, which the worker itself writes
-		put = p.inbox.later
+		put = p.inbox.putUrgent
+	case object.Generation == old.Generation && !labelsDiffer(old, object): // only the status, which the worker itself writes
+		put = p.inbox.putQuietly
 	}
 	put(func(n *news) { n.pod = object })
 }
 
 // Removed records that the object is gone: the containers must end soon.
-func (p *Pod) Removed() { p.inbox.urgent(func(n *news) { n.gone = true }) }
+func (p *Pod) Removed() { p.inbox.putUrgent(func(n *news) { n.gone = true }) }
 
 // Happened passes an event of the runtime.
 func (p *Pod) Happened(ev runtime.Event) {

@@ -25,7 +25,7 @@ func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
 	over := make(chan struct{})
 	go func() { defer close(over); p.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-over })
-	p.Judged(v)
+	p.Decided(v)
 	return p, events
 }
 
@@ -55,11 +55,11 @@ func TestRefusedIsNotEvicted(t *testing.T) {
 				t.Error("evicted before the worker took notice")
 			}
 			w := p.worker
-			w.receive(p.inbox.open(func() {}))
+			w.receive(p.inbox.take(func() {}))
 			if p.Evict(later, 0) {
 				t.Error("evicted while the worker looks")
 			}
-			w.receive(p.inbox.open(func() {}))
+			w.receive(p.inbox.take(func() {}))
 			if d := w.desired; d.failure != why || (d.grace == nil) != (c.grace == nil) ||
 				d.grace != nil && *d.grace != *c.grace || *events != c.events {
 				t.Errorf("it ends for %v within %v, %d events", d.failure, d.grace, *events)

@@ -19,13 +19,13 @@ type reporter struct {
 	id     *identity.Pod
 	stored *corev1.PodStatus // the last reported status; nil: none
 	// when the node received a new pod; zero: its start was counted, or it is older than the agent
-	learned time.Time
+	received time.Time
 }
 
 func newReporter(node *Node, id *identity.Pod, object *corev1.Pod) *reporter {
 	r := &reporter{node: node, id: id}
 	if object.Status.StartTime == nil {
-		r.learned = node.Clock.Now()
+		r.received = node.Clock.Now()
 	}
 	return r
 }
@@ -40,9 +40,9 @@ func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.Po
 	in.Pod = &base
 	next := status.Of(in)
 	show(&next)
-	if next.Phase == corev1.PodRunning && !r.learned.IsZero() {
-		r.node.Hooks.Ran(r.node.Clock.Since(r.learned))
-		r.learned = time.Time{}
+	if next.Phase == corev1.PodRunning && !r.received.IsZero() {
+		r.node.Hooks.Ran(r.node.Clock.Since(r.received))
+		r.received = time.Time{}
 	}
 	unseen := r.id.Static && r.stored == nil // its mirror pod may not exist yet
 	switch {
@@ -96,7 +96,7 @@ func (r *reporter) startTime(pod *corev1.Pod) time.Time {
 }
 
 // awaitsRunning reports whether the pod is new and has not run yet.
-func (r *reporter) awaitsRunning() bool { return !r.learned.IsZero() }
+func (r *reporter) awaitsRunning() bool { return !r.received.IsZero() }
 
 // report stores the pod's status if it changed. terminal: no container runs.
 func (w *worker) report(terminal bool) {
@@ -106,9 +106,9 @@ func (w *worker) report(terminal bool) {
 	w.observer.Publish()
 	w.reporter.report(w.desired.pod, status.Input{
 		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started, HostIPs: w.node.HostIPs(),
-		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Level: w.resizer.level, Now: w.node.Clock.Now(),
+		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), PodLevelResources: w.resizer.level, Now: w.node.Clock.Now(),
 	}, func(st *corev1.PodStatus) {
-		w.devices.show(st)
-		w.devices.hold(st, terminal)
+		w.devices.setHealth(st)
+		w.devices.holdPhase(st, terminal)
 	})
 }

@@ -59,11 +59,11 @@ func (w *StatusWriter) Set(ctx context.Context, pod *corev1.Pod, want *corev1.Po
 		w.pods[pod.UID] = s
 	}
 	s.pod, s.want = pod, want
-	w.renew(ctx, s)
+	w.rewrite(ctx, s)
 }
 
-// renew makes a writer, the running one or a new one, store the slot. The caller holds mu.
-func (w *StatusWriter) renew(ctx context.Context, s *slot) {
+// rewrite makes a writer, the running one or a new one, store the slot. The caller holds mu.
+func (w *StatusWriter) rewrite(ctx context.Context, s *slot) {
 	s.version++
 	if !s.writing {
 		s.writing = true
@@ -83,7 +83,7 @@ func (w *StatusWriter) Restore(ctx context.Context, pod *corev1.Pod) {
 	}
 	s.pod = pod
 	if !apiequality.Semantic.DeepEqual(&pod.Status, status.Merge(&pod.Status, s.want)) {
-		w.renew(ctx, s)
+		w.rewrite(ctx, s)
 	}
 }
 
@@ -93,13 +93,13 @@ func newer(a, b *corev1.Pod) bool {
 	return err == nil && order > 0
 }
 
-// Again stores the status again: a static pod has a new mirror pod.
-func (w *StatusWriter) Again(ctx context.Context, uid types.UID) {
+// Rewrite stores the status again: a static pod has a new mirror pod.
+func (w *StatusWriter) Rewrite(ctx context.Context, uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.pods[uid]; s != nil {
 		s.gone = false
-		w.renew(ctx, s)
+		w.rewrite(ctx, s)
 	}
 }
 
@@ -149,7 +149,7 @@ func (w *StatusWriter) write(ctx context.Context, s *slot) {
 			return err
 		})
 		switch {
-		case err == nil, isGone(err):
+		case err == nil, podGone(err):
 			w.done(s, version, stored)
 			retry.Reset()
 			continue
@@ -194,7 +194,7 @@ func (w *StatusWriter) done(s *slot, version int, stored *corev1.Pod) {
 // errReplaced: another pod has the name now.
 var errReplaced = errors.New("pod was replaced")
 
-func isGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
+func podGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
 
 // store returns the pod as it is stored now.
 func (w *StatusWriter) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) (*corev1.Pod, error) {

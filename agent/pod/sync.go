@@ -42,7 +42,7 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 		return w.restartAll(ctx, p)
 	}
 	if p.NewSandbox { // the runtime must support what the pod requests, and its devices must be prepared
-		failure, err := w.sandbox.Able(ctx, pod)
+		failure, err := w.sandbox.CheckSupport(ctx, pod)
 		able := failure == nil && err == nil
 		if able {
 			able, failure, err = w.devices.prepare(ctx, pod)
@@ -55,7 +55,7 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
-	if err := w.ground(ctx, p); err != nil {
+	if err := w.prepare(ctx, p); err != nil {
 		if failed := w.volumes.Failed(); failed != nil { // shown by containers that were never started
 			why := status.Waiting{Reason: pace.Creating(pod), Message: failed.Error()}
 			w.pace.WaitAll(pod, why, func(container string) bool { return w.observer.Seen().Latest(container) != nil })
@@ -63,10 +63,10 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if len(p.Kill) > 0 {
-		return true, w.stopper.ToRestart(ctx, pod, p.Kill)
+		return true, w.stopper.StopToRestart(ctx, pod, p.Kill)
 	}
 	if restart := w.resizer.resize(ctx, pod); len(restart) > 0 {
-		return true, w.stopper.ToRestart(ctx, pod, restart)
+		return true, w.stopper.StopToRestart(ctx, pod, restart)
 	}
 	if len(p.Start) == 0 {
 		return false, nil
@@ -74,8 +74,8 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	return w.starter.StartAll(ctx, pod, p.Start)
 }
 
-// ground prepares concurrently what containers need: the sandbox, the volumes, and a first look at the images.
-func (w *worker) ground(ctx context.Context, p plan.Plan) error {
+// prepare prepares concurrently what containers need: the sandbox, the volumes, and a first look at the images.
+func (w *worker) prepare(ctx context.Context, p plan.Plan) error {
 	pod, facts, ran := w.desired.pod, w.observer.Facts(w.desired.pod), len(w.observer.Seen().Containers) > 0
 	if !p.NewSandbox {
 		return w.volumes.Prepare(ctx, facts, len(p.Start) > 0, ran)
@@ -85,7 +85,7 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 		if slices.ContainsFunc(seen.Containers, func(c status.Container) bool { return c.SandboxID == old.ID }) {
 			w.id.Event("", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
-		if err := w.stopper.Alive(ctx, pod, "Pod sandbox changed"); err != nil {
+		if err := w.stopper.StopRunning(ctx, pod, "Pod sandbox changed"); err != nil {
 			return err
 		}
 		if err := w.sandbox.Stop(ctx); err != nil {
@@ -98,13 +98,13 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 	facts = w.observer.Facts(pod)
 	var group guard.Group
 	group.Do(func() error { unmounted = w.volumes.Prepare(ctx, facts, true, ran); return nil })
-	group.Do(func() error { found = w.images.Look(ctx, pod, p.Start); return nil })
+	group.Do(func() error { found = w.images.FindPresent(ctx, pod, p.Start); return nil })
 	// wait for the others even after an error
-	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) })
+	err := guard.Call(func() error { return w.sandbox.Create(ctx, pod, p.Attempt) })
 	if panicked := group.Wait(); panicked != nil {
 		return panicked
 	}
-	w.images.Found(found)
+	w.images.SetPresent(found)
 	return errors.Join(err, unmounted)
 }
 
@@ -114,7 +114,7 @@ func (w *worker) ground(ctx context.Context, p plan.Plan) error {
 func (w *worker) restartAll(ctx context.Context, p plan.Plan) (again bool, err error) {
 	if len(p.Kill) > 0 {
 		w.report(false)
-		return true, w.stopper.AtOnce(ctx, w.desired.pod, p.Kill, containers.RestartingAll, containers.RestartingAllMessage)
+		return true, w.stopper.KillNow(ctx, w.desired.pod, p.Kill, containers.RestartingAll, containers.RestartingAllMessage)
 	}
 	if !w.starter.MayRestartAll(w.desired.pod, p.RestartAll) {
 		return false, nil

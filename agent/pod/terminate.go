@@ -34,7 +34,7 @@ type ending struct {
 // unmounts volumes. Then removePod handles the rest. Every part can be repeated.
 func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	if w.observer.Seen().Sandbox() != nil { // otherwise nothing is stopped
-		defer w.node.Hooks.EndTurn(ctx)()
+		defer w.node.Hooks.AcquireStop(ctx)()
 	}
 	if w.end.began.IsZero() {
 		w.end.began = w.node.Clock.Now()
@@ -42,7 +42,7 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 			w.id.Event(c.Name, corev1.EventTypeNormal, "Killing", "Stopping container %s", c.Name)
 		}
 	}
-	if err := w.stopper.Within(ctx, w.desired.pod, w.desired.graceLeft(w.node.Clock.Since(w.end.began))); err != nil {
+	if err := w.stopper.StopWithin(ctx, w.desired.pod, w.desired.graceLeft(w.node.Clock.Since(w.end.began))); err != nil {
 		return false, err
 	}
 	w.probes.Keep()
@@ -59,7 +59,7 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 	// again. News does not interrupt it: none could make it faster, and an interrupted stop of a sandbox costs more
 	// than a complete one.
 	var g guard.Group
-	stopped := w.sandbox.Stopping(&g)
+	stopped := w.sandbox.StopAll(&g)
 	g.Do(w.volumes.Unmount)
 	if !w.id.Static { // which also ends without an API
 		g.Do(func() error { return w.node.Statuses.Flush(w.id.Life, w.id.UID) })
@@ -69,7 +69,7 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 		return false, err
 	}
 	w.end.state = terminated
-	w.self.over.Store(true)
+	w.pod.over.Store(true)
 	w.node.Hooks.Unmounted(w.id.UID)
 	return w.removePod()
 }
@@ -106,7 +106,7 @@ func (w *worker) removePod() (over bool, err error) {
 func (w *worker) removeTraces() error {
 	pod := w.desired.pod
 	var g guard.Group
-	w.sandbox.Removing(&g)
+	w.sandbox.RemoveAll(&g)
 	g.Do(w.volumes.Teardown)
 	g.Do(func() error { return w.sandbox.RemoveCgroup(pod) })
 	if err := g.Wait(); err != nil {

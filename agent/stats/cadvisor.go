@@ -69,7 +69,7 @@ func (s *Source) machine(e *exposition) {
 
 // root adds the node as a whole, which has the id "/".
 func (s *Source) root(e *exposition) error {
-	u, err := host.Used()
+	u, err := host.ReadUsage()
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func fileSystem(e *exposition, dir string, l labels, devices map[string]bool) {
 // podGroups adds the pods with their sandboxes and containers, from their cgroups.
 func (s *Source) podGroups(ctx context.Context, e *exposition) error {
 	if s.cfg.Cgroups == nil {
-		return s.measuredGroups(ctx, e)
+		return s.runtimeGroups(ctx, e)
 	}
 	now := s.cfg.Clock.Now()
 	for _, p := range s.cfg.Pods() {
@@ -167,10 +167,10 @@ func sharesOf(p Pod, i Instance) *uint64 {
 	return nil
 }
 
-// measuredGroups returns the containers with the runtime's measurements, if pods have no cgroups of ours.
-func (s *Source) measuredGroups(ctx context.Context, e *exposition) error {
+// runtimeGroups returns the containers with the runtime's measurements, if pods have no cgroups of ours.
+func (s *Source) runtimeGroups(ctx context.Context, e *exposition) error {
 	r, err := s.read(ctx)
-	if errors.Is(err, ErrNone) {
+	if errors.Is(err, ErrNoStatistics) {
 		return nil
 	}
 	if err != nil {

@@ -156,7 +156,7 @@ type Disk struct {
 // Disks walks the folders of those running pods that are wanted.
 func (s *Source) Disks(ctx context.Context, want func(*corev1.Pod) bool) (map[types.UID]Disk, error) {
 	r, err := s.read(ctx)
-	if errors.Is(err, ErrNone) { // volumes and logs are known without the runtime
+	if errors.Is(err, ErrNoStatistics) { // volumes and logs are known without the runtime
 		r, err = &reading{pods: s.cfg.Pods()}, nil
 	}
 	if err != nil {

@@ -49,7 +49,7 @@ func (h *history) all() []Point {
 func (s *Source) Record(ctx context.Context) {
 	ticker := s.cfg.Clock.NewTicker(historyStep)
 	defer ticker.Stop()
-	last, err := host.Used()
+	last, err := host.ReadUsage()
 	at := s.cfg.Clock.Now()
 	for {
 		select {
@@ -59,7 +59,7 @@ func (s *Source) Record(ctx context.Context) {
 		}
 		was, before := last, err
 		since := s.cfg.Clock.Since(at)
-		last, err = host.Used()
+		last, err = host.ReadUsage()
 		at = s.cfg.Clock.Now()
 		disk, noDisk := host.Disk(s.cfg.Dir)
 		if before == nil && err == nil && noDisk == nil && since > 0 && last.CPU >= was.CPU {

@@ -17,7 +17,7 @@ import (
 // statistics. A pod is omitted while the usage of one of its containers is unknown, as upstream does.
 func (s *Source) Metrics(ctx context.Context,
 	labels map[string]string) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
-	now, from, err := s.look(ctx, true)
+	now, from, err := s.sample(ctx, true)
 	if err != nil {
 		return nil, nil, err
 	}

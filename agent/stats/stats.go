@@ -64,18 +64,18 @@ type Config struct {
 
 // Source measures usage.
 type Source struct {
-	cfg  Config
-	turn chan struct{} // contains one token, whose holder may use the fields below
-	base *reading      // an older sample; nil: none
-	last *reading      // the last sample that is minWindow younger than base
+	cfg   Config
+	token chan struct{} // contains one token, whose holder may use the fields below
+	base  *reading      // an older sample; nil: none
+	last  *reading      // the last sample that is minWindow younger than base
 
 	history history
 }
 
 // New returns a Source.
 func New(cfg Config) *Source {
-	s := &Source{cfg: cfg, turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
+	s := &Source{cfg: cfg, token: make(chan struct{}, 1)}
+	s.token <- struct{}{}
 	return s
 }
 
@@ -86,8 +86,8 @@ const (
 	firstWindow = 500 * time.Millisecond
 )
 
-// ErrNone means that the runtime has no statistics.
-var ErrNone = errors.New("the container runtime has no statistics")
+// ErrNoStatistics means that the runtime has no statistics.
+var ErrNoStatistics = errors.New("the container runtime has no statistics")
 
 // container is the usage of one container up to a time.
 type container struct {
@@ -123,12 +123,12 @@ func (s *Source) read(ctx context.Context) (*reading, error) {
 		sums: map[string]uint64{}}
 	list, err := s.cfg.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: s.cfg.Labels})
 	if status.Code(err) == codes.Unimplemented {
-		return nil, ErrNone
+		return nil, ErrNoStatistics
 	}
 	if err != nil {
 		return nil, fmt.Errorf("statistics of containers: %w", err)
 	}
-	if r.node, err = host.Used(); err != nil {
+	if r.node, err = host.ReadUsage(); err != nil {
 		return nil, fmt.Errorf("statistics of the node: %w", err)
 	}
 	r.at = s.cfg.Clock.Now()
@@ -186,16 +186,16 @@ func (s *Source) readPod(r *reading, p Pod) {
 	r.cgroups[p.UID], r.sums[podKey(p.UID)] = sum, sum.CPU
 }
 
-// look returns a new sample and the older one for rates; nil if there is none. With wait there always is one: the
+// sample returns a new sample and the older one for rates; nil if there is none. With wait there always is one: the
 // first caller waits for it, and callers within minWindow share a sample, so that many autoscalers cost no more than
 // one.
-func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err error) {
+func (s *Source) sample(ctx context.Context, wait bool) (now, from *reading, err error) {
 	select {
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
-	case <-s.turn:
+	case <-s.token:
 	}
-	defer func() { s.turn <- struct{}{} }()
+	defer func() { s.token <- struct{}{} }()
 	if wait && s.base != nil && s.cfg.Clock.Since(s.last.at) < minWindow {
 		return s.last, s.base, nil
 	}
@@ -207,19 +207,19 @@ func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err e
 		if !wait {
 			return now, nil, nil
 		}
-		return s.second(ctx)
+		return s.secondSample(ctx)
 	}
 	if now.at.Sub(s.last.at) >= minWindow {
 		s.base, s.last = s.last, now
 	}
 	if s.base == nil && wait {
-		return s.second(ctx)
+		return s.secondSample(ctx)
 	}
 	return now, s.base, nil
 }
 
-// second takes another sample shortly after the first.
-func (s *Source) second(ctx context.Context) (now, from *reading, err error) {
+// secondSample takes another sample shortly after the first.
+func (s *Source) secondSample(ctx context.Context) (now, from *reading, err error) {
 	timer := s.cfg.Clock.NewTimer(firstWindow)
 	defer timer.Stop()
 	select {

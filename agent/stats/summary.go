@@ -17,12 +17,12 @@ import (
 
 // Summary returns the whole summary; cpuAndMemory omits what needs a walk through folders.
 func (s *Source) Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summary, error) {
-	now, from, err := s.look(ctx, false)
-	if err != nil && !errors.Is(err, ErrNone) {
+	now, from, err := s.sample(ctx, false)
+	if err != nil && !errors.Is(err, ErrNoStatistics) {
 		return nil, err
 	}
 	if now == nil { // the node's usage is known without the runtime
-		used, err := host.Used()
+		used, err := host.ReadUsage()
 		if err != nil {
 			return nil, err
 		}

@@ -24,8 +24,8 @@ type volumes struct {
 	busy   atomic.Bool // a measurement is in progress
 }
 
-// patience is how long a scrape waits for the file systems: a network file system may not respond.
-const patience = time.Second
+// scrapeTimeout is how long a scrape waits for the file systems: a network file system may not respond.
+const scrapeTimeout = time.Second
 
 // volumeStats have upstream's names.
 var volumeStats = func() (out [6]*prometheus.Desc) {
@@ -70,7 +70,7 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 		}
 		return nil
 	})
-	timer := v.source.cfg.Clock.NewTimer(patience)
+	timer := v.source.cfg.Clock.NewTimer(scrapeTimeout)
 	defer timer.Stop()
 	select {
 	case <-timer.C():

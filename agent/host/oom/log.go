@@ -18,13 +18,13 @@ import (
 const (
 	// maxRecord is the longest record of /dev/kmsg.
 	maxRecord = 8192
-	// remembered is how many of the last kills are kept for Killed.
-	remembered = 128
-	// waiting is the buffer of a watcher's channel; more kills are dropped for that
+	// maxKills is how many of the last kills are kept for Killed.
+	maxKills = 128
+	// watcherBuffer is the buffer of a watcher's channel; more kills are dropped for that
 	// watcher, but Killed still knows them.
-	waiting = 32
-	// recent is how long the ID of a dead process is not reused.
-	recent = time.Minute
+	watcherBuffer = 32
+	// pidReuseTime is how long the ID of a dead process is not reused.
+	pidReuseTime = time.Minute
 )
 
 // Log is the kernel's log since it was opened. A nil Log has no kills.
@@ -32,10 +32,10 @@ type Log struct {
 	file *os.File
 	conn syscall.RawConn
 
-	mu      sync.Mutex // guards the fields below; held while reading, which never blocks
-	parser  parser
-	kills   []Kill
-	readers []chan Kill
+	mu       sync.Mutex // guards the fields below; held while reading, which never blocks
+	parser   parser
+	kills    []Kill
+	watchers []chan Kill
 }
 
 // Open opens the log, /dev/kmsg. It fails without permission to read it.
@@ -77,18 +77,18 @@ func (l *Log) Run(ctx context.Context) error {
 
 // Watch returns a channel of the kills that follow; it is closed when ctx ends.
 func (l *Log) Watch(ctx context.Context) <-chan Kill {
-	kills := make(chan Kill, waiting)
+	kills := make(chan Kill, watcherBuffer)
 	if l == nil {
 		context.AfterFunc(ctx, func() { close(kills) })
 		return kills
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.readers = append(l.readers, kills)
+	l.watchers = append(l.watchers, kills)
 	context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.readers = slices.DeleteFunc(l.readers, func(c chan Kill) bool { return c == kills })
+		l.watchers = slices.DeleteFunc(l.watchers, func(c chan Kill) bool { return c == kills })
 		close(kills)
 	})
 	return kills
@@ -106,7 +106,7 @@ func (l *Log) Killed(cgroup string, pid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.kills, func(k Kill) bool {
-		return strings.Contains(k.Cgroup, cgroup) || pid != 0 && k.PID == pid && time.Since(k.At) < recent
+		return strings.Contains(k.Cgroup, cgroup) || pid != 0 && k.PID == pid && time.Since(k.At) < pidReuseTime
 	})
 }
 
@@ -137,10 +137,10 @@ func (l *Log) drain(fd int) error {
 func (l *Log) add(k Kill) {
 	k.At = time.Now()
 	l.kills = append(l.kills, k)
-	if over := len(l.kills) - remembered; over > 0 {
+	if over := len(l.kills) - maxKills; over > 0 {
 		l.kills = slices.Delete(l.kills, 0, over)
 	}
-	for _, r := range l.readers {
+	for _, r := range l.watchers {
 		select {
 		case r <- k:
 		default:

@@ -7,31 +7,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// lacks are the reasons why cgroups are not limited, by owner.
-type lacks struct {
-	of    map[string]string
-	count map[string]int // of each reason: most have the same
+// cgroupProblems are the reasons why cgroups are not limited, by owner.
+type cgroupProblems struct {
+	byOwner map[string]string
+	count   map[string]int // of each reason: most have the same
 }
 
 // note replaces the reason of an owner; empty: none.
-func (l *lacks) note(of, why string) {
-	if l.of == nil {
-		l.of, l.count = map[string]string{}, map[string]int{}
+func (l *cgroupProblems) note(of, why string) {
+	if l.byOwner == nil {
+		l.byOwner, l.count = map[string]string{}, map[string]int{}
 	}
-	if old, ok := l.of[of]; ok {
+	if old, ok := l.byOwner[of]; ok {
 		if l.count[old]--; l.count[old] == 0 {
 			delete(l.count, old)
 		}
-		delete(l.of, of)
+		delete(l.byOwner, of)
 	}
 	if why != "" {
-		l.of[of] = why
+		l.byOwner[of] = why
 		l.count[why]++
 	}
 }
 
 // why returns one of the reasons; empty: none.
-func (l *lacks) why() string {
+func (l *cgroupProblems) why() string {
 	if len(l.count) == 0 {
 		return ""
 	}
@@ -47,9 +47,9 @@ func (r *Registrar) Lacks(of string, err error) {
 		why = err.Error()
 	}
 	r.mu.Lock()
-	before := r.lacks.why()
-	r.lacks.note(of, why)
-	now := r.lacks.why()
+	before := r.cgroupProblems.why()
+	r.cgroupProblems.note(of, why)
+	now := r.cgroupProblems.why()
 	r.mu.Unlock()
 	switch {
 	case now == before:
@@ -66,5 +66,5 @@ func (r *Registrar) Lacks(of string, err error) {
 func (r *Registrar) Lacking(of string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lacks.of[of] != ""
+	return r.cgroupProblems.byOwner[of] != ""
 }

@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// fresh is the node as first registered.
-func (r *Registrar) fresh() *corev1.Node {
+// newNode is the node as first registered.
+func (r *Registrar) newNode() *corev1.Node {
 	node := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName, Labels: r.labels()},
@@ -49,7 +49,7 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	}
 	next, err := client.Update(ctx, r.Client, stored, "status", func(cur *corev1.Node) error {
 		stamp(&status, &cur.Status, now)
-		status.Conditions = append(status.Conditions, others(cur.Status.Conditions, status.Conditions)...)
+		status.Conditions = append(status.Conditions, foreignConditions(cur.Status.Conditions, status.Conditions)...)
 		status.VolumesAttached, status.VolumesInUse = cur.Status.VolumesAttached, cur.Status.VolumesInUse
 		r.Offer(&status, &cur.Status, r.written.IsZero())
 		cur.Status = status
@@ -59,8 +59,8 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 		return err
 	}
 	r.written = now
-	r.keep(next)
-	r.tellConditions(&stored.Status, &next.Status)
+	r.setStored(next)
+	r.recordConditionEvents(&stored.Status, &next.Status)
 	if old, boot := stored.Status.NodeInfo.BootID, r.info.BootID; old != "" && old != boot {
 		r.Event(corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", next.Name, boot)
 	}
@@ -109,13 +109,13 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 		shown = node.DeepCopy()
 		shown.Status.Capacity, shown.Status.Allocatable = r.Resources()
 	}
-	r.keep(shown)
+	r.setStored(shown)
 	return node, nil
 }
 
 // register makes sure the node exists with our labels.
 func (r *Registrar) register(ctx context.Context) (*corev1.Node, error) {
-	created, err := r.Client.Create(ctx, r.fresh())
+	created, err := r.Client.Create(ctx, r.newNode())
 	if err == nil {
 		r.Log.Info("node registered", zap.String("node", r.cfg.NodeName))
 		return created.(*corev1.Node), nil
@@ -123,7 +123,7 @@ func (r *Registrar) register(ctx context.Context) (*corev1.Node, error) {
 	if !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("register node: %w", err)
 	}
-	return client.Update(ctx, r.Client, r.fresh(), "", func(cur *corev1.Node) error {
+	return client.Update(ctx, r.Client, r.newNode(), "", func(cur *corev1.Node) error {
 		if cur.Labels == nil {
 			cur.Labels = map[string]string{}
 		}

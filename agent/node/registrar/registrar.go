@@ -48,12 +48,12 @@ type Deps struct {
 	Offer func(next, cur *corev1.NodeStatus, first bool)
 	// Pressure returns the node's pressure conditions.
 	Pressure func() []corev1.NodeConditionType
-	// Down reports whether the machine is about to shut down.
-	Down func() bool
+	// ShuttingDown reports whether the machine is about to shut down.
+	ShuttingDown func() bool
 	// Needs returns what every pod needs and the machine lacks; nil: nothing.
 	Needs func() error
-	// Learns returns nil while the node observes its pods.
-	Learns func() error
+	// PLEG returns nil while the node observes its pods.
+	PLEG func() error
 	// Ready is called after each check that finds the runtime ready.
 	Ready func(ctx context.Context)
 }
@@ -91,12 +91,12 @@ type Registrar struct {
 	info corev1.NodeSystemInfo
 	wake chan struct{}
 
-	mu      sync.Mutex // guards the fields below
-	stored  *corev1.Node
-	lacks   lacks // why pods are not limited
-	images  images
-	can     *cri.StatusResponse // the runtime's last answer
-	written time.Time           // the last status write
+	mu             sync.Mutex // guards the fields below
+	stored         *corev1.Node
+	cgroupProblems cgroupProblems // why pods are not limited
+	images         images
+	runtimeStatus  *cri.StatusResponse // the runtime's last answer
+	written        time.Time           // the last status write
 	// problems are the messages of conditions that Problem has set.
 	problems map[corev1.NodeConditionType]string
 }
@@ -116,7 +116,7 @@ func (r *Registrar) Run(ctx context.Context) {
 	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
 	for {
 		wait := r.cfg.HeartbeatPeriod
-		if err := r.beat(ctx); err != nil && ctx.Err() == nil {
+		if err := r.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			r.Log.Warn("failed to update the node status", zap.String("node", r.cfg.NodeName), zap.Error(err))
 			wait = retry.Next()
 		} else if retry.Reset(); !r.ready() {
@@ -168,7 +168,7 @@ func (r *Registrar) Current() *corev1.Node {
 	if r.stored != nil {
 		return r.stored
 	}
-	return r.fresh()
+	return r.newNode()
 }
 
 // Latest is Current with the labels, taints and other settings that the API has now: the scheduler places pods by
@@ -186,8 +186,8 @@ func (r *Registrar) ready() bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// beat renews the lease, and updates the status if it has changed or is due.
-func (r *Registrar) beat(ctx context.Context) error {
+// heartbeat renews the lease, and updates the status if it has changed or is due.
+func (r *Registrar) heartbeat(ctx context.Context) error {
 	status := r.status(ctx)
 	if err := r.store(ctx, status); err != nil {
 		return err

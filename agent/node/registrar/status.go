@@ -58,10 +58,10 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images.list
-	s.RuntimeHandlers, s.Features = capabilities(r.can)
+	s.RuntimeHandlers, s.Features = capabilities(r.runtimeStatus)
 	s.DeclaredFeatures = declared()
 	s.Conditions = append(r.pressures(), ready)
-	if missing := r.lacks.why(); missing != "" {
+	if missing := r.cgroupProblems.why(); missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: missing,
 		})
@@ -96,7 +96,7 @@ func (r *Registrar) addresses() []corev1.NodeAddress {
 // readyCondition derives Ready from the runtime's two conditions.
 func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
-	if r.Down() {
+	if r.ShuttingDown() {
 		c.Message = shutdown.NotReady
 		return c
 	}
@@ -112,7 +112,7 @@ func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 		return c
 	}
 	r.mu.Lock()
-	r.can = resp
+	r.runtimeStatus = resp
 	r.mu.Unlock()
 	status := resp.GetStatus()
 	for _, want := range []string{cri.RuntimeReady, cri.NetworkReady} {
@@ -122,7 +122,7 @@ func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 			return c
 		}
 	}
-	if err := r.Learns(); err != nil {
+	if err := r.PLEG(); err != nil {
 		c.Message = fmt.Sprintf("PLEG is not healthy: %v", err)
 		return c
 	}
@@ -181,14 +181,14 @@ func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 func (r *Registrar) pressures() []corev1.NodeCondition {
 	under := r.Pressure()
 	return []corev1.NodeCondition{
-		pressed(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+		pressureCondition(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
 			"memory available"),
-		pressed(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
-		pressed(under, corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
+		pressureCondition(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
+		pressureCondition(under, corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
 	}
 }
 
-func pressed(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good,
+func pressureCondition(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good,
 	words string) corev1.NodeCondition {
 	if slices.Contains(under, t) {
 		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: "monopod has insufficient " +

@@ -63,10 +63,10 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
 	for _, path := range []string{"/stats/summary", "/stats/history", "/metrics/resource", "/metrics/cadvisor"} {
-		mux.Handle("GET "+path, few(s.Stats))
+		mux.Handle("GET "+path, limitConcurrent(s.Stats))
 	}
-	mux.Handle("GET /metrics", few(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{})))
-	mux.Handle("GET /metrics/probes", few(promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", limitConcurrent(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics/probes", limitConcurrent(promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{})))
 	if s.Debugging {
 		s.debugging(mux)
 	} else {
@@ -79,8 +79,8 @@ func New(cfg Config) http.Handler {
 // anew.
 const maxScrapes = 4
 
-// few answers requests beyond maxScrapes with 503, as promhttp does.
-func few(next http.Handler) http.Handler {
+// limitConcurrent answers requests beyond maxScrapes with 503, as promhttp does.
+func limitConcurrent(next http.Handler) http.Handler {
 	inFlight := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

@@ -19,8 +19,8 @@ import (
 
 // Logs writes a container's log; see client.Node.
 func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
-	pod = s.deps.Behind(pod)
-	c, err := s.logged(ctx, pod, opts)
+	pod = s.deps.StaticPod(pod)
+	c, err := s.loggedContainer(ctx, pod, opts)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLog
 	}
 	var dead <-chan struct{}
 	if opts.Follow {
-		dead = s.dead(ctx, pod, c.ID)
+		dead = s.awaitExit(ctx, pod, c.ID)
 	}
 	err = logs.Read(ctx, path, logs.OptionsOf(opts, s.deps.Clock.Now(), dead), w)
 	if errors.Is(err, os.ErrNotExist) {
@@ -44,9 +44,9 @@ func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLog
 	return err
 }
 
-// logged returns the instance whose log is requested.
-func (s *Streams) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
-	p, err := s.running(ctx, pod, opts.Container)
+// loggedContainer returns the instance whose log is requested.
+func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
+	p, err := s.podWith(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// dead is closed when the container does not run according to its observed state.
-func (s *Streams) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
+// awaitExit is closed when the container does not run according to its observed state.
+func (s *Streams) awaitExit(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
 	out := make(chan struct{})
 	s.deps.Guard.Spawn("stream", func() {
 		defer close(out)

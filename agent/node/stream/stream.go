@@ -53,11 +53,11 @@ type Deps struct {
 	Dir     *logs.Dir
 	// Pod returns a pod of the node, if it exists.
 	Pod func(types.UID) (Pod, bool)
-	// Known is closed when the node has listed its pods.
-	Known <-chan struct{}
-	// Behind returns the pod of the node that a pod of the API represents: usually itself.
-	Behind func(*corev1.Pod) *corev1.Pod
-	Guard  *guard.Guard // nil: panics are only recovered
+	// PodsListed is closed when the node has listed its pods.
+	PodsListed <-chan struct{}
+	// StaticPod returns the pod of the node that a pod of the API represents: usually itself.
+	StaticPod func(*corev1.Pod) *corev1.Pod
+	Guard     *guard.Guard // nil: panics are only recovered
 }
 
 // Streams serves streams of the node's containers.
@@ -83,7 +83,7 @@ func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 	}
 	limit := s.deps.Clock.NewTimer(findTime)
 	defer limit.Stop()
-	wait := s.deps.Known
+	wait := s.deps.PodsListed
 	for {
 		select {
 		case <-wait:
@@ -104,8 +104,8 @@ func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 	}
 }
 
-// running returns the pod, if it has such a container.
-func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string) (Pod, error) {
+// podWith returns the pod, if it has such a container.
+func (s *Streams) podWith(ctx context.Context, pod *corev1.Pod, container string) (Pod, error) {
 	p, ok := s.find(ctx, pod)
 	if !ok {
 		return nil, apierrors.NewBadRequest(
@@ -117,9 +117,9 @@ func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", container, pod.Name))
 }
 
-// alive returns the ID of a running container.
-func (s *Streams) alive(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
-	p, err := s.running(ctx, pod, container)
+// runningContainer returns the ID of a running container.
+func (s *Streams) runningContainer(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
+	p, err := s.podWith(ctx, pod, container)
 	if err != nil {
 		return "", err
 	}
@@ -133,8 +133,8 @@ func (s *Streams) alive(ctx context.Context, pod *corev1.Pod, container string) 
 
 // Exec prepares a command in a container; see client.Node. The process of a terminal ends with ctx.
 func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
-	pod = s.deps.Behind(pod)
-	id, err := s.alive(ctx, pod, opts.Container)
+	pod = s.deps.StaticPod(pod)
+	id, err := s.runningContainer(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +152,8 @@ func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExe
 // RunInContainer runs a command until it ends and returns its output, standard output first. An exit code other
 // than 0 is an error.
 func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error) {
-	pod = s.deps.Behind(pod)
-	id, err := s.alive(ctx, pod, container)
+	pod = s.deps.StaticPod(pod)
+	id, err := s.runningContainer(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container
 
 // Attach prepares a connection to the streams of a container's main process; see client.Node.
 func (s *Streams) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
-	pod = s.deps.Behind(pod)
-	id, err := s.alive(ctx, pod, opts.Container)
+	pod = s.deps.StaticPod(pod)
+	id, err := s.runningContainer(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (s *Streams) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodA
 
 // PortForward prepares connections to a pod's ports; see client.Node.
 func (s *Streams) PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error) {
-	pod = s.deps.Behind(pod)
+	pod = s.deps.StaticPod(pod)
 	p, ok := s.find(ctx, pod)
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)

@@ -48,7 +48,7 @@ func (s *Streams) terminal(ctx context.Context, container string, start func() (
 	s.deps.Guard.Spawn("terminal", func() {
 		// Also if the client leaves before the process is found.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), terminalStart)
-		p, found := s.begun(limited, container, before)
+		p, found := s.awaitProcess(limited, container, before)
 		cancel()
 		if <-s.terminals; !found {
 			return
@@ -59,8 +59,8 @@ func (s *Streams) terminal(ctx context.Context, container string, start func() (
 	return to, nil
 }
 
-// begun waits for the process with a terminal that was not there before.
-func (s *Streams) begun(ctx context.Context, container string, before []runtime.Process) (runtime.Process, bool) {
+// awaitProcess waits for the process with a terminal that was not there before.
+func (s *Streams) awaitProcess(ctx context.Context, container string, before []runtime.Process) (runtime.Process, bool) {
 	for {
 		now, err := s.deps.Runtime.Execs(ctx, container)
 		for _, p := range now {

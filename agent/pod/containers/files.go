@@ -18,7 +18,7 @@ func MessagePath(dir, container string, attempt uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("message-%s-%d", container, attempt))
 }
 
-func (m *maker) message(container string, attempt uint32) string {
+func (m *maker) messagePath(container string, attempt uint32) string {
 	return MessagePath(m.volumes.Dir(), container, attempt)
 }
 
@@ -26,7 +26,7 @@ func (m *maker) message(container string, attempt uint32) string {
 // the pod mounts its own.
 func (m *maker) files(pod *corev1.Pod, c *corev1.Container, attempt uint32, mounts []*cri.Mount,
 	facts env.Facts) ([]*cri.Mount, error) {
-	message := m.message(c.Name, attempt)
+	message := m.messagePath(c.Name, attempt)
 	if err := os.MkdirAll(filepath.Dir(message), 0o750); err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (h *Hooks) PostStart(ctx context.Context, pod *corev1.Pod, s *corev1.Contai
 func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Container,
 	left time.Duration) (ran bool, err error) {
 	s := spec.Find(pod, c.Name)
-	if s == nil || s.Lifecycle == nil || h.take(c.ID) || s.Lifecycle.PreStop == nil || left <= 0 {
+	if s == nil || s.Lifecycle == nil || h.markRun(c.ID) || s.Lifecycle.PreStop == nil || left <= 0 {
 		return false, nil
 	}
 	within, cancel := context.WithTimeout(ctx, left)
@@ -91,8 +91,8 @@ func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Containe
 	return true, ctx.Err()
 }
 
-// take reports whether the hook has run, and records that it now does.
-func (h *Hooks) take(id string) bool {
+// markRun reports whether the hook has run, and records that it now does.
+func (h *Hooks) markRun(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ran := h.ran[id]
@@ -100,8 +100,8 @@ func (h *Hooks) take(id string) bool {
 	return ran
 }
 
-// Tidy forgets containers that no longer exist.
-func (h *Hooks) Tidy(exists func(id string) bool) {
+// ForgetRemoved forgets containers that no longer exist.
+func (h *Hooks) ForgetRemoved(exists func(id string) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.ran, func(id string, _ bool) bool { return !exists(id) })

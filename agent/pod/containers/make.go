@@ -37,7 +37,7 @@ type maker struct {
 // config returns the config of a container; sandbox, volumes and image are ready.
 func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt uint32,
 	img *cri.Image) (*cri.ContainerConfig, error) {
-	users, err := m.sandbox.Users(pod)
+	users, err := m.sandbox.UserNamespace(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.Shown(pod),
+	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.VolumeImageIDs(pod),
 		func() (string, error) { return m.sandbox.Handler(ctx, pod) })
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	}
 	config := spec.Container(pod, c, spec.ContainerOptions{
 		Attempt: attempt, Instance: m.node.Instance, ImageRef: img.Id, Env: vars, Command: command[:len(c.Command)], Args: command[len(c.Command):], Mounts: append(mounts, files...),
-		MessageHostPath: m.message(c.Name, attempt), MemoryCapacity: m.node.Memory, SeccompDir: m.node.SeccompDir,
+		MessageHostPath: m.messagePath(c.Name, attempt), MemoryCapacity: m.node.Memory, SeccompDir: m.node.SeccompDir,
 		SeccompDefault: m.node.SeccompDefault, Image: img, Users: users, TargetID: target, Allotment: allotment,
 	})
 	config.Devices = append(config.Devices, m.volumes.Devices(pod, c)...)

@@ -20,8 +20,8 @@ import (
 // maxRecreated is how often in a row a container is created again because its start was interrupted.
 const maxRecreated = 3
 
-// killed is the exit code of a container that ended by SIGKILL.
-const killed = 128 + int32(syscall.SIGKILL)
+// exitKilled is the exit code of a container that ended by SIGKILL.
+const exitKilled = 128 + int32(syscall.SIGKILL)
 
 // pending is a start whose outcome is not known yet.
 type pending struct {
@@ -29,8 +29,8 @@ type pending struct {
 	reported bool // the event that it runs
 }
 
-// is reports whether the start of the instance is pending.
-func (p *pending) is(id string) bool { return p != nil && p.id == id }
+// isFor reports whether the start of the instance is pending.
+func (p *pending) isFor(id string) bool { return p != nil && p.id == id }
 
 // afterStart completes a start: the event, the hook and the probes.
 func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
@@ -74,9 +74,9 @@ func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 		return fmt.Errorf("postStart hook: %w", err) // it runs again
 	}
 	s.pod.Event(c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-	s.Stopper.killing(now, "FailedPostStartHook")
+	s.Stopper.killEvent(now, "FailedPostStartHook")
 	delete(s.pending, c.Name)
-	if err := s.Stopper.one(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
+	if err := s.Stopper.stopOne(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
 		return err
 	}
 	return s.failed(pod, c.Name, time.Millisecond, "PostStartHookError", fmt.Sprint(err))
@@ -90,7 +90,7 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 		delete(s.pending, name)
 	}
 	switch {
-	case now == nil || s.spoiled(pod, now), now.State == status.Created && runtime.Exists(startErr) &&
+	case now == nil || s.startInterrupted(pod, now), now.State == status.Created && runtime.Exists(startErr) &&
 		s.recreated[name] < maxRecreated:
 		if err := s.recreate(name, id); err != nil {
 			return err
@@ -122,11 +122,11 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 		of := spec.Find(pod, c.Name)
 		switch {
 		case of == nil || seen.Latest(c.Name).ID != c.ID:
-		case s.spoiled(pod, &c):
+		case s.startInterrupted(pod, &c):
 			if err := s.recreate(c.Name, c.ID); err != nil {
 				return err
 			}
-		case s.pending[c.Name].is(c.ID) && c.State != status.Created:
+		case s.pending[c.Name].isFor(c.ID) && c.State != status.Created:
 			if err := s.Pace.Blocked(c.Name, s.afterStart(ctx, pod, of, c.ID)); err != nil {
 				return err
 			}
@@ -135,10 +135,10 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// spoiled reports whether an instance that was never seen to run is unusable, through no fault of its own: the
+// startInterrupted reports whether an instance that was never seen to run is unusable, through no fault of its own: the
 // runtime was killed while it created or started it. A containerd that restarts may also adopt a container that had
 // just begun to run, and kill it a moment later together with what is left of its start.
-func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
+func (s *Starter) startInterrupted(pod *corev1.Pod, c *status.Container) bool {
 	if s.recreated[c.Name] >= maxRecreated {
 		return false
 	}
@@ -146,11 +146,11 @@ func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
 	case status.Exited:
 		p := s.pending[c.Name]
 		if c.StartedAt.IsZero() {
-			return c.Reason == observe.StartError && (p.is(c.ID) || runtime.Recorded(c.Message))
+			return c.Reason == observe.StartError && (p.isFor(c.ID) || runtime.Recorded(c.Message))
 		}
-		return p.is(c.ID) && !p.reported && c.ExitCode == killed
+		return p.isFor(c.ID) && !p.reported && c.ExitCode == exitKilled
 	case status.Unknown:
-		return s.pending[c.Name].is(c.ID) || !s.ran(pod, c)
+		return s.pending[c.Name].isFor(c.ID) || !s.ran(pod, c)
 	}
 	return false
 }

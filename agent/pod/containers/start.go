@@ -95,14 +95,14 @@ func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.
 // outcome is the status in the runtime afterwards, not only the result of the call.
 func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	last := s.Observer.Seen().Latest(c.Name)
-	s.renew(c, last)
+	s.resetBackoff(c, last)
 	if err := s.backOff(pod, c.Name, last); err != nil {
 		return err
 	}
 	if err := s.stillRefused(c); err != nil {
 		return err
 	}
-	img, err := s.Images.Bring(ctx, pod, c, func() *cri.PodSandboxConfig { return s.Sandbox.Config(pod) })
+	img, err := s.Images.Ensure(ctx, pod, c, func() *cri.PodSandboxConfig { return s.Sandbox.Config(pod) })
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		return err
 	}
 	if restarts {
-		s.attempt(c.Name, ended)
+		s.recordRestart(c.Name, ended)
 	}
 	s.pending[c.Name] = &pending{id: id}
 	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
@@ -128,8 +128,8 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	return s.afterStart(ctx, pod, c, id)
 }
 
-// renew ends the backoff of a container whose image has changed since it ended: the new one may not crash.
-func (s *Starter) renew(c *corev1.Container, last *status.Container) {
+// resetBackoff ends the backoff of a container whose image has changed since it ended: the new one may not crash.
+func (s *Starter) resetBackoff(c *corev1.Container, last *status.Container) {
 	if last != nil && last.State == status.Exited && last.Hash != spec.Hash(c) {
 		s.crashes.Forget(c.Name)
 	}
@@ -155,8 +155,8 @@ func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Contai
 	}}
 }
 
-// attempt records that a container that ended at that time starts again.
-func (s *Starter) attempt(container string, ended time.Time) {
+// recordRestart records that a container that ended at that time starts again.
+func (s *Starter) recordRestart(container string, ended time.Time) {
 	s.crashes.Attempt(container, ended, s.node.Clock.Now())
 	delete(s.announced, container)
 }
@@ -185,14 +185,14 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 	}
 	if err != nil {
 		s.Images.Forget(pod, c) // they may have been removed in the meantime
-		b := s.refused(pod, c.Name, whyNotCreated(err), remedied(err))
+		b := s.refused(pod, c.Name, whyNotCreated(err), withRemedy(err))
 		s.refusals[c.Name] = refusal{spec.Hash(c), b.Waiting, s.node.Clock.Now().Add(b.Retry)}
 		return "", b
 	}
 	delete(s.refusals, c.Name)
 	s.Observer.ContainerMade(status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: sandbox, Hash: spec.Hash(c), Image: c.Image,
-		MessagePath: s.maker.message(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy), Resources: c.Resources.DeepCopy(),
+		MessagePath: s.maker.messagePath(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy), Resources: c.Resources.DeepCopy(),
 	})
 	s.node.Placement.Made(id, config)
 	s.pod.Event(c.Name, corev1.EventTypeNormal, "Created", "Container created")
@@ -216,12 +216,12 @@ func (s *Starter) refused(pod *corev1.Pod, container, reason string, err error) 
 	return s.failed(pod, container, pace.Config, reason, text)
 }
 
-// private matches containerd's error for a mount propagation that the mount on the host does not allow.
-var private = regexp.MustCompile(`is mounted on "([^"]+)" but it is not a shared`)
+// notShared matches containerd's error for a mount propagation that the mount on the host does not allow.
+var notShared = regexp.MustCompile(`is mounted on "([^"]+)" but it is not a shared`)
 
-// remedied adds what to do to an error of the runtime.
-func remedied(err error) error {
-	if m := private.FindStringSubmatch(err.Error()); m != nil {
+// withRemedy adds what to do to an error of the runtime.
+func withRemedy(err error) error {
+	if m := notShared.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%w; mountPropagation needs a shared mount on the node: run mount --make-rshared %s there, before pods start at each boot", err, m[1])
 	}
 	return err
@@ -270,7 +270,7 @@ func (s *Starter) discard(id string) error {
 	if err := s.node.Runtime.RemoveContainer(s.pod.Life, id); err != nil && !identity.Gone(err) {
 		return fmt.Errorf("remove container that never ran: %w", err)
 	}
-	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // removed with the pod at the latest
+	_ = os.Remove(s.maker.messagePath(c.Name, c.Attempt)) // removed with the pod at the latest
 	s.Observer.Forget(id)
 	return nil
 }

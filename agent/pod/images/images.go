@@ -96,33 +96,33 @@ func needOf(c *corev1.Container) need {
 	return need{key: c.Name, container: c.Name, image: c.Image, policy: c.ImagePullPolicy}
 }
 
-// Bring returns a container's image, and provides the images of its image volumes, which the runtime must be
+// Ensure returns a container's image, and provides the images of its image volumes, which the runtime must be
 // able to mount. All are pulled concurrently. An error of type *pace.Blocked says why the container waits.
 // sandbox is the config of the existing sandbox.
-func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
+func (s *Images) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 	sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	shown := volumesOf(pod, c)
 	if len(shown) == 0 {
-		return s.bring(ctx, pod, needOf(c), sandbox)
+		return s.ensure(ctx, pod, needOf(c), sandbox)
 	}
 	if err := s.canMount(ctx, pod, c); err != nil {
 		return nil, err
 	}
 	var first error
 	for _, n := range shown {
-		if _, err := s.bring(ctx, pod, n, sandbox); err != nil && first == nil {
+		if _, err := s.ensure(ctx, pod, n, sandbox); err != nil && first == nil {
 			first = err
 		}
 	}
-	img, err := s.bring(ctx, pod, needOf(c), sandbox)
+	img, err := s.ensure(ctx, pod, needOf(c), sandbox)
 	if first != nil {
 		return nil, first
 	}
 	return img, err
 }
 
-// bring returns the needed image. It pulls a missing one in the background, which wakes the worker at its end.
-func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need,
+// ensure returns the needed image. It pulls a missing one in the background, which wakes the worker at its end.
+func (s *Images) ensure(ctx context.Context, pod *corev1.Pod, n need,
 	sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	st := s.states[n.key]
 	if st == nil {
@@ -136,7 +136,7 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need,
 		return nil, blocked(why)
 	}
 	r := s.request(pod, n)
-	if s.mayArrive(ctx, n) {
+	if s.mayBeImported(ctx, n) {
 		if st.Missing() {
 			s.pull(n, r, sandbox) // which waits for the archives, and then finds it or refuses
 		}
@@ -163,8 +163,8 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need,
 	return nil, blocked(st.Said())
 }
 
-// mayArrive reports whether an image that must not be pulled is missing while the archives are still being imported.
-func (s *Images) mayArrive(ctx context.Context, n need) bool {
+// mayBeImported reports whether an image that must not be pulled is missing while the archives are still being imported.
+func (s *Images) mayBeImported(ctx context.Context, n need) bool {
 	if n.policy != corev1.PullNever {
 		return false
 	}
@@ -262,9 +262,9 @@ func (s *Images) Pulled(key string, r Result) {
 	}
 }
 
-// Look reads the images of containers about to start, while the sandbox is created. It changes nothing; Found
+// FindPresent reads the images of containers about to start, while the sandbox is created. It changes nothing; Found
 // takes its result.
-func (s *Images) Look(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) map[string]*cri.Image {
+func (s *Images) FindPresent(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) map[string]*cri.Image {
 	out := map[string]*cri.Image{}
 	for _, c := range list {
 		r := s.request(pod, needOf(c))
@@ -279,15 +279,15 @@ func (s *Images) Look(ctx context.Context, pod *corev1.Pod, list []*corev1.Conta
 	return out
 }
 
-// Found records images that are present, by container.
-func (s *Images) Found(images map[string]*cri.Image) {
+// SetPresent records images that are present, by container.
+func (s *Images) SetPresent(images map[string]*cri.Image) {
 	for name, img := range images {
 		s.set(name, &state{image: img})
 	}
 }
 
-// Arrived makes the next check look for every missing image, because some were imported.
-func (s *Images) Arrived() {
+// Recheck makes the next check look for every missing image, because some were imported.
+func (s *Images) Recheck() {
 	s.node.Puller.Forget(string(s.pod.UID))
 	for _, st := range s.states {
 		st.Again()
@@ -341,8 +341,8 @@ func mounts(c *corev1.Container, volume string) bool {
 // keyOf returns the key of a volume's image, which no container's name equals.
 func keyOf(volume string) string { return "volume/" + volume }
 
-// Shown returns the IDs of the images of the pod's volumes, as far as they are present.
-func (s *Images) Shown(pod *corev1.Pod) map[string]string {
+// VolumeImageIDs returns the IDs of the images of the pod's volumes, as far as they are present.
+func (s *Images) VolumeImageIDs(pod *corev1.Pod) map[string]string {
 	var out map[string]string
 	for i := range pod.Spec.Volumes {
 		name := pod.Spec.Volumes[i].Name
@@ -372,9 +372,9 @@ func (s *Images) canMount(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	return nil
 }
 
-// Named returns the images of a pod's volumes, by their full names. The runtime reports only those of
+// VolumeImages returns the images of a pod's volumes, by their full names. The runtime reports only those of
 // containers.
-func Named(pod *corev1.Pod) []string {
+func VolumeImages(pod *corev1.Pod) []string {
 	var out []string
 	for _, v := range pod.Spec.Volumes {
 		if v.Image == nil {

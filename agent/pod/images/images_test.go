@@ -60,7 +60,7 @@ func bring(t *testing.T, r *registry, pod *corev1.Pod) (*cri.Image, *pace.Blocke
 	defer s.Wait()
 	began := time.Now()
 	for {
-		img, err := s.Bring(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
+		img, err := s.Ensure(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
 		b := &pace.Blocked{}
 		if err == nil || !errors.As(err, &b) || b.Reason != "" {
 			return img, b, time.Since(began)
@@ -136,7 +136,7 @@ func TestNeverWaitsForArchives(t *testing.T) {
 			defer s.Wait()
 			began, got := time.Now(), ""
 			for got == "" {
-				img, err := s.Bring(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
+				img, err := s.Ensure(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
 				b := &pace.Blocked{}
 				switch {
 				case err == nil:
@@ -165,7 +165,7 @@ func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 	if _, b, _ := bring(t, &registry{}, pod); b.Reason != "ImageVolumeMountFailed" || b.Retry != pace.Config {
 		t.Errorf("%+v", b)
 	}
-	if got := images.Named(pod); len(got) != 1 || got[0] != "docker.io/library/data:1" {
+	if got := images.VolumeImages(pod); len(got) != 1 || got[0] != "docker.io/library/data:1" {
 		t.Error(got)
 	}
 }
@@ -176,7 +176,7 @@ func TestLookFindsWhatThePodMayUse(t *testing.T) {
 	t.Parallel()
 	r := &registry{present: map[string]*cri.Image{"web": {Id: "here"}}}
 	s := images.New(&images.Node{Puller: r}, &identity.Pod{Event: func(string, string, string, string, ...any) {}}, nil)
-	found := s.Look(t.Context(), &corev1.Pod{}, []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}})
+	found := s.FindPresent(t.Context(), &corev1.Pod{}, []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}})
 	if len(found) != 1 || found["a"].GetId() != "here" {
 		t.Error(found)
 	}

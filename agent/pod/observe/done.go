@@ -96,15 +96,15 @@ func (o *Observer) Stopped(ctx context.Context, id string) error {
 	return nil
 }
 
-// Explain replaces the reason why a container ended.
-func (o *Observer) Explain(id, reason, message string) {
+// SetReason replaces the reason why a container ended.
+func (o *Observer) SetReason(id, reason, message string) {
 	if c := o.seen.ByID(id); c != nil {
 		c.Reason, c.Message = reason, message
 	}
 }
 
-// Describe says why a container ended, unless its termination message does.
-func (o *Observer) Describe(id, message string) {
+// SetMessage says why a container ended, unless its termination message does.
+func (o *Observer) SetMessage(id, message string) {
 	if c := o.seen.ByID(id); c != nil && c.State == status.Exited && c.Message == "" {
 		c.Message = message
 	}

@@ -53,19 +53,19 @@ type Observer struct {
 	// pending takes the events that have arrived and are not applied yet.
 	pending func() []runtime.Event
 
-	seen  status.Observed
-	stale bool // seen must be read again
-	known bool // seen was valid once: what is new in it was not adopted
+	seen     status.Observed
+	stale    bool // seen must be read again
+	observed bool // seen was valid once: what is new in it was not adopted
 
 	snapshot atomic.Pointer[status.Observed] // for readers on other goroutines
 	mu       sync.Mutex                      // guards news
-	news     chan struct{}                   // closed and replaced with each snapshot
+	changed  chan struct{}                   // closed and replaced with each snapshot
 }
 
 // New returns the observer of a pod of which nothing is known. pending takes the runtime's events that have
 // arrived and are not applied yet.
 func New(node *Node, id *identity.Pod, pending func() []runtime.Event) *Observer {
-	return &Observer{node: node, id: id, pending: pending, news: make(chan struct{})}
+	return &Observer{node: node, id: id, pending: pending, changed: make(chan struct{})}
 }
 
 // runtime reads the runtime's state.
@@ -85,7 +85,7 @@ func (o *Observer) Snapshot() *status.Observed { return o.snapshot.Load() }
 func (o *Observer) Changes() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.news
+	return o.changed
 }
 
 // Publish publishes the current state for readers.
@@ -93,8 +93,8 @@ func (o *Observer) Publish() {
 	o.snapshot.Store(new(o.seen.Clone()))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	close(o.news)
-	o.news = make(chan struct{})
+	close(o.changed)
+	o.changed = make(chan struct{})
 }
 
 // Removed removes a container or sandbox that no longer exists from the snapshot. The worker must also Forget
@@ -110,14 +110,14 @@ func (o *Observer) Removed(id string) {
 	}
 }
 
-// Doubt makes the next Look read everything again.
-func (o *Observer) Doubt() { o.stale = true }
+// MarkStale makes the next Look read everything again.
+func (o *Observer) MarkStale() { o.stale = true }
 
-// Look reads the pod from the runtime, if necessary. fresh: it did; first: for the first time, so that an
+// Observe reads the pod from the runtime, if necessary. fresh: it did; first: for the first time, so that an
 // earlier agent has created what exists.
-func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
+func (o *Observer) Observe(ctx context.Context) (fresh, first bool, err error) {
 	if !o.stale {
-		o.known = true
+		o.observed = true
 		return false, false, nil
 	}
 	next, err := o.runtime().Pod(ctx, o.id.UID)
@@ -125,8 +125,8 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 		return false, false, err
 	}
 	relist.Reconcile(&next, &o.seen)
-	first = !o.known
-	o.seen, o.stale, o.known = next, false, true
+	first = !o.observed
+	o.seen, o.stale, o.observed = next, false, true
 	for i := range o.seen.Sandboxes {
 		o.node.Owners.Add(o.seen.Sandboxes[i].ID, o.id.UID)
 	}
@@ -136,9 +136,9 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 	return true, first, nil
 }
 
-// Believe sets the resources of containers that another agent started: those of the stored status, otherwise
+// AdoptResources sets the resources of containers that another agent started: those of the stored status, otherwise
 // those of the spec.
-func (o *Observer) Believe(pod *corev1.Pod) {
+func (o *Observer) AdoptResources(pod *corev1.Pod) {
 	for i := range o.seen.Containers {
 		c := &o.seen.Containers[i]
 		if c.Resources != nil {
@@ -189,8 +189,8 @@ func (o *Observer) readMessage(c *status.Container) {
 	}
 }
 
-// Tidy forgets the owners of containers and sandboxes that no longer exist. exists reports whether an ID exists.
-func (o *Observer) Tidy() (exists func(id string) bool) {
+// ForgetRemovedOwners forgets the owners of containers and sandboxes that no longer exist. exists reports whether an ID exists.
+func (o *Observer) ForgetRemovedOwners() (exists func(id string) bool) {
 	ids := map[string]bool{}
 	for i := range o.seen.Containers {
 		ids[o.seen.Containers[i].ID] = true

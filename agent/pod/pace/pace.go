@@ -25,8 +25,8 @@ func (b *Blocked) Error() string { return b.Reason + ": " + b.Message }
 // runtime (SPEC 5: error backoff 10 s).
 const Config = 10 * time.Second
 
-// patient is after how many failed steps in a row a name that is still in use counts as an error.
-const patient = 5
+// maxUndecided is after how many failed steps in a row a name that is still in use counts as an error.
+const maxUndecided = 5
 
 // Pace is the pace of one pod. The zero value is ready to use; only one goroutine may use it.
 type Pace struct {
@@ -104,7 +104,7 @@ func (p *Pace) Blocked(container string, err error) error {
 // Undecided reports whether a call was interrupted, or an earlier call is still in progress: the pod is observed
 // again, and no error is reported.
 func (p *Pace) Undecided(err error) bool {
-	return runtime.Lost(err) || (runtime.Exists(err) || runtime.Pending(err)) && p.failures < patient
+	return runtime.Lost(err) || (runtime.Exists(err) || runtime.Pending(err)) && p.failures < maxUndecided
 }
 
 // Succeeded records that a step succeeded.
@@ -125,12 +125,12 @@ func (p *Pace) Panicked() {
 	p.panics++
 }
 
-// Well resets the delay after a panic; false if there was none.
-func (p *Pace) Well() bool {
+// ResetPanics resets the delay after a panic; false if there was none.
+func (p *Pace) ResetPanics() bool {
 	was := p.panics > 0
 	p.panics = 0
 	return was
 }
 
-// Unwell reports whether the last step panicked.
-func (p *Pace) Unwell() bool { return p.panics > 0 }
+// Panicking reports whether the last step panicked.
+func (p *Pace) Panicking() bool { return p.panics > 0 }

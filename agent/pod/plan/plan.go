@@ -48,7 +48,7 @@ func For(in Input) Plan {
 	}
 	sandbox := in.Seen.Sandbox()
 	if sandbox == nil || !sandbox.Ready {
-		return in.fresh(sandbox)
+		return in.newSandbox(sandbox)
 	}
 	var p Plan
 	in.kills(&p)
@@ -85,8 +85,8 @@ func (in *Input) restartAll(trigger *status.Container) Plan {
 	return p
 }
 
-// fresh plans a pod without a running sandbox. It plans none if no container restarts.
-func (in *Input) fresh(old *status.Sandbox) Plan {
+// newSandbox plans a pod without a running sandbox. It plans none if no container restarts.
+func (in *Input) newSandbox(old *status.Sandbox) Plan {
 	p := Plan{NewSandbox: true}
 	for i := range in.Pod.Spec.Containers {
 		if c := &in.Pod.Spec.Containers[i]; in.restarts(c) {

@@ -55,21 +55,21 @@ func (c Caller) HTTPHook(ctx context.Context, a *corev1.HTTPGetAction, t Target,
 		return "", err
 	}
 	client := c.client()
-	err = ask(client, req)
+	err = sendOnce(client, req)
 	if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return "", err
 	}
 	plain := req.Clone(ctx)
 	plain.URL.Scheme = "http"
 	plain.Header.Del("Authorization")
-	if ask(client, plain) != nil {
+	if sendOnce(client, plain) != nil {
 		return "", err
 	}
 	return fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host),
 		nil
 }
 
-func ask(client *http.Client, req *http.Request) error {
+func sendOnce(client *http.Client, req *http.Request) error {
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

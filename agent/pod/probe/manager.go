@@ -83,14 +83,14 @@ func (m *Manager) Add(ctx context.Context, c Container) {
 	p.ready = c.Spec.ReadinessProbe == nil || c.Adopted && c.Ready
 	m.containers[c.ContainerID] = p
 	if c.Spec.StartupProbe != nil && !p.started {
-		m.keep(ctx, func() { m.startup(ctx, c, p) })
+		m.spawn(ctx, func() { m.startup(ctx, c, p) })
 		return
 	}
-	m.rest(ctx, c, p)
+	m.startOthers(ctx, c, p)
 }
 
-// keep runs a probe on a new goroutine, and restarts it after a panic.
-func (m *Manager) keep(ctx context.Context, probe func()) {
+// spawn runs a probe on a new goroutine, and restarts it after a panic.
+func (m *Manager) spawn(ctx context.Context, probe func()) {
 	m.Guard.Go(&m.wg, "probe", func() { m.Guard.Keep(ctx, m.Clock, "probe", probe) })
 }
 
@@ -100,17 +100,17 @@ func (m *Manager) startup(ctx context.Context, c Container, p *probed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.started && ctx.Err() == nil {
-		m.rest(ctx, c, p)
+		m.startOthers(ctx, c, p)
 	}
 }
 
-// rest starts the probes that wait for startup.
-func (m *Manager) rest(ctx context.Context, c Container, p *probed) {
+// startOthers starts the probes that wait for startup.
+func (m *Manager) startOthers(ctx context.Context, c Container, p *probed) {
 	if probe := c.Spec.LivenessProbe; probe != nil {
-		m.keep(ctx, func() { m.loop(ctx, c, p, Liveness, probe) })
+		m.spawn(ctx, func() { m.loop(ctx, c, p, Liveness, probe) })
 	}
 	if probe := c.Spec.ReadinessProbe; probe != nil {
-		m.keep(ctx, func() { m.loop(ctx, c, p, Readiness, probe) })
+		m.spawn(ctx, func() { m.loop(ctx, c, p, Readiness, probe) })
 	}
 }
 
@@ -140,7 +140,7 @@ func (m *Manager) loop(ctx context.Context, c Container, p *probed, kind Kind, p
 		if unknown := (*UnknownError)(nil); errors.As(err, &unknown) {
 			continue
 		}
-		if verdict, ok := streak.add(err == nil, probe); ok && m.settle(c.ContainerID, p, kind, verdict) {
+		if verdict, ok := streak.add(err == nil, probe); ok && m.record(c.ContainerID, p, kind, verdict) {
 			return
 		}
 	}
@@ -179,8 +179,8 @@ func (s *streak) add(ok bool, probe *corev1.Probe) (verdict, reached bool) {
 	return ok, s.n >= threshold
 }
 
-// settle records a verdict and reports whether it is the probe's last.
-func (m *Manager) settle(id string, p *probed, kind Kind, ok bool) (last bool) {
+// record records a verdict and reports whether it is the probe's last.
+func (m *Manager) record(id string, p *probed, kind Kind, ok bool) (last bool) {
 	m.mu.Lock()
 	changed := false
 	switch {

@@ -48,7 +48,7 @@ type Cgroups interface {
 	Parent(pod *corev1.Pod) string
 }
 
-// Users assigns user IDs of the host to pods.
+// UserNamespace assigns user IDs of the host to pods.
 type Users interface {
 	Get(pod types.UID) (*cri.UserNamespace, error)
 }
@@ -83,10 +83,10 @@ func New(node *Node, pod *identity.Pod, o *observe.Observer, p *pace.Pace) *Sand
 	return &Sandbox{node: node, pod: pod, observer: o, pace: p}
 }
 
-// Able checks whether the runtime supports what the pod requests; otherwise the pod fails. It calls the runtime
+// CheckSupport checks whether the runtime supports what the pod requests; otherwise the pod fails. It calls the runtime
 // only for pods that request optional features.
-func (s *Sandbox) Able(ctx context.Context, pod *corev1.Pod) (*status.Failure, error) {
-	if !security.Demanding(pod) {
+func (s *Sandbox) CheckSupport(ctx context.Context, pod *corev1.Pod) (*status.Failure, error) {
+	if !security.NeedsFeatures(pod) {
 		return nil, nil
 	}
 	handler, err := s.Handler(ctx, pod)
@@ -114,8 +114,8 @@ func (s *Sandbox) Handler(ctx context.Context, pod *corev1.Pod) (string, error) 
 	return class.Handler, nil
 }
 
-// Make creates the cgroup and the sandbox.
-func (s *Sandbox) Make(ctx context.Context, pod *corev1.Pod, attempt uint32) error {
+// Create creates the cgroup and the sandbox.
+func (s *Sandbox) Create(ctx context.Context, pod *corev1.Pod, attempt uint32) error {
 	if s.node.Cgroups != nil {
 		s.node.Cgroups.Create(pod)
 	}
@@ -127,7 +127,7 @@ func (s *Sandbox) Make(ctx context.Context, pod *corev1.Pod, attempt uint32) err
 	case s.pace.Undecided(err):
 		return fmt.Errorf("create sandbox: %w", err)
 	case err != nil:
-		s.blameClass(pod, err)
+		s.waitForClass(pod, err)
 		s.pod.Warn("FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
@@ -143,29 +143,29 @@ func (s *Sandbox) run(ctx context.Context, pod *corev1.Pod, attempt uint32) (id 
 	if err != nil {
 		return "", err
 	}
-	if _, err := s.Users(pod); err != nil {
+	if _, err := s.UserNamespace(pod); err != nil {
 		return "", err
 	}
-	if security.Labelled(pod) && !s.node.Machine.SELinux() {
+	if security.SetsSELinux(pod) && !s.node.Machine.SELinux() {
 		s.pod.Warn("SELinuxNotEnabled", "seLinuxOptions have no effect: SELinux is not enabled on the host")
 	}
 	return s.node.Runtime.RunPodSandbox(s.pod.Life, s.config(pod, attempt), handler)
 }
 
-// blameClass sets in the status of a pod with a RuntimeClass why it has no sandbox, because the class is the
+// waitForClass sets in the status of a pod with a RuntimeClass why it has no sandbox, because the class is the
 // most likely cause.
-func (s *Sandbox) blameClass(pod *corev1.Pod, err error) {
+func (s *Sandbox) waitForClass(pod *corev1.Pod, err error) {
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
 		why := status.Waiting{Reason: pace.Creating(pod), Message: fmt.Sprintf("Failed to create pod sandbox: %v", err)}
 		s.pace.WaitAll(pod, why, nil)
 	}
 }
 
-// Users determines the user namespace of the pod.
-func (s *Sandbox) Users(pod *corev1.Pod) (_ *cri.UserNamespace, err error) {
+// UserNamespace determines the user namespace of the pod.
+func (s *Sandbox) UserNamespace(pod *corev1.Pod) (_ *cri.UserNamespace, err error) {
 	if s.users == nil {
 		s.users = userns.Shared()
-		if security.OwnUsers(pod) {
+		if security.NeedsUserNamespace(pod) {
 			s.users, err = s.node.Users.Get(s.pod.UID)
 		}
 	}
@@ -193,9 +193,9 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	return s.node.Runtime.StopPodSandbox(ctx, s.observer.Seen().Sandbox().ID)
 }
 
-// Stopping stops all sandboxes concurrently in a group; news of the pod does not interrupt it. Stopped records
+// StopAll stops all sandboxes concurrently in a group; news of the pod does not interrupt it. Stopped records
 // those that succeeded.
-func (s *Sandbox) Stopping(g *guard.Group) (stopped func()) {
+func (s *Sandbox) StopAll(g *guard.Group) (stopped func()) {
 	seen := s.observer.Seen()
 	done := make([]string, len(seen.Sandboxes))
 	for i := range seen.Sandboxes {
@@ -215,8 +215,8 @@ func (s *Sandbox) Stopping(g *guard.Group) (stopped func()) {
 	}
 }
 
-// Removing removes all sandboxes with their containers in a group.
-func (s *Sandbox) Removing(g *guard.Group) {
+// RemoveAll removes all sandboxes with their containers in a group.
+func (s *Sandbox) RemoveAll(g *guard.Group) {
 	for _, sandbox := range s.observer.Seen().Sandboxes {
 		g.Do(func() error {
 			if err := s.node.Runtime.RemovePodSandbox(s.pod.Life, sandbox.ID); err != nil && !identity.Gone(err) {

@@ -68,12 +68,12 @@ type Node struct {
 	// Certificates of projected volumes; nil: none are requested.
 	Certificates Certificates
 	Claims       Claims
-	// Saw is called after each attempt to set up a volume.
-	Saw func(plugin string, took time.Duration, err error)
+	// Observe is called after each attempt to set up a volume.
+	Observe func(plugin string, took time.Duration, err error)
 }
 
-// Place is the path of a volume of a pod.
-type Place struct {
+// Location is the path of a volume of a pod.
+type Location struct {
 	Dir, Plugin string
 	Claim       string // name of the claim; empty: none
 }
@@ -89,7 +89,7 @@ type Volumes struct {
 	waiting   time.Time         // since when a claim or a certificate is awaited
 	immutable volume.Immutable  // immutable objects in volumes
 
-	places atomic.Pointer[map[string]Place] // nil: never prepared
+	locations atomic.Pointer[map[string]Location] // nil: never prepared
 }
 
 // New returns the Volumes of a pod.
@@ -98,8 +98,8 @@ func New(node *Node, pod *identity.Pod) *Volumes { return &Volumes{node: node, p
 // Dir returns the pod's folder.
 func (s *Volumes) Dir() string { return filepath.Join(s.node.Dir, string(s.pod.UID)) }
 
-// Doubt lets the next Prepare refresh the volumes.
-func (s *Volumes) Doubt() { s.stale = true }
+// MarkStale lets the next Prepare refresh the volumes.
+func (s *Volumes) MarkStale() { s.stale = true }
 
 // Prepare sets up the volumes before containers start, and refreshes them after their content has
 // changed. ran: the runtime has containers of the pod.
@@ -112,7 +112,7 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 	plugins := map[string]string{}
 	set.Saw = func(name, plugin string, took time.Duration, err error) {
 		plugins[name] = plugin
-		s.node.Saw(plugin, took, err)
+		s.node.Observe(plugin, took, err)
 	}
 	paths, err := set.Prepare(ctx, facts)
 	if s.failed = err; err != nil {
@@ -125,7 +125,7 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 		return nil // the mounted content stays
 	}
 	s.paths, s.stale = paths, false
-	s.place(facts.Pod, plugins)
+	s.publish(facts.Pod, plugins)
 	return nil
 }
 
@@ -156,54 +156,54 @@ func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Se
 	return set
 }
 
-// place publishes the paths of the volumes.
-func (s *Volumes) place(pod *corev1.Pod, plugins map[string]string) {
-	out := map[string]Place{}
+// publish publishes the paths of the volumes.
+func (s *Volumes) publish(pod *corev1.Pod, plugins map[string]string) {
+	out := map[string]Location{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		out[v.Name] = Place{Dir: s.paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(pod, v)}
+		out[v.Name] = Location{Dir: s.paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(pod, v)}
 	}
-	s.places.Store(&out)
+	s.locations.Store(&out)
 }
 
-// Places returns the paths of the volumes by name, as last prepared; nil: never prepared.
-func (s *Volumes) Places() map[string]Place {
-	if p := s.places.Load(); p != nil {
+// Locations returns the paths of the volumes by name, as last prepared; nil: never prepared.
+func (s *Volumes) Locations() map[string]Location {
+	if p := s.locations.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
 
 // Mounted reports whether all volumes have been prepared once.
-func (s *Volumes) Mounted() bool { return s.places.Load() != nil }
+func (s *Volumes) Mounted() bool { return s.locations.Load() != nil }
 
-// patience is how long others may take before an event reports a volume: a pod is scheduled before its volume is bound,
+// eventDelay is how long others may take before an event reports a volume: a pod is scheduled before its volume is bound,
 // and its certificate is issued after it was requested.
-const patience = 10 * time.Second
+const eventDelay = 10 * time.Second
 
-// awaited reports whether a volume fails to mount because of what others have yet to do.
-func awaited(err error) bool {
+// isPending reports whether a volume fails to mount because of what others have yet to do.
+func isPending(err error) bool {
 	return errors.Is(err, claims.ErrUnbound) || errors.Is(err, credentials.ErrPending)
 }
 
 // report writes an event for each volume that fails to mount.
 func (s *Volumes) report() {
 	now := s.node.Clock.Now()
-	if !awaited(s.failed) {
+	if !isPending(s.failed) {
 		s.waiting = time.Time{}
 	} else if s.waiting.IsZero() {
 		s.waiting = now
 	}
-	for _, err := range each(s.failed) {
-		if awaited(err) && now.Sub(s.waiting) < patience {
+	for _, err := range joinedErrors(s.failed) {
+		if isPending(err) && now.Sub(s.waiting) < eventDelay {
 			continue
 		}
 		s.pod.Warn("FailedMount", "%v", err)
 	}
 }
 
-// each returns the errors that errors.Join joined.
-func each(err error) []error {
+// joinedErrors returns the errors that errors.Join joined.
+func joinedErrors(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
 	}
@@ -270,13 +270,13 @@ func (s *Volumes) File(name, path string) ([]byte, error) {
 }
 
 // Unmount unmounts the volumes of a pod whose containers have ended.
-func (s *Volumes) Unmount() error { return s.bare().Unmount() }
+func (s *Volumes) Unmount() error { return s.setWithoutSources().Unmount() }
 
 // Teardown unmounts the volumes and removes the pod's folder and tokens.
-func (s *Volumes) Teardown() error { return s.bare().Teardown() }
+func (s *Volumes) Teardown() error { return s.setWithoutSources().Teardown() }
 
-// bare returns what unmounts volumes, without their contents.
-func (s *Volumes) bare() *volume.Set {
+// setWithoutSources returns what unmounts volumes, without their contents.
+func (s *Volumes) setWithoutSources() *volume.Set {
 	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths}
 }
 

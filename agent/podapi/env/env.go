@@ -28,17 +28,17 @@ type Var struct{ Name, Value string }
 // variable or one of the services', then those of the services that are not defined yet. A later definition
 // replaces an earlier one.
 func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
-	vars := &set{index: map[string]int{}, services: map[string]string{}}
+	vars := &vars{index: map[string]int{}, services: map[string]string{}}
 	for _, v := range facts.Services {
 		vars.services[v.Name] = v.Value
 	}
 	for i := range c.EnvFrom {
-		if err := vars.from(&c.EnvFrom[i], src); err != nil {
+		if err := vars.addFrom(&c.EnvFrom[i], src); err != nil {
 			return nil, err
 		}
 	}
 	for i := range c.Env {
-		if err := vars.one(&c.Env[i], c, facts, src); err != nil {
+		if err := vars.add(&c.Env[i], c, facts, src); err != nil {
 			return nil, err
 		}
 	}
@@ -50,14 +50,14 @@ func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
 	return vars.list, nil
 }
 
-type set struct {
+type vars struct {
 	list     []Var
 	size     int // of what was expanded, in bytes
 	index    map[string]int
 	services map[string]string
 }
 
-func (s *set) put(name, value string) {
+func (s *vars) put(name, value string) {
 	if i, ok := s.index[name]; ok {
 		s.list[i].Value = value
 		return
@@ -66,7 +66,7 @@ func (s *set) put(name, value string) {
 	s.list = append(s.list, Var{name, value})
 }
 
-func (s *set) lookup(name string) (string, bool) {
+func (s *vars) lookup(name string) (string, bool) {
 	if i, ok := s.index[name]; ok {
 		return s.list[i].Value, true
 	}
@@ -74,9 +74,9 @@ func (s *set) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// from adds all keys of a ConfigMap or Secret; keys that are not valid variable names are skipped, as upstream
+// addFrom adds all keys of a ConfigMap or Secret; keys that are not valid variable names are skipped, as upstream
 // does.
-func (s *set) from(ref *corev1.EnvFromSource, src Source) error {
+func (s *vars) addFrom(ref *corev1.EnvFromSource, src Source) error {
 	values, err := fromValues(ref, src)
 	if err != nil {
 		return err
@@ -133,11 +133,11 @@ func missing(optional *bool, format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 }
 
-func (s *set) one(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Source) error {
+func (s *vars) add(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Source) error {
 	if v.ValueFrom == nil {
 		value, err := Expand(v.Value, s.lookup)
-		if s.size += len(value); err == nil && s.size > maxAll {
-			err = fmt.Errorf("%w: with their references replaced, the variables have more than %d bytes", ErrConfig, maxAll)
+		if s.size += len(value); err == nil && s.size > maxTotal {
+			err = fmt.Errorf("%w: with their references replaced, the variables have more than %d bytes", ErrConfig, maxTotal)
 		}
 		if err == nil {
 			s.put(v.Name, value)

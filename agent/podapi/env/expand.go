@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	// maxText is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make one
+	// maxLength is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make one
 	// double the other, 40 times.
-	maxText = 128 << 10
-	// maxAll is Linux' maximum length of all arguments or variables of a program.
-	maxAll = 6 << 20
+	maxLength = 128 << 10
+	// maxTotal is Linux' maximum length of all arguments or variables of a program.
+	maxTotal = 6 << 20
 )
 
 // Expand replaces $(NAME) by the value that lookup returns and leaves unknown names unchanged; $$ is one dollar
@@ -23,9 +23,9 @@ func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 	for {
 		before, after, found := strings.Cut(s, "$")
 		out.WriteString(before)
-		if out.Len() > maxText {
+		if out.Len() > maxLength {
 			return "", fmt.Errorf("%w: with its references replaced, \"%.40s…\" has more than %d bytes", ErrConfig, out.String(),
-				maxText)
+				maxLength)
 		}
 		if !found {
 			return out.String(), nil
@@ -72,9 +72,9 @@ func ExpandAll(list []string, vars []Var) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if total += len(expanded); total > maxAll {
+		if total += len(expanded); total > maxTotal {
 			return nil, fmt.Errorf("%w: with their references replaced, the arguments have more than %d bytes", ErrConfig,
-				maxAll)
+				maxTotal)
 		}
 		out = append(out, expanded)
 	}

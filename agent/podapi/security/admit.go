@@ -34,7 +34,7 @@ func (a Abilities) Check(pod *corev1.Pod, handler string) *status.Failure {
 		return refused("SupplementalGroupsPolicyNotSupported",
 			"SupplementalGroupsPolicy=Strict is not supported in this node")
 	}
-	if !OwnUsers(pod) || a.UserNamespaces(handler) {
+	if !NeedsUserNamespace(pod) || a.UserNamespaces(handler) {
 		return nil
 	}
 	if handler != "" {
@@ -51,11 +51,13 @@ func strict(pod *corev1.Pod) bool {
 		*psc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict
 }
 
-// Demanding reports whether the pod needs optional features of runtimes.
-func Demanding(pod *corev1.Pod) bool { return strict(pod) || OwnUsers(pod) }
+// NeedsFeatures reports whether the pod needs optional features of runtimes.
+func NeedsFeatures(pod *corev1.Pod) bool { return strict(pod) || NeedsUserNamespace(pod) }
 
-// OwnUsers reports whether the pod needs a user namespace.
-func OwnUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+// NeedsUserNamespace reports whether the pod needs a user namespace.
+func NeedsUserNamespace(pod *corev1.Pod) bool {
+	return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
+}
 
 // Refuse returns why a pod cannot run on this machine with any runtime; nil if it can.
 func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
@@ -72,7 +74,7 @@ func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
 		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 			return refused("WindowsOptionsNotSupported", fmt.Sprintf("container %q: %v", c.Name, errWindows))
 		}
-		if err := h.confine(pod, c); err != nil {
+		if err := h.checkAppArmor(pod, c); err != nil {
 			return refused("AppArmor", "Cannot enforce AppArmor: "+err.Error())
 		}
 	}
@@ -96,8 +98,8 @@ func refused(reason, message string) *status.Failure {
 	return &status.Failure{Reason: reason, Message: "Pod was rejected: " + message}
 }
 
-// Labelled reports whether the pod sets SELinux labels.
-func Labelled(pod *corev1.Pod) bool {
+// SetsSELinux reports whether the pod sets SELinux labels.
+func SetsSELinux(pod *corev1.Pod) bool {
 	if psc := pod.Spec.SecurityContext; psc != nil && psc.SELinuxOptions != nil {
 		return true
 	}

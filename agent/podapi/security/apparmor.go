@@ -54,7 +54,7 @@ func AppArmorProfile(pod *corev1.Pod, c *corev1.Container) (*corev1.AppArmorProf
 		return c.SecurityContext.AppArmorProfile, nil
 	}
 	if old, ok := pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; ok {
-		return annotated(old)
+		return parseAnnotation(old)
 	}
 	if psc := pod.Spec.SecurityContext; psc != nil {
 		return psc.AppArmorProfile, nil
@@ -62,8 +62,8 @@ func AppArmorProfile(pod *corev1.Pod, c *corev1.Container) (*corev1.AppArmorProf
 	return nil, nil
 }
 
-// annotated parses the old annotation's value.
-func annotated(value string) (*corev1.AppArmorProfile, error) {
+// parseAnnotation parses the old annotation's value.
+func parseAnnotation(value string) (*corev1.AppArmorProfile, error) {
 	switch name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
 	case local && name != "":
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}, nil
@@ -77,8 +77,8 @@ func annotated(value string) (*corev1.AppArmorProfile, error) {
 	return nil, fmt.Errorf("invalid AppArmor profile name: %q", value)
 }
 
-// confine returns why the container's AppArmor profile cannot be applied; nil if it can, or if there is none.
-func (h Host) confine(pod *corev1.Pod, c *corev1.Container) error {
+// checkAppArmor returns why the container's AppArmor profile cannot be applied; nil if it can, or if there is none.
+func (h Host) checkAppArmor(pod *corev1.Pod, c *corev1.Container) error {
 	p, err := AppArmorProfile(pod, c)
 	if err != nil || p == nil || p.Type == corev1.AppArmorProfileTypeUnconfined {
 		return err

@@ -21,7 +21,7 @@ func (h Host) Check(pod *corev1.Pod, c *corev1.Container, image *cri.Image, secc
 	if err := checkCapabilities(c); err != nil {
 		return err
 	}
-	if err := h.confine(pod, c); err != nil {
+	if err := h.checkAppArmor(pod, c); err != nil {
 		return fmt.Errorf("cannot enforce AppArmor: %w", err)
 	}
 	if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil {

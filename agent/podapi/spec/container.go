@@ -51,12 +51,12 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		},
 	}
 	identify(config.Labels, pod, o.Instance)
-	allot(config, o.Allotment)
+	addAllotment(config, o.Allotment)
 	return config
 }
 
-// allot adds the exclusive resources. The spec takes precedence over a device plugin.
-func allot(config *cri.ContainerConfig, a Allotment) {
+// addAllotment adds the exclusive resources. The spec takes precedence over a device plugin.
+func addAllotment(config *cri.ContainerConfig, a Allotment) {
 	r := config.Linux.Resources
 	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
 	config.Devices = append(config.Devices, a.Devices...)

@@ -14,24 +14,24 @@ const SystemdResolvers = "/run/systemd/resolve/resolv.conf"
 
 // Resolvers are the node's, which it reads whenever a sandbox is made: they change with the node's network.
 type Resolvers struct {
-	File   string // the node's resolv.conf
-	Behind string // those that a resolver on loopback asks, such as SystemdResolvers; empty: not known
+	File     string // the node's resolv.conf
+	Upstream string // those that a resolver on loopback asks, such as SystemdResolvers; empty: not known
 }
 
 // Of returns the node's resolvers for a pod. A resolver that listens on loopback, such as systemd-resolved at
 // 127.0.0.53, is for pods on the node's network alone: others get those behind it, if they are known.
 func (r Resolvers) Of(pod *corev1.Pod) *cri.DNSConfig {
 	node := read(r.File)
-	if pod.Spec.HostNetwork || r.Behind == "" || len(node.Servers) == 0 || slices.ContainsFunc(node.Servers, far) {
+	if pod.Spec.HostNetwork || r.Upstream == "" || len(node.Servers) == 0 || slices.ContainsFunc(node.Servers, notLoopback) {
 		return node
 	}
-	if behind := read(r.Behind); slices.ContainsFunc(behind.Servers, far) {
+	if behind := read(r.Upstream); slices.ContainsFunc(behind.Servers, notLoopback) {
 		return behind
 	}
 	return node
 }
 
-func far(server string) bool {
+func notLoopback(server string) bool {
 	ip, err := netip.ParseAddr(server)
 	return err == nil && !ip.Unmap().IsLoopback()
 }

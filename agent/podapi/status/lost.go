@@ -39,7 +39,7 @@ func (in *Input) conclude(out *corev1.PodStatus) {
 		return
 	}
 	reached := len(inits)
-	for reached > 1 && !evident(&inits[reached-1]) {
+	for reached > 1 && !hadInstance(&inits[reached-1]) {
 		reached--
 	}
 	concludeAll(inits[:reached])
@@ -58,7 +58,7 @@ func conclude(s *corev1.ContainerStatus) {
 	}
 }
 
-// evident reports whether there was an instance of a container, as opposed to one that only waited.
-func evident(s *corev1.ContainerStatus) bool {
+// hadInstance reports whether there was an instance of a container, as opposed to one that only waited.
+func hadInstance(s *corev1.ContainerStatus) bool {
 	return s.ContainerID != "" || s.State.Running != nil || s.LastTerminationState.Terminated != nil
 }

@@ -16,10 +16,10 @@ func mounts(spec *corev1.Container, c *Container) []corev1.VolumeMountStatus {
 		if m.ReadOnly {
 			one.RecursiveReadOnly = new(corev1.RecursiveReadOnlyDisabled)
 		}
-		if m.ReadOnly && slices.Contains(c.Recursive, m.MountPath) {
+		if m.ReadOnly && slices.Contains(c.RecursiveReadOnly, m.MountPath) {
 			one.RecursiveReadOnly = new(corev1.RecursiveReadOnlyEnabled)
 		}
-		if id := c.Shown[m.MountPath]; id != "" {
+		if id := c.ImageVolumes[m.MountPath]; id != "" {
 			one.VolumeStatus = &corev1.VolumeStatus{Image: &corev1.ImageVolumeStatus{ImageRef: id}}
 		}
 		out = append(out, one)

@@ -52,11 +52,11 @@ type Container struct {
 	// User is the user of its first process, if the runtime reports it.
 	User *corev1.ContainerUser
 
-	// Recursive are the paths of its recursively read-only mounts.
-	Recursive []string
+	// RecursiveReadOnly are the paths of its recursively read-only mounts.
+	RecursiveReadOnly []string
 
-	// Shown are the IDs of the images of its image volumes, by mount path.
-	Shown map[string]string
+	// ImageVolumes are the IDs of the images of its image volumes, by mount path.
+	ImageVolumes map[string]string
 }
 
 // Sandbox is one pod sandbox.
@@ -187,13 +187,13 @@ func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 	}
 	for _, m := range s.Mounts {
 		if m.RecursiveReadOnly {
-			c.Recursive = append(c.Recursive, m.ContainerPath)
+			c.RecursiveReadOnly = append(c.RecursiveReadOnly, m.ContainerPath)
 		}
 		if id := m.GetImage().GetImage(); id != "" {
-			if c.Shown == nil {
-				c.Shown = map[string]string{}
+			if c.ImageVolumes == nil {
+				c.ImageVolumes = map[string]string{}
 			}
-			c.Shown[m.ContainerPath] = id
+			c.ImageVolumes[m.ContainerPath] = id
 		}
 	}
 	switch s.State {

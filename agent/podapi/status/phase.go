@@ -126,7 +126,7 @@ func (in *Input) initialized(s *corev1.PodStatus) initState {
 
 func ranBefore(list []corev1.ContainerStatus) bool {
 	for i := range list {
-		if s := &list[i]; evident(s) && (s.State.Running != nil || s.State.Terminated != nil) {
+		if s := &list[i]; hadInstance(s) && (s.State.Running != nil || s.State.Terminated != nil) {
 			return true
 		}
 	}

@@ -37,9 +37,9 @@ type Input struct {
 	Terminal bool
 	Failure  *Failure
 	Resize   *Resize // of the running containers; nil: the requested ones
-	// Level is what a pod with resources of its own has of them; nil: not known.
-	Level *corev1.ResourceRequirements
-	Now   time.Time
+	// PodLevelResources is what a pod with resources of its own has of them; nil: not known.
+	PodLevelResources *corev1.ResourceRequirements
+	Now               time.Time
 }
 
 // Of computes the whole status. Conditions of other components are kept, and a condition's transition time
@@ -68,7 +68,7 @@ func Of(in Input) corev1.PodStatus {
 		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
 	}
 	out.Conditions = in.conditions(&out)
-	out.Resources, out.AllocatedResources = in.allocated(out.Phase), Requests(in.Pod)
+	out.Resources, out.AllocatedResources = in.podResources(out.Phase), Requests(in.Pod)
 	return out
 }
 

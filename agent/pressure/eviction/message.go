@@ -21,8 +21,8 @@ const (
 // kubeletEnds is the reason of the condition DisruptionTarget.
 const kubeletEnds = corev1.PodReasonTerminationByKubelet
 
-// Because returns the reason and message of an eviction for a met threshold.
-func Because(m Met, pod *corev1.Pod, usage Usage) *status.Failure {
+// ThresholdFailure returns the reason and message of an eviction for a met threshold.
+func ThresholdFailure(m Met, pod *corev1.Pod, usage Usage) *status.Failure {
 	name := m.Signal.Resource()
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %v. ", name)

@@ -26,9 +26,9 @@ type Threshold struct {
 
 // Policy is when and how pods are evicted.
 type Policy struct {
-	Thresholds []Threshold
-	MaxGrace   time.Duration // maximum for pods evicted for a soft threshold; 0: none
-	Held       time.Duration // how long a condition is kept after it was last observed
+	Thresholds       []Threshold
+	MaxGrace         time.Duration // maximum for pods evicted for a soft threshold; 0: none
+	TransitionPeriod time.Duration // how long a condition is kept after it was last observed
 	// CriticalAnnotation: pods in kube-system with upstream's old annotation are
 	// critical too.
 	CriticalAnnotation bool
@@ -38,7 +38,7 @@ type Policy struct {
 type Options struct {
 	Hard, Soft, SoftGrace, Reclaim map[string]string
 	MaxGrace                       int // seconds
-	Held                           time.Duration
+	TransitionPeriod               time.Duration
 	FeatureGates                   map[string]string
 }
 
@@ -49,7 +49,7 @@ func Default() Options {
 			string(Memory): "100Mi", string(NodeFs): "10%", string(NodeFsInodes): "5%",
 			string(ImageFs): "15%", string(ImageFsInodes): "5%",
 		},
-		Held: 5 * time.Minute,
+		TransitionPeriod: 5 * time.Minute,
 	}
 }
 
@@ -64,7 +64,7 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 		"Grace period of each signal of --eviction-soft, for example memory.available=1m30s.")
 	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace,
 		"Maximum termination grace period, in seconds, of a pod that is evicted for a soft threshold.")
-	f.DurationVar(&o.Held, "eviction-pressure-transition-period", o.Held,
+	f.DurationVar(&o.TransitionPeriod, "eviction-pressure-transition-period", o.TransitionPeriod,
 		"Duration for which the node keeps a pressure condition after the pressure has ended.")
 	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim",
 		"Minimum amount to reclaim beyond the threshold of a resource, for example imagefs.available=2Gi.")
@@ -77,7 +77,7 @@ const gateCritical = "ExperimentalCriticalPodAnnotation"
 
 // Policy reads the options; the error names the flag.
 func (o *Options) Policy() (Policy, error) {
-	p := Policy{MaxGrace: time.Duration(o.MaxGrace) * time.Second, Held: o.Held}
+	p := Policy{MaxGrace: time.Duration(o.MaxGrace) * time.Second, TransitionPeriod: o.TransitionPeriod}
 	var errs []error
 	reclaim, err := values("eviction-minimum-reclaim", o.Reclaim)
 	errs = append(errs, err)
@@ -99,8 +99,8 @@ func (o *Options) Policy() (Policy, error) {
 	if o.MaxGrace < 0 {
 		errs = append(errs, fmt.Errorf("--eviction-max-pod-grace-period must not be negative, got %d", o.MaxGrace))
 	}
-	if o.Held < 0 {
-		errs = append(errs, fmt.Errorf("--eviction-pressure-transition-period must not be negative, got %v", o.Held))
+	if o.TransitionPeriod < 0 {
+		errs = append(errs, fmt.Errorf("--eviction-pressure-transition-period must not be negative, got %v", o.TransitionPeriod))
 	}
 	p.CriticalAnnotation, err = o.gate()
 	return p, errors.Join(append(errs, err)...)

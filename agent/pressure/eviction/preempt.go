@@ -25,15 +25,15 @@ func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1
 		if len(missing) == 0 {
 			break
 		}
-		if gives(p, missing) {
+		if requestsAny(p, missing) {
 			taken = append(taken, p)
-			missing = less(missing, p)
+			missing = subtractRequests(missing, p)
 		}
 	}
 	if len(missing) > 0 {
 		return nil, false
 	}
-	return spare(taken, shortage(pod, used, allocatable)), true
+	return dropUnneeded(taken, shortage(pod, used, allocatable)), true
 }
 
 // rankOf orders the QoS classes: BestEffort first.
@@ -42,8 +42,8 @@ func rankOf(p *corev1.Pod) int {
 		status.QOS(p))
 }
 
-// Asks returns a pod's requests, including one pod.
-func Asks(pod *corev1.Pod) corev1.ResourceList {
+// Requests returns a pod's requests, including one pod.
+func Requests(pod *corev1.Pod) corev1.ResourceList {
 	out := compresource.PodRequests(pod, compresource.PodResourcesOptions{}).DeepCopy()
 	if out == nil {
 		out = corev1.ResourceList{}
@@ -55,7 +55,7 @@ func Asks(pod *corev1.Pod) corev1.ResourceList {
 // shortage returns the resources that are missing for the pod to fit.
 func shortage(pod *corev1.Pod, used, allocatable corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
-	for name, want := range Asks(pod) {
+	for name, want := range Requests(pod) {
 		if want.IsZero() {
 			continue
 		}
@@ -69,8 +69,8 @@ func shortage(pod *corev1.Pod, used, allocatable corev1.ResourceList) corev1.Res
 	return out
 }
 
-func gives(p *corev1.Pod, missing corev1.ResourceList) bool {
-	for name, q := range Asks(p) {
+func requestsAny(p *corev1.Pod, missing corev1.ResourceList) bool {
+	for name, q := range Requests(p) {
 		if _, ok := missing[name]; ok && !q.IsZero() {
 			return true
 		}
@@ -78,8 +78,8 @@ func gives(p *corev1.Pod, missing corev1.ResourceList) bool {
 	return false
 }
 
-func less(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
-	out, asks := corev1.ResourceList{}, Asks(p)
+func subtractRequests(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
+	out, asks := corev1.ResourceList{}, Requests(p)
 	for name, q := range missing {
 		left := q.DeepCopy()
 		left.Sub(asks[name])
@@ -90,14 +90,14 @@ func less(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
-// spare drops the pods of taken that are not needed after all, highest priority
+// dropUnneeded drops the pods of taken that are not needed after all, highest priority
 // first.
-func spare(taken []*corev1.Pod, missing corev1.ResourceList) []*corev1.Pod {
+func dropUnneeded(taken []*corev1.Pod, missing corev1.ResourceList) []*corev1.Pod {
 	for i := len(taken) - 1; i >= 0; i-- {
 		rest := slices.Delete(slices.Clone(taken), i, i+1)
 		left := missing
 		for _, p := range rest {
-			left = less(left, p)
+			left = subtractRequests(left, p)
 		}
 		if len(left) == 0 {
 			taken = rest

@@ -30,8 +30,8 @@ const (
 	PID           Signal = "pid.available"
 )
 
-// trait is all that is fixed about a signal, except how it is read (package evictor).
-type trait struct {
+// signalInfo is all that is fixed about a signal, except how it is read (package evictor).
+type signalInfo struct {
 	signal    Signal
 	condition corev1.NodeConditionType // of the node, while a threshold is met
 	resource  corev1.ResourceName      // of pods, by which they are ranked
@@ -39,11 +39,11 @@ type trait struct {
 	reserved  bool                     // pods cannot request what a hard threshold keeps free
 }
 
-// traits are those of all signals, in the order in which they are handled: memory first,
+// signalInfos are those of all signals, in the order in which they are handled: memory first,
 // because it runs out fastest.
-func traits() []trait {
+func signalInfos() []signalInfo {
 	const bytes, number = resource.BinarySI, resource.DecimalSI
-	return []trait{
+	return []signalInfo{
 		{signal: Memory, condition: corev1.NodeMemoryPressure, resource: corev1.ResourceMemory, format: bytes,
 			reserved: true},
 		{signal: NodeFs, condition: corev1.NodeDiskPressure, resource: corev1.ResourceEphemeralStorage, format: bytes,
@@ -55,18 +55,18 @@ func traits() []trait {
 	}
 }
 
-// of returns the trait of a signal; the zero value for an unknown one.
-func (s Signal) of() trait {
-	all := traits()
-	if i := slices.IndexFunc(all, func(t trait) bool { return t.signal == s }); i >= 0 {
+// info returns the trait of a signal; the zero value for an unknown one.
+func (s Signal) info() signalInfo {
+	all := signalInfos()
+	if i := slices.IndexFunc(all, func(t signalInfo) bool { return t.signal == s }); i >= 0 {
 		return all[i]
 	}
-	return trait{}
+	return signalInfo{}
 }
 
 // Signals returns all signals in the order in which they are handled.
 func Signals() []Signal {
-	all := traits()
+	all := signalInfos()
 	names := make([]Signal, len(all))
 	for i, t := range all {
 		names[i] = t.signal
@@ -75,19 +75,19 @@ func Signals() []Signal {
 }
 
 // Known reports whether the signal exists.
-func (s Signal) Known() bool { return s.of().signal != "" }
+func (s Signal) Known() bool { return s.info().signal != "" }
 
 // Condition returns the node condition of the signal.
-func (s Signal) Condition() corev1.NodeConditionType { return s.of().condition }
+func (s Signal) Condition() corev1.NodeConditionType { return s.info().condition }
 
 // Resource returns the resource of pods that the signal observes.
-func (s Signal) Resource() corev1.ResourceName { return s.of().resource }
+func (s Signal) Resource() corev1.ResourceName { return s.info().resource }
 
 // OnDisk reports whether garbage collection may help.
 func (s Signal) OnDisk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
 // quantity formats an amount of the signal.
-func (s Signal) quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, s.of().format) }
+func (s Signal) quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, s.info().format) }
 
 // Amount is a total, and how much of it is free.
 type Amount struct{ Total, Free int64 }
@@ -115,7 +115,7 @@ func (p Policy) Reservation(capacity corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, t := range p.Thresholds {
 		name := t.Signal.Resource()
-		if total, ok := capacity[name]; ok && !t.Soft && t.Signal.of().reserved {
+		if total, ok := capacity[name]; ok && !t.Soft && t.Signal.info().reserved {
 			out[name] = *resource.NewQuantity(t.Value.Of(total.Value()), resource.BinarySI)
 		}
 	}

@@ -59,7 +59,7 @@ func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met,
 		}
 		return byOrder(a.Signal, b.Signal)
 	})
-	return due, t.pressure(p.Held, now)
+	return due, t.pressure(p.TransitionPeriod, now)
 }
 
 // bound returns what must be free; more if the threshold was met before.
@@ -82,9 +82,9 @@ func (t *Tracker) pressure(held time.Duration, now time.Time) []corev1.NodeCondi
 	return out
 }
 
-// Left returns how much more memory may be used before the next threshold is met; 0:
+// UntilThreshold returns how much more memory may be used before the next threshold is met; 0:
 // there is no threshold.
-func (p Policy) Left(seen Observations) int64 {
+func (p Policy) UntilThreshold(seen Observations) int64 {
 	var left int64
 	amount := seen[Memory]
 	for _, t := range p.Thresholds {

@@ -63,8 +63,8 @@ type Deps struct {
 	Signals func() eviction.Observations
 	// Pods are all pods of the node by UID.
 	Pods func() map[types.UID]Pod
-	// Known reports whether Pods is complete, which it is not right after the start.
-	Known func() bool
+	// PodsListed reports whether Pods is complete, which it is not right after the start.
+	PodsListed func() bool
 	// Static reports whether a pod is static.
 	Static func(*corev1.Pod) bool
 	// Reclaim garbage-collects containers and images.
@@ -88,8 +88,8 @@ type Evictor struct {
 	preempted *prometheus.CounterVec
 
 	// The fields below belong to the goroutine of Run.
-	tracker eviction.Tracker
-	walk    time.Time // folders are not walked again before then
+	tracker  eviction.Tracker
+	nextWalk time.Time // folders are not walked again before then
 
 	pressure atomic.Pointer[[]corev1.NodeConditionType] // for readers on other goroutines; nil: none yet
 }
@@ -124,7 +124,7 @@ func (e *Evictor) Run(ctx context.Context) {
 		case <-ticker.C():
 		case <-e.wake:
 		}
-		for e.pass(ctx) && ctx.Err() == nil { // a pod was evicted: check again
+		for e.evictOnce(ctx) && ctx.Err() == nil { // a pod was evicted: check again
 		}
 	}
 }
@@ -137,12 +137,12 @@ func (e *Evictor) Poke() {
 	}
 }
 
-// Look reads the signals, before Run or on its goroutine; due are the thresholds that
+// ReadSignals reads the signals, before Run or on its goroutine; due are the thresholds that
 // require evictions.
-func (e *Evictor) Look() (due []eviction.Met) {
+func (e *Evictor) ReadSignals() (due []eviction.Met) {
 	seen := e.Signals()
 	due, pressure := e.tracker.Update(e.policy, seen, e.Clock.Now())
-	e.expect(e.policy.Left(seen))
+	e.setLeft(e.policy.UntilThreshold(seen))
 	changed := !slices.Equal(e.Pressure(), pressure)
 	e.pressure.Store(&pressure)
 	if changed {
@@ -174,14 +174,14 @@ func (e *Evictor) Critical(pod *corev1.Pod) bool {
 	return eviction.Critical(pod, e.policy.CriticalAnnotation) || e.Static(pod)
 }
 
-// pass evicts at most one pod because of pressure, and all pods that exceed their
+// evictOnce evicts at most one pod because of pressure, and all pods that exceed their
 // disk limits; again means that the signals may have changed.
-func (e *Evictor) pass(ctx context.Context) (again bool) {
-	due := e.Look()
-	if !e.Known() {
+func (e *Evictor) evictOnce(ctx context.Context) (again bool) {
+	due := e.ReadSignals()
+	if !e.PodsListed() {
 		return false
 	}
-	if gone := e.overLimits(ctx); len(gone) > 0 {
+	if gone := e.evictOverLimits(ctx); len(gone) > 0 {
 		e.Await(ctx, gone, cleanUpTime)
 		return true
 	}
@@ -194,12 +194,12 @@ func (e *Evictor) pass(ctx context.Context) (again bool) {
 	e.Node.Event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", met.Signal.Resource())
 	if met.Signal.OnDisk() {
 		e.Reclaim(ctx)
-		if due = e.Look(); !slices.ContainsFunc(due, func(m eviction.Met) bool { return m.Signal.OnDisk() }) {
+		if due = e.ReadSignals(); !slices.ContainsFunc(due, func(m eviction.Met) bool { return m.Signal.OnDisk() }) {
 			return len(due) > 0
 		}
 		met = due[0]
 	}
-	pod := e.choose(ctx, met)
+	pod := e.evictFirst(ctx, met)
 	if pod == nil {
 		e.Log.Warn("no pod can be evicted", zap.String("signal", string(met.Signal)))
 		return false

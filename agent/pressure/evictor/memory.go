@@ -28,8 +28,8 @@ func (e *Evictor) Watch(ctx context.Context) {
 	}
 }
 
-// expect sets the distance to the next memory threshold.
-func (e *Evictor) expect(left int64) {
+// setLeft sets the distance to the next memory threshold.
+func (e *Evictor) setLeft(left int64) {
 	select {
 	case <-e.left: // the last one was not received
 	default:

@@ -38,12 +38,12 @@ func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
 	if pod.Name == "" {
 		return nil, nil, errors.New("metadata.name: Required value")
 	}
-	return pod, unknown, refers(pod)
+	return pod, unknown, checkReferences(pod)
 }
 
-// refers returns an error for a pod that refers to objects of the API, which no one has authorized
+// checkReferences returns an error for a pod that refers to objects of the API, which no one has authorized
 // the pod to read (upstream: PreventStaticPodAPIReferences).
-func refers(pod *corev1.Pod) error {
+func checkReferences(pod *corev1.Pod) error {
 	what := ""
 	spec := &pod.Spec
 	switch {

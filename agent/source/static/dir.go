@@ -68,7 +68,7 @@ func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 	}
 	maps.DeleteFunc(d.files, func(name string, _ *file) bool { return !slices.Contains(names, name) })
 	for _, name := range names {
-		problems = append(problems, d.look(name)...)
+		problems = append(problems, d.readFile(name)...)
 	}
 	chosen := d.choose(names)
 	for _, name := range names {
@@ -77,7 +77,7 @@ func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 			continue
 		}
 		if by := chosen[key(f.pod)]; by != name {
-			problems = append(problems, f.tell(name, fmt.Errorf("pod %s is already defined by %s", key(f.pod), by))...)
+			problems = append(problems, f.newProblem(name, fmt.Errorf("pod %s is already defined by %s", key(f.pod), by))...)
 			continue
 		}
 		pods = append(pods, f.pod)
@@ -110,8 +110,8 @@ func Manifest(name string) bool {
 	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// look reads one file and decodes it if it has changed.
-func (d *Dir) look(name string) []Problem {
+// readFile reads one file and decodes it if it has changed.
+func (d *Dir) readFile(name string) []Problem {
 	f := d.files[name]
 	if f == nil {
 		f = &file{}
@@ -125,7 +125,7 @@ func (d *Dir) look(name string) []Problem {
 	d.files[name] = f
 	if err != nil {
 		f.sum, f.err = [sha256.Size]byte{}, err.Error()
-		return f.tell(name, err)
+		return f.newProblem(name, err)
 	}
 	sum := sha256.Sum256(data)
 	if sum == f.sum {
@@ -135,7 +135,7 @@ func (d *Dir) look(name string) []Problem {
 	pod, unknown, err := d.pod(path, data)
 	if err != nil {
 		f.err = err.Error()
-		return f.tell(name, err)
+		return f.newProblem(name, err)
 	}
 	f.pod, f.err, f.reported = pod, "", ""
 	var ignored []Problem
@@ -150,14 +150,14 @@ func (d *Dir) pod(path string, data []byte) (*corev1.Pod, []error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := settle(pod, origin{node: d.Node, path: path, now: d.Now()}); err != nil {
+	if err := complete(pod, origin{node: d.Node, path: path, now: d.Now()}); err != nil {
 		return nil, nil, err
 	}
 	return pod, unknown, d.Complete(pod)
 }
 
-// tell returns a problem unless it is the same as the last one.
-func (f *file) tell(name string, err error) []Problem {
+// newProblem returns a problem unless it is the same as the last one.
+func (f *file) newProblem(name string, err error) []Problem {
 	if f.reported == err.Error() {
 		return nil
 	}

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// lookPeriod is how often the folder is read without a notification (upstream:
+	// readPeriod is how often the folder is read without a notification (upstream:
 	// fileCheckFrequency).
-	lookPeriod = 20 * time.Second
+	readPeriod = 20 * time.Second
 	// firstWait is the first pause after a failure to read the folder at the start, doubled up to
 	// lookPeriod.
 	firstWait = 100 * time.Millisecond
-	// lookPause is how long files must be unchanged, because one may be half written.
-	lookPause = 100 * time.Millisecond
+	// settleTime is how long files must be unchanged, because one may be half written.
+	settleTime = 100 * time.Millisecond
 	// reasonBroken is the reason of events about files (upstream's).
 	reasonBroken = "FailedValidation"
 )
@@ -34,8 +34,8 @@ type Deps struct {
 	Clock clock.WithTicker
 	Log   *zap.Logger
 	Node  Node
-	// Recall sets the former statuses of the first pods.
-	Recall func(context.Context, []*corev1.Pod)
+	// RestoreStatuses sets the former statuses of the first pods.
+	RestoreStatuses func(context.Context, []*corev1.Pod)
 	// Failed is called with the files that have no valid pod and why, when that changes; empty: there are none.
 	Failed func(message string)
 	// Notify reports changes in a folder; nil: the function Notify.
@@ -76,13 +76,13 @@ func (s *Source) Run(ctx context.Context) {
 		defer stop()
 	}
 	first, ok := s.read()
-	for retry := (backoff.Retry{First: firstWait, Most: lookPeriod}); !ok && retry.Wait(ctx, s.Clock); {
+	for retry := (backoff.Retry{First: firstWait, Most: readPeriod}); !ok && retry.Wait(ctx, s.Clock); {
 		first, ok = s.read()
 	}
 	if !ok {
 		return
 	}
-	s.Recall(ctx, first)
+	s.RestoreStatuses(ctx, first)
 	if s.send(ctx, first) {
 		s.follow(ctx, changed, first)
 	}
@@ -90,9 +90,9 @@ func (s *Source) Run(ctx context.Context) {
 
 // follow sends the pods whenever they have changed.
 func (s *Source) follow(ctx context.Context, changed <-chan struct{}, last []*corev1.Pod) {
-	look := s.Clock.NewTicker(lookPeriod)
+	look := s.Clock.NewTicker(readPeriod)
 	defer look.Stop()
-	pause := s.Clock.NewTimer(lookPeriod)
+	pause := s.Clock.NewTimer(readPeriod)
 	pause.Stop()
 	defer pause.Stop()
 	for {
@@ -100,7 +100,7 @@ func (s *Source) follow(ctx context.Context, changed <-chan struct{}, last []*co
 		case <-ctx.Done():
 			return
 		case <-changed:
-			pause.Reset(lookPause)
+			pause.Reset(settleTime)
 			continue
 		case <-pause.C():
 		case <-look.C():

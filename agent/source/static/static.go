@@ -43,8 +43,8 @@ type origin struct {
 	now  time.Time
 }
 
-// settle turns the content of a file into the pod that the node runs.
-func settle(pod *corev1.Pod, o origin) error {
+// complete turns the content of a file into the pod that the node runs.
+func complete(pod *corev1.Pod, o origin) error {
 	clean(pod)
 	hash, err := hashOf(pod, o)
 	if err != nil {

@@ -30,8 +30,8 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Pods returns the node's pods by UID.
 	Pods func() map[types.UID]evictor.Pod
-	// Known is closed when the node has listed its pods.
-	Known <-chan struct{}
+	// PodsListed is closed when the node has listed its pods.
+	PodsListed <-chan struct{}
 	// Poke triggers a check of the node's conditions.
 	Poke func()
 	// Critical reports whether a pod belongs to the last stage.
@@ -44,22 +44,22 @@ type Deps struct {
 
 // Drain stops the pods of a node. Its methods may be called on any goroutine.
 type Drain struct {
-	deps  Deps
-	wake  chan struct{}
-	times *Record            // used only by Run
-	mu    sync.Mutex         // guards what follows
-	now   *descent           // nil: no shutdown
-	again map[types.UID]bool // static pods that the last descent stopped
+	deps        Deps
+	wake        chan struct{}
+	times       *Record            // used only by Run
+	mu          sync.Mutex         // guards what follows
+	current     *shutdownRun       // nil: no shutdown
+	restartable map[types.UID]bool // static pods that the last descent stopped
 }
 
-// descent is one shutdown. It ends with the agent, or when it is cancelled.
-type descent struct {
+// shutdownRun is one shutdown. It ends with the agent, or when it is cancelled.
+type shutdownRun struct {
 	periods shutdown.Periods
 	cancel  context.CancelFunc // nil: not started
 	over    chan struct{}      // closed when no more pods will be stopped
 	missed  bool               // the pods were not listed in time
 	ending  []evictor.Pod
-	kept    []types.UID // stopped, or rejected
+	stopped []types.UID // stopped, or rejected
 }
 
 // New returns a Drain; file records the last shutdown.
@@ -84,9 +84,9 @@ func (d *Drain) StopPods(ctx context.Context, p shutdown.Periods) {
 	}
 }
 
-// StayUp implements logind.Node. Pods that were stopped end; static pods start again.
-func (d *Drain) StayUp() {
-	d.callOff()
+// CancelShutdown implements logind.Node. Pods that were stopped end; static pods start again.
+func (d *Drain) CancelShutdown() {
+	d.cancelShutdown()
 	d.deps.Poke()
 	d.deps.Resume()
 }
@@ -95,11 +95,11 @@ func (d *Drain) StayUp() {
 func (d *Drain) Progress() *shutdown.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil {
+	if d.current == nil {
 		return nil
 	}
-	p := &shutdown.Progress{Done: closed(d.now.over), Unknown: d.now.missed || !closed(d.deps.Known)}
-	for _, ending := range d.now.ending {
+	p := &shutdown.Progress{Done: closed(d.current.over), Unknown: d.current.missed || !closed(d.deps.PodsListed)}
+	for _, ending := range d.current.ending {
 		if !ending.Over() {
 			pod := ending.Object()
 			p.Running = append(p.Running, pod.Namespace+"/"+pod.Name)
@@ -119,24 +119,24 @@ func closed(ch <-chan struct{}) bool {
 }
 
 // begin starts a descent, or returns the current one.
-func (d *Drain) begin(p shutdown.Periods) *descent {
+func (d *Drain) begin(p shutdown.Periods) *shutdownRun {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil {
-		d.now = &descent{periods: p, over: make(chan struct{})}
+	if d.current == nil {
+		d.current = &shutdownRun{periods: p, over: make(chan struct{})}
 		select {
 		case d.wake <- struct{}{}:
 		default:
 		}
 	}
-	return d.now
+	return d.current
 }
 
-// callOff cancels the descent; after it returns, no further pod is stopped.
-func (d *Drain) callOff() {
+// cancelShutdown cancels the descent; after it returns, no further pod is stopped.
+func (d *Drain) cancelShutdown() {
 	d.mu.Lock()
-	now := d.now
-	d.now = nil
+	now := d.current
+	d.current = nil
 	d.mu.Unlock()
 	if now == nil {
 		return
@@ -147,25 +147,25 @@ func (d *Drain) callOff() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.again = map[types.UID]bool{}
-	for _, uid := range now.kept {
-		d.again[uid] = true
+	d.restartable = map[types.UID]bool{}
+	for _, uid := range now.stopped {
+		d.restartable[uid] = true
 	}
 }
 
-// TakeAgain returns the static pods that may run again, if their files still exist.
-func (d *Drain) TakeAgain() (again map[types.UID]bool) {
+// TakeRestartable returns the static pods that may run again, if their files still exist.
+func (d *Drain) TakeRestartable() (again map[types.UID]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	again, d.again = d.again, nil
+	again, d.restartable = d.restartable, nil
 	return again
 }
 
-// Down reports whether the node is shutting down.
-func (d *Drain) Down() bool {
+// ShuttingDown reports whether the node is shutting down.
+func (d *Drain) ShuttingDown() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.now != nil
+	return d.current != nil
 }
 
 // Refuse rejects new pods during a shutdown. Until the pods are listed, any pod may have run before: those are
@@ -174,16 +174,16 @@ func (d *Drain) Down() bool {
 func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil || !d.now.missed && !closed(d.deps.Known) {
+	if d.current == nil || !d.current.missed && !closed(d.deps.PodsListed) {
 		return nil
 	}
-	d.now.kept = append(d.now.kept, pod.UID)
+	d.current.stopped = append(d.current.stopped, pod.UID)
 	return predicates.Rejected(shutdown.Refused, shutdown.RefusedText)
 }
 
 // Run waits for a shutdown, then stops the pods, until ctx ends.
 func (d *Drain) Run(ctx context.Context) {
-	d.note(d.times.Load())
+	d.logRecordError(d.times.Load())
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,43 +192,43 @@ func (d *Drain) Run(ctx context.Context) {
 		}
 		below, cancel := context.WithCancel(ctx)
 		if now := d.take(cancel); now != nil {
-			d.descend(below, now)
+			d.runShutdown(below, now)
 			close(now.over)
 		}
 		cancel()
 	}
 }
 
-func (d *Drain) note(err error) {
+func (d *Drain) logRecordError(err error) {
 	if err != nil {
 		d.deps.Log.Warn("failed to record the time of the last shutdown", zap.Error(err))
 	}
 }
 
 // take returns the descent to start; nil if there is none, or it was cancelled.
-func (d *Drain) take(cancel context.CancelFunc) *descent {
+func (d *Drain) take(cancel context.CancelFunc) *shutdownRun {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil || d.now.cancel != nil {
+	if d.current == nil || d.current.cancel != nil {
 		return nil
 	}
-	d.now.cancel = cancel
-	return d.now
+	d.current.cancel = cancel
+	return d.current
 }
 
-// descend performs the whole shutdown. Its end is recorded if every pod was stopped.
-func (d *Drain) descend(ctx context.Context, now *descent) {
-	d.note(d.times.Begin(d.deps.Clock.Now()))
-	left, known := d.learn(ctx, now)
+// runShutdown performs the whole shutdown. Its end is recorded if every pod was stopped.
+func (d *Drain) runShutdown(ctx context.Context, now *shutdownRun) {
+	d.logRecordError(d.times.Begin(d.deps.Clock.Now()))
+	left, known := d.awaitList(ctx, now)
 	if d.stop(ctx, now, left); known && ctx.Err() == nil {
-		d.note(d.times.End(d.deps.Clock.Now()))
+		d.logRecordError(d.times.End(d.deps.Clock.Now()))
 	}
 }
 
-// learn waits until the pods are listed, which takes a moment after a start, but no longer than the shutdown may
+// awaitList waits until the pods are listed, which takes a moment after a start, but no longer than the shutdown may
 // take. left is the remaining time.
-func (d *Drain) learn(ctx context.Context, now *descent) (left shutdown.Periods, known bool) {
-	if closed(d.deps.Known) {
+func (d *Drain) awaitList(ctx context.Context, now *shutdownRun) (left shutdown.Periods, known bool) {
+	if closed(d.deps.PodsListed) {
 		return now.periods, true
 	}
 	start := d.deps.Clock.Now()
@@ -236,17 +236,17 @@ func (d *Drain) learn(ctx context.Context, now *descent) (left shutdown.Periods,
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-d.deps.Known:
+	case <-d.deps.PodsListed:
 	case <-timer.C():
-		d.miss(now)
+		d.giveUpList(now)
 	}
-	return now.periods.Within(now.periods.Needs() - d.deps.Clock.Since(start)), !now.missed && closed(d.deps.Known)
+	return now.periods.Within(now.periods.Needs() - d.deps.Clock.Since(start)), !now.missed && closed(d.deps.PodsListed)
 }
 
-// miss gives up waiting for the list, unless it arrives at the last moment.
-func (d *Drain) miss(now *descent) {
+// giveUpList gives up waiting for the list, unless it arrives at the last moment.
+func (d *Drain) giveUpList(now *shutdownRun) {
 	d.mu.Lock()
-	now.missed = !closed(d.deps.Known)
+	now.missed = !closed(d.deps.PodsListed)
 	d.mu.Unlock()
 	if now.missed { // only this goroutine writes it
 		d.deps.Log.Warn("the pods were not listed in time, pods that are listed later are rejected")
@@ -254,21 +254,21 @@ func (d *Drain) miss(now *descent) {
 }
 
 // stop stops the pods, one stage after the other, until ctx ends.
-func (d *Drain) stop(ctx context.Context, now *descent, within shutdown.Periods) {
+func (d *Drain) stop(ctx context.Context, now *shutdownRun, within shutdown.Periods) {
 	if ctx.Err() != nil {
 		return
 	}
 	d.deps.Log.Info("the node is shutting down, stopping its pods", zap.Duration("within", within.Bound()))
 	d.deps.Poke()
 	all := d.deps.Pods()
-	for _, stage := range within.Stages(d.living(now, all), d.deps.Critical) {
+	for _, stage := range within.Stages(d.podsToStop(now, all), d.deps.Critical) {
 		if ctx.Err() != nil {
 			return
 		}
 		var ending []evictor.Pod
 		for _, pod := range stage.Pods {
 			p := all[pod.UID]
-			d.keep(now, pod.UID)
+			d.addStopped(now, pod.UID)
 			p.Evict(shutdown.Failure(), stage.Grace(pod))
 			ending = append(ending, p)
 		}
@@ -276,8 +276,8 @@ func (d *Drain) stop(ctx context.Context, now *descent, within shutdown.Periods)
 	}
 }
 
-// living returns the pods to stop, oldest first.
-func (d *Drain) living(now *descent, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
+// podsToStop returns the pods to stop, oldest first.
+func (d *Drain) podsToStop(now *shutdownRun, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range all {
@@ -290,8 +290,8 @@ func (d *Drain) living(now *descent, all map[types.UID]evictor.Pod) (pods []*cor
 	return pods
 }
 
-func (d *Drain) keep(now *descent, uid types.UID) {
+func (d *Drain) addStopped(now *shutdownRun, uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now.kept = append(now.kept, uid)
+	now.stopped = append(now.stopped, uid)
 }

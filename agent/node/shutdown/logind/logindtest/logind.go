@@ -78,10 +78,10 @@ type Logind struct {
 	most time.Duration
 	life sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
-	down  bool
-	held  int      // inhibitors that are held
-	asked []string // the arguments of each inhibitor
+	mu         sync.Mutex // guards what follows
+	down       bool
+	inhibitors int      // inhibitors that are held
+	arguments  []string // the arguments of each inhibitor
 }
 
 // Start starts a logind on the bus that waits for at most most.
@@ -122,18 +122,18 @@ func (l *Logind) PowerOff(down bool) error {
 	return l.conn.Emit(path, iface+".PrepareForShutdown", down)
 }
 
-// Held returns the number of held inhibitors.
-func (l *Logind) Held() int {
+// Inhibitors returns the number of held inhibitors.
+func (l *Logind) Inhibitors() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.held
+	return l.inhibitors
 }
 
-// Asked returns the arguments of the inhibitors so far.
-func (l *Logind) Asked() []string {
+// InhibitorArguments returns the arguments of the inhibitors so far.
+func (l *Logind) InhibitorArguments() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.asked
+	return l.arguments
 }
 
 func (l *Logind) answer(m *dbus.Message) {
@@ -161,8 +161,8 @@ func (l *Logind) inhibit(m *dbus.Message) {
 		l.fail(m, "org.freedesktop.DBus.Error.NoMemory")
 		return
 	}
-	l.held++
-	l.asked = append(l.asked, fmt.Sprintf("%s of %s: %s (%s)", m.Body...))
+	l.inhibitors++
+	l.arguments = append(l.arguments, fmt.Sprintf("%s of %s: %s (%s)", m.Body...))
 	l.reply(m, dbus.TypeMethodReply, dbus.UnixFD(w.Fd()))
 	w.Close()
 	go func() { // ends with the holder
@@ -170,7 +170,7 @@ func (l *Logind) inhibit(m *dbus.Message) {
 		r.Close()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.held--
+		l.inhibitors--
 	}()
 }
 

@@ -30,7 +30,7 @@ func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool
 		_ = s.Pace.Blocked(trigger.Name, b)
 		return false
 	}
-	s.attempt(trigger.Name, trigger.FinishedAt)
+	s.recordRestart(trigger.Name, trigger.FinishedAt)
 	return true
 }
 
@@ -72,7 +72,7 @@ func (s *Starter) remove(ctx context.Context, pod *corev1.Pod, c *status.Contain
 		return fmt.Errorf("remove container to restart all: %w", err)
 	}
 	s.node.Logs.Remove(pod, c)
-	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // removed with the pod at the latest
+	_ = os.Remove(s.maker.messagePath(c.Name, c.Attempt)) // removed with the pod at the latest
 	s.Observer.Forget(c.ID)
 	return nil
 }

@@ -101,12 +101,12 @@ func TestLostAddressStays(t *testing.T) {
 		old := IPs(families)
 		run("route del default")
 		run("addr add 10.88.1.1/24 dev mp-x")
-		if got := next(old, families); !slices.Equal(got, old) {
+		if got := nextIPs(old, families); !slices.Equal(got, old) {
 			t.Errorf("without a default route: %s, want %s", got, old)
 		}
 		run("link del mp-x")
 		run("link del eth0")
-		if got := next(old, families); !slices.Equal(got, old) {
+		if got := nextIPs(old, families); !slices.Equal(got, old) {
 			t.Errorf("without a link: %s, want %s", got, old)
 		}
 	})

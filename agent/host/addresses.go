@@ -14,8 +14,8 @@ import (
 	"monopod/apiserver/kit/kernel"
 )
 
-// settled is how long after a change the addresses are read: a link that comes up gets them one after the other.
-const settled = 100 * time.Millisecond
+// settleTime is how long after a change the addresses are read: a link that comes up gets them one after the other.
+const settleTime = 100 * time.Millisecond
 
 // Addresses are those of IPs, while Run follows their changes.
 type Addresses struct {
@@ -58,8 +58,8 @@ func (a *Addresses) Run(ctx context.Context, changed func()) {
 	}
 	changes := kernel.WatchNetwork(ctx)
 	for open := true; open; _, open = <-changes {
-		backoff.Sleep(ctx, clock.RealClock{}, settled)
-		if next := next(*a.now.Load(), a.families); !slices.Equal(next, *a.now.Load()) && ctx.Err() == nil {
+		backoff.Sleep(ctx, clock.RealClock{}, settleTime)
+		if next := nextIPs(*a.now.Load(), a.families); !slices.Equal(next, *a.now.Load()) && ctx.Err() == nil {
 			a.now.Store(&next)
 			changed()
 		}

@@ -10,12 +10,12 @@ import (
 func TestTurnsBoundConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(time.Minute, func() int { return 2 })
+		turns := newConcurrencyLimit(time.Minute, func() int { return 2 })
 		begin := time.Now()
 		ended := make(chan time.Duration)
 		for range 6 {
 			go func() {
-				back := turns.Take(t.Context())
+				back := turns.acquire(t.Context())
 				time.Sleep(time.Second)
 				back()
 				ended <- time.Since(begin)
@@ -32,22 +32,22 @@ func TestTurnsBoundConcurrency(t *testing.T) {
 func TestStuckWorkerLosesItsTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(time.Minute, func() int { return 1 })
-		late := turns.Take(t.Context())
+		turns := newConcurrencyLimit(time.Minute, func() int { return 1 })
+		late := turns.acquire(t.Context())
 		begin := time.Now()
-		back := turns.Take(t.Context())
+		back := turns.acquire(t.Context())
 		if got := time.Since(begin); got != time.Minute {
 			t.Errorf("waited %v for a caller that is stuck, want a minute", got)
 		}
 		late() // does not affect the current holder
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		turns.Take(ctx)
+		turns.acquire(ctx)
 		if got := time.Since(begin); got != time.Minute+time.Second {
 			t.Errorf("had a turn after %v at the same time as another", got)
 		}
 		back()
-		turns.Take(t.Context())()
+		turns.acquire(t.Context())()
 	})
 }
 
@@ -57,12 +57,12 @@ func TestTurnsFollowTheRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		room := 0
-		turns := newTurns(time.Hour, func() int { return room })
-		first := turns.Take(t.Context())
+		turns := newConcurrencyLimit(time.Hour, func() int { return room })
+		first := turns.acquire(t.Context())
 		had := make(chan func(), 4)
 		hurried, leave := context.WithCancel(t.Context())
 		for _, ctx := range []context.Context{hurried, t.Context(), t.Context(), t.Context()} {
-			go func() { had <- turns.Take(ctx) }()
+			go func() { had <- turns.acquire(ctx) }()
 			synctest.Wait()
 		}
 		if n := len(had); n != 0 {
