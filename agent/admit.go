@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// admitter admits pods one after the other, in the order in which the loop passes them on. It writes checkpoints
-// of what they are allocated, for which the loop must not wait.
+// admitter admits pods one after the other, in the order of the loop. It has a goroutine of its own because it writes
+// checkpoints of allocations, and the loop must not wait for the disk.
 type admitter struct {
 	guard   *guard.Guard
 	pods    *pods
@@ -25,14 +25,14 @@ type admitter struct {
 	current func() *corev1.Node // the node as this agent wrote it last, for its resources
 	place   placer
 	evict   *evictor.Evictor
-	// refuse rejects all pods while the node shuts down.
+	// refuse rejects every pod while the node shuts down.
 	refuse func(*corev1.Pod) *status.Failure
 	// handlers run in this order; the first rejection counts.
 	handlers []predicates.Handler
 	wake     chan struct{}
 
 	mu   sync.Mutex // guards jobs
-	jobs []func()   // as many as there are pods
+	jobs []func()
 }
 
 // placer allocates exclusive CPUs, memory of NUMA nodes and devices to pods.
@@ -45,7 +45,7 @@ type placer interface {
 	Infeasible(pod, next *corev1.Pod) string
 }
 
-// enqueue queues a job behind those before it.
+// enqueue adds a job at the end of the queue.
 func (d *admitter) enqueue(job func()) {
 	d.mu.Lock()
 	d.jobs = append(d.jobs, job)
@@ -78,8 +78,8 @@ func (d *admitter) run(ctx context.Context) {
 	}
 }
 
-// admit decides whether a new pod is admitted; one whose object is gone only has to end. If the decision fails,
-// the pod is rejected, as upstream does.
+// admit decides in the background whether a new pod runs. A pod whose object is gone only has to end. Like upstream,
+// admit rejects the pod if the decision itself fails.
 func (d *admitter) admit(ctx context.Context, p *pod.Pod, gone bool) {
 	d.enqueue(func() {
 		var v pod.Verdict
@@ -114,7 +114,7 @@ func (d *admitter) decide(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 	if v.Refused == nil {
 		v = d.runHandlers(ctx, object, critical)
 	}
-	if v.Refused == nil && len(v.Victims) == 0 { // others call the handlers when resources are free
+	if v.Refused == nil && len(v.Victims) == 0 { // with victims, readmit allocates the resources that they free
 		v.Refused = d.place.Admit(ctx, object)
 	}
 	d.recordRejection(object, v.Refused)
@@ -146,8 +146,8 @@ func (d *admitter) runHandlers(ctx context.Context, object *corev1.Pod, critical
 	return v
 }
 
-// readmit decides again about a pod whose victims have ended: it is admitted, unless it is being deleted or
-// other pods took the resources.
+// readmit decides again about a pod whose victims have ended. It admits the pod, unless the pod is being deleted or
+// other pods have taken the resources.
 func (d *admitter) readmit(ctx context.Context, p *pod.Pod) {
 	d.enqueue(func() {
 		var refused *status.Failure
@@ -169,11 +169,11 @@ func (d *admitter) recordRejection(pod *corev1.Pod, f *status.Failure) {
 	}
 }
 
-// checkResize returns why the node cannot give a pod, which has the resources in had, what it requests: never, or not
-// now.
-func (d *admitter) checkResize(had, pod *corev1.Pod) *status.Resize {
-	if why := d.place.Infeasible(had, pod); why != "" {
+// checkResize returns why a pod with the resources in allocated cannot be resized to those in next: the resize is
+// infeasible or deferred. It returns nil if the node has the resources.
+func (d *admitter) checkResize(allocated, next *corev1.Pod) *status.Resize {
+	if why := d.place.Infeasible(allocated, next); why != "" {
 		return resize.Infeasible(why)
 	}
-	return resize.Pending(pod, d.pods.activeExcept(pod), d.current())
+	return resize.Pending(next, d.pods.activeExcept(next), d.current())
 }

@@ -71,7 +71,7 @@ type maintenance struct {
 
 var _ client.Node = (*Agent)(nil)
 
-// New returns an agent; Run starts it.
+// New returns an agent that does nothing until Run is called.
 func New(deps Deps, cfg Config) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -90,11 +90,11 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// podsMode is the mode of the folder of pods' folders, which protects the secrets in them.
+// podsMode is the mode of the folder that contains the pods' folders. It protects the secrets in them.
 const podsMode = 0o750
 
-// Run registers the node and runs its pods until ctx ends; then it returns and leaves the pods running. It fails
-// only if the agent can never work.
+// Run registers the node and runs its pods until ctx ends. It leaves the pods running when it returns. It returns an
+// error only if the agent can never work.
 func (a *Agent) Run(ctx context.Context) error {
 	dir := a.cfg.podsDir()
 	if err := errors.Join(os.MkdirAll(dir, podsMode), os.Chmod(dir, podsMode), a.logs.Make()); err != nil {
@@ -123,7 +123,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// part runs concurrently with the loop, under its name in metrics and health.
+// part is a function that runs concurrently with the loop. Metrics and health use its name.
 type part struct {
 	name string
 	run  func(context.Context)
@@ -140,8 +140,8 @@ func (a *Agent) parts() []part {
 	}...)
 }
 
-// watchOOM reports processes that the kernel killed because the whole machine was out of memory, as an event
-// SystemOOM of the node. Processes killed by a container's limit are reported with the container.
+// watchOOM writes an event SystemOOM for each process that the kernel killed because the whole machine was out of
+// memory. The container's status reports processes killed by a container's limit.
 func (a *Agent) watchOOM(ctx context.Context) {
 	for kill := range a.deps.Kernel.Watch(ctx) {
 		if kill.System {
@@ -179,13 +179,13 @@ func fieldPath(pod *corev1.Pod, container string) string {
 	return "spec.containers{" + container + "}"
 }
 
-// ImageAdmin returns the images of the node, for admins.
+// ImageAdmin returns the interface for administrators to the node's images.
 func (a *Agent) ImageAdmin() *admin.Admin {
 	return &admin.Admin{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived,
 		Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
 }
 
-// imagesArrived reports imported images to the node and the pods.
+// imagesArrived tells the node and the pods that images were imported.
 func (a *Agent) imagesArrived() {
 	a.node.ImagesChanged()
 	for p := range a.pods.all() {
@@ -193,7 +193,7 @@ func (a *Agent) imagesArrived() {
 	}
 }
 
-// forget cleans up after a pod that is completely removed.
+// forget removes the records about a pod of which nothing is left.
 func (a *Agent) forget(p *pod.Pod) {
 	a.status.Forget(p.UID())
 	a.images.pulls.Forget(string(p.UID()))

@@ -36,8 +36,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// assemble reads the machine and creates the parts, each after those that it depends on. Where two depend on
-// each other, one calls the other by a function, which nothing does before Run.
+// assemble reads the machine and creates the parts, each after those that it depends on. If two parts depend on each
+// other, the first one gets a function that calls the second, and must not call it before Run.
 func (a *Agent) assemble() (err error) {
 	d, cfg := &a.deps, &a.cfg
 	if a.guard, err = guard.New(d.Log, d.Clock, d.Metrics); err != nil {
@@ -57,9 +57,10 @@ func (a *Agent) assemble() (err error) {
 		cfg: cfg, log: d.Log, pods: a.pods, logs: a.logs, mounter: d.Mounter, swept: make(chan struct{}),
 		pokeEvictor: func() { a.upkeep.evict.Poke() },
 	}
-	for _, part := range []func() error{a.assembleImages, a.assembleNode, a.assembleSources, a.assembleUpkeep,
-		a.assemblePods} {
-		if err := part(); err != nil {
+	for _, assemble := range []func() error{
+		a.assembleImages, a.assembleNode, a.assembleSources, a.assembleUpkeep, a.assemblePods,
+	} {
+		if err := assemble(); err != nil {
 			return err
 		}
 	}
@@ -82,8 +83,10 @@ func (a *Agent) assembleImages() error {
 			Records: records, Verify: cfg.Verify},
 	}
 	a.images.preload = pull.NewImporter(pull.PreloadConfig{
-		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
-		Imported: a.images.pulls.Imported, Failed: func(message string) { a.node.Problem(registrar.ImagesNotImported, message) },
+		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock,
+		Log: d.Log, Arrived: a.imagesArrived,
+		Imported: a.images.pulls.Imported,
+		Failed:   func(message string) { a.node.Problem(registrar.ImagesNotImported, message) },
 	})
 	return nil
 }
@@ -104,7 +107,8 @@ func (a *Agent) assembleNode() error {
 		ShuttingDown: func() bool { return a.Drain.ShuttingDown() },
 		PLEG:         health.Check, Ready: a.images.place.Find,
 	}, registrar.Config{
-		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.addresses.Strings, Network: d.Network, PodCIDRs: cfg.PodCIDRs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
+		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.addresses.Strings, Network: d.Network,
+		PodCIDRs: cfg.PodCIDRs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
 		HeartbeatPeriod: cfg.HeartbeatPeriod, StatusPeriod: cfg.StatusPeriod, LeaseDuration: cfg.LeaseDuration,
 	})
 	if err != nil {
@@ -136,7 +140,9 @@ func (a *Agent) assembleSources() error {
 	if err != nil {
 		return err
 	}
-	s.mirrors = source.NewMirrors(source.MirrorDeps{Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Rewrite: a.status.Rewrite}, cfg.NodeName)
+	s.mirrors = source.NewMirrors(source.MirrorDeps{
+		Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Rewrite: a.status.Rewrite,
+	}, cfg.NodeName)
 	s.manifests = static.NewSource(static.Deps{
 		Clock: d.Clock, Log: d.Log, Node: a.node, RestoreStatuses: s.mirrors.RestoreStatuses, Notify: d.Notify,
 		Failed: func(message string) { a.node.Problem(registrar.StaticPodsInvalid, message) },
@@ -147,7 +153,9 @@ func (a *Agent) assembleSources() error {
 		Guard: a.guard,
 	})
 	a.loop.source, a.loop.statics, a.loop.mirrors = a.source, s, s.mirrors
-	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Dir: cfg.volumesDir(), Made: a.pods.hasContainers})
+	a.claims = claims.New(claims.Deps{
+		Client: d.Client, Node: a.node.Current, Dir: cfg.volumesDir(), Made: a.pods.hasContainers,
+	})
 	return nil
 }
 
@@ -157,28 +165,34 @@ func (a *Agent) assembleUpkeep() (err error) {
 	var manager *cgroup.Manager
 	if cfg.CgroupRoot != "" {
 		manager = cgroup.New(cgroup.Config{
-			Mount: cfg.CgroupMount, Root: cfg.CgroupRoot, MaxPIDs: cfg.PodMaxPIDs, HugePages: a.machine.pageSizes, Units: d.Units,
+			Mount: cfg.CgroupMount, Root: cfg.CgroupRoot, MaxPIDs: cfg.PodMaxPIDs, HugePages: a.machine.pageSizes,
+			Units: d.Units,
 		})
 		a.cgroups = cgroup.NewEnforcer(cgroup.EnforcerDeps{
-			Cgroups: manager, Node: a.node, Log: d.Log, Reserve: cfg.Reserve, Capacity: a.machine.capacity, Observe: a.metrics.Cgroup,
+			Cgroups: manager, Node: a.node, Log: d.Log, Reserve: cfg.Reserve, Capacity: a.machine.capacity,
+			Observe: a.metrics.Cgroup,
 		})
 		a.loop.sweep.cgroups = a.cgroups
 	}
 	if u.placement, err = placement.New(placement.Deps{
-		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Guard: a.guard, Providers: d.Providers,
-		Pods:  func() map[types.UID]placement.Pod { return podsAs(a.pods, func(p *pod.Pod) placement.Pod { return p }) },
-		Pod:   func(uid types.UID) (placement.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
-		Known: known, Active: a.pods.active,
+		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Guard: a.guard,
+		Providers: d.Providers,
+		Pods:      func() map[types.UID]placement.Pod { return podsAs(a.pods, func(p *pod.Pod) placement.Pod { return p }) },
+		Pod:       func(uid types.UID) (placement.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
+		Known:     known, Active: a.pods.active,
 	}, placement.Config{
-		DataDir: cfg.DataDir, SysRoot: cfg.SysRoot, Capacity: a.machine.capacity, Reserve: cfg.Reserve, Evicting: cfg.Eviction.Reservation(a.machine.capacity),
-		CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Plugins: cfg.Plugins, Claims: deviceClaims{d.Client, cfg.NodeName}, Socket: cfg.PodResources,
+		DataDir: cfg.DataDir, SysRoot: cfg.SysRoot, Capacity: a.machine.capacity, Reserve: cfg.Reserve,
+		Evicting: cfg.Eviction.Reservation(a.machine.capacity),
+		CPUs:     cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Plugins: cfg.Plugins,
+		Claims: deviceClaims{d.Client, cfg.NodeName}, Socket: cfg.PodResources,
 	}); err != nil {
 		return err
 	}
 	a.machine.setCPUs(u.placement.Processors(), cfg)
 	a.loop.placement, a.loop.relister.Found = u.placement, u.placement.Found
 	if u.rotate, err = logs.NewRotator(logs.RotatorDeps{
-		Clock: d.Clock, Metrics: d.Metrics, Running: a.containerFiles(), Reopen: d.Runtime.ReopenContainerLog, Notify: d.NotifyWrites, Log: d.Log, Guard: a.guard,
+		Clock: d.Clock, Metrics: d.Metrics, Running: a.containerFiles(), Reopen: d.Runtime.ReopenContainerLog,
+		Notify: d.NotifyWrites, Log: d.Log, Guard: a.guard,
 	}, cfg.Logs); err != nil {
 		return err
 	}
@@ -203,18 +217,23 @@ func (a *Agent) assembleUpkeep() (err error) {
 	u.evict, err = evictor.New(evictor.Deps{
 		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Usage: u.stats, Signals: d.Signals,
 		Pods:       func() map[types.UID]evictor.Pod { return podsAs(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
-		PodsListed: known, Static: a.pods.static, Reclaim: u.collect.Reclaim, WatchMemory: d.WatchMemory, WatchUsage: d.WatchUsage,
+		PodsListed: known, Static: a.pods.static, Reclaim: u.collect.Reclaim, WatchMemory: d.WatchMemory,
+		WatchUsage: d.WatchUsage,
 	}, cfg.Eviction)
 	return err
 }
 
-// assemblePods creates the parts that admit pods, and what pods share.
+// assemblePods creates the admission of pods, what the pods share, and the kubelet's server.
 func (a *Agent) assemblePods() error {
 	d, cfg := &a.deps, &a.cfg
 	a.loop.admitter = &admitter{
-		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Latest, current: a.node.Current, place: a.upkeep.placement, evict: a.upkeep.evict,
+		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Latest, current: a.node.Current,
+		place: a.upkeep.placement, evict: a.upkeep.evict,
 		refuse: a.Drain.Refuse, wake: make(chan struct{}, 1),
-		handlers: []predicates.Handler{predicates.NodeName, a.admitSecurity, predicates.Affinity, predicates.Taints, predicates.Ports, predicates.Resources},
+		handlers: []predicates.Handler{
+			predicates.NodeName, a.admitSecurity, predicates.Affinity, predicates.Taints, predicates.Ports,
+			predicates.Resources,
+		},
 	}
 	probed := prometheus.NewRegistry()
 	probes, err := probe.NewMetrics(probed)
@@ -235,7 +254,7 @@ func (a *Agent) assemblePods() error {
 	return nil
 }
 
-// admitSecurity rejects pods with security settings that this machine would otherwise ignore.
+// admitSecurity rejects pods with security settings that this machine cannot apply.
 func (a *Agent) admitSecurity(pod *corev1.Pod, _ []*corev1.Pod, _ *corev1.Node) *status.Failure {
 	return a.cfg.Machine.Refuse(pod, &a.cfg.Security)
 }

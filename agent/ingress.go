@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// superviseIngress returns what keeps the ingress controller running; nil: there is none.
+// superviseIngress returns the supervisor of the ingress controller; nil if it is disabled.
 func (n *Node) superviseIngress() *follow.Supervisor {
 	cfg := n.cfg.Settings.Ingress
 	if !cfg.On() {
@@ -24,12 +24,13 @@ func (n *Node) superviseIngress() *follow.Supervisor {
 		metrics, _ = follow.NewMetrics(nil)
 	}
 	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.dialer()
-	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics,
-		Guard: n.guard}
+	deps := follow.Deps{
+		Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics, Guard: n.guard,
+	}
 	return follow.Supervise(ingress.New(deps, cfg), deps)
 }
 
-// dialer returns what connects to pods; nil: the machine's network does.
+// dialer returns the function that connects to pods; nil: over the machine's network.
 func (n *Node) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if n.cfg.Settings.Runtime != "fake" {
 		return nil

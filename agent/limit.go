@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// concurrencyLimit are taken and returned.
+// concurrencyLimit limits how many callers do something demanding at the same time. A caller that hangs does not block
+// others permanently.
 type concurrencyLimit struct {
 	longest time.Duration
 	limit   func() int
 
-	mu      sync.Mutex // guards those below
+	mu      sync.Mutex // guards the fields below
 	inUse   int
-	waiting []chan struct{} // in order; a channel is closed when its owner has a turn
+	waiting []chan struct{} // in order; a channel is closed when its owner has a slot
 }
 
-// newConcurrencyLimit returns turns of which as many are taken at a time as limit returns whenever a caller comes or goes, but at
-// least one: limit is not called for a caller that is alone. A caller that keeps a turn for more than longest loses it
-// to the next.
+// newConcurrencyLimit returns a limit of as many slots as limit returns, which is called whenever a slot is requested
+// or released. A caller that is alone gets a slot without a call of limit. A caller that keeps a slot for longer than
+// longest loses it.
 func newConcurrencyLimit(longest time.Duration, limit func() int) *concurrencyLimit {
 	return &concurrencyLimit{longest: longest, limit: limit}
 }
 
-// acquire waits for a turn, or for the end of ctx, in which case there is none. The caller returns the turn by one
-// call of done.
-func (t *concurrencyLimit) acquire(ctx context.Context) (back func()) {
+// acquire waits for a slot, which the caller releases by one call of release. If ctx ends first, the caller gets no
+// slot and release does nothing.
+func (t *concurrencyLimit) acquire(ctx context.Context) (release func()) {
 	turn := make(chan struct{})
 	t.mu.Lock()
 	t.waiting = append(t.waiting, turn)
@@ -46,14 +47,14 @@ func (t *concurrencyLimit) acquire(ctx context.Context) (back func()) {
 	}
 }
 
-// grant gives turns to those that wait while fewer than the limit are taken.
+// grant gives the free slots to callers that wait.
 func (t *concurrencyLimit) grant() {
 	if !t.grantUpTo(1) {
 		t.grantUpTo(t.limit())
 	}
 }
 
-// grantUpTo gives turns to those that wait while fewer than limit are taken, and reports whether none waits any more.
+// grantUpTo gives slots to callers that wait while fewer than limit are in use. It reports whether no caller waits.
 func (t *concurrencyLimit) grantUpTo(limit int) (all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +66,7 @@ func (t *concurrencyLimit) grantUpTo(limit int) (all bool) {
 	return len(t.waiting) == 0
 }
 
-// cancel ends a wait; the turn may have come meanwhile.
+// cancel ends a wait, and releases the slot if it was granted meanwhile.
 func (t *concurrencyLimit) cancel(turn chan struct{}) {
 	t.mu.Lock()
 	at := slices.Index(t.waiting, turn)

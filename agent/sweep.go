@@ -10,7 +10,7 @@ import (
 	"monopod/apiserver/kit/filewatch"
 )
 
-// sweeper removes what a crash or an earlier start has left of pods.
+// sweeper removes leftovers of pods after a crash or an earlier start.
 type sweeper struct {
 	cfg         *Config
 	log         *zap.Logger
@@ -18,11 +18,11 @@ type sweeper struct {
 	logs        *logs.Dir
 	mounter     volume.Mounter
 	cgroups     *cgroup.Enforcer // nil: there are none
-	pokeEvictor func()           // wakes the evictor, so that a shortage at start is handled at once
-	swept       chan struct{}    // closed when the API's pods are known and the rest is removed
+	pokeEvictor func()           // called at the end of run, so that a shortage at start is handled at once
+	swept       chan struct{}    // closed at the end of run: the API's pods are listed
 }
 
-// run sweeps at the start.
+// run removes the leftovers once, after the first list of the API's pods.
 func (s *sweeper) run() {
 	defer s.pokeEvictor()
 	defer close(s.swept)
@@ -32,7 +32,7 @@ func (s *sweeper) run() {
 	}
 }
 
-// done reports whether run has finished: the node knows its pods.
+// done reports whether run has finished, and so whether the API's pods are listed.
 func (s *sweeper) done() bool {
 	select {
 	case <-s.swept:
@@ -42,8 +42,8 @@ func (s *sweeper) done() bool {
 	}
 }
 
-// removeFolders removes the folders of pods that do not exist. A folder with a mount that cannot be unmounted stays,
-// and is retried with the next garbage collection of containers.
+// removeFolders removes the folders of pods that do not exist. It keeps a folder with a mount that fails to unmount;
+// the next garbage collection of containers tries again.
 func (s *sweeper) removeFolders() (logFolders, logLinks int) {
 	for _, name := range filewatch.Names(s.cfg.podsDir()) {
 		uid := types.UID(name)

@@ -14,8 +14,8 @@ import (
 // none at all, it returns loopback: the node does not need a network. No families: IPv4.
 func IPs(families []corev1.IPFamily) []netip.Addr { return nextIPs(nil, families) }
 
-// nextIPs is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it had,
-// also if that route is gone and there is no other: a cable that is out for a minute changes nothing.
+// nextIPs is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it
+// had, also if that route is gone and there is no other: a cable that is out for a minute changes nothing.
 func nextIPs(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	if len(families) == 0 {
 		families = []corev1.IPFamily{corev1.IPv4Protocol}

@@ -38,8 +38,9 @@ func ReadUsage() (Usage, error) {
 	return Usage{
 		CPU: uint64(busy * 1e9), Memory: total - min(total, bytes(mem.MemFreeBytes)),
 		WorkingSet: total - min(total, available), Available: available, RSS: bytes(mem.AnonPagesBytes),
-		SwapUsed: bytes(mem.SwapTotalBytes) - min(bytes(mem.SwapTotalBytes), bytes(mem.SwapFreeBytes)), SwapFree: bytes(mem.SwapFreeBytes),
-		Booted: stat.BootTime,
+		SwapUsed: bytes(mem.SwapTotalBytes) - min(bytes(mem.SwapTotalBytes), bytes(mem.SwapFreeBytes)),
+		SwapFree: bytes(mem.SwapFreeBytes),
+		Booted:   stat.BootTime,
 	}, nil
 }
 

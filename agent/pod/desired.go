@@ -35,23 +35,24 @@ func labelsDiffer(old, next *corev1.Pod) bool {
 // waitsForResources reports whether the requested resources are not allocated.
 func (d *desired) waitsForResources() bool { return resize.Asked(&d.requested.Spec, &d.pod.Spec) }
 
-// setPod takes next as the desired pod, with its containers' earlier resources if the node has no more, according
-// to fits. asks: it requests other resources than allocated.
-func (d *desired) setPod(next *corev1.Pod, fits func(had, pod *corev1.Pod) *status.Resize) (asks, granted bool) {
+// setPod makes next the desired pod. If check returns why the node cannot give the requested resources, the containers
+// keep the allocated ones. resized means that next requests other resources than the allocated ones.
+func (d *desired) setPod(next *corev1.Pod,
+	check func(allocated, next *corev1.Pod) *status.Resize) (resized, granted bool) {
 	d.requested, d.deferred = next, nil
-	if asks = resize.Asked(&next.Spec, &d.pod.Spec); asks {
-		if d.deferred = fits(d.pod, next); d.deferred != nil {
+	if resized = resize.Asked(&next.Spec, &d.pod.Spec); resized {
+		if d.deferred = check(d.pod, next); d.deferred != nil {
 			next = resize.Keep(next, d.pod)
 		}
 	}
 	d.pod = next
-	return asks, asks && d.deferred == nil
+	return resized, resized && d.deferred == nil
 }
 
 // remove records that the object no longer exists.
 func (d *desired) remove() { d.gone = true }
 
-// fail ends the pod for a reason, within grace or, if that is nil, its own grace period.
+// fail makes the pod end for a reason, within grace; nil: within its own grace period.
 func (d *desired) fail(why *status.Failure, grace *time.Duration) { d.failure, d.grace = why, grace }
 
 // ends reports whether the pod must end.
@@ -62,8 +63,8 @@ func (d *desired) ends() bool {
 // minGraceGone is the minimum grace period of a pod whose object is gone (upstream's).
 const minGraceGone = time.Second
 
-// graceLeft returns the remaining grace period of a pod that is ending. A pod whose object is gone has what is
-// left, but at least a second.
+// graceLeft returns the remaining grace period of a pod that has been ending for some time. A pod whose object is gone
+// has at least minGraceGone.
 func (d *desired) graceLeft(ending time.Duration) time.Duration {
 	grace := spec.OwnGrace(d.pod)
 	if d.pod.DeletionTimestamp != nil {

@@ -14,25 +14,24 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// devices are the allocated devices of the pod's containers.
+// devices prepares and releases the allocated devices of the pod's containers, and reports their health.
 type devices struct {
 	placement Placement
 	id        *identity.Pod
 	pace      *pace.Pace
 
-	announcedPlugins map[string]bool // resources whose missing plugin was reported by an event
-	// why the drivers did not prepare or release the pod's claims, as reported by an event
-	reported string
-	heldBack bool                               // the pod's final phase is held back until its claims are released
-	health   map[string][]corev1.ResourceStatus // of each container, as last known
+	announcedPlugins map[string]bool                    // resources whose missing plugin was reported by an event
+	reported         string                             // the last event about claims that failed to be prepared or released
+	heldBack         bool                               // the pod's final phase is held back until its claims are released
+	health           map[string][]corev1.ResourceStatus // of each container, as last known
 }
 
 func newDevices(node *Node, id *identity.Pod, p *pace.Pace) *devices {
 	return &devices{placement: node.Placement, id: id, pace: p}
 }
 
-// prepare makes the plugins prepare the allocated devices before the first container starts. If a plugin
-// refuses, the pod fails; if one has not registered since the node started, the pod waits until it does.
+// prepare makes the plugins prepare the allocated devices before the first container starts. If a plugin refuses, the
+// pod fails. If a plugin has not registered since the node started, the pod waits until it does.
 func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	err = d.placement.PrepareDevices(ctx, pod)
 	var absent *deviceplugin.Absent
@@ -55,8 +54,8 @@ func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failur
 	return false, nil, nil
 }
 
-// prepareClaims makes the DRA drivers prepare the devices of the pod's resource claims. The pod waits for a driver that
-// has not registered, and tries again after other errors.
+// prepareClaims makes the DRA drivers prepare the devices of the pod's ResourceClaims. The pod waits for a driver that
+// has not registered. Other errors are retried.
 func (d *devices) prepareClaims(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	err = d.placement.PrepareClaims(ctx, pod)
 	if err == nil {
@@ -74,7 +73,7 @@ func (d *devices) prepareClaims(ctx context.Context, pod *corev1.Pod) (ok bool, 
 	return false, nil, err
 }
 
-// release makes the DRA drivers release the pod's resource claims, once its containers are dead.
+// release makes the DRA drivers release the pod's ResourceClaims, once its containers are dead.
 func (d *devices) release(ctx context.Context) error {
 	err := d.placement.UnprepareClaims(ctx, d.id.UID)
 	if err != nil && ctx.Err() == nil {
@@ -83,7 +82,7 @@ func (d *devices) release(ctx context.Context) error {
 	return err
 }
 
-// eventOnce writes an event, once for each message.
+// eventOnce writes an event unless the last one has the same message.
 func (d *devices) eventOnce(reason, message string) {
 	if d.reported != message {
 		d.reported = message
@@ -91,15 +90,15 @@ func (d *devices) eventOnce(reason, message string) {
 	}
 }
 
-// holdPhase keeps a pod from becoming finished while it has resource claims: with the phase, others may get its devices.
+// holdPhase keeps a pod from becoming finished while it has resource claims: with the phase, others may get its
+// devices.
 func (d *devices) holdPhase(st *corev1.PodStatus, terminal bool) {
 	if d.heldBack = !terminal && status.Finished(st.Phase) && d.placement.HoldsClaims(d.id.UID); d.heldBack {
 		st.Phase = corev1.PodRunning
 	}
 }
 
-// setHealth sets the health of each container's devices in the pod's status; for released devices, the last known
-// one.
+// setHealth sets the health of each container's devices in the pod's status. Released devices keep their last health.
 func (d *devices) setHealth(st *corev1.PodStatus) {
 	if now := d.placement.Health(d.id.UID); now != nil {
 		d.health = now

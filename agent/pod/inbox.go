@@ -33,11 +33,11 @@ func (n *news) ending() bool { return n.gone || n.pod != nil && n.pod.DeletionTi
 type inbox struct {
 	wake chan struct{}
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	news      news
-	failed    bool               // the pod was failed: later reasons are ignored
-	retryNow  bool               // some news ends the pause after a failed step
-	interrupt context.CancelFunc // interrupts the worker's current wait; nil: none
+	failed    bool               // fail was called: later failures are ignored
+	retryNow  bool               // the news end the pause after a failed step
+	interrupt context.CancelFunc // interrupts the worker's current step; nil: none
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
@@ -63,8 +63,8 @@ func (b *inbox) put(change func(*news)) {
 	b.putQuietly(change)
 }
 
-// putQuietly is put for news that may follow from the worker's own actions: it does not shorten the pause after a
-// failed step, because otherwise each failure would cause the next attempt.
+// putQuietly adds news that may follow from the worker's own actions. Unlike put, it does not shorten the pause after a
+// failed step: each failure would cause the next attempt.
 func (b *inbox) putQuietly(change func(*news)) {
 	defer b.wakeWorker()
 	b.mu.Lock()
@@ -72,7 +72,7 @@ func (b *inbox) putQuietly(change func(*news)) {
 	change(&b.news)
 }
 
-// putUrgent is put, and interrupts the worker's current wait.
+// putUrgent adds news like put, and interrupts the worker's current step.
 func (b *inbox) putUrgent(change func(*news)) {
 	b.put(func(n *news) {
 		change(n)
@@ -82,7 +82,7 @@ func (b *inbox) putUrgent(change func(*news)) {
 	})
 }
 
-// fail ends the pod; false if it was failed before.
+// fail makes the pod end. It returns false if fail was called before.
 func (b *inbox) fail(why *status.Failure, grace *time.Duration) (first bool) {
 	defer b.poke()
 	b.mu.Lock()
@@ -97,7 +97,7 @@ func (b *inbox) fail(why *status.Failure, grace *time.Duration) (first bool) {
 	return true
 }
 
-// take takes the news; later urgent news calls interrupt.
+// take removes and returns the news. Later urgent news call interrupt.
 func (b *inbox) take(interrupt context.CancelFunc) news {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,14 +106,14 @@ func (b *inbox) take(interrupt context.CancelFunc) news {
 	return n
 }
 
-// retriesNow reports whether some news ends the pause after a failed step.
+// retriesNow reports whether the news end the pause after a failed step.
 func (b *inbox) retriesNow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.retryNow
 }
 
-// takeEvents takes the runtime's events.
+// takeEvents removes and returns the runtime's events.
 func (b *inbox) takeEvents() []runtime.Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,14 +122,14 @@ func (b *inbox) takeEvents() []runtime.Event {
 	return events
 }
 
-// ending reports whether there is news that the pod must end.
+// ending reports whether the news make the pod end.
 func (b *inbox) ending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.news.ending()
 }
 
-// setInterrupt makes urgent news call interrupt; ending reports whether there is news that the pod must end or fail.
+// setInterrupt makes urgent news call interrupt. It reports whether the pod must already end or fail.
 func (b *inbox) setInterrupt(interrupt context.CancelFunc) (ending bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -73,8 +73,8 @@ func newWorker(p *Pod) *worker {
 	return w
 }
 
-// run is the life of the pod: it waits at the gate, then takes step after step, each when there is news or at a
-// set time, until the pod is gone.
+// run is the life of the pod: it waits for admission, then does one step after the other, each when there are news or
+// at a set time, until the pod is gone.
 func (w *worker) run(ctx context.Context) {
 	defer w.images.Wait()
 	defer w.node.Containers.Probes.Forget(w.desired.pod)
@@ -95,7 +95,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// acquireStart waits until this pod may start, or must end instead.
+// acquireStart waits until this pod may start, or must end.
 func (w *worker) acquireStart(ctx context.Context) (done func()) {
 	if w.end.state != syncing || w.observer.Seen().Sandbox() != nil {
 		return func() {}
@@ -108,7 +108,7 @@ func (w *worker) acquireStart(ctx context.Context) (done func()) {
 	return w.node.Hooks.AcquireStart(ctx)
 }
 
-// step reads the news, does what is necessary now and reports whether the pod is over.
+// step takes the news, does one step of work and decides when the next one follows. over means that the worker ends.
 func (w *worker) step(ctx context.Context) (over bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,24 +169,23 @@ func (w *worker) receive(n news) {
 	}
 }
 
-// setDesired takes the desired pod, with as many resources as the node has.
+// setDesired makes object the desired pod. Its containers get the requested resources if the node has them.
 func (w *worker) setDesired(object *corev1.Pod) {
 	was := w.desired.deferred
-	if asks, granted := w.desired.setPod(object, w.node.Hooks.CheckResize); asks {
+	if resized, granted := w.desired.setPod(object, w.node.Hooks.CheckResize); resized {
 		w.resizer.retry()
 		if why := w.desired.deferred; why != nil && (was == nil || *was != *why) {
 			w.resizer.pending(object, why)
 		}
 		if granted {
 			w.resizer.granted(object)
-			w.volumes.MarkStale() // they may contain the resources
+			w.volumes.MarkStale() // downward API volumes may contain the resources
 		}
 	}
 	w.pod.allocated.Store(w.desired.pod)
 }
 
-// work does one step in the pod's current state: it observes the pod, then brings it closer to its desired
-// state, until it must end.
+// work observes the pod, and syncs, terminates or removes it according to its state.
 func (w *worker) work(ctx context.Context) (over bool, err error) {
 	if err := w.observe(ctx); err != nil {
 		return false, err
@@ -206,8 +205,8 @@ func (w *worker) work(ctx context.Context) (over bool, err error) {
 	return false, nil
 }
 
-// observe observes the pod in the runtime, if necessary, and takes over what runs: its probes and, the first time,
-// its cgroup and its volumes, whose sources may have changed while no agent ran.
+// observe reads the pod from the runtime, if necessary, and adopts running containers: it starts their probes. The
+// first time it also adopts the cgroup, and refreshes the volumes, whose sources may have changed while no agent ran.
 func (w *worker) observe(ctx context.Context) error {
 	fresh, first, err := w.observer.Observe(ctx)
 	if err != nil || !fresh {
@@ -231,7 +230,7 @@ func (w *worker) observe(ctx context.Context) error {
 	return nil
 }
 
-// decide decides whether the pod ends. It fails a pod that exceeds its activeDeadlineSeconds.
+// decide starts the termination of a pod that must end. It fails a pod that exceeds its activeDeadlineSeconds.
 func (w *worker) decide() {
 	if w.end.state != syncing {
 		return
@@ -252,7 +251,7 @@ func (w *worker) decide() {
 	}
 }
 
-// finishStep delays the steps after a failed one. A runtime that was unavailable wakes the worker when it is back.
+// finishStep delays the next step after a failed one. When a runtime that was unavailable is back, it wakes the worker.
 func (w *worker) finishStep(ctx context.Context, err error) {
 	if p := (*guard.Panic)(nil); errors.As(err, &p) {
 		w.panicked(p)
@@ -266,7 +265,7 @@ func (w *worker) finishStep(ctx context.Context, err error) {
 		w.pace.Succeeded()
 		return
 	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
-		w.pace.RetryIn(time.Millisecond) // interrupted: see why
+		w.pace.RetryIn(time.Millisecond) // urgent news interrupted the step
 		return
 	case grpcstatus.Code(err) == codes.Unavailable:
 		w.node.Hooks.Unavailable()
@@ -276,15 +275,15 @@ func (w *worker) finishStep(ctx context.Context, err error) {
 	w.id.Log.Warn("pod step failed", zap.Error(err))
 }
 
-// panicked handles a step that panicked. The worker's state may be inconsistent, so it observes again, after a
-// growing pause, which only the end of the pod shortens.
+// panicked handles a step that panicked. The worker's state may be inconsistent, so the next step observes again, after
+// a growing pause that only the end of the pod shortens.
 func (w *worker) panicked(p *guard.Panic) {
 	w.observer.MarkStale()
 	w.pace.Panicked()
 	w.pod.panicked("pod", p)
 }
 
-// pause waits for news or the time of the next step.
+// pause waits for news, or until the time of the next step.
 func (w *worker) pause(ctx context.Context) {
 	wait := w.pace.Retry()
 	if wait == 0 {

@@ -28,8 +28,8 @@ func (r *Registrar) recordConditionEvents(before, after *corev1.NodeStatus) {
 	}
 }
 
-// setStored stores the node as last read or written, and records upstream's Events about the start, and if it was cordoned
-// or uncordoned.
+// setStored stores the node as last read or written, and records upstream's Events about the start, and if it was
+// cordoned or uncordoned.
 func (r *Registrar) setStored(node *corev1.Node) {
 	r.mu.Lock()
 	before := r.stored

@@ -140,7 +140,8 @@ func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExe
 	}
 	start := func() (*url.URL, error) {
 		return parse(s.deps.Runtime.Exec(ctx, &cri.ExecRequest{
-			ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
+			ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout,
+			Stderr: opts.Stderr && !opts.TTY,
 		}))
 	}
 	if !opts.TTY {

@@ -66,9 +66,9 @@ func (h *Hooks) PostStart(ctx context.Context, pod *corev1.Pod, s *corev1.Contai
 	return h.run(ctx, s.Lifecycle.PostStart, pod, id, s, postStartLimit)
 }
 
-// PreStop runs the preStop hook of a container that is to stop, once, if it has one, within the remaining grace
-// period; ran reports whether it did. A failed hook does not prevent the stop; a hook that an unavailable
-// runtime could not run is run again.
+// PreStop runs the preStop hook of a container within the remaining grace period, once; ran reports whether there was a
+// hook to run. A failed hook does not prevent the stop. If the runtime was unavailable, the next call runs the hook
+// again.
 func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Container,
 	left time.Duration) (ran bool, err error) {
 	s := spec.Find(pod, c.Name)
@@ -91,7 +91,7 @@ func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Containe
 	return true, ctx.Err()
 }
 
-// markRun reports whether the hook has run, and records that it now does.
+// markRun records that the hook runs. It reports whether the hook has already run.
 func (h *Hooks) markRun(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *Hooks) ForgetRemoved(exists func(id string) bool) {
 	maps.DeleteFunc(h.ran, func(id string, _ bool) bool { return !exists(id) })
 }
 
-// Remembered returns the number of containers whose executed hook is remembered.
+// Remembered returns the number of containers whose executed hook is recorded.
 func (h *Hooks) Remembered() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

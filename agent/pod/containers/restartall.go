@@ -19,8 +19,8 @@ const (
 	RestartingAllMessage = "The container is removed because RestartAllContainers in place"
 )
 
-// MayRestartAll reports whether all containers may restart now because of the end of trigger, after its backoff.
-// Until then their status says why they wait.
+// MayRestartAll reports whether all containers may restart now, because the backoff of trigger is over. Until then the
+// containers' statuses contain the reason RestartingAll.
 func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool {
 	for _, c := range s.regular(pod) {
 		s.Pace.Wait(c.Name, status.Waiting{Reason: RestartingAll, Message: RestartingAllMessage})
@@ -34,8 +34,8 @@ func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool
 	return true
 }
 
-// RemoveAll removes all containers, so that they are created again. The trigger is removed last: as long as it
-// exists, a restarted agent continues.
+// RemoveAll removes all containers, so that they are created again. It removes the trigger last: while the trigger
+// exists, an agent that restarts continues the removal.
 func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string) error {
 	var last []status.Container
 	for _, c := range s.regular(pod) {

@@ -33,9 +33,9 @@ func NewStopper(node *Node, pod *identity.Pod, o *observe.Observer, hooks *Hooks
 	return &Stopper{node: node, pod: pod, observer: o, hooks: hooks, probes: probes}
 }
 
-// StopToRestart stops containers that start again, one after the other, each within the grace period of the failed
-// probe, or else the pod's. A container without a termination message gets the reason as its message: events are
-// dropped when there are many, and a program that ends on SIGTERM with exit code 0 looks as if it had completed.
+// StopToRestart stops containers that will restart, one after the other, within the grace period of the failed probe or
+// of the pod. It stores the reason as the message of a container without a termination message: Events are dropped when
+// there are many, and a program that exits with code 0 on SIGTERM looks as if it had completed.
 func (s *Stopper) StopToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Kill) error {
 	for _, k := range list {
 		s.killEvent(k.Container, k.Message)
@@ -51,7 +51,7 @@ func (s *Stopper) StopToRestart(ctx context.Context, pod *corev1.Pod, list []pla
 	return nil
 }
 
-// KillNow stops containers without hooks or grace period; the reason of their end is shown in the status.
+// KillNow stops containers without hooks and grace period, and stores reason and message in their statuses.
 func (s *Stopper) KillNow(ctx context.Context, pod *corev1.Pod, list []plan.Kill, reason, message string) error {
 	var all []*status.Container
 	for _, k := range list {
@@ -67,7 +67,7 @@ func (s *Stopper) KillNow(ctx context.Context, pod *corev1.Pod, list []plan.Kill
 	return nil
 }
 
-// StopRunning stops the running containers concurrently within the pod's grace period, and then sidecars.
+// StopRunning stops the running containers like StopWithin, within the grace period of the pod's spec.
 func (s *Stopper) StopRunning(ctx context.Context, pod *corev1.Pod, why string) error {
 	for _, c := range s.observer.Seen().Alive() {
 		s.killEvent(c, why)
@@ -79,8 +79,8 @@ func (s *Stopper) killEvent(c *status.Container, why string) {
 	s.pod.Event(c.Name, corev1.EventTypeNormal, "Killing", "%s", why)
 }
 
-// StopWithin stops the running containers concurrently, and then sidecars in reverse order, with the remaining grace
-// period.
+// StopWithin stops the running containers concurrently within grace, and then the sidecars in reverse order within the
+// rest of it.
 func (s *Stopper) StopWithin(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
 	deadline := s.node.Clock.Now().Add(grace)
 	var regular, sidecars []*status.Container

@@ -12,8 +12,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Blocked is why a container does not start now, and when to retry; with a zero Retry another event wakes the
-// worker.
+// Blocked is an error: why a container does not start now, and when to retry. With a zero Retry, another event wakes
+// the worker.
 type Blocked struct {
 	status.Waiting
 	Retry time.Duration
@@ -21,11 +21,10 @@ type Blocked struct {
 
 func (b *Blocked) Error() string { return b.Reason + ": " + b.Message }
 
-// Config is the pause between attempts to create a container that fails: an invalid config, an error of the
-// runtime (SPEC 5: error backoff 10 s).
+// Config is the pause between attempts to create a container, after an invalid config or an error of the runtime.
 const Config = 10 * time.Second
 
-// maxUndecided is after how many failed steps in a row a name that is still in use counts as an error.
+// maxUndecided is the number of failed steps in a row after which a name that is still in use counts as an error.
 const maxUndecided = 5
 
 // Pace is the pace of one pod. The zero value is ready to use; only one goroutine may use it.
@@ -101,8 +100,8 @@ func (p *Pace) Blocked(container string, err error) error {
 	return nil
 }
 
-// Undecided reports whether a call was interrupted, or an earlier call is still in progress: the pod is observed
-// again, and no error is reported.
+// Undecided reports whether a call was interrupted, or an earlier call is still in progress. The worker then observes
+// the pod again, and writes no event.
 func (p *Pace) Undecided(err error) bool {
 	return runtime.Lost(err) || (runtime.Exists(err) || runtime.Pending(err)) && p.failures < maxUndecided
 }
@@ -125,7 +124,7 @@ func (p *Pace) Panicked() {
 	p.panics++
 }
 
-// ResetPanics resets the delay after a panic; false if there was none.
+// ResetPanics resets the delay after panics. It reports whether the last step panicked.
 func (p *Pace) ResetPanics() bool {
 	was := p.panics > 0
 	p.panics = 0

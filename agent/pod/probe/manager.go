@@ -29,19 +29,19 @@ func (k Kind) String() string { return [...]string{"Startup", "Liveness", "Readi
 type Container struct {
 	Spec *corev1.Container
 	Target
-	// Adopted: it ran before this agent started. Its first probes are spread over their period, and the earlier
-	// results hold until then.
+	// Adopted means that the container ran before this agent started. Its first probes are spread over their period;
+	// until then Ready and Started, the earlier results, count.
 	Adopted        bool
-	Ready, Started bool // the earlier results
+	Ready, Started bool
 }
 
 // Events are called for changes, from any goroutine. They must not block.
 type Events struct {
-	// Changed: a result of the container has changed.
+	// Changed is called when a result of the container has changed.
 	Changed func(id string)
-	// Failed: one probe failed, perhaps below the threshold. An UnknownError does not count.
+	// Failed is called for each failed probe, also below the threshold. An UnknownError does not count.
 	Failed func(id string, kind Kind, err error)
-	// Warned: one probe succeeded with a warning.
+	// Warned is called for each probe that succeeds with a warning.
 	Warned func(id string, kind Kind, warning string)
 }
 
@@ -55,10 +55,9 @@ type Manager struct {
 	Pod     *corev1.Pod
 	Guard   *guard.Guard // nil: panics are recovered and not reported
 
-	wg sync.WaitGroup
-	mu sync.Mutex // guards containers
-	// by container id
-	containers map[string]*probed
+	wg         sync.WaitGroup
+	mu         sync.Mutex         // guards containers
+	containers map[string]*probed // by container ID
 }
 
 type probed struct {
@@ -67,7 +66,7 @@ type probed struct {
 	cancel         context.CancelFunc
 }
 
-// Add starts the probes of a container; it does nothing for a known one.
+// Add starts the probes of a container, unless they already run.
 func (m *Manager) Add(ctx context.Context, c Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +103,7 @@ func (m *Manager) startup(ctx context.Context, c Container, p *probed) {
 	}
 }
 
-// startOthers starts the probes that wait for startup.
+// startOthers starts the liveness and readiness probes, which wait for the startup probe.
 func (m *Manager) startOthers(ctx context.Context, c Container, p *probed) {
 	if probe := c.Spec.LivenessProbe; probe != nil {
 		m.spawn(ctx, func() { m.loop(ctx, c, p, Liveness, probe) })
@@ -179,7 +178,7 @@ func (s *streak) add(ok bool, probe *corev1.Probe) (verdict, reached bool) {
 	return ok, s.n >= threshold
 }
 
-// record records a verdict and reports whether it is the probe's last.
+// record records a verdict. It reports whether the probe has ended with it.
 func (m *Manager) record(id string, p *probed, kind Kind, ok bool) (last bool) {
 	m.mu.Lock()
 	changed := false
@@ -214,7 +213,7 @@ func (m *Manager) Started(id string) bool {
 	return p == nil || p.started
 }
 
-// Failed returns the probe that failed the container.
+// Failed returns the liveness or startup probe because of which the container must restart.
 func (m *Manager) Failed(id string) (Kind, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,7 +223,7 @@ func (m *Manager) Failed(id string) (Kind, bool) {
 	return 0, false
 }
 
-// Keep ends the probes of all containers for which keep is false.
+// Keep stops the probes of all containers for which keep returns false.
 func (m *Manager) Keep(keep func(id string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +235,7 @@ func (m *Manager) Keep(keep func(id string) bool) {
 	}
 }
 
-// Stop ends all probes and waits for them.
+// Stop stops all probes and waits for them.
 func (m *Manager) Stop() {
 	m.Keep(func(string) bool { return false })
 	m.wg.Wait()

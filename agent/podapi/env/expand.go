@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxLength is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make one
-	// double the other, 40 times.
+	// maxLength is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make
+	// one double the other, 40 times.
 	maxLength = 128 << 10
 	// maxTotal is Linux' maximum length of all arguments or variables of a program.
 	maxTotal = 6 << 20

@@ -12,9 +12,9 @@ import (
 // leastMilliCPU is the request of the smallest cpu.shares: kubelet does not show it.
 const leastMilliCPU = 2
 
-// podResources returns what the pod as a whole has in a phase. While the pod runs, that is what its cgroup enforces: CPU
-// and memory, and a limit only if every container or the pod itself has one. Kubelet reads it from the cgroup, one
-// status later.
+// podResources returns what the pod as a whole has in a phase. While the pod runs, that is what its cgroup enforces:
+// CPU and memory, and a limit only if every container or the pod itself has one. Kubelet reads it from the cgroup,
+// one status later.
 func (in *Input) podResources(phase corev1.PodPhase) *corev1.ResourceRequirements {
 	old := &in.Pod.Status
 	itself := resource.IsPodLevelResourcesSet(in.Pod)

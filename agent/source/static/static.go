@@ -68,7 +68,8 @@ func complete(pod *corev1.Pod, o origin) error {
 // clean removes fields that only the API sets, as in the output of `kubectl get -o yaml`.
 func clean(pod *corev1.Pod) {
 	pod.ObjectMeta = metav1.ObjectMeta{
-		Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations, Finalizers: pod.Finalizers,
+		Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations,
+		Finalizers: pod.Finalizers,
 	}
 	for _, key := range []string{corev1.MirrorPodAnnotationKey, SourceAnnotation, HashAnnotation, SeenAnnotation} {
 		delete(pod.Annotations, key)

@@ -62,8 +62,8 @@ func (m manager) listen(ctx context.Context) (<-chan *dbus.Signal, error) {
 	return news, nil
 }
 
-// shutdownState returns a function that reports whether the machine is shutting down: from the signal, or by a call to a
-// logind that has just started; nil if the signal is about something else, such as the bus' own signals.
+// shutdownState returns a function that reports whether the machine is shutting down: from the signal, or by a call
+// to a logind that has just started; nil if the signal is about something else, such as the bus' own signals.
 func (m manager) shutdownState(s *dbus.Signal) func(context.Context) (bool, error) {
 	switch {
 	case s.Name == iface+"."+prepareForShutdown && len(s.Body) == 1:
