@@ -1,6 +1,3 @@
-// A change of a mirror pod never changes the static pod: a deleted mirror pod is created again, and one without a
-// static pod is deleted.
-
 package source
 
 import (
@@ -29,7 +26,7 @@ import (
 )
 
 const (
-	// restoreTimeout is how long the first static pods wait for an API that does not respond.
+	// restoreTimeout limits the wait of the first static pods for an API that does not respond.
 	restoreTimeout = time.Second
 	// retryMax is the longest pause between the attempts for one mirror pod.
 	retryMax = 20 * time.Second
@@ -47,7 +44,8 @@ type MirrorDeps struct {
 	Rewrite func(ctx context.Context, uid types.UID)
 }
 
-// Mirrors are the mirror pods of one node.
+// Mirrors maintains the mirror pods of one node. A change of a mirror pod never changes the static pod: a deleted
+// mirror pod is created again, and a mirror pod without a static pod is deleted.
 type Mirrors struct {
 	MirrorDeps
 	node string
@@ -56,12 +54,12 @@ type Mirrors struct {
 	loop   *follow.Loop[follow.Key] // nil: not yet running
 	listed bool                     // the pods of the API are known
 	want   map[follow.Key]*corev1.Pod
-	have   map[follow.Key]*corev1.Pod // from the API
+	have   map[follow.Key]*corev1.Pod // mirror pods in the API
 	ended  map[types.UID]bool         // UIDs of mirror pods whose static pod has ended
-	failed map[follow.Key]string      // the last failure
+	failed map[follow.Key]string      // the last error of each pod
 }
 
-// NewMirrors returns the Mirrors of a node. They do nothing until Take has passed the pods of the API.
+// NewMirrors returns the Mirrors of a node. They do nothing until SetList is called.
 func NewMirrors(deps MirrorDeps, node string) *Mirrors {
 	return &Mirrors{
 		MirrorDeps: deps, node: node,
@@ -70,8 +68,8 @@ func NewMirrors(deps MirrorDeps, node string) *Mirrors {
 	}
 }
 
-// RestoreStatuses sets the statuses of static pods to those that their mirror pods have from an
-// earlier agent. It changes nothing if the API does not respond.
+// RestoreStatuses sets the statuses of static pods to those of their mirror pods, which an earlier agent wrote. It does
+// nothing if the API does not respond.
 func (m *Mirrors) RestoreStatuses(ctx context.Context, pods []*corev1.Pod) {
 	if len(pods) == 0 {
 		return
@@ -95,7 +93,7 @@ func (m *Mirrors) RestoreStatuses(ctx context.Context, pods []*corev1.Pod) {
 	}
 }
 
-// SetStatic sets the static pods of the node.
+// SetStatic sets the desired static pods of the node.
 func (m *Mirrors) SetStatic(pods []*corev1.Pod) {
 	want := map[follow.Key]*corev1.Pod{}
 	for _, pod := range pods {
@@ -165,8 +163,8 @@ func (m *Mirrors) writeStatus(ctx context.Context, mirror *corev1.Pod) {
 	}
 }
 
-// Ended records that nothing is left of a static pod. Its mirror pod is deleted, also if the
-// static pod starts again: the new pod has a new status.
+// Ended records that nothing is left of a static pod. Its mirror pod is deleted, even if the static pod starts again:
+// the new pod has a new status.
 func (m *Mirrors) Ended(pod *corev1.Pod) {
 	name := follow.KeyOf(pod)
 	m.mu.Lock()
@@ -177,8 +175,8 @@ func (m *Mirrors) Ended(pod *corev1.Pod) {
 	m.wake(name)
 }
 
-// StaticPod returns a mirror pod with the UID of its static pod, and any other pod as it is. The
-// annotation alone is not enough, because every user may write it: the node must run the pod.
+// StaticPod returns a mirror pod with the UID of its static pod, and any other pod as it is. The annotation alone is
+// not enough, because every user may write it: the node must run the static pod.
 func (m *Mirrors) StaticPod(pod *corev1.Pod) *corev1.Pod {
 	uid, mirror := static.Mirrored(pod)
 	if !mirror || !m.Runs(uid, pod.Namespace, pod.Name) {
@@ -197,7 +195,7 @@ func (m *Mirrors) wake(name follow.Key) {
 	}
 }
 
-// wakeAll wakes every static pod and every mirror pod. The caller holds mu.
+// wakeAll reconciles every static pod and every mirror pod. The caller holds mu.
 func (m *Mirrors) wakeAll() {
 	if m.loop == nil {
 		return
@@ -206,8 +204,7 @@ func (m *Mirrors) wakeAll() {
 	m.loop.Add(slices.Collect(maps.Keys(m.want))...)
 }
 
-// Run creates and deletes mirror pods until ctx ends. reconcile logs their failures, once
-// each, instead of the loop.
+// Run creates and deletes mirror pods until ctx ends. reconcile logs failures, once each, instead of the loop.
 func (m *Mirrors) Run(ctx context.Context) {
 	loop := follow.New(follow.Deps{
 		Client: m.Client, Clock: m.Clock, Log: m.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel)), Metrics: m.Metrics,
@@ -216,7 +213,7 @@ func (m *Mirrors) Run(ctx context.Context) {
 		Reconcile: func(within context.Context, name follow.Key) (time.Duration, error) {
 			made, err := m.reconcile(within, name)
 			if made != nil {
-				m.Changed(ctx, made, false) // starts a write of the status, which outlives the reconcile
+				m.Changed(ctx, made, false) // starts a write of the status, which must not end with this reconcile
 			}
 			return 0, err
 		},
@@ -228,8 +225,8 @@ func (m *Mirrors) Run(ctx context.Context) {
 	guard.Raise(loop.Run(ctx))
 }
 
-// reconcile deletes a useless mirror pod, or creates and returns a missing one. It logs a
-// failure unless it is the same as the last one.
+// reconcile deletes a useless mirror pod, or creates and returns a missing one. It logs an error that differs from the
+// last one.
 func (m *Mirrors) reconcile(ctx context.Context, name follow.Key) (made *corev1.Pod, err error) {
 	m.mu.Lock()
 	mirror, want := m.have[name], m.want[name]
@@ -256,8 +253,8 @@ func (m *Mirrors) reconcile(ctx context.Context, name follow.Key) (made *corev1.
 	return made, err
 }
 
-// useless reports whether a mirror pod shows neither the static pod of its name nor one that
-// still terminates. The caller holds mu.
+// useless reports whether a mirror pod represents neither the desired static pod of its name nor one that still
+// terminates. The caller holds mu.
 func (m *Mirrors) useless(name follow.Key, mirror *corev1.Pod) bool {
 	if mirror.DeletionTimestamp != nil || m.ended[mirror.UID] {
 		return true
@@ -285,8 +282,7 @@ func (m *Mirrors) create(ctx context.Context, name follow.Key, pod *corev1.Pod) 
 	return made.(*corev1.Pod), nil
 }
 
-// remove deletes a mirror pod with grace period 0. Finalizers may delay its end, which the
-// watch reports.
+// remove deletes a mirror pod with grace period 0. Finalizers may keep it; the watch reports when it is gone.
 func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 	if g := mirror.DeletionGracePeriodSeconds; g != nil && *g == 0 {
 		return nil
@@ -300,8 +296,7 @@ func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 	return fmt.Errorf("delete mirror: %w", err)
 }
 
-// restoredStatus returns the status of a mirror pod; nil if its static pod was rejected before any
-// container started.
+// restoredStatus returns the status of a mirror pod; nil if its static pod was rejected before any container started.
 func restoredStatus(mirror *corev1.Pod) *corev1.PodStatus {
 	s := &mirror.Status
 	if status.Finished(s.Phase) && len(s.ContainerStatuses) == 0 {

@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stamp gives conditions their times: the transition of those that did not
-// change, now for the heartbeat.
+// stamp sets the times of conditions: now as the heartbeat and, for changed ones, as the transition time.
 func stamp(next, cur *corev1.NodeStatus, now time.Time) {
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
@@ -23,7 +22,7 @@ func stamp(next, cur *corev1.NodeStatus, now time.Time) {
 	}
 }
 
-// ownConditions are our conditions that a node has only while they are true.
+// ownConditions are the conditions of Monopod that a node has only while they are true.
 var ownConditions = []corev1.NodeConditionType{conditionCgroups, conditionRestored, conditionNetwork, ImagesNotImported,
 	StaticPodsInvalid}
 

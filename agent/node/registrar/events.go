@@ -2,7 +2,7 @@ package registrar
 
 import corev1 "k8s.io/api/core/v1"
 
-// transitions are the reasons of the Events about a condition that becomes True, or not.
+// transitions are the reasons of the Events about a condition that becomes True (yes) or no longer is (no).
 var transitions = []struct {
 	condition corev1.NodeConditionType
 	yes, no   string

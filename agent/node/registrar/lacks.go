@@ -10,10 +10,10 @@ import (
 // cgroupProblems are the reasons why cgroups are not limited, by owner.
 type cgroupProblems struct {
 	byOwner map[string]string
-	count   map[string]int // of each reason: most have the same
+	count   map[string]int // number of owners of each reason: most have the same one
 }
 
-// note replaces the reason of an owner; empty: none.
+// note sets the reason of an owner; empty: no problem.
 func (l *cgroupProblems) note(of, why string) {
 	if l.byOwner == nil {
 		l.byOwner, l.count = map[string]string{}, map[string]int{}
@@ -30,7 +30,7 @@ func (l *cgroupProblems) note(of, why string) {
 	}
 }
 
-// why returns one of the reasons; empty: none.
+// why returns the first reason in alphabetical order; empty: none.
 func (l *cgroupProblems) why() string {
 	if len(l.count) == 0 {
 		return ""
@@ -38,9 +38,8 @@ func (l *cgroupProblems) why() string {
 	return slices.Min(slices.Collect(maps.Keys(l.count)))
 }
 
-// Lacks records why the cgroup of a pod, or of all pods, cannot be limited. This
-// causes a condition of the node and an Event, but pods are not rejected; nil: it is
-// limited, or gone.
+// Lacks records why the cgroup of a pod, or of all pods, cannot be limited; nil: it is limited, or removed. A problem
+// causes a condition of the node and an Event. Pods are still admitted.
 func (r *Registrar) Lacks(of string, err error) {
 	why := ""
 	if err != nil {

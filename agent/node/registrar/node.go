@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// newNode is the node as first registered.
+// newNode returns the node for its first registration.
 func (r *Registrar) newNode() *corev1.Node {
 	node := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
@@ -28,13 +28,14 @@ func (r *Registrar) newNode() *corev1.Node {
 
 func (r *Registrar) labels() map[string]string {
 	labels := map[string]string{
-		corev1.LabelHostname: r.cfg.NodeName, corev1.LabelOSStable: r.info.OperatingSystem, corev1.LabelArchStable: r.info.Architecture,
+		corev1.LabelHostname: r.cfg.NodeName, corev1.LabelOSStable: r.info.OperatingSystem,
+		corev1.LabelArchStable: r.info.Architecture,
 	}
 	maps.Copy(labels, r.cfg.Labels)
 	return labels
 }
 
-// store creates or updates the node.
+// store writes the node's status to the API if it has changed or is due. It registers the node first, if necessary.
 func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	stored, err := r.registered(ctx)
 	if err != nil {
@@ -67,8 +68,8 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	return nil
 }
 
-// assignPodCIDRs sets the ranges of the node's pods once; upstream's node IPAM controller does it. A node keeps its
-// ranges until it is deleted.
+// assignPodCIDRs sets the ranges of the node's pods once, like upstream's node IPAM controller. A node keeps its ranges
+// until it is deleted.
 func (r *Registrar) assignPodCIDRs(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if r.cfg.PodCIDRs == nil || len(node.Spec.PodCIDRs) > 0 {
 		return node, nil
@@ -105,7 +106,7 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 		return nil, err
 	}
 	shown := node
-	if r.written.IsZero() { // its resources are those of an earlier agent, which may have had another configuration
+	if r.written.IsZero() { // an earlier agent wrote the resources, perhaps with another configuration
 		shown = node.DeepCopy()
 		shown.Status.Capacity, shown.Status.Allocatable = r.Resources()
 	}
@@ -113,7 +114,7 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 	return node, nil
 }
 
-// register makes sure the node exists with our labels.
+// register creates the node, or sets the agent's labels on an existing one.
 func (r *Registrar) register(ctx context.Context) (*corev1.Node, error) {
 	created, err := r.Client.Create(ctx, r.newNode())
 	if err == nil {

@@ -17,11 +17,10 @@ const (
 
 	// conditionCgroups is set only if pods' cgroups cannot be limited.
 	conditionCgroups = corev1.NodeConditionType("CgroupLimitsUnavailable")
-	// conditionRestored is set after the state was restored from a snapshot, until
-	// the next start.
+	// conditionRestored is set after the state was restored from a snapshot, until the next start.
 	conditionRestored = corev1.NodeConditionType("StateRestored")
-	// conditionNetwork is set only if Services or NetworkPolicies are not in the kernel. It is not upstream's
-	// NetworkUnavailable, which keeps pods from the node: pods start and reach each other.
+	// conditionNetwork is set only if the kernel does not enforce Services or NetworkPolicies. It is not upstream's
+	// NetworkUnavailable, which keeps pods from the node: pods still start and reach each other.
 	conditionNetwork = corev1.NodeConditionType("NetworkDegraded")
 
 	// ImagesNotImported is set while the folder of image archives contains some that cannot be imported.
@@ -137,8 +136,7 @@ func notReady(want string, list []*cri.RuntimeCondition, i int) string {
 	return fmt.Sprintf("container runtime not ready: %s=false reason:%s message:%s", want, list[i].Reason, list[i].Message)
 }
 
-// describe reads what rarely changes: the runtime's version once, and the images when
-// they have changed.
+// describe reads the runtime's version once, and the images when they have changed.
 func (r *Registrar) describe(ctx context.Context) {
 	r.mu.Lock()
 	version, stale := r.info.ContainerRuntimeVersion, r.images.stale
@@ -181,19 +179,21 @@ func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 func (r *Registrar) pressures() []corev1.NodeCondition {
 	under := r.Pressure()
 	return []corev1.NodeCondition{
-		pressureCondition(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
-			"memory available"),
-		pressureCondition(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
-		pressureCondition(under, corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
+		pressureCondition(under, corev1.NodeMemoryPressure,
+			"KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"),
+		pressureCondition(under, corev1.NodeDiskPressure,
+			"KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
+		pressureCondition(under, corev1.NodePIDPressure,
+			"KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
 	}
 }
 
 func pressureCondition(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good,
 	words string) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good}
+	c.Message = "monopod has sufficient " + words
 	if slices.Contains(under, t) {
-		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: "monopod has insufficient " +
-			words}
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, bad, "monopod has insufficient "+words
 	}
-	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good, Message: "monopod has sufficient " +
-		words}
+	return c
 }

@@ -36,7 +36,7 @@ func (s *server) streams(mux *http.ServeMux) {
 	mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", s.withPod(s.containerLogs))
 }
 
-// withPod finds the pod in the path.
+// withPod returns a handler that calls do with the pod in the path.
 func (s *server) withPod(do func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("pod")}
@@ -88,7 +88,8 @@ func (s *server) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod)
 func streamsOf(r *http.Request) (*corev1.PodAttachOptions, error) {
 	o, q := &corev1.PodAttachOptions{}, r.URL.Query()
 	for name, into := range map[string]*bool{
-		corev1.ExecStdinParam: &o.Stdin, corev1.ExecStdoutParam: &o.Stdout, corev1.ExecStderrParam: &o.Stderr, corev1.ExecTTYParam: &o.TTY,
+		corev1.ExecStdinParam: &o.Stdin, corev1.ExecStdoutParam: &o.Stdout, corev1.ExecStderrParam: &o.Stderr,
+		corev1.ExecTTYParam: &o.TTY,
 	} {
 		var err error
 		if *into, err = query.Bool(q, name); err != nil {
@@ -127,13 +128,13 @@ func proxyTo(w http.ResponseWriter, r *http.Request, to *url.URL, err error) err
 	return err
 }
 
-// responder tells a client why the stream did not start.
+// responder sends the error to a client whose stream did not start.
 type responder struct{}
 
 // Error implements proxy.ErrorResponder.
 func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
-// run runs a command, whose words are separated by spaces, and answers with its output.
+// run runs a command, whose arguments are separated by spaces, and responds with its output.
 func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCommand)
 	cmd := r.FormValue("cmd")
@@ -144,7 +145,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) er
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json") // as upstream has it
+	w.Header().Set("Content-Type", "application/json") // upstream's, although the output is no JSON
 	_, _ = w.Write(out)                                // the client may have left
 	return nil
 }

@@ -45,7 +45,8 @@ func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLog
 }
 
 // loggedContainer returns the instance whose log is requested.
-func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
+func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod,
+	opts *corev1.PodLogOptions) (*status.Container, error) {
 	p, err := s.podWith(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
@@ -69,8 +70,7 @@ func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod, opts *co
 	return all[0], nil
 }
 
-// waitsToRestart reports whether a container's last instance is already the previous
-// one to users, as in CrashLoopBackOff.
+// waitsToRestart reports whether users regard a container's last instance as the previous one, as in CrashLoopBackOff.
 func waitsToRestart(pod *corev1.Pod, name string) bool {
 	s := statusOf(pod, name)
 	return s != nil && s.State.Waiting != nil
@@ -87,7 +87,7 @@ func waitingReason(pod *corev1.Pod, name string) string {
 	return s.State.Waiting.Reason
 }
 
-// statusOf returns the status of a container of any kind; nil: none yet.
+// statusOf returns the status of a container of any type; nil if there is none yet.
 func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
 		pod.Status.EphemeralContainerStatuses} {
@@ -100,7 +100,7 @@ func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// awaitExit is closed when the container does not run according to its observed state.
+// awaitExit returns a channel that is closed when the container no longer runs according to its observed state.
 func (s *Streams) awaitExit(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
 	out := make(chan struct{})
 	s.deps.Guard.Spawn("stream", func() {
@@ -133,8 +133,8 @@ func (s *Streams) awaitExit(ctx context.Context, pod *corev1.Pod, id string) <-c
 	return out
 }
 
-// A container's end is known before the runtime has written the rest of its log, which is complete when the
-// runtime's status reports the end; measured 20 to 70 ms.
+// The event of a container's exit arrives before the runtime has written the rest of its log. The log is complete when
+// the runtime's status reports the exit, 20 to 70 ms later.
 const (
 	flushPause = 5 * time.Millisecond
 	flushLimit = time.Second

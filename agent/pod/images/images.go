@@ -263,8 +263,8 @@ func (s *Images) Pulled(key string, r Result) {
 	}
 }
 
-// FindPresent reads the images of containers about to start, while the sandbox is created. It changes nothing; Found
-// takes its result.
+// FindPresent returns the present images of containers, by container. It may run while the sandbox is created: it
+// changes nothing, and SetPresent records its result.
 func (s *Images) FindPresent(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) map[string]*cri.Image {
 	out := map[string]*cri.Image{}
 	for _, c := range list {

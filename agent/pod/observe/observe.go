@@ -47,17 +47,16 @@ type Node struct {
 // Observer has the observed state of one pod. Snapshot, Changes and Removed may be called on any goroutine, all
 // others only on the worker's.
 type Observer struct {
-	node *Node
-	id   *identity.Pod
-	// pending takes the events that have arrived and are not applied yet.
-	pending func() []runtime.Event
+	node    *Node
+	id      *identity.Pod
+	pending func() []runtime.Event // see New
 
 	seen     status.Observed
 	stale    bool // seen must be read again
-	observed bool // seen was valid once: what is new in it was not adopted
+	observed bool // seen was valid once: new containers in it are not adopted
 
 	snapshot atomic.Pointer[status.Observed] // for readers on other goroutines
-	mu       sync.Mutex                      // guards news
+	mu       sync.Mutex                      // guards changed
 	changed  chan struct{}                   // closed and replaced with each snapshot
 }
 
@@ -185,8 +184,8 @@ func (o *Observer) readMessage(c *status.Container) {
 	}
 }
 
-// ForgetRemovedOwners forgets the owners of containers and sandboxes that no longer exist. exists reports whether an
-// ID exists.
+// ForgetRemovedOwners forgets the owners of containers and sandboxes that no longer exist. It returns a function that
+// reports whether an ID exists.
 func (o *Observer) ForgetRemovedOwners() (exists func(id string) bool) {
 	ids := map[string]bool{}
 	for i := range o.seen.Containers {

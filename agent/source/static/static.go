@@ -1,11 +1,10 @@
-// Package static reads static pods from files, without the API. For each the agent maintains a
-// mirror pod in the API.
+// Package static reads static pods from files, without the API. For each static pod the agent maintains a mirror pod in
+// the API.
 //
-// The UID of a static pod is a hash of the file's content, its path and the node: a changed or
-// moved file is another pod. The mirror pod has a UID of its own; its annotation contains that of
-// the static pod.
+// The UID of a static pod is a hash of the file's content, its path and the node: a changed or moved file is another
+// pod. The mirror pod has a UID of its own; its annotation contains the UID of the static pod.
 //
-// Dir reads a folder; Notify reports that something in it may have changed.
+// Dir reads a folder; Notify reports changes in it.
 package static
 
 import (
@@ -21,29 +20,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotations of static pods and their mirror pods, besides corev1.MirrorPodAnnotationKey, which
-// also contains the hash (upstream: pkg/kubelet/types).
+// Annotations of static pods and their mirror pods (upstream: pkg/kubelet/types). corev1.MirrorPodAnnotationKey also
+// contains the hash.
 const (
 	SourceAnnotation = "kubernetes.io/config.source" // file
 	HashAnnotation   = "kubernetes.io/config.hash"   // the static pod's UID
-	SeenAnnotation   = "kubernetes.io/config.seen"   // when the agent first saw it
+	SeenAnnotation   = "kubernetes.io/config.seen"   // time at which the agent first read the file
 )
 
-// Values that make a static pod critical, whatever its class (upstream:
-// scheduling.SystemCriticalPriority + 1000).
+// Values that make a static pod critical, whatever its class (upstream: scheduling.SystemCriticalPriority + 1000).
 const (
 	criticalClass    = "system-node-critical"
 	criticalPriority = int32(2_000_001_000)
 )
 
-// origin identifies where a static pod comes from.
+// origin is the source of a static pod.
 type origin struct {
 	node string
 	path string
 	now  time.Time
 }
 
-// complete turns the content of a file into the pod that the node runs.
+// complete turns the pod of a file into the pod that the node runs.
 func complete(pod *corev1.Pod, o origin) error {
 	clean(pod)
 	hash, err := hashOf(pod, o)
@@ -101,7 +99,8 @@ func annotate(pod *corev1.Pod, with map[string]string) {
 // place assigns the pod to its node and adds a toleration for all taints.
 func place(spec *corev1.PodSpec, node string) {
 	spec.NodeName = node
-	spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	spec.Tolerations = append(spec.Tolerations,
+		corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 	if spec.PriorityClassName == "" {
 		spec.PriorityClassName = criticalClass
 	}

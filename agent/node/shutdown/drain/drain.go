@@ -1,6 +1,6 @@
 // Package drain stops the pods of the node before the machine shuts down.
 //
-//   - times.go: records the last graceful node shutdown, so that it is known after a reboot
+//   - times.go: stores the time of the last graceful node shutdown for the metrics after a reboot
 package drain
 
 import (
@@ -34,11 +34,11 @@ type Deps struct {
 	PodsListed <-chan struct{}
 	// Poke triggers a check of the node's conditions.
 	Poke func()
-	// Critical reports whether a pod belongs to the last stage.
+	// Critical reports whether a pod is critical, so that it ends in the last stage.
 	Critical func(*corev1.Pod) bool
 	// Await waits until pods have ended, at most for limit.
 	Await func(ctx context.Context, pods []evictor.Pod, limit time.Duration)
-	// Resume is called when a shutdown is cancelled: pods that TakeAgain returns may run again.
+	// Resume is called when a shutdown is cancelled: pods that TakeRestartable returns may run again.
 	Resume func()
 }
 
@@ -47,9 +47,9 @@ type Drain struct {
 	deps        Deps
 	wake        chan struct{}
 	times       *Record            // used only by Run
-	mu          sync.Mutex         // guards what follows
+	mu          sync.Mutex         // guards the fields below
 	current     *shutdownRun       // nil: no shutdown
-	restartable map[types.UID]bool // static pods that the last descent stopped
+	restartable map[types.UID]bool // pods that a cancelled shutdown has stopped
 }
 
 // shutdownRun is one shutdown. It ends with the agent, or when it is cancelled.
@@ -59,10 +59,10 @@ type shutdownRun struct {
 	over    chan struct{}      // closed when no more pods will be stopped
 	missed  bool               // the pods were not listed in time
 	ending  []evictor.Pod
-	stopped []types.UID // stopped, or rejected
+	stopped []types.UID // pods that were stopped or rejected
 }
 
-// New returns a Drain; file records the last shutdown.
+// New returns a Drain that records the last shutdown in file.
 func New(deps Deps, file checkpoint.File) (*Drain, error) {
 	record, err := NewRecord(deps.Metrics, file)
 	return &Drain{deps: deps, wake: make(chan struct{}, 1), times: record}, err
@@ -84,7 +84,7 @@ func (d *Drain) StopPods(ctx context.Context, p shutdown.Periods) {
 	}
 }
 
-// CancelShutdown implements logind.Node. Pods that were stopped end; static pods start again.
+// CancelShutdown implements logind.Node. Pods that are being stopped still end; static pods start again.
 func (d *Drain) CancelShutdown() {
 	d.cancelShutdown()
 	d.deps.Poke()
@@ -118,7 +118,7 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// begin starts a descent, or returns the current one.
+// begin starts a shutdown, or returns the current one.
 func (d *Drain) begin(p shutdown.Periods) *shutdownRun {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,7 +132,7 @@ func (d *Drain) begin(p shutdown.Periods) *shutdownRun {
 	return d.current
 }
 
-// cancelShutdown cancels the descent; after it returns, no further pod is stopped.
+// cancelShutdown cancels the current shutdown. After it returns, no further pod is stopped.
 func (d *Drain) cancelShutdown() {
 	d.mu.Lock()
 	now := d.current
@@ -153,7 +153,7 @@ func (d *Drain) cancelShutdown() {
 	}
 }
 
-// TakeRestartable returns the static pods that may run again, if their files still exist.
+// TakeRestartable returns once the pods that a cancelled shutdown has stopped. Static pods among them may run again.
 func (d *Drain) TakeRestartable() (again map[types.UID]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,9 +168,9 @@ func (d *Drain) ShuttingDown() bool {
 	return d.current != nil
 }
 
-// Refuse rejects new pods during a shutdown. Until the pods are listed, any pod may have run before: those are
-// admitted, and stopped like the others. Once it is too late for that they are rejected too, which also stops
-// them.
+// Refuse rejects new pods during a shutdown. Until the pods are listed, any pod may have run before the agent started:
+// these are admitted, and stopped like the others. After the shutdown has given up waiting for the list, they are
+// rejected too, which also stops them.
 func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,7 +205,7 @@ func (d *Drain) logRecordError(err error) {
 	}
 }
 
-// take returns the descent to start; nil if there is none, or it was cancelled.
+// take returns the shutdown to start; nil if there is none, or if it was cancelled.
 func (d *Drain) take(cancel context.CancelFunc) *shutdownRun {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,8 +225,8 @@ func (d *Drain) runShutdown(ctx context.Context, now *shutdownRun) {
 	}
 }
 
-// awaitList waits until the pods are listed, which takes a moment after a start, but no longer than the shutdown may
-// take. left is the remaining time.
+// awaitList waits until the pods are listed, which takes a moment after the start of the agent, but no longer than the
+// periods of the shutdown. left is the remaining time.
 func (d *Drain) awaitList(ctx context.Context, now *shutdownRun) (left shutdown.Periods, known bool) {
 	if closed(d.deps.PodsListed) {
 		return now.periods, true
@@ -243,7 +243,7 @@ func (d *Drain) awaitList(ctx context.Context, now *shutdownRun) (left shutdown.
 	return now.periods.Within(now.periods.Needs() - d.deps.Clock.Since(start)), !now.missed && closed(d.deps.PodsListed)
 }
 
-// giveUpList gives up waiting for the list, unless it arrives at the last moment.
+// giveUpList records that the pods were not listed in time, unless the list has just arrived.
 func (d *Drain) giveUpList(now *shutdownRun) {
 	d.mu.Lock()
 	now.missed = !closed(d.deps.PodsListed)

@@ -24,13 +24,13 @@ const (
 // callTimeout is the timeout of a call: logind may have to start first.
 const callTimeout = 10 * time.Second
 
-// connect opens a private connection to the bus. Only connecting ends with ctx.
+// connect opens a private connection to the bus. The end of ctx cancels connecting, not the connection.
 func connect(ctx context.Context, address string) (*dbus.Conn, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, cancel)()
 	options := []dbus.ConnOption{
 		dbus.WithContext(life), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()), // in the order of arrival
-		dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Getuid()))), // looks up no names
+		dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Getuid()))), // does not look up the user's name
 	}
 	if address != "" {
 		return dbus.Connect(address, options...)
@@ -38,7 +38,7 @@ func connect(ctx context.Context, address string) (*dbus.Conn, error) {
 	return dbus.ConnectSystemBus(options...)
 }
 
-// manager is logind.
+// manager calls logind.
 type manager struct{ conn *dbus.Conn }
 
 func (m manager) object() dbus.BusObject { return m.conn.Object(name, path) }
@@ -81,7 +81,7 @@ func (m manager) shuttingDown(ctx context.Context) (down bool, err error) {
 	return down, m.property(ctx, "PreparingForShutdown", &down)
 }
 
-// maxDelay returns how long logind waits at most.
+// maxDelay returns logind's InhibitDelayMaxSec.
 func (m manager) maxDelay(ctx context.Context) (time.Duration, error) {
 	var micros uint64
 	err := m.property(ctx, "InhibitDelayMaxUSec", &micros)
@@ -102,8 +102,8 @@ func (m manager) property(ctx context.Context, name string, to any) error {
 	return nil
 }
 
-// inhibit delays a shutdown until the file is closed. It does not end with ctx,
-// because an inhibitor that arrives later would never be released.
+// inhibit takes an inhibitor, which delays shutdowns until the file is closed. It does not end with ctx, because an
+// inhibitor that arrives later would never be released.
 func (m manager) inhibit(ctx context.Context) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()

@@ -1,9 +1,8 @@
-// Package logind delays the shutdown of the machine until the pods of its node have
-// ended: it holds an inhibitor of systemd-logind, of mode delay, and releases it when
-// they have.
+// Package logind delays the shutdown of the machine until the pods of its node have ended: it holds an inhibitor of
+// systemd-logind, of mode delay, and releases it when they have.
 //
-// Logind waits for at most InhibitDelayMaxSec (5 s by default). If that is less than
-// the pods' grace periods, they get less; systemd's configuration is not changed.
+// Logind waits for at most InhibitDelayMaxSec (5 s by default). If that is less than the pods' grace periods, the
+// periods are shortened. The package does not change systemd's configuration.
 package logind
 
 import (
@@ -33,14 +32,14 @@ type Node interface {
 	CancelShutdown()
 }
 
-// Reasons of events: upstream's, and ours where upstream only logs.
+// Reasons of events. Upstream writes only the first one, and logs the others.
 const (
 	reasonShutdown = "Shutdown"
 	reasonNoWait   = "ShutdownNotDelayed"
 	reasonTooShort = "ShutdownDelayTooShort"
 )
 
-// Config of a Delay. Node is required.
+// Config configures a Delay. Node is required.
 type Config struct {
 	Node    Node
 	Periods shutdown.Periods
@@ -70,7 +69,7 @@ type shutdownRun struct {
 	over   chan struct{}
 }
 
-// New returns a Delay; Run starts it.
+// New returns a Delay that does nothing until Run is called.
 func New(cfg Config) *Delay {
 	if cfg.Event == nil {
 		cfg.Event = func(string, string, string) {}
@@ -95,7 +94,7 @@ func (d *Delay) Run(ctx context.Context) {
 	defer d.close()
 	for retry := (backoff.Retry{First: redialFirst, Most: redialMax}); ctx.Err() == nil; retry.Wait(ctx, d.cfg.Clock) {
 		worked, err := d.session(ctx)
-		if worked { // so that a restart of the bus alone causes no event
+		if worked { // no event after a mere restart of the bus
 			retry.Reset()
 		} else if ctx.Err() == nil {
 			d.reportNotDelayed(err)
@@ -103,7 +102,7 @@ func (d *Delay) Run(ctx context.Context) {
 	}
 }
 
-// close ends what Run started.
+// close cancels a running shutdown and releases the inhibitor.
 func (d *Delay) close() {
 	if d.down != nil {
 		d.down.cancel()
@@ -133,7 +132,7 @@ func (d *Delay) reportNotDelayed(err error) {
 
 var errConnectionClosed = errors.New("the connection to the system bus was closed")
 
-// session lasts as long as a connection; worked reports whether it was set up successfully.
+// session handles one connection to the bus until it ends. worked means that the connection was set up successfully.
 func (d *Delay) session(ctx context.Context) (worked bool, err error) {
 	conn, err := connect(ctx, d.cfg.Bus)
 	if err != nil {
@@ -145,7 +144,7 @@ func (d *Delay) session(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := d.handle(ctx, bus, bus.shuttingDown); err != nil { // the events of an earlier session
+	if err := d.handle(ctx, bus, bus.shuttingDown); err != nil { // signals between two sessions were missed
 		return false, err
 	}
 	return true, d.follow(ctx, bus, news)
@@ -161,8 +160,8 @@ func (d *Delay) follow(ctx context.Context, bus manager, news <-chan *dbus.Signa
 			if !ok {
 				return errConnectionClosed
 			}
-			if ask := bus.shutdownState(n); ask != nil {
-				if err := d.handle(ctx, bus, ask); err != nil {
+			if state := bus.shutdownState(n); state != nil {
+				if err := d.handle(ctx, bus, state); err != nil {
 					return err
 				}
 			}
@@ -215,7 +214,8 @@ func (d *Delay) warnTooShort(limit time.Duration) {
 		zap.Duration("wanted", want))
 	d.cfg.Event(corev1.EventTypeWarning, reasonTooShort,
 		fmt.Sprintf("systemd-logind waits %v for pods to end, they may take %v: they get less. "+
-			"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: systemctl kill -s HUP systemd-logind",
+			"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: "+
+			"systemctl kill -s HUP systemd-logind",
 			limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
 }
 
@@ -242,7 +242,7 @@ func (d *Delay) shutDown(ctx context.Context, bus manager) {
 	})
 }
 
-// cancelShutdown reverts goDown as far as possible.
+// cancelShutdown stops stopping the pods, and makes the node accept pods again.
 func (d *Delay) cancelShutdown() {
 	if d.down == nil {
 		return
