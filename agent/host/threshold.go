@@ -14,10 +14,9 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// WatchUsage calls passed when the memory usage of all processes has grown by the
-// last value from left, in bytes, until ctx ends; a value of 0 or less disables it
-// until the next one. It fails if the kernel does not support it, which needs cgroup
-// v1. The goroutine sleeps in the poller meanwhile.
+// WatchUsage calls passed when the memory usage of all processes has grown by the last value from left, in bytes, until
+// ctx ends. A value of 0 or less disables it until the next value. It fails without cgroup v1. It occupies no thread
+// while it waits.
 func WatchUsage(ctx context.Context, left <-chan int64, passed func()) error {
 	return watchUsage(ctx, "/sys/fs/cgroup/memory", left, passed)
 }
@@ -50,10 +49,10 @@ func watchUsage(ctx context.Context, dir string, left <-chan int64, passed func(
 	}
 }
 
-// usageEvent is a requested notification of the kernel; nil: none.
+// usageEvent is a notification that is requested from the kernel; nil: none.
 type usageEvent struct {
 	file *os.File      // an eventfd
-	done chan struct{} // closed when it was read, or closed
+	done chan struct{} // closed when the notification has arrived, or was cancelled
 }
 
 // newUsageEvent requests a notification when usage has grown by more bytes.
@@ -91,7 +90,7 @@ func newUsageEvent(dir string, more int64) (*usageEvent, error) {
 func (b *usageEvent) wait() {
 	defer close(b.done)
 	var count [8]byte
-	_, _ = b.file.Read(count[:]) // fails when it is dropped
+	_, _ = b.file.Read(count[:]) // fails after drop
 }
 
 func (b *usageEvent) reached() <-chan struct{} {

@@ -15,7 +15,7 @@ type Usage struct {
 	RSS        uint64
 	SwapUsed   uint64
 	SwapFree   uint64
-	Booted     uint64 // seconds of the epoch
+	Booted     uint64 // boot time in seconds since 1970
 }
 
 // ReadUsage reads the machine's usage.

@@ -14,28 +14,27 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Interval of checks of a growing file: shorter if it would reach its bound before.
+// The interval of checks of a growing file: half of the time in which it would reach its bound, within these limits.
 const (
 	minInterval        = 100 * time.Millisecond
 	maxGrowingInterval = 500 * time.Millisecond
 )
 
-// ContainerFiles is the files that a container writes to the node's disk through the
-// runtime.
+// ContainerFiles are the files that a container writes to the node's disk through the runtime.
 type ContainerFiles struct {
-	Path          string      // its log
-	Message       string      // its termination message; empty: it has none
-	Container, ID string      // its name and id
+	Path          string // of the log
+	Message       string // path of the termination message; empty: none
+	Container, ID string
 	Log           *zap.Logger // of the pod
 }
 
-// Notifier reports the next write to a file, so that an idle file costs nothing.
+// Notifier reports the next write to a file, so that idle files need not be polled.
 type Notifier interface {
-	// Arm makes the next write to the file send its path to Changed, once.
+	// Arm makes the Notifier send the path to Changed after the next write to the file, once.
 	Arm(path string) error
 	Disarm(path string)
 	Changed() <-chan string
-	// Run reads until ctx ends.
+	// Run runs the Notifier until ctx ends.
 	Run(ctx context.Context)
 }
 
@@ -53,9 +52,8 @@ type RotatorDeps struct {
 	Guard  *guard.Guard // nil: panics are recovered and not reported
 }
 
-// Rotator keeps the logs and termination messages of running containers within
-// bounds. It checks all of them every few seconds, with one stat for each file, and
-// growing ones more often. It writes to the disk only if a file is too long.
+// Rotator keeps the logs and termination messages of running containers within bounds. It checks all files
+// periodically, with one stat each, and growing files more often. It writes to the disk only if a file is too long.
 type Rotator struct {
 	RotatorDeps
 	cfg        Rotation
@@ -66,10 +64,10 @@ type Rotator struct {
 	// The fields below belong to the goroutine of Run.
 	notify Notifier         // nil: none
 	files  map[string]*file // by path
-	listed time.Time        // when new containers are looked for; zero: there are none
+	listed time.Time        // time of the next list of new containers; zero: none is due
 }
 
-// file is a file that is kept within a bound.
+// file is a log or a termination message of a running container.
 type file struct {
 	ContainerFiles
 	path    string
@@ -85,7 +83,7 @@ type file struct {
 	compressing atomic.Bool // its rotated files are being compressed
 }
 
-// NewRotator registers the metric. The caller calls Run.
+// NewRotator returns a Rotator that does nothing until Run is called. It registers the metric.
 func NewRotator(deps RotatorDeps, cfg Rotation) (*Rotator, error) {
 	r := &Rotator{RotatorDeps: deps, cfg: cfg, poke: make(chan struct{}, 1), compressor: make(chan struct{}, 1),
 		files: map[string]*file{}, rotated: prometheus.NewCounter(prometheus.CounterOpts{
@@ -94,7 +92,7 @@ func NewRotator(deps RotatorDeps, cfg Rotation) (*Rotator, error) {
 	return r, deps.Metrics.Register(r.rotated)
 }
 
-// Poke makes the Rotator check the files of new containers, because containers have changed.
+// Poke makes the Rotator check the files of new containers soon.
 func (r *Rotator) Poke() {
 	select {
 	case r.poke <- struct{}{}:
@@ -136,7 +134,7 @@ func (r *Rotator) follow(ctx context.Context) {
 			return
 		case <-ticker.C():
 			r.checkAll(ctx, &cuts)
-		case <-r.poke: // many may start at the same time
+		case <-r.poke: // delayed, because many containers may start at the same time
 			if r.listed.IsZero() {
 				r.listed = r.Clock.Now().Add(minInterval)
 			}
@@ -164,7 +162,7 @@ func (r *Rotator) checkAll(ctx context.Context, cuts *sync.WaitGroup) {
 	}
 }
 
-// checkUnwatched checks the files whose growth nothing would report: those of new containers.
+// checkUnwatched checks the files that are neither watched nor polled: those of new containers.
 func (r *Rotator) checkUnwatched(ctx context.Context, cuts *sync.WaitGroup) {
 	r.list()
 	for _, f := range r.files {
@@ -174,7 +172,7 @@ func (r *Rotator) checkUnwatched(ctx context.Context, cuts *sync.WaitGroup) {
 	}
 }
 
-// list adds the files of new containers, and drops those of containers that no longer run.
+// list adds the files of new containers, and removes those of containers that no longer run.
 func (r *Rotator) list() {
 	for _, f := range r.files {
 		f.present = false
@@ -230,8 +228,8 @@ func (r *Rotator) earliest() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// check shortens a file that is too long and decides when to check it again: a growing
-// file is polled, an idle one waits for the Notifier.
+// check shortens a file that is too long, and decides when to check it again. It polls a growing file; an idle file
+// waits for the Notifier.
 func (r *Rotator) check(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 	size, bound := r.measure(f)
 	now := r.Clock.Now()
@@ -260,14 +258,14 @@ func (r *Rotator) check(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 		return
 	}
 	if f.armed = r.notify.Arm(f.path) == nil; !f.armed {
-		return // it does not exist yet: the next check will find it
+		return // the file does not exist yet: the next check of all files finds it
 	}
 	if again, _ := r.measure(f); again != size { // it was written to meanwhile
 		f.next = now.Add(minInterval)
 	}
 }
 
-// measure returns a file's size and its bound; a negative bound means no limit.
+// measure returns a file's size and its maximum; negative: no maximum.
 func (r *Rotator) measure(f *file) (size, bound int64) {
 	if f.message {
 		return allocated(f.path), messageBound
@@ -275,8 +273,7 @@ func (r *Rotator) measure(f *file) (size, bound int64) {
 	return length(f.path), r.cfg.MaxSize
 }
 
-// shorten brings a file within its bound. It rotates a log on another goroutine,
-// because the runtime may be slow.
+// shorten shortens a termination message, or rotates a log on another goroutine, because the runtime may be slow.
 func (r *Rotator) shorten(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 	if f.message {
 		f.resized.Store(true)
@@ -306,8 +303,8 @@ func (r *Rotator) rotate(ctx context.Context, f *file, w ContainerFiles) {
 	r.rotated.Inc()
 }
 
-// compress compresses rotated files, of one log at a time. A log that grows faster is
-// still rotated; its oldest file is then removed uncompressed.
+// compress compresses the rotated files, of one log at a time. A log that grows faster is still rotated, and its oldest
+// file is removed uncompressed.
 func (r *Rotator) compress(ctx context.Context, f *file, w ContainerFiles) {
 	if f.compressing.Swap(true) {
 		return // the running compression also sees the new file

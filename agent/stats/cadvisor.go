@@ -28,15 +28,15 @@ type Instance struct {
 	Started time.Time
 }
 
-// group is one cgroup in /metrics/cadvisor.
+// group is the usage of one cgroup in /metrics/cadvisor.
 type group struct {
 	cgroup.Account
 	labels labels
 	shares *uint64 // requested CPU shares, if the kernel has a weight
 }
 
-// cadvisor collects /metrics/cadvisor, with cAdvisor's names and kubelet's labels: the node has the id "/"; a
-// pod has no container; its sandbox has no container but an image and a name; a container has all labels.
+// cadvisor serves /metrics/cadvisor, with cAdvisor's names and kubelet's labels: the node has the id "/"; a pod has no
+// container; its sandbox has no container but an image and a name; a container has all labels.
 func (s *Source) cadvisor(w http.ResponseWriter, r *http.Request) {
 	var e exposition
 	s.machine(&e)
@@ -67,7 +67,7 @@ func (s *Source) machine(e *exposition) {
 		info.OSImage))
 }
 
-// root adds the node as a whole, which has the id "/".
+// root adds the metrics of the node as a whole, with the id "/".
 func (s *Source) root(e *exposition) error {
 	u, err := host.ReadUsage()
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Source) podGroups(ctx context.Context, e *exposition) error {
 func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 	parent := s.cfg.Cgroups.Parent(p.Pod)
 	if account, ok := s.cfg.Cgroups.Account(parent); ok {
-		account.OOMKills = nil // v1 does not include those of child cgroups
+		account.OOMKills = nil // cgroup v1 does not count OOM kills in child cgroups
 		shares := uint64(s.cfg.Cgroups.Shares(p.Pod))
 		g := group{Account: account, shares: &shares,
 			labels: newLabels("container", "", "id", parent, "image", "", "name", "", "namespace", p.Namespace, "pod", p.Name)}
@@ -155,7 +155,7 @@ func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 	}
 }
 
-// sharesOf returns the CPU shares that a container requests; nil for a sandbox, which requests none.
+// sharesOf returns the CPU shares of a container's request; nil for a sandbox.
 func sharesOf(p Pod, i Instance) *uint64 {
 	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for j := range list {
@@ -167,7 +167,7 @@ func sharesOf(p Pod, i Instance) *uint64 {
 	return nil
 }
 
-// runtimeGroups returns the containers with the runtime's measurements, if pods have no cgroups of ours.
+// runtimeGroups adds the containers with the runtime's statistics, if the agent does not manage the pods' cgroups.
 func (s *Source) runtimeGroups(ctx context.Context, e *exposition) error {
 	r, err := s.read(ctx)
 	if errors.Is(err, ErrNoStatistics) {
@@ -289,7 +289,7 @@ func networkOf(pid int) procfs.NetDev {
 	return lines
 }
 
-// traffic adds every interface but loopback.
+// traffic adds the statistics of every interface except loopback.
 func traffic(e *exposition, lines procfs.NetDev, of labels) {
 	for name, n := range lines {
 		if name == "lo" {

@@ -15,13 +15,13 @@ import (
 	"monopod/agent/resources/cgroup"
 )
 
-// Summary returns the whole summary; cpuAndMemory omits what needs a walk through folders.
+// Summary returns the whole summary. With cpuAndMemory it omits disks and networks, and walks no folders.
 func (s *Source) Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summary, error) {
 	now, from, err := s.sample(ctx, false)
 	if err != nil && !errors.Is(err, ErrNoStatistics) {
 		return nil, err
 	}
-	if now == nil { // the node's usage is known without the runtime
+	if now == nil { // the node's usage does not need the runtime
 		used, err := host.ReadUsage()
 		if err != nil {
 			return nil, err
@@ -177,7 +177,7 @@ func podNetwork(now *reading, p Pod) *statsapi.NetworkStats {
 	return network(lines, metav1.NewTime(now.at))
 }
 
-// network returns every interface but loopback, with eth0 as the default one, as upstream does.
+// network returns every interface except loopback. Like upstream, eth0 is the default interface.
 func network(lines procfs.NetDev, at metav1.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: at}
 	for name, l := range lines {

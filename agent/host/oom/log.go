@@ -16,14 +16,13 @@ import (
 )
 
 const (
-	// maxRecord is the longest record of /dev/kmsg.
+	// maxRecord is the maximum size of a record of /dev/kmsg.
 	maxRecord = 8192
-	// maxKills is how many of the last kills are kept for Killed.
+	// maxKills is the number of kills that are kept for Killed.
 	maxKills = 128
-	// watcherBuffer is the buffer of a watcher's channel; more kills are dropped for that
-	// watcher, but Killed still knows them.
+	// watcherBuffer is the buffer of a watcher's channel. A slow watcher misses further kills.
 	watcherBuffer = 32
-	// pidReuseTime is how long the ID of a dead process is not reused.
+	// pidReuseTime is the time in which the kernel does not reuse the ID of a dead process.
 	pidReuseTime = time.Minute
 )
 
@@ -56,8 +55,7 @@ func Open(path string) (*Log, error) {
 	return &Log{file: f, conn: conn}, nil
 }
 
-// Run sends kills to watchers until ctx ends, and closes the log. It sleeps in the
-// poller meanwhile.
+// Run sends kills to watchers until ctx ends, and closes the log. It occupies no thread while it waits.
 func (l *Log) Run(ctx context.Context) error {
 	if l == nil {
 		return nil
@@ -75,7 +73,7 @@ func (l *Log) Run(ctx context.Context) error {
 	return fmt.Errorf("read the kernel's log: %w", errors.Join(err, failed))
 }
 
-// Watch returns a channel of the kills that follow; it is closed when ctx ends.
+// Watch returns a channel that receives the kills from now on. It is closed when ctx ends.
 func (l *Log) Watch(ctx context.Context) <-chan Kill {
 	kills := make(chan Kill, watcherBuffer)
 	if l == nil {
@@ -94,14 +92,14 @@ func (l *Log) Watch(ctx context.Context) <-chan Kill {
 	return kills
 }
 
-// Killed reports whether the kernel killed a process of the cgroup that has the name
-// in its path, or, a moment ago, the process itself (0: none). A kill is in the log
-// before the process is dead, so the answer after a death is correct.
+// Killed reports whether the OOM killer ended a process of a cgroup whose path contains cgroup or, within the last
+// minute, the process pid (0: none). The kernel logs a kill before the process is dead, so the result after the exit of
+// a container is reliable.
 func (l *Log) Killed(cgroup string, pid int) bool {
 	if l == nil {
 		return false
 	}
-	// Read the rest; after the end of Run there is no more.
+	// Read the pending records. It fails after the end of Run.
 	_ = l.conn.Control(func(fd uintptr) { _ = l.drain(int(fd)) })
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // The container waits with CreateContainerConfigError.
 var ErrConfig = errors.New("container config")
 
-// Source provides the objects of values. A nil object without an error does not exist.
+// Source reads the objects that variables refer to. It returns nil for an object that does not exist.
 type Source interface {
 	ConfigMap(name string) (*corev1.ConfigMap, error)
 	Secret(name string) (*corev1.Secret, error)
@@ -24,9 +24,8 @@ type Source interface {
 // Var is one variable.
 type Var struct{ Name, Value string }
 
-// Make computes the variables of one container in order: envFrom, then env, where $(NAME) refers to an earlier
-// variable or one of the services', then those of the services that are not defined yet. A later definition
-// replaces an earlier one.
+// Make computes the variables of one container in order: envFrom, then env, then those of Services that are not defined
+// yet. In env, $(NAME) refers to an earlier variable or to one of Services. A later definition replaces an earlier one.
 func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
 	vars := &vars{index: map[string]int{}, services: map[string]string{}}
 	for _, v := range facts.Services {
@@ -52,7 +51,7 @@ func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
 
 type vars struct {
 	list     []Var
-	size     int // of what was expanded, in bytes
+	size     int // total length of the expanded values, in bytes
 	index    map[string]int
 	services map[string]string
 }
@@ -74,8 +73,7 @@ func (s *vars) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// addFrom adds all keys of a ConfigMap or Secret; keys that are not valid variable names are skipped, as upstream
-// does.
+// addFrom adds all keys of a ConfigMap or Secret. Like upstream, it skips keys that are not valid variable names.
 func (s *vars) addFrom(ref *corev1.EnvFromSource, src Source) error {
 	values, err := fromValues(ref, src)
 	if err != nil {
@@ -137,7 +135,7 @@ func (s *vars) add(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Sourc
 	if v.ValueFrom == nil {
 		value, err := Expand(v.Value, s.lookup)
 		if s.size += len(value); err == nil && s.size > maxTotal {
-			err = fmt.Errorf("%w: with their references replaced, the variables have more than %d bytes", ErrConfig, maxTotal)
+			err = fmt.Errorf("%w: the expanded variables have more than %d bytes", ErrConfig, maxTotal)
 		}
 		if err == nil {
 			s.put(v.Name, value)

@@ -12,7 +12,7 @@ import (
 
 var errWindows = errors.New("windowsOptions require a Windows node")
 
-// Abilities are the features that the runtime reports; the zero value: it reports none.
+// Abilities are the features that the runtime reports.
 type Abilities struct {
 	Handlers []*cri.RuntimeHandler
 	Features *cri.RuntimeFeatures
@@ -28,7 +28,7 @@ func (a Abilities) UserNamespaces(handler string) bool {
 	return false
 }
 
-// Check returns why this runtime cannot run a pod of the handler; nil if it can. The messages are upstream's.
+// Check returns why the runtime cannot run a pod with the handler; nil if it can. The messages are upstream's.
 func (a Abilities) Check(pod *corev1.Pod, handler string) *status.Failure {
 	if strict(pod) && !a.Features.GetSupplementalGroupsPolicy() {
 		return refused("SupplementalGroupsPolicyNotSupported",
@@ -51,7 +51,7 @@ func strict(pod *corev1.Pod) bool {
 		*psc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict
 }
 
-// NeedsFeatures reports whether the pod needs optional features of runtimes.
+// NeedsFeatures reports whether the pod needs optional features of the runtime.
 func NeedsFeatures(pod *corev1.Pod) bool { return strict(pod) || NeedsUserNamespace(pod) }
 
 // NeedsUserNamespace reports whether the pod needs a user namespace.
@@ -59,7 +59,7 @@ func NeedsUserNamespace(pod *corev1.Pod) bool {
 	return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
 }
 
-// Refuse returns why a pod cannot run on this machine with any runtime; nil if it can.
+// Refuse returns why a pod cannot run on this machine, whatever the runtime; nil if it can.
 func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
 	if os := pod.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return refused("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
@@ -81,7 +81,7 @@ func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
 	return nil
 }
 
-// containers returns the containers that the pod was created with.
+// containers returns the init containers and containers of the pod.
 func containers(pod *corev1.Pod) func(yield func(*corev1.Container) bool) {
 	return func(yield func(*corev1.Container) bool) {
 		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mounts returns the container's volume mounts. Read-only ones include whether they are recursively read-only,
-// image volumes their image.
+// mounts returns the container's volume mounts. Read-only mounts include whether they are recursively read-only, image
+// volumes their image.
 func mounts(spec *corev1.Container, c *Container) []corev1.VolumeMountStatus {
 	var out []corev1.VolumeMountStatus
 	for i := range spec.VolumeMounts {

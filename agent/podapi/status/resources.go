@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// leastMilliCPU is the request of the smallest cpu.shares: kubelet does not show it.
+// leastMilliCPU is the request of the smallest cpu.shares, which kubelet does not report.
 const leastMilliCPU = 2
 
 // podResources returns what the pod as a whole has in a phase. While the pod runs, that is what its cgroup enforces:

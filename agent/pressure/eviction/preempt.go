@@ -11,17 +11,17 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// Victims returns the pods to preempt for a critical one: as few and of as low
-// priority as possible; false: even all candidates are not enough. used is the
-// current usage, including the candidates'; both pods and resources count.
+// Victims returns the candidates to preempt for a critical pod: as few and of as low priority as possible. It returns
+// false if even all candidates are not enough. used are the current requests, including those of the candidates; both
+// resources and the number of pods count.
 func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1.ResourceList) ([]*corev1.Pod, bool) {
 	missing := shortage(pod, used, allocatable)
-	lowly := slices.Clone(candidates)
-	slices.SortStableFunc(lowly, func(a, b *corev1.Pod) int {
+	candidates = slices.Clone(candidates)
+	slices.SortStableFunc(candidates, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(priority(a), priority(b)), cmp.Compare(rankOf(a), rankOf(b)))
 	})
 	var taken []*corev1.Pod
-	for _, p := range lowly {
+	for _, p := range candidates {
 		if len(missing) == 0 {
 			break
 		}
@@ -36,7 +36,7 @@ func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1
 	return dropUnneeded(taken, shortage(pod, used, allocatable)), true
 }
 
-// rankOf orders the QoS classes: BestEffort first.
+// rankOf returns the rank of a pod's QoS class: BestEffort first.
 func rankOf(p *corev1.Pod) int {
 	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed},
 		status.QOS(p))
@@ -90,8 +90,7 @@ func subtractRequests(missing corev1.ResourceList, p *corev1.Pod) corev1.Resourc
 	return out
 }
 
-// dropUnneeded drops the pods of taken that are not needed after all, highest priority
-// first.
+// dropUnneeded removes the pods from taken that are not needed, starting with the highest priority.
 func dropUnneeded(taken []*corev1.Pod, missing corev1.ResourceList) []*corev1.Pod {
 	for i := len(taken) - 1; i >= 0; i-- {
 		rest := slices.Delete(slices.Clone(taken), i, i+1)

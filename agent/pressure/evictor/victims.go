@@ -16,14 +16,13 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// Walks through folders take at most half a percent of the time, but happen at least
-// every walkMost.
+// Walks through folders take at most half a percent of the time (1/walkShare), but happen at least every walkMax.
 const (
 	walkShare = 200
 	walkMax   = 30 * time.Second
 )
 
-// evictFirst evicts the first pod in rank; nil: there is none.
+// evictFirst evicts the first pod by rank and returns it; nil: no pod can be evicted.
 func (e *Evictor) evictFirst(ctx context.Context, met eviction.Met) Pod {
 	all, pods := e.evictable()
 	usage := e.usage(ctx, met.Signal)
@@ -87,8 +86,8 @@ func (e *Evictor) evictOverLimits(ctx context.Context) (gone []Pod) {
 	return gone
 }
 
-// Preempt preempts pods so that a critical pod, which was rejected with f for lack
-// of resources, fits. False: there is no way.
+// Preempt preempts pods so that a critical pod fits, which was rejected with f for lack of resources. It returns false
+// if that is not possible.
 func (e *Evictor) Preempt(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node,
 	f *status.Failure) (victims []Pod, ok bool) {
 	resource, ok := strings.CutPrefix(f.Reason, "OutOf")
@@ -103,12 +102,12 @@ func (e *Evictor) Preempt(pod *corev1.Pod, others []*corev1.Pod, node *corev1.No
 			candidates = append(candidates, other)
 		}
 	}
-	lowly, ok := eviction.Victims(pod, candidates, used, node.Status.Allocatable)
-	if !ok || len(lowly) == 0 {
+	chosen, ok := eviction.Victims(pod, candidates, used, node.Status.Allocatable)
+	if !ok || len(chosen) == 0 {
 		return nil, false
 	}
 	all := e.Pods()
-	for _, victim := range lowly {
+	for _, victim := range chosen {
 		if p := all[victim.UID]; p != nil { // otherwise it has ended already
 			p.Evict(eviction.Preempted(), spec.Grace(victim))
 			victims = append(victims, p)
