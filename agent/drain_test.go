@@ -157,7 +157,7 @@ func TestShutdownCancelledHalfway(t *testing.T) {
 	})
 }
 
-// timed sets where the next agents record their last shutdown.
+// timed sets the file in which the next agents record their last shutdown.
 func (w *world) timed() (times func() (start, end float64)) {
 	var metrics *prometheus.Registry
 	before := w.alter
@@ -199,7 +199,7 @@ func (c slowClient) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return c.Client.List(ctx, sel)
 }
 
-// restartSlow restarts the agent; it knows its static pods, and the others from tell on.
+// restartSlow restarts the agent. It lists its static pods at once, and the pods of the API after tell.
 func (w *world) restartSlow() (tell func()) {
 	w.Helper()
 	started, before := make(chan struct{}), w.alter

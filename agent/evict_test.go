@@ -19,7 +19,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// signals are above all thresholds, except for those that the test lowers.
+// signals are eviction signals above all thresholds, except for those that the test lowers.
 func (w *world) signals() eviction.Observations {
 	out := eviction.Observations{}
 	for _, s := range eviction.Signals() {
@@ -33,7 +33,7 @@ func (w *world) signals() eviction.Observations {
 	return out
 }
 
-// lack lowers one signal, of a total of 1000; with 1000 free, none is low.
+// lack sets the free amount of one signal, of a total of 1000.
 func (w *world) lack(s eviction.Signal, free int64) {
 	w.scarce.Store(&eviction.Observations{s: {Total: 1000, Free: free}})
 }

@@ -16,7 +16,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestAddressesFollowTheMachine has a machine get addresses, lose and change them.
+// TestAddressesFollowTheMachine adds, removes and changes addresses of a machine.
 func TestAddressesFollowTheMachine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -86,7 +86,7 @@ func TestAddressesFollowTheMachine(t *testing.T) {
 	})
 }
 
-// TestLostAddressStays: while a machine has no network, its address stays; also one that only a route led away from.
+// TestLostAddressStays: a machine without a network keeps its address, also if it only lost its default route.
 func TestLostAddressStays(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -21,7 +21,7 @@ type devices struct {
 	pace      *pace.Pace
 
 	announcedPlugins map[string]bool                    // resources whose missing plugin was reported by an event
-	reported         string                             // the last event about claims that failed to be prepared or released
+	reported         string                             // the last event about a claim that failed
 	heldBack         bool                               // the pod's final phase is held back until its claims are released
 	health           map[string][]corev1.ResourceStatus // of each container, as last known
 }

@@ -24,6 +24,6 @@
 // Node contains the dependencies of a pod on its node. Each part declares its own.
 //
 //   - metrics.go: the metrics of a node's pods, with kubelet's names and buckets
-//   - statuswriter.go: writes the newest status of each pod to the API at once, like kubelet's status manager; one write
-//     of a pod at a time, with retries until the status is stored or the pod is gone
+//   - statuswriter.go: writes the newest status of each pod to the API at once, like kubelet's status manager; one
+//     write of a pod at a time, with retries until the status is stored or the pod is gone
 package pod

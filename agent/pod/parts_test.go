@@ -91,7 +91,7 @@ func TestReporter(t *testing.T) {
 	})
 }
 
-// What the runtime refuses is retried after a while, or when the request changes.
+// A resize that the runtime refuses is retried after a while, or when the request changes.
 func TestResizer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +142,7 @@ func (l *limits) Update(pod *corev1.Pod) {
 	*l = append(*l, pod.Spec.Containers[0].Resources.Requests.Cpu().String())
 }
 
-// A container that restarts with more than its pod had finds the pod's cgroup changed; also if the agent restarts
-// meanwhile.
+// The pod's cgroup is changed before a container restarts with more resources, also if the agent restarts meanwhile.
 func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	t.Parallel()
 	restarts := func(cpu string) *corev1.Pod {
@@ -211,7 +210,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// Urgent news interrupts the worker's wait; other news waits for the next step.
+// Urgent news interrupt the worker's step; other news wait for the next step.
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	b, interrupted := newInbox(), 0

@@ -13,7 +13,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// waits is a pod that waits at its gate, so that its worker does not observe it yet.
+// waits returns a pod that waits for its admission, so that its worker does not observe it yet.
 func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
 	t.Helper()
 	events = new(int)
@@ -29,8 +29,8 @@ func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
 	return p, events
 }
 
-// A pod that was rejected or evicted is not evicted for another reason: neither before its worker has read the
-// news, nor while that waits for the runtime. Otherwise status and events would show two reasons.
+// A pod that was rejected or evicted is not evicted for another reason, neither before its worker has taken the news,
+// nor while the worker waits for the runtime. Otherwise status and events would contain two reasons.
 func TestRefusedIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	why, grace := &status.Failure{Reason: "Evicted", Message: "first"}, time.Second

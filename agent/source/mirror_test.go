@@ -56,7 +56,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// follow tells the mirrors of what the API has.
+// follow passes the changes in the API to the mirrors.
 func (w *world) follow() {
 	w.Helper()
 	all := client.Selector{Resource: client.Pods}
@@ -201,7 +201,7 @@ func TestRecall(t *testing.T) {
 	})
 }
 
-func TestBehind(t *testing.T) {
+func TestStaticPod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.runs["1"] = true
 		for _, c := range []struct{ annotation, want types.UID }{{"", "m"}, {"1", "1"}, {"2", "m"}} {

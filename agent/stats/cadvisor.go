@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/host"
 	"monopod/agent/podapi/spec"
@@ -157,11 +156,9 @@ func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 
 // sharesOf returns the CPU shares of a container's request; nil for a sandbox.
 func sharesOf(p Pod, i Instance) *uint64 {
-	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for j := range list {
-			if list[j].Name == i.Name {
-				return new(uint64(spec.Shares(list[j].Resources.Requests.Cpu().MilliValue())))
-			}
+	for _, c := range spec.Containers(&p.Spec) {
+		if c.Name == i.Name {
+			return new(uint64(spec.Shares(c.Resources.Requests.Cpu().MilliValue())))
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"monopod/agent/host"
+	"monopod/agent/podapi/spec"
 )
 
 // Size is the disk usage of a folder on its file system.
@@ -134,11 +135,9 @@ func (s *Source) diskOf(ctx context.Context, r *reading, p Pod) (disk, error) {
 		layer := c.stats.GetWritableLayer()
 		d.rootfs[c.name] = Size{layer.GetUsedBytes().GetValue(), layer.GetInodesUsed().GetValue()}
 	}
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			size, err := SizeOf(ctx, filepath.Join(p.LogDir, list[i].Name))
-			d.logs[list[i].Name], errs = size, append(errs, err)
-		}
+	for _, c := range spec.Containers(&p.Spec) {
+		size, err := SizeOf(ctx, filepath.Join(p.LogDir, c.Name))
+		d.logs[c.Name], errs = size, append(errs, err)
 	}
 	for name, dir := range p.volumes() {
 		size, err := SizeOf(ctx, dir)

@@ -162,16 +162,11 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 
 // podNetwork returns the network statistics of one of the pod's processes; nil on the host network.
 func podNetwork(now *reading, p Pod) *statsapi.NetworkStats {
-	pid := now.cgroups[p.UID].Process
-	if pid == 0 || p.Spec.HostNetwork {
+	if p.Spec.HostNetwork {
 		return nil
 	}
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return nil
-	}
-	lines, err := proc.NetDev()
-	if err != nil {
+	lines := networkOf(now.cgroups[p.UID].Process)
+	if lines == nil {
 		return nil
 	}
 	return network(lines, metav1.NewTime(now.at))

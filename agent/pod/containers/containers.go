@@ -1,7 +1,7 @@
 // Package containers starts, probes and stops the containers of one pod.
 //
 //   - Starter: starts in progress and their outcome, and crash backoff (start.go,
-//     outcome.go, recreated.go).
+//     outcome.go, restartall.go).
 //   - maker: the config of a container, and its files (make.go, files.go).
 //   - Stopper, Hooks, Probes.
 package containers

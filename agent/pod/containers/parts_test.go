@@ -195,8 +195,8 @@ func TestNextAttempt(t *testing.T) {
 	}
 }
 
-// A container whose start was interrupted and that was killed before anybody saw it run is created again as the same
-// instance; one that ended by itself, or that was seen to run, is a restart.
+// A container that was killed after an interrupted start, before it was observed running, is recreated with the same
+// attempt number. A container that ended by itself, or was observed running, restarts with the next number.
 func TestSpoiledStart(t *testing.T) {
 	t.Parallel()
 	started := time.Unix(1, 0)

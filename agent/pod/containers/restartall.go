@@ -10,6 +10,7 @@ import (
 
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/pace"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 )
 
@@ -56,11 +57,9 @@ func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string
 // regular returns the current instances of all containers except ephemeral ones.
 func (s *Starter) regular(pod *corev1.Pod) []status.Container {
 	var out []status.Container
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, c := range s.Observer.Seen().Named(list[i].Name) {
-				out = append(out, *c)
-			}
+	for _, c := range spec.Containers(&pod.Spec) {
+		for _, instance := range s.Observer.Seen().Named(c.Name) {
+			out = append(out, *instance)
 		}
 	}
 	return out

@@ -9,7 +9,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// TestPrivateMount: the error of a mount propagation that is not possible says what to do.
+// TestPrivateMount: the error about an impossible mount propagation contains the remedy.
 func TestPrivateMount(t *testing.T) {
 	t.Parallel()
 	err := withRemedy(

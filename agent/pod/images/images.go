@@ -61,7 +61,7 @@ type Result struct {
 	err   error
 }
 
-// Images provides the images of one pod. Only the worker's goroutine may use it, except Look.
+// Images provides the images of one pod. Only the worker's goroutine may use it, except FindPresent.
 type Images struct {
 	node   *Node
 	pod    *identity.Pod

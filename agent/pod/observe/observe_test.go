@@ -132,7 +132,7 @@ func TestFailedStartCountsAsExit(t *testing.T) {
 	}
 }
 
-// Readers on other goroutines see what was published, without what was removed since.
+// Readers on other goroutines get the published state without the containers that were removed since.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	o, owners := observer(&machine{})

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
 	"monopod/apiserver/kit/guard"
@@ -62,11 +63,9 @@ func (p *Pace) Wait(container string, why status.Waiting) {
 
 // WaitAll records why all init containers and containers of the pod wait, except those that except names.
 func (p *Pace) WaitAll(pod *corev1.Pod, why status.Waiting, except func(container string) bool) {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if except == nil || !except(list[i].Name) {
-				p.Wait(list[i].Name, why)
-			}
+	for _, c := range spec.Containers(&pod.Spec) {
+		if except == nil || !except(c.Name) {
+			p.Wait(c.Name, why)
 		}
 	}
 }

@@ -123,21 +123,19 @@ func (in *Input) restarts(c *corev1.Container) bool {
 // kills adds running containers with a failed probe or a changed spec, and those in an unknown state: the runtime was
 // killed while it created them.
 func (in *Input) kills(p *Plan) {
-	for _, list := range [][]corev1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
-		for i := range list {
-			c := in.Seen.Latest(list[i].Name)
-			if c != nil && c.State == status.Unknown {
-				p.Kill = append(p.Kill,
-					Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
-			}
-			if c == nil || c.State != status.Running {
-				continue
-			}
-			if why, ok := in.Failed(c.ID); ok {
-				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, why)})
-			} else if c.Hash != "" && c.Hash != spec.Hash(&list[i]) {
-				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
-			}
+	for _, want := range spec.Containers(&in.Pod.Spec) {
+		c := in.Seen.Latest(want.Name)
+		if c != nil && c.State == status.Unknown {
+			p.Kill = append(p.Kill,
+				Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
+		}
+		if c == nil || c.State != status.Running {
+			continue
+		}
+		if why, ok := in.Failed(c.ID); ok {
+			p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, why)})
+		} else if c.Hash != "" && c.Hash != spec.Hash(want) {
+			p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
 		}
 	}
 }

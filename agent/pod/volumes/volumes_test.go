@@ -74,8 +74,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// A claim is bound a moment after its pod was scheduled; only one that stays unbound is
-// worth an event.
+// A claim is bound a moment after its pod was scheduled. Only a claim that stays unbound causes an event.
 func TestUnboundClaim(t *testing.T) {
 	t.Parallel()
 	events := 0

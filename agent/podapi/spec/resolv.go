@@ -15,7 +15,7 @@ const SystemdResolvers = "/run/systemd/resolve/resolv.conf"
 // Resolvers reads the node's resolver config. It must be read for each sandbox, because it changes with the network.
 type Resolvers struct {
 	File     string // the node's resolv.conf
-	Upstream string // resolv.conf with the upstream servers of a resolver on loopback, such as SystemdResolvers; empty: unknown
+	Upstream string // lists the upstream servers of a resolver on loopback, such as SystemdResolvers; empty: unknown
 }
 
 // Of returns the node's resolver config for a pod. Only pods on the host network reach a resolver that listens on

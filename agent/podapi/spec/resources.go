@@ -64,8 +64,8 @@ func Quota(milli int64) int64 {
 }
 
 // oomScore returns kubelet's oom_score_adj of a container: −997 in guaranteed and node-critical pods, 1000 in
-// best-effort pods, and otherwise 1000 − 1000·request/capacity within 2…999. The OOM killer does not choose a sidecar
-// before the containers that it serves.
+// best-effort pods, and otherwise 1000 − 1000·request/capacity within 2…999. The OOM killer does not choose a
+// sidecar before the containers that it serves.
 func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if p := pod.Spec.Priority; p != nil && *p >= criticalPriority {
 		return guaranteedOOM

@@ -119,14 +119,12 @@ func portMappings(pod *corev1.Pod) []*cri.PortMapping {
 		return nil
 	}
 	var out []*cri.PortMapping
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, p := range list[i].Ports {
-				if p.HostPort > 0 {
-					out = append(out, &cri.PortMapping{
-						Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
-					})
-				}
+	for _, c := range Containers(&pod.Spec) {
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				out = append(out, &cri.PortMapping{
+					Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+				})
 			}
 		}
 	}
@@ -225,14 +223,7 @@ func namespaces(pod *corev1.Pod, users *cri.UserNamespace) *cri.NamespaceOption 
 // anyPrivileged reports whether any container is privileged, also an ephemeral one: each container is created with the
 // config of its sandbox, which must permit it.
 func anyPrivileged(pod *corev1.Pod) bool {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if Privileged(&list[i]) {
-				return true
-			}
-		}
-	}
-	return slices.ContainsFunc(Ephemeral(pod), Privileged)
+	return slices.ContainsFunc(Containers(&pod.Spec), Privileged) || slices.ContainsFunc(Ephemeral(pod), Privileged)
 }
 
 // Privileged reports whether a container is privileged.

@@ -240,7 +240,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// Pods get the resolvers behind one that only the node reaches, as they are now.
+// Pods get the current upstream servers of a resolver that only the node reaches.
 func TestResolversOfTheNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

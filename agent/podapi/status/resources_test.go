@@ -36,8 +36,8 @@ func requirements(requests, limits string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: amounts(requests), Limits: amounts(limits)}
 }
 
-// TestResourcesOfThePod: the status shows what the pod as a whole has, as kubelet's: before it runs what it asks for,
-// then what its cgroup enforces.
+// TestResourcesOfThePod: like kubelet's, the status contains the pod's requests and limits before it runs, and then the
+// resources that its cgroup enforces.
 func TestResourcesOfThePod(t *testing.T) {
 	t.Parallel()
 	const extended = "example.com/gpu=1"

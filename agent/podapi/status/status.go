@@ -37,7 +37,7 @@ type Input struct {
 	Terminal bool
 	Failure  *Failure
 	Resize   *Resize // nil: the containers have the requested resources
-	// PodLevelResources is what a pod with resources of its own has of them; nil: not known.
+	// PodLevelResources are the actual resources of a pod with spec.resources; nil: unknown.
 	PodLevelResources *corev1.ResourceRequirements
 	Now               time.Time
 }

@@ -19,8 +19,7 @@ type noEvents struct{}
 
 func (noEvents) Event(string, string, string, ...any) {}
 
-// A folder that cannot be read says nothing about which static pods are wanted, so
-// no pod is reported until it can be read.
+// While the folder cannot be read, the desired static pods are unknown, so Source sends no list.
 func TestFolderUnreadableAtTheStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "manifests")

@@ -75,7 +75,7 @@ func clean(pod *corev1.Pod) {
 	pod.Status = corev1.PodStatus{}
 }
 
-// hashOf returns 32 hexadecimal digits, as upstream.
+// hashOf returns a hash of the pod and its origin: 32 hexadecimal digits, like upstream.
 func hashOf(pod *corev1.Pod, o origin) (string, error) {
 	data, err := json.Marshal(pod)
 	if err != nil {

@@ -47,7 +47,7 @@ func (f folder) write(name, text string) {
 	}
 }
 
-// read is what Read says, in lines: pods by name, problems by file.
+// read returns the result of Read in lines: pods by name, problems by file.
 func (f folder) read() string {
 	f.Helper()
 	pods, problems, err := f.Read()
