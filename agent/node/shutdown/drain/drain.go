@@ -1,6 +1,6 @@
 // Package drain stops the pods of the node before the machine shuts down.
 //
-//   - times.go: stores the time of the last graceful node shutdown for the metrics after a reboot
+//   - record.go: stores the time of the last graceful node shutdown for the metrics after a reboot
 package drain
 
 import (
@@ -46,7 +46,7 @@ type Deps struct {
 type Drain struct {
 	deps        Deps
 	wake        chan struct{}
-	times       *Record            // used only by Run
+	record      *Record            // used only by Run
 	mu          sync.Mutex         // guards the fields below
 	current     *shutdownRun       // nil: no shutdown
 	restartable map[types.UID]bool // pods that a cancelled shutdown has stopped
@@ -65,7 +65,7 @@ type shutdownRun struct {
 // New returns a Drain that records the last shutdown in file.
 func New(deps Deps, file checkpoint.File) (*Drain, error) {
 	record, err := NewRecord(deps.Metrics, file)
-	return &Drain{deps: deps, wake: make(chan struct{}, 1), times: record}, err
+	return &Drain{deps: deps, wake: make(chan struct{}, 1), record: record}, err
 }
 
 var (
@@ -135,20 +135,20 @@ func (d *Drain) begin(p shutdown.Periods) *shutdownRun {
 // cancelShutdown cancels the current shutdown. After it returns, no further pod is stopped.
 func (d *Drain) cancelShutdown() {
 	d.mu.Lock()
-	now := d.current
+	run := d.current
 	d.current = nil
 	d.mu.Unlock()
-	if now == nil {
+	if run == nil {
 		return
 	}
-	if now.cancel != nil {
-		now.cancel()
-		<-now.over
+	if run.cancel != nil {
+		run.cancel()
+		<-run.over
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.restartable = map[types.UID]bool{}
-	for _, uid := range now.stopped {
+	for _, uid := range run.stopped {
 		d.restartable[uid] = true
 	}
 }
@@ -183,7 +183,7 @@ func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
 
 // Run waits for a shutdown, then stops the pods, until ctx ends.
 func (d *Drain) Run(ctx context.Context) {
-	d.logRecordError(d.times.Load())
+	d.logRecordError(d.record.Load())
 	for {
 		select {
 		case <-ctx.Done():
@@ -191,9 +191,9 @@ func (d *Drain) Run(ctx context.Context) {
 		case <-d.wake:
 		}
 		below, cancel := context.WithCancel(ctx)
-		if now := d.take(cancel); now != nil {
-			d.runShutdown(below, now)
-			close(now.over)
+		if run := d.take(cancel); run != nil {
+			d.runShutdown(below, run)
+			close(run.over)
 		}
 		cancel()
 	}
@@ -217,58 +217,58 @@ func (d *Drain) take(cancel context.CancelFunc) *shutdownRun {
 }
 
 // runShutdown performs the whole shutdown. Its end is recorded if every pod was stopped.
-func (d *Drain) runShutdown(ctx context.Context, now *shutdownRun) {
-	d.logRecordError(d.times.Begin(d.deps.Clock.Now()))
-	left, known := d.awaitList(ctx, now)
-	if d.stop(ctx, now, left); known && ctx.Err() == nil {
-		d.logRecordError(d.times.End(d.deps.Clock.Now()))
+func (d *Drain) runShutdown(ctx context.Context, run *shutdownRun) {
+	d.logRecordError(d.record.Begin(d.deps.Clock.Now()))
+	left, known := d.awaitList(ctx, run)
+	if d.stop(ctx, run, left); known && ctx.Err() == nil {
+		d.logRecordError(d.record.End(d.deps.Clock.Now()))
 	}
 }
 
 // awaitList waits until the pods are listed, which takes a moment after the start of the agent, but no longer than the
 // periods of the shutdown. left is the remaining time.
-func (d *Drain) awaitList(ctx context.Context, now *shutdownRun) (left shutdown.Periods, known bool) {
+func (d *Drain) awaitList(ctx context.Context, run *shutdownRun) (left shutdown.Periods, known bool) {
 	if closed(d.deps.PodsListed) {
-		return now.periods, true
+		return run.periods, true
 	}
 	start := d.deps.Clock.Now()
-	timer := d.deps.Clock.NewTimer(now.periods.Bound())
+	timer := d.deps.Clock.NewTimer(run.periods.Bound())
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-d.deps.PodsListed:
 	case <-timer.C():
-		d.giveUpList(now)
+		d.giveUpList(run)
 	}
-	return now.periods.Within(now.periods.Needs() - d.deps.Clock.Since(start)), !now.missed && closed(d.deps.PodsListed)
+	return run.periods.Within(run.periods.Needs() - d.deps.Clock.Since(start)), !run.missed && closed(d.deps.PodsListed)
 }
 
 // giveUpList records that the pods were not listed in time, unless the list has just arrived.
-func (d *Drain) giveUpList(now *shutdownRun) {
+func (d *Drain) giveUpList(run *shutdownRun) {
 	d.mu.Lock()
-	now.missed = !closed(d.deps.PodsListed)
+	run.missed = !closed(d.deps.PodsListed)
 	d.mu.Unlock()
-	if now.missed { // only this goroutine writes it
+	if run.missed { // only this goroutine writes it
 		d.deps.Log.Warn("the pods were not listed in time, pods that are listed later are rejected")
 	}
 }
 
 // stop stops the pods, one stage after the other, until ctx ends.
-func (d *Drain) stop(ctx context.Context, now *shutdownRun, within shutdown.Periods) {
+func (d *Drain) stop(ctx context.Context, run *shutdownRun, within shutdown.Periods) {
 	if ctx.Err() != nil {
 		return
 	}
 	d.deps.Log.Info("the node is shutting down, stopping its pods", zap.Duration("within", within.Bound()))
 	d.deps.Poke()
 	all := d.deps.Pods()
-	for _, stage := range within.Stages(d.podsToStop(now, all), d.deps.Critical) {
+	for _, stage := range within.Stages(d.podsToStop(run, all), d.deps.Critical) {
 		if ctx.Err() != nil {
 			return
 		}
 		var ending []evictor.Pod
 		for _, pod := range stage.Pods {
 			p := all[pod.UID]
-			d.addStopped(now, pod.UID)
+			d.addStopped(run, pod.UID)
 			p.Evict(shutdown.Failure(), stage.Grace(pod))
 			ending = append(ending, p)
 		}
@@ -277,21 +277,21 @@ func (d *Drain) stop(ctx context.Context, now *shutdownRun, within shutdown.Peri
 }
 
 // podsToStop returns the pods to stop, oldest first.
-func (d *Drain) podsToStop(now *shutdownRun, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
+func (d *Drain) podsToStop(run *shutdownRun, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range all {
 		if !p.Over() {
 			pods = append(pods, p.Object())
-			now.ending = append(now.ending, p)
+			run.ending = append(run.ending, p)
 		}
 	}
 	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	return pods
 }
 
-func (d *Drain) addStopped(now *shutdownRun, uid types.UID) {
+func (d *Drain) addStopped(run *shutdownRun, uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now.stopped = append(now.stopped, uid)
+	run.stopped = append(run.stopped, uid)
 }

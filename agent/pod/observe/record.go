@@ -9,7 +9,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// The methods below record what the worker has done itself.
+// The methods in this file record the worker's own actions.
 
 // SandboxMade records a new sandbox, and reads its status from the runtime, mainly its addresses.
 func (o *Observer) SandboxMade(ctx context.Context, id string, attempt uint32) error {
