@@ -16,10 +16,10 @@
 //	ending            the progress of the pod's termination
 //	pace.Pace         the time of the next sync, and why containers wait
 //
-// Data flows one way: desired → plan (package plan) → parts → observed → status (package status). worker.go contains
-// the life of a pod, from top to bottom; sync.go the rounds of a running pod, terminate.go its termination. Each step
-// can be repeated, because the agent may be killed between any two steps. So may the runtime, whose death is not a
-// failure of the pod.
+// Data flows one way: desired → plan (package plan) → parts → observed → status (package status).
+// worker.go contains the life of a pod, from top to bottom; sync.go the rounds of a running pod, terminate.go its
+// termination. Each step can be repeated, because the agent may be killed between any two steps. So may the runtime,
+// whose death is not a failure of the pod.
 //
 // Node contains the dependencies of a pod on its node. Each part declares its own.
 //
