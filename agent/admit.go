@@ -15,24 +15,24 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// admitter admits pods one after the other, in the order in which the loop passes them on. It writes checkpoints
-// of what they are allocated, for which the loop must not wait.
+// admitter admits pods one after the other, in the order of the loop. It has a goroutine of its own because it writes
+// checkpoints of allocations, and the loop must not wait for the disk.
 type admitter struct {
-	guard *guard.Guard
-	pods  *pods
-	event func(pod *corev1.Pod, container, eventType, reason, format string, args ...any)
-	node  func(context.Context) *corev1.Node
-	size  func() *corev1.Node // the node as this agent wrote it last, for its resources
-	place placer
-	evict *evictor.Evictor
-	// refuse rejects all pods while the node shuts down.
+	guard   *guard.Guard
+	pods    *pods
+	event   func(pod *corev1.Pod, container, eventType, reason, format string, args ...any)
+	node    func(context.Context) *corev1.Node
+	current func() *corev1.Node // the node as this agent wrote it last, for its resources
+	place   placer
+	evict   *evictor.Evictor
+	// refuse rejects every pod while the node shuts down.
 	refuse func(*corev1.Pod) *status.Failure
 	// handlers run in this order; the first rejection counts.
 	handlers []predicates.Handler
 	wake     chan struct{}
 
 	mu   sync.Mutex // guards jobs
-	jobs []func()   // as many as there are pods
+	jobs []func()
 }
 
 // placer allocates exclusive CPUs, memory of NUMA nodes and devices to pods.
@@ -45,8 +45,8 @@ type placer interface {
 	Infeasible(pod, next *corev1.Pod) string
 }
 
-// do queues a job behind those before it.
-func (d *admitter) do(job func()) {
+// enqueue adds a job at the end of the queue.
+func (d *admitter) enqueue(job func()) {
 	d.mu.Lock()
 	d.jobs = append(d.jobs, job)
 	d.mu.Unlock()
@@ -56,7 +56,7 @@ func (d *admitter) do(job func()) {
 	}
 }
 
-func (d *admitter) take() []func() {
+func (d *admitter) takeJobs() []func() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	jobs := d.jobs
@@ -72,34 +72,34 @@ func (d *admitter) run(ctx context.Context) {
 			return
 		case <-d.wake:
 		}
-		for _, job := range d.take() {
+		for _, job := range d.takeJobs() {
 			d.guard.Run("admission", job)
 		}
 	}
 }
 
-// judge decides whether a new pod is admitted; one whose object is gone only has to end. If the decision fails,
-// the pod is rejected, as upstream does.
-func (d *admitter) judge(ctx context.Context, p *pod.Pod, gone bool) {
-	d.do(func() {
+// admit decides in the background whether a new pod runs. A pod whose object is gone only has to end. Like upstream,
+// admit rejects the pod if the decision itself fails.
+func (d *admitter) admit(ctx context.Context, p *pod.Pod, gone bool) {
+	d.enqueue(func() {
 		var v pod.Verdict
 		err := p.Call("admission", func() error {
 			if !gone {
-				v = d.verdict(ctx, p)
+				v = d.decide(ctx, p)
 			}
 			return nil
 		})
 		if err != nil {
 			v = pod.Verdict{Refused: predicates.Rejected("UnexpectedAdmissionError",
 				"Unexpected error while the pod was admitted: %v", err)}
-			d.tellRefused(p.Object(), v.Refused)
+			d.recordRejection(p.Object(), v.Refused)
 		}
-		p.Judged(v)
+		p.Decided(v)
 	})
 }
 
-// verdict calls the handlers. A pod that has finished or is being deleted is not rejected.
-func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
+// decide calls the handlers. A pod that has finished or is being deleted is not rejected.
+func (d *admitter) decide(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 	object := p.Object()
 	if status.Finished(object.Status.Phase) || object.DeletionTimestamp != nil {
 		return pod.Verdict{}
@@ -112,18 +112,18 @@ func (d *admitter) verdict(ctx context.Context, p *pod.Pod) (v pod.Verdict) {
 		}
 	}
 	if v.Refused == nil {
-		v = d.ask(ctx, object, critical)
+		v = d.runHandlers(ctx, object, critical)
 	}
-	if v.Refused == nil && len(v.Victims) == 0 { // others call the handlers when resources are free
+	if v.Refused == nil && len(v.Victims) == 0 { // with victims, readmit allocates the resources that they free
 		v.Refused = d.place.Admit(ctx, object)
 	}
-	d.tellRefused(object, v.Refused)
+	d.recordRejection(object, v.Refused)
 	return v
 }
 
-// ask calls the handlers. If resources for a critical pod are missing, other pods are preempted.
-func (d *admitter) ask(ctx context.Context, object *corev1.Pod, critical bool) (v pod.Verdict) {
-	node, others := d.place.WithDevices(d.node(ctx)), d.pods.activeBeside(object)
+// runHandlers calls the handlers. If resources for a critical pod are missing, other pods are preempted.
+func (d *admitter) runHandlers(ctx context.Context, object *corev1.Pod, critical bool) (v pod.Verdict) {
+	node, others := d.place.WithDevices(d.node(ctx)), d.pods.activeExcept(object)
 	for _, ask := range d.handlers {
 		v.Refused = ask(object, others, node)
 		if v.Refused != nil && critical {
@@ -146,34 +146,34 @@ func (d *admitter) ask(ctx context.Context, object *corev1.Pod, critical bool) (
 	return v
 }
 
-// readmit decides again about a pod whose victims have ended: it is admitted, unless it is being deleted or
-// other pods took the resources.
+// readmit decides again about a pod whose victims have ended. It admits the pod, unless the pod is being deleted or
+// other pods have taken the resources.
 func (d *admitter) readmit(ctx context.Context, p *pod.Pod) {
-	d.do(func() {
+	d.enqueue(func() {
 		var refused *status.Failure
 		defer func() { p.Readmitted(refused) }()
 		object := p.Object()
 		if object.DeletionTimestamp != nil {
 			return
 		}
-		if refused = d.ask(ctx, object, false).Refused; refused == nil {
+		if refused = d.runHandlers(ctx, object, false).Refused; refused == nil {
 			refused = d.place.Admit(ctx, object)
 		}
-		d.tellRefused(object, refused)
+		d.recordRejection(object, refused)
 	})
 }
 
-func (d *admitter) tellRefused(pod *corev1.Pod, f *status.Failure) {
+func (d *admitter) recordRejection(pod *corev1.Pod, f *status.Failure) {
 	if f != nil {
 		d.event(pod, "", corev1.EventTypeWarning, f.Reason, "%s", f.Message)
 	}
 }
 
-// fits returns why the node cannot give a pod, which has the resources in had, what it requests: never, or not
-// now.
-func (d *admitter) fits(had, pod *corev1.Pod) *status.Resize {
-	if why := d.place.Infeasible(had, pod); why != "" {
+// checkResize returns why a pod with the resources in allocated cannot be resized to those in next: the resize is
+// infeasible or deferred. It returns nil if the node has the resources.
+func (d *admitter) checkResize(allocated, next *corev1.Pod) *status.Resize {
+	if why := d.place.Infeasible(allocated, next); why != "" {
 		return resize.Infeasible(why)
 	}
-	return resize.Pending(pod, d.pods.activeBeside(pod), d.size())
+	return resize.Pending(next, d.pods.activeExcept(next), d.current())
 }

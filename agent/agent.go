@@ -43,25 +43,25 @@ type Agent struct {
 	owners          *relist.Owners
 	loop            *loop
 	node            *registrar.Registrar
-	images          imaging
+	images          imageParts
 	logs            *logs.Dir
 	status          *pod.StatusWriter
 	cgroups         *cgroup.Enforcer // nil: the runtime's default
 	claims          *claims.Claims
-	upkeep          upkeep
+	upkeep          maintenance
 	source          *source.Source
 	server          http.Handler
 }
 
-// imaging contains the parts for images.
-type imaging struct {
+// imageParts contains the parts for images.
+type imageParts struct {
 	pulls   *pull.Puller
 	preload *pull.Importer
 	place   *pull.Place
 }
 
-// upkeep contains the parts that maintain the node.
-type upkeep struct {
+// maintenance contains the parts that maintain the node.
+type maintenance struct {
 	placement *placement.Placement
 	collect   *gc.Collector
 	rotate    *logs.Rotator
@@ -71,7 +71,7 @@ type upkeep struct {
 
 var _ client.Node = (*Agent)(nil)
 
-// New returns an agent; Run starts it.
+// New returns an agent that does nothing until Run is called.
 func New(deps Deps, cfg Config) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -80,7 +80,7 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	if deps.Client == nil || deps.Runtime == nil {
 		return nil, errors.New("agent: Client and Runtime are required")
 	}
-	if err := deps.configured(cfg); err != nil {
+	if err := deps.validate(cfg); err != nil {
 		return nil, err
 	}
 	a := &Agent{deps: deps.withDefaults(), cfg: cfg, owners: &relist.Owners{}}
@@ -90,11 +90,11 @@ func New(deps Deps, cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// podsMode is the mode of the folder of pods' folders, which protects the secrets in them.
+// podsMode is the mode of the folder that contains the pods' folders. It protects the secrets in them.
 const podsMode = 0o750
 
-// Run registers the node and runs its pods until ctx ends; then it returns and leaves the pods running. It fails
-// only if the agent can never work.
+// Run registers the node and runs its pods until ctx ends. It leaves the pods running when it returns. It returns an
+// error only if the agent can never work.
 func (a *Agent) Run(ctx context.Context) error {
 	dir := a.cfg.podsDir()
 	if err := errors.Join(os.MkdirAll(dir, podsMode), os.Chmod(dir, podsMode), a.logs.Make()); err != nil {
@@ -105,7 +105,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return fmt.Errorf("agent: %w", err)
 		}
 	}
-	a.upkeep.evict.Look() // before pods are admitted
+	a.upkeep.evict.ReadSignals() // before pods are admitted
 	ctx, cancel := context.WithCancel(ctx)
 	var parts sync.WaitGroup
 	for _, p := range a.parts() {
@@ -123,7 +123,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// part runs concurrently with the loop, under its name in metrics and health.
+// part is a function that runs concurrently with the loop. Metrics and health use its name.
 type part struct {
 	name string
 	run  func(context.Context)
@@ -140,8 +140,8 @@ func (a *Agent) parts() []part {
 	}...)
 }
 
-// watchOOM reports processes that the kernel killed because the whole machine was out of memory, as an event
-// SystemOOM of the node. Processes killed by a container's limit are reported with the container.
+// watchOOM writes an event SystemOOM for each process that the kernel killed because the whole machine was out of
+// memory. The container's status reports processes killed by a container's limit.
 func (a *Agent) watchOOM(ctx context.Context) {
 	for kill := range a.deps.Kernel.Watch(ctx) {
 		if kill.System {
@@ -179,13 +179,13 @@ func fieldPath(pod *corev1.Pod, container string) string {
 	return "spec.containers{" + container + "}"
 }
 
-// Stock returns the images of the node, for admins.
-func (a *Agent) Stock() *admin.Admin {
+// ImageAdmin returns the interface for administrators to the node's images.
+func (a *Agent) ImageAdmin() *admin.Admin {
 	return &admin.Admin{Runtime: a.deps.Runtime, Puller: a.images.pulls, Changed: a.imagesArrived,
 		Removed: a.images.pulls.Records.Removed, InUse: a.pods.volumeImages}
 }
 
-// imagesArrived reports imported images to the node and the pods.
+// imagesArrived tells the node and the pods that images were imported.
 func (a *Agent) imagesArrived() {
 	a.node.ImagesChanged()
 	for p := range a.pods.all() {
@@ -193,7 +193,7 @@ func (a *Agent) imagesArrived() {
 	}
 }
 
-// forget cleans up after a pod that is completely removed.
+// forget removes the records about a pod of which nothing is left.
 func (a *Agent) forget(p *pod.Pod) {
 	a.status.Forget(p.UID())
 	a.images.pulls.Forget(string(p.UID()))
@@ -201,8 +201,8 @@ func (a *Agent) forget(p *pod.Pod) {
 	a.node.Lacks(string(p.UID()), nil)
 }
 
-// freeClaims releases the pod's claims, after its volumes are unmounted.
-func (a *Agent) freeClaims(uid types.UID) {
+// releaseClaims releases the pod's claims, after its volumes are unmounted.
+func (a *Agent) releaseClaims(uid types.UID) {
 	for _, c := range a.claims.Drop(uid) {
 		a.pods.wakeForClaim(c.Namespace, c.Name)
 	}

@@ -36,8 +36,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// assemble reads the machine and creates the parts, each after those that it depends on. Where two depend on
-// each other, one calls the other by a function, which nothing does before Run.
+// assemble reads the machine and creates the parts, each after those that it depends on. If two parts depend on each
+// other, the first one gets a function that calls the second, and must not call it before Run.
 func (a *Agent) assemble() (err error) {
 	d, cfg := &a.deps, &a.cfg
 	if a.guard, err = guard.New(d.Log, d.Clock, d.Metrics); err != nil {
@@ -55,11 +55,12 @@ func (a *Agent) assemble() (err error) {
 	a.loop = &loop{clock: d.Clock, log: d.Log, guard: a.guard, period: cfg.RelistPeriod, pods: a.pods, owners: a.owners}
 	a.loop.sweep = &sweeper{
 		cfg: cfg, log: d.Log, pods: a.pods, logs: a.logs, mounter: d.Mounter, swept: make(chan struct{}),
-		poke: func() { a.upkeep.evict.Poke() },
+		pokeEvictor: func() { a.upkeep.evict.Poke() },
 	}
-	for _, part := range []func() error{a.assembleImages, a.assembleNode, a.assembleSources, a.assembleUpkeep,
-		a.assemblePods} {
-		if err := part(); err != nil {
+	for _, assemble := range []func() error{
+		a.assembleImages, a.assembleNode, a.assembleSources, a.assembleUpkeep, a.assemblePods,
+	} {
+		if err := assemble(); err != nil {
 			return err
 		}
 	}
@@ -76,14 +77,16 @@ func (a *Agent) assembleImages() error {
 	if err != nil {
 		return err
 	}
-	a.images = imaging{
+	a.images = imageParts{
 		place: pull.NewPlace(d.Runtime, cfg.ImageRoot),
 		pulls: &pull.Puller{Runtime: d.Runtime, Clock: d.Clock, Limits: cfg.Pulls, ConfigFile: cfg.PullConfig, Metrics: pulls,
 			Records: records, Verify: cfg.Verify},
 	}
 	a.images.preload = pull.NewImporter(pull.PreloadConfig{
-		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Arrived: a.imagesArrived,
-		Imported: a.images.pulls.Imported, Failed: func(message string) { a.node.Problem(registrar.ImagesNotImported, message) },
+		Dir: cfg.ImageDir, Record: filepath.Join(cfg.DataDir, "imported.json"), Runtime: d.Runtime, Clock: d.Clock,
+		Log: d.Log, Arrived: a.imagesArrived,
+		Imported: a.images.pulls.Imported,
+		Failed:   func(message string) { a.node.Problem(registrar.ImagesNotImported, message) },
 	})
 	return nil
 }
@@ -97,14 +100,15 @@ func (a *Agent) assembleNode() error {
 	}
 	a.node, err = registrar.New(registrar.Deps{
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Recorder: d.Recorder,
-		Resources: func() (capacity, allocatable corev1.ResourceList) { return a.machine.capacity, a.machine.allocatable },
-		Offer:     func(next, cur *corev1.NodeStatus, first bool) { a.upkeep.placement.Offer(next, cur, first) },
-		Pressure:  func() []corev1.NodeConditionType { return a.upkeep.evict.Pressure() },
-		Needs:     d.Needs,
-		Down:      func() bool { return a.Drain.Down() },
-		Learns:    health.Check, Ready: a.images.place.Find,
+		Resources:    func() (capacity, allocatable corev1.ResourceList) { return a.machine.capacity, a.machine.allocatable },
+		Offer:        func(next, cur *corev1.NodeStatus, first bool) { a.upkeep.placement.Offer(next, cur, first) },
+		Pressure:     func() []corev1.NodeConditionType { return a.upkeep.evict.Pressure() },
+		Needs:        d.Needs,
+		ShuttingDown: func() bool { return a.Drain.ShuttingDown() },
+		PLEG:         health.Check, Ready: a.images.place.Find,
 	}, registrar.Config{
-		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.addresses.Strings, Network: d.Network, PodCIDRs: cfg.PodCIDRs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
+		NodeName: cfg.NodeName, Port: cfg.Port, HostIPs: a.machine.addresses.Strings, Network: d.Network,
+		PodCIDRs: cfg.PodCIDRs, Labels: cfg.Labels, Taints: cfg.Taints, StateRestored: cfg.StateRestored,
 		HeartbeatPeriod: cfg.HeartbeatPeriod, StatusPeriod: cfg.StatusPeriod, LeaseDuration: cfg.LeaseDuration,
 	})
 	if err != nil {
@@ -115,8 +119,8 @@ func (a *Agent) assembleNode() error {
 		Guard: a.guard, Clock: d.Clock, Log: d.Log, Poke: a.node.Poke,
 	})
 	a.Drain, err = drain.New(drain.Deps{
-		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Known: a.loop.sweep.swept, Poke: a.node.Poke,
-		Pods:     func() map[types.UID]evictor.Pod { return by(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
+		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, PodsListed: a.loop.sweep.swept, Poke: a.node.Poke,
+		Pods:     func() map[types.UID]evictor.Pod { return podsAs(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
 		Critical: func(object *corev1.Pod) bool { return a.upkeep.evict.Critical(object) },
 		Await: func(ctx context.Context, pods []evictor.Pod, limit time.Duration) {
 			a.upkeep.evict.Await(ctx, pods, limit)
@@ -131,68 +135,78 @@ func (a *Agent) assembleSources() error {
 	d, cfg := &a.deps, &a.cfg
 	a.status = pod.NewStatusWriter(d.Client, d.Clock, d.Log, a.guard)
 	a.source = source.New(source.Follower(d.Client, d.Clock, d.Log), cfg.NodeName, a.pods.refresh)
-	s := &statics{clock: d.Clock, pods: a.pods, resumed: a.Drain.TakeAgain, again: make(chan struct{}, 1)}
+	s := &statics{clock: d.Clock, pods: a.pods, resumed: a.Drain.TakeRestartable, wake: make(chan struct{}, 1)}
 	metrics, err := follow.NewMetrics(d.Metrics)
 	if err != nil {
 		return err
 	}
-	s.mirrors = source.NewMirrors(source.MirrorDeps{Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Again: a.status.Again}, cfg.NodeName)
+	s.mirrors = source.NewMirrors(source.MirrorDeps{
+		Client: d.Client, Clock: d.Clock, Log: d.Log, Metrics: metrics, Runs: s.runs, Rewrite: a.status.Rewrite,
+	}, cfg.NodeName)
 	s.manifests = static.NewSource(static.Deps{
-		Clock: d.Clock, Log: d.Log, Node: a.node, Recall: s.mirrors.Recall, Notify: d.Notify,
+		Clock: d.Clock, Log: d.Log, Node: a.node, RestoreStatuses: s.mirrors.RestoreStatuses, Notify: d.Notify,
 		Failed: func(message string) { a.node.Problem(registrar.StaticPodsInvalid, message) },
 	}, static.Config{Path: cfg.ManifestDir, Node: cfg.NodeName, Complete: d.Complete, Now: d.Clock.Now})
 	a.Streams = stream.New(stream.Deps{
-		Runtime: d.Runtime, Clock: d.Clock, Dir: a.logs, Known: a.loop.sweep.swept, Behind: s.mirrors.Behind,
+		Runtime: d.Runtime, Clock: d.Clock, Dir: a.logs, PodsListed: a.loop.sweep.swept, StaticPod: s.mirrors.StaticPod,
 		Pod:   func(uid types.UID) (stream.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
 		Guard: a.guard,
 	})
 	a.loop.source, a.loop.statics, a.loop.mirrors = a.source, s, s.mirrors
-	a.claims = claims.New(claims.Deps{Client: d.Client, Node: a.node.Current, Dir: cfg.volumesDir(), Made: a.pods.made})
+	a.claims = claims.New(claims.Deps{
+		Client: d.Client, Node: a.node.Current, Dir: cfg.volumesDir(), Made: a.pods.hasContainers,
+	})
 	return nil
 }
 
 // assembleUpkeep creates the parts that maintain the node.
 func (a *Agent) assembleUpkeep() (err error) {
-	d, cfg, u, known := &a.deps, &a.cfg, &a.upkeep, a.loop.sweep.over
+	d, cfg, u, known := &a.deps, &a.cfg, &a.upkeep, a.loop.sweep.done
 	var manager *cgroup.Manager
 	if cfg.CgroupRoot != "" {
 		manager = cgroup.New(cgroup.Config{
-			Mount: cfg.CgroupMount, Root: cfg.CgroupRoot, MaxPIDs: cfg.PodMaxPIDs, HugePages: a.machine.pageSizes, Units: d.Units,
+			Mount: cfg.CgroupMount, Root: cfg.CgroupRoot, MaxPIDs: cfg.PodMaxPIDs, HugePages: a.machine.pageSizes,
+			Units: d.Units,
 		})
 		a.cgroups = cgroup.NewEnforcer(cgroup.EnforcerDeps{
-			Cgroups: manager, Node: a.node, Log: d.Log, Reserve: cfg.Reserve, Capacity: a.machine.capacity, Observe: a.metrics.Cgroup,
+			Cgroups: manager, Node: a.node, Log: d.Log, Reserve: cfg.Reserve, Capacity: a.machine.capacity,
+			Observe: a.metrics.Cgroup,
 		})
 		a.loop.sweep.cgroups = a.cgroups
 	}
 	if u.placement, err = placement.New(placement.Deps{
-		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Guard: a.guard, Providers: d.Providers,
-		Pods:  func() map[types.UID]placement.Pod { return by(a.pods, func(p *pod.Pod) placement.Pod { return p }) },
-		Pod:   func(uid types.UID) (placement.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
-		Known: known, Active: a.pods.active,
+		Runtime: d.Runtime, Node: a.node, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Guard: a.guard,
+		Providers: d.Providers,
+		Pods:      func() map[types.UID]placement.Pod { return podsAs(a.pods, func(p *pod.Pod) placement.Pod { return p }) },
+		Pod:       func(uid types.UID) (placement.Pod, bool) { p := a.pods.get(uid); return p, p != nil },
+		Known:     known, Active: a.pods.active,
 	}, placement.Config{
-		DataDir: cfg.DataDir, SysRoot: cfg.SysRoot, Capacity: a.machine.capacity, Reserve: cfg.Reserve, Evicting: cfg.Eviction.Reservation(a.machine.capacity),
-		CPUs: cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Plugins: cfg.Plugins, Claims: deviceClaims{d.Client, cfg.NodeName}, Socket: cfg.PodResources,
+		DataDir: cfg.DataDir, SysRoot: cfg.SysRoot, Capacity: a.machine.capacity, Reserve: cfg.Reserve,
+		Evicting: cfg.Eviction.Reservation(a.machine.capacity),
+		CPUs:     cfg.CPUs, Memory: cfg.Memory, Topology: cfg.Topology, Devices: cfg.Devices, Plugins: cfg.Plugins,
+		Claims: deviceClaims{d.Client, cfg.NodeName}, Socket: cfg.PodResources,
 	}); err != nil {
 		return err
 	}
-	a.machine.count(u.placement.Processors(), cfg)
+	a.machine.setCPUs(u.placement.Processors(), cfg)
 	a.loop.placement, a.loop.relister.Found = u.placement, u.placement.Found
 	if u.rotate, err = logs.NewRotator(logs.RotatorDeps{
-		Clock: d.Clock, Metrics: d.Metrics, Running: a.written(), Reopen: d.Runtime.ReopenContainerLog, Notify: d.NotifyWrites, Log: d.Log, Guard: a.guard,
+		Clock: d.Clock, Metrics: d.Metrics, Running: a.containerFiles(), Reopen: d.Runtime.ReopenContainerLog,
+		Notify: d.NotifyWrites, Log: d.Log, Guard: a.guard,
 	}, cfg.Logs); err != nil {
 		return err
 	}
 	if u.collect, err = gc.New(gc.Deps{
 		Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Images: a.images.place,
-		Pods:  func() map[types.UID]gc.RunningPod { return by(a.pods, func(p *pod.Pod) gc.RunningPod { return p }) },
-		Known: known, Sweep: a.loop.sweep.folders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
+		Pods:  func() map[types.UID]gc.RunningPod { return podsAs(a.pods, func(p *pod.Pod) gc.RunningPod { return p }) },
+		Known: known, Sweep: a.loop.sweep.removeFolders, Preloaded: a.images.preload.Names, InUse: a.pods.volumeImages,
 		ImageRemoved: a.images.pulls.Records.Removed,
 	}, cfg.Garbage); err != nil {
 		return err
 	}
 	u.stats = stats.New(stats.Config{
 		Node: cfg.NodeName, Labels: map[string]string{spec.LabelInstance: cfg.Instance}, Runtime: d.Runtime, Cgroups: manager,
-		Clock: d.Clock, Pods: a.measured, Dir: cfg.DataDir, ImageRoot: cfg.ImageRoot,
+		Clock: d.Clock, Pods: a.statsPods, Dir: cfg.DataDir, ImageRoot: cfg.ImageRoot,
 	})
 	if err := d.Metrics.Register(u.stats.Volumes()); err != nil {
 		return err
@@ -202,30 +216,35 @@ func (a *Agent) assembleUpkeep() (err error) {
 	}
 	u.evict, err = evictor.New(evictor.Deps{
 		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics, Node: a.node, Usage: u.stats, Signals: d.Signals,
-		Pods:  func() map[types.UID]evictor.Pod { return by(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
-		Known: known, Static: a.pods.static, Reclaim: u.collect.Reclaim, WatchMemory: d.WatchMemory, WatchUsage: d.WatchUsage,
+		Pods:       func() map[types.UID]evictor.Pod { return podsAs(a.pods, func(p *pod.Pod) evictor.Pod { return p }) },
+		PodsListed: known, Static: a.pods.static, Reclaim: u.collect.Reclaim, WatchMemory: d.WatchMemory,
+		WatchUsage: d.WatchUsage,
 	}, cfg.Eviction)
 	return err
 }
 
-// assemblePods creates the parts that admit pods, and what pods share.
+// assemblePods creates the admission of pods, what the pods share, and the kubelet's server.
 func (a *Agent) assemblePods() error {
 	d, cfg := &a.deps, &a.cfg
 	a.loop.admitter = &admitter{
-		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Latest, size: a.node.Current, place: a.upkeep.placement, evict: a.upkeep.evict,
+		guard: a.guard, pods: a.pods, event: a.event, node: a.node.Latest, current: a.node.Current,
+		place: a.upkeep.placement, evict: a.upkeep.evict,
 		refuse: a.Drain.Refuse, wake: make(chan struct{}, 1),
-		handlers: []predicates.Handler{predicates.NodeName, a.admitSecurity, predicates.Affinity, predicates.Taints, predicates.Ports, predicates.Resources},
+		handlers: []predicates.Handler{
+			predicates.NodeName, a.admitSecurity, predicates.Affinity, predicates.Taints, predicates.Ports,
+			predicates.Resources,
+		},
 	}
 	probed := prometheus.NewRegistry()
 	probes, err := probe.NewMetrics(probed)
 	if err != nil {
 		return err
 	}
-	a.pods.node, a.pods.admitter, a.pods.ended = a.newPodNode(probes), a.loop.admitter, a.forget
-	a.pods.over = func(ctx context.Context, p *pod.Pod) {
-		a.freeClaims(p.UID())
+	a.pods.node, a.pods.admitter, a.pods.removing = a.newPodNode(probes), a.loop.admitter, a.forget
+	a.pods.removed = func(ctx context.Context, p *pod.Pod) {
+		a.releaseClaims(p.UID())
 		if p.Static() && ctx.Err() == nil {
-			a.loop.statics.over(p.Object())
+			a.loop.statics.ended(p.Object())
 		}
 	}
 	a.server = server.New(server.Config{
@@ -235,7 +254,7 @@ func (a *Agent) assemblePods() error {
 	return nil
 }
 
-// admitSecurity rejects pods with security settings that this machine would otherwise ignore.
+// admitSecurity rejects pods with security settings that this machine cannot apply.
 func (a *Agent) admitSecurity(pod *corev1.Pod, _ []*corev1.Pod, _ *corev1.Node) *status.Failure {
 	return a.cfg.Machine.Refuse(pod, &a.cfg.Security)
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A pod's life takes no more calls of the runtime than these: each takes milliseconds on a busy containerd, and most
-// are on the way to Running or to the end.
+// A pod's life takes no more calls of the runtime than these: each takes milliseconds on a busy containerd, and most of
+// them delay the start or the end of a pod.
 func TestCallsInAPodsLife(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.create(pod("first")) // calls of the agent's start are not counted

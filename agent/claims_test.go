@@ -31,7 +31,7 @@ func claiming(name, claim string) *corev1.Pod {
 	return p
 }
 
-// bindClaim does what controllers do: it binds the claim to a volume at path.
+// bindClaim binds the claim to a volume at path, like the controllers.
 func (w *world) bindClaim(name, path string, change ...func(*corev1.PersistentVolume)) {
 	w.Helper()
 	c, err := client.Get[*corev1.PersistentVolumeClaim](w.Context(), w.api, "default", name)

@@ -107,7 +107,7 @@ func TestDeadSandboxesAreCollected(t *testing.T) {
 			w.until(time.Minute, "a", ready)
 		}
 		w.after(2 * time.Minute)
-		// The living one, and the one that holds the last dead container.
+		// The running sandbox, and the one with the last dead container.
 		if list, _ := w.rt.ListPodSandbox(w.Context(), nil); len(list) != 2 {
 			t.Errorf("sandboxes: %v", list)
 		}

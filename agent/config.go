@@ -55,29 +55,27 @@ type Deps struct {
 	Mounter volume.Mounter // nil: the kernel's
 	// Dial connects to pods for probes and hooks; nil: over the machine's network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// WatchMemory calls short when the kernel reports memory pressure, until ctx ends, as host.WatchMemory does;
-	// nil: not watched.
+	// WatchMemory calls short when the kernel reports memory pressure, until ctx ends, like host.WatchMemory; nil: not
+	// watched.
 	WatchMemory func(ctx context.Context, short func()) error
-	// WatchUsage calls passed once more memory than left's last value is used, as host.WatchUsage does; nil: not
+	// WatchUsage calls passed when memory usage has grown by the last value from left, like host.WatchUsage; nil: not
 	// watched.
 	WatchUsage func(ctx context.Context, left <-chan int64, passed func()) error
-	// Kernel is the kernel's log, for processes that the OOM killer ended; nil: not read.
+	// Kernel is the kernel's log, which reports OOM kills; nil: not read.
 	Kernel *oom.Log
 	// Units create pods' cgroups as systemd slices; nil: the agent creates cgroups.
 	Units cgroup.Units
-	// Network returns why Services or NetworkPolicies do not work on the node; nil: they do, or are not this node's.
+	// Network returns why Services or NetworkPolicies do not work on the node, or nil; nil: not checked.
 	Network func(ctx context.Context) error
 	// Signals reads the eviction signals; nil: from the machine.
 	Signals func() eviction.Observations
 	// Complete sets defaults of a pod that does not come from the API and validates it. Static pods need it.
 	Complete func(*corev1.Pod) error
-	// Providers allocate resources other than CPUs and memory to containers: devices. They may be called before
-	// New returns.
+	// Providers allocate devices to containers. They may be called before New returns.
 	Providers []topology.Provider
 	// Notify reports changes in the folder of static pods; nil: static.Notify.
 	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
-	// NotifyWrites reports containers that start to write logs; nil: log files are only checked every few
-	// seconds.
+	// NotifyWrites returns a notifier of writes to log files; nil: their sizes are only checked periodically.
 	NotifyWrites func() (logs.Notifier, error)
 }
 
@@ -89,21 +87,19 @@ type Config struct {
 	NodeIP   string // empty: detected, one of each of Families
 	// Families are the IP families of pods; the first is the primary one. Empty: IPv4.
 	Families []corev1.IPFamily
-	// PodCIDRs returns the ranges of pods' addresses, nil while they are not known. Nil: they never are.
+	// PodCIDRs returns the ranges of pods' addresses, or nil while they are unknown; nil: always unknown.
 	PodCIDRs func() []string
 	Labels   map[string]string // additional labels of the node
 	Taints   []corev1.Taint    // taints at its first registration
 	MaxPods  int               // 110
 
-	// Server is the address of the API server for containers' environment; zero: pods use the address of its
-	// Service.
+	// Server is the address of the API server in the environment of containers; zero: the Service kubernetes.
 	Server netip.AddrPort
 
-	// Instance distinguishes the sandboxes of this agent from those of others in the same containerd; empty:
-	// derived from DataDir and NodeName.
+	// Instance distinguishes the sandboxes of agents that share a containerd; empty: a hash of DataDir and NodeName.
 	Instance string
 
-	// ImageDir contains archives to import, at start and when they appear; empty: none.
+	// ImageDir contains image archives, which are imported at start and when they appear; empty: none.
 	ImageDir string
 
 	// ManifestDir contains static pods, one per file; empty: none.
@@ -130,7 +126,7 @@ type Config struct {
 	SyncFrequency   time.Duration // 1 min ± half: resync interval of a pod
 	RelistPeriod    time.Duration // 300 s: interval of relists without lost events
 
-	// Garbage is the policy for dead containers and unused images; the zero value is garbage.Default.
+	// Garbage is the policy for dead containers and unused images; the zero value is gc.Default.
 	Garbage gc.Policy
 	// Logs is the policy of log rotation; the zero value is logs.DefaultRotation.
 	Logs logs.Rotation
@@ -153,12 +149,11 @@ type Config struct {
 	// Devices configures device plugins; without a Dir they are disabled. The agent sets all fields except the
 	// folders and the dialer.
 	Devices deviceplugin.Config
-	// Plugins is the folder that is watched for sockets of plugins, of devices and of dynamic resource allocation; empty:
-	// none. It needs Devices.
+	// Plugins is the folder in which device plugins and DRA drivers create their sockets; empty: none. It needs Devices.
 	Plugins string
 	// PodResources is the socket of the podresources API; empty: disabled.
 	PodResources string
-	// SysRoot is where the machine's topology is read: /sys.
+	// SysRoot is the folder from which the machine's topology is read: /sys.
 	SysRoot string
 	// Security is the node's policy for pods' security settings.
 	Security security.Policy
@@ -168,7 +163,7 @@ type Config struct {
 	Configz func() any
 	// Port is the port of the kubelet's API; 0: only through the API server.
 	Port int32
-	// NoDebugging disables logs, streams, commands and profiles there.
+	// NoDebugging disables logs, streams, commands and profiles in the kubelet's API.
 	NoDebugging bool
 	// ImageRoot is a path on the file system of images, if the runtime does not report it; empty: DataDir.
 	ImageRoot string
@@ -183,26 +178,26 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("agent: %w", err)
 	}
 	c.DataDir = dir
-	def(&c.MaxPods, 110)
-	def(&c.Instance, instance(c.DataDir, c.NodeName))
-	def(&c.CgroupMount, "/sys/fs/cgroup")
-	def(&c.ResolvConf, "/etc/resolv.conf")
-	def(&c.HeartbeatPeriod, 10*time.Second)
-	def(&c.StatusPeriod, 5*time.Minute)
-	def(&c.LeaseDuration, 40*time.Second)
-	def(&c.SyncFrequency, time.Minute)
-	def(&c.RelistPeriod, 300*time.Second)
-	def(&c.Garbage, gc.Default())
-	def(&c.Logs, logs.DefaultRotation())
-	def(&c.ImageRoot, c.DataDir)
-	def(&c.SysRoot, "/sys")
+	setDefault(&c.MaxPods, 110)
+	setDefault(&c.Instance, instance(c.DataDir, c.NodeName))
+	setDefault(&c.CgroupMount, "/sys/fs/cgroup")
+	setDefault(&c.ResolvConf, "/etc/resolv.conf")
+	setDefault(&c.HeartbeatPeriod, 10*time.Second)
+	setDefault(&c.StatusPeriod, 5*time.Minute)
+	setDefault(&c.LeaseDuration, 40*time.Second)
+	setDefault(&c.SyncFrequency, time.Minute)
+	setDefault(&c.RelistPeriod, 300*time.Second)
+	setDefault(&c.Garbage, gc.Default())
+	setDefault(&c.Logs, logs.DefaultRotation())
+	setDefault(&c.ImageRoot, c.DataDir)
+	setDefault(&c.SysRoot, "/sys")
 	if c.Configz == nil {
 		c.Configz = func() any { return struct{}{} }
 	}
 	return c, nil
 }
 
-func def[T comparable](p *T, value T) {
+func setDefault[T comparable](p *T, value T) {
 	var zero T
 	if *p == zero {
 		*p = value
@@ -223,7 +218,7 @@ func (d Deps) withDefaults() Deps {
 		d.Log = zap.NewNop()
 	}
 	if d.Recorder == nil {
-		d.Recorder = silent{}
+		d.Recorder = noEvents{}
 	}
 	if d.Metrics == nil {
 		d.Metrics = prometheus.NewRegistry()
@@ -243,14 +238,14 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-type silent struct{}
+type noEvents struct{}
 
-func (silent) Reference(corev1.ObjectReference, string, string, string, ...any) {}
+func (noEvents) Reference(corev1.ObjectReference, string, string, string, ...any) {}
 
-// configured is false if static pods are enabled without Complete.
-func (d Deps) configured(cfg Config) error {
+// validate returns an error if cfg enables static pods without Complete.
+func (d Deps) validate(cfg Config) error {
 	if cfg.ManifestDir != "" && d.Complete == nil {
-		return fmt.Errorf("agent: ManifestDir needs Complete")
+		return errors.New("agent: ManifestDir requires Complete")
 	}
 	return nil
 }

@@ -10,28 +10,34 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// configz returns the effective configuration as KubeletConfiguration of kubelet.config.k8s.io/v1beta1, without
-// what has no field there or no meaning here.
+// configz returns the effective configuration as KubeletConfiguration of kubelet.config.k8s.io/v1beta1. It omits fields
+// without a meaning here, and settings that have no field.
 func (n *Node) configz() any {
 	c, port := &n.cfg.Settings, n.cfg.Port
 	out := map[string]any{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"enableServer": port != 0, "port": port, "enableDebuggingHandlers": c.Kubelet.Debugging,
-		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}},
-		"authorization":  map[string]any{"mode": "Webhook"},
-		"staticPodPath":  n.path("manifests"), "podLogsDir": n.path("logs", "pods"),
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},
+		},
+		"authorization": map[string]any{"mode": "Webhook"},
+		"staticPodPath": n.path("manifests"), "podLogsDir": n.path("logs", "pods"),
 		"clusterDomain": c.Cluster.Domain, "clusterDNS": c.Cluster.DNS, "resolvConf": "/etc/resolv.conf",
-		"syncFrequency": "1m0s", "nodeStatusUpdateFrequency": "10s", "nodeStatusReportFrequency": "5m0s", "nodeLeaseDurationSeconds": 40,
-		"maxPods": c.MaxPods, "podPidsLimit": c.Cgroups.MaxPIDs, "cgroupDriver": c.Cgroups.Driver,
+		"syncFrequency": "1m0s", "nodeStatusUpdateFrequency": "10s", "nodeStatusReportFrequency": "5m0s",
+		"nodeLeaseDurationSeconds": 40,
+		"maxPods":                  c.MaxPods, "podPidsLimit": c.Cgroups.MaxPIDs, "cgroupDriver": c.Cgroups.Driver,
 		"imageMinimumGCAge": c.Garbage.ImageMinAge.String(), "imageMaximumGCAge": c.Garbage.ImageMaxAge.String(),
 		"imageGCHighThresholdPercent": c.Garbage.ImageHigh, "imageGCLowThresholdPercent": c.Garbage.ImageLow,
 		"serializeImagePulls":                    !c.Pulls.Parallel,
 		"imagePullCredentialsVerificationPolicy": c.Verify.Policy, "preloadedImagesVerificationAllowlist": c.Verify.Listed,
-		"containerLogMaxSize": bytes(c.Logs.MaxSize), "containerLogMaxFiles": c.Logs.MaxFiles, "containerLogMonitorInterval": c.Logs.Period.String(),
-		"cpuManagerPolicy": c.CPUs.Policy, "cpuManagerPolicyOptions": c.CPUs.Options, "cpuManagerReconcilePeriod": c.CPUs.Period.String(),
-		"memoryManagerPolicy":   c.Memory.Policy,
-		"topologyManagerPolicy": c.Topology.Policy, "topologyManagerScope": c.Topology.Scope, "topologyManagerPolicyOptions": c.Topology.Options,
-		"kubeReserved": amounts(c.Reserve.KubeReserved), "systemReserved": amounts(c.Reserve.SystemReserved),
+		"containerLogMaxSize": bytes(c.Logs.MaxSize), "containerLogMaxFiles": c.Logs.MaxFiles,
+		"containerLogMonitorInterval": c.Logs.Period.String(),
+		"cpuManagerPolicy":            c.CPUs.Policy, "cpuManagerPolicyOptions": c.CPUs.Options,
+		"cpuManagerReconcilePeriod": c.CPUs.Period.String(),
+		"memoryManagerPolicy":       c.Memory.Policy,
+		"topologyManagerPolicy":     c.Topology.Policy, "topologyManagerScope": c.Topology.Scope,
+		"topologyManagerPolicyOptions": c.Topology.Options,
+		"kubeReserved":                 amounts(c.Reserve.KubeReserved), "systemReserved": amounts(c.Reserve.SystemReserved),
 		"reservedSystemCPUs": c.Reserve.ReservedCPUs.String(), "enforceNodeAllocatable": c.Reserve.EnforceNodeAllocatable,
 		"seccompDefault": c.Security.SeccompDefault, "allowedUnsafeSysctls": c.Security.UnsafeSysctls,
 		"shutdownGracePeriod": c.Shutdown.Total.String(), "shutdownGracePeriodCriticalPods": c.Shutdown.Critical.String(),
@@ -43,7 +49,7 @@ func (n *Node) configz() any {
 	return out
 }
 
-// addEvictions formats thresholds as flags do.
+// addEvictions adds the eviction thresholds in the format of the flags.
 func addEvictions(out map[string]any, p eviction.Policy) {
 	hard, soft, grace, reclaim := map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 	for _, t := range p.Thresholds {
@@ -56,8 +62,10 @@ func addEvictions(out map[string]any, p eviction.Policy) {
 			reclaim[string(t.Signal)] = threshold(t.Reclaim)
 		}
 	}
-	out["evictionHard"], out["evictionSoft"], out["evictionSoftGracePeriod"], out["evictionMinimumReclaim"] = hard, soft, grace, reclaim
-	out["evictionPressureTransitionPeriod"], out["evictionMaxPodGracePeriod"] = p.Held.String(), int(p.MaxGrace/time.Second)
+	out["evictionHard"], out["evictionSoft"] = hard, soft
+	out["evictionSoftGracePeriod"], out["evictionMinimumReclaim"] = grace, reclaim
+	out["evictionPressureTransitionPeriod"] = p.TransitionPeriod.String()
+	out["evictionMaxPodGracePeriod"] = int(p.MaxGrace / time.Second)
 }
 
 func threshold(v eviction.Value) string {

@@ -59,7 +59,7 @@ func gadgetPod(name string, n int64) *corev1.Pod {
 	return p
 }
 
-// offers returns the node's capacity and allocatable of gadgets.
+// offers returns the node's capacity and allocatable number of gadgets.
 func (w *world) offers() (capacity, allocatable int64) {
 	w.Helper()
 	node, err := client.Get[*corev1.Node](w.Context(), w.api, "", "n1")

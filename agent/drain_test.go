@@ -100,7 +100,7 @@ func TestShutdownRightAfterAStart(t *testing.T) {
 // TestShutdownCancelled: static pods start again, and new pods are admitted.
 func TestShutdownCancelled(t *testing.T) {
 	inStaticWorld(t, map[string]string{"a.yaml": staticPod("a", "serve")}, func(w *world) {
-		w.a.StayUp() // it does already
+		w.a.CancelShutdown() // it does already
 		w.create(pod("web"))
 		w.until(time.Second, "web", ready)
 		w.until(time.Second, "a-n1", ready)
@@ -115,7 +115,7 @@ func TestShutdownCancelled(t *testing.T) {
 		if p := w.a.Progress(); !p.Done || len(p.Running) != 0 || !goesDown(w) {
 			t.Errorf("progress %+v", p)
 		}
-		w.a.StayUp()
+		w.a.CancelShutdown()
 		w.create(pod("late"))
 		w.until(time.Second, "late", ready)
 		w.until(5*time.Second, "a-n1", func(p *corev1.Pod) bool { return ready(p) && idOf(p) != static })
@@ -140,7 +140,7 @@ func TestShutdownCancelledHalfway(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Second)
 		defer cancel()
 		w.a.StopPods(ctx, periods)
-		w.a.StayUp()
+		w.a.CancelShutdown()
 		if start, end := shutdownTimes(); start == 0 || end != 0 {
 			t.Errorf("cancelled, it began at %v and ended at %v", start, end)
 		}
@@ -157,7 +157,7 @@ func TestShutdownCancelledHalfway(t *testing.T) {
 	})
 }
 
-// timed sets where the next agents record their last shutdown.
+// timed sets the file in which the next agents record their last shutdown.
 func (w *world) timed() (times func() (start, end float64)) {
 	var metrics *prometheus.Registry
 	before := w.alter
@@ -199,7 +199,7 @@ func (c slowClient) List(ctx context.Context, sel client.Selector) ([]client.Obj
 	return c.Client.List(ctx, sel)
 }
 
-// restartSlow restarts the agent; it knows its static pods, and the others from tell on.
+// restartSlow restarts the agent. It lists its static pods at once, and the pods of the API after tell.
 func (w *world) restartSlow() (tell func()) {
 	w.Helper()
 	started, before := make(chan struct{}), w.alter
@@ -223,7 +223,7 @@ func TestShutdownCancelledBeforePodsAreKnown(t *testing.T) {
 		w.until(time.Second, "web", ready)
 		w.until(time.Second, "a-n1", ready)
 		before := w.containerIDs()
-		for name, end := range map[string]func(){"called off": func() { w.a.StayUp() }, "stopped": func() { w.stop() }} {
+		for name, end := range map[string]func(){"called off": func() { w.a.CancelShutdown() }, "stopped": func() { w.stop() }} {
 			tell := w.restartSlow()
 			w.a.Shutdown(shutdown.Periods{Total: 8 * time.Second, Critical: 3 * time.Second})
 			w.after(2 * time.Second)

@@ -19,7 +19,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// signals are above all thresholds, except for those that the test lowers.
+// signals are eviction signals above all thresholds, except for those that the test lowers.
 func (w *world) signals() eviction.Observations {
 	out := eviction.Observations{}
 	for _, s := range eviction.Signals() {
@@ -33,7 +33,7 @@ func (w *world) signals() eviction.Observations {
 	return out
 }
 
-// lack lowers one signal, of a total of 1000; with 1000 free, none is low.
+// lack sets the free amount of one signal, of a total of 1000.
 func (w *world) lack(s eviction.Signal, free int64) {
 	w.scarce.Store(&eviction.Observations{s: {Total: 1000, Free: free}})
 }
@@ -50,7 +50,7 @@ func (w *world) stats(a *cri.ContainerAttributes) *cri.ContainerStats {
 func (w *world) evicting(more ...eviction.Threshold) {
 	w.Helper()
 	w.restart(func(c *agent.Config) {
-		c.Eviction = eviction.Policy{Held: 5 * time.Minute, MaxGrace: 7 * time.Second, Thresholds: more}
+		c.Eviction = eviction.Policy{TransitionPeriod: 5 * time.Minute, MaxGrace: 7 * time.Second, Thresholds: more}
 		for _, s := range eviction.Signals() {
 			c.Eviction.Thresholds = append(c.Eviction.Thresholds,
 				eviction.Threshold{Signal: s, Value: eviction.Value{Percent: 10}})
@@ -225,7 +225,7 @@ func TestAdmissionUnderPressure(t *testing.T) {
 		w.stop()
 		w.lack(eviction.Memory, 99)
 		w.restart(func(c *agent.Config) { // long under pressure before a pod is evicted
-			c.Eviction = eviction.Policy{Held: 5 * time.Minute, Thresholds: []eviction.Threshold{
+			c.Eviction = eviction.Policy{TransitionPeriod: 5 * time.Minute, Thresholds: []eviction.Threshold{
 				{Signal: eviction.Memory, Value: eviction.Value{Percent: 10}, Soft: true, Grace: time.Hour},
 				{Signal: eviction.NodeFs, Value: eviction.Value{Percent: 10}},
 			}}

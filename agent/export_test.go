@@ -2,8 +2,8 @@ package agent
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Remembered returns the containers and sandboxes that a pod keeps in memory: their owners, and whether their
-// preStop hooks ran.
+// Remembered returns the numbers of records about a pod's containers and sandboxes in memory: owners and executed
+// preStop hooks.
 func (a *Agent) Remembered(uid types.UID) (owned, hooked int) {
 	if p := a.pods.get(uid); p != nil {
 		hooked = p.Remembered()

@@ -18,7 +18,7 @@ import (
 	"monopod/agent/runtime"
 )
 
-// story is a pod's whole life as a user sees it: it must hold however often the agent is killed on the way.
+// story is a pod's whole life as a user observes it. It must be the same if the agent is killed meanwhile.
 type story struct {
 	name   string
 	static bool // with a folder of static pods
@@ -87,9 +87,8 @@ func TestFailpoints(t *testing.T) {
 	}
 }
 
-// moments returns when a death at the step makes a difference: after a read it is the same as before the next
-// step; and the API ends with the agent, so that only the runtime may still be working on a request of a dead
-// agent.
+// moments returns the moments at which the death of the agent at the step makes a difference. After a read it is the same
+// as before the next step. The API ends with the agent, so only the runtime may still process a request of a dead agent.
 func (p failpoint) moments() []moment {
 	switch verb, _, _ := strings.Cut(p.op, " "); verb {
 	case "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "StopPodSandbox", "RemovePodSandbox":
@@ -120,7 +119,7 @@ func (s story) live(w *world, point failpoint, when moment) *fate {
 // patience is the time limit for everything, backoffs included.
 const patience = 10 * time.Minute
 
-// await is until with fewer checks.
+// await waits like until, with fewer checks.
 func (w *world) await(name string, ok func(*corev1.Pod) bool) {
 	w.Helper()
 	for start := time.Now(); time.Since(start) <= patience; time.Sleep(5 * time.Millisecond) {
@@ -161,7 +160,7 @@ func (w *world) oneOf(name string, containers ...string) {
 	}
 }
 
-// of returns what the runtime has of a pod.
+// of returns the sandboxes and containers of a pod in the runtime.
 func of(p *corev1.Pod) map[string]string {
 	uid := string(p.UID)
 	if hash := p.Annotations["kubernetes.io/config.mirror"]; hash != "" {

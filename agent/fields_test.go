@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/registry"
 )
 
-// setting is how one field is handled that affects what a pod may do on its node.
+// setting describes how a field is handled that affects the rights of a pod on its node.
 type setting struct {
 	set func(*corev1.Pod) // to a value that is not the usual one
 
@@ -221,7 +221,7 @@ func sandboxOf(p *corev1.Pod) *cri.PodSandboxConfig {
 	return spec.Sandbox(p, spec.SandboxOptions{Domain: "cluster.local", Users: usersOf(p)})
 }
 
-// containerOf removes what differs between any two specs.
+// containerOf removes the values that differ between any two specs.
 func containerOf(p *corev1.Pod) *cri.ContainerConfig {
 	c := spec.Container(p, &p.Spec.Containers[0], spec.ContainerOptions{Users: usersOf(p), SeccompDir: "/seccomp"})
 	c.Annotations = nil
@@ -229,7 +229,7 @@ func containerOf(p *corev1.Pod) *cri.ContainerConfig {
 }
 
 func usersOf(p *corev1.Pod) *cri.UserNamespace {
-	if security.OwnUsers(p) {
+	if security.NeedsUserNamespace(p) {
 		return &cri.UserNamespace{Mode: cri.NamespaceMode_POD}
 	}
 	return userns.Shared()

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// hung is a call of the runtime that does not return, about one sandbox, container or image: the first for which
-// it is made.
+// hung is a call of the runtime that does not return, for the first sandbox, container or image for which it is made.
 type hung struct {
 	call   string
 	once   bool          // it returns when it is called again
@@ -99,7 +98,7 @@ func TestHangingCallsTimeOut(t *testing.T) {
 	}
 }
 
-// awaitAnswer lets the call return after a while; one that hangs only once times out.
+// awaitAnswer lets the call return after a while. A call that hangs only once times out.
 func (w *world) awaitAnswer(h *hung) {
 	if !h.once {
 		w.after(10 * time.Minute)

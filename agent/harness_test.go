@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// latency of each call of the runtime.
+// latency is the duration of each call of the runtime.
 const latency = time.Millisecond
 
 // world is an API, a runtime and an agent, in one synctest bubble.
@@ -78,7 +78,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	openWorld(t, test)
 }
 
-// openWorld is inWorld for tests that block each other.
+// openWorld runs a test like inWorld, for tests that block each other.
 func openWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -154,14 +154,14 @@ func describe(ev watch.Event) string {
 	return line
 }
 
-// called returns how often the runtime was called with op.
+// called returns the number of calls of the runtime's operation op.
 func (w *world) called(op string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calls[op]
 }
 
-// counts returns how often each operation of the runtime was called.
+// counts returns the number of calls of each operation of the runtime.
 func (w *world) counts() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,7 +271,7 @@ func (w *world) get(name string) *corev1.Pod {
 	return p
 }
 
-// after lets virtual time pass and everything due run.
+// after lets virtual time pass, and waits until all goroutines are idle.
 func (w *world) after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

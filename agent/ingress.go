@@ -12,7 +12,7 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// superviseIngress returns what keeps the ingress controller running; nil: there is none.
+// superviseIngress returns the supervisor of the ingress controller; nil if it is disabled.
 func (n *Node) superviseIngress() *follow.Supervisor {
 	cfg := n.cfg.Settings.Ingress
 	if !cfg.On() {
@@ -23,14 +23,15 @@ func (n *Node) superviseIngress() *follow.Supervisor {
 		n.Log.Error("metrics of the ingress controller are not served", zap.Error(err))
 		metrics, _ = follow.NewMetrics(nil)
 	}
-	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.reach()
-	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics,
-		Guard: n.guard}
+	cfg.Node, cfg.Dial = n.cfg.Settings.NodeName, n.dialer()
+	deps := follow.Deps{
+		Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(ingress.Name), Metrics: metrics, Guard: n.guard,
+	}
 	return follow.Supervise(ingress.New(deps, cfg), deps)
 }
 
-// reach returns what connects to pods; nil: the machine's network does.
-func (n *Node) reach() func(ctx context.Context, network, address string) (net.Conn, error) {
+// dialer returns the function that connects to pods; nil: over the machine's network.
+func (n *Node) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if n.cfg.Settings.Runtime != "fake" {
 		return nil
 	}

@@ -46,13 +46,13 @@ func (l *loop) parts() []part {
 	}
 }
 
-// wait waits for everything that the loop and its parts have started, after their end.
+// wait waits for the goroutines of the loop. It must be called after run has returned.
 func (l *loop) wait() {
 	l.relister.Wait()
 	l.sweeping.Wait()
 }
 
-// run runs until ctx ends.
+// run handles changes until ctx ends.
 func (l *loop) run(ctx context.Context) {
 	events, ok := l.relister.Connect(ctx)
 	if !ok {
@@ -71,40 +71,40 @@ func (l *loop) run(ctx context.Context) {
 	ticker := l.clock.NewTicker(l.period)
 	defer ticker.Stop()
 	for {
-		var fact func()
+		var handle func()
 		select {
 		case <-ctx.Done():
 			return
 		case u := <-l.source.Updates():
-			held := found
+			atStart := found
 			if u.List != nil {
 				found = nil
 			}
-			fact = func() { l.configChanged(ctx, u, held) }
+			handle = func() { l.configChanged(ctx, u, atStart) }
 		case files := <-l.statics.manifests.Updates():
-			fact = func() { l.staticsChanged(ctx, files, found) }
-		case <-l.statics.again:
-			fact = func() { l.statics.run(ctx, found) }
+			handle = func() { l.staticsChanged(ctx, files, found) }
+		case <-l.statics.wake:
+			handle = func() { l.statics.run(ctx, found) }
 		case ev, open := <-events:
 			if open {
-				fact = func() { l.runtimeChanged(ctx, ev) }
+				handle = func() { l.runtimeChanged(ctx, ev) }
 				break
 			}
 			events = nil
-			fact = func() { l.relister.Reconnect(ctx) }
+			handle = func() { l.relister.Reconnect(ctx) }
 		case events = <-l.relister.Connected:
-			fact = func() { l.runtimeChanged(ctx, runtime.Event{Type: runtime.EventResync}) }
+			handle = func() { l.runtimeChanged(ctx, runtime.Event{Type: runtime.EventResync}) }
 		case answer := <-l.relister.Answer:
-			fact = func() { l.listed(ctx, answer) }
+			handle = func() { l.listed(ctx, answer) }
 		case <-ticker.C():
-			fact = func() { l.relister.Relist(ctx) }
+			handle = func() { l.relister.Relist(ctx) }
 		}
-		l.guard.Run("loop", fact)
+		l.guard.Run("loop", handle)
 	}
 }
 
-// listed finds pods whose observed state differs from the list; they observe again. It removes orphaned
-// sandboxes and containers.
+// listed makes pods whose observed state differs from the list observe again. It removes orphaned sandboxes and
+// containers.
 func (l *loop) listed(ctx context.Context, answer relist.List) {
 	found := l.relister.Listed(answer)
 	for p := range l.pods.all() {
@@ -112,16 +112,16 @@ func (l *loop) listed(ctx context.Context, answer relist.List) {
 			p.Relist()
 		}
 	}
-	if l.sweep.over() { // otherwise pods that are not listed yet would end
+	if l.sweep.done() { // before, the API's pods are not listed yet and would count as orphaned
 		l.orphans(ctx, found, nil)
 	}
 	l.relister.Taken(ctx)
 }
 
-// orphans ends what the runtime runs for a pod that the node does not have and is not about to list.
+// orphans stops and removes the sandboxes and containers of pods that are neither on the node nor in listed.
 func (l *loop) orphans(ctx context.Context, found map[types.UID]*relist.Held, listed map[types.UID]bool) {
 	for uid, r := range found {
-		if l.pods.there(uid) || listed[uid] {
+		if l.pods.exists(uid) || listed[uid] {
 			continue
 		}
 		object := &corev1.Pod{}
@@ -132,7 +132,7 @@ func (l *loop) orphans(ctx context.Context, found map[types.UID]*relist.Held, li
 	}
 }
 
-// runtimeChanged passes an event on.
+// runtimeChanged passes an event to the pod that it concerns.
 func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 	switch ev.Type {
 	case runtime.EventLost:
@@ -155,23 +155,23 @@ func (l *loop) runtimeChanged(ctx context.Context, ev runtime.Event) {
 	}
 }
 
-// configChanged brings pods in line with the API. found is what the runtime had when the agent started, given
-// only with the first list.
+// configChanged adds, updates and ends pods according to the API. found is the state of the runtime when the agent
+// started; it is nil after the first list.
 func (l *loop) configChanged(ctx context.Context, u source.Update, found map[types.UID]*relist.Held) {
 	if u.List == nil {
 		l.podChanged(ctx, u.Pod, u.Gone, false)
 		return
 	}
-	objects := l.mirrors.Take(ctx, *u.List)
+	objects := l.mirrors.SetList(ctx, *u.List)
 	slices.SortStableFunc(objects,
 		func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	listed := map[types.UID]bool{}
 	for _, object := range objects {
 		listed[object.UID] = true
 	}
-	l.orphans(ctx, found, listed) // first: a new pod of the same name waits for them
+	l.orphans(ctx, found, listed) // first, because a new pod of the same name waits for the orphaned one
 	if found != nil {
-		l.admitter.do(func() { l.retain(objects) })
+		l.admitter.enqueue(func() { l.retain(objects) })
 	}
 	for _, object := range objects {
 		l.podChanged(ctx, object, false, found[object.UID] != nil)
@@ -182,17 +182,17 @@ func (l *loop) configChanged(ctx context.Context, u source.Update, found map[typ
 		}
 	}
 	if found != nil {
-		l.admitter.do(func() { l.guard.Go(&l.sweeping, "sweep", l.sweep.run) }) // once all of them are judged
+		l.admitter.enqueue(func() { l.guard.Go(&l.sweeping, "sweep", l.sweep.run) }) // after the admission of all pods
 	}
 }
 
-// retain releases what was allocated to pods that were removed while no agent ran. listed are the API's pods.
+// retain releases the allocations of pods that were removed while no agent ran. listed are the API's pods.
 func (l *loop) retain(listed []*corev1.Pod) {
 	runs := map[types.UID]bool{}
 	for _, object := range listed {
 		runs[object.UID] = !status.Finished(object.Status.Phase)
 	}
-	l.placement.Retain(func(uid types.UID) bool { return runs[uid] || l.pods.there(uid) })
+	l.placement.Retain(func(uid types.UID) bool { return runs[uid] || l.pods.exists(uid) })
 }
 
 func (l *loop) podChanged(ctx context.Context, object *corev1.Pod, gone, found bool) {

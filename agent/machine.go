@@ -12,12 +12,12 @@ import (
 	"monopod/agent/host"
 )
 
-// machine describes the node.
+// machine contains the addresses and the resources of the node.
 type machine struct {
 	addresses   *host.Addresses
 	capacity    corev1.ResourceList
-	allocatable corev1.ResourceList // allocatable
-	pageSizes   []int64             // of huge pages, where there are cgroups
+	allocatable corev1.ResourceList
+	pageSizes   []int64 // of huge pages, where there are cgroups
 }
 
 func readMachine(cfg *Config) (*machine, error) {
@@ -52,15 +52,15 @@ func readAddresses(cfg *Config) (*host.Addresses, error) {
 	return host.Fixed(ip), nil
 }
 
-// count sets the number of allocatable CPUs as the node's; 0: not known.
-func (m *machine) count(processors int, cfg *Config) {
+// setCPUs sets the node's CPUs to those that the CPU manager counts; 0: unknown, the capacity stays.
+func (m *machine) setCPUs(processors int, cfg *Config) {
 	if processors > 0 {
 		m.capacity[corev1.ResourceCPU] = *resource.NewQuantity(int64(processors), resource.DecimalSI)
 		m.allocatable = m.reserve(cfg)
 	}
 }
 
-// reserve computes what is left of the capacity for pods.
+// reserve returns the capacity minus the reservations.
 func (m *machine) reserve(cfg *Config) corev1.ResourceList {
 	return cfg.Reserve.Allocatable(m.capacity, cfg.Eviction.Reservation(m.capacity))
 }

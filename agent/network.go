@@ -19,14 +19,15 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// serveServices returns what serves Services in the network of the child's pods.
+// serveServices returns the supervisor of Services, DNS and NetworkPolicies in the network of the child's pods.
 func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error) {
 	metrics, err := follow.NewMetrics(n.Metrics)
 	if err != nil {
 		return nil, err
 	}
-	deps := follow.Deps{Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(network.Name), Metrics: metrics,
-		Guard: n.guard}
+	deps := follow.Deps{
+		Client: n.Client, Clock: clock.RealClock{}, Log: n.Log.Named(network.Name), Metrics: metrics, Guard: n.guard,
+	}
 	s := follow.Supervise(follow.Task(network.Name, func(ctx context.Context) error {
 		pods, err := child.Network(ctx)
 		if err != nil {
@@ -37,11 +38,13 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 			deps.Log.Warn("NetworkPolicies do not apply to some pods until their statuses are written", zap.Error(err))
 		}
 		served := network.New(deps, network.Config{
-			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(), Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
-			Cluster: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.domain(), Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Connected: connected,
+			Node: n.cfg.Settings.NodeName, Bridge: pods.Bridge, Bridges: cni.BridgePrefix, Table: pods.ServiceTable(),
+			Policy: pods.PolicyTable(), Gateways: pods.Gateways(), Families: familiesOf(pods.Subnets),
+			Cluster: append(slices.Clone(pods.Subnets), n.cfg.Services...), DNS: n.dnsServers(), Domain: n.clusterDomain(),
+			Stubs: n.cfg.Settings.Network.Stubs, Pool: n.cfg.LoadBalancers, Connected: connected,
 		})
-		if n.served.Swap(served) == nil {
-			close(n.serves)
+		if n.podNetwork.Swap(served) == nil {
+			close(n.podNetworkReady)
 		}
 		guard.Together(ctx,
 			func(ctx context.Context) {
@@ -53,7 +56,7 @@ func (n *Node) serveServices(child *containerd.Child) (*follow.Supervisor, error
 			func(ctx context.Context) { err = served.Run(ctx) })
 		return err
 	}), deps)
-	n.network.Store(s)
+	n.networkSupervisor.Store(s)
 	return s, nil
 }
 
@@ -70,14 +73,14 @@ func connectedPods(pods cni.Network) ([]network.Connected, error) {
 // admitPod implements cni.Admit.
 func (n *Node) admitPod(ctx context.Context, pod types.NamespacedName, uid types.UID, addrs []netip.Addr) error {
 	select {
-	case <-n.serves:
-		return n.served.Load().Admit(ctx, pod, uid, addrs)
+	case <-n.podNetworkReady:
+		return n.podNetwork.Load().Admit(ctx, pod, uid, addrs)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the pod network: %w", ctx.Err())
 	}
 }
 
-// dnsIndex is the place of the DNS server's Service in the range of Services, as kubeadm has it.
+// dnsIndex is the index of the DNS server's address in the range of Services, like kubeadm's.
 const dnsIndex = 10
 
 // listenForPods serves the API at the bridge's address of the family of the Service kubernetes.
@@ -89,7 +92,7 @@ func (n *Node) listenForPods(ctx context.Context, pods cni.Network) error {
 	return n.Listen(ctx, pods.Gateways()[i], pods.Holds)
 }
 
-// podCIDRs returns the ranges of pods; nil: not known, or not known yet.
+// podCIDRs returns the ranges of pods' addresses; nil while they are unknown, or if Monopod does not choose them.
 func podCIDRs(child *containerd.Child) []string {
 	pods := child.Prepared()
 	if pods.Dir == "" || pods.Foreign() != "" {
@@ -102,8 +105,8 @@ func podCIDRs(child *containerd.Child) []string {
 	return out
 }
 
-// dnsServers returns the addresses of the Service of our DNS server, one in each range of Services; none: pods use
-// another one.
+// dnsServers returns the addresses of the Service of Monopod's DNS server, one in each range of Services; none if
+// --cluster-dns names another server.
 func (n *Node) dnsServers() []netip.Addr {
 	if len(n.cfg.Settings.Cluster.DNS) > 0 {
 		return nil
@@ -114,25 +117,25 @@ func (n *Node) dnsServers() []netip.Addr {
 		for range dnsIndex {
 			ip = ip.Next()
 		}
-		if services.Contains(ip) { // otherwise the range is very small
+		if services.Contains(ip) { // false for a very small range
 			out = append(out, ip)
 		}
 	}
 	return out
 }
 
-// domain returns the domain of the cluster for our DNS server.
-func (n *Node) domain() string { return cmp.Or(n.cfg.Settings.Cluster.Domain, "cluster.local") }
+// clusterDomain returns the domain of the cluster for Monopod's DNS server.
+func (n *Node) clusterDomain() string { return cmp.Or(n.cfg.Settings.Cluster.Domain, "cluster.local") }
 
-// cluster returns what pods use to resolve names, with our DNS server if the pods' network is ours.
-func (n *Node) cluster(ours bool) spec.Cluster {
+// clusterDNS returns the DNS servers and the domain of pods: Monopod's DNS server if the pod network is Monopod's own.
+func (n *Node) clusterDNS(ours bool) spec.Cluster {
 	c := n.cfg.Settings.Cluster
 	if slices.Equal(c.DNS, []string{spec.NoDNS}) {
 		c.DNS = nil
 		return c
 	}
 	if servers := n.dnsServers(); ours && len(servers) > 0 {
-		c.DNS, c.Domain = nil, n.domain()
+		c.DNS, c.Domain = nil, n.clusterDomain()
 		for _, ip := range servers {
 			c.DNS = append(c.DNS, ip.String())
 		}
@@ -140,9 +143,9 @@ func (n *Node) cluster(ours bool) spec.Cluster {
 	return c
 }
 
-// Network returns why Services are not served; nil if they are, or if the pods' network is not ours.
+// Network returns why Services are not served; nil if they are, or if the pod network is not Monopod's own.
 func (n *Node) Network(ctx context.Context) error {
-	s, served := n.network.Load(), n.served.Load()
+	s, served := n.networkSupervisor.Load(), n.podNetwork.Load()
 	if s == nil {
 		return nil
 	}

@@ -1,5 +1,3 @@
-// Apart from tests, it is the only package that imports the agent and both runtimes.
-
 package agent
 
 import (
@@ -45,25 +43,25 @@ import (
 	"monopod/apiserver/kit/record"
 )
 
-// NodeConfig of a Node. DataDir and Settings that Complete has accepted are required.
+// NodeConfig configures a Node. DataDir and Settings are required; Settings.Complete must have succeeded.
 type NodeConfig struct {
 	Settings Settings
 	DataDir  string
 	Services []netip.Prefix // the ranges of Services' addresses
-	// LoadBalancers are the addresses of load balancers that this node has while Services use them.
+	// LoadBalancers are the addresses for Services of type LoadBalancer. The node has one while a Service uses it.
 	LoadBalancers []netip.Prefix
 	Server        netip.AddrPort // address of the API server
 	Port          int32          // port of the kubelet's API; 0: only through the API server
-	Restored      string         // snapshot that replaced the state; empty: none
+	Restored      string         // snapshot from which the state was restored at this start; empty: none
 }
 
 // NodeDeps are a Node's dependencies; all are required.
 type NodeDeps struct {
 	Client  client.Client
 	Metrics prometheus.Registerer
-	// Complete sets defaults of and validates pods that do not come from the API.
+	// Complete sets the defaults of a pod that does not come from the API, and validates it.
 	Complete func(client.Object) error
-	// Listen serves the API to pods at an address of their network until ctx ends, if they do not reach it anyway.
+	// Listen serves the API at an address of the pod network until ctx ends, unless pods reach it anyway.
 	Listen func(ctx context.Context, at netip.Addr, pods func(netip.Addr) bool) error
 	Log    *zap.Logger
 }
@@ -76,20 +74,20 @@ type Node struct {
 	kernel *oom.Log     // nil: not readable; set by Run
 	agent  atomic.Pointer[Agent]
 	fake   atomic.Pointer[fake.Runtime] // nil: the runtime is containerd, or has not started
-	// network serves Services; nil: not started, or the pods' network is not ours.
-	network atomic.Pointer[follow.Supervisor]
-	served  atomic.Pointer[network.Network] // nil: not started
-	ingress *follow.Supervisor              // nil: there is no ingress controller
-	serves  chan struct{}                   // closed when served is set
+	// networkSupervisor serves Services; nil: not started, or the pod network is not Monopod's own.
+	networkSupervisor atomic.Pointer[follow.Supervisor]
+	podNetwork        atomic.Pointer[network.Network] // nil: not started
+	ingress           *follow.Supervisor              // nil: there is no ingress controller
+	podNetworkReady   chan struct{}                   // closed when podNetwork is set
 }
 
-// NewNode returns a node; Run starts it.
+// NewNode returns a node that does nothing until Run is called.
 func NewNode(deps NodeDeps, cfg NodeConfig) *Node {
 	g, err := guard.New(deps.Log, clock.RealClock{}, deps.Metrics)
 	if err != nil {
 		deps.Log.Error("panics outside of the agent are not counted", zap.Error(err))
 	}
-	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, serves: make(chan struct{})}
+	n := &Node{NodeDeps: deps, cfg: cfg, guard: g, podNetworkReady: make(chan struct{})}
 	n.ingress = n.superviseIngress()
 	return n
 }
@@ -157,13 +155,13 @@ func (n *Node) Shutdown() http.Handler {
 func (n *Node) Images() http.Handler {
 	return admin.Handler(func() *admin.Admin {
 		if a := n.agent.Load(); a != nil {
-			return a.Stock()
+			return a.ImageAdmin()
 		}
 		return nil
 	})
 }
 
-// Holds reports whether a pod of the fake runtime has the address; real pods are reached over the machine's
+// Holds reports whether a pod of the fake runtime has the address. Pods on containerd are reached over the machine's
 // network.
 func (n *Node) Holds(ip netip.Addr) bool {
 	rt := n.fake.Load()
@@ -178,7 +176,7 @@ func (n *Node) Dial(ctx context.Context, network, address string) (net.Conn, err
 	return nil, errors.New("no pod runs on the fake runtime")
 }
 
-// mounter returns the mounter of the fake runtime's pods, which uses plain folders; nil: real mounts.
+// mounter returns a mounter that uses plain folders if the runtime is the fake one; nil: the kernel mounts.
 func (n *Node) mounter() volume.Mounter {
 	if n.cfg.Settings.Runtime != "fake" {
 		return nil
@@ -192,15 +190,15 @@ func (n *Node) Run(ctx context.Context) error {
 		defer n.readKernel()()
 	}
 	if n.ingress == nil {
-		return n.runPods(ctx)
+		return n.runWithRuntime(ctx)
 	}
 	group, ctx := guard.With(ctx)
 	group.Do(func() error { return n.ingress.Run(ctx) })
-	group.Do(func() error { return n.runPods(ctx) })
+	group.Do(func() error { return n.runWithRuntime(ctx) })
 	return group.Wait()
 }
 
-func (n *Node) runPods(ctx context.Context) error {
+func (n *Node) runWithRuntime(ctx context.Context) error {
 	if n.cfg.Settings.Runtime == NoRuntime {
 		<-ctx.Done()
 		return nil
@@ -208,7 +206,7 @@ func (n *Node) runPods(ctx context.Context) error {
 	if n.cfg.Settings.Runtime == "fake" {
 		rt := fake.New(fake.Config{Loopback: true})
 		n.fake.Store(rt)
-		return n.runOn(ctx, rt, runsOn{})
+		return n.runAgent(ctx, rt, runtimeConfig{})
 	}
 	if written, err := host.WriteHosts("/"); err != nil {
 		n.Log.Warn("failed to write /etc/hosts, which containerd copies for each pod", zap.Error(err))
@@ -217,7 +215,7 @@ func (n *Node) runPods(ctx context.Context) error {
 	}
 	socket, managed := containerd.Locate(ctx, n.cfg.DataDir, n.cfg.Settings.Containerd.Socket)
 	if managed {
-		return n.runOnChild(ctx)
+		return n.runWithChild(ctx)
 	}
 	if err := containerd.Await(ctx, socket, clock.RealClock{}, n.Log); err != nil {
 		return err
@@ -226,18 +224,19 @@ func (n *Node) runPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.runOn(ctx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), needs: needs})
+	return n.runAgent(ctx, rt, runtimeConfig{cgroups: containerd.CgroupRoot(n.cfg.DataDir), needs: needs})
 }
 
-// needs returns what every pod on containerd needs and this machine lacks.
+// needs returns why no pod on containerd can start on this machine; nil if nothing is missing.
 func needs() error { return host.Needs("/") }
 
-// readKernel reads the kernel's log until stop is called. If it is not readable, only the runtime reports
-// processes that the OOM killer ended.
+// readKernel reads the kernel's log until stop is called. If the log is not readable, only the runtime reports OOM
+// kills.
 func (n *Node) readKernel() (stop func()) {
 	kernel, err := oom.Open("/dev/kmsg")
 	if err != nil {
-		n.Log.Warn("cannot read the kernel log: there are no events SystemOOM, and the reason OOMKilled is only as reliable as containerd", zap.Error(err))
+		n.Log.Warn("cannot read the kernel log: SystemOOM events are not written, and OOMKilled depends on containerd alone",
+			zap.Error(err))
 		return func() {}
 	}
 	n.kernel = kernel
@@ -246,22 +245,28 @@ func (n *Node) readKernel() (stop func()) {
 	n.guard.Go(&reader, "kernel log", func() {
 		n.guard.Keep(ctx, clock.RealClock{}, "kernel log", func() {
 			if err := kernel.Run(ctx); err != nil {
-				n.Log.Warn("reading the kernel log ended, further OOM kills are not reported", zap.Error(err))
+				n.Log.Warn("cannot read the kernel log any longer: OOM kills are not reported", zap.Error(err))
 			}
 		})
 	})
 	return func() { cancel(); reader.Wait() }
 }
 
-// runOnChild runs Monopod's own containerd for the agent; it stops after it.
-func (n *Node) runOnChild(ctx context.Context) error {
-	child, err := containerd.New(
-		containerd.Config{DataDir: n.cfg.DataDir, OCIRuntime: n.cfg.Settings.Containerd.OCIRuntime,
-			MaxPods: n.cfg.Settings.MaxPods, Pods: n.cfg.Settings.Network.ranges, Services: n.cfg.Services, Admit: n.admitPod, Systemd: n.cfg.Settings.Cgroups.Driver == cgroup.Systemd, Log: n.Log.Named("containerd"), Guard: n.guard})
+// runWithChild starts a containerd and runs the agent on it. The containerd stops after the agent.
+func (n *Node) runWithChild(ctx context.Context) error {
+	s := &n.cfg.Settings
+	child, err := containerd.New(containerd.Config{
+		DataDir: n.cfg.DataDir, OCIRuntime: s.Containerd.OCIRuntime, MaxPods: s.MaxPods, Pods: s.Network.ranges,
+		Services: n.cfg.Services, Admit: n.admitPod, Systemd: s.Cgroups.Driver == cgroup.Systemd,
+		Log: n.Log.Named("containerd"), Guard: n.guard,
+	})
 	if err != nil {
 		return err
 	}
-	rt, err := cri.New(cri.Config{Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: n.kernel, Log: n.Log, Guard: n.guard})
+	rt, err := cri.New(cri.Config{
+		Socket: child.Socket(), Snapshotter: child.Snapshotter(), StateDir: child.StateDir(), Kernel: n.kernel,
+		Log: n.Log, Guard: n.guard,
+	})
 	if err != nil {
 		return err
 	}
@@ -279,7 +284,10 @@ func (n *Node) runOnChild(ctx context.Context) error {
 	})
 	group.Do(func() error {
 		defer stop()
-		return n.runOn(groupCtx, rt, runsOn{cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ours: true, needs: needs, podCIDRs: func() []string { return podCIDRs(child) }})
+		return n.runAgent(groupCtx, rt, runtimeConfig{
+			cgroups: containerd.CgroupRoot(n.cfg.DataDir), sandboxImage: oci.PauseRef, ownNetwork: true, needs: needs,
+			podCIDRs: func() []string { return podCIDRs(child) },
+		})
 	})
 	return group.Wait()
 }
@@ -293,17 +301,17 @@ func (n *Node) units() (units cgroup.Units, hangUp func()) {
 	return m, m.Close
 }
 
-// runsOn describes a runtime.
-type runsOn struct {
+// runtimeConfig contains the part of the agent's configuration that depends on the runtime.
+type runtimeConfig struct {
 	cgroups      string          // parent of pods' cgroups; empty: none
 	sandboxImage string          // empty: not known
-	ours         bool            // the pods' network
+	ownNetwork   bool            // the pods' network
 	podCIDRs     func() []string // the ranges of pods; nil: not known
 	needs        func() error    // of every pod; nil: nothing
 }
 
-// runOn runs the agent and closes rt after it.
-func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
+// runAgent runs the agent and closes rt after it.
+func (n *Node) runAgent(ctx context.Context, rt runtime.Runtime, on runtimeConfig) error {
 	registry := prometheus.NewRegistry()
 	if err := n.Metrics.Register(registry); err != nil { // unchecked: it is empty as yet
 		return errors.Join(err, rt.Close())
@@ -314,24 +322,35 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	if err != nil {
 		return errors.Join(err, rt.Close())
 	}
-	events := record.New(record.Config{Client: n.Client, Component: "kubelet", Host: n.cfg.Settings.NodeName, Clock: clock.RealClock{}, Metrics: dropped, Guard: n.guard})
-	cluster := n.cluster(on.ours)
+	s := &n.cfg.Settings
+	events := record.New(record.Config{
+		Client: n.Client, Component: "kubelet", Host: s.NodeName, Clock: clock.RealClock{}, Metrics: dropped, Guard: n.guard,
+	})
+	cluster := n.clusterDNS(on.ownNetwork)
 	server := n.cfg.Server
-	if on.ours {
-		server = netip.AddrPort{} // its Service
+	if on.ownNetwork {
+		server = netip.AddrPort{} // pods use the Service kubernetes
 	}
 	units, hangUp := n.units()
 	defer hangUp()
 	a, err := New(Deps{
-		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: registry, Gather: prometheus.Gatherers{registry, process}, Mounter: n.mounter(),
-		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory, WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
+		Client: n.Client, Runtime: rt, Log: n.Log, Recorder: events, Metrics: registry,
+		Gather: prometheus.Gatherers{registry, process}, Mounter: n.mounter(),
+		Complete: func(pod *corev1.Pod) error { return n.Complete(pod) }, WatchMemory: host.WatchMemory,
+		WatchUsage: host.WatchUsage, Kernel: n.kernel, Units: units,
 		Network: n.Network, Needs: on.needs,
 		NotifyWrites: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, Config{
-		NodeName: n.cfg.Settings.NodeName, Families: n.cfg.Settings.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs, Server: server, DataDir: n.cfg.DataDir, ImageDir: n.path("images"), ManifestDir: n.path("manifests"), CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: n.cfg.Settings.Cgroups.MaxPIDs,
-		StateRestored: n.cfg.Restored, Garbage: n.cfg.Settings.Garbage, Logs: n.cfg.Settings.Logs, Eviction: n.cfg.Settings.evictions, Pulls: n.cfg.Settings.Pulls, Verify: n.cfg.Settings.Verify, ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain, MaxPods: n.cfg.Settings.MaxPods, Reserve: n.cfg.Settings.Reserve, Security: n.cfg.Settings.Security, CPUs: n.cfg.Settings.CPUs, Memory: n.cfg.Settings.Memory, Topology: n.cfg.Settings.Topology, PullConfig: n.path("config.json"),
-		Configz: n.configz, Port: n.cfg.Port, NoDebugging: !n.cfg.Settings.Kubelet.Debugging,
-		Devices: deviceplugin.Config{Dir: n.path("device-plugins")}, Plugins: n.path("plugins_registry"), PodResources: n.path("pod-resources", "kubelet.sock"),
+		NodeName: s.NodeName, DataDir: n.cfg.DataDir, StateRestored: n.cfg.Restored,
+		Server: server, Families: s.Network.families(n.cfg.Services), PodCIDRs: on.podCIDRs,
+		ClusterDNS: cluster.DNS, ClusterDomain: cluster.Domain,
+		ImageDir: n.path("images"), ManifestDir: n.path("manifests"), PullConfig: n.path("config.json"),
+		CgroupRoot: on.cgroups, SandboxImage: on.sandboxImage, PodMaxPIDs: s.Cgroups.MaxPIDs, MaxPods: s.MaxPods,
+		Garbage: s.Garbage, Logs: s.Logs, Eviction: s.evictions, Pulls: s.Pulls, Verify: s.Verify,
+		Reserve: s.Reserve, Security: s.Security, CPUs: s.CPUs, Memory: s.Memory, Topology: s.Topology,
+		Devices: deviceplugin.Config{Dir: n.path("device-plugins")}, Plugins: n.path("plugins_registry"),
+		PodResources: n.path("pod-resources", "kubelet.sock"),
+		Configz:      n.configz, Port: n.cfg.Port, NoDebugging: !s.Kubelet.Debugging,
 	})
 	if err != nil {
 		return errors.Join(err, rt.Close())
@@ -347,21 +366,28 @@ func (n *Node) runOn(ctx context.Context, rt runtime.Runtime, on runsOn) error {
 	return errors.Join(err, rt.Close())
 }
 
-// event writes an event about the node.
+// event returns a function that writes an event about the node.
 func (n *Node) event(events *record.Recorder) func(eventType, reason, message string) {
-	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.cfg.Settings.NodeName, UID: types.UID(n.cfg.Settings.NodeName)}
+	name := n.cfg.Settings.NodeName
+	node := corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 	return func(eventType, reason, message string) { events.Reference(node, eventType, reason, "%s", message) }
 }
 
-// delayShutdown delays the machine's shutdown for the pods, if configured, until stop is called.
-func (n *Node) delayShutdown(ctx context.Context, pods logind.Node, event func(eventType, reason, message string)) (stop func()) {
+// delayShutdown delays shutdowns of the machine until the pods have ended, if that is configured. It works until stop
+// is called.
+func (n *Node) delayShutdown(ctx context.Context, pods logind.Node,
+	event func(eventType, reason, message string)) (stop func()) {
 	if n.cfg.Settings.Shutdown.Off() {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	delay := logind.New(logind.Config{Node: pods, Periods: n.cfg.Settings.Shutdown, Event: event, Guard: n.guard, Log: n.Log.Named("shutdown")})
+	delay := logind.New(logind.Config{
+		Node: pods, Periods: n.cfg.Settings.Shutdown, Event: event, Guard: n.guard, Log: n.Log.Named("shutdown"),
+	})
 	var running sync.WaitGroup
-	n.guard.Go(&running, "shutdown", func() { n.guard.Keep(ctx, clock.RealClock{}, "shutdown", func() { delay.Run(ctx) }) })
+	n.guard.Go(&running, "shutdown", func() {
+		n.guard.Keep(ctx, clock.RealClock{}, "shutdown", func() { delay.Run(ctx) })
+	})
 	return func() { cancel(); running.Wait() }
 }
 

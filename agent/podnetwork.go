@@ -20,10 +20,12 @@ type PodNetwork struct {
 	ranges []netip.Prefix // PodCIDR, set by complete
 }
 
-// Flags adds the flags. Kubelet's --pod-cidr is for one that runs without an API server.
+// Flags adds the flags. --pod-cidr differs from kubelet's flag, which is only for a kubelet without an API server.
 func (n *PodNetwork) Flags(f *pflag.FlagSet) {
 	f.StringVar(&n.PodCIDR, "pod-cidr", "",
-		"CIDR range of the IP addresses of pods, or one range of each IP family, separated by a comma, in Monopod's own pod network. At most 65536 addresses of an IPv6 range are used. Empty: for each family of --service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
+		"CIDR range of the IP addresses of pods, or one range of each IP family, separated by a comma, in Monopod's own pod "+
+			"network. At most 65536 addresses of an IPv6 range are used. Empty: for each family of "+
+			"--service-cluster-ip-range, a free part of 10.88.0.0/13 or a random /64 of fd00::/8.")
 	n.Stubs.Flags(f)
 }
 
@@ -52,7 +54,7 @@ func (n *PodNetwork) complete(pods int) error {
 	return nil
 }
 
-// CheckServices returns an error if pods overlap Services, or lack a family of theirs.
+// CheckServices returns an error if the ranges of pods overlap those of Services, or lack one of their IP families.
 func (n *PodNetwork) CheckServices(services []netip.Prefix) error {
 	for _, service := range services {
 		family := false

@@ -20,28 +20,29 @@ import (
 	"monopod/apiserver/kit/memory"
 )
 
-// maximum number of pods that start concurrently: more would only share the same CPUs. A start that takes longer no
-// longer blocks others. Neither does an end: most of it may be a program that does not heed the signal to stop.
+// Limits of pods that start or stop at the same time. More starts would only share the same CPUs. A start or stop that
+// takes longer than its maximum time no longer counts: most of a stop may be a program that ignores SIGTERM.
 const (
-	startsAtOnce = 8
-	longestStart = 2 * time.Second
-	longestEnd   = 500 * time.Millisecond
+	maxConcurrentStarts = 8
+	maxStartTime        = 2 * time.Second
+	maxStopTime         = 500 * time.Millisecond
 )
 
-// memory in bytes that must be free for each pod that starts or ends at the same time as others: for the runtime's
-// short-lived programs, and for the shim of a pod that starts. It was measured with containerd 1.6 and runc 1.1. The
-// kernel would kill whoever is largest, which is Monopod or containerd.
+// Bytes of memory that must be free for each pod that starts or stops at the same time as others: for the runtime's
+// short-lived programs, and for the shim of a new pod. They were measured with containerd 1.6 and runc 1.1. Without
+// this memory the kernel would kill the largest process, which is Monopod or containerd.
 const (
 	startMemory = 14 << 20
-	endMemory   = 10 << 20
+	stopMemory  = 10 << 20
 )
 
-// atMost returns how many pods may start or end at the same time, at most most.
-func atMost(most int, each uint64) func() int {
+// limitByMemory returns a function that returns how many pods may start or stop at the same time: as many as the free
+// memory allows with each bytes, but no more than most.
+func limitByMemory(most int, each uint64) func() int {
 	return func() int { return int(min(uint64(most), memory.Free()/each)) }
 }
 
-// newPodNode creates what the pods of this node share.
+// newPodNode returns the dependencies that the pods of this node share.
 func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 	d, cfg, m := &a.deps, &a.cfg, a.machine
 	rotate, place := a.upkeep.rotate, a.upkeep.placement
@@ -55,7 +56,8 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Log: d.Log, Guard: a.guard,
 		HostIPs: m.addresses.Strings, Memory: memory.Value(), SyncFrequency: cfg.SyncFrequency,
 		Observers: observe.Node{
-			Clock: d.Clock, Runtime: relist.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners, HostIPs: m.addresses.Strings, Allocatable: m.allocatable,
+			Clock: d.Clock, Runtime: relist.Reader{Runtime: d.Runtime, Instance: cfg.Instance}, Owners: a.owners,
+			HostIPs: m.addresses.Strings, Allocatable: m.allocatable,
 			Flushed: a.Flushed, Log: a.logs.Path,
 		},
 		Images: images.Node{
@@ -64,27 +66,34 @@ func (a *Agent) newPodNode(probes *probe.Metrics) *pod.Node {
 		},
 		Volumes: volumes.Node{
 			Dir: cfg.podsDir(), Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Mounter: d.Mounter,
-			Tokens: credentials.NewTokens(d.Client, d.Clock), Claims: a.claims, Saw: a.metrics.Volume,
+			Tokens: credentials.NewTokens(d.Client, d.Clock), Claims: a.claims, Observe: a.metrics.Volume,
 			Certificates: certificates,
 		},
 		Sandboxes: sandbox.Node{
-			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods), Machine: cfg.Machine,
-			Instance: cfg.Instance, Cluster: spec.Cluster{DNS: cfg.ClusterDNS, Domain: cfg.ClusterDomain}, Resolv: spec.Resolvers{File: cfg.ResolvConf, Behind: spec.SystemdResolvers}, Logs: a.logs.Pod,
+			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Users: userns.New(cfg.podsDir(), cfg.MaxPods),
+			Machine:  cfg.Machine,
+			Instance: cfg.Instance, Cluster: spec.Cluster{DNS: cfg.ClusterDNS, Domain: cfg.ClusterDomain},
+			Resolv: spec.Resolvers{File: cfg.ResolvConf, Upstream: spec.SystemdResolvers}, Logs: a.logs.Pod,
 		},
 		Containers: containers.Node{
 			Config: containers.Config{
-				Instance: cfg.Instance, Domain: cfg.ClusterDomain, Server: cfg.Server, HostIPs: m.addresses.Strings, Memory: memory.Value(),
-				PageSizes: m.pageSizes, SeccompDir: cfg.seccompDir(), CDIDirs: cdi.Dirs(cfg.DataDir), SeccompDefault: cfg.Security.SeccompDefault, Machine: cfg.Machine,
+				Instance: cfg.Instance, Domain: cfg.ClusterDomain, Server: cfg.Server, HostIPs: m.addresses.Strings,
+				Memory:    memory.Value(),
+				PageSizes: m.pageSizes, SeccompDir: cfg.seccompDir(), CDIDirs: cdi.Dirs(cfg.DataDir),
+				SeccompDefault: cfg.Security.SeccompDefault, Machine: cfg.Machine,
 			},
 			Client: d.Client, Runtime: d.Runtime, Clock: d.Clock, Guard: a.guard, Probes: probes, Logs: a.logs, Placement: place,
 			Caller:  probe.Caller{Exec: d.Runtime, Dial: d.Dial},
-			Started: func(kind string) { a.metrics.Started(kind); rotate.Poke() }, Failed: a.metrics.Failed, Running: rotate.Poke,
+			Started: func(kind string) { a.metrics.Started(kind); rotate.Poke() }, Failed: a.metrics.Failed,
+			Running: rotate.Poke,
 		},
 		Placement: place, Statuses: a.status,
 		Hooks: pod.Hooks{
-			Event: a.event, Fits: a.loop.admitter.fits, Readmit: a.loop.admitter.readmit, Turn: newTurns(longestStart, atMost(startsAtOnce, startMemory)).Take,
-			EndTurn:   newTurns(longestEnd, atMost(cfg.MaxPods, endMemory)).Take,
-			Unmounted: a.freeClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran, Terminated: a.metrics.Terminated,
+			Event: a.event, CheckResize: a.loop.admitter.checkResize, Readmit: a.loop.admitter.readmit,
+			AcquireStart: newConcurrencyLimit(maxStartTime, limitByMemory(maxConcurrentStarts, startMemory)).acquire,
+			AcquireStop:  newConcurrencyLimit(maxStopTime, limitByMemory(cfg.MaxPods, stopMemory)).acquire,
+			Unmounted:    a.releaseClaims, Unavailable: a.node.Poke, Stepped: a.metrics.Stepped, Ran: a.metrics.Ran,
+			Terminated: a.metrics.Terminated,
 		},
 	}
 	if a.cgroups != nil {

@@ -27,29 +27,30 @@ var (
 	_ placement.Pod = (*pod.Pod)(nil)
 )
 
-// pods are the node's pods. Its methods may be called on any goroutine.
+// pods contains the node's pods. It is safe for concurrent use.
 type pods struct {
 	clock    clock.Clock
 	guard    *guard.Guard
-	node     *pod.Node // what they share; set before the first pod
-	admitter *admitter // likewise
-	// ended is called for a pod that is completely removed, before a new one of the name starts.
-	ended func(*pod.Pod)
-	// over is called after that.
-	over    func(ctx context.Context, p *pod.Pod)
+	node     *pod.Node // set before the first pod
+	admitter *admitter // set before the first pod
+	// removing is called for a pod of which nothing is left, before a new pod of the same name starts.
+	removing func(*pod.Pod)
+	// removed is called after removing, when a new pod of the same name may have started.
+	removed func(ctx context.Context, p *pod.Pod)
 	workers sync.WaitGroup
 
-	mu    sync.RWMutex // guards what follows
+	mu    sync.RWMutex // guards the fields below
 	byUID map[types.UID]*pod.Pod
-	names map[types.NamespacedName]*pod.Pod // the newest of the name
+	names map[types.NamespacedName]*pod.Pod // the newest pod of each name
 }
 
 func newPods(clk clock.Clock, g *guard.Guard) *pods {
 	return &pods{clock: clk, guard: g, byUID: map[types.UID]*pod.Pod{}, names: map[types.NamespacedName]*pod.Pod{}}
 }
 
-// add creates a pod and starts its worker. The worker waits until the pod is admitted, for an earlier pod of the
-// same name, unless it only has to end what is left of a pod that no longer exists, and for preempted pods.
+// add creates a pod and starts its worker. The worker waits until the pod is admitted, an earlier pod of the same
+// name is removed, and preempted pods have ended. A worker that only cleans up (o.Gone) does not wait for the earlier
+// pod.
 func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
 	p := pod.New(ctx, s.node, object, o)
 	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
@@ -63,17 +64,17 @@ func (s *pods) add(ctx context.Context, object *corev1.Pod, o pod.Options) {
 		s.names[name] = p
 	}
 	s.mu.Unlock()
-	s.admitter.judge(ctx, p, o.Gone)
+	s.admitter.admit(ctx, p, o.Gone)
 	s.guard.Go(&s.workers, "pod", func() {
 		s.guard.Keep(ctx, s.clock, "pod", func() { p.Run(ctx) })
 		s.guard.Well("pod", p.FullName())
 		s.drop(p, name)
-		s.over(ctx, p)
+		s.removed(ctx, p)
 	})
 }
 
 func (s *pods) drop(p *pod.Pod, name types.NamespacedName) {
-	defer func() { // in any case: a new pod of the name waits for it
+	defer func() { // also after a panic, because a new pod of the same name waits for it
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.byUID, p.UID())
@@ -82,7 +83,7 @@ func (s *pods) drop(p *pod.Pod, name types.NamespacedName) {
 		}
 		p.Ended()
 	}()
-	s.ended(p)
+	s.removing(p)
 }
 
 // wait waits for the workers of all pods, whose contexts have ended.
@@ -95,10 +96,10 @@ func (s *pods) get(uid types.UID) *pod.Pod {
 	return s.byUID[uid]
 }
 
-// there reports whether there is a pod with the UID.
-func (s *pods) there(uid types.UID) bool { return s.get(uid) != nil }
+// exists reports whether there is a pod with the UID.
+func (s *pods) exists(uid types.UID) bool { return s.get(uid) != nil }
 
-// named returns the newest pod of the name; nil if there is none.
+// named returns the newest pod with the name; nil if there is none.
 func (s *pods) named(name types.NamespacedName) *pod.Pod {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -112,8 +113,8 @@ func (s *pods) all() iter.Seq[*pod.Pod] {
 	return slices.Values(slices.Collect(maps.Values(s.byUID)))
 }
 
-// by returns the pods by UID, as P.
-func by[P any](s *pods, as func(*pod.Pod) P) map[types.UID]P {
+// podsAs returns the pods by UID, converted to P.
+func podsAs[P any](s *pods, as func(*pod.Pod) P) map[types.UID]P {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := make(map[types.UID]P, len(s.byUID))
@@ -150,19 +151,19 @@ func (s *pods) active() []*corev1.Pod {
 	return out
 }
 
-// activeBeside returns the pods that hold resources, except one.
-func (s *pods) activeBeside(object *corev1.Pod) []*corev1.Pod {
+// activeExcept returns the pods that hold resources, except one.
+func (s *pods) activeExcept(object *corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(s.active(), func(p *corev1.Pod) bool { return p.UID == object.UID })
 }
 
-// static reports whether a pod comes from a file, as the agent has marked it.
+// static reports whether a pod of the node comes from a file. It does not trust the object's annotations.
 func (s *pods) static(object *corev1.Pod) bool {
 	p := s.get(object.UID)
 	return p != nil && p.Static()
 }
 
-// made reports whether the runtime has containers of the pod.
-func (s *pods) made(uid types.UID) bool {
+// hasContainers reports whether the runtime has containers of the pod.
+func (s *pods) hasContainers(uid types.UID) bool {
 	p := s.get(uid)
 	return p != nil && p.Seen() != nil && len(p.Seen().Containers) > 0
 }
@@ -171,12 +172,12 @@ func (s *pods) made(uid types.UID) bool {
 func (s *pods) volumeImages() []string {
 	var out []string
 	for p := range s.all() {
-		out = append(out, images.Named(p.Object())...)
+		out = append(out, images.VolumeImages(p.Object())...)
 	}
 	return out
 }
 
-// usesClaim reports whether a pod uses the claim, and has not ended.
+// usesClaim reports whether a pod that has not ended uses the PersistentVolumeClaim.
 func (s *pods) usesClaim(namespace, name string) bool {
 	for p := range s.all() {
 		if object := p.Object(); !p.Over() && object.Namespace == namespace && slices.Contains(claim.AllOf(object), name) {
@@ -186,7 +187,7 @@ func (s *pods) usesClaim(namespace, name string) bool {
 	return false
 }
 
-// wakeForClaim wakes pods that wait for a claim.
+// wakeForClaim wakes pods that wait for the PersistentVolumeClaim.
 func (s *pods) wakeForClaim(namespace, name string) {
 	for p := range s.all() {
 		if object := p.Object(); p.Volumes() == nil && object.Namespace == namespace &&

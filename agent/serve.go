@@ -27,13 +27,13 @@ import (
 
 var _ server.Node = (*Agent)(nil)
 
-// ServeHTTP serves the kubelet's API; package server has its paths.
+// ServeHTTP serves the kubelet's API; see package server.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.server.ServeHTTP(w, r) }
 
 // SyncLoop implements server.Node.
 func (a *Agent) SyncLoop() error { return a.PLEG() }
 
-// PLEG returns nil while relists succeed; see pleg.Health.
+// PLEG returns nil while relists succeed; see relist.Health.
 func (a *Agent) PLEG() error { return a.loop.relister.Check() }
 
 // Pods implements server.Node.
@@ -67,29 +67,29 @@ func (a *Agent) Pod(name types.NamespacedName) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// Usage returns the current usage of the node and its pods; nil, nil if the runtime cannot report it.
+// Usage returns the current usage of the node and its pods; nil if the runtime has no statistics.
 func (a *Agent) Usage(ctx context.Context) (*metricsapi.NodeMetrics, []*metricsapi.PodMetrics, error) {
 	node, pods, err := a.upkeep.stats.Metrics(ctx, a.node.Current().Labels)
-	if errors.Is(err, stats.ErrNone) {
+	if errors.Is(err, stats.ErrNoStatistics) {
 		return nil, nil, nil
 	}
 	return node, pods, err
 }
 
-// DeleteAllUnusedContainers immediately removes every dead container that no policy keeps, and all containers
-// and logs of pods that have ended. It is for a full disk.
+// DeleteAllUnusedContainers removes every dead container that no policy keeps, and all containers and logs of pods that
+// have ended. It is called when the disk is full.
 func (a *Agent) DeleteAllUnusedContainers(ctx context.Context) error {
 	return a.upkeep.collect.DeadContainers(ctx)
 }
 
-// DeleteUnusedImages immediately removes every image that no container uses, except those pinned, preloaded or
-// just pulled. It is for a full disk.
+// DeleteUnusedImages removes every image that no container uses, except those pinned, preloaded or just pulled. It is
+// called when the disk is full.
 func (a *Agent) DeleteUnusedImages(ctx context.Context) error {
 	return a.upkeep.collect.UnusedImages(ctx)
 }
 
-// measured returns the pods with running containers for the statistics.
-func (a *Agent) measured() []stats.Pod {
+// statsPods returns the pods with running containers, for package stats.
+func (a *Agent) statsPods() []stats.Pod {
 	var out []stats.Pod
 	for p := range a.pods.all() {
 		seen := p.Seen()
@@ -109,7 +109,8 @@ func (a *Agent) measured() []stats.Pod {
 		}
 		if object := p.Object(); len(started) > 0 {
 			out = append(out, stats.Pod{
-				Pod: object, Started: started, Instances: instances, LogDir: a.logs.Pod(object), Dir: a.cfg.podDir(p.UID()), Claims: mountedClaims(p),
+				Pod: object, Started: started, Instances: instances, LogDir: a.logs.Pod(object), Dir: a.cfg.podDir(p.UID()),
+				Claims: mountedClaims(p),
 			})
 		}
 	}
@@ -127,12 +128,15 @@ func mountedClaims(p *pod.Pod) []stats.Claim {
 	return out
 }
 
-// written returns the log files of the running containers.
-func (a *Agent) written() iter.Seq[logs.Written] {
-	return func(yield func(logs.Written) bool) {
+// containerFiles returns the files that running containers write through the runtime.
+func (a *Agent) containerFiles() iter.Seq[logs.ContainerFiles] {
+	return func(yield func(logs.ContainerFiles) bool) {
 		for p := range a.pods.all() {
 			for c := range p.Running() {
-				if !yield(logs.Written{Path: a.logs.Path(p.Object(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: p.Log()}) {
+				files := logs.ContainerFiles{
+					Path: a.logs.Path(p.Object(), c), Message: c.MessagePath, Container: c.Name, ID: c.ID, Log: p.Log(),
+				}
+				if !yield(files) {
 					return
 				}
 			}
@@ -140,17 +144,18 @@ func (a *Agent) written() iter.Seq[logs.Written] {
 	}
 }
 
-// provideVolumes creates and removes the volumes of this node, and wakes pods whose claims are bound, until ctx
+// provideVolumes provisions and deletes local volumes, and wakes pods whose PersistentVolumeClaims are bound, until ctx
 // ends.
 func (a *Agent) provideVolumes(ctx context.Context) {
 	d, cfg := &a.deps, &a.cfg
 	metrics, err := follow.NewMetrics(d.Metrics)
 	if err != nil {
-		d.Log.Error("this node creates and removes no volumes", zap.Error(err))
+		d.Log.Error("local volumes are not provisioned", zap.Error(err))
 		return
 	}
 	guard.Raise(provision.New(provision.Deps{
-		Client: d.Client, Clock: d.Clock, Log: d.Log.Named("volumes"), Metrics: metrics, Busy: a.pods.usesClaim, Bound: a.pods.wakeForClaim,
+		Client: d.Client, Clock: d.Clock, Log: d.Log.Named("volumes"), Metrics: metrics, Busy: a.pods.usesClaim,
+		Bound: a.pods.wakeForClaim,
 		Event: func(obj client.Object, eventType, reason, format string, args ...any) {
 			d.Recorder.Reference(record.ReferenceTo(obj), eventType, reason, format, args...)
 		},

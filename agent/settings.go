@@ -58,8 +58,7 @@ type Settings struct {
 // NoRuntime is the runtime of a process without a node.
 const NoRuntime = "none"
 
-// LoopbackPods returns the part of the loopback range in which pods of the fake runtime have addresses; the zero value
-// for other runtimes.
+// LoopbackPods returns the loopback range of the addresses of pods on the fake runtime; zero for other runtimes.
 func (s *Settings) LoopbackPods() netip.Prefix {
 	if s.Runtime != "fake" {
 		return netip.Prefix{}
@@ -67,8 +66,8 @@ func (s *Settings) LoopbackPods() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{127, 88}), 16)
 }
 
-// ServingNames returns the machine's addresses for the server's certificate, if the kubelet's API has a port of its
-// own.
+// ServingNames returns the machine's addresses, which the server's certificate must contain if the kubelet's API has a
+// port of its own.
 func (s *Settings) ServingNames() (names []string) {
 	if s.Kubelet.Listen == "" {
 		return nil
@@ -79,12 +78,12 @@ func (s *Settings) ServingNames() (names []string) {
 	return names
 }
 
-// Off reports whether the settings disable a controller that runs with the node; ours is false for any other.
+// Off reports whether the settings disable a controller; ours is false if the controller does not run with the node.
 func (s *Settings) Off(controller string) (off, ours bool) {
 	return !s.Ingress.On(), controller == ingress.Name
 }
 
-// Flags adds the flags to the groups of their subjects.
+// Flags adds the flags to groups, by subject.
 func (s *Settings) Flags(group func(subject string) *pflag.FlagSet) {
 	group("general").StringVar(&s.NodeName, "node-name", "", "Name of the node (default the hostname)")
 	runtime := group("container runtime")
@@ -153,10 +152,11 @@ type Kubelet struct {
 	Debugging bool   // including logs, streams, commands and profiles
 }
 
-// Flags adds the flags; all but the address are kubelet's.
+// Flags adds the flags. All except --kubelet-listen are kubelet's.
 func (k *Kubelet) Flags(f *pflag.FlagSet) {
 	f.StringVar(&k.Listen, "kubelet-listen", "",
-		"HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus and metrics-server, for example 0.0.0.0:10250. Empty: only through the API server, at nodes/NAME/proxy.")
+		"HTTPS address of the kubelet's API (metrics, stats, pods, logs), for Prometheus and metrics-server, for example "+
+			"0.0.0.0:10250. Empty: only through the API server, at nodes/NAME/proxy.")
 	f.BoolVar(&k.Debugging, "enable-debugging-handlers", true,
 		"Serve logs, exec, attach, run, port-forward, configz and profiles of the node, in addition to its pods and metrics.")
 }

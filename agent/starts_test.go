@@ -9,8 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Pods whose start hangs delay those behind them only briefly, and a waiting pod that is deleted is removed at
-// once.
+// Pods whose start hangs delay other pods only briefly. A waiting pod that is deleted is removed at once.
 func TestHangingStartsDelayOthersBriefly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var sandboxes atomic.Int64

@@ -69,7 +69,7 @@ func staticPod(name string, args ...string) string {
 		"}\nspec: {containers: [{name: c, image: 'web:1', args: ['" + strings.Join(args, "', '") + "']}]}\n"
 }
 
-// containerIDs returns those of all containers, including dead ones.
+// containerIDs returns the IDs of all containers, including dead ones.
 func (w *world) containerIDs() []string {
 	w.Helper()
 	list, err := w.rt.ListContainers(w.Context(), nil)
@@ -193,7 +193,7 @@ func TestStaticPodRemovedAndPutBack(t *testing.T) {
 	})
 }
 
-// manifestSeen is when a change of a file has been noticed.
+// manifestSeen is the time after which a change of a file has been read.
 const manifestSeen = 150 * time.Millisecond
 
 func TestBrokenManifests(t *testing.T) {

@@ -16,44 +16,44 @@ import (
 	"monopod/agent/source/static"
 )
 
-// statics are the static pods.
+// statics runs the static pods.
 type statics struct {
 	clock     clock.PassiveClock
 	pods      *pods
 	manifests *static.Source
 	mirrors   *source.Mirrors
-	// resumed are those that a cancelled shutdown has stopped.
+	// resumed returns the static pods that a cancelled shutdown has stopped.
 	resumed func() map[types.UID]bool
 
-	want  map[types.UID]*corev1.Pod // used only by the loop
-	again chan struct{}             // contains one value when waiting pods may start
+	want map[types.UID]*corev1.Pod // used only by the loop
+	wake chan struct{}             // contains one value when waiting pods may start
 }
 
-// over is called when a static pod is completely removed.
-func (s *statics) over(object *corev1.Pod) {
+// ended is called when nothing is left of a static pod.
+func (s *statics) ended(object *corev1.Pod) {
 	s.mirrors.Ended(object)
 	s.retry()
 }
 
-// retry starts those that may run now.
+// retry makes the loop call run.
 func (s *statics) retry() {
 	select {
-	case s.again <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// expect takes over the pods in the folder.
+// expect sets the desired static pods.
 func (s *statics) expect(files []*corev1.Pod) {
 	s.want = map[types.UID]*corev1.Pod{}
 	for _, object := range files {
 		s.want[object.UID] = object
 	}
-	s.mirrors.Expect(files)
+	s.mirrors.SetStatic(files)
 }
 
-// predecessors returns what the runtime has of other pods with the name of a static pod: its file changed while
-// no agent ran.
+// predecessors returns the pods in the runtime that have the name of a static pod but another UID, because its file
+// changed while no agent ran.
 func (s *statics) predecessors(found map[types.UID]*relist.Held) map[types.UID]*relist.Held {
 	names := map[types.NamespacedName]bool{}
 	for _, object := range s.want {
@@ -68,8 +68,8 @@ func (s *statics) predecessors(found map[types.UID]*relist.Held) map[types.UID]*
 	return old
 }
 
-// run ends static pods that are no longer desired and starts those that do not run. One that was ended and is
-// desired again starts when it is gone.
+// run ends static pods that are no longer desired, and starts those that do not run. A pod that was ended and is
+// desired again starts when nothing is left of it.
 func (s *statics) run(ctx context.Context, found map[types.UID]*relist.Held) {
 	resumed := s.resumed()
 	for p := range s.pods.all() {
@@ -79,13 +79,13 @@ func (s *statics) run(ctx context.Context, found map[types.UID]*relist.Held) {
 		}
 	}
 	for uid, object := range s.want {
-		if !s.pods.there(uid) {
+		if !s.pods.exists(uid) {
 			s.pods.add(ctx, object, pod.Options{Static: true, Relist: found[uid] != nil})
 		}
 	}
 }
 
-// withdrawn ends a static pod whose file is gone, like one deleted in the API.
+// withdrawn returns the pod of a removed file as if it was deleted in the API.
 func (s *statics) withdrawn(object *corev1.Pod) *corev1.Pod {
 	object = object.DeepCopy()
 	object.DeletionTimestamp = new(metav1.NewTime(s.clock.Now()))
@@ -93,7 +93,7 @@ func (s *statics) withdrawn(object *corev1.Pod) *corev1.Pod {
 	return object
 }
 
-// runs reports whether the node has the static pod of that UID and name.
+// runs reports whether the node has the static pod with that UID and name.
 func (s *statics) runs(uid types.UID, namespace, name string) bool {
 	p := s.pods.get(uid)
 	return p != nil && p.Static() && p.Object().Namespace == namespace && p.Object().Name == name

@@ -10,30 +10,30 @@ import (
 	"monopod/apiserver/kit/filewatch"
 )
 
-// sweeper removes what a crash or an earlier start has left of pods.
+// sweeper removes leftovers of pods after a crash or an earlier start.
 type sweeper struct {
-	cfg     *Config
-	log     *zap.Logger
-	pods    *pods
-	logs    *logs.Dir
-	mounter volume.Mounter
-	cgroups *cgroup.Enforcer // nil: there are none
-	poke    func()           // wakes the evictor, so that a shortage at start is handled at once
-	swept   chan struct{}    // closed when the API's pods are known and the rest is removed
+	cfg         *Config
+	log         *zap.Logger
+	pods        *pods
+	logs        *logs.Dir
+	mounter     volume.Mounter
+	cgroups     *cgroup.Enforcer // nil: there are none
+	pokeEvictor func()           // called at the end of run, so that a shortage at start is handled at once
+	swept       chan struct{}    // closed at the end of run: the API's pods are listed
 }
 
-// run sweeps at the start.
+// run removes the leftovers once, after the first list of the API's pods.
 func (s *sweeper) run() {
-	defer s.poke()
+	defer s.pokeEvictor()
 	defer close(s.swept)
-	s.folders()
+	s.removeFolders()
 	if s.cgroups != nil {
-		s.cgroups.Sweep(s.pods.there)
+		s.cgroups.Sweep(s.pods.exists)
 	}
 }
 
-// over reports whether run has finished: the node knows its pods.
-func (s *sweeper) over() bool {
+// done reports whether run has finished, and so whether the API's pods are listed.
+func (s *sweeper) done() bool {
 	select {
 	case <-s.swept:
 		return true
@@ -42,12 +42,12 @@ func (s *sweeper) over() bool {
 	}
 }
 
-// folders removes the folders of pods that do not exist. A folder with a mount that cannot be unmounted stays,
-// and is retried with the next garbage collection of containers.
-func (s *sweeper) folders() (logFolders, logLinks int) {
+// removeFolders removes the folders of pods that do not exist. It keeps a folder with a mount that fails to unmount;
+// the next garbage collection of containers tries again.
+func (s *sweeper) removeFolders() (logFolders, logLinks int) {
 	for _, name := range filewatch.Names(s.cfg.podsDir()) {
 		uid := types.UID(name)
-		if s.pods.there(uid) {
+		if s.pods.exists(uid) {
 			continue
 		}
 		set := volume.Set{Dir: s.cfg.podDir(uid), Mounter: s.mounter}
@@ -55,5 +55,5 @@ func (s *sweeper) folders() (logFolders, logLinks int) {
 			s.log.Warn("failed to remove the folder of an orphaned pod", zap.String("uid", name), zap.Error(err))
 		}
 	}
-	return s.logs.Sweep(s.pods.there)
+	return s.logs.Sweep(s.pods.exists)
 }

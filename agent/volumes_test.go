@@ -91,7 +91,7 @@ func TestUnsupportedVolume(t *testing.T) {
 	})
 }
 
-// What the runtime does not support is refused, not ignored.
+// A feature that the runtime does not support is an error. It is not ignored.
 func TestRecursiveReadOnly(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withVolume(pod("p"), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
@@ -145,7 +145,7 @@ func (c *clumsy) Unmount(string) error {
 	return nil
 }
 
-// A volume that cannot be unmounted keeps the pod until it can.
+// A volume that fails to unmount keeps the pod until it is unmounted.
 func TestUnmountIsTriedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()

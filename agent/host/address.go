@@ -9,14 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// IPs returns an address of this machine of each family, in their order, that pods and other machines can reach: that
-// of the default route's interface, otherwise any global one. A family without such an address is omitted. If there is
-// none at all, it returns loopback: the node does not need a network. No families: IPv4.
-func IPs(families []corev1.IPFamily) []netip.Addr { return next(nil, families) }
+// IPs returns one address of this machine for each family, in their order, that pods and other machines can reach: the
+// address of the default route's interface, or else any global one. It omits a family without such an address. If there
+// is none at all, it returns loopback, because the node does not need a network. No families: IPv4.
+func IPs(families []corev1.IPFamily) []netip.Addr { return nextIPs(nil, families) }
 
-// next is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it had,
-// also if that route is gone and there is no other: a cable that is out for a minute changes nothing.
-func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
+// nextIPs is IPs for a machine that had the addresses. Without a default route of a family, it keeps the one that it
+// had, also if that route is gone and there is no other: a cable that is out for a minute changes nothing.
+func nextIPs(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	if len(families) == 0 {
 		families = []corev1.IPFamily{corev1.IPv4Protocol}
 	}
@@ -27,7 +27,7 @@ func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 			number = netlink.FAMILY_V6
 		}
 		uplink, others := addresses(number)
-		if ip := prefer(old, family, uplink, others); ip.IsValid() {
+		if ip := chooseAddress(old, family, uplink, others); ip.IsValid() {
 			out = append(out, ip)
 		}
 	}
@@ -41,8 +41,8 @@ func next(old []netip.Addr, families []corev1.IPFamily) []netip.Addr {
 	}
 }
 
-// prefer returns the address of a family: invalid, if there never was one.
-func prefer(old []netip.Addr, family corev1.IPFamily, uplink, others []netip.Addr) netip.Addr {
+// chooseAddress returns the address of a family; invalid if the family has none.
+func chooseAddress(old []netip.Addr, family corev1.IPFamily, uplink, others []netip.Addr) netip.Addr {
 	was := netip.Addr{}
 	for _, ip := range old {
 		if ip.Is6() == (family == corev1.IPv6Protocol) && !ip.IsLoopback() {
@@ -61,17 +61,18 @@ func prefer(old []netip.Addr, family corev1.IPFamily, uplink, others []netip.Add
 	}
 }
 
-// addresses returns the global addresses of the interfaces of default routes, and those of all, in the network
-// namespace of the calling thread.
+// addresses returns the global addresses of the interfaces of default routes, and those of all interfaces, in the
+// network namespace of the calling thread.
 func addresses(family int) (uplink, all []netip.Addr) {
-	// On failure none. While links come and go a list may be incomplete; what changes it is a reason to read it again.
+	// Errors are ignored. A list may be incomplete while links change; each change causes another read.
 	routes, _ := netlink.RouteList(nil, family)
 	addrs, _ := netlink.AddrList(nil, family)
-	return choose(routes, addrs)
+	return splitByRoute(routes, addrs)
 }
 
-// choose returns the addresses of the links of default routes, in the order of the routes, and those of all.
-func choose(routes []netlink.Route, addrs []netlink.Addr) (uplink, all []netip.Addr) {
+// splitByRoute returns the addresses of the links of default routes, in the order of the routes, and those of all
+// links.
+func splitByRoute(routes []netlink.Route, addrs []netlink.Addr) (uplink, all []netip.Addr) {
 	byLink := map[int][]netip.Addr{}
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.IP)
@@ -96,5 +97,5 @@ func choose(routes []netlink.Route, addrs []netlink.Addr) (uplink, all []netip.A
 	return uplink, all
 }
 
-// unusable are the flags of an IPv6 address that may not be used, or not for long.
+// unusable are the flags of IPv6 addresses that cannot be used, or not for long.
 const unusable = unix.IFA_F_TEMPORARY | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE

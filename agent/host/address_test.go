@@ -55,8 +55,8 @@ func TestIPv6OfTheDefaultRoute(t *testing.T) {
 		{"without a default route", routes{near, nothing}, addresses{local, bridge, stable}, "fd88::1"},
 		{"the link of the default route has none", routes{eth1}, addresses{local, bridge}, "fd88::1"},
 	} {
-		uplink, others := choose(tt.routes, tt.addresses)
-		if got := prefer(nil, corev1.IPv6Protocol, uplink, others).String(); got != tt.want {
+		uplink, others := splitByRoute(tt.routes, tt.addresses)
+		if got := chooseAddress(nil, corev1.IPv6Protocol, uplink, others).String(); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}

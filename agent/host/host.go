@@ -1,4 +1,4 @@
-// Package host reads the facts about this machine that a Node reports.
+// Package host reads the properties and the usage of this machine.
 package host
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Info contains what does not change while the machine runs.
+// Info returns the properties that do not change while the machine runs.
 func Info() (corev1.NodeSystemInfo, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -61,7 +61,7 @@ func osImage() string {
 	return "Linux"
 }
 
-// Capacity returns CPUs, memory, disk below dataDir, and pods.
+// Capacity returns the capacity of the node: CPUs, memory, huge pages, the disk that contains dataDir, and pods.
 func Capacity(dataDir string, maxPods int) (corev1.ResourceList, error) {
 	memory, err := Memory()
 	if err != nil {
@@ -110,10 +110,10 @@ func HugePage(size int64) corev1.ResourceName {
 	return corev1.ResourceName(corev1.ResourceHugePagesPrefix + resource.NewQuantity(size, resource.BinarySI).String())
 }
 
-// Amount is the total and the free part of something.
+// Amount is the total and the free part of a resource.
 type Amount struct{ Total, Free int64 }
 
-// Memory in bytes; Free is MemAvailable.
+// Memory returns the machine's memory in bytes; Free is MemAvailable.
 func Memory() (Amount, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -126,19 +126,19 @@ func Memory() (Amount, error) {
 	return Amount{int64(bytes(mem.MemTotalBytes)), int64(bytes(mem.MemAvailableBytes))}, nil
 }
 
-// Disk is the bytes of the file system that holds dir.
+// Disk returns the bytes of the file system that contains dir.
 func Disk(dir string) (Amount, error) {
 	st, err := statfs(dir)
 	return Amount{int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize}, err
 }
 
-// Inodes of the file system that holds dir.
+// Inodes returns the inodes of the file system that contains dir.
 func Inodes(dir string) (Amount, error) {
 	st, err := statfs(dir)
 	return Amount{int64(st.Files), int64(st.Ffree)}, err
 }
 
-// statfs examines the nearest existing parent folder.
+// statfs returns the statistics of the file system of dir, or of its nearest existing parent.
 func statfs(dir string) (unix.Statfs_t, error) {
 	var st unix.Statfs_t
 	for {
@@ -151,7 +151,7 @@ func statfs(dir string) (unix.Statfs_t, error) {
 	}
 }
 
-// PIDs are the process IDs of the kernel.
+// PIDs returns the process IDs of the kernel.
 func PIDs() (Amount, error) {
 	limit, err := strconv.ParseInt(firstLine("/proc/sys/kernel/pid_max"), 10, 64)
 	if err != nil {

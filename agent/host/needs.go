@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Needs returns what every pod on containerd needs and the machine below root lacks, with what to do; nil: nothing.
-// Without it no sandbox starts.
+// Needs returns why no sandbox can start on containerd on the machine below root, and how to fix that; nil if nothing
+// is missing.
 func Needs(root string) error {
 	return errors.Join(cgroupsMounted(root), Hosts(root))
 }
@@ -25,11 +25,11 @@ func cgroupsMounted(root string) error {
 	return errors.New("no control groups are mounted: run mount -t cgroup2 none /sys/fs/cgroup")
 }
 
-// Hosts returns why the machine below root has no /etc/hosts, which containerd 1 copies for each pod.
+// Hosts returns an error if the machine below root has no /etc/hosts, which containerd 1 copies for each pod.
 func Hosts(root string) error {
 	if _, err := os.Stat(filepath.Join(root, "etc/hosts")); err != nil {
-		return fmt.Errorf(
-			"the machine has no /etc/hosts, which containerd copies for each pod: run echo 127.0.0.1 localhost > /etc/hosts (%w)", err)
+		return fmt.Errorf("the machine has no /etc/hosts, which containerd copies for each pod: "+
+			"run echo 127.0.0.1 localhost > /etc/hosts (%w)", err)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"monopod/agent/host"
 )
 
-// TestNeeds: what every pod needs is named with what to do, and the file that containerd wants is written once.
+// TestNeeds: errors name what is missing and how to fix it, and /etc/hosts is written once.
 func TestNeeds(t *testing.T) {
 	t.Parallel()
 	for version, file := range map[string]string{"2": "sys/fs/cgroup/cgroup.controllers",

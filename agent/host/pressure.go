@@ -8,13 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryTrigger fires when some process waited 300 ms for memory within two seconds,
-// the shortest window that needs no privilege.
+// memoryTrigger fires when processes waited 300 ms for memory within two seconds, the shortest window that needs no
+// privilege.
 const memoryTrigger = "some 300000 2000000"
 
-// WatchMemory calls short when processes have to wait for memory, at most every two
-// seconds, until ctx ends. It fails if the kernel does not support it (PSI,
-// /proc/pressure/memory). It uses a thread of its own, which sleeps meanwhile.
+// WatchMemory calls short when processes have to wait for memory, at most every two seconds, until ctx ends. It fails
+// if the kernel does not support PSI (/proc/pressure/memory). It blocks one thread.
 func WatchMemory(ctx context.Context, short func()) error {
 	return watchPressure(ctx, "/proc/pressure/memory", memoryTrigger, short)
 }

@@ -14,10 +14,9 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// WatchUsage calls passed when the memory usage of all processes has grown by the
-// last value from left, in bytes, until ctx ends; a value of 0 or less disables it
-// until the next one. It fails if the kernel does not support it, which needs cgroup
-// v1. The goroutine sleeps in the poller meanwhile.
+// WatchUsage calls passed when the memory usage of all processes has grown by the last value from left, in bytes, until
+// ctx ends. A value of 0 or less disables it until the next value. It fails without cgroup v1. It occupies no thread
+// while it waits.
 func WatchUsage(ctx context.Context, left <-chan int64, passed func()) error {
 	return watchUsage(ctx, "/sys/fs/cgroup/memory", left, passed)
 }
@@ -26,7 +25,7 @@ func watchUsage(ctx context.Context, dir string, left <-chan int64, passed func(
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.event_control")); err != nil {
 		return err
 	}
-	var armed *bound
+	var armed *usageEvent
 	defer func() { armed.drop() }()
 	for {
 		select {
@@ -43,21 +42,21 @@ func watchUsage(ctx context.Context, dir string, left <-chan int64, passed func(
 				continue
 			}
 			var err error
-			if armed, err = newBound(dir, more); err != nil {
+			if armed, err = newUsageEvent(dir, more); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// bound is a requested notification of the kernel; nil: none.
-type bound struct {
+// usageEvent is a notification that is requested from the kernel; nil: none.
+type usageEvent struct {
 	file *os.File      // an eventfd
-	done chan struct{} // closed when it was read, or closed
+	done chan struct{} // closed when the notification has arrived, or was cancelled
 }
 
-// newBound requests a notification when usage has grown by more bytes.
-func newBound(dir string, more int64) (*bound, error) {
+// newUsageEvent requests a notification when usage has grown by more bytes.
+func newUsageEvent(dir string, more int64) (*usageEvent, error) {
 	usage, err := os.Open(filepath.Join(dir, "memory.usage_in_bytes"))
 	if err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func newBound(dir string, more int64) (*bound, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	b := &bound{file: os.NewFile(uintptr(fd), "eventfd"), done: make(chan struct{})}
+	b := &usageEvent{file: os.NewFile(uintptr(fd), "eventfd"), done: make(chan struct{})}
 	order := fmt.Sprintf("%d %d %d", fd, usage.Fd(), now+more)
 	var waiter *guard.Guard // reading a file does not panic
 	waiter.Spawn("memory", b.wait)
@@ -88,13 +87,13 @@ func newBound(dir string, more int64) (*bound, error) {
 }
 
 // wait sleeps in the poller until the kernel increments the eventfd.
-func (b *bound) wait() {
+func (b *usageEvent) wait() {
 	defer close(b.done)
 	var count [8]byte
-	_, _ = b.file.Read(count[:]) // fails when it is dropped
+	_, _ = b.file.Read(count[:]) // fails after drop
 }
 
-func (b *bound) reached() <-chan struct{} {
+func (b *usageEvent) reached() <-chan struct{} {
 	if b == nil {
 		return nil
 	}
@@ -102,7 +101,7 @@ func (b *bound) reached() <-chan struct{} {
 }
 
 // drop cancels the request and waits for the reader.
-func (b *bound) drop() {
+func (b *usageEvent) drop() {
 	if b == nil {
 		return
 	}

@@ -15,11 +15,11 @@ type Usage struct {
 	RSS        uint64
 	SwapUsed   uint64
 	SwapFree   uint64
-	Booted     uint64 // seconds of the epoch
+	Booted     uint64 // boot time in seconds since 1970
 }
 
-// Used reads the machine's usage.
-func Used() (Usage, error) {
+// ReadUsage reads the machine's usage.
+func ReadUsage() (Usage, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return Usage{}, err
@@ -38,8 +38,9 @@ func Used() (Usage, error) {
 	return Usage{
 		CPU: uint64(busy * 1e9), Memory: total - min(total, bytes(mem.MemFreeBytes)),
 		WorkingSet: total - min(total, available), Available: available, RSS: bytes(mem.AnonPagesBytes),
-		SwapUsed: bytes(mem.SwapTotalBytes) - min(bytes(mem.SwapTotalBytes), bytes(mem.SwapFreeBytes)), SwapFree: bytes(mem.SwapFreeBytes),
-		Booted: stat.BootTime,
+		SwapUsed: bytes(mem.SwapTotalBytes) - min(bytes(mem.SwapTotalBytes), bytes(mem.SwapFreeBytes)),
+		SwapFree: bytes(mem.SwapFreeBytes),
+		Booted:   stat.BootTime,
 	}, nil
 }
 

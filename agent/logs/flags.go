@@ -34,7 +34,7 @@ func (r *Rotation) Check() error {
 	return errors.Join(errs...)
 }
 
-// size is a flag in bytes, written as a quantity: 10Mi.
+// size is a flag whose value is a quantity such as 10Mi, in bytes.
 type size int64
 
 var _ pflag.Value = (*size)(nil)

@@ -6,8 +6,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Inotify is a Notifier. Each watch ends with the first write, so that a busy file
-// costs no more than one that is written to once.
+// Inotify is a Notifier. Each watch ends with the first write, so that further writes cost nothing.
 type Inotify struct {
 	watcher *fsnotify.Watcher
 	changed chan string
@@ -32,7 +31,7 @@ func (n *Inotify) Arm(path string) error { return n.watcher.Add(path) }
 
 // Disarm implements Notifier.
 func (n *Inotify) Disarm(path string) {
-	_ = n.watcher.Remove(path) // its file may be gone, and the watch with it
+	_ = n.watcher.Remove(path) // the file may be gone, and the watch with it
 }
 
 // Run implements Notifier.
@@ -42,7 +41,7 @@ func (n *Inotify) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.watcher.Errors: //nolint:errcheck // too many writes at once: the next check finds them
+		case <-n.watcher.Errors: //nolint:errcheck // after an overflow the next periodic check finds the writes
 		case ev := <-n.watcher.Events:
 			if !ev.Has(fsnotify.Write) {
 				continue

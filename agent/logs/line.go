@@ -1,7 +1,9 @@
-// Package logs reads the log files that the runtime writes for containers.
+// Package logs reads and rotates the log files that the runtime writes for containers.
 //
-//   - logdir.go: manages the folders of container logs: one for each pod, and a flat folder of links for log shippers,
-//     like kubelet's /var/log/containers
+//   - Read: writes a log as the API shows it, and follows it (read.go, tail.go, successor.go).
+//   - Rotator: rotates logs and shortens termination messages (rotator.go, rotate.go).
+//   - Dir: the folders of logs: one for each pod, and a folder of symlinks for log shippers, like kubelet's
+//     /var/log/containers (logdir.go).
 package logs
 
 import (
@@ -21,7 +23,7 @@ type Line struct {
 
 var errLine = errors.New("not a CRI log line")
 
-// Parse reads a record without its newline; Line shares memory with it.
+// Parse parses a record without its newline. The Line shares memory with it.
 func Parse(b []byte) (Line, error) {
 	stamp, rest, ok1 := bytes.Cut(b, []byte(" "))
 	stream, rest, ok2 := bytes.Cut(rest, []byte(" "))

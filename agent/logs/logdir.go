@@ -22,7 +22,7 @@ type Dir struct {
 	log   *zap.Logger
 	root  string
 	links string
-	made  sync.Map // path of a link that this process made → UID of its pod
+	made  sync.Map // path of a symlink that this process created → UID of its pod
 }
 
 // New returns the Dir at path, which need not exist yet.
@@ -30,7 +30,7 @@ func New(path string, log *zap.Logger) *Dir {
 	return &Dir{log: log, root: filepath.Join(path, "pods"), links: filepath.Join(path, "containers")}
 }
 
-// Root returns the folder of logs and links.
+// Root returns the folder that contains the folders of logs and of symlinks.
 func (d *Dir) Root() string { return filepath.Dir(d.root) }
 
 // Make creates the folders.
@@ -51,22 +51,21 @@ func (d *Dir) Path(pod *corev1.Pod, c *status.Container) string {
 	return filepath.Join(d.Pod(pod), spec.LogPath(c.Name, c.Attempt))
 }
 
-// Link creates the link to a log. Errors are ignored, because Monopod does not use
-// the link.
+// Link creates the symlink to a log. It ignores errors, because Monopod does not need the symlink.
 func (d *Dir) Link(pod *corev1.Pod, c *status.Container) {
 	link := d.link(pod, c)
 	_ = os.Symlink(d.Path(pod, c), link)
 	d.made.Store(link, pod.UID)
 }
 
-// Unlink removes the link to a log.
+// Unlink removes the symlink to a log.
 func (d *Dir) Unlink(pod *corev1.Pod, c *status.Container) {
 	link := d.link(pod, c)
 	_ = os.Remove(link)
 	d.made.Delete(link)
 }
 
-// Remove removes a log with its rotated files and its link.
+// Remove removes a log with its rotated files and its symlink.
 func (d *Dir) Remove(pod *corev1.Pod, c *status.Container) {
 	all, _ := filepath.Glob(d.Path(pod, c) + "*") // no bad patterns: names are DNS labels
 	for _, file := range all {
@@ -84,8 +83,7 @@ func (d *Dir) link(pod *corev1.Pod, c *status.Container) string {
 	return filepath.Join(d.links, name[:min(len(name), maxName-len(suffix))]+suffix)
 }
 
-// Sweep removes the folders of pods that do not exist and dangling links. It returns
-// their numbers.
+// Sweep removes the folders of pods that do not exist, and dangling symlinks. It returns their numbers.
 func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 	for _, name := range filewatch.Names(d.root) {
 		uid := types.UID(name[strings.LastIndex(name, "_")+1:])
@@ -106,10 +104,10 @@ func (d *Dir) Sweep(there func(types.UID) bool) (folders, links int) {
 	return folders, links
 }
 
-// dangling removes a link whose target is gone.
+// dangling removes a symlink whose target does not exist.
 func (d *Dir) dangling(path string, there func(types.UID) bool) (removed bool) {
 	if uid, made := d.made.Load(path); made && there(uid.(types.UID)) {
-		return false // following it would leave a trace on the disk
+		return false // following the symlink would update its access time on the disk
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) || os.Remove(path) != nil {
 		return false

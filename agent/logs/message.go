@@ -13,8 +13,7 @@ const (
 	maxFallbackLine = 80
 )
 
-// Message reads the end of a termination message file, as upstream; "" if there is
-// none.
+// Message returns the end of a termination message file, like upstream; empty if there is no file.
 func Message(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -35,20 +34,19 @@ func Message(path string) string {
 	return string(b)
 }
 
-// Fallback returns the end of a log, in place of a message: 2048 bytes or 80 lines.
+// Fallback returns the end of a log as a termination message: at most 2048 bytes and 80 lines.
 func Fallback(path string) string {
-	var end ending
+	var end tailBuffer
 	if err := Read(context.Background(), path, Options{Tail: maxFallbackLine, Limit: -1}, &end); err != nil {
 		return ""
 	}
 	return string(end)
 }
 
-// ending keeps the last maxFallback bytes of what is written: a line may be as long as
-// the log.
-type ending []byte
+// tailBuffer is a writer that keeps the last maxFallback bytes, because a line may be as long as the log.
+type tailBuffer []byte
 
-func (e *ending) Write(b []byte) (int, error) {
+func (e *tailBuffer) Write(b []byte) (int, error) {
 	*e = append(*e, b[max(0, len(b)-maxFallback):]...)
 	*e = (*e)[max(0, len(*e)-maxFallback):]
 	return len(b), nil

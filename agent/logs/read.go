@@ -22,12 +22,12 @@ type Options struct {
 	Limit      int64 // bytes; negative: all
 	Timestamps bool
 	Stream     string // stdout, stderr; empty: both
-	// Done, when not nil, asks to follow: it closes when the container is dead,
-	// after which the rest is read and the log ends.
+	// Done makes Read follow the log, until the channel is closed because the container is dead, and the rest is read;
+	// nil: Read does not follow.
 	Done <-chan struct{}
 }
 
-// OptionsOf converts the API's options; done is used if they request follow.
+// OptionsOf converts the API's options. done becomes Done if the options request to follow the log.
 func OptionsOf(o *corev1.PodLogOptions, now time.Time, done <-chan struct{}) Options {
 	out := Options{Tail: -1, Limit: -1, Timestamps: o.Timestamps}
 	if o.TailLines != nil {
@@ -51,9 +51,8 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time, done <-chan struct{}) Opt
 	return out
 }
 
-// Read writes the log at path to w: the current file and, after a rotation, the
-// previous one, which is not compressed yet. A log that is rotated meanwhile
-// continues with its new file.
+// Read writes the log at path to w: the current file and, after a rotation, the previous one, which is not compressed
+// yet. If the log is rotated meanwhile, Read continues with the new file.
 func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	f, err := openTail(path, o.Tail)
 	if err != nil {
@@ -86,9 +85,8 @@ func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 // reader is the position of a reader in the files of a log.
 type reader struct {
 	path string
-	// now is read, and before it last, nil at first: containerd has a writer for
-	// each stream, and one may end its line in the old file while the other has
-	// begun the new one.
+	// now is the current file and last the one before it; nil at first. Both are read: containerd has a writer for each
+	// stream, and one of them may still write to the old file while the other writes to the new one.
 	last, now *source
 	out       *printer
 }
@@ -112,7 +110,7 @@ func (r *reader) rest() error {
 		if err != nil || next == nil {
 			return err
 		}
-		err = r.drain() // written until the writer switched files
+		err = r.drain() // the records that were written before the writer switched files
 		r.moveTo(next)
 		if err != nil {
 			return err
@@ -153,7 +151,7 @@ func end(err error) error {
 	return err
 }
 
-// wait returns when there may be more, or the container is dead.
+// wait returns when there may be more to read, or the container is dead.
 func wait(ctx context.Context, watch *fsnotify.Watcher, path string, done <-chan struct{}) (dead bool, err error) {
 	for {
 		select {
@@ -179,8 +177,7 @@ type printer struct {
 	fresh bool  // at the start of a line
 }
 
-// drain copies every whole record of in; the start of one not yet whole is kept
-// in part.
+// drain prints every complete record of in. It keeps the start of an incomplete record in part.
 func (p *printer) drain(in *bufio.Reader, part *[]byte) error {
 	for {
 		chunk, err := in.ReadSlice('\n')
@@ -204,7 +201,7 @@ func (p *printer) drain(in *bufio.Reader, part *[]byte) error {
 func (p *printer) print(record []byte) error {
 	line, err := Parse(record)
 	if err != nil {
-		return nil // an incomplete record, as after a power failure
+		return nil // incomplete, for example after a power failure
 	}
 	if line.At.Before(p.o.Since) || p.o.Stream != "" && line.Stream != p.o.Stream {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Rotation is when a container's log is rotated and how much of it is kept.
+// Rotation is the policy of log rotation.
 type Rotation struct {
 	MaxSize  int64         // bytes at which a log is rotated; negative: never
 	MaxFiles int           // of one container, including the current one; at least 2
@@ -25,19 +25,18 @@ func DefaultRotation() Rotation {
 	return Rotation{MaxSize: 10 << 20, MaxFiles: 5, Period: 10 * time.Second}
 }
 
-// Names of rotated files are kubelet's: <n>.log.<time>, compressed all but the
-// newest to <n>.log.<time>.gz, by way of <n>.log.<time>.tmp.
+// The names of rotated files are kubelet's: <n>.log.<time>. All but the newest are compressed to <n>.log.<time>.gz,
+// with <n>.log.<time>.tmp as a temporary file.
 const (
 	rotatedTime = "20060102-150405"
-	// rotatedFraction is appended if a log is rotated twice in one second; it sorts
-	// after the other name and after its compressed form.
+	// rotatedFraction is appended if a log is rotated twice in one second. It sorts after the name without it and after
+	// its compressed form.
 	rotatedFraction = "_.000"
 	compressed      = ".gz"
 	unfinished      = ".tmp"
 )
 
-// Due reports whether the log at path is to be rotated now. It returns false for a
-// missing log.
+// Due reports whether the log at path must be rotated now. It returns false for a missing log.
 func (r Rotation) Due(path string) bool {
 	if r.MaxSize < 0 {
 		return false
@@ -57,21 +56,20 @@ func (r Rotation) Rotate(path string, now time.Time, reopen func() error) error 
 	return err
 }
 
-// Cut renames the log with the time now and calls reopen to make the writer continue
-// in a new file. It first removes the oldest files, so that at most MaxFiles remain;
-// an error there does not prevent the rotation. If reopen fails, the rename is
-// undone.
+// Cut renames the log with the time now, and calls reopen to make the writer continue in a new file. It first removes
+// the oldest files, so that at most MaxFiles remain; an error there does not prevent the rotation. If reopen fails, Cut
+// undoes the rename.
 func (r Rotation) Cut(path string, now time.Time, reopen func() error) error {
-	return errors.Join(r.removeOldest(path), putAside(path, now, reopen))
+	return errors.Join(r.removeOldest(path), renameAndReopen(path, now, reopen))
 }
 
-func putAside(path string, now time.Time, reopen func() error) error {
+func renameAndReopen(path string, now time.Time, reopen func() error) error {
 	aside := path + "." + now.UTC().Format(rotatedTime)
 	if taken(aside) {
 		aside += now.UTC().Format(rotatedFraction)
 	}
 	if taken(aside) {
-		return nil // the next check is soon enough
+		return nil // the next check rotates the log
 	}
 	if err := os.Rename(path, aside); err != nil {
 		return fmt.Errorf("rotate log: %w", err)
@@ -92,8 +90,8 @@ func taken(aside string) bool {
 	return plain == nil || zipped == nil
 }
 
-// removeOldest removes the oldest files, so that there is room within MaxFiles for one
-// more and the current one. A file that is being compressed counts once.
+// removeOldest removes the oldest files, so that at most MaxFiles remain after the next rotation. A file that is being
+// compressed counts once.
 func (r Rotation) removeOldest(path string) error {
 	files, err := rotated(path)
 	if err != nil {
@@ -117,10 +115,9 @@ func (r Rotation) removeOldest(path string) error {
 	return nil
 }
 
-// Compress compresses the oldest uncompressed rotated file of a log, but not the
-// newest one, which may still be read; more means that there may be another. It
-// removes the remains of an interrupted compression, so only one call may run at a
-// time.
+// Compress compresses the oldest uncompressed rotated file of a log, but not the newest one, which may still be read.
+// more means that there may be another file to compress. Only one call may run at a time, because Compress removes the
+// remains of an interrupted compression.
 func (r Rotation) Compress(path string) (more bool, err error) {
 	files, err := rotated(path)
 	if err != nil {
@@ -136,7 +133,7 @@ func (r Rotation) Compress(path string) (more bool, err error) {
 		if err := compress(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, fmt.Errorf("compress log: %w", err)
 		}
-		return true, nil // or it was removed meanwhile
+		return true, nil
 	}
 	return false, nil
 }
@@ -157,8 +154,8 @@ func rotated(path string) ([]string, error) {
 	return out, nil
 }
 
-// withoutUnfinished removes the remains of an interrupted compression: a partial
-// file, or a complete one whose original still exists.
+// withoutUnfinished removes the remains of an interrupted compression: a partial file, or a complete one whose original
+// still exists. It returns the other files.
 func withoutUnfinished(files []string) ([]string, error) {
 	var out []string
 	for _, file := range files {
@@ -206,8 +203,8 @@ func gzipTo(to, from string) (err error) {
 	return zip.Close()
 }
 
-// plain returns the uncompressed files of a log in the order in which they were
-// written; the last one is path, whether it exists or not.
+// plain returns the uncompressed files of a log in the order in which they were written. The last one is path,
+// whether it exists or not.
 func plain(path string) ([]string, error) {
 	files, err := rotated(path)
 	if err != nil {
@@ -217,8 +214,7 @@ func plain(path string) ([]string, error) {
 	return append(files, path), nil
 }
 
-// isPlain reports whether a file is the log at path or an uncompressed rotated file
-// of it.
+// isPlain reports whether a file is the log at path or one of its uncompressed rotated files.
 func isPlain(path, file string) bool {
 	return file == path || strings.HasPrefix(file, path+".") && !strings.HasSuffix(file, compressed) &&
 		!strings.HasSuffix(file, unfinished)

@@ -14,28 +14,27 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Interval of checks of a growing file: shorter if it would reach its bound before.
+// The interval of checks of a growing file: half of the time in which it would reach its bound, within these limits.
 const (
-	oftenest  = 100 * time.Millisecond
-	whileGrow = 500 * time.Millisecond
+	minInterval        = 100 * time.Millisecond
+	maxGrowingInterval = 500 * time.Millisecond
 )
 
-// Written is the files that a container writes to the node's disk through the
-// runtime.
-type Written struct {
-	Path          string      // its log
-	Message       string      // its termination message; empty: it has none
-	Container, ID string      // its name and id
+// ContainerFiles are the files that a container writes to the node's disk through the runtime.
+type ContainerFiles struct {
+	Path          string // of the log
+	Message       string // path of the termination message; empty: none
+	Container, ID string
 	Log           *zap.Logger // of the pod
 }
 
-// Notifier reports the next write to a file, so that an idle file costs nothing.
+// Notifier reports the next write to a file, so that idle files need not be polled.
 type Notifier interface {
-	// Arm makes the next write to the file send its path to Changed, once.
+	// Arm makes the Notifier send the path to Changed after the next write to the file, once.
 	Arm(path string) error
 	Disarm(path string)
 	Changed() <-chan string
-	// Run reads until ctx ends.
+	// Run runs the Notifier until ctx ends.
 	Run(ctx context.Context)
 }
 
@@ -44,7 +43,7 @@ type RotatorDeps struct {
 	Clock   clock.WithTicker
 	Metrics prometheus.Registerer
 	// Running yields the files of running containers.
-	Running iter.Seq[Written]
+	Running iter.Seq[ContainerFiles]
 	// Reopen makes the runtime continue a container's log in a new file.
 	Reopen func(ctx context.Context, id string) error
 	// Notify creates the Notifier; nil: growth is detected only by polling.
@@ -53,48 +52,47 @@ type RotatorDeps struct {
 	Guard  *guard.Guard // nil: panics are recovered and not reported
 }
 
-// Rotator keeps the logs and termination messages of running containers within
-// bounds. It checks all of them every few seconds, with one stat for each file, and
-// growing ones more often. It writes to the disk only if a file is too long.
+// Rotator keeps the logs and termination messages of running containers within bounds. It checks all files
+// periodically, with one stat each, and growing files more often. It writes to the disk only if a file is too long.
 type Rotator struct {
 	RotatorDeps
-	cfg     Rotation
-	rotated prometheus.Counter
-	poke    chan struct{}
-	packer  chan struct{} // holds a token during a compression
+	cfg        Rotation
+	rotated    prometheus.Counter
+	poke       chan struct{}
+	compressor chan struct{} // holds a token during a compression
 
 	// The fields below belong to the goroutine of Run.
 	notify Notifier         // nil: none
 	files  map[string]*file // by path
-	listed time.Time        // when new containers are looked for; zero: there are none
+	listed time.Time        // time of the next list of new containers; zero: none is due
 }
 
-// file is a file that is kept within a bound.
+// file is a log or a termination message of a running container.
 type file struct {
-	Written
+	ContainerFiles
 	path    string
 	message bool
-	here    bool // a running container writes it; otherwise it is dropped
+	present bool // a running container writes it; otherwise it is dropped
 	armed   bool // the Notifier reports its next write
 
-	size    int64
-	at      time.Time   // when it had that size
-	next    time.Time   // time of the next check; zero: with all others
-	busy    atomic.Bool // it is being rotated
-	mended  atomic.Bool // it was rotated: the known size is outdated
-	packing atomic.Bool // its rotated files are being compressed
+	size        int64
+	at          time.Time   // when it had that size
+	next        time.Time   // time of the next check; zero: with all others
+	rotating    atomic.Bool // it is being rotated
+	resized     atomic.Bool // it was rotated: the known size is outdated
+	compressing atomic.Bool // its rotated files are being compressed
 }
 
-// NewRotator registers the metric. The caller calls Run.
+// NewRotator returns a Rotator that does nothing until Run is called. It registers the metric.
 func NewRotator(deps RotatorDeps, cfg Rotation) (*Rotator, error) {
-	r := &Rotator{RotatorDeps: deps, cfg: cfg, poke: make(chan struct{}, 1), packer: make(chan struct{}, 1),
+	r := &Rotator{RotatorDeps: deps, cfg: cfg, poke: make(chan struct{}, 1), compressor: make(chan struct{}, 1),
 		files: map[string]*file{}, rotated: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "monopod_container_log_rotations_total", Help: "Logs of containers that were rotated.",
 		})}
 	return r, deps.Metrics.Register(r.rotated)
 }
 
-// Poke makes the Rotator check the files of new containers, because containers have changed.
+// Poke makes the Rotator check the files of new containers soon.
 func (r *Rotator) Poke() {
 	select {
 	case r.poke <- struct{}{}:
@@ -135,19 +133,19 @@ func (r *Rotator) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			r.all(ctx, &cuts)
-		case <-r.poke: // many may start at the same time
+			r.checkAll(ctx, &cuts)
+		case <-r.poke: // delayed, because many containers may start at the same time
 			if r.listed.IsZero() {
-				r.listed = r.Clock.Now().Add(oftenest)
+				r.listed = r.Clock.Now().Add(minInterval)
 			}
 		case path := <-changed:
 			if f := r.files[path]; f != nil {
 				f.armed = false
-				f.next = r.Clock.Now().Add(oftenest)
-				r.look(ctx, &cuts, f)
+				f.next = r.Clock.Now().Add(minInterval)
+				r.check(ctx, &cuts, f)
 			}
 		case <-soon.C():
-			r.due(ctx, &cuts)
+			r.checkDue(ctx, &cuts)
 		}
 		soon.Stop()
 		if next, ok := r.earliest(); ok {
@@ -156,37 +154,37 @@ func (r *Rotator) follow(ctx context.Context) {
 	}
 }
 
-// all checks every file.
-func (r *Rotator) all(ctx context.Context, cuts *sync.WaitGroup) {
+// checkAll checks every file.
+func (r *Rotator) checkAll(ctx context.Context, cuts *sync.WaitGroup) {
 	r.list()
 	for _, f := range r.files {
-		r.look(ctx, cuts, f)
+		r.check(ctx, cuts, f)
 	}
 }
 
-// unwatched checks the files whose growth nothing would report: those of new containers.
-func (r *Rotator) unwatched(ctx context.Context, cuts *sync.WaitGroup) {
+// checkUnwatched checks the files that are neither watched nor polled: those of new containers.
+func (r *Rotator) checkUnwatched(ctx context.Context, cuts *sync.WaitGroup) {
 	r.list()
 	for _, f := range r.files {
 		if !f.armed && f.next.IsZero() {
-			r.look(ctx, cuts, f)
+			r.check(ctx, cuts, f)
 		}
 	}
 }
 
-// list adds the files of new containers, and drops those of containers that no longer run.
+// list adds the files of new containers, and removes those of containers that no longer run.
 func (r *Rotator) list() {
 	for _, f := range r.files {
-		f.here = false
+		f.present = false
 	}
 	for w := range r.Running {
-		r.note(w, w.Path, false)
+		r.add(w, w.Path, false)
 		if w.Message != "" {
-			r.note(w, w.Message, true)
+			r.add(w, w.Message, true)
 		}
 	}
 	for path, f := range r.files {
-		if f.here {
+		if f.present {
 			continue
 		}
 		delete(r.files, path)
@@ -196,26 +194,26 @@ func (r *Rotator) list() {
 	}
 }
 
-func (r *Rotator) note(w Written, path string, message bool) {
+func (r *Rotator) add(w ContainerFiles, path string, message bool) {
 	f := r.files[path]
 	if f == nil {
 		f = &file{path: path, message: message}
-		f.mended.Store(true)
+		f.resized.Store(true)
 		r.files[path] = f
 	}
-	f.Written, f.here = w, true
+	f.ContainerFiles, f.present = w, true
 }
 
-// due checks the files that are due.
-func (r *Rotator) due(ctx context.Context, cuts *sync.WaitGroup) {
+// checkDue checks the files that are due.
+func (r *Rotator) checkDue(ctx context.Context, cuts *sync.WaitGroup) {
 	now := r.Clock.Now()
 	if !r.listed.IsZero() && !r.listed.After(now) {
 		r.listed = time.Time{}
-		r.unwatched(ctx, cuts)
+		r.checkUnwatched(ctx, cuts)
 	}
 	for _, f := range r.files {
 		if !f.next.IsZero() && !f.next.After(now) {
-			r.look(ctx, cuts, f)
+			r.check(ctx, cuts, f)
 		}
 	}
 }
@@ -230,29 +228,29 @@ func (r *Rotator) earliest() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// look shortens a file that is too long and decides when to check it again: a growing
-// file is polled, an idle one waits for the Notifier.
-func (r *Rotator) look(ctx context.Context, cuts *sync.WaitGroup, f *file) {
+// check shortens a file that is too long, and decides when to check it again. It polls a growing file; an idle file
+// waits for the Notifier.
+func (r *Rotator) check(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 	size, bound := r.measure(f)
 	now := r.Clock.Now()
 	if bound < 0 {
 		f.next = time.Time{}
 		return
 	}
-	grown, since, fresh := size-f.size, now.Sub(f.at), f.mended.Swap(false)
+	grown, since, fresh := size-f.size, now.Sub(f.at), f.resized.Swap(false)
 	f.size, f.at = size, now
 	if size >= bound {
-		f.next = now.Add(oftenest)
+		f.next = now.Add(minInterval)
 		r.shorten(ctx, cuts, f)
 		return
 	}
 	if fresh && (grown > 0 || r.notify == nil) { // its rate of growth is not known yet
-		f.next = now.Add(oftenest)
+		f.next = now.Add(minInterval)
 		return
 	}
 	if grown > 0 {
 		left := time.Duration(float64(bound-size) / float64(grown) * float64(since))
-		f.next = now.Add(min(max(left/2, oftenest), whileGrow))
+		f.next = now.Add(min(max(left/2, minInterval), maxGrowingInterval))
 		return
 	}
 	f.next = time.Time{}
@@ -260,14 +258,14 @@ func (r *Rotator) look(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 		return
 	}
 	if f.armed = r.notify.Arm(f.path) == nil; !f.armed {
-		return // it does not exist yet: the next check will find it
+		return // the file does not exist yet: the next check of all files finds it
 	}
 	if again, _ := r.measure(f); again != size { // it was written to meanwhile
-		f.next = now.Add(oftenest)
+		f.next = now.Add(minInterval)
 	}
 }
 
-// measure returns a file's size and its bound; a negative bound means no limit.
+// measure returns a file's size and its maximum; negative: no maximum.
 func (r *Rotator) measure(f *file) (size, bound int64) {
 	if f.message {
 		return allocated(f.path), messageBound
@@ -275,29 +273,28 @@ func (r *Rotator) measure(f *file) (size, bound int64) {
 	return length(f.path), r.cfg.MaxSize
 }
 
-// shorten brings a file within its bound. It rotates a log on another goroutine,
-// because the runtime may be slow.
+// shorten shortens a termination message, or rotates a log on another goroutine, because the runtime may be slow.
 func (r *Rotator) shorten(ctx context.Context, cuts *sync.WaitGroup, f *file) {
 	if f.message {
-		f.mended.Store(true)
+		f.resized.Store(true)
 		if err := shortenMessage(f.path); err != nil {
 			f.Log.Warn("failed to shorten a termination message", zap.String("container", f.Container), zap.Error(err))
 		}
 		return
 	}
-	if f.busy.Swap(true) {
+	if f.rotating.Swap(true) {
 		return
 	}
-	w := f.Written
+	w := f.ContainerFiles
 	r.Guard.Go(cuts, "logs", func() {
-		r.cut(ctx, f, w)
+		r.rotate(ctx, f, w)
 		r.compress(ctx, f, w)
 	})
 }
 
-func (r *Rotator) cut(ctx context.Context, f *file, w Written) {
-	defer f.busy.Store(false)
-	defer f.mended.Store(true)
+func (r *Rotator) rotate(ctx context.Context, f *file, w ContainerFiles) {
+	defer f.rotating.Store(false)
+	defer f.resized.Store(true)
 	err := r.cfg.Cut(w.Path, r.Clock.Now(), func() error { return r.Reopen(ctx, w.ID) })
 	if err != nil && ctx.Err() == nil {
 		w.Log.Warn("failed to rotate a log", zap.String("container", w.Container), zap.Error(err))
@@ -306,22 +303,22 @@ func (r *Rotator) cut(ctx context.Context, f *file, w Written) {
 	r.rotated.Inc()
 }
 
-// compress compresses rotated files, of one log at a time. A log that grows faster is
-// still rotated; its oldest file is then removed uncompressed.
-func (r *Rotator) compress(ctx context.Context, f *file, w Written) {
-	if f.packing.Swap(true) {
+// compress compresses the rotated files, of one log at a time. A log that grows faster is still rotated, and its oldest
+// file is removed uncompressed.
+func (r *Rotator) compress(ctx context.Context, f *file, w ContainerFiles) {
+	if f.compressing.Swap(true) {
 		return // the running compression also sees the new file
 	}
-	defer f.packing.Store(false)
+	defer f.compressing.Store(false)
 	for more := true; more; {
 		select {
 		case <-ctx.Done():
 			return
-		case r.packer <- struct{}{}:
+		case r.compressor <- struct{}{}:
 		}
 		var err error
 		more, err = r.cfg.Compress(w.Path)
-		<-r.packer
+		<-r.compressor
 		if err != nil {
 			w.Log.Warn("failed to compress a log", zap.String("container", w.Container), zap.Error(err))
 		}

@@ -84,10 +84,10 @@ func rotating(t *testing.T, writers ...*writer) (looks *int, stop func()) {
 	looks = new(int)
 	r, err := logs.NewRotator(logs.RotatorDeps{
 		Clock: clock.RealClock{}, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
-		Running: func(yield func(logs.Written) bool) {
+		Running: func(yield func(logs.ContainerFiles) bool) {
 			*looks++
 			for _, w := range writers {
-				if !yield(logs.Written{Path: w.path, ID: w.path, Log: zap.NewNop()}) {
+				if !yield(logs.ContainerFiles{Path: w.path, ID: w.path, Log: zap.NewNop()}) {
 					return
 				}
 			}
@@ -260,8 +260,8 @@ func TestTerminationMessageIsBounded(t *testing.T) {
 	defer f.Close()
 	r, err := logs.NewRotator(logs.RotatorDeps{
 		Clock: clock.RealClock{}, Metrics: prometheus.NewRegistry(), Log: zap.NewNop(),
-		Running: func(yield func(logs.Written) bool) {
-			yield(logs.Written{Path: path + ".log", Message: path, Log: zap.NewNop()})
+		Running: func(yield func(logs.ContainerFiles) bool) {
+			yield(logs.ContainerFiles{Path: path + ".log", Message: path, Log: zap.NewNop()})
 		},
 		Notify: func() (logs.Notifier, error) { return logs.NewInotify() },
 	}, logs.DefaultRotation())

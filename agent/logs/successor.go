@@ -7,10 +7,9 @@ import (
 	"slices"
 )
 
-// successor opens the file in which f's writer continued; nil: f is still the current
-// one. The runtime writes to a rotated file until it has opened the new one, so f
-// counts as finished only when a later file has content. Files that were rotated
-// meanwhile are all included, except those that are already compressed.
+// successor opens the file in which the writer of f continued; nil: f is still the current file. The runtime writes
+// to a rotated file until it has opened the new one, so f counts as complete only when a later file has content. If
+// several rotations happened meanwhile, successor returns the first later file that is not compressed.
 func successor(path string, f *os.File) (*os.File, error) {
 	mine, err := f.Stat()
 	if err != nil {
@@ -28,9 +27,8 @@ func successor(path string, f *os.File) (*os.File, error) {
 	return files[0], nil
 }
 
-// openLater opens the plain files after mine in the order in which they were written.
-// The log itself is opened before the others are listed: if it is rotated meanwhile,
-// it is also listed, and none is skipped.
+// openLater opens the uncompressed files after mine in the order in which they were written. It opens the log itself
+// before it lists the others: if the log is rotated meanwhile, it is also listed, and no file is skipped.
 func openLater(path string, mine fs.FileInfo) (files []*os.File, err error) {
 	last, err := os.Open(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -59,8 +57,7 @@ func openLater(path string, mine fs.FileInfo) (files []*os.File, err error) {
 	return files, nil
 }
 
-// later returns the names after mine's. If mine is compressed or removed, it compares
-// modification times instead.
+// later returns the names after that of mine. If mine is compressed or removed, it compares modification times instead.
 func later(names []string, mine fs.FileInfo) (out []string) {
 	listed := false
 	for _, name := range names {

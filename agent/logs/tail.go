@@ -11,9 +11,8 @@ import (
 // tailBlock is the size of a read from the end.
 const tailBlock = 64 << 10
 
-// openTail opens the log at path where its last n lines begin; negative: at its
-// start. After a recent rotation most lines are in the previous file, which is then
-// opened if it is not compressed.
+// openTail opens the log at path where its last n lines begin; negative: at its start. After a recent rotation most
+// lines are in the previous file, which openTail opens if it is not compressed.
 func openTail(path string, n int64) (*os.File, error) {
 	files, err := plain(path)
 	if err != nil {
@@ -48,8 +47,8 @@ func seekTail(f *os.File, err error, n int64) (*os.File, error) {
 	return f, err
 }
 
-// seek moves f to where its last n lines begin, n below 0: to the start; and says
-// how many of n it has.
+// seek moves f to the start of its last n lines; negative: to the start of the file. lines is the number of these lines
+// that f contains.
 func seek(f *os.File, n int64) (lines int64, err error) {
 	if n < 0 {
 		return 0, nil
@@ -66,8 +65,8 @@ func seek(f *os.File, n int64) (lines int64, err error) {
 	return min(lines, n), err
 }
 
-// tailOffset finds the offset after the (n+1)th newline from the end; records
-// that only continue a line do not count. It also counts the lines it went over.
+// tailOffset returns the offset of the last n lines, and the number of lines that it has read. Records that only
+// continue a line do not count.
 func tailOffset(f io.ReaderAt, size, n int64) (at, lines int64, err error) {
 	var rest []byte // the start of the record cut by the block's edge
 	end := size

@@ -13,43 +13,46 @@ import (
 
 // desired is the desired state of a pod.
 type desired struct {
-	pod      *corev1.Pod    // with the allocated resources of its containers
-	asked    *corev1.Pod    // with the requested resources
-	deferred *status.Resize // why the requested resources are not allocated; nil: they are
-	gone     bool           // the object no longer exists
-	failure  *status.Failure
-	grace    *time.Duration // limits the grace period; nil: no limit
+	pod       *corev1.Pod    // with the allocated resources of its containers
+	requested *corev1.Pod    // with the requested resources
+	deferred  *status.Resize // why the requested resources are not allocated; nil: they are
+	gone      bool           // the object no longer exists
+	failure   *status.Failure
+	grace     *time.Duration // limits the grace period; nil: no limit
 }
 
-func newDesired(asked, allocated *corev1.Pod) *desired { return &desired{pod: allocated, asked: asked} }
+func newDesired(asked, allocated *corev1.Pod) *desired {
+	return &desired{pod: allocated, requested: asked}
+}
 
-// relabels reports whether a newer version has other labels or annotations.
-func (d *desired) relabels(next *corev1.Pod) bool { return relabeled(d.pod, next) }
+// labelsChanged reports whether a newer version has other labels or annotations.
+func (d *desired) labelsChanged(next *corev1.Pod) bool { return labelsDiffer(d.pod, next) }
 
-func relabeled(old, next *corev1.Pod) bool {
+func labelsDiffer(old, next *corev1.Pod) bool {
 	return !maps.Equal(next.Labels, old.Labels) || !maps.Equal(next.Annotations, old.Annotations)
 }
 
 // waitsForResources reports whether the requested resources are not allocated.
-func (d *desired) waitsForResources() bool { return resize.Asked(&d.asked.Spec, &d.pod.Spec) }
+func (d *desired) waitsForResources() bool { return resize.Asked(&d.requested.Spec, &d.pod.Spec) }
 
-// ask takes next as the desired pod, with its containers' earlier resources if the node has no more, according
-// to fits. asks: it requests other resources than allocated.
-func (d *desired) ask(next *corev1.Pod, fits func(had, pod *corev1.Pod) *status.Resize) (asks, granted bool) {
-	d.asked, d.deferred = next, nil
-	if asks = resize.Asked(&next.Spec, &d.pod.Spec); asks {
-		if d.deferred = fits(d.pod, next); d.deferred != nil {
+// setPod makes next the desired pod. If check returns why the node cannot give the requested resources, the containers
+// keep the allocated ones. resized means that next requests other resources than the allocated ones.
+func (d *desired) setPod(next *corev1.Pod,
+	check func(allocated, next *corev1.Pod) *status.Resize) (resized, granted bool) {
+	d.requested, d.deferred = next, nil
+	if resized = resize.Asked(&next.Spec, &d.pod.Spec); resized {
+		if d.deferred = check(d.pod, next); d.deferred != nil {
 			next = resize.Keep(next, d.pod)
 		}
 	}
 	d.pod = next
-	return asks, asks && d.deferred == nil
+	return resized, resized && d.deferred == nil
 }
 
 // remove records that the object no longer exists.
 func (d *desired) remove() { d.gone = true }
 
-// fail ends the pod for a reason, within grace or, if that is nil, its own grace period.
+// fail makes the pod end for a reason, within grace; nil: within its own grace period.
 func (d *desired) fail(why *status.Failure, grace *time.Duration) { d.failure, d.grace = why, grace }
 
 // ends reports whether the pod must end.
@@ -57,11 +60,11 @@ func (d *desired) ends() bool {
 	return d.gone || d.pod.DeletionTimestamp != nil || d.failure != nil || status.Finished(d.pod.Status.Phase)
 }
 
-// minGone is the minimum grace period of a pod whose object is gone (upstream's).
-const minGone = time.Second
+// minGraceGone is the minimum grace period of a pod whose object is gone (upstream's).
+const minGraceGone = time.Second
 
-// graceLeft returns the remaining grace period of a pod that is ending. A pod whose object is gone has what is
-// left, but at least a second.
+// graceLeft returns the remaining grace period of a pod that has been ending for some time. A pod whose object is gone
+// has at least minGraceGone.
 func (d *desired) graceLeft(ending time.Duration) time.Duration {
 	grace := spec.OwnGrace(d.pod)
 	if d.pod.DeletionTimestamp != nil {
@@ -73,9 +76,9 @@ func (d *desired) graceLeft(ending time.Duration) time.Duration {
 	left := max(0, grace-ending)
 	switch {
 	case d.gone && d.pod.DeletionTimestamp == nil:
-		return minGone
+		return minGraceGone
 	case d.gone:
-		return max(left, minGone)
+		return max(left, minGraceGone)
 	}
 	return left
 }

@@ -29,15 +29,15 @@ func TestAsk(t *testing.T) {
 	d := newDesired(sized("1"), sized("1"))
 	full := &status.Resize{Reason: corev1.PodReasonDeferred}
 	fits := func(*corev1.Pod, *corev1.Pod) *status.Resize { return full }
-	if asks, granted := d.ask(sized("1"), fits); asks || granted || d.waitsForResources() {
+	if asks, granted := d.setPod(sized("1"), fits); asks || granted || d.waitsForResources() {
 		t.Error("it asks for nothing new")
 	}
-	if asks, granted := d.ask(sized("2"), fits); !asks || granted || d.cpu() != "1" || d.deferred != full ||
+	if asks, granted := d.setPod(sized("2"), fits); !asks || granted || d.cpu() != "1" || d.deferred != full ||
 		!d.waitsForResources() {
 		t.Errorf("no room: %v, %v, has %s", asks, granted, d.cpu())
 	}
 	full = nil
-	if asks, granted := d.ask(d.asked, fits); !asks || !granted || d.cpu() != "2" || d.deferred != nil ||
+	if asks, granted := d.setPod(d.requested, fits); !asks || !granted || d.cpu() != "2" || d.deferred != nil ||
 		d.waitsForResources() {
 		t.Errorf("room: %v, %v, has %s", asks, granted, d.cpu())
 	}
@@ -59,9 +59,9 @@ func TestGraceLeft(t *testing.T) {
 		"evicted":                   {30, -1, 4 * time.Second, false, 0, 4 * time.Second},
 		"evicted, its own is short": {2, -1, 4 * time.Second, false, 0, 2 * time.Second},
 		"over":                      {30, -1, -1, false, time.Minute, 0},
-		"gone":                      {30, -1, -1, true, 0, minGone},
+		"gone":                      {30, -1, -1, true, 0, minGraceGone},
 		"gone while it was deleted": {30, 5, -1, true, 0, 5 * time.Second},
-		"gone, its grace is over":   {30, 5, -1, true, time.Minute, minGone},
+		"gone, its grace is over":   {30, 5, -1, true, time.Minute, minGraceGone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,25 +14,24 @@ import (
 	"monopod/agent/resources/topology"
 )
 
-// devices are the allocated devices of the pod's containers.
+// devices prepares and releases the allocated devices of the pod's containers, and reports their health.
 type devices struct {
 	placement Placement
 	id        *identity.Pod
 	pace      *pace.Pace
 
-	announced map[string]bool // resources whose missing plugin was reported by an event
-	// why the drivers did not prepare or release the pod's claims, as reported by an event
-	unable string
-	ended  bool                               // the pod's final phase is held back until its claims are released
-	health map[string][]corev1.ResourceStatus // of each container, as last known
+	announcedPlugins map[string]bool                    // resources whose missing plugin was reported by an event
+	reported         string                             // the last event about a claim that failed
+	heldBack         bool                               // the pod's final phase is held back until its claims are released
+	health           map[string][]corev1.ResourceStatus // of each container, as last known
 }
 
 func newDevices(node *Node, id *identity.Pod, p *pace.Pace) *devices {
 	return &devices{placement: node.Placement, id: id, pace: p}
 }
 
-// prepare makes the plugins prepare the allocated devices before the first container starts. If a plugin
-// refuses, the pod fails; if one has not registered since the node started, the pod waits until it does.
+// prepare makes the plugins prepare the allocated devices before the first container starts. If a plugin refuses, the
+// pod fails. If a plugin has not registered since the node started, the pod waits until it does.
 func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	err = d.placement.PrepareDevices(ctx, pod)
 	var absent *deviceplugin.Absent
@@ -44,29 +43,29 @@ func (d *devices) prepare(ctx context.Context, pod *corev1.Pod) (ok bool, failur
 	case !errors.As(err, &absent):
 		return false, topology.Refused(err), nil
 	}
-	if !d.announced[absent.Resource] {
-		if d.announced == nil {
-			d.announced = map[string]bool{}
+	if !d.announcedPlugins[absent.Resource] {
+		if d.announcedPlugins == nil {
+			d.announcedPlugins = map[string]bool{}
 		}
-		d.announced[absent.Resource] = true
+		d.announcedPlugins[absent.Resource] = true
 		d.id.Warn("WaitingForDevicePlugin", "%v: the pod waits for it", absent)
 	}
 	d.pace.WaitAll(pod, status.Waiting{Reason: "ContainerCreating", Message: absent.Error()}, nil)
 	return false, nil, nil
 }
 
-// prepareClaims makes the DRA drivers prepare the devices of the pod's resource claims. The pod waits for a driver that
-// has not registered, and tries again after other errors.
+// prepareClaims makes the DRA drivers prepare the devices of the pod's ResourceClaims. The pod waits for a driver that
+// has not registered. Other errors are retried.
 func (d *devices) prepareClaims(ctx context.Context, pod *corev1.Pod) (ok bool, failure *status.Failure, err error) {
 	err = d.placement.PrepareClaims(ctx, pod)
 	if err == nil {
-		d.unable = ""
+		d.reported = ""
 		return true, nil, nil
 	}
 	if ctx.Err() != nil {
 		return false, nil, ctx.Err()
 	}
-	d.announce("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
+	d.eventOnce("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: "+err.Error())
 	d.pace.WaitAll(pod, status.Waiting{Reason: "ContainerCreating", Message: err.Error()}, nil)
 	if absent := (*dra.Absent)(nil); errors.As(err, &absent) {
 		return false, nil, nil
@@ -74,33 +73,33 @@ func (d *devices) prepareClaims(ctx context.Context, pod *corev1.Pod) (ok bool, 
 	return false, nil, err
 }
 
-// release makes the DRA drivers release the pod's resource claims, once its containers are dead.
+// release makes the DRA drivers release the pod's ResourceClaims, once its containers are dead.
 func (d *devices) release(ctx context.Context) error {
 	err := d.placement.UnprepareClaims(ctx, d.id.UID)
 	if err != nil && ctx.Err() == nil {
-		d.announce("FailedUnprepareDynamicResources", "Failed to unprepare dynamic resources: "+err.Error())
+		d.eventOnce("FailedUnprepareDynamicResources", "Failed to unprepare dynamic resources: "+err.Error())
 	}
 	return err
 }
 
-// announce writes an event, once for each message.
-func (d *devices) announce(reason, message string) {
-	if d.unable != message {
-		d.unable = message
+// eventOnce writes an event unless the last one has the same message.
+func (d *devices) eventOnce(reason, message string) {
+	if d.reported != message {
+		d.reported = message
 		d.id.Warn(reason, "%s", message)
 	}
 }
 
-// hold keeps a pod from becoming finished while it has resource claims: with the phase, others may get its devices.
-func (d *devices) hold(st *corev1.PodStatus, terminal bool) {
-	if d.ended = !terminal && status.Finished(st.Phase) && d.placement.HoldsClaims(d.id.UID); d.ended {
+// holdPhase keeps a pod from becoming finished while it has resource claims: with the phase, others may get its
+// devices.
+func (d *devices) holdPhase(st *corev1.PodStatus, terminal bool) {
+	if d.heldBack = !terminal && status.Finished(st.Phase) && d.placement.HoldsClaims(d.id.UID); d.heldBack {
 		st.Phase = corev1.PodRunning
 	}
 }
 
-// show sets the health of each container's devices in the pod's status; for released devices, the last known
-// one.
-func (d *devices) show(st *corev1.PodStatus) {
+// setHealth sets the health of each container's devices in the pod's status. Released devices keep their last health.
+func (d *devices) setHealth(st *corev1.PodStatus) {
 	if now := d.placement.Health(d.id.UID); now != nil {
 		d.health = now
 	}

@@ -16,14 +16,14 @@
 //	ending            the progress of the pod's termination
 //	pace.Pace         the time of the next sync, and why containers wait
 //
-// Data flows one way: desired → plan (package plan) → parts → observed → status (package status). worker.go is
-// the life of a pod, from top to bottom; sync.go is one round of it, terminate.go its end. Each step can be
-// repeated: the agent may be killed between any two steps, and so may the runtime, whose death is not a failure
-// of the pod.
+// Data flows one way: desired → plan (package plan) → parts → observed → status (package status).
+// worker.go contains the life of a pod, from top to bottom; sync.go the rounds of a running pod, terminate.go its
+// termination. Each step can be repeated, because the agent may be killed between any two steps. So may the runtime,
+// whose death is not a failure of the pod.
 //
-// Node contains what a pod needs of its node; each part declares what it needs.
+// Node contains the dependencies of a pod on its node. Each part declares its own.
 //
 //   - metrics.go: the metrics of a node's pods, with kubelet's names and buckets
-//   - statuswriter.go: stores pods' statuses, like kubelet's status manager: at once, only the newest, one write of a
-//     pod at a time, with retries until it is stored or the pod is gone
+//   - statuswriter.go: writes the newest status of each pod to the API at once, like kubelet's status manager; one
+//     write of a pod at a time, with retries until the status is stored or the pod is gone
 package pod

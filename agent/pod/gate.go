@@ -6,19 +6,18 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// gate holds a new worker until the pod is admitted, the earlier pod of its name is gone, and so are pods that
-// were preempted for it.
+// gate delays a new worker until the pod is admitted, and the earlier pod of its name and its victims are gone.
 type gate struct {
 	after      <-chan struct{} // closed when the earlier pod of the name is gone; nil: there is none
-	judged     chan struct{}   // closed when the pod is admitted or rejected
-	victims    []*Pod          // preempted pods; set before judged is closed
-	readmitted chan struct{}   // closed after the second decision, when they are gone
+	decided    chan struct{}   // closed when the pod is admitted or rejected
+	victims    []*Pod          // preempted pods; set before decided is closed
+	readmitted chan struct{}   // closed after the second decision, which follows the end of the victims
 }
 
-func newGate() gate { return gate{judged: make(chan struct{}), readmitted: make(chan struct{})} }
+func newGate() gate { return gate{decided: make(chan struct{}), readmitted: make(chan struct{})} }
 
-// Verdict is the decision about a new pod: it is rejected, admitted, or decided again when preempted pods are
-// gone.
+// Verdict is the decision about a new pod: rejected if Refused is not nil, admitted if there are no Victims.
+// Otherwise a second decision follows when the Victims have ended.
 type Verdict struct {
 	Refused *status.Failure
 	Victims []*Pod
@@ -27,14 +26,14 @@ type Verdict struct {
 // After makes the pod wait until an earlier one is gone. It must be called before Run.
 func (p *Pod) After(earlier *Pod) { p.gate.after = earlier.done }
 
-// Judged passes the decision to the worker.
-func (p *Pod) Judged(v Verdict) {
+// Decided passes the decision to the worker.
+func (p *Pod) Decided(v Verdict) {
 	p.gate.victims = v.Victims
 	p.admitted.Store(v.Refused == nil)
 	if v.Refused != nil {
 		p.inbox.fail(v.Refused, nil)
 	}
-	close(p.gate.judged)
+	close(p.gate.decided)
 }
 
 // Readmitted passes the second decision to the worker; nil: admitted.
@@ -46,12 +45,12 @@ func (p *Pod) Readmitted(refused *status.Failure) {
 	}
 }
 
-// pass waits until the worker may start; false: ctx has ended.
-func (p *Pod) pass(ctx context.Context) bool {
+// awaitStart waits until the worker may start. It returns false if ctx has ended.
+func (p *Pod) awaitStart(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-p.gate.judged:
+	case <-p.gate.decided:
 	}
 	if p.gate.after != nil {
 		select {
@@ -78,7 +77,8 @@ func (p *Pod) pass(ctx context.Context) bool {
 	}
 }
 
-// awaitVictim waits until no container of the victim runs; false: the pod itself must end, or ctx has ended.
+// awaitVictim waits until no container of the victim runs. It returns false if the pod itself must end, or ctx has
+// ended.
 func (p *Pod) awaitVictim(ctx context.Context, victim *Pod) bool {
 	for !victim.Over() {
 		changed := victim.Changes()

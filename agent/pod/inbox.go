@@ -33,11 +33,11 @@ func (n *news) ending() bool { return n.gone || n.pod != nil && n.pod.DeletionTi
 type inbox struct {
 	wake chan struct{}
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	news      news
-	failed    bool               // the pod was failed: later reasons are ignored
-	heed      bool               // some news ends the pause after a failed step
-	interrupt context.CancelFunc // interrupts the worker's current wait; nil: none
+	failed    bool               // fail was called: later failures are ignored
+	retryNow  bool               // the news end the pause after a failed step
+	interrupt context.CancelFunc // interrupts the worker's current step; nil: none
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
@@ -45,12 +45,12 @@ func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 // poke wakes the worker, also from the pause after a failed step.
 func (b *inbox) poke() {
 	b.mu.Lock()
-	b.heed = true
+	b.retryNow = true
 	b.mu.Unlock()
-	b.ring()
+	b.wakeWorker()
 }
 
-func (b *inbox) ring() {
+func (b *inbox) wakeWorker() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -60,20 +60,20 @@ func (b *inbox) ring() {
 // put adds news and wakes the worker.
 func (b *inbox) put(change func(*news)) {
 	defer b.poke()
-	b.later(change)
+	b.putQuietly(change)
 }
 
-// later is put for news that may follow from the worker's own actions: it does not shorten the pause after a
-// failed step, because otherwise each failure would cause the next attempt.
-func (b *inbox) later(change func(*news)) {
-	defer b.ring()
+// putQuietly adds news that may follow from the worker's own actions. Unlike put, it does not shorten the pause after a
+// failed step: each failure would cause the next attempt.
+func (b *inbox) putQuietly(change func(*news)) {
+	defer b.wakeWorker()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	change(&b.news)
 }
 
-// urgent is put, and interrupts the worker's current wait.
-func (b *inbox) urgent(change func(*news)) {
+// putUrgent adds news like put, and interrupts the worker's current step.
+func (b *inbox) putUrgent(change func(*news)) {
 	b.put(func(n *news) {
 		change(n)
 		if b.interrupt != nil {
@@ -82,7 +82,7 @@ func (b *inbox) urgent(change func(*news)) {
 	})
 }
 
-// fail ends the pod; false if it was failed before.
+// fail makes the pod end. It returns false if fail was called before.
 func (b *inbox) fail(why *status.Failure, grace *time.Duration) (first bool) {
 	defer b.poke()
 	b.mu.Lock()
@@ -97,24 +97,24 @@ func (b *inbox) fail(why *status.Failure, grace *time.Duration) (first bool) {
 	return true
 }
 
-// open takes the news; later urgent news calls interrupt.
-func (b *inbox) open(interrupt context.CancelFunc) news {
+// take removes and returns the news. Later urgent news call interrupt.
+func (b *inbox) take(interrupt context.CancelFunc) news {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := b.news
-	b.news, b.interrupt, b.heed = news{}, interrupt, false
+	b.news, b.interrupt, b.retryNow = news{}, interrupt, false
 	return n
 }
 
-// heeds reports whether some news ends the pause after a failed step.
-func (b *inbox) heeds() bool {
+// retriesNow reports whether the news end the pause after a failed step.
+func (b *inbox) retriesNow() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.heed
+	return b.retryNow
 }
 
-// events takes the runtime's events.
-func (b *inbox) events() []runtime.Event {
+// takeEvents removes and returns the runtime's events.
+func (b *inbox) takeEvents() []runtime.Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	events := b.news.events
@@ -122,15 +122,15 @@ func (b *inbox) events() []runtime.Event {
 	return events
 }
 
-// ending reports whether there is news that the pod must end.
+// ending reports whether the news make the pod end.
 func (b *inbox) ending() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.news.ending()
 }
 
-// await makes urgent news call interrupt; ending reports whether there is news that the pod must end or fail.
-func (b *inbox) await(interrupt context.CancelFunc) (ending bool) {
+// setInterrupt makes urgent news call interrupt. It reports whether the pod must already end or fail.
+func (b *inbox) setInterrupt(interrupt context.CancelFunc) (ending bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.interrupt = interrupt

@@ -16,21 +16,21 @@ import (
 
 // Metrics are the metrics of a node.
 type Metrics struct {
-	startedPods       prometheus.Counter
-	failedPods        prometheus.Counter
-	startedContainers *prometheus.CounterVec // by type
-	failedContainers  *prometheus.CounterVec // by type and reason
-	endedContainers   *prometheus.CounterVec // by type, exit code and reason
-	podStart          prometheus.Histogram
-	steps             *prometheus.HistogramVec // by operation of a worker
-	operations        *prometheus.CounterVec   // of the runtime
-	failures          *prometheus.CounterVec
-	operationTook     *prometheus.HistogramVec
-	cgroups           *prometheus.HistogramVec // by operation on a pod's cgroup
-	volumes           *prometheus.HistogramVec
+	startedPods        prometheus.Counter
+	failedPods         prometheus.Counter
+	startedContainers  *prometheus.CounterVec // by type
+	failedContainers   *prometheus.CounterVec // by type and reason
+	endedContainers    *prometheus.CounterVec // by type, exit code and reason
+	podStart           prometheus.Histogram
+	steps              *prometheus.HistogramVec // by operation of a worker
+	operations         *prometheus.CounterVec   // of the runtime
+	failedOperations   *prometheus.CounterVec
+	operationDurations *prometheus.HistogramVec
+	cgroups            *prometheus.HistogramVec // by operation on a pod's cgroup
+	volumes            *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics of a node with these pods.
+// NewMetrics registers the metrics of a node; pods returns its pods.
 func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]) (*Metrics, error) {
 	const operation = "operation_type"
 	m := &Metrics{
@@ -44,41 +44,52 @@ func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]
 			Name: "kubelet_started_containers_total", Help: "Containers started, by type.",
 		}, []string{"container_type"}),
 		failedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_started_containers_errors_total", Help: "Attempts to start a container that failed, by type and reason (code).",
+			Name: "kubelet_started_containers_errors_total",
+			Help: "Attempts to start a container that failed, by type and reason (code).",
 		}, []string{"container_type", "code"}),
 		endedContainers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_terminated_containers_total", Help: "Containers that were reported as terminated, by type, exit code and reason.",
+			Name: "kubelet_terminated_containers_total",
+			Help: "Containers that were reported as terminated, by type, exit code and reason.",
 		}, []string{"container_type", "exit_code", "reason"}),
 		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_pod_start_duration_seconds", Help: "Duration in seconds from the node seeing a new pod until the pod is Running.",
-			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
+			Name: "kubelet_pod_start_duration_seconds",
+			Help: "Duration in seconds from the node seeing a new pod until the pod is Running.",
+			Buckets: []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900,
+				1200, 1800, 2700, 3600},
 		}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_pod_worker_duration_seconds", Help: "Duration of one sync of a pod, by operation: create, sync or kill.", Buckets: prometheus.DefBuckets,
+			Name: "kubelet_pod_worker_duration_seconds",
+			Help: "Duration of one sync of a pod, by operation: create, sync or kill.", Buckets: prometheus.DefBuckets,
 		}, []string{operation}),
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_runtime_operations_total", Help: "Number of completed calls of the container runtime.",
 		}, []string{operation}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failedOperations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_runtime_operations_errors_total", Help: "Number of failed calls of the container runtime.",
 		}, []string{operation}),
-		operationTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_runtime_operations_duration_seconds", Help: "Duration of calls of the container runtime.", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
+		operationDurations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_runtime_operations_duration_seconds", Help: "Duration of calls of the container runtime.",
+			Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
 		}, []string{operation}),
 		cgroups: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration of changes to the cgroups of pods.", Buckets: prometheus.DefBuckets,
+			Name: "kubelet_cgroup_manager_duration_seconds", Help: "Duration of changes to the cgroups of pods.",
+			Buckets: prometheus.DefBuckets,
 		}, []string{operation}),
 		volumes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "storage_operation_duration_seconds", Help: "Duration of setting up a volume.", Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+			Name: "storage_operation_duration_seconds", Help: "Duration of setting up a volume.",
+			Buckets:     []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 			ConstLabels: prometheus.Labels{"migrated": "false", "operation_name": "volume_mount"},
 		}, []string{"status", "volume_plugin"}),
 	}
-	counts := tally{node, pods}
+	counts := nodeCollector{node, pods}
 	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_running_pods", Help: "Pods with a running sandbox.",
 	}, counts.runningPods)
 	var errs []error
-	for _, c := range []prometheus.Collector{m.startedPods, m.failedPods, m.startedContainers, m.failedContainers, m.endedContainers, m.podStart, m.steps, m.operations, m.failures, m.operationTook, m.cgroups, m.volumes, running, counts} {
+	for _, c := range []prometheus.Collector{
+		m.startedPods, m.failedPods, m.startedContainers, m.failedContainers, m.endedContainers, m.podStart, m.steps,
+		m.operations, m.failedOperations, m.operationDurations, m.cgroups, m.volumes, running, counts,
+	} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -88,9 +99,9 @@ func NewMetrics(r prometheus.Registerer, node string, pods func() iter.Seq[*Pod]
 func (m *Metrics) Operation(call string, took time.Duration, err error) {
 	name := operationName(call)
 	m.operations.WithLabelValues(name).Inc()
-	m.operationTook.WithLabelValues(name).Observe(took.Seconds())
+	m.operationDurations.WithLabelValues(name).Observe(took.Seconds())
 	if err != nil {
-		m.failures.WithLabelValues(name).Inc()
+		m.failedOperations.WithLabelValues(name).Inc()
 	}
 	switch {
 	case call != "RunPodSandbox":
@@ -134,7 +145,7 @@ func (m *Metrics) Volume(plugin string, took time.Duration, err error) {
 	m.volumes.WithLabelValues(status, plugin).Observe(took.Seconds())
 }
 
-func (t tally) runningPods() float64 {
+func (t nodeCollector) runningPods() float64 {
 	n := 0
 	for p := range t.pods() {
 		if seen := p.Seen(); seen != nil {
@@ -146,29 +157,32 @@ func (t tally) runningPods() float64 {
 	return float64(n)
 }
 
-// tally computes the current numbers when metrics are collected.
-type tally struct {
+// nodeCollector counts pods, containers and volumes when metrics are collected.
+type nodeCollector struct {
 	node string
 	pods func() iter.Seq[*Pod]
 }
 
-var _ prometheus.Collector = tally{}
+var _ prometheus.Collector = nodeCollector{}
 
 var (
-	nodeNameDesc   = prometheus.NewDesc("kubelet_node_name", "The name of the node; always 1.", []string{"node"}, nil)
-	containersDesc = prometheus.NewDesc("kubelet_running_containers", "Containers of the runtime, by state.", []string{"container_state"}, nil)
-	volumesDesc    = prometheus.NewDesc("volume_manager_total_volumes", "Number of volumes of the node's pods, by plugin, desired and actual.", []string{"plugin_name", "state"}, nil)
+	nodeNameDesc = prometheus.NewDesc("kubelet_node_name",
+		"The name of the node; always 1.", []string{"node"}, nil)
+	containersDesc = prometheus.NewDesc("kubelet_running_containers",
+		"Containers of the runtime, by state.", []string{"container_state"}, nil)
+	volumesDesc = prometheus.NewDesc("volume_manager_total_volumes",
+		"Number of volumes of the node's pods, by plugin, desired and actual.", []string{"plugin_name", "state"}, nil)
 )
 
 // Describe implements prometheus.Collector.
-func (tally) Describe(ch chan<- *prometheus.Desc) {
+func (nodeCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- nodeNameDesc
 	ch <- containersDesc
 	ch <- volumesDesc
 }
 
 // Collect implements prometheus.Collector.
-func (t tally) Collect(ch chan<- prometheus.Metric) {
+func (t nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, n int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
 	}
@@ -193,7 +207,9 @@ func (t tally) Collect(ch chan<- prometheus.Metric) {
 
 // stateName returns the name of a container's state in upstream's metrics.
 func stateName(s status.State) string {
-	return [...]string{status.Created: "created", status.Running: "running", status.Exited: "exited", status.Unknown: "unknown"}[s]
+	return [...]string{
+		status.Created: "created", status.Running: "running", status.Exited: "exited", status.Unknown: "unknown",
+	}[s]
 }
 
 // countVolumes counts the pod's volumes by plugin and by upstream's names for desired and actual state. The

@@ -20,7 +20,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Node is what the pods of a node share. It is plain data; what it refers to is safe for concurrent use.
+// Node contains the dependencies that the pods of a node share. They are safe for concurrent use.
 type Node struct {
 	Client  client.Client
 	Runtime Runtime
@@ -54,11 +54,11 @@ type Placement interface {
 	PrepareDevices(ctx context.Context, pod *corev1.Pod) error
 	// PrepareClaims makes DRA drivers prepare the devices of the pod's resource claims.
 	PrepareClaims(ctx context.Context, pod *corev1.Pod) error
-	// UnprepareClaims makes them release the claims, once all containers are dead.
+	// UnprepareClaims makes the drivers release the claims, once all containers are dead.
 	UnprepareClaims(ctx context.Context, pod types.UID) error
-	// HoldsClaims reports whether there is something to release.
+	// HoldsClaims reports whether UnprepareClaims has claims to release.
 	HoldsClaims(pod types.UID) bool
-	// Health returns the health of each container's devices; nil: it has none, or no longer.
+	// Health returns the health of each container's devices; nil if the pod has no devices, or has released them.
 	Health(pod types.UID) map[string][]corev1.ResourceStatus
 	// Release releases the pod's allocations.
 	Release(pod types.UID)
@@ -67,32 +67,31 @@ type Placement interface {
 // Statuses stores the statuses of pods.
 type Statuses interface {
 	Set(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus)
-	// Restore stores the last status again if another component has changed it in pod, the newest one.
+	// Restore stores the last status again if another component has changed it; pod is the newest version.
 	Restore(ctx context.Context, pod *corev1.Pod)
 	// Flush waits until the last status is stored, or the pod is gone.
 	Flush(ctx context.Context, pod types.UID) error
 }
 
-// Hooks are functions of the node that a pod calls. They must not block, except Turn.
+// Hooks are functions of the node that a pod calls. Only AcquireStart and AcquireStop may block.
 type Hooks struct {
 	// Event writes an event about the pod, or one of its containers.
 	Event func(pod *corev1.Pod, container, eventType, reason, format string, args ...any)
-	// Fits returns why the node cannot give pod, which has the resources in had, what it requests: never, or not
-	// now; nil: it can.
-	Fits func(had, pod *corev1.Pod) *status.Resize
+	// CheckResize returns why a pod with the resources in allocated cannot be resized to those in next; nil: it can.
+	CheckResize func(allocated, next *corev1.Pod) *status.Resize
 	// Readmit requests a second decision about the pod, after its victims are gone; it calls Readmitted.
 	Readmit func(ctx context.Context, p *Pod)
-	// Turn waits until the pod may start, or ctx ends; done returns the turn.
-	Turn func(ctx context.Context) (done func())
-	// EndTurn waits until the pod's containers and sandbox may be stopped, or ctx ends; done returns the turn.
-	EndTurn func(ctx context.Context) (done func())
+	// AcquireStart waits until the pod may start, or ctx ends. The node limits concurrent starts until release is called.
+	AcquireStart func(ctx context.Context) (release func())
+	// AcquireStop waits until the pod's containers and sandbox may be stopped, or ctx ends; see AcquireStart.
+	AcquireStop func(ctx context.Context) (release func())
 	// Unmounted is called when no container of the pod runs and its volumes are unmounted.
 	Unmounted func(pod types.UID)
 	// Unavailable is called when the runtime did not respond.
 	Unavailable func()
-	// Stepped receives the duration of a step, by upstream's operation; Ran the time until a new pod ran.
+	// Stepped receives the duration of a step and kubelet's name of its operation, Ran the time until a new pod ran.
 	Stepped func(operation string, took time.Duration)
 	Ran     func(took time.Duration)
-	// Terminated receives the end of a container, by its type, when it is reported.
+	// Terminated is called with the type of each container that is reported as terminated.
 	Terminated func(kind string, end *corev1.ContainerStateTerminated)
 }

@@ -97,7 +97,7 @@ func TestReporter(t *testing.T) {
 	})
 }
 
-// What the runtime refuses is retried after a while, or when the request changes.
+// A resize that the runtime refuses is retried after a while, or when the request changes.
 func TestResizer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,8 +148,7 @@ func (l *limits) Update(pod *corev1.Pod) {
 	*l = append(*l, pod.Spec.Containers[0].Resources.Requests.Cpu().String())
 }
 
-// A container that restarts with more than its pod had finds the pod's cgroup changed; also if the agent restarts
-// meanwhile.
+// The pod's cgroup is changed before a container restarts with more resources, also if the agent restarts meanwhile.
 func TestResizeByRestartSetsTheCgroup(t *testing.T) {
 	t.Parallel()
 	restarts := func(cpu string) *corev1.Pod {
@@ -249,37 +248,37 @@ func TestDevices(t *testing.T) {
 	n.health = map[string][]corev1.ResourceStatus{"c": {{Name: "example.com/gpu"}}}
 	for range 2 { // the second time they are unknown
 		st := &corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c"}}}
-		if d.show(st); len(st.ContainerStatuses[0].AllocatedResourcesStatus) != 1 {
+		if d.setHealth(st); len(st.ContainerStatuses[0].AllocatedResourcesStatus) != 1 {
 			t.Error("its health is not shown")
 		}
 		n.health = nil
 	}
 }
 
-// Urgent news interrupts the worker's wait; other news waits for the next step.
+// Urgent news interrupt the worker's step; other news wait for the next step.
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	b, interrupted := newInbox(), 0
 	interrupt := func() { interrupted++ }
 	b.put(func(n *news) { n.relist = true })
-	if n := b.open(interrupt); !n.relist || n.ending() {
+	if n := b.take(interrupt); !n.relist || n.ending() {
 		t.Errorf("%+v", n)
 	}
 	if b.put(func(n *news) { n.refresh = true }); interrupted != 0 {
 		t.Error("interrupted by what can wait")
 	}
-	b.urgent(func(n *news) { n.gone = true })
-	if interrupted != 1 || !b.ending() || !b.await(interrupt) {
+	b.putUrgent(func(n *news) { n.gone = true })
+	if interrupted != 1 || !b.ending() || !b.setInterrupt(interrupt) {
 		t.Errorf("interrupted %d times", interrupted)
 	}
 	why := &status.Failure{}
 	if !b.fail(why, nil) || b.fail(&status.Failure{}, nil) || interrupted != 2 {
 		t.Errorf("interrupted %d times", interrupted)
 	}
-	if n := b.open(interrupt); !n.refresh || !n.gone || n.failure != why {
+	if n := b.take(interrupt); !n.refresh || !n.gone || n.failure != why {
 		t.Errorf("%+v", n)
 	}
-	if b.ending() || !b.await(interrupt) {
+	if b.ending() || !b.setInterrupt(interrupt) {
 		t.Error("a pod that failed ends, although the worker has read the news")
 	}
 	select {

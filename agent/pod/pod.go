@@ -23,7 +23,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Pod is one pod for the rest of the node. All its methods except Run may be called on any goroutine.
+// Pod is the interface to one pod for the rest of the node. All methods except Run may be called on any goroutine.
 type Pod struct {
 	node   *Node
 	id     *identity.Pod
@@ -38,19 +38,19 @@ type Pod struct {
 
 	current   atomic.Pointer[corev1.Pod] // the desired pod
 	allocated atomic.Pointer[corev1.Pod] // with the allocated resources of its containers
-	ending    atomic.Bool                // it is being stopped, or has ended
-	over      atomic.Bool                // no container starts again, and its status is stored
-	admitted  atomic.Bool                // it was admitted: it holds resources
+	ending    atomic.Bool                // the pod is being stopped, or has ended
+	over      atomic.Bool                // no container runs or will run, and the final status is stored
+	admitted  atomic.Bool                // the pod was admitted: it holds resources
 }
 
 // Options describe a new Pod.
 type Options struct {
-	Static bool // it comes from a file
-	Gone   bool // the object no longer exists: only clean up
-	Relist bool // the runtime may already have containers of it
+	Static bool // the pod comes from a file
+	Gone   bool // the object no longer exists: Run only cleans up
+	Relist bool // the runtime may already have containers of the pod
 }
 
-// New returns a pod of the node; Run runs it until life ends, or the pod.
+// New returns a pod of the node, whose worker starts with Run. life is the context of the agent.
 func New(life context.Context, node *Node, object *corev1.Pod, o Options) *Pod {
 	p := &Pod{node: node, inbox: newInbox(), gate: newGate(), done: make(chan struct{})}
 	p.id = &identity.Pod{
@@ -70,8 +70,7 @@ func New(life context.Context, node *Node, object *corev1.Pod, o Options) *Pod {
 	return p
 }
 
-// Run runs the pod until it is gone from the API and from this node, or ctx ends. After it returns, Ended must
-// be called.
+// Run runs the pod until it is gone from the API and from this node, or ctx ends. The caller must call Ended after it.
 func (p *Pod) Run(ctx context.Context) { p.worker.run(ctx) }
 
 // Ended records that nothing is left of the pod.
@@ -80,7 +79,7 @@ func (p *Pod) Ended() { close(p.done) }
 // UID returns the pod's UID.
 func (p *Pod) UID() types.UID { return p.id.UID }
 
-// FullName returns the pod's namespace and name, as in health.
+// FullName returns namespace/name, which identifies the pod in health checks.
 func (p *Pod) FullName() string { return p.id.Object.Namespace + "/" + p.id.Object.Name }
 
 // Static reports whether the pod comes from a file; the API only has its mirror pod.
@@ -115,7 +114,7 @@ func (p *Pod) Active() bool {
 	return p.admitted.Load() && !status.Finished(p.Object().Status.Phase) && !p.Ending()
 }
 
-// AwaitOver waits until the pod is over; false if limit or the end of ctx comes first.
+// AwaitOver waits until the pod is over. It returns false if limit fires or ctx ends first.
 func (p *Pod) AwaitOver(ctx context.Context, limit <-chan time.Time) bool {
 	for !p.Over() {
 		changed := p.Changes()
@@ -150,32 +149,32 @@ func (p *Pod) Running() iter.Seq[*status.Container] {
 	}
 }
 
-// Volumes returns the paths of the pod's volumes, by name; nil until all were mounted.
-func (p *Pod) Volumes() map[string]volumes.Place { return p.volumes.Places() }
+// Volumes returns the locations of the pod's volumes, by name; nil until all were mounted.
+func (p *Pod) Volumes() map[string]volumes.Location { return p.volumes.Locations() }
 
-// Remembered returns the number of containers whose executed preStop hook is remembered.
+// Remembered returns the number of containers whose executed preStop hook is recorded.
 func (p *Pod) Remembered() int { return p.hooks.Remembered() }
 
 // Wake wakes the worker.
 func (p *Pod) Wake() { p.inbox.poke() }
 
-// Changed passes a newer version of the pod. A shorter grace period than before interrupts the worker's wait.
+// Changed passes a newer version of the pod to the worker. A shorter grace period interrupts the current step.
 func (p *Pod) Changed(object *corev1.Pod) {
 	old := p.current.Swap(object)
 	put := p.inbox.put
 	switch {
 	case object.DeletionTimestamp != nil && (old.DeletionTimestamp == nil || spec.Grace(object) < spec.Grace(old)):
-		put = p.inbox.urgent
-	case object.Generation == old.Generation && !relabeled(old, object): // only the status, which the worker itself writes
-		put = p.inbox.later
+		put = p.inbox.putUrgent
+	case object.Generation == old.Generation && !labelsDiffer(old, object):
+		put = p.inbox.putQuietly // only the status has changed, which the worker itself writes
 	}
 	put(func(n *news) { n.pod = object })
 }
 
 // Removed records that the object is gone: the containers must end soon.
-func (p *Pod) Removed() { p.inbox.urgent(func(n *news) { n.gone = true }) }
+func (p *Pod) Removed() { p.inbox.putUrgent(func(n *news) { n.gone = true }) }
 
-// Happened passes an event of the runtime.
+// Happened passes an event of the runtime to the worker.
 func (p *Pod) Happened(ev runtime.Event) {
 	p.inbox.put(func(n *news) { n.events = append(n.events, ev) })
 }
@@ -183,13 +182,13 @@ func (p *Pod) Happened(ev runtime.Event) {
 // Relist makes the worker read the runtime's state again.
 func (p *Pod) Relist() { p.inbox.put(func(n *news) { n.relist = true }) }
 
-// Refresh records that an object changed that a volume shows or waits for.
+// Refresh makes the worker refresh the volumes, because one of their objects has changed.
 func (p *Pod) Refresh() { p.inbox.put(func(n *news) { n.refresh = true }) }
 
 // ImagesArrived records that images were imported.
 func (p *Pod) ImagesArrived() { p.inbox.put(func(n *news) { n.arrived = true }) }
 
-// Evict ends the pod within grace; false if it is already ending, or was not admitted.
+// Evict ends the pod within grace. It returns false if the pod is already ending, or was not admitted.
 func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 	if p.Ending() || !p.inbox.fail(why, &grace) {
 		return false
@@ -200,8 +199,8 @@ func (p *Pod) Evict(why *status.Failure, grace time.Duration) bool {
 	return true
 }
 
-// Garbage returns what the collector may remove; false: nothing, because the worker has not observed the pod
-// yet, or because it is deleted, and the worker removes everything.
+// Garbage returns the pod for garbage collection. It returns false while the worker has not observed the pod, and for a
+// deleted pod, whose worker removes everything.
 func (p *Pod) Garbage() (gc.Pod, bool) {
 	seen := p.Seen()
 	return gc.Pod{UID: p.id.UID, Seen: seen, Over: p.Over()}, seen != nil && p.Object().DeletionTimestamp == nil

@@ -13,7 +13,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// waits is a pod that waits at its gate, so that its worker does not observe it yet.
+// waits returns a pod that waits for its admission, so that its worker does not observe it yet.
 func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
 	t.Helper()
 	events = new(int)
@@ -25,12 +25,12 @@ func waits(t *testing.T, v Verdict) (p *Pod, events *int) {
 	over := make(chan struct{})
 	go func() { defer close(over); p.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-over })
-	p.Judged(v)
+	p.Decided(v)
 	return p, events
 }
 
-// A pod that was rejected or evicted is not evicted for another reason: neither before its worker has read the
-// news, nor while that waits for the runtime. Otherwise status and events would show two reasons.
+// A pod that was rejected or evicted is not evicted for another reason, neither before its worker has taken the news,
+// nor while the worker waits for the runtime. Otherwise status and events would contain two reasons.
 func TestRefusedIsNotEvicted(t *testing.T) {
 	t.Parallel()
 	why, grace := &status.Failure{Reason: "Evicted", Message: "first"}, time.Second
@@ -55,11 +55,11 @@ func TestRefusedIsNotEvicted(t *testing.T) {
 				t.Error("evicted before the worker took notice")
 			}
 			w := p.worker
-			w.receive(p.inbox.open(func() {}))
+			w.receive(p.inbox.take(func() {}))
 			if p.Evict(later, 0) {
 				t.Error("evicted while the worker looks")
 			}
-			w.receive(p.inbox.open(func() {}))
+			w.receive(p.inbox.take(func() {}))
 			if d := w.desired; d.failure != why || (d.grace == nil) != (c.grace == nil) ||
 				d.grace != nil && *d.grace != *c.grace || *events != c.events {
 				t.Errorf("it ends for %v within %v, %d events", d.failure, d.grace, *events)

@@ -18,20 +18,20 @@ type reporter struct {
 	node   *Node
 	id     *identity.Pod
 	stored *corev1.PodStatus // the last reported status; nil: none
-	// when the node received a new pod; zero: its start was counted, or it is older than the agent
-	learned time.Time
+	// received is the time at which the node received a new pod; zero if the pod has run, or is older than the agent.
+	received time.Time
 }
 
 func newReporter(node *Node, id *identity.Pod, object *corev1.Pod) *reporter {
 	r := &reporter{node: node, id: id}
 	if object.Status.StartTime == nil {
-		r.learned = node.Clock.Now()
+		r.received = node.Clock.Now()
 	}
 	return r
 }
 
-// report stores the status computed from in if it has changed; show completes it.
-func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.PodStatus)) {
+// report computes the status from in, calls complete, and stores the status if it has changed.
+func (r *reporter) report(pod *corev1.Pod, in status.Input, complete func(*corev1.PodStatus)) {
 	base := *pod
 	if r.stored != nil {
 		base.Status = *r.stored
@@ -39,19 +39,19 @@ func (r *reporter) report(pod *corev1.Pod, in status.Input, show func(*corev1.Po
 	}
 	in.Pod = &base
 	next := status.Of(in)
-	show(&next)
-	if next.Phase == corev1.PodRunning && !r.learned.IsZero() {
-		r.node.Hooks.Ran(r.node.Clock.Since(r.learned))
-		r.learned = time.Time{}
+	complete(&next)
+	if next.Phase == corev1.PodRunning && !r.received.IsZero() {
+		r.node.Hooks.Ran(r.node.Clock.Since(r.received))
+		r.received = time.Time{}
 	}
-	unseen := r.id.Static && r.stored == nil // its mirror pod may not exist yet
+	first := r.id.Static && r.stored == nil // its mirror pod may not exist yet
 	switch {
-	case unseen, !apiequality.Semantic.DeepEqual(&base.Status, &next):
+	case first, !apiequality.Semantic.DeepEqual(&base.Status, &next):
 		r.count(&base.Status, &next)
 		r.stored = &next
 		r.node.Statuses.Set(r.id.Life, pod, &next)
 	case apiequality.Semantic.DeepEqual(&pod.Status, &next):
-		r.stored = &pod.Status // one copy is enough
+		r.stored = &pod.Status // share the memory
 	default:
 		r.node.Statuses.Restore(r.id.Life, pod)
 	}
@@ -84,7 +84,7 @@ func (r *reporter) last(pod *corev1.Pod) *corev1.PodStatus { return cmp.Or(r.sto
 // finished reports whether the last reported status is final.
 func (r *reporter) finished() bool { return r.stored != nil && status.Finished(r.stored.Phase) }
 
-// startTime returns when the node accepted the pod; zero: not known.
+// startTime returns the time at which the node accepted the pod; zero if unknown.
 func (r *reporter) startTime(pod *corev1.Pod) time.Time {
 	switch {
 	case r.stored != nil && r.stored.StartTime != nil:
@@ -96,19 +96,21 @@ func (r *reporter) startTime(pod *corev1.Pod) time.Time {
 }
 
 // awaitsRunning reports whether the pod is new and has not run yet.
-func (r *reporter) awaitsRunning() bool { return !r.learned.IsZero() }
+func (r *reporter) awaitsRunning() bool { return !r.received.IsZero() }
 
-// report stores the pod's status if it changed. terminal: no container runs.
+// report stores the pod's status if it has changed. terminal means that no container runs or will run.
 func (w *worker) report(terminal bool) {
 	if w.desired.gone {
 		return
 	}
 	w.observer.Publish()
 	w.reporter.report(w.desired.pod, status.Input{
-		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started, HostIPs: w.node.HostIPs(),
-		Terminal: terminal, Failure: w.desired.failure, Resize: cmp.Or(w.resizer.progress, w.desired.deferred), Level: w.resizer.level, Now: w.node.Clock.Now(),
+		Seen: w.observer.Seen(), Waiting: w.pace.Waiting(), Ready: w.probes.Ready, Started: w.probes.Started,
+		HostIPs: w.node.HostIPs(), Terminal: terminal, Failure: w.desired.failure,
+		Resize:            cmp.Or(w.resizer.progress, w.desired.deferred),
+		PodLevelResources: w.resizer.level, Now: w.node.Clock.Now(),
 	}, func(st *corev1.PodStatus) {
-		w.devices.show(st)
-		w.devices.hold(st, terminal)
+		w.devices.setHealth(st)
+		w.devices.holdPhase(st, terminal)
 	})
 }

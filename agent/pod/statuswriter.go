@@ -20,8 +20,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// StatusWriter stores pods' statuses. It writes on its own goroutines, until the context of the call that started them
-// ends; Wait for them.
+// StatusWriter writes pods' statuses to the API. It writes on goroutines of its own, which end with the context of the
+// call that started them; Wait waits for them.
 type StatusWriter struct {
 	client client.Client
 	clock  clock.Clock
@@ -44,7 +44,7 @@ type slot struct {
 	changed chan struct{} // closed and replaced whenever stored or gone changes
 }
 
-// NewStatusWriter returns a Writer to c. A write that panics is retried like one that fails.
+// NewStatusWriter returns a StatusWriter to c. It retries a write that panics like one that fails.
 func NewStatusWriter(c client.Client, clk clock.Clock, log *zap.Logger, g *guard.Guard) *StatusWriter {
 	return &StatusWriter{client: c, clock: clk, log: log, guard: g, pods: map[types.UID]*slot{}}
 }
@@ -59,11 +59,11 @@ func (w *StatusWriter) Set(ctx context.Context, pod *corev1.Pod, want *corev1.Po
 		w.pods[pod.UID] = s
 	}
 	s.pod, s.want = pod, want
-	w.renew(ctx, s)
+	w.rewrite(ctx, s)
 }
 
-// renew makes a writer, the running one or a new one, store the slot. The caller holds mu.
-func (w *StatusWriter) renew(ctx context.Context, s *slot) {
+// rewrite makes the running writer or a new one store the slot. The caller holds mu.
+func (w *StatusWriter) rewrite(ctx context.Context, s *slot) {
 	s.version++
 	if !s.writing {
 		s.writing = true
@@ -71,9 +71,8 @@ func (w *StatusWriter) renew(ctx context.Context, s *slot) {
 	}
 }
 
-// Restore stores the status of pod again if another component has changed it since: the controller of nodes does that
-// while the node does not report. While a write is under way, or for a pod older than the one that was stored, nothing
-// is compared.
+// Restore stores the status of pod again if another component has changed it, like the node lifecycle controller does
+// while the node does not report. It does nothing during a write, or if pod is older than the stored version.
 func (w *StatusWriter) Restore(ctx context.Context, pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +82,7 @@ func (w *StatusWriter) Restore(ctx context.Context, pod *corev1.Pod) {
 	}
 	s.pod = pod
 	if !apiequality.Semantic.DeepEqual(&pod.Status, status.Merge(&pod.Status, s.want)) {
-		w.renew(ctx, s)
+		w.rewrite(ctx, s)
 	}
 }
 
@@ -93,13 +92,13 @@ func newer(a, b *corev1.Pod) bool {
 	return err == nil && order > 0
 }
 
-// Again stores the status again: a static pod has a new mirror pod.
-func (w *StatusWriter) Again(ctx context.Context, uid types.UID) {
+// Rewrite stores the status again, because a static pod has a new mirror pod.
+func (w *StatusWriter) Rewrite(ctx context.Context, uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if s := w.pods[uid]; s != nil {
 		s.gone = false
-		w.renew(ctx, s)
+		w.rewrite(ctx, s)
 	}
 }
 
@@ -122,7 +121,7 @@ func (w *StatusWriter) Flush(ctx context.Context, uid types.UID) error {
 	}
 }
 
-// Forget removes a pod that is over.
+// Forget removes the status of a pod of which nothing is left.
 func (w *StatusWriter) Forget(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +148,7 @@ func (w *StatusWriter) write(ctx context.Context, s *slot) {
 			return err
 		})
 		switch {
-		case err == nil, isGone(err):
+		case err == nil, podGone(err):
 			w.done(s, version, stored)
 			retry.Reset()
 			continue
@@ -163,7 +162,7 @@ func (w *StatusWriter) write(ctx context.Context, s *slot) {
 	}
 }
 
-// next returns what to write now; false ends the writing.
+// next returns the status to write now. It returns false if there is nothing to write.
 func (w *StatusWriter) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,8 +173,8 @@ func (w *StatusWriter) next(s *slot) (*corev1.Pod, *corev1.PodStatus, int, bool)
 	return s.pod, s.want, s.version, true
 }
 
-// done records that a version is stored as part of that pod, or that the pod is gone. After that nothing is kept
-// that the store has too.
+// done records that a version is stored, and that stored is the pod with it; nil: the pod is gone. The slot then shares
+// the memory of the stored object.
 func (w *StatusWriter) done(s *slot, version int, stored *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,10 +190,10 @@ func (w *StatusWriter) done(s *slot, version int, stored *corev1.Pod) {
 	s.changed = make(chan struct{})
 }
 
-// errReplaced: another pod has the name now.
+// errReplaced means that another pod has the name now.
 var errReplaced = errors.New("pod was replaced")
 
-func isGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
+func podGone(err error) bool { return apierrors.IsNotFound(err) || errors.Is(err, errReplaced) }
 
 // store returns the pod as it is stored now.
 func (w *StatusWriter) store(ctx context.Context, pod *corev1.Pod, want *corev1.PodStatus) (*corev1.Pod, error) {

@@ -15,7 +15,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// sync brings the pod closer to its desired state: it carries out plans until there is nothing to do now.
+// sync carries out plans until the current plan is empty, or a container must wait.
 func (w *worker) sync(ctx context.Context) error {
 	for {
 		again, err := w.round(ctx)
@@ -42,7 +42,7 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 		return w.restartAll(ctx, p)
 	}
 	if p.NewSandbox { // the runtime must support what the pod requests, and its devices must be prepared
-		failure, err := w.sandbox.Able(ctx, pod)
+		failure, err := w.sandbox.CheckSupport(ctx, pod)
 		able := failure == nil && err == nil
 		if able {
 			able, failure, err = w.devices.prepare(ctx, pod)
@@ -55,7 +55,7 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
-	if err := w.ground(ctx, p); err != nil {
+	if err := w.prepare(ctx, p); err != nil {
 		if failed := w.volumes.Failed(); failed != nil { // shown by containers that were never started
 			why := status.Waiting{Reason: pace.Creating(pod), Message: failed.Error()}
 			w.pace.WaitAll(pod, why, func(container string) bool { return w.observer.Seen().Latest(container) != nil })
@@ -63,10 +63,10 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	if len(p.Kill) > 0 {
-		return true, w.stopper.ToRestart(ctx, pod, p.Kill)
+		return true, w.stopper.StopToRestart(ctx, pod, p.Kill)
 	}
 	if restart := w.resizer.resize(ctx, pod); len(restart) > 0 {
-		return true, w.stopper.ToRestart(ctx, pod, restart)
+		return true, w.stopper.StopToRestart(ctx, pod, restart)
 	}
 	if len(p.Start) == 0 {
 		return false, nil
@@ -74,47 +74,47 @@ func (w *worker) round(ctx context.Context) (again bool, err error) {
 	return w.starter.StartAll(ctx, pod, p.Start)
 }
 
-// ground prepares concurrently what containers need: the sandbox, the volumes, and a first look at the images.
-func (w *worker) ground(ctx context.Context, p plan.Plan) error {
+// prepare creates the sandbox, sets up the volumes and reads the present images, all concurrently.
+func (w *worker) prepare(ctx context.Context, p plan.Plan) error {
 	pod, facts, ran := w.desired.pod, w.observer.Facts(w.desired.pod), len(w.observer.Seen().Containers) > 0
 	if !p.NewSandbox {
 		return w.volumes.Prepare(ctx, facts, len(p.Start) > 0, ran)
 	}
 	seen := w.observer.Seen()
-	if old := seen.Sandbox(); old != nil { // a dead one: its containers and its address go first
+	if old := seen.Sandbox(); old != nil { // it is dead: stop its containers and release its address first
 		if slices.ContainsFunc(seen.Containers, func(c status.Container) bool { return c.SandboxID == old.ID }) {
 			w.id.Event("", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
-		if err := w.stopper.Alive(ctx, pod, "Pod sandbox changed"); err != nil {
+		if err := w.stopper.StopRunning(ctx, pod, "Pod sandbox changed"); err != nil {
 			return err
 		}
 		if err := w.sandbox.Stop(ctx); err != nil {
 			return err
 		}
 	}
-	w.report(false) // ContainerCreating; stored while the sandbox starts
+	w.report(false) // ContainerCreating is stored while the sandbox starts
 	var unmounted error
 	var found map[string]*cri.Image
 	facts = w.observer.Facts(pod)
 	var group guard.Group
 	group.Do(func() error { unmounted = w.volumes.Prepare(ctx, facts, true, ran); return nil })
-	group.Do(func() error { found = w.images.Look(ctx, pod, p.Start); return nil })
-	// wait for the others even after an error
-	err := guard.Call(func() error { return w.sandbox.Make(ctx, pod, p.Attempt) })
+	group.Do(func() error { found = w.images.FindPresent(ctx, pod, p.Start); return nil })
+	// guard.Call returns a panic as an error, so that the group is always awaited.
+	err := guard.Call(func() error { return w.sandbox.Create(ctx, pod, p.Attempt) })
 	if panicked := group.Wait(); panicked != nil {
 		return panicked
 	}
-	w.images.Found(found)
+	w.images.SetPresent(found)
 	return errors.Join(err, unmounted)
 }
 
-// restartAll stops all containers at once without hooks, waits for the backoff of the container that triggered
-// it, and removes every container, so that all are created again. Sandbox and volumes stay. Each step can be
-// repeated.
+// restartAll stops all containers at once without hooks, waits for the backoff of the container that triggered the
+// restart, and removes all containers, so that they are created again. It keeps the sandbox and the volumes. Each step
+// can be repeated.
 func (w *worker) restartAll(ctx context.Context, p plan.Plan) (again bool, err error) {
 	if len(p.Kill) > 0 {
 		w.report(false)
-		return true, w.stopper.AtOnce(ctx, w.desired.pod, p.Kill, containers.RestartingAll, containers.RestartingAllMessage)
+		return true, w.stopper.KillNow(ctx, w.desired.pod, p.Kill, containers.RestartingAll, containers.RestartingAllMessage)
 	}
 	if !w.starter.MayRestartAll(w.desired.pod, p.RestartAll) {
 		return false, nil

@@ -20,7 +20,7 @@ type state int
 const (
 	syncing     state = iota // containers should run
 	terminating              // containers are being stopped
-	terminated               // all are dead and cleaned up; the object may still exist
+	terminated               // all containers are dead and cleaned up; the object may still exist
 )
 
 // ending is the progress of a pod's termination.
@@ -30,11 +30,11 @@ type ending struct {
 	reported bool      // the final status is stored
 }
 
-// terminate ends the pod: it stops containers gracefully, stores the final status, stops the sandbox and
-// unmounts volumes. Then removePod handles the rest. Every part can be repeated.
+// terminate stops the containers gracefully, stores the final status, stops the sandbox and unmounts the volumes. Then
+// it calls removePod. Every part can be repeated.
 func (w *worker) terminate(ctx context.Context) (over bool, err error) {
-	if w.observer.Seen().Sandbox() != nil { // otherwise nothing is stopped
-		defer w.node.Hooks.EndTurn(ctx)()
+	if w.observer.Seen().Sandbox() != nil { // without a sandbox there is nothing to stop
+		defer w.node.Hooks.AcquireStop(ctx)()
 	}
 	if w.end.began.IsZero() {
 		w.end.began = w.node.Clock.Now()
@@ -42,7 +42,7 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 			w.id.Event(c.Name, corev1.EventTypeNormal, "Killing", "Stopping container %s", c.Name)
 		}
 	}
-	if err := w.stopper.Within(ctx, w.desired.pod, w.desired.graceLeft(w.node.Clock.Since(w.end.began))); err != nil {
+	if err := w.stopper.StopWithin(ctx, w.desired.pod, w.desired.graceLeft(w.node.Clock.Since(w.end.began))); err != nil {
 		return false, err
 	}
 	w.probes.Keep()
@@ -55,13 +55,13 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 		w.end.reported = true
 	}
 
-	// The sandbox may only be stopped when the final status is stored: after a crash the status could not be computed
-	// again. News does not interrupt it: none could make it faster, and an interrupted stop of a sandbox costs more
-	// than a complete one.
+	// The pod may only be cleaned up further when the final status is stored: after a crash the status could not be
+	// computed again. News do not interrupt this: no news could make it faster, and an interrupted stop of a sandbox
+	// costs more than a complete one.
 	var g guard.Group
-	stopped := w.sandbox.Stopping(&g)
+	stopped := w.sandbox.StopAll(&g)
 	g.Do(w.volumes.Unmount)
-	if !w.id.Static { // which also ends without an API
+	if !w.id.Static { // a static pod also ends without the API
 		g.Do(func() error { return w.node.Statuses.Flush(w.id.Life, w.id.UID) })
 	}
 	err = g.Wait()
@@ -69,16 +69,16 @@ func (w *worker) terminate(ctx context.Context) (over bool, err error) {
 		return false, err
 	}
 	w.end.state = terminated
-	w.self.over.Store(true)
+	w.pod.over.Store(true)
 	w.node.Hooks.Unmounted(w.id.UID)
 	return w.removePod()
 }
 
-// removePod removes everything left of a pod whose object is deleted or gone, and ends the worker when it is gone. A
-// pod that has only finished keeps its dead containers and logs until then.
+// removePod removes everything of a pod whose object is deleted or gone. A pod that has only finished keeps its dead
+// containers and logs until then. over means that the object is gone too, and the worker ends.
 //
-// Then comes phase two of the deletion: the object is deleted, if it is still the same one. Finalizers may keep it; the
-// watch reports when it is gone.
+// Then removePod deletes the object with grace period 0, if it still has the same UID. Finalizers may keep the object;
+// the watch reports when it is gone.
 func (w *worker) removePod() (over bool, err error) {
 	pod, gone := w.desired.pod, w.desired.gone
 	if !gone && pod.DeletionTimestamp == nil {
@@ -106,7 +106,7 @@ func (w *worker) removePod() (over bool, err error) {
 func (w *worker) removeTraces() error {
 	pod := w.desired.pod
 	var g guard.Group
-	w.sandbox.Removing(&g)
+	w.sandbox.RemoveAll(&g)
 	g.Do(w.volumes.Teardown)
 	g.Do(func() error { return w.sandbox.RemoveCgroup(pod) })
 	if err := g.Wait(); err != nil {

@@ -24,7 +24,7 @@ import (
 
 // worker brings one pod to its desired state. Only run's goroutine uses it.
 type worker struct {
-	self *Pod
+	pod  *Pod
 	node *Node
 	id   *identity.Pod
 
@@ -46,9 +46,9 @@ type worker struct {
 
 func newWorker(p *Pod) *worker {
 	node, id, object := p.node, p.id, p.Object()
-	w := &worker{self: p, node: node, id: id, pace: &pace.Pace{}}
+	w := &worker{pod: p, node: node, id: id, pace: &pace.Pace{}}
 	w.desired = newDesired(object, p.Allocated())
-	w.observer = observe.New(&node.Observers, id, p.inbox.events)
+	w.observer = observe.New(&node.Observers, id, p.inbox.takeEvents)
 	w.images = images.New(&node.Images, id, func(key string, r images.Result) {
 		p.inbox.put(func(n *news) {
 			if n.pulled == nil {
@@ -73,17 +73,17 @@ func newWorker(p *Pod) *worker {
 	return w
 }
 
-// run is the life of the pod: it waits at the gate, then takes step after step, each when there is news or at a
-// set time, until the pod is gone.
+// run is the life of the pod: it waits for admission, then does one step after the other, each when there are news or
+// at a set time, until the pod is gone.
 func (w *worker) run(ctx context.Context) {
 	defer w.images.Wait()
 	defer w.node.Containers.Probes.Forget(w.desired.pod)
 	defer w.probes.Stop()
-	if !w.self.pass(ctx) {
+	if !w.pod.awaitStart(ctx) {
 		return
 	}
 	for ctx.Err() == nil {
-		done, over := w.turn(ctx), false
+		done, over := w.acquireStart(ctx), false
 		err := guard.Call(func() error { over = w.step(ctx); return nil })
 		if p := (*guard.Panic)(nil); errors.As(err, &p) {
 			w.panicked(p)
@@ -91,29 +91,29 @@ func (w *worker) run(ctx context.Context) {
 		if done(); over {
 			return
 		}
-		w.rest(ctx)
+		w.pause(ctx)
 	}
 }
 
-// turn waits until this pod may start, or must end instead.
-func (w *worker) turn(ctx context.Context) (done func()) {
+// acquireStart waits until this pod may start, or must end.
+func (w *worker) acquireStart(ctx context.Context) (done func()) {
 	if w.end.state != syncing || w.observer.Seen().Sandbox() != nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if w.self.inbox.await(cancel) || w.desired.pod.DeletionTimestamp != nil {
+	if w.pod.inbox.setInterrupt(cancel) || w.desired.pod.DeletionTimestamp != nil {
 		return func() {}
 	}
-	return w.node.Hooks.Turn(ctx)
+	return w.node.Hooks.AcquireStart(ctx)
 }
 
-// step reads the news, does what is necessary now and reports whether the pod is over.
+// step takes the news, does one step of work and decides when the next one follows. over means that the worker ends.
 func (w *worker) step(ctx context.Context) (over bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.pace.Step()
-	w.receive(w.self.inbox.open(cancel))
+	w.receive(w.pod.inbox.take(cancel))
 	began, fresh := time.Now(), w.reporter.awaitsRunning() && w.observer.Seen().Sandbox() == nil
 	err := guard.Call(func() (err error) {
 		over, err = w.work(ctx)
@@ -127,36 +127,36 @@ func (w *worker) step(ctx context.Context) (over bool) {
 		operation = "create"
 	}
 	w.node.Hooks.Stepped(operation, time.Since(began))
-	w.hooks.Tidy(w.observer.Tidy())
+	w.hooks.ForgetRemoved(w.observer.ForgetRemovedOwners())
 	w.observer.Publish()
-	w.judge(ctx, err)
+	w.finishStep(ctx, err)
 	return over
 }
 
 // receive processes the news.
 func (w *worker) receive(n news) {
 	if n.pod != nil {
-		if w.desired.relabels(n.pod) {
-			w.volumes.Doubt()
+		if w.desired.labelsChanged(n.pod) {
+			w.volumes.MarkStale()
 		}
-		w.ask(n.pod)
+		w.setDesired(n.pod)
 	} else if w.desired.waitsForResources() {
-		w.ask(w.desired.asked)
+		w.setDesired(w.desired.requested)
 	}
 	if n.gone {
 		w.desired.remove()
 	}
 	if n.relist {
-		w.observer.Doubt()
+		w.observer.MarkStale()
 	}
 	if n.refresh {
-		w.volumes.Doubt()
+		w.volumes.MarkStale()
 	}
 	if n.failure != nil && w.end.state == syncing {
 		w.desired.fail(n.failure, n.grace)
 	}
 	if n.arrived {
-		w.images.Arrived()
+		w.images.Recheck()
 	}
 	for key, r := range n.pulled {
 		w.images.Pulled(key, r)
@@ -169,26 +169,25 @@ func (w *worker) receive(n news) {
 	}
 }
 
-// ask takes the desired pod, with as many resources as the node has.
-func (w *worker) ask(object *corev1.Pod) {
+// setDesired makes object the desired pod. Its containers get the requested resources if the node has them.
+func (w *worker) setDesired(object *corev1.Pod) {
 	was := w.desired.deferred
-	if asks, granted := w.desired.ask(object, w.node.Hooks.Fits); asks {
+	if resized, granted := w.desired.setPod(object, w.node.Hooks.CheckResize); resized {
 		w.resizer.retry()
 		if why := w.desired.deferred; why != nil && (was == nil || *was != *why) {
 			w.resizer.pending(object, why)
 		}
 		if granted {
 			w.resizer.granted(object)
-			w.volumes.Doubt() // they may contain the resources
+			w.volumes.MarkStale() // downward API volumes may contain the resources
 		}
 	}
-	w.self.allocated.Store(w.desired.pod)
+	w.pod.allocated.Store(w.desired.pod)
 }
 
-// work does one step in the pod's current state: it observes the pod, then brings it closer to its desired
-// state, until it must end.
+// work observes the pod, and syncs, terminates or removes it according to its state.
 func (w *worker) work(ctx context.Context) (over bool, err error) {
-	if err := w.look(ctx); err != nil {
+	if err := w.observe(ctx); err != nil {
 		return false, err
 	}
 	if w.decide(); w.end.state == syncing {
@@ -206,10 +205,10 @@ func (w *worker) work(ctx context.Context) (over bool, err error) {
 	return false, nil
 }
 
-// look observes the pod in the runtime, if necessary, and takes over what runs: its probes and, the first time,
-// its cgroup and its volumes, whose sources may have changed while no agent ran.
-func (w *worker) look(ctx context.Context) error {
-	fresh, first, err := w.observer.Look(ctx)
+// observe reads the pod from the runtime, if necessary, and adopts running containers: it starts their probes. The
+// first time it also adopts the cgroup, and refreshes the volumes, whose sources may have changed while no agent ran.
+func (w *worker) observe(ctx context.Context) error {
+	fresh, first, err := w.observer.Observe(ctx)
 	if err != nil || !fresh {
 		return err
 	}
@@ -218,10 +217,10 @@ func (w *worker) look(ctx context.Context) error {
 		w.sandbox.Hold(w.desired.pod)
 		w.resizer.behind = len(seen.Sandboxes) > 0 // the earlier agent may have ended during a resize
 		if len(seen.Containers) > 0 {
-			w.volumes.Doubt()
+			w.volumes.MarkStale()
 		}
 	}
-	w.observer.Believe(w.desired.pod)
+	w.observer.AdoptResources(w.desired.pod)
 	for i := range seen.Containers {
 		if c := &seen.Containers[i]; c.State == status.Running {
 			w.node.Containers.Running()
@@ -231,7 +230,7 @@ func (w *worker) look(ctx context.Context) error {
 	return nil
 }
 
-// decide decides whether the pod ends. It fails a pod that exceeds its activeDeadlineSeconds.
+// decide starts the termination of a pod that must end. It fails a pod that exceeds its activeDeadlineSeconds.
 func (w *worker) decide() {
 	if w.end.state != syncing {
 		return
@@ -246,46 +245,46 @@ func (w *worker) decide() {
 			w.desired.fail(&status.Failure{Reason: reason, Message: message}, nil)
 		}
 	}
-	if w.desired.ends() || w.reporter.finished() || w.devices.ended {
+	if w.desired.ends() || w.reporter.finished() || w.devices.heldBack {
 		w.end.state = terminating
-		w.self.ending.Store(true)
+		w.pod.ending.Store(true)
 	}
 }
 
-// judge delays the steps after a failed one. A runtime that was unavailable wakes the worker when it is back.
-func (w *worker) judge(ctx context.Context, err error) {
+// finishStep delays the next step after a failed one. When a runtime that was unavailable is back, it wakes the worker.
+func (w *worker) finishStep(ctx context.Context, err error) {
 	if p := (*guard.Panic)(nil); errors.As(err, &p) {
 		w.panicked(p)
 		return
 	}
-	if w.pace.Well() {
-		w.node.Guard.Well("pod", w.self.FullName())
+	if w.pace.ResetPanics() {
+		w.node.Guard.Well("pod", w.pod.FullName())
 	}
 	switch {
 	case err == nil:
 		w.pace.Succeeded()
 		return
 	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
-		w.pace.RetryIn(time.Millisecond) // interrupted: see why
+		w.pace.RetryIn(time.Millisecond) // urgent news interrupted the step
 		return
 	case grpcstatus.Code(err) == codes.Unavailable:
 		w.node.Hooks.Unavailable()
 	}
-	w.observer.Doubt()
+	w.observer.MarkStale()
 	w.pace.Failed()
 	w.id.Log.Warn("pod step failed", zap.Error(err))
 }
 
-// panicked handles a step that panicked. The worker's state may be inconsistent, so it observes again, after a
-// growing pause, which only the end of the pod shortens.
+// panicked handles a step that panicked. The worker's state may be inconsistent, so the next step observes again, after
+// a growing pause that only the end of the pod shortens.
 func (w *worker) panicked(p *guard.Panic) {
-	w.observer.Doubt()
+	w.observer.MarkStale()
 	w.pace.Panicked()
-	w.self.panicked("pod", p)
+	w.pod.panicked("pod", p)
 }
 
-// rest waits for news or the time of the next step.
-func (w *worker) rest(ctx context.Context) {
+// pause waits for news, or until the time of the next step.
+func (w *worker) pause(ctx context.Context) {
 	wait := w.pace.Retry()
 	if wait == 0 {
 		half := w.node.SyncFrequency / 2
@@ -299,11 +298,11 @@ func (w *worker) rest(ctx context.Context) {
 			return
 		case <-timer.C():
 			return
-		case <-w.self.inbox.wake:
+		case <-w.pod.inbox.wake:
 			switch {
-			case w.self.inbox.ending():
+			case w.pod.inbox.ending():
 				return
-			case !w.pace.Unwell() && (!w.pace.Failing() || w.self.inbox.heeds()):
+			case !w.pace.Panicking() && (!w.pace.Failing() || w.pod.inbox.retriesNow()):
 				return
 			}
 		}

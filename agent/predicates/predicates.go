@@ -1,5 +1,4 @@
-// Package predicates decides whether a pod can run on a node together with others, with the scheduler's
-// predicates.
+// Package predicates decides with the scheduler's predicates whether a pod can run on a node together with others.
 package predicates
 
 import (
@@ -20,7 +19,7 @@ import (
 // Handler returns why a pod cannot run on node together with others; nil if it can.
 type Handler func(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status.Failure
 
-// Rejected is the failure of a pod that is not admitted, with upstream's message.
+// Rejected returns the failure of a pod that is not admitted, with upstream's message.
 func Rejected(reason, format string, args ...any) *status.Failure {
 	return &status.Failure{Reason: reason, Message: "Pod was rejected: " + fmt.Sprintf(format, args...)}
 }
@@ -41,7 +40,7 @@ func Affinity(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failu
 	return nil
 }
 
-// Taints checks only NoExecute: the scheduler obeys the others.
+// Taints checks whether the pod tolerates the NoExecute taints. The scheduler checks the others.
 func Taints(pod *corev1.Pod, _ []*corev1.Pod, node *corev1.Node) *status.Failure {
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
@@ -109,8 +108,7 @@ func Resources(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node) *status
 	return nil
 }
 
-// requests returns what a pod requests of the node. Extended resources that devices of a resource claim provide are not
-// the node's.
+// requests returns the pod's requests, without extended resources that the devices of a ResourceClaim provide.
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	all := compresource.PodRequests(pod, compresource.PodResourcesOptions{})
 	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
@@ -128,7 +126,7 @@ func count(name corev1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// foreign reports whether this node does not count the resource: another component provides it.
+// foreign reports whether another component provides the extended resource, so that this node does not count it.
 func foreign(name corev1.ResourceName, node *corev1.Node) bool {
 	_, counted := node.Status.Allocatable[name]
 	return !counted && deviceplugin.Extended(string(name))

@@ -1,6 +1,3 @@
-// A change of a mirror pod never changes the static pod: a deleted mirror pod is created again, and one without a
-// static pod is deleted.
-
 package source
 
 import (
@@ -29,8 +26,8 @@ import (
 )
 
 const (
-	// recallLimit is how long the first static pods wait for an API that does not respond.
-	recallLimit = time.Second
+	// restoreTimeout limits the wait of the first static pods for an API that does not respond.
+	restoreTimeout = time.Second
 	// retryMax is the longest pause between the attempts for one mirror pod.
 	retryMax = 20 * time.Second
 )
@@ -43,11 +40,12 @@ type MirrorDeps struct {
 	Metrics *follow.Metrics
 	// Runs reports whether the node runs or terminates the static pod of that UID and name.
 	Runs func(uid types.UID, namespace, name string) bool
-	// Again stores the status of a static pod again.
-	Again func(ctx context.Context, uid types.UID)
+	// Rewrite stores the status of a static pod again.
+	Rewrite func(ctx context.Context, uid types.UID)
 }
 
-// Mirrors are the mirror pods of one node.
+// Mirrors maintains the mirror pods of one node. A change of a mirror pod never changes the static pod: a deleted
+// mirror pod is created again, and a mirror pod without a static pod is deleted.
 type Mirrors struct {
 	MirrorDeps
 	node string
@@ -56,27 +54,27 @@ type Mirrors struct {
 	loop   *follow.Loop[follow.Key] // nil: not yet running
 	listed bool                     // the pods of the API are known
 	want   map[follow.Key]*corev1.Pod
-	have   map[follow.Key]*corev1.Pod // from the API
-	spent  map[types.UID]bool         // UIDs of mirror pods whose static pod has ended
-	failed map[follow.Key]string      // the last failure
+	have   map[follow.Key]*corev1.Pod // mirror pods in the API
+	ended  map[types.UID]bool         // UIDs of mirror pods whose static pod has ended
+	failed map[follow.Key]string      // the last error of each pod
 }
 
-// NewMirrors returns the Mirrors of a node. They do nothing until Take has passed the pods of the API.
+// NewMirrors returns the Mirrors of a node. They do nothing until SetList is called.
 func NewMirrors(deps MirrorDeps, node string) *Mirrors {
 	return &Mirrors{
 		MirrorDeps: deps, node: node,
 		want: map[follow.Key]*corev1.Pod{}, have: map[follow.Key]*corev1.Pod{},
-		spent: map[types.UID]bool{}, failed: map[follow.Key]string{},
+		ended: map[types.UID]bool{}, failed: map[follow.Key]string{},
 	}
 }
 
-// Recall sets the statuses of static pods to those that their mirror pods have from an
-// earlier agent. It changes nothing if the API does not respond.
-func (m *Mirrors) Recall(ctx context.Context, pods []*corev1.Pod) {
+// RestoreStatuses sets the statuses of static pods to those of their mirror pods, which an earlier agent wrote. It does
+// nothing if the API does not respond.
+func (m *Mirrors) RestoreStatuses(ctx context.Context, pods []*corev1.Pod) {
 	if len(pods) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, recallLimit)
+	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 	defer cancel()
 	mine := fields.OneTermEqualSelector("spec.nodeName", m.node)
 	stored, err := client.List[*corev1.Pod](ctx, m.Client, client.Selector{Fields: mine})
@@ -87,7 +85,7 @@ func (m *Mirrors) Recall(ctx context.Context, pods []*corev1.Pod) {
 	for _, mirror := range stored {
 		for _, pod := range pods {
 			if uid, ok := static.Mirrored(mirror); ok && uid == pod.UID && follow.KeyOf(mirror) == follow.KeyOf(pod) {
-				if past := recalled(mirror); past != nil {
+				if past := restoredStatus(mirror); past != nil {
 					pod.Status = *past
 				}
 			}
@@ -95,8 +93,8 @@ func (m *Mirrors) Recall(ctx context.Context, pods []*corev1.Pod) {
 	}
 }
 
-// Expect sets the static pods of the node.
-func (m *Mirrors) Expect(pods []*corev1.Pod) {
+// SetStatic sets the desired static pods of the node.
+func (m *Mirrors) SetStatic(pods []*corev1.Pod) {
 	want := map[follow.Key]*corev1.Pod{}
 	for _, pod := range pods {
 		want[follow.KeyOf(pod)] = pod
@@ -107,8 +105,8 @@ func (m *Mirrors) Expect(pods []*corev1.Pod) {
 	m.wakeAll()
 }
 
-// Take sets the mirror pods to those in a full list of the node's pods, and returns the others.
-func (m *Mirrors) Take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.Pod) {
+// SetList sets the mirror pods to those in a full list of the node's pods, and returns the others.
+func (m *Mirrors) SetList(ctx context.Context, list []*corev1.Pod) (pods []*corev1.Pod) {
 	have := map[follow.Key]*corev1.Pod{}
 	for _, pod := range list {
 		if _, mirror := static.Mirrored(pod); mirror {
@@ -122,7 +120,7 @@ func (m *Mirrors) Take(ctx context.Context, list []*corev1.Pod) (pods []*corev1.
 	m.mu.Unlock()
 	for _, pod := range list {
 		if _, mirror := static.Mirrored(pod); mirror {
-			m.show(ctx, pod)
+			m.writeStatus(ctx, pod)
 		}
 	}
 	m.mu.Lock()
@@ -146,11 +144,11 @@ func (m *Mirrors) Changed(ctx context.Context, pod *corev1.Pod, gone bool) bool 
 		delete(m.have, name)
 	}
 	if gone {
-		delete(m.spent, pod.UID)
+		delete(m.ended, pod.UID)
 	}
 	m.mu.Unlock()
 	if !gone && (old == nil || old.UID != pod.UID) {
-		m.show(ctx, pod)
+		m.writeStatus(ctx, pod)
 	}
 	if gone || pod.DeletionTimestamp != nil || old == nil {
 		m.wake(name)
@@ -158,28 +156,28 @@ func (m *Mirrors) Changed(ctx context.Context, pod *corev1.Pod, gone bool) bool 
 	return true
 }
 
-// show stores the static pod's status in a new mirror pod.
-func (m *Mirrors) show(ctx context.Context, mirror *corev1.Pod) {
+// writeStatus stores the static pod's status in a new mirror pod.
+func (m *Mirrors) writeStatus(ctx context.Context, mirror *corev1.Pod) {
 	if uid, _ := static.Mirrored(mirror); m.Runs(uid, mirror.Namespace, mirror.Name) {
-		m.Again(ctx, uid)
+		m.Rewrite(ctx, uid)
 	}
 }
 
-// Ended records that nothing is left of a static pod. Its mirror pod is deleted, also if the
-// static pod starts again: the new pod has a new status.
+// Ended records that nothing is left of a static pod. Its mirror pod is deleted, even if the static pod starts again:
+// the new pod has a new status.
 func (m *Mirrors) Ended(pod *corev1.Pod) {
 	name := follow.KeyOf(pod)
 	m.mu.Lock()
 	if mirror := m.have[name]; mirror != nil && mirror.Annotations[corev1.MirrorPodAnnotationKey] == string(pod.UID) {
-		m.spent[mirror.UID] = true
+		m.ended[mirror.UID] = true
 	}
 	m.mu.Unlock()
 	m.wake(name)
 }
 
-// Behind returns a mirror pod with the UID of its static pod, and any other pod as it is. The
-// annotation alone is not enough, because every user may write it: the node must run the pod.
-func (m *Mirrors) Behind(pod *corev1.Pod) *corev1.Pod {
+// StaticPod returns a mirror pod with the UID of its static pod, and any other pod as it is. The annotation alone is
+// not enough, because every user may write it: the node must run the static pod.
+func (m *Mirrors) StaticPod(pod *corev1.Pod) *corev1.Pod {
 	uid, mirror := static.Mirrored(pod)
 	if !mirror || !m.Runs(uid, pod.Namespace, pod.Name) {
 		return pod
@@ -197,7 +195,7 @@ func (m *Mirrors) wake(name follow.Key) {
 	}
 }
 
-// wakeAll wakes every static pod and every mirror pod. The caller holds mu.
+// wakeAll reconciles every static pod and every mirror pod. The caller holds mu.
 func (m *Mirrors) wakeAll() {
 	if m.loop == nil {
 		return
@@ -206,8 +204,7 @@ func (m *Mirrors) wakeAll() {
 	m.loop.Add(slices.Collect(maps.Keys(m.want))...)
 }
 
-// Run creates and deletes mirror pods until ctx ends. reconcile logs their failures, once
-// each, instead of the loop.
+// Run creates and deletes mirror pods until ctx ends. reconcile logs failures, once each, instead of the loop.
 func (m *Mirrors) Run(ctx context.Context) {
 	loop := follow.New(follow.Deps{
 		Client: m.Client, Clock: m.Clock, Log: m.Log.WithOptions(zap.IncreaseLevel(zap.ErrorLevel)), Metrics: m.Metrics,
@@ -216,7 +213,7 @@ func (m *Mirrors) Run(ctx context.Context) {
 		Reconcile: func(within context.Context, name follow.Key) (time.Duration, error) {
 			made, err := m.reconcile(within, name)
 			if made != nil {
-				m.Changed(ctx, made, false) // starts a write of the status, which outlives the reconcile
+				m.Changed(ctx, made, false) // starts a write of the status, which must not end with this reconcile
 			}
 			return 0, err
 		},
@@ -228,8 +225,8 @@ func (m *Mirrors) Run(ctx context.Context) {
 	guard.Raise(loop.Run(ctx))
 }
 
-// reconcile deletes a useless mirror pod, or creates and returns a missing one. It logs a
-// failure unless it is the same as the last one.
+// reconcile deletes a useless mirror pod, or creates and returns a missing one. It logs an error that differs from the
+// last one.
 func (m *Mirrors) reconcile(ctx context.Context, name follow.Key) (made *corev1.Pod, err error) {
 	m.mu.Lock()
 	mirror, want := m.have[name], m.want[name]
@@ -256,10 +253,10 @@ func (m *Mirrors) reconcile(ctx context.Context, name follow.Key) (made *corev1.
 	return made, err
 }
 
-// useless reports whether a mirror pod shows neither the static pod of its name nor one that
-// still terminates. The caller holds mu.
+// useless reports whether a mirror pod represents neither the desired static pod of its name nor one that still
+// terminates. The caller holds mu.
 func (m *Mirrors) useless(name follow.Key, mirror *corev1.Pod) bool {
-	if mirror.DeletionTimestamp != nil || m.spent[mirror.UID] {
+	if mirror.DeletionTimestamp != nil || m.ended[mirror.UID] {
 		return true
 	}
 	uid, _ := static.Mirrored(mirror)
@@ -285,8 +282,7 @@ func (m *Mirrors) create(ctx context.Context, name follow.Key, pod *corev1.Pod) 
 	return made.(*corev1.Pod), nil
 }
 
-// remove deletes a mirror pod with grace period 0. Finalizers may delay its end, which the
-// watch reports.
+// remove deletes a mirror pod with grace period 0. Finalizers may keep it; the watch reports when it is gone.
 func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 	if g := mirror.DeletionGracePeriodSeconds; g != nil && *g == 0 {
 		return nil
@@ -300,9 +296,8 @@ func (m *Mirrors) remove(ctx context.Context, mirror *corev1.Pod) error {
 	return fmt.Errorf("delete mirror: %w", err)
 }
 
-// recalled returns the status of a mirror pod; nil if its static pod was rejected before any
-// container started.
-func recalled(mirror *corev1.Pod) *corev1.PodStatus {
+// restoredStatus returns the status of a mirror pod; nil if its static pod was rejected before any container started.
+func restoredStatus(mirror *corev1.Pod) *corev1.PodStatus {
 	s := &mirror.Status
 	if status.Finished(s.Phase) && len(s.ContainerStatuses) == 0 {
 		return nil

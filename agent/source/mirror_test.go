@@ -48,15 +48,15 @@ func inWorld(t *testing.T, test func(w *world)) {
 		}
 		w.m = source.NewMirrors(source.MirrorDeps{
 			Client: w.api, Clock: clock.RealClock{}, Log: zap.NewNop(), Metrics: metrics,
-			Runs:  func(uid types.UID, _, _ string) bool { return w.runs[uid] },
-			Again: func(_ context.Context, uid types.UID) { w.again = append(w.again, uid) },
+			Runs:    func(uid types.UID, _, _ string) bool { return w.runs[uid] },
+			Rewrite: func(_ context.Context, uid types.UID) { w.again = append(w.again, uid) },
 		}, "n1")
 		w.follow()
 		test(w)
 	})
 }
 
-// follow tells the mirrors of what the API has.
+// follow passes the changes in the API to the mirrors.
 func (w *world) follow() {
 	w.Helper()
 	all := client.Selector{Resource: client.Pods}
@@ -68,7 +68,7 @@ func (w *world) follow() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.m.Take(w.Context(), nil)
+	w.m.SetList(w.Context(), nil)
 	go func() {
 		for ev := range events {
 			if pod, ok := ev.Object.(*corev1.Pod); ok && ev.Type != watch.Bookmark {
@@ -120,7 +120,7 @@ func TestMirrorIsCreatedOnceNodeExists(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := staticPod("1")
 		w.runs["1"] = true
-		w.m.Expect([]*corev1.Pod{p})
+		w.m.SetStatic([]*corev1.Pod{p})
 		if got := w.shown(p); got != nil {
 			t.Errorf("without a node: %v", got)
 		}
@@ -139,14 +139,14 @@ func TestMirrorIsDeletedAfterItsPod(t *testing.T) {
 		w.node()
 		p := staticPod("1")
 		w.runs["1"] = true
-		w.m.Expect([]*corev1.Pod{p})
+		w.m.SetStatic([]*corev1.Pod{p})
 		first := w.shown(p)
 		w.m.Ended(p) // and restarts
 		second := w.shown(p)
 		if first == nil || second == nil || second.UID == first.UID {
 			t.Fatalf("first %v, then %v", first, second)
 		}
-		w.m.Expect(nil)
+		w.m.SetStatic(nil)
 		if got := w.shown(p); got == nil {
 			t.Error("gone while its pod ends")
 		}
@@ -174,7 +174,7 @@ func TestTakeKeepsPodsApart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		plain, shows := staticPod("p"), staticPod("m")
 		shows.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "1"}
-		if got := w.m.Take(w.Context(), []*corev1.Pod{plain, shows}); len(got) != 1 || got[0] != plain {
+		if got := w.m.SetList(w.Context(), []*corev1.Pod{plain, shows}); len(got) != 1 || got[0] != plain {
 			t.Errorf("took %v", got)
 		}
 	})
@@ -185,7 +185,7 @@ func TestRecall(t *testing.T) {
 		w.node()
 		p := staticPod("1")
 		w.runs["1"] = true
-		w.m.Expect([]*corev1.Pod{p})
+		w.m.SetStatic([]*corev1.Pod{p})
 		_, err := client.Update(w.Context(), w.api, w.shown(p), "status", func(m *corev1.Pod) error {
 			m.Status.Phase, m.Status.Message = corev1.PodRunning, "as it was"
 			return nil
@@ -194,14 +194,14 @@ func TestRecall(t *testing.T) {
 			t.Fatal(err)
 		}
 		same, edited := staticPod("1"), staticPod("2")
-		w.m.Recall(w.Context(), []*corev1.Pod{same, edited})
+		w.m.RestoreStatuses(w.Context(), []*corev1.Pod{same, edited})
 		if same.Status.Message != "as it was" || edited.Status.Message != "" {
 			t.Errorf("recalled %q, and %q of another", same.Status.Message, edited.Status.Message)
 		}
 	})
 }
 
-func TestBehind(t *testing.T) {
+func TestStaticPod(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.runs["1"] = true
 		for _, c := range []struct{ annotation, want types.UID }{{"", "m"}, {"1", "1"}, {"2", "m"}} {
@@ -209,7 +209,7 @@ func TestBehind(t *testing.T) {
 			if c.annotation != "" {
 				asked.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: string(c.annotation)}
 			}
-			if got := w.m.Behind(asked); got.UID != c.want {
+			if got := w.m.StaticPod(asked); got.UID != c.want {
 				t.Errorf("annotation %q: %s, want %s", c.annotation, got.UID, c.want)
 			}
 			if asked.UID != "m" {

@@ -1,7 +1,5 @@
-// Package source follows the pods of a node in the API, and the ConfigMaps and Secrets that they
-// use.
-//
-//   - mirror.go: maintains the mirror pods of a node, which show its static pods in the API
+// Package source follows the pods of a node in the API, and the ConfigMaps, Secrets and certificates that they use. It
+// also maintains the mirror pods, which represent the node's static pods in the API (mirror.go).
 package source
 
 import (
@@ -21,7 +19,7 @@ import (
 	"monopod/apiserver/kit/volume"
 )
 
-// Update is a change of the node's pods: a full list, or one pod.
+// Update is a change of the node's pods: a full list, or one changed pod.
 type Update struct {
 	List *[]*corev1.Pod
 	Pod  *corev1.Pod
@@ -41,8 +39,8 @@ func Follower(c client.Client, clk clock.Clock, log *zap.Logger) follow.Follower
 	return follow.Follower{Client: c, Clock: clk, Log: log, Name: "agent", Most: backoff.WriteMax}
 }
 
-// New returns a Source for the pods of a node. It calls changed, on any goroutine, with the pods
-// that use a changed object.
+// New returns a Source for the pods of a node. It calls changed, on any goroutine, when an object has changed; uses
+// reports whether a pod uses the object.
 func New(f follow.Follower, node string, changed func(uses func(*corev1.Pod) bool)) *Source {
 	return &Source{Follower: f, node: node, changed: changed, updates: make(chan Update)}
 }
@@ -91,8 +89,7 @@ func (s *Source) send(ctx context.Context, u Update) {
 	}
 }
 
-// used passes the pods that use a changed object of the resource to changed; after a gap all pods
-// that use any.
+// used returns a handler that calls changed for each changed object of the resource, and for all pods after a gap.
 func (s *Source) used(resource string) follow.Handler {
 	first := true
 	return follow.Handler{
@@ -104,7 +101,7 @@ func (s *Source) used(resource string) follow.Handler {
 		},
 		Event: func(_ context.Context, _ watch.EventType, obj client.Object) {
 			s.changed(func(pod *corev1.Pod) bool {
-				if obj.GetNamespace() == "" { // a ClusterTrustBundle, which may be used by its signer's name
+				if obj.GetNamespace() == "" { // a ClusterTrustBundle; pods may refer to it by its signer
 					return uses(pod, resource, obj.GetName()) || uses(pod, resource, "")
 				}
 				return pod.Namespace == obj.GetNamespace() && uses(pod, resource, obj.GetName())
@@ -113,7 +110,7 @@ func (s *Source) used(resource string) follow.Handler {
 	}
 }
 
-// certificates passes the pod of a changed PodCertificateRequest to changed.
+// certificates returns a handler that calls changed for the pod of each changed PodCertificateRequest.
 func (s *Source) certificates() follow.Handler {
 	h := s.used(client.PodCertificateRequests.Resource)
 	h.Event = func(_ context.Context, _ watch.EventType, obj client.Object) {

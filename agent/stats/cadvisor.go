@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 
 	"monopod/agent/host"
 	"monopod/agent/podapi/spec"
@@ -28,15 +27,15 @@ type Instance struct {
 	Started time.Time
 }
 
-// group is one cgroup in /metrics/cadvisor.
+// group is the usage of one cgroup in /metrics/cadvisor.
 type group struct {
 	cgroup.Account
 	labels labels
 	shares *uint64 // requested CPU shares, if the kernel has a weight
 }
 
-// cadvisor collects /metrics/cadvisor, with cAdvisor's names and kubelet's labels: the node has the id "/"; a
-// pod has no container; its sandbox has no container but an image and a name; a container has all labels.
+// cadvisor serves /metrics/cadvisor, with cAdvisor's names and kubelet's labels: the node has the id "/"; a pod has no
+// container; its sandbox has no container but an image and a name; a container has all labels.
 func (s *Source) cadvisor(w http.ResponseWriter, r *http.Request) {
 	var e exposition
 	s.machine(&e)
@@ -67,9 +66,9 @@ func (s *Source) machine(e *exposition) {
 		info.OSImage))
 }
 
-// root adds the node as a whole, which has the id "/".
+// root adds the metrics of the node as a whole, with the id "/".
 func (s *Source) root(e *exposition) error {
-	u, err := host.Used()
+	u, err := host.ReadUsage()
 	if err != nil {
 		return err
 	}
@@ -116,7 +115,7 @@ func fileSystem(e *exposition, dir string, l labels, devices map[string]bool) {
 // podGroups adds the pods with their sandboxes and containers, from their cgroups.
 func (s *Source) podGroups(ctx context.Context, e *exposition) error {
 	if s.cfg.Cgroups == nil {
-		return s.measuredGroups(ctx, e)
+		return s.runtimeGroups(ctx, e)
 	}
 	now := s.cfg.Clock.Now()
 	for _, p := range s.cfg.Pods() {
@@ -131,7 +130,7 @@ func (s *Source) podGroups(ctx context.Context, e *exposition) error {
 func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 	parent := s.cfg.Cgroups.Parent(p.Pod)
 	if account, ok := s.cfg.Cgroups.Account(parent); ok {
-		account.OOMKills = nil // v1 does not include those of child cgroups
+		account.OOMKills = nil // cgroup v1 does not count OOM kills in child cgroups
 		shares := uint64(s.cfg.Cgroups.Shares(p.Pod))
 		g := group{Account: account, shares: &shares,
 			labels: newLabels("container", "", "id", parent, "image", "", "name", "", "namespace", p.Namespace, "pod", p.Name)}
@@ -155,22 +154,20 @@ func (s *Source) podGroup(e *exposition, p Pod, now time.Time) {
 	}
 }
 
-// sharesOf returns the CPU shares that a container requests; nil for a sandbox, which requests none.
+// sharesOf returns the CPU shares of a container's request; nil for a sandbox.
 func sharesOf(p Pod, i Instance) *uint64 {
-	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for j := range list {
-			if list[j].Name == i.Name {
-				return new(uint64(spec.Shares(list[j].Resources.Requests.Cpu().MilliValue())))
-			}
+	for _, c := range spec.Containers(&p.Spec) {
+		if c.Name == i.Name {
+			return new(uint64(spec.Shares(c.Resources.Requests.Cpu().MilliValue())))
 		}
 	}
 	return nil
 }
 
-// measuredGroups returns the containers with the runtime's measurements, if pods have no cgroups of ours.
-func (s *Source) measuredGroups(ctx context.Context, e *exposition) error {
+// runtimeGroups adds the containers with the runtime's statistics, if the agent does not manage the pods' cgroups.
+func (s *Source) runtimeGroups(ctx context.Context, e *exposition) error {
 	r, err := s.read(ctx)
-	if errors.Is(err, ErrNone) {
+	if errors.Is(err, ErrNoStatistics) {
 		return nil
 	}
 	if err != nil {
@@ -289,7 +286,7 @@ func networkOf(pid int) procfs.NetDev {
 	return lines
 }
 
-// traffic adds every interface but loopback.
+// traffic adds the statistics of every interface except loopback.
 func traffic(e *exposition, lines procfs.NetDev, of labels) {
 	for name, n := range lines {
 		if name == "lo" {

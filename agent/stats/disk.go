@@ -14,6 +14,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"monopod/agent/host"
+	"monopod/agent/podapi/spec"
 )
 
 // Size is the disk usage of a folder on its file system.
@@ -24,8 +25,8 @@ func (s *Size) add(o Size) {
 	s.Inodes += o.Inodes
 }
 
-// SizeOf walks a folder without leaving its file system; a file with several links counts once. Files that are
-// removed meanwhile do not count.
+// SizeOf walks a folder without leaving its file system. A file with several links counts once. Files that are removed
+// meanwhile do not count.
 func SizeOf(ctx context.Context, dir string) (Size, error) {
 	var size Size
 	var device uint64
@@ -99,7 +100,7 @@ func filesystem(dir string, now metav1.Time) *statsapi.FsStats {
 
 func positive(n int64) *uint64 { return new(uint64(max(n, 0))) }
 
-// within returns usage of the file system fs.
+// within returns the statistics of fs, with used as the usage.
 func within(fs *statsapi.FsStats, used Size) *statsapi.FsStats {
 	out := statsapi.FsStats{}
 	if fs != nil {
@@ -109,11 +110,11 @@ func within(fs *statsapi.FsStats, used Size) *statsapi.FsStats {
 	return &out
 }
 
-// disk is a pod's usage of the node's disk: what its containers wrote, their logs, and its volumes.
+// disk is a pod's usage of the node's disk: the writable layers and logs of its containers, and its volumes.
 type disk struct {
 	rootfs  map[string]Size // by container name
-	logs    map[string]Size // likewise
-	volumes map[string]Size // those that count, by name
+	logs    map[string]Size // by container name
+	volumes map[string]Size // volumes on the node's disk, by name
 }
 
 func (d *disk) sum() Size {
@@ -134,11 +135,9 @@ func (s *Source) diskOf(ctx context.Context, r *reading, p Pod) (disk, error) {
 		layer := c.stats.GetWritableLayer()
 		d.rootfs[c.name] = Size{layer.GetUsedBytes().GetValue(), layer.GetInodesUsed().GetValue()}
 	}
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			size, err := SizeOf(ctx, filepath.Join(p.LogDir, list[i].Name))
-			d.logs[list[i].Name], errs = size, append(errs, err)
-		}
+	for _, c := range spec.Containers(&p.Spec) {
+		size, err := SizeOf(ctx, filepath.Join(p.LogDir, c.Name))
+		d.logs[c.Name], errs = size, append(errs, err)
 	}
 	for name, dir := range p.volumes() {
 		size, err := SizeOf(ctx, dir)
@@ -149,14 +148,14 @@ func (s *Source) diskOf(ctx context.Context, r *reading, p Pod) (disk, error) {
 
 // Disk is a running pod's usage of the node's disk, in bytes.
 type Disk struct {
-	Volumes    map[string]int64 // those that count, by name
-	Containers map[string]int64 // what they wrote and their logs, by name
+	Volumes    map[string]int64 // volumes on the node's disk, by name
+	Containers map[string]int64 // writable layer and logs, by name
 }
 
-// Disks walks the folders of those running pods that are wanted.
+// Disks returns the disk usage of the running pods for which want returns true. It walks their folders.
 func (s *Source) Disks(ctx context.Context, want func(*corev1.Pod) bool) (map[types.UID]Disk, error) {
 	r, err := s.read(ctx)
-	if errors.Is(err, ErrNone) { // volumes and logs are known without the runtime
+	if errors.Is(err, ErrNoStatistics) { // volumes and logs are known without the runtime
 		r, err = &reading{pods: s.cfg.Pods()}, nil
 	}
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// labels are sorted by name. Series of one container share them.
+// labels are label pairs, sorted by name. The series of one container share them.
 type labels []*dto.LabelPair
 
-// newLabels takes sorted names and values in turn.
+// newLabels returns labels from alternating names and values, sorted by name.
 func newLabels(pairs ...string) labels {
 	l := make(labels, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -23,15 +23,15 @@ func newLabels(pairs ...string) labels {
 	return l
 }
 
-// with returns l and more; l is not changed.
+// with returns a copy of l with one more label.
 func (l labels) with(name, value string) labels {
 	i, _ := slices.BinarySearchFunc(l, name,
 		func(p *dto.LabelPair, name string) int { return strings.Compare(p.GetName(), name) })
 	return slices.Insert(slices.Clone(l), i, &dto.LabelPair{Name: &name, Value: &value})
 }
 
-// exposition contains the series of one scrape. It has no descriptions for single series, of which there may be
-// many thousands.
+// exposition contains the series of one scrape. It does not use prometheus.Desc, because there may be many thousands of
+// series.
 type exposition struct {
 	families map[string]*dto.MetricFamily
 }

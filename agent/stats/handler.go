@@ -9,8 +9,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Handler serves kubelet's /stats/summary (with only_cpu_and_memory),
-// /metrics/resource and /metrics/cadvisor, and /stats/history.
+// Handler returns the handler of kubelet's /stats/summary (with only_cpu_and_memory), /metrics/resource and
+// /metrics/cadvisor, and of /stats/history.
 func (s *Source) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stats/summary", s.serveSummary)
@@ -73,8 +73,7 @@ func resources(e *exposition, summary *statsapi.Summary, failure error) {
 	}
 }
 
-// start adds the container's start time if it is known: neither the zero time nor the runtime's 0, which would
-// be an age of half a century.
+// start adds the container's start time, unless it is unknown: the zero time, or the runtime's 0, which is in 1970.
 func (e *exposition) start(startedAt time.Time, l labels) {
 	if startedAt.Unix() > 0 {
 		e.put(gauge, "container_start_time_seconds", "Time at which the container started, in seconds since 1970",

@@ -10,13 +10,13 @@ import (
 	"monopod/agent/host"
 )
 
-// The node's history: a point a minute for an hour, 3 KB in memory.
+// The node's history has one point per minute for an hour, 3 KB in memory.
 const (
 	historyStep = time.Minute
 	historySize = 60
 )
 
-// Point is the node's use in the minute before a time.
+// Point is the node's usage in the minute before Time.
 type Point struct {
 	Time   time.Time `json:"time"`
 	CPU    float64   `json:"cpu"`    // cores
@@ -44,12 +44,12 @@ func (h *history) all() []Point {
 	return append([]Point{}, h.points...)
 }
 
-// Record keeps the node's history until ctx ends. It reads three files a minute. A minute that cannot be read is left
-// out.
+// Record records the node's history until ctx ends. It reads three files per minute, and skips a minute that cannot be
+// read.
 func (s *Source) Record(ctx context.Context) {
 	ticker := s.cfg.Clock.NewTicker(historyStep)
 	defer ticker.Stop()
-	last, err := host.Used()
+	last, err := host.ReadUsage()
 	at := s.cfg.Clock.Now()
 	for {
 		select {
@@ -59,7 +59,7 @@ func (s *Source) Record(ctx context.Context) {
 		}
 		was, before := last, err
 		since := s.cfg.Clock.Since(at)
-		last, err = host.Used()
+		last, err = host.ReadUsage()
 		at = s.cfg.Clock.Now()
 		disk, noDisk := host.Disk(s.cfg.Dir)
 		if before == nil && err == nil && noDisk == nil && since > 0 && last.CPU >= was.CPU {
@@ -70,7 +70,7 @@ func (s *Source) Record(ctx context.Context) {
 	}
 }
 
-// serveHistory answers with the points of the last hour, the oldest first.
+// serveHistory serves the points of the last hour, the oldest first.
 func (s *Source) serveHistory(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(s.history.all()) // the client may have left

@@ -13,11 +13,11 @@ import (
 	"monopod/apiserver/kit/metrics"
 )
 
-// Metrics returns the node and its pods for metrics.k8s.io, by namespace and name; ErrNone if the runtime has no
-// statistics. A pod is omitted while the usage of one of its containers is unknown, as upstream does.
+// Metrics returns the node and its pods for metrics.k8s.io, by namespace and name. It returns ErrNoStatistics if the
+// runtime has no statistics. Like upstream, it omits a pod while the usage of one of its containers is unknown.
 func (s *Source) Metrics(ctx context.Context,
 	labels map[string]string) (*metrics.NodeMetrics, []*metrics.PodMetrics, error) {
-	now, from, err := s.look(ctx, true)
+	now, from, err := s.sample(ctx, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +68,7 @@ func podMetrics(now, from *reading, p Pod) *metrics.PodMetrics {
 	return m
 }
 
-// usage has the units of metrics-server: nanocores and KiB.
+// usage returns the usage in the units of metrics-server: nanocores and KiB.
 func usage(nanocores, bytes uint64) corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(nanocores), resource.Nano),

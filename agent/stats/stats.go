@@ -1,15 +1,13 @@
-// Package stats measures the usage of the node, its pods and their containers. It
-// measures only on request.
+// Package stats measures the usage of the node, its pods and their containers. It measures only on request, except for
+// the history.
 //
-//   - Source reads: containers from the runtime, pods from their cgroups, the node
-//     from /proc, folders by walking them.
-//   - Summary is upstream's /stats/summary.
-//   - Nodes and Pods are the metrics.k8s.io API.
-//   - Handler serves the summary, /metrics/resource and, from the files of cgroups
-//     alone, /metrics/cadvisor.
+//   - Source reads containers from the runtime, pods from their cgroups, the node from /proc, and walks folders.
+//   - Summary returns upstream's /stats/summary.
+//   - Metrics returns the objects of metrics.k8s.io.
+//   - Handler serves the summary, /metrics/resource and, from the files of cgroups alone, /metrics/cadvisor.
 //
-// CPU usage is a sum since the start; a rate needs two samples. Source keeps the last
-// samples and, if there are none, takes two shortly after each other.
+// CPU usage is a sum since the start, so a rate needs two samples. Source keeps the last samples and, if there are
+// none, takes two shortly after each other.
 package stats
 
 import (
@@ -43,17 +41,17 @@ type Runtime interface {
 type Pod struct {
 	*corev1.Pod
 	Started map[string]time.Time // by container id
-	// Instances are its sandbox and the running containers.
+	// Instances are the sandbox and the running containers.
 	Instances []Instance
 	Claims    []Claim
 	LogDir    string
 	Dir       string // parent of volumes/
 }
 
-// Config is what a Source measures; all but Cgroups is required.
+// Config configures a Source. All fields except Cgroups are required.
 type Config struct {
 	Node      string
-	Labels    map[string]string // of our containers
+	Labels    map[string]string // selects the agent's containers
 	Runtime   Runtime
 	Cgroups   *cgroup.Manager // nil: a pod's usage is the sum of its containers'
 	Clock     clock.WithTicker
@@ -64,32 +62,32 @@ type Config struct {
 
 // Source measures usage.
 type Source struct {
-	cfg  Config
-	turn chan struct{} // contains one token, whose holder may use the fields below
-	base *reading      // an older sample; nil: none
-	last *reading      // the last sample that is minWindow younger than base
+	cfg   Config
+	token chan struct{} // contains one token, whose holder may use the fields below
+	base  *reading      // an older sample; nil: none
+	last  *reading      // the last sample, at least minWindow younger than base
 
 	history history
 }
 
-// New returns a Source.
+// New returns a Source without samples.
 func New(cfg Config) *Source {
-	s := &Source{cfg: cfg, turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
+	s := &Source{cfg: cfg, token: make(chan struct{}, 1)}
+	s.token <- struct{}{}
 	return s
 }
 
-// Minimum and maximum distance of two samples for a rate, and the distance if there is no earlier sample.
+// The minimum and maximum time between two samples for a rate, and the time if there is no earlier sample.
 const (
 	minWindow   = time.Second
 	maxWindow   = 5 * time.Minute
 	firstWindow = 500 * time.Millisecond
 )
 
-// ErrNone means that the runtime has no statistics.
-var ErrNone = errors.New("the container runtime has no statistics")
+// ErrNoStatistics means that the runtime has no statistics.
+var ErrNoStatistics = errors.New("the container runtime has no statistics")
 
-// container is the usage of one container up to a time.
+// container is the usage of one container in a sample.
 type container struct {
 	id, name  string
 	uid       types.UID
@@ -103,7 +101,7 @@ func (c *container) cpu() uint64 { return c.stats.GetCpu().GetUsageCoreNanoSecon
 
 func (c *container) memory() uint64 { return c.stats.GetMemory().GetWorkingSetBytes().GetValue() }
 
-// reading is a sample of everything.
+// reading is a sample of the node, the pods and the containers.
 type reading struct {
 	at         time.Time
 	node       host.Usage
@@ -123,12 +121,12 @@ func (s *Source) read(ctx context.Context) (*reading, error) {
 		sums: map[string]uint64{}}
 	list, err := s.cfg.Runtime.ListContainerStats(ctx, &cri.ContainerStatsFilter{LabelSelector: s.cfg.Labels})
 	if status.Code(err) == codes.Unimplemented {
-		return nil, ErrNone
+		return nil, ErrNoStatistics
 	}
 	if err != nil {
 		return nil, fmt.Errorf("statistics of containers: %w", err)
 	}
-	if r.node, err = host.Used(); err != nil {
+	if r.node, err = host.ReadUsage(); err != nil {
 		return nil, fmt.Errorf("statistics of the node: %w", err)
 	}
 	r.at = s.cfg.Clock.Now()
@@ -159,12 +157,12 @@ func (r *reading) add(stats *cri.ContainerStats) {
 	r.containers[uid] = append(r.containers[uid], c)
 }
 
-// running returns the pod's running containers: upstream reports no others.
+// running returns the pod's running containers. Upstream does not report others.
 func (r *reading) running(p Pod) []*container {
 	return slices.DeleteFunc(slices.Clone(r.containers[p.UID]), func(c *container) bool { return !c.running })
 }
 
-// readPod adds the pod as a whole: its cgroup, otherwise the sum of its containers.
+// readPod adds the usage of the pod as a whole: that of its cgroup, or else the sum of its containers.
 func (s *Source) readPod(r *reading, p Pod) {
 	var sum cgroup.Usage
 	for _, c := range r.containers[p.UID] {
@@ -179,23 +177,23 @@ func (s *Source) readPod(r *reading, p Pod) {
 		sum.MajorFault += m.GetMajorPageFaults().GetValue()
 	}
 	if s.cfg.Cgroups != nil {
-		if u, err := s.cfg.Cgroups.Usage(p.Pod); err == nil { // the pod is just ending
+		if u, err := s.cfg.Cgroups.Usage(p.Pod); err == nil { // it fails when the pod is just ending
 			sum = u
 		}
 	}
 	r.cgroups[p.UID], r.sums[podKey(p.UID)] = sum, sum.CPU
 }
 
-// look returns a new sample and the older one for rates; nil if there is none. With wait there always is one: the
-// first caller waits for it, and callers within minWindow share a sample, so that many autoscalers cost no more than
-// one.
-func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err error) {
+// sample returns a new sample and an older one for rates; from is nil if there is none. With wait, from is never nil:
+// the first caller waits for a second sample, and callers within minWindow share a sample, so that many autoscalers
+// cost no more than one.
+func (s *Source) sample(ctx context.Context, wait bool) (now, from *reading, err error) {
 	select {
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
-	case <-s.turn:
+	case <-s.token:
 	}
-	defer func() { s.turn <- struct{}{} }()
+	defer func() { s.token <- struct{}{} }()
 	if wait && s.base != nil && s.cfg.Clock.Since(s.last.at) < minWindow {
 		return s.last, s.base, nil
 	}
@@ -207,19 +205,19 @@ func (s *Source) look(ctx context.Context, wait bool) (now, from *reading, err e
 		if !wait {
 			return now, nil, nil
 		}
-		return s.second(ctx)
+		return s.secondSample(ctx)
 	}
 	if now.at.Sub(s.last.at) >= minWindow {
 		s.base, s.last = s.last, now
 	}
 	if s.base == nil && wait {
-		return s.second(ctx)
+		return s.secondSample(ctx)
 	}
 	return now, s.base, nil
 }
 
-// second takes another sample shortly after the first.
-func (s *Source) second(ctx context.Context) (now, from *reading, err error) {
+// secondSample takes another sample shortly after the first.
+func (s *Source) secondSample(ctx context.Context) (now, from *reading, err error) {
 	timer := s.cfg.Clock.NewTimer(firstWindow)
 	defer timer.Stop()
 	select {
@@ -234,8 +232,8 @@ func (s *Source) second(ctx context.Context) (now, from *reading, err error) {
 	return now, s.base, nil
 }
 
-// rate returns the nanocores that key used between two samples; startedAt is when it started, in case that was
-// after from. False: not known.
+// rate returns the nanocores that key used between two samples; false if unknown. startedAt is its start time, which
+// may be later than from.
 func (r *reading) rate(from *reading, key string, startedAt time.Time) (nanocores uint64, ok bool) {
 	if from == nil {
 		return 0, false
@@ -254,7 +252,7 @@ func (r *reading) rate(from *reading, key string, startedAt time.Time) (nanocore
 	return uint64(float64(sum-before) / window.Seconds()), true
 }
 
-// volumes returns the folders of the volumes that count towards the pod's disk usage, by name.
+// volumes returns the folders of the pod's volumes on the node's disk, by name.
 func (p Pod) volumes() map[string]string {
 	out := map[string]string{}
 	for i := range p.Spec.Volumes {

@@ -145,7 +145,7 @@ func TestEndedContainersHaveNoUsage(t *testing.T) {
 func TestNoStatistics(t *testing.T) {
 	t.Parallel()
 	s, dir := source(t, &runtime{none: true})
-	if _, _, err := s.Metrics(t.Context(), nil); !errors.Is(err, stats.ErrNone) {
+	if _, _, err := s.Metrics(t.Context(), nil); !errors.Is(err, stats.ErrNoStatistics) {
 		t.Errorf("%v", err)
 	}
 	summary, err := s.Summary(t.Context(), false)

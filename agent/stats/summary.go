@@ -15,14 +15,14 @@ import (
 	"monopod/agent/resources/cgroup"
 )
 
-// Summary returns the whole summary; cpuAndMemory omits what needs a walk through folders.
+// Summary returns the whole summary. With cpuAndMemory it omits disks and networks, and walks no folders.
 func (s *Source) Summary(ctx context.Context, cpuAndMemory bool) (*statsapi.Summary, error) {
-	now, from, err := s.look(ctx, false)
-	if err != nil && !errors.Is(err, ErrNone) {
+	now, from, err := s.sample(ctx, false)
+	if err != nil && !errors.Is(err, ErrNoStatistics) {
 		return nil, err
 	}
-	if now == nil { // the node's usage is known without the runtime
-		used, err := host.Used()
+	if now == nil { // the node's usage does not need the runtime
+		used, err := host.ReadUsage()
 		if err != nil {
 			return nil, err
 		}
@@ -162,22 +162,17 @@ func (s *Source) podDisks(ctx context.Context, now *reading, p Pod, out *statsap
 
 // podNetwork returns the network statistics of one of the pod's processes; nil on the host network.
 func podNetwork(now *reading, p Pod) *statsapi.NetworkStats {
-	pid := now.cgroups[p.UID].Process
-	if pid == 0 || p.Spec.HostNetwork {
+	if p.Spec.HostNetwork {
 		return nil
 	}
-	proc, err := procfs.NewProc(pid)
-	if err != nil {
-		return nil
-	}
-	lines, err := proc.NetDev()
-	if err != nil {
+	lines := networkOf(now.cgroups[p.UID].Process)
+	if lines == nil {
 		return nil
 	}
 	return network(lines, metav1.NewTime(now.at))
 }
 
-// network returns every interface but loopback, with eth0 as the default one, as upstream does.
+// network returns every interface except loopback. Like upstream, eth0 is the default interface.
 func network(lines procfs.NetDev, at metav1.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: at}
 	for name, l := range lines {

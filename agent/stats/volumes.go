@@ -12,11 +12,11 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Claim is a PersistentVolumeClaim of a pod, whose volume is mounted at Dir.
+// Claim is a PersistentVolumeClaim of a pod. Its volume is mounted at Dir.
 type Claim struct{ Volume, Name, Dir string }
 
-// Volumes are kubelet's kubelet_volume_stats_*: free and used space of the file systems of claims' volumes. A
-// volume is measured once for all its pods, and only when metrics are collected.
+// Volumes returns the collector of kubelet_volume_stats_*: the free and used space on the file systems of
+// PersistentVolumeClaims. It measures a volume once for all its pods, and only when metrics are collected.
 func (s *Source) Volumes() prometheus.Collector { return &volumes{source: s} }
 
 type volumes struct {
@@ -24,10 +24,10 @@ type volumes struct {
 	busy   atomic.Bool // a measurement is in progress
 }
 
-// patience is how long a scrape waits for the file systems: a network file system may not respond.
-const patience = time.Second
+// scrapeTimeout limits the wait of a scrape for the file systems: a network file system may not respond.
+const scrapeTimeout = time.Second
 
-// volumeStats have upstream's names.
+// volumeStats are the metrics, with upstream's names.
 var volumeStats = func() (out [6]*prometheus.Desc) {
 	for i, m := range [][2]string{
 		{"capacity_bytes", "Size of the volume's file system in bytes"},
@@ -48,8 +48,7 @@ func (v *volumes) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. While an earlier one still waits for a file
-// system, it returns no metrics.
+// Collect implements prometheus.Collector. While an earlier call still waits for a file system, it returns no metrics.
 func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 	dirs := map[types.NamespacedName]string{}
 	for _, p := range v.source.cfg.Pods() {
@@ -70,7 +69,7 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 		}
 		return nil
 	})
-	timer := v.source.cfg.Clock.NewTimer(patience)
+	timer := v.source.cfg.Clock.NewTimer(scrapeTimeout)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
@@ -87,7 +86,7 @@ func (v *volumes) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sizesOf returns the values of volumeStats; false if dir is a block device, or gone.
+// sizesOf returns the values of volumeStats; false if dir is a block device, or does not exist.
 func sizesOf(dir string) (out [6]int64, ok bool) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return out, false

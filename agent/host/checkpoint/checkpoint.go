@@ -1,7 +1,6 @@
-// Package checkpoint stores state that a part of the agent needs after a restart in a
-// small file: JSON with a checksum, like kubelet's. After a power failure the file is
-// the old or the new one. A file that is damaged nevertheless is detected and set
-// aside, so that the part can start without it.
+// Package checkpoint stores state that a part of the agent needs after a restart in a small file: JSON with a checksum,
+// like kubelet's. After a power failure the file has the old or the new content. A file that is damaged nevertheless is
+// detected and moved aside, so that the part can start without it.
 package checkpoint
 
 import (
@@ -15,14 +14,13 @@ import (
 	"path/filepath"
 )
 
-// ErrDamaged means that the content of a file is not what was written.
+// ErrDamaged means that the content of a file does not match its checksum.
 var ErrDamaged = errors.New("damaged")
 
 // File is the path of a checkpoint.
 type File string
 
-// Save writes v, which is a JSON object with at least one field, and returns when
-// it is on the disk.
+// Save writes v, which must encode as a JSON object with at least one field, and returns when it is on the disk.
 func (f File) Save(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -34,7 +32,7 @@ func (f File) Save(v any) error {
 	return f.Write(fmt.Appendf(body[:len(body)-1], `%s%d}`, mark, sum(body)))
 }
 
-// mark precedes the checksum of everything before it.
+// mark is the text before the checksum. The checksum covers everything before mark.
 const mark = `,"checksum":`
 
 func sum(body []byte) uint32 {
@@ -43,8 +41,8 @@ func sum(body []byte) uint32 {
 	return h.Sum32()
 }
 
-// Load reads what Save wrote into v: found is false if there is no file. The error of
-// a damaged file is ErrDamaged; v may have been written to.
+// Load decodes the file into v; found is false if there is no file. It returns ErrDamaged for a damaged file, of
+// which v may contain a part.
 func (f File) Load(v any) (found bool, err error) {
 	text, err := os.ReadFile(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,9 +75,8 @@ func (f File) Exists() bool {
 // Remove removes the file; a missing one is not an error.
 func (f File) Remove() error { return os.RemoveAll(string(f)) }
 
-// StartOver sets aside a checkpoint that cannot be restored, for a human to inspect;
-// only the last one is kept. lost describes why, the new path and the consequence;
-// err means that the file could not be moved.
+// StartOver moves a damaged checkpoint aside, so that a user can inspect it; it replaces an earlier one. lost is an
+// error for the log with the cause, the new path and the consequence (follows). err means that the file was not moved.
 func (f File) StartOver(why error, follows string) (lost, err error) {
 	to := string(f) + ".damaged"
 	if err := os.Rename(string(f), to); err != nil {

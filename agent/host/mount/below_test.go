@@ -9,8 +9,8 @@ import (
 	"monopod/agent/host/mount"
 )
 
-// The kernel writes some characters of a path in octal. What looks for mounts finds
-// them, and with them what must not be removed, whatever the data folder is called.
+// The kernel writes some characters of a path in octal. Below finds mounts, whose content must not be removed, whatever
+// the name of the data folder.
 func TestMountsBelowFolderWithSpecialName(t *testing.T) {
 	t.Parallel()
 	for name, folder := range map[string]string{

@@ -16,13 +16,12 @@ type Device struct {
 	Path    string
 	FSType  string // file system of an empty device; empty: ext4
 	Options []string
-	// ReadOnly: the device must not be formatted or repaired.
+	// ReadOnly means that the device must not be formatted or repaired.
 	ReadOnly bool
 }
 
-// Device mounts with the programs blkid, fsck, mkfs and mount. It checks the file system first,
-// unless it is mounted elsewhere, and formats the device only if blkid finds nothing on it. It
-// locks the device meanwhile.
+// Device mounts a device with the programs blkid, fsck, mkfs and mount. It checks the file system first, unless it is
+// mounted elsewhere, and formats the device only if blkid finds nothing on it. It locks the device meanwhile.
 func (Kernel) Device(dir string, d Device) error {
 	path, err := filepath.EvalSymlinks(d.Path)
 	if err != nil {

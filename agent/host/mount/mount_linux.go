@@ -21,8 +21,7 @@ type Tmpfs struct {
 	Mode  os.FileMode
 	Group *int64 // of its root; nil: root's
 	Page  int64  // of huge pages, in bytes
-	// Plain: device files and set-user-ID programs have no effect.
-	Plain bool
+	Plain bool   // device files and set-user-ID programs have no effect
 }
 
 func (o Tmpfs) options() string {
@@ -46,7 +45,7 @@ func (o Tmpfs) flags() uintptr {
 	return 0
 }
 
-// unixMode returns a mode as in system calls.
+// unixMode converts a mode to that of system calls.
 func unixMode(m os.FileMode) uint32 {
 	out := uint32(m.Perm())
 	if m&os.ModeSetgid != 0 {
@@ -61,7 +60,7 @@ func unixMode(m os.FileMode) uint32 {
 // Kernel mounts with system calls, and devices with programs.
 type Kernel struct{}
 
-// Tmpfs excludes the tmpfs from swap where the kernel supports it (Linux 6.4).
+// Tmpfs mounts a tmpfs, which is not swapped out if the kernel supports that (Linux 6.4).
 func (Kernel) Tmpfs(dir string, o Tmpfs) error {
 	err := unix.Mount("tmpfs", dir, "tmpfs", o.flags(), o.options()+",noswap")
 	if errors.Is(err, unix.EINVAL) {
@@ -70,17 +69,17 @@ func (Kernel) Tmpfs(dir string, o Tmpfs) error {
 	return os.NewSyscallError("mount", err)
 }
 
-// Huge fails if the kernel has no huge pages of that size.
+// Huge mounts a hugetlbfs. It fails if the kernel has no huge pages of that size.
 func (Kernel) Huge(dir string, o Tmpfs) error {
 	return os.NewSyscallError("mount", unix.Mount("nodev", dir, "hugetlbfs", o.flags(), o.options()))
 }
 
-// Bind mounts the open file, even if its name has changed meanwhile.
+// Bind bind-mounts the open file fd, even if its name has changed meanwhile.
 func (Kernel) Bind(fd int, target string) (string, error) {
 	return target, os.NewSyscallError("mount", unix.Mount(Open(fd), target, "", unix.MS_BIND, ""))
 }
 
-// Share binds dir onto itself unless it is a mount already.
+// Share makes dir a shared mount. It binds dir onto itself unless it is a mount already.
 func (k Kernel) Share(dir string) error {
 	mounted, err := k.Mounted(dir)
 	if err != nil {
@@ -94,8 +93,8 @@ func (k Kernel) Share(dir string) error {
 	return os.NewSyscallError("mount", unix.Mount("", dir, "", unix.MS_SHARED, ""))
 }
 
-// Mounted asks the kernel about dir only: reading the mount table for each volume would cost the
-// square of their number.
+// Mounted reports whether dir is a mount point. It does not read the mount table, which would take quadratic time for
+// many volumes.
 func (Kernel) Mounted(dir string) (bool, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,8 +104,8 @@ func (Kernel) Mounted(dir string) (bool, error) {
 	return mountRoot(fd)
 }
 
-// mountRoot reports whether fd is the root of a mount. It does not contact the server of a network
-// file system, which may not respond.
+// mountRoot reports whether fd is the root of a mount. It does not contact the server of a network file system, which
+// may not respond.
 func mountRoot(fd int) (bool, error) {
 	var st unix.Statx_t
 	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
@@ -119,14 +118,13 @@ func mountRoot(fd int) (bool, error) {
 	return inTable(fd) // Linux before 5.8
 }
 
-// isDead reports whether an error means that the file system of a mount no longer exists
-// (upstream: IsCorruptedMnt).
+// isDead reports whether an error means that the file system of a mount no longer exists (upstream: IsCorruptedMnt).
 func isDead(err error) bool {
 	return slices.ContainsFunc([]error{unix.ENOTCONN, unix.ESTALE, unix.EIO, unix.EHOSTDOWN},
 		func(dead error) bool { return errors.Is(err, dead) })
 }
 
-// Unmount detaches: processes that still use the mount keep it until they end.
+// Unmount detaches the mount at dir. Processes that use the mount keep it until they end.
 func (Kernel) Unmount(dir string) error {
 	err := unix.Unmount(dir, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) {
@@ -135,7 +133,7 @@ func (Kernel) Unmount(dir string) error {
 	return os.NewSyscallError("umount2", err)
 }
 
-// UnmountBelow detaches every mount below dir, the last one first. It continues after a failure.
+// UnmountBelow unmounts every mount below dir, the last one first. It continues after a failure.
 func (k Kernel) UnmountBelow(dir string) error {
 	points, err := Below(dir)
 	errs := []error{err}
@@ -145,8 +143,7 @@ func (k Kernel) UnmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Folders mounts nothing: it uses plain folders in place of file systems in memory. It is for pods
-// of the fake runtime.
+// Folders mounts nothing: it uses plain folders in place of file systems in memory, for pods of the fake runtime.
 type Folders struct{}
 
 // Tmpfs sets owner and mode of dir while it is empty.
@@ -168,8 +165,7 @@ func (Folders) Huge(string, Tmpfs) error { return nil }
 // Device does nothing.
 func (Folders) Device(string, Device) error { return nil }
 
-// Bind creates a hard link of a file, which remains if the file is removed. For a folder it
-// returns the folder's path.
+// Bind creates a hard link of a file, which remains if the file is removed. For a folder it returns the folder's path.
 func (Folders) Bind(fd int, target string) (string, error) {
 	path, err := os.Readlink(Open(fd))
 	if err != nil {

@@ -14,19 +14,18 @@ import (
 type Unmounter interface{ Unmount(dir string) error }
 
 const (
-	// entriesAtOnce is how many names of a folder are read at once.
+	// entriesAtOnce is the number of names of a folder that are read at once.
 	entriesAtOnce = 1024
-	// removeTries is how often a busy or non-empty name is retried: something is mounted on it, or
-	// appears meanwhile.
+	// removeTries is the number of attempts for a busy or non-empty name, on which something is mounted or in which
+	// files appear meanwhile.
 	removeTries = 16
-	// removeDepth is how deep folders are traversed with one open file each. Deeper folders are
-	// moved up, because a container can nest them without limit.
+	// removeDepth limits the depth of the traversal, which keeps one file open for each level. Deeper folders are moved
+	// up, because a container can nest them without limit.
 	removeDepth = 64
 )
 
-// RemoveAll removes path and all in it. It unmounts the mounts in it and never removes through a
-// mount: what cannot be unmounted stays, with an error, and so does its content. It follows no
-// symlink.
+// RemoveAll removes path and its content. It unmounts the mounts in it, and never removes the content of a mount: if a
+// mount fails to unmount, RemoveAll keeps it and returns an error. It does not follow symlinks.
 func RemoveAll(path string, m Unmounter) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -47,7 +46,7 @@ func RemoveAll(path string, m Unmounter) error {
 
 type remover struct {
 	mounter Unmounter
-	top     int // the folder that contains what is removed
+	top     int // the open parent folder
 	base    string
 	left    []string // names in top that must be removed
 	moved   int      // number of folders moved up
@@ -81,7 +80,7 @@ func (r *remover) remove(dir int, name string, depth int) error {
 	return &os.PathError{Op: "remove", Path: name, Err: err}
 }
 
-// errAgain: the name must be checked again.
+// errAgain means that the removal must be tried again.
 var errAgain = errors.New("it is still mounted or in use")
 
 // folder empties a folder and removes it.
@@ -110,7 +109,7 @@ func (r *remover) folder(dir int, name string, depth int) error {
 	return err
 }
 
-// moveUp moves a folder to top, to remove it later.
+// moveUp moves a folder to top, where it is removed later.
 func (r *remover) moveUp(dir int, name string) error {
 	for {
 		r.moved++
@@ -148,7 +147,7 @@ func (r *remover) empty(fd, depth int) error {
 	}
 }
 
-// detach unmounts what is mounted on a file.
+// detach unmounts the mount on a file.
 func (r *remover) detach(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

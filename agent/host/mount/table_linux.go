@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below returns the mount points below dir, the last mounted one first: the order in which they
-// can be unmounted. It does not return dir itself, which may be a disk of the user's. It resolves
-// symlinks in dir, because the kernel's table contains none.
+// Below returns the mount points below dir, the last mounted one first: the order in which they can be unmounted. It
+// does not return dir itself, which may be a disk of the user. It resolves symlinks in dir, because the kernel's table
+// contains resolved paths.
 func Below(dir string) ([]string, error) {
 	path, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -32,7 +32,7 @@ func Below(dir string) ([]string, error) {
 	return points, err
 }
 
-// inTable looks up fd in the mount table. Comparing devices would miss bind mounts.
+// inTable reports whether fd is in the mount table. Comparing devices would miss bind mounts.
 func inTable(fd int) (bool, error) {
 	path, err := os.Readlink(Open(fd))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package oom reads OOM kills from the kernel's log. The runtime reports them too,
-// but misses some: containerd 1.6 on cgroup v1.
+// Package oom reads OOM kills from the kernel's log. The runtime also reports them, but containerd 1.6 on cgroup v1
+// misses some.
 package oom
 
 import (
@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// Kill is the end of one process.
+// Kill is one OOM kill of a process.
 type Kill struct {
 	Process string
 	PID     int
 	Cgroup  string    // of the process; empty if unknown
-	System  bool      // the whole machine was out of memory, no cgroup at its limit
-	At      time.Time // when it was read
+	System  bool      // the whole machine was out of memory, not a cgroup at its limit
+	At      time.Time // time at which the record was read
 }
 
-// String is the text of an event SystemOOM.
+// String returns the text of an event SystemOOM.
 func (k Kill) String() string {
 	return fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID)
 }
 
-// parser reads the kernel's records one by one. A kill takes several records: the
-// limit that was reached, then the victim. The kernel omits the former if more than
-// ten processes die within 5 s.
+// parser parses the kernel's records one by one. A kill takes several records: the limit that was reached, then the
+// victim. The kernel omits the former if more than ten processes die within 5 s.
 type parser struct {
 	reported int    // the process whose kill was last reported
 	cgroup   string // of the next victim, from kernels before 5.0
 }
 
-// line processes a record; ok means that it is the first one about a victim.
+// line parses a record. ok means that it is the first record about a victim.
 func (p *parser) line(record string) (k Kill, ok bool) {
 	_, text, _ := strings.Cut(record, ";")
 	text, _, _ = strings.Cut(text, "\n")

@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// maxRecord is the longest record of /dev/kmsg.
+	// maxRecord is the maximum size of a record of /dev/kmsg.
 	maxRecord = 8192
-	// remembered is how many of the last kills are kept for Killed.
-	remembered = 128
-	// waiting is the buffer of a watcher's channel; more kills are dropped for that
-	// watcher, but Killed still knows them.
-	waiting = 32
-	// recent is how long the ID of a dead process is not reused.
-	recent = time.Minute
+	// maxKills is the number of kills that are kept for Killed.
+	maxKills = 128
+	// watcherBuffer is the buffer of a watcher's channel. A slow watcher misses further kills.
+	watcherBuffer = 32
+	// pidReuseTime is the time in which the kernel does not reuse the ID of a dead process.
+	pidReuseTime = time.Minute
 )
 
 // Log is the kernel's log since it was opened. A nil Log has no kills.
@@ -32,10 +31,10 @@ type Log struct {
 	file *os.File
 	conn syscall.RawConn
 
-	mu      sync.Mutex // guards the fields below; held while reading, which never blocks
-	parser  parser
-	kills   []Kill
-	readers []chan Kill
+	mu       sync.Mutex // guards the fields below; held while reading, which never blocks
+	parser   parser
+	kills    []Kill
+	watchers []chan Kill
 }
 
 // Open opens the log, /dev/kmsg. It fails without permission to read it.
@@ -56,8 +55,7 @@ func Open(path string) (*Log, error) {
 	return &Log{file: f, conn: conn}, nil
 }
 
-// Run sends kills to watchers until ctx ends, and closes the log. It sleeps in the
-// poller meanwhile.
+// Run sends kills to watchers until ctx ends, and closes the log. It occupies no thread while it waits.
 func (l *Log) Run(ctx context.Context) error {
 	if l == nil {
 		return nil
@@ -75,38 +73,38 @@ func (l *Log) Run(ctx context.Context) error {
 	return fmt.Errorf("read the kernel's log: %w", errors.Join(err, failed))
 }
 
-// Watch returns a channel of the kills that follow; it is closed when ctx ends.
+// Watch returns a channel that receives the kills from now on. It is closed when ctx ends.
 func (l *Log) Watch(ctx context.Context) <-chan Kill {
-	kills := make(chan Kill, waiting)
+	kills := make(chan Kill, watcherBuffer)
 	if l == nil {
 		context.AfterFunc(ctx, func() { close(kills) })
 		return kills
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.readers = append(l.readers, kills)
+	l.watchers = append(l.watchers, kills)
 	context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.readers = slices.DeleteFunc(l.readers, func(c chan Kill) bool { return c == kills })
+		l.watchers = slices.DeleteFunc(l.watchers, func(c chan Kill) bool { return c == kills })
 		close(kills)
 	})
 	return kills
 }
 
-// Killed reports whether the kernel killed a process of the cgroup that has the name
-// in its path, or, a moment ago, the process itself (0: none). A kill is in the log
-// before the process is dead, so the answer after a death is correct.
+// Killed reports whether the OOM killer ended a process of a cgroup whose path contains cgroup or, within the last
+// minute, the process pid (0: none). The kernel logs a kill before the process is dead, so the result after the exit of
+// a container is reliable.
 func (l *Log) Killed(cgroup string, pid int) bool {
 	if l == nil {
 		return false
 	}
-	// Read the rest; after the end of Run there is no more.
+	// Read the pending records. It fails after the end of Run.
 	_ = l.conn.Control(func(fd uintptr) { _ = l.drain(int(fd)) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.kills, func(k Kill) bool {
-		return strings.Contains(k.Cgroup, cgroup) || pid != 0 && k.PID == pid && time.Since(k.At) < recent
+		return strings.Contains(k.Cgroup, cgroup) || pid != 0 && k.PID == pid && time.Since(k.At) < pidReuseTime
 	})
 }
 
@@ -137,10 +135,10 @@ func (l *Log) drain(fd int) error {
 func (l *Log) add(k Kill) {
 	k.At = time.Now()
 	l.kills = append(l.kills, k)
-	if over := len(l.kills) - remembered; over > 0 {
+	if over := len(l.kills) - maxKills; over > 0 {
 		l.kills = slices.Delete(l.kills, 0, over)
 	}
-	for _, r := range l.readers {
+	for _, r := range l.watchers {
 		select {
 		case r <- k:
 		default:

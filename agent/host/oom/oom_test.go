@@ -115,7 +115,7 @@ func TestKilledReadsPendingMessages(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	for i := range remembered {
+	for i := range maxKills {
 		say(fmt.Sprintf("3,4,40,-;Memory cgroup out of memory: Killed process %d (web) x\n", 100+i))
 	}
 	if l.Killed("c1", 0) {

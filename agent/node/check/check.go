@@ -1,5 +1,5 @@
-// Package check judges whether a machine can run monopod: Collect tries what monopod needs of the kernel and of the
-// machine, Of judges the facts, each with a remedy.
+// Package check checks whether a machine can run monopod. Collect reads and tests the features of the machine that
+// monopod needs; Of turns these facts into results with remedies.
 package check
 
 import (
@@ -21,8 +21,8 @@ type Verdict string
 // The verdicts, from good to bad.
 const (
 	OK      Verdict = "ok"
-	Warning Verdict = "warning" // monopod runs, without something
-	Missing Verdict = "missing" // monopod does not run, or no pods
+	Warning Verdict = "warning" // monopod runs with a limitation
+	Missing Verdict = "missing" // monopod cannot run, or cannot run pods
 )
 
 // Result is one line of a report.
@@ -33,10 +33,10 @@ type Result struct {
 	Remedy  string  `json:"remedy,omitempty"`
 }
 
-// Facts is what Collect finds. An error is nil if what it is about works.
+// Facts are the results of Collect. An error is nil if the feature works.
 type Facts struct {
-	Containers  bool // they run on containerd, and not in memory
-	Child       bool // monopod runs the containerd as its child
+	Containers  bool // pods run on containerd, not on the fake runtime
+	Child       bool // monopod starts containerd as its child
 	DataDir     string
 	UID         int
 	Privileged  bool // has CAP_SYS_ADMIN and CAP_NET_ADMIN
@@ -50,13 +50,13 @@ type Facts struct {
 	Clock       Clock
 	Disk        host.Amount
 	Inodes      host.Amount
-	DiskErr     error // of the two above
+	DiskErr     error // of Disk and Inodes
 	Memory      host.Amount
 	MemoryErr   error
 	Ports       []Port
 	Containerd  Program
 	Runc        Program
-	CrunErr     error  // why crun does not start the containers; nil: it does
+	CrunErr     error  // why crun is not the OCI runtime; nil: it is
 	HostSocket  string // of the machine's containerd; empty: none
 	SocketError error  // of HostSocket
 }
@@ -70,14 +70,14 @@ type Cgroups struct {
 // Clock is the machine's clock.
 type Clock struct {
 	Now          time.Time
-	Built        time.Time // when the program was made; zero: not known
+	Built        time.Time // build time of the program; zero: unknown
 	Synchronized bool
 }
 
 // Port is an address that monopod listens on.
 type Port struct {
 	Flag, Address string
-	Ours          bool // by the monopod on the data folder
+	Ours          bool // the monopod that runs on the data folder listens on it
 	Err           error
 }
 
@@ -87,7 +87,7 @@ type Program struct {
 	Err     error
 }
 
-// Of judges the facts.
+// Of returns one result for each fact that matters for this configuration.
 func Of(f Facts) []Result {
 	results := []Result{kernel(f), f.memory(), f.space(), f.clock()}
 	for _, p := range f.Ports {
@@ -97,7 +97,7 @@ func Of(f Facts) []Result {
 		return results
 	}
 	results = append(results, f.user())
-	if f.Privileged { // otherwise nothing else can be tried
+	if f.Privileged { // the tests of these facts need privileges
 		results = append(results, f.Cgroups.judge(), f.overlay(), f.bridge(), f.nftables(), f.seccomp(), f.hosts())
 	}
 	results = append(results, f.containerd(), f.runc())
@@ -124,7 +124,7 @@ func bad(v Verdict, name, found, remedy string) Result {
 	return Result{Name: name, Verdict: v, Found: found, Remedy: remedy}
 }
 
-// oldest is the oldest kernel that Kubernetes supports: kubeadm refuses older ones.
+// The oldest kernel that Kubernetes supports: kubeadm refuses older ones.
 const oldestMajor, oldestMinor = 4, 19
 
 func kernel(f Facts) Result {
@@ -149,7 +149,7 @@ func (f Facts) user() Result {
 	return good("user", "root")
 }
 
-// limiting are the controllers that limit pods, and why each is needed.
+// limiting are the cgroup controllers that enforce the limits of pods.
 var limiting = []string{"cpu", "memory", "pids"}
 
 func (c Cgroups) judge() Result {
@@ -230,11 +230,10 @@ func (f Facts) clock() Result {
 	return good("clock", "%s, synchronized", now)
 }
 
-// The thresholds of --eviction-hard and of the room that the state needs.
 const (
-	evictedBelow = 10 // percent free of disk and inodes
-	minDisk      = 100 << 20
-	minMemory    = 150 << 20 // 100 MiB are the threshold of evictions
+	evictedBelow = 10        // percent of disk and inodes: the default thresholds of --eviction-hard
+	minDisk      = 100 << 20 // for the state
+	minMemory    = 150 << 20 // --eviction-hard evicts pods below 100 MiB
 )
 
 func (f Facts) space() Result {

@@ -102,7 +102,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What cannot be tried without rights is left out, and only containers need them.
+// Tests that need privileges are omitted without them. Only containers need privileges.
 func TestUsersWithoutRights(t *testing.T) {
 	t.Parallel()
 	f := fit()

@@ -18,7 +18,7 @@ import (
 	"monopod/apiserver/kit/local"
 )
 
-// Config says what monopod would be started with.
+// Config contains the configuration with which monopod would be started.
 type Config struct {
 	DataDir    string
 	Runtime    string // --runtime
@@ -27,7 +27,7 @@ type Config struct {
 	Clock      Clock
 }
 
-// Collect tries what monopod needs. What it makes on the way is gone when it returns.
+// Collect reads and tests the features that monopod needs. It removes everything that it creates for a test.
 func Collect(ctx context.Context, cfg Config) Facts {
 	f := Facts{Containers: cfg.Runtime == "containerd", DataDir: cfg.DataDir, UID: os.Geteuid(), Clock: cfg.Clock}
 	if info, err := host.Info(); err == nil {
@@ -47,7 +47,7 @@ func Collect(ctx context.Context, cfg Config) Facts {
 	return f
 }
 
-// containers adds what only containers need.
+// containers adds the facts that matter for pods on containerd.
 func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	f.Privileged = containerd.Privileged()
 	f.Cgroups = cgroups("/")
@@ -66,7 +66,7 @@ func (f *Facts) containers(ctx context.Context, cfg Config, dir string) {
 	f.CrunErr = containerd.CrunWorks(ctx)
 }
 
-// existing returns dir, or the closest folder above it that exists.
+// existing returns dir, or its nearest parent that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
@@ -76,14 +76,14 @@ func existing(dir string) string {
 	}
 }
 
-// synchronized reports whether something keeps the clock right, as the kernel knows.
+// synchronized reports whether the kernel's clock is synchronized, for example by NTP.
 func synchronized() bool {
 	var state unix.Timex
 	_, err := unix.Adjtimex(&state)
 	return err == nil && state.Status&unix.STA_UNSYNC == 0
 }
 
-// cgroups reads which controllers the machine below root has.
+// cgroups returns the version and the controllers of the cgroups of the machine below root.
 func cgroups(root string) Cgroups {
 	mount := filepath.Join(root, "sys/fs/cgroup")
 	if text, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers")); err == nil {
@@ -101,7 +101,7 @@ func cgroups(root string) Cgroups {
 	return c
 }
 
-// ports tries to listen.
+// ports tries to listen on each address.
 func ports(ctx context.Context, cfg Config) (all []Port) {
 	_, err := local.At(cfg.DataDir).Read(ctx, "/livez")
 	runs := !local.Stopped(err) && err == nil
@@ -119,7 +119,7 @@ func ports(ctx context.Context, cfg Config) (all []Port) {
 	return all
 }
 
-// reason is what the kernel said.
+// reason returns the kernel's error alone, without the context that package net adds.
 func reason(err error) error {
 	if errno := unix.Errno(0); errors.As(err, &errno) {
 		return errno
@@ -127,7 +127,7 @@ func reason(err error) error {
 	return err
 }
 
-// answers returns why nothing answers at a socket.
+// answers returns an error if no process accepts connections at a Unix socket.
 func answers(ctx context.Context, socket string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -136,7 +136,7 @@ func answers(ctx context.Context, socket string) error {
 	return conn.Close()
 }
 
-// program asks a program for its version.
+// program returns the version of an installed program.
 func program(ctx context.Context, name string) Program {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -150,7 +150,7 @@ func program(ctx context.Context, name string) Program {
 	return Program{Version: strings.TrimSpace(line)}
 }
 
-// tryNetwork makes what the pod network consists of in a network namespace of its own, which ends with the thread.
+// tryNetwork creates the parts of a pod network in a new network namespace, which ends with its thread.
 func tryNetwork() (bridge, nftables error) {
 	err := <-guard.Spawn(func() error {
 		// The thread is never unlocked, so that it ends with the goroutine.

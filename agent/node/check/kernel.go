@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isolate gives this goroutine a thread and a network namespace of its own.
+// isolate moves this goroutine to a thread and a network namespace of its own.
 func isolate() error {
 	runtime.LockOSThread()
 	return unix.Unshare(unix.CLONE_NEWNET)
 }
 
-// tryLinks makes a bridge and a pair of links.
+// tryLinks creates a bridge and a veth pair.
 func tryLinks() error {
 	named := func(name string) netlink.LinkAttrs {
 		attrs := netlink.NewLinkAttrs()
@@ -28,7 +28,7 @@ func tryLinks() error {
 	return errors.Join(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: named("check0")}), netlink.LinkAdd(pair))
 }
 
-// tryTable makes a table with a chain that translates addresses.
+// tryTable creates an nftables table with a NAT chain.
 func tryTable() error {
 	conn, err := nftables.New()
 	if err != nil {

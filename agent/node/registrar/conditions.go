@@ -10,8 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stamp gives conditions their times: the transition of those that did not
-// change, now for the heartbeat.
+// stamp sets the times of conditions: now as the heartbeat and, for changed ones, as the transition time.
 func stamp(next, cur *corev1.NodeStatus, now time.Time) {
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
@@ -23,14 +22,14 @@ func stamp(next, cur *corev1.NodeStatus, now time.Time) {
 	}
 }
 
-// shown are our conditions that a node has only while they are true.
-var shown = []corev1.NodeConditionType{conditionCgroups, conditionRestored, conditionNetwork, ImagesNotImported,
+// ownConditions are the conditions of Monopod that a node has only while they are true.
+var ownConditions = []corev1.NodeConditionType{conditionCgroups, conditionRestored, conditionNetwork, ImagesNotImported,
 	StaticPodsInvalid}
 
-func others(all, kubelet []corev1.NodeCondition) []corev1.NodeCondition {
+func foreignConditions(all, kubelet []corev1.NodeCondition) []corev1.NodeCondition {
 	var out []corev1.NodeCondition
 	for _, c := range all {
-		if findCondition(kubelet, c.Type) == nil && !slices.Contains(shown, c.Type) {
+		if findCondition(kubelet, c.Type) == nil && !slices.Contains(ownConditions, c.Type) {
 			out = append(out, c)
 		}
 	}
@@ -40,7 +39,7 @@ func others(all, kubelet []corev1.NodeCondition) []corev1.NodeCondition {
 // unchanged compares everything except heartbeats and conditions of other components.
 func unchanged(stored, next *corev1.NodeStatus) bool {
 	a, b := stored.DeepCopy(), next.DeepCopy()
-	b.Conditions = append(b.Conditions, others(a.Conditions, b.Conditions)...)
+	b.Conditions = append(b.Conditions, foreignConditions(a.Conditions, b.Conditions)...)
 	b.VolumesAttached, b.VolumesInUse = a.VolumesAttached, a.VolumesInUse
 	for _, s := range []*corev1.NodeStatus{a, b} {
 		for i := range s.Conditions {

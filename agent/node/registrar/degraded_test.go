@@ -18,10 +18,10 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 	var ips []string
 	r, err := New(Deps{
 		Runtime: &away{}, Clock: clock.RealClock{},
-		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
-		Pressure:  func() []corev1.NodeConditionType { return nil },
-		Down:      func() bool { return false },
-		Needs:     func() error { return nil },
+		Resources:    func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:     func() []corev1.NodeConditionType { return nil },
+		ShuttingDown: func() bool { return false },
+		Needs:        func() error { return nil },
 	}, Config{NodeName: "n1", HostIPs: func() []string { return ips }, Network: func(context.Context) error { return degraded }})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestDegradedNetworkIsReportedWhileItLasts(t *testing.T) {
 		if got := next.Addresses; len(got) != 3 || got[1].Address != ips[1] || got[1].Type != corev1.NodeInternalIP {
 			t.Errorf("addresses %v, want %s", got, ips)
 		}
-		next.Conditions = append(next.Conditions, others(stored.Conditions, next.Conditions)...)
+		next.Conditions = append(next.Conditions, foreignConditions(stored.Conditions, next.Conditions)...)
 		stored = next
 		got := ""
 		if c := findCondition(stored.Conditions, conditionNetwork); c != nil {
@@ -60,10 +60,10 @@ func TestNotReadyWithoutWhatEveryPodNeeds(t *testing.T) {
 	t.Parallel()
 	r, err := New(Deps{
 		Runtime: &away{}, Clock: clock.RealClock{},
-		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
-		Pressure:  func() []corev1.NodeConditionType { return nil },
-		Down:      func() bool { return false },
-		Needs:     func() error { return errors.New("no control groups are mounted: run mount") },
+		Resources:    func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:     func() []corev1.NodeConditionType { return nil },
+		ShuttingDown: func() bool { return false },
+		Needs:        func() error { return errors.New("no control groups are mounted: run mount") },
 	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -79,10 +79,10 @@ func TestProblems(t *testing.T) {
 	t.Parallel()
 	r, err := New(Deps{
 		Runtime: &away{}, Clock: clock.RealClock{},
-		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
-		Pressure:  func() []corev1.NodeConditionType { return nil },
-		Down:      func() bool { return false },
-		Needs:     func() error { return nil },
+		Resources:    func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:     func() []corev1.NodeConditionType { return nil },
+		ShuttingDown: func() bool { return false },
+		Needs:        func() error { return nil },
 	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)

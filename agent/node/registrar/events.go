@@ -2,7 +2,7 @@ package registrar
 
 import corev1 "k8s.io/api/core/v1"
 
-// transitions are the reasons of the Events about a condition that becomes True, or not.
+// transitions are the reasons of the Events about a condition that becomes True (yes) or no longer is (no).
 var transitions = []struct {
 	condition corev1.NodeConditionType
 	yes, no   string
@@ -13,8 +13,8 @@ var transitions = []struct {
 	{corev1.NodeReady, "NodeReady", "NodeNotReady"},
 }
 
-// tellConditions records upstream's Events about conditions that are new or have changed.
-func (r *Registrar) tellConditions(before, after *corev1.NodeStatus) {
+// recordConditionEvents records upstream's Events about conditions that are new or have changed.
+func (r *Registrar) recordConditionEvents(before, after *corev1.NodeStatus) {
 	for _, t := range transitions {
 		was, is := findCondition(before.Conditions, t.condition), findCondition(after.Conditions, t.condition)
 		if is == nil || was != nil && was.Status == is.Status {
@@ -24,13 +24,13 @@ func (r *Registrar) tellConditions(before, after *corev1.NodeStatus) {
 		if is.Status == corev1.ConditionTrue {
 			reason = t.yes
 		}
-		r.nowIs(reason)
+		r.recordStatusEvent(reason)
 	}
 }
 
-// keep stores the node as last read or written, and records upstream's Events about the start, and if it was cordoned
-// or uncordoned.
-func (r *Registrar) keep(node *corev1.Node) {
+// setStored stores the node as last read or written, and records upstream's Events about the start, and if it was
+// cordoned or uncordoned.
+func (r *Registrar) setStored(node *corev1.Node) {
 	r.mu.Lock()
 	before := r.stored
 	r.stored = node
@@ -45,9 +45,9 @@ func (r *Registrar) keep(node *corev1.Node) {
 	if node.Spec.Unschedulable {
 		reason = "NodeNotSchedulable"
 	}
-	r.nowIs(reason)
+	r.recordStatusEvent(reason)
 }
 
-func (r *Registrar) nowIs(reason string) {
+func (r *Registrar) recordStatusEvent(reason string) {
 	r.Event(corev1.EventTypeNormal, reason, "Node %s status is now: %s", r.cfg.NodeName, reason)
 }

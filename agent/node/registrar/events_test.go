@@ -40,8 +40,8 @@ func TestEvents(t *testing.T) {
 		a.reasons = nil
 		node := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: step.cordoned}, Status: step.status}
 		node.UID = step.uid
-		r.keep(node)
-		r.tellConditions(&last, &step.status)
+		r.setStored(node)
+		r.recordConditionEvents(&last, &step.status)
 		if last = step.status; !slices.Equal(a.reasons, step.want) {
 			t.Errorf("events %v, want %v", a.reasons, step.want)
 		}

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// lease renews the node's lease, which lives in memory only.
+// lease renews the node's lease, or creates it.
 func (r *Registrar) lease(ctx context.Context) error {
 	fill := func(l *coordinationv1.Lease) error {
 		l.Spec.HolderIdentity = new(r.cfg.NodeName)

@@ -15,8 +15,8 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// fresh is the node as first registered.
-func (r *Registrar) fresh() *corev1.Node {
+// newNode returns the node for its first registration.
+func (r *Registrar) newNode() *corev1.Node {
 	node := &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName, Labels: r.labels()},
@@ -28,13 +28,14 @@ func (r *Registrar) fresh() *corev1.Node {
 
 func (r *Registrar) labels() map[string]string {
 	labels := map[string]string{
-		corev1.LabelHostname: r.cfg.NodeName, corev1.LabelOSStable: r.info.OperatingSystem, corev1.LabelArchStable: r.info.Architecture,
+		corev1.LabelHostname: r.cfg.NodeName, corev1.LabelOSStable: r.info.OperatingSystem,
+		corev1.LabelArchStable: r.info.Architecture,
 	}
 	maps.Copy(labels, r.cfg.Labels)
 	return labels
 }
 
-// store creates or updates the node.
+// store writes the node's status to the API if it has changed or is due. It registers the node first, if necessary.
 func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	stored, err := r.registered(ctx)
 	if err != nil {
@@ -49,7 +50,7 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 	}
 	next, err := client.Update(ctx, r.Client, stored, "status", func(cur *corev1.Node) error {
 		stamp(&status, &cur.Status, now)
-		status.Conditions = append(status.Conditions, others(cur.Status.Conditions, status.Conditions)...)
+		status.Conditions = append(status.Conditions, foreignConditions(cur.Status.Conditions, status.Conditions)...)
 		status.VolumesAttached, status.VolumesInUse = cur.Status.VolumesAttached, cur.Status.VolumesInUse
 		r.Offer(&status, &cur.Status, r.written.IsZero())
 		cur.Status = status
@@ -59,16 +60,16 @@ func (r *Registrar) store(ctx context.Context, status corev1.NodeStatus) error {
 		return err
 	}
 	r.written = now
-	r.keep(next)
-	r.tellConditions(&stored.Status, &next.Status)
+	r.setStored(next)
+	r.recordConditionEvents(&stored.Status, &next.Status)
 	if old, boot := stored.Status.NodeInfo.BootID, r.info.BootID; old != "" && old != boot {
 		r.Event(corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", next.Name, boot)
 	}
 	return nil
 }
 
-// assignPodCIDRs sets the ranges of the node's pods once; upstream's node IPAM controller does it. A node keeps its
-// ranges until it is deleted.
+// assignPodCIDRs sets the ranges of the node's pods once, like upstream's node IPAM controller. A node keeps its ranges
+// until it is deleted.
 func (r *Registrar) assignPodCIDRs(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if r.cfg.PodCIDRs == nil || len(node.Spec.PodCIDRs) > 0 {
 		return node, nil
@@ -105,17 +106,17 @@ func (r *Registrar) registered(ctx context.Context) (*corev1.Node, error) {
 		return nil, err
 	}
 	shown := node
-	if r.written.IsZero() { // its resources are those of an earlier agent, which may have had another configuration
+	if r.written.IsZero() { // an earlier agent wrote the resources, perhaps with another configuration
 		shown = node.DeepCopy()
 		shown.Status.Capacity, shown.Status.Allocatable = r.Resources()
 	}
-	r.keep(shown)
+	r.setStored(shown)
 	return node, nil
 }
 
-// register makes sure the node exists with our labels.
+// register creates the node, or sets the agent's labels on an existing one.
 func (r *Registrar) register(ctx context.Context) (*corev1.Node, error) {
-	created, err := r.Client.Create(ctx, r.fresh())
+	created, err := r.Client.Create(ctx, r.newNode())
 	if err == nil {
 		r.Log.Info("node registered", zap.String("node", r.cfg.NodeName))
 		return created.(*corev1.Node), nil
@@ -123,7 +124,7 @@ func (r *Registrar) register(ctx context.Context) (*corev1.Node, error) {
 	if !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("register node: %w", err)
 	}
-	return client.Update(ctx, r.Client, r.fresh(), "", func(cur *corev1.Node) error {
+	return client.Update(ctx, r.Client, r.newNode(), "", func(cur *corev1.Node) error {
 		if cur.Labels == nil {
 			cur.Labels = map[string]string{}
 		}

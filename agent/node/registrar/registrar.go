@@ -1,6 +1,6 @@
-// Package registrar keeps the Node object of an agent and its lease: it registers the
-// node, renews the lease, and updates the node's status when it has changed or
-// periodically. Labels, taints and conditions of other components are kept.
+// Package registrar maintains the Node object of an agent and its lease: it registers the node, renews the lease, and
+// updates the node's status periodically and when it has changed. It keeps labels, taints and conditions of other
+// components.
 package registrar
 
 import (
@@ -33,8 +33,7 @@ type Recorder interface {
 	Reference(ref corev1.ObjectReference, eventType, reason, format string, args ...any)
 }
 
-// Deps are a Registrar's dependencies. All are required; the functions are called
-// from Run on.
+// Deps are a Registrar's dependencies. All are required. The functions are not called before Run.
 type Deps struct {
 	Client   client.Client
 	Runtime  Runtime
@@ -43,65 +42,65 @@ type Deps struct {
 	Recorder Recorder
 	// Resources returns the node's capacity and allocatable.
 	Resources func() (capacity, allocatable corev1.ResourceList)
-	// Offer adds the devices of plugins to the resources in next; cur is the status
-	// in the API. first: no status was written since the start.
+	// Offer adds the devices of plugins to the resources in next; cur is the status in the API. first means that no
+	// status was written since the start.
 	Offer func(next, cur *corev1.NodeStatus, first bool)
 	// Pressure returns the node's pressure conditions.
 	Pressure func() []corev1.NodeConditionType
-	// Down reports whether the machine is about to shut down.
-	Down func() bool
-	// Needs returns what every pod needs and the machine lacks; nil: nothing.
+	// ShuttingDown reports whether the machine is about to shut down.
+	ShuttingDown func() bool
+	// Needs returns why no pod can start on this machine; nil: nothing is missing.
 	Needs func() error
-	// Learns returns nil while the node observes its pods.
-	Learns func() error
+	// PLEG returns nil while the node observes its pods.
+	PLEG func() error
 	// Ready is called after each check that finds the runtime ready.
 	Ready func(ctx context.Context)
 }
 
-// Config is about the node; all but PodCIDRs, Labels, Taints and StateRestored is required.
+// Config describes the node. All fields except Port, PodCIDRs, Labels, Taints and StateRestored are required.
 type Config struct {
 	NodeName string
 	Port     int32 // of the node's own server; 0: none
 	HostIPs  func() []string
-	// Network returns why the kernel does not serve Services or NetworkPolicies; nil: it does, or they are not this
-	// node's.
+	// Network returns why the kernel does not enforce Services or NetworkPolicies; nil: it does, or Monopod does not
+	// provide the pod network.
 	Network  func(ctx context.Context) error
 	PodCIDRs func() []string   // the ranges of pods' addresses; nil: not known
-	Labels   map[string]string // more labels of the node
+	Labels   map[string]string // additional labels of the node
 	Taints   []corev1.Taint    // of a node that registers for the first time
-	// StateRestored is the message of the node's condition of that name, if the state
-	// was restored from a snapshot at this start; empty: it was not.
+	// StateRestored is the message of the condition StateRestored, after the state was restored from a snapshot at this
+	// start; empty: no condition.
 	StateRestored string
 
-	HeartbeatPeriod time.Duration // lease renewed, conditions checked
-	StatusPeriod    time.Duration // status written without changes
+	HeartbeatPeriod time.Duration // interval of lease renewals and checks of conditions
+	StatusPeriod    time.Duration // interval at which an unchanged status is written
 	LeaseDuration   time.Duration
 }
 
-// images are those that the node shows.
+// images are the images in the node's status.
 type images struct {
 	list  []corev1.ContainerImage
-	stale bool // it must be read again
+	stale bool // list must be read again
 }
 
-// Registrar keeps the Node object and its lease.
+// Registrar maintains the Node object and its lease.
 type Registrar struct {
 	Deps
 	cfg  Config
 	info corev1.NodeSystemInfo
 	wake chan struct{}
 
-	mu      sync.Mutex // guards the fields below
-	stored  *corev1.Node
-	lacks   lacks // why pods are not limited
-	images  images
-	can     *cri.StatusResponse // the runtime's last answer
-	written time.Time           // the last status write
+	mu             sync.Mutex // guards the fields below
+	stored         *corev1.Node
+	cgroupProblems cgroupProblems // why pods are not limited
+	images         images
+	runtimeStatus  *cri.StatusResponse // the runtime's last answer
+	written        time.Time           // the last status write
 	// problems are the messages of conditions that Problem has set.
 	problems map[corev1.NodeConditionType]string
 }
 
-// New reads what the machine is; Run registers it.
+// New reads the facts about the machine. Run registers the node.
 func New(deps Deps, cfg Config) (*Registrar, error) {
 	info, err := host.Info()
 	if err != nil {
@@ -116,7 +115,7 @@ func (r *Registrar) Run(ctx context.Context) {
 	retry := backoff.Retry{First: backoff.WriteInitial, Most: backoff.WriteMax}
 	for {
 		wait := r.cfg.HeartbeatPeriod
-		if err := r.beat(ctx); err != nil && ctx.Err() == nil {
+		if err := r.heartbeat(ctx); err != nil && ctx.Err() == nil {
 			r.Log.Warn("failed to update the node status", zap.String("node", r.cfg.NodeName), zap.Error(err))
 			wait = retry.Next()
 		} else if retry.Reset(); !r.ready() {
@@ -134,8 +133,7 @@ func (r *Registrar) Run(ctx context.Context) {
 	}
 }
 
-// notReadyCheck is how often a runtime that is not ready is checked again; one that
-// reconnects is noticed by its events.
+// notReadyCheck is the interval of checks while the runtime is not ready.
 const notReadyCheck = 250 * time.Millisecond
 
 // Poke makes Run check the node's status now.
@@ -168,11 +166,10 @@ func (r *Registrar) Current() *corev1.Node {
 	if r.stored != nil {
 		return r.stored
 	}
-	return r.fresh()
+	return r.newNode()
 }
 
-// Latest is Current with the labels, taints and other settings that the API has now: the scheduler places pods by
-// these.
+// Latest returns Current with the labels and the spec that the API has now, by which the scheduler places pods.
 func (r *Registrar) Latest(ctx context.Context) *corev1.Node {
 	now := *r.Current()
 	if node, err := client.Get[*corev1.Node](ctx, r.Client, "", r.cfg.NodeName); err == nil {
@@ -186,8 +183,8 @@ func (r *Registrar) ready() bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// beat renews the lease, and updates the status if it has changed or is due.
-func (r *Registrar) beat(ctx context.Context) error {
+// heartbeat renews the lease, and updates the status if it has changed or is due.
+func (r *Registrar) heartbeat(ctx context.Context) error {
 	status := r.status(ctx)
 	if err := r.store(ctx, status); err != nil {
 		return err

@@ -17,11 +17,10 @@ const (
 
 	// conditionCgroups is set only if pods' cgroups cannot be limited.
 	conditionCgroups = corev1.NodeConditionType("CgroupLimitsUnavailable")
-	// conditionRestored is set after the state was restored from a snapshot, until
-	// the next start.
+	// conditionRestored is set after the state was restored from a snapshot, until the next start.
 	conditionRestored = corev1.NodeConditionType("StateRestored")
-	// conditionNetwork is set only if Services or NetworkPolicies are not in the kernel. It is not upstream's
-	// NetworkUnavailable, which keeps pods from the node: pods start and reach each other.
+	// conditionNetwork is set only if the kernel does not enforce Services or NetworkPolicies. It is not upstream's
+	// NetworkUnavailable, which keeps pods from the node: pods still start and reach each other.
 	conditionNetwork = corev1.NodeConditionType("NetworkDegraded")
 
 	// ImagesNotImported is set while the folder of image archives contains some that cannot be imported.
@@ -58,10 +57,10 @@ func (r *Registrar) status(ctx context.Context) corev1.NodeStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.NodeInfo.ContainerRuntimeVersion, s.Images = r.info.ContainerRuntimeVersion, r.images.list
-	s.RuntimeHandlers, s.Features = capabilities(r.can)
+	s.RuntimeHandlers, s.Features = capabilities(r.runtimeStatus)
 	s.DeclaredFeatures = declared()
 	s.Conditions = append(r.pressures(), ready)
-	if missing := r.lacks.why(); missing != "" {
+	if missing := r.cgroupProblems.why(); missing != "" {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type: conditionCgroups, Status: corev1.ConditionTrue, Reason: "ControllerMissing", Message: missing,
 		})
@@ -96,7 +95,7 @@ func (r *Registrar) addresses() []corev1.NodeAddress {
 // readyCondition derives Ready from the runtime's two conditions.
 func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady"}
-	if r.Down() {
+	if r.ShuttingDown() {
 		c.Message = shutdown.NotReady
 		return c
 	}
@@ -112,7 +111,7 @@ func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 		return c
 	}
 	r.mu.Lock()
-	r.can = resp
+	r.runtimeStatus = resp
 	r.mu.Unlock()
 	status := resp.GetStatus()
 	for _, want := range []string{cri.RuntimeReady, cri.NetworkReady} {
@@ -122,7 +121,7 @@ func (r *Registrar) readyCondition(ctx context.Context) corev1.NodeCondition {
 			return c
 		}
 	}
-	if err := r.Learns(); err != nil {
+	if err := r.PLEG(); err != nil {
 		c.Message = fmt.Sprintf("PLEG is not healthy: %v", err)
 		return c
 	}
@@ -137,8 +136,7 @@ func notReady(want string, list []*cri.RuntimeCondition, i int) string {
 	return fmt.Sprintf("container runtime not ready: %s=false reason:%s message:%s", want, list[i].Reason, list[i].Message)
 }
 
-// describe reads what rarely changes: the runtime's version once, and the images when
-// they have changed.
+// describe reads the runtime's version once, and the images when they have changed.
 func (r *Registrar) describe(ctx context.Context) {
 	r.mu.Lock()
 	version, stale := r.info.ContainerRuntimeVersion, r.images.stale
@@ -181,19 +179,21 @@ func (r *Registrar) listImages(ctx context.Context) []corev1.ContainerImage {
 func (r *Registrar) pressures() []corev1.NodeCondition {
 	under := r.Pressure()
 	return []corev1.NodeCondition{
-		pressed(under, corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
-			"memory available"),
-		pressed(under, corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
-		pressed(under, corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
+		pressureCondition(under, corev1.NodeMemoryPressure,
+			"KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "memory available"),
+		pressureCondition(under, corev1.NodeDiskPressure,
+			"KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space available"),
+		pressureCondition(under, corev1.NodePIDPressure,
+			"KubeletHasInsufficientPID", "KubeletHasSufficientPID", "PID available"),
 	}
 }
 
-func pressed(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good,
+func pressureCondition(under []corev1.NodeConditionType, t corev1.NodeConditionType, bad, good,
 	words string) corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good}
+	c.Message = "monopod has sufficient " + words
 	if slices.Contains(under, t) {
-		return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: bad, Message: "monopod has insufficient " +
-			words}
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, bad, "monopod has insufficient "+words
 	}
-	return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: good, Message: "monopod has sufficient " +
-		words}
+	return c
 }

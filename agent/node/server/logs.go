@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logs serves the files of the log folder and lists its folders. Names and links
-// cannot lead outside of it.
+// logs serves the files and folders of the log folder. Names and symlinks cannot lead outside of it.
 func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("query") {
 		http.Error(w, "queries of node logs (NodeLogQuery) are not supported: request a file below /logs/",
@@ -32,10 +31,10 @@ func (s *server) logs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs/", http.FileServerFS(confined{root})).ServeHTTP(w, r)
 }
 
-// confined is a folder whose links may be absolute paths within it, like those in logs/containers.
+// confined is a folder whose symlinks may contain absolute paths within it, like those in logs/containers.
 type confined struct{ root *os.Root }
 
-// Open implements fs.FS. What cannot be opened does not exist.
+// Open implements fs.FS. It reports every failure as fs.ErrNotExist.
 func (c confined) Open(name string) (fs.File, error) {
 	f, err := c.open(name)
 	if err != nil {
@@ -50,12 +49,12 @@ func (c confined) Open(name string) (fs.File, error) {
 	return regular(f)
 }
 
-// open does not block on a pipe without a writer.
+// open opens a file without blocking on a named pipe that has no writer.
 func (c confined) open(name string) (*os.File, error) {
 	return c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// regular refuses everything but files and folders.
+// regular returns an error if f is neither a regular file nor a folder.
 func regular(f *os.File) (fs.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {

@@ -1,7 +1,5 @@
-// Package server serves a kubelet's HTTP API: pods, usage, health, logs,
-// configuration and streams, under upstream's paths. It does not authorize: the API
-// server passes authorized requests to it, from its own proxy and from the node's
-// port.
+// Package server serves the kubelet's HTTP API: pods, usage, health, logs, configuration and streams, under upstream's
+// paths. It does not authorize requests: the API server does that, for its proxy and for the node's port.
 package server
 
 import (
@@ -27,10 +25,9 @@ type Node interface {
 	client.Node
 	// Pods returns the pods assigned to the node, which must not be modified.
 	Pods() []*corev1.Pod
-	// RunningPods returns the pods that the runtime runs, with only their names and
-	// containers.
+	// RunningPods returns the pods that the runtime runs. They only contain names and containers.
 	RunningPods() []*corev1.Pod
-	// Pod returns the newest pod of a name; false: none.
+	// Pod returns the newest pod with a name; false if there is none.
 	Pod(name types.NamespacedName) (*corev1.Pod, bool)
 	// RunInContainer runs a command until it ends and returns its output.
 	RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error)
@@ -38,16 +35,16 @@ type Node interface {
 	SyncLoop() error
 }
 
-// Config of a server; all but Debugging is required.
+// Config configures a server. All fields except Debugging are required.
 type Config struct {
 	Node Node
-	// Stats answers /stats/summary, /stats/history, /metrics/resource and /metrics/cadvisor.
+	// Stats serves /stats/summary, /stats/history, /metrics/resource and /metrics/cadvisor.
 	Stats http.Handler
-	// Metrics are at /metrics, Probes at /metrics/probes.
+	// Metrics are served at /metrics, Probes at /metrics/probes.
 	Metrics, Probes prometheus.Gatherer
-	// Configz returns the KubeletConfiguration in use.
+	// Configz returns the effective KubeletConfiguration.
 	Configz func() any
-	// LogDir is the folder at /logs/.
+	// LogDir is the folder that is served at /logs/.
 	LogDir string
 	// Debugging also serves logs, streams, commands and profiles (upstream: --enable-debugging-handlers).
 	Debugging bool
@@ -63,10 +60,10 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
 	for _, path := range []string{"/stats/summary", "/stats/history", "/metrics/resource", "/metrics/cadvisor"} {
-		mux.Handle("GET "+path, few(s.Stats))
+		mux.Handle("GET "+path, limitConcurrent(s.Stats))
 	}
-	mux.Handle("GET /metrics", few(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{})))
-	mux.Handle("GET /metrics/probes", few(promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", limitConcurrent(promhttp.HandlerFor(s.Metrics, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics/probes", limitConcurrent(promhttp.HandlerFor(s.Probes, promhttp.HandlerOpts{})))
 	if s.Debugging {
 		s.debugging(mux)
 	} else {
@@ -75,12 +72,11 @@ func New(cfg Config) http.Handler {
 	return mux
 }
 
-// maxScrapes is how many requests of one kind for metrics or usage are answered at the same time: each is computed
-// anew.
+// maxScrapes limits the concurrent requests of one path for metrics or usage, because each response is computed anew.
 const maxScrapes = 4
 
-// few answers requests beyond maxScrapes with 503, as promhttp does.
-func few(next http.Handler) http.Handler {
+// limitConcurrent answers requests beyond maxScrapes with 503, as promhttp does.
+func limitConcurrent(next http.Handler) http.Handler {
 	inFlight := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -112,7 +108,7 @@ func (s *server) debugging(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 }
 
-// disabled answers with upstream's message.
+// disabled makes the debugging handlers respond with upstream's message.
 func (s *server) disabled(mux *http.ServeMux) {
 	for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
 		"/debug/pprof/", "/logs/"} {
@@ -122,7 +118,7 @@ func (s *server) disabled(mux *http.ServeMux) {
 	}
 }
 
-// health answers /healthz and its checks: the server responds, log files can be written, and the node works.
+// health serves /healthz and its checks: ping and log always succeed, syncloop checks the node.
 func (s *server) health(mux *http.ServeMux) {
 	checks := []struct {
 		name string
@@ -178,7 +174,7 @@ func sendPods(w http.ResponseWriter, pods []*corev1.Pod) {
 	send(w, list)
 }
 
-// configz has upstream's format, with kubelet's name.
+// configz serves the configuration in upstream's format.
 func (s *server) configz(w http.ResponseWriter, _ *http.Request) {
 	send(w, map[string]any{"kubeletconfig": s.Configz()})
 }
@@ -188,7 +184,7 @@ func send(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client may have left
 }
 
-// fail answers with plain text, as a kubelet does.
+// fail responds with the error as plain text, like a kubelet.
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	if api := apierrors.APIStatus(nil); errors.As(err, &api) {

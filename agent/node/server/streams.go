@@ -26,18 +26,18 @@ func (s *server) streams(mux *http.ServeMux) {
 	for path, do := range map[string]func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error{
 		"POST /run/": s.run, "POST /exec/": s.exec, "GET /exec/": s.exec, "POST /attach/": s.attach, "GET /attach/": s.attach,
 	} {
-		mux.HandleFunc(path+pod+"/{container}", s.on(do))
-		mux.HandleFunc(path+pod+"/{uid}/{container}", s.on(do))
+		mux.HandleFunc(path+pod+"/{container}", s.withPod(do))
+		mux.HandleFunc(path+pod+"/{uid}/{container}", s.withPod(do))
 	}
 	for _, method := range []string{"GET", "POST"} {
-		mux.HandleFunc(method+" /portForward/"+pod, s.on(s.portForward))
-		mux.HandleFunc(method+" /portForward/"+pod+"/{uid}", s.on(s.portForward))
+		mux.HandleFunc(method+" /portForward/"+pod, s.withPod(s.portForward))
+		mux.HandleFunc(method+" /portForward/"+pod+"/{uid}", s.withPod(s.portForward))
 	}
-	mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", s.on(s.containerLogs))
+	mux.HandleFunc("GET /containerLogs/"+pod+"/{container}", s.withPod(s.containerLogs))
 }
 
-// on finds the pod in the path.
-func (s *server) on(do func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error) http.HandlerFunc {
+// withPod returns a handler that calls do with the pod in the path.
+func (s *server) withPod(do func(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("pod")}
 		pod, ok := s.Node.Pod(name)
@@ -71,7 +71,7 @@ func (s *server) exec(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) e
 	to, err := s.Node.Exec(r.Context(), pod, &corev1.PodExecOptions{
 		Container: r.PathValue("container"), Command: r.URL.Query()[corev1.ExecCommandParam],
 		Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY})
-	return passOn(w, r, to, err)
+	return proxyTo(w, r, to, err)
 }
 
 func (s *server) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
@@ -81,14 +81,15 @@ func (s *server) attach(w http.ResponseWriter, r *http.Request, pod *corev1.Pod)
 	}
 	o.Container = r.PathValue("container")
 	to, err := s.Node.Attach(r.Context(), pod, o)
-	return passOn(w, r, to, err)
+	return proxyTo(w, r, to, err)
 }
 
 // streamsOf parses which streams a client requests. A terminal has no separate standard error.
 func streamsOf(r *http.Request) (*corev1.PodAttachOptions, error) {
 	o, q := &corev1.PodAttachOptions{}, r.URL.Query()
 	for name, into := range map[string]*bool{
-		corev1.ExecStdinParam: &o.Stdin, corev1.ExecStdoutParam: &o.Stdout, corev1.ExecStderrParam: &o.Stderr, corev1.ExecTTYParam: &o.TTY,
+		corev1.ExecStdinParam: &o.Stdin, corev1.ExecStdoutParam: &o.Stdout, corev1.ExecStderrParam: &o.Stderr,
+		corev1.ExecTTYParam: &o.TTY,
 	} {
 		var err error
 		if *into, err = query.Bool(q, name); err != nil {
@@ -116,24 +117,24 @@ func (s *server) portForward(w http.ResponseWriter, r *http.Request, pod *corev1
 		}
 	}
 	to, err := s.Node.PortForward(r.Context(), pod, opts)
-	return passOn(w, r, to, err)
+	return proxyTo(w, r, to, err)
 }
 
-// passOn proxies the connection to the runtime's stream.
-func passOn(w http.ResponseWriter, r *http.Request, to *url.URL, err error) error {
+// proxyTo proxies the connection to the runtime's stream.
+func proxyTo(w http.ResponseWriter, r *http.Request, to *url.URL, err error) error {
 	if err == nil {
 		proxy.NewUpgradeAwareHandler(to, nil, false, true, responder{}).ServeHTTP(w, r)
 	}
 	return err
 }
 
-// responder tells a client why the stream did not start.
+// responder sends the error to a client whose stream did not start.
 type responder struct{}
 
 // Error implements proxy.ErrorResponder.
 func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
-// run runs a command, whose words are separated by spaces, and answers with its output.
+// run runs a command, whose arguments are separated by spaces, and responds with its output.
 func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCommand)
 	cmd := r.FormValue("cmd")
@@ -144,7 +145,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) er
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json") // as upstream has it
+	w.Header().Set("Content-Type", "application/json") // upstream's, although the output is no JSON
 	_, _ = w.Write(out)                                // the client may have left
 	return nil
 }
@@ -166,22 +167,22 @@ func (s *server) containerLogs(w http.ResponseWriter, r *http.Request, pod *core
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), pod.Name, errs)
 	}
 	opts.Container = r.PathValue("container")
-	out := &flushed{w: w, flush: http.NewResponseController(w).Flush}
+	out := &flushWriter{w: w, flush: http.NewResponseController(w).Flush}
 	if err := s.Node.Logs(r.Context(), pod, opts, out); err != nil && !out.wrote {
 		return err
 	}
 	return nil
 }
 
-// flushed flushes every write.
-type flushed struct {
+// flushWriter flushes every write.
+type flushWriter struct {
 	w     http.ResponseWriter
 	flush func() error
 	wrote bool // the header is sent
 }
 
 // Write implements io.Writer.
-func (f *flushed) Write(p []byte) (int, error) {
+func (f *flushWriter) Write(p []byte) (int, error) {
 	if !f.wrote {
 		f.wrote = true
 		f.w.Header().Set("Content-Type", "text/plain")

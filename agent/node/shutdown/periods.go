@@ -36,20 +36,21 @@ const (
 	PriorityFlag = "shutdown-grace-period-by-pod-priority"
 )
 
-// Flags set p, whose value is their default.
+// Flags adds the flags. The value of p is their default.
 func (p *Periods) Flags(f *pflag.FlagSet) {
 	f.DurationVar(&p.Total, TotalFlag, p.Total,
 		"Total duration by which a shutdown of the machine is delayed so that pods can terminate. 0: it is not delayed.")
 	f.DurationVar(&p.Critical, CriticalFlag, p.Critical,
 		"Part of the shutdown grace period that is for critical pods, which terminate last.")
 	f.Var(&p.ByPriority, PriorityFlag,
-		"Shutdown grace periods by pod priority, for example 0=20s,1000=10s: pods of the lowest priority terminate first. Replaces the two other periods.")
+		"Shutdown grace periods by pod priority, for example 0=20s,1000=10s: pods of the lowest priority terminate first. "+
+			"Replaces the two other periods.")
 }
 
-// Off reports whether nothing waits for pods to end.
+// Off reports whether shutdowns are not delayed.
 func (p Periods) Off() bool { return p.Total == 0 && p.Critical == 0 && len(p.ByPriority) == 0 }
 
-// CheckServe is Check for one that may be Off.
+// CheckServe returns an error like Check, but accepts periods that are Off.
 func (p Periods) CheckServe() error {
 	if p.Off() {
 		return nil
@@ -92,11 +93,10 @@ func (p Periods) checkShares() error {
 	return nil
 }
 
-// critical is the priority from which on pods are critical (upstream:
-// SystemCriticalPriority).
+// critical is the lowest priority of critical pods (upstream: SystemCriticalPriority).
 const critical = 2_000_000_000
 
-// shares are the periods by priority, the lowest first.
+// shares returns the periods by priority, the lowest first.
 func (p Periods) shares() Shares {
 	if len(p.ByPriority) == 0 {
 		return Shares{{0, p.Total - p.Critical}, {critical, p.Critical}}
@@ -105,7 +105,7 @@ func (p Periods) shares() Shares {
 		func(a, b Share) int { return cmp.Compare(a.Priority, b.Priority) })
 }
 
-// Bound is the total time for the containers of all pods.
+// Bound returns the total grace period of all stages.
 func (p Periods) Bound() (sum time.Duration) {
 	for _, s := range p.shares() {
 		sum += s.Time
@@ -116,10 +116,10 @@ func (p Periods) Bound() (sum time.Duration) {
 // Slack is the time for cleanup after the end of the last container of a stage.
 const Slack = time.Second
 
-// Needs is how long it may take until nothing of the pods is left.
+// Needs returns the maximum duration of the whole shutdown: Bound, and Slack for each stage.
 func (p Periods) Needs() time.Duration { return p.Bound() + time.Duration(len(p.shares()))*Slack }
 
-// Within are periods that need no more than limit: each gets as much less.
+// Within returns periods that are shortened in proportion, so that they need no more than limit.
 func (p Periods) Within(limit time.Duration) Periods {
 	shares, bound := p.shares(), p.Bound()
 	if bound == 0 || p.Needs() <= limit {
@@ -133,14 +133,14 @@ func (p Periods) Within(limit time.Duration) Periods {
 	return Periods{ByPriority: out}
 }
 
-// Stage is pods that end together, and how long they have.
+// Stage contains the pods that end together, and their time.
 type Stage struct {
 	Pods []*corev1.Pod
 	Time time.Duration
 }
 
-// Stages returns the stages in the order in which they end, without empty ones.
-// Critical pods are critical regardless of their priority.
+// Stages returns the stages in the order in which they end, without empty ones. Pods for which counts returns true are
+// critical, whatever their priority.
 func (p Periods) Stages(pods []*corev1.Pod, counts func(*corev1.Pod) bool) []Stage {
 	shares := p.shares()
 	all := make([]Stage, len(shares))
@@ -161,7 +161,7 @@ func (p Periods) Stages(pods []*corev1.Pod, counts func(*corev1.Pod) bool) []Sta
 	return slices.DeleteFunc(all, func(s Stage) bool { return len(s.Pods) == 0 })
 }
 
-// Grace is a pod's grace period in a stage: its own, limited by that of the stage.
+// Grace returns a pod's grace period in a stage: its own, limited by the stage's time.
 func (s Stage) Grace(pod *corev1.Pod) time.Duration {
 	return min(spec.OwnGrace(pod), s.Time)
 }

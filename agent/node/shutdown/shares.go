@@ -14,7 +14,7 @@ type Shares []Share
 
 var _ pflag.Value = (*Shares)(nil)
 
-// of returns the share of a priority among sorted shares: priorities below the lowest belong to it.
+// of returns the index of a priority's share among sorted shares. Priorities below the lowest belong to the lowest.
 func (s Shares) of(priority int32) int {
 	for i := len(s) - 1; i > 0; i-- {
 		if priority >= s[i].Priority {

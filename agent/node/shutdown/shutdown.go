@@ -1,7 +1,7 @@
-// Package shutdown implements graceful node shutdown: pods that are not critical end
-// first, then the others, all within a time limit.
+// Package shutdown implements graceful node shutdown: pods that are not critical end first, then the critical ones, all
+// within a time limit.
 //
-//   - Periods: how long that may take.
+//   - Periods: the time limits.
 //   - Stage: the pods that end together.
 //   - Progress: the progress that Handler reports.
 package shutdown
@@ -28,16 +28,16 @@ const (
 	NotReady    = "node is shutting down"
 )
 
-// Failure is why a pod ends.
+// Failure returns the reason and message of a pod that a shutdown ends.
 func Failure() *status.Failure {
 	return &status.Failure{Reason: reason, Message: message, Disruption: corev1.PodReasonTerminationByKubelet}
 }
 
 // Progress is the progress of a shutdown.
 type Progress struct {
-	Done    bool     `json:"done"`              // nothing more will be ended
+	Done    bool     `json:"done"`              // no more pods will be stopped
 	Running []string `json:"running,omitempty"` // namespace/name of pods that have not ended
-	Unknown bool     `json:"unknown,omitempty"` // it is not known which pods there are
+	Unknown bool     `json:"unknown,omitempty"` // the node has not listed its pods
 }
 
 // Node is the node that Handler controls.
@@ -48,7 +48,7 @@ type Node interface {
 	Progress() *Progress
 }
 
-// Handler serves Path. The node is nil while it does not exist.
+// Handler serves Path. node returns nil while the node starts.
 func Handler(node func() Node) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := node()

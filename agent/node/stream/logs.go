@@ -19,8 +19,8 @@ import (
 
 // Logs writes a container's log; see client.Node.
 func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions, w io.Writer) error {
-	pod = s.deps.Behind(pod)
-	c, err := s.logged(ctx, pod, opts)
+	pod = s.deps.StaticPod(pod)
+	c, err := s.loggedContainer(ctx, pod, opts)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLog
 	}
 	var dead <-chan struct{}
 	if opts.Follow {
-		dead = s.dead(ctx, pod, c.ID)
+		dead = s.awaitExit(ctx, pod, c.ID)
 	}
 	err = logs.Read(ctx, path, logs.OptionsOf(opts, s.deps.Clock.Now(), dead), w)
 	if errors.Is(err, os.ErrNotExist) {
@@ -44,9 +44,10 @@ func (s *Streams) Logs(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLog
 	return err
 }
 
-// logged returns the instance whose log is requested.
-func (s *Streams) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodLogOptions) (*status.Container, error) {
-	p, err := s.running(ctx, pod, opts.Container)
+// loggedContainer returns the instance whose log is requested.
+func (s *Streams) loggedContainer(ctx context.Context, pod *corev1.Pod,
+	opts *corev1.PodLogOptions) (*status.Container, error) {
+	p, err := s.podWith(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +70,7 @@ func (s *Streams) logged(ctx context.Context, pod *corev1.Pod, opts *corev1.PodL
 	return all[0], nil
 }
 
-// waitsToRestart reports whether a container's last instance is already the previous
-// one to users, as in CrashLoopBackOff.
+// waitsToRestart reports whether users regard a container's last instance as the previous one, as in CrashLoopBackOff.
 func waitsToRestart(pod *corev1.Pod, name string) bool {
 	s := statusOf(pod, name)
 	return s != nil && s.State.Waiting != nil
@@ -87,7 +87,7 @@ func waitingReason(pod *corev1.Pod, name string) string {
 	return s.State.Waiting.Reason
 }
 
-// statusOf returns the status of a container of any kind; nil: none yet.
+// statusOf returns the status of a container of any type; nil if there is none yet.
 func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
 		pod.Status.EphemeralContainerStatuses} {
@@ -100,8 +100,8 @@ func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// dead is closed when the container does not run according to its observed state.
-func (s *Streams) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
+// awaitExit returns a channel that is closed when the container no longer runs according to its observed state.
+func (s *Streams) awaitExit(ctx context.Context, pod *corev1.Pod, id string) <-chan struct{} {
 	out := make(chan struct{})
 	s.deps.Guard.Spawn("stream", func() {
 		defer close(out)
@@ -133,8 +133,8 @@ func (s *Streams) dead(ctx context.Context, pod *corev1.Pod, id string) <-chan s
 	return out
 }
 
-// A container's end is known before the runtime has written the rest of its log, which is complete when the
-// runtime's status reports the end; measured 20 to 70 ms.
+// The event of a container's exit arrives before the runtime has written the rest of its log. The log is complete when
+// the runtime's status reports the exit, 20 to 70 ms later.
 const (
 	flushPause = 5 * time.Millisecond
 	flushLimit = time.Second

@@ -1,5 +1,5 @@
-// Package stream serves logs of containers, and the streams of exec, attach and
-// port-forward, which the runtime serves.
+// Package stream serves the logs of containers, and returns the URLs at which the runtime serves exec, attach and
+// port-forward.
 package stream
 
 import (
@@ -37,12 +37,11 @@ type Runtime interface {
 
 // Pod is a pod on the node.
 type Pod interface {
-	// Seen returns the observed state of the pod, which must not be modified; nil:
-	// not observed yet.
+	// Seen returns the observed state of the pod, which must not be modified; nil: not observed yet.
 	Seen() *status.Observed
-	// Changes is closed when the observed state changes.
+	// Changes returns a channel that is closed when the observed state changes.
 	Changes() <-chan struct{}
-	// Done is closed when the pod is completely removed.
+	// Done returns a channel that is closed when nothing is left of the pod.
 	Done() <-chan struct{}
 }
 
@@ -53,29 +52,29 @@ type Deps struct {
 	Dir     *logs.Dir
 	// Pod returns a pod of the node, if it exists.
 	Pod func(types.UID) (Pod, bool)
-	// Known is closed when the node has listed its pods.
-	Known <-chan struct{}
-	// Behind returns the pod of the node that a pod of the API represents: usually itself.
-	Behind func(*corev1.Pod) *corev1.Pod
-	Guard  *guard.Guard // nil: panics are only recovered
+	// PodsListed is closed when the node has listed its pods.
+	PodsListed <-chan struct{}
+	// StaticPod returns the static pod of a mirror pod, and any other pod as it is.
+	StaticPod func(*corev1.Pod) *corev1.Pod
+	Guard     *guard.Guard // nil: panics are only recovered
 }
 
 // Streams serves streams of the node's containers.
 type Streams struct {
 	deps      Deps
-	terminals chan struct{} // held while a terminal's process is not known yet: two could be confused
+	terminals chan struct{} // full while the process of a new terminal is not identified: two could be confused
 }
 
 var _ client.Node = (*Streams)(nil)
 
-// New returns Streams.
+// New returns the Streams of a node.
 func New(deps Deps) *Streams { return &Streams{deps, make(chan struct{}, 1)} }
 
-// findTime limits find.
+// findTime limits the wait in find.
 const findTime = 10 * time.Second
 
-// find returns the pod of the node; false: none. Right after a start it waits until
-// the running pods are known.
+// find returns the pod of the node; false if there is none. Right after the start of the agent it waits until the
+// running pods are observed.
 func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 	if !slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(c corev1.ContainerStatus) bool { return c.ContainerID != "" }) {
@@ -83,7 +82,7 @@ func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 	}
 	limit := s.deps.Clock.NewTimer(findTime)
 	defer limit.Stop()
-	wait := s.deps.Known
+	wait := s.deps.PodsListed
 	for {
 		select {
 		case <-wait:
@@ -104,8 +103,8 @@ func (s *Streams) find(ctx context.Context, pod *corev1.Pod) (Pod, bool) {
 	}
 }
 
-// running returns the pod, if it has such a container.
-func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string) (Pod, error) {
+// podWith returns the pod, or an error if the pod does not have the container.
+func (s *Streams) podWith(ctx context.Context, pod *corev1.Pod, container string) (Pod, error) {
 	p, ok := s.find(ctx, pod)
 	if !ok {
 		return nil, apierrors.NewBadRequest(
@@ -117,9 +116,9 @@ func (s *Streams) running(ctx context.Context, pod *corev1.Pod, container string
 	return nil, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", container, pod.Name))
 }
 
-// alive returns the ID of a running container.
-func (s *Streams) alive(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
-	p, err := s.running(ctx, pod, container)
+// runningContainer returns the ID of the container, or an error if it does not run.
+func (s *Streams) runningContainer(ctx context.Context, pod *corev1.Pod, container string) (string, error) {
+	p, err := s.podWith(ctx, pod, container)
 	if err != nil {
 		return "", err
 	}
@@ -133,14 +132,15 @@ func (s *Streams) alive(ctx context.Context, pod *corev1.Pod, container string) 
 
 // Exec prepares a command in a container; see client.Node. The process of a terminal ends with ctx.
 func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExecOptions) (*url.URL, error) {
-	pod = s.deps.Behind(pod)
-	id, err := s.alive(ctx, pod, opts.Container)
+	pod = s.deps.StaticPod(pod)
+	id, err := s.runningContainer(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
 	start := func() (*url.URL, error) {
 		return parse(s.deps.Runtime.Exec(ctx, &cri.ExecRequest{
-			ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr && !opts.TTY,
+			ContainerId: id, Cmd: opts.Command, Tty: opts.TTY, Stdin: opts.Stdin, Stdout: opts.Stdout,
+			Stderr: opts.Stderr && !opts.TTY,
 		}))
 	}
 	if !opts.TTY {
@@ -152,8 +152,8 @@ func (s *Streams) Exec(ctx context.Context, pod *corev1.Pod, opts *corev1.PodExe
 // RunInContainer runs a command until it ends and returns its output, standard output first. An exit code other
 // than 0 is an error.
 func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container string, cmd []string) ([]byte, error) {
-	pod = s.deps.Behind(pod)
-	id, err := s.alive(ctx, pod, container)
+	pod = s.deps.StaticPod(pod)
+	id, err := s.runningContainer(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +167,8 @@ func (s *Streams) RunInContainer(ctx context.Context, pod *corev1.Pod, container
 
 // Attach prepares a connection to the streams of a container's main process; see client.Node.
 func (s *Streams) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodAttachOptions) (*url.URL, error) {
-	pod = s.deps.Behind(pod)
-	id, err := s.alive(ctx, pod, opts.Container)
+	pod = s.deps.StaticPod(pod)
+	id, err := s.runningContainer(ctx, pod, opts.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -178,17 +178,21 @@ func (s *Streams) Attach(ctx context.Context, pod *corev1.Pod, opts *corev1.PodA
 }
 
 // PortForward prepares connections to a pod's ports; see client.Node.
-func (s *Streams) PortForward(ctx context.Context, pod *corev1.Pod, opts *corev1.PodPortForwardOptions) (*url.URL, error) {
-	pod = s.deps.Behind(pod)
+func (s *Streams) PortForward(ctx context.Context, pod *corev1.Pod,
+	opts *corev1.PodPortForwardOptions) (*url.URL, error) {
+	pod = s.deps.StaticPod(pod)
 	p, ok := s.find(ctx, pod)
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
 	}
-	seen := p.Seen()
-	if seen == nil || seen.Sandbox() == nil || !seen.Sandbox().Ready {
+	var sandbox *status.Sandbox
+	if seen := p.Seen(); seen != nil {
+		sandbox = seen.Sandbox()
+	}
+	if sandbox == nil || !sandbox.Ready {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %q does not run", pod.Name))
 	}
-	return parse(s.deps.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: seen.Sandbox().ID, Port: opts.Ports}))
+	return parse(s.deps.Runtime.PortForward(ctx, &cri.PortForwardRequest{PodSandboxId: sandbox.ID, Port: opts.Ports}))
 }
 
 func parse(raw string, err error) (*url.URL, error) {

@@ -47,9 +47,9 @@ func newWorld(t *testing.T, containers ...status.Container) *world {
 
 func (w *world) streams() *stream.Streams {
 	return stream.New(stream.Deps{
-		Runtime: w, Clock: clock.RealClock{}, Dir: w.dir, Known: w.known,
-		Pod:    func(types.UID) (stream.Pod, bool) { return w, !w.none },
-		Behind: func(pod *corev1.Pod) *corev1.Pod { return pod },
+		Runtime: w, Clock: clock.RealClock{}, Dir: w.dir, PodsListed: w.known,
+		Pod:       func(types.UID) (stream.Pod, bool) { return w, !w.none },
+		StaticPod: func(pod *corev1.Pod) *corev1.Pod { return pod },
 	})
 }
 

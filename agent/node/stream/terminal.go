@@ -15,15 +15,14 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// How the process of a terminal is found, and ended.
 const (
-	terminalPause = 20 * time.Millisecond
-	terminalStart = 5 * time.Second // to find it
-	terminalEnd   = 2 * time.Second // from SIGHUP to SIGKILL
+	terminalPause = 20 * time.Millisecond // between attempts to find the process
+	terminalStart = 5 * time.Second       // limit for finding the process
+	terminalEnd   = 2 * time.Second       // from SIGHUP to SIGKILL
 )
 
-// terminal calls start, and hangs up the process that it has begun when ctx ends: the runtime does not, and a shell
-// would stay in the container for good.
+// terminal calls start, which begins an exec with a terminal, and hangs up its process when ctx ends. The runtime does
+// not do that, and a shell would run in the container for good.
 func (s *Streams) terminal(ctx context.Context, container string, start func() (*url.URL, error)) (*url.URL, error) {
 	select {
 	case s.terminals <- struct{}{}:
@@ -37,7 +36,7 @@ func (s *Streams) terminal(ctx context.Context, container string, start func() (
 		}
 	}()
 	before, err := s.deps.Runtime.Execs(ctx, container)
-	if err != nil { // the runtime has no processes
+	if err != nil { // the runtime cannot list processes
 		return start()
 	}
 	to, err := start()
@@ -46,9 +45,9 @@ func (s *Streams) terminal(ctx context.Context, container string, start func() (
 	}
 	begun = true
 	s.deps.Guard.Spawn("terminal", func() {
-		// Also if the client leaves before the process is found.
+		// Find the process even if the client leaves before.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), terminalStart)
-		p, found := s.begun(limited, container, before)
+		p, found := s.awaitProcess(limited, container, before)
 		cancel()
 		if <-s.terminals; !found {
 			return
@@ -59,8 +58,9 @@ func (s *Streams) terminal(ctx context.Context, container string, start func() (
 	return to, nil
 }
 
-// begun waits for the process with a terminal that was not there before.
-func (s *Streams) begun(ctx context.Context, container string, before []runtime.Process) (runtime.Process, bool) {
+// awaitProcess waits for a process with a terminal that is not in before.
+func (s *Streams) awaitProcess(ctx context.Context, container string,
+	before []runtime.Process) (runtime.Process, bool) {
 	for {
 		now, err := s.deps.Runtime.Execs(ctx, container)
 		for _, p := range now {
@@ -80,8 +80,8 @@ func onTerminal(pid int) bool {
 	return err == nil && strings.HasPrefix(tty, "/dev/pts/")
 }
 
-// hangUp ends a process if it still runs: with SIGHUP as a terminal that is closed, then by force. The kernel hangs
-// up what it runs in the foreground.
+// hangUp ends a process if it still runs: with SIGHUP, like a terminal that is closed, then with SIGKILL. When it ends,
+// the kernel hangs up its foreground processes.
 func (s *Streams) hangUp(ctx context.Context, container string, p runtime.Process) {
 	for _, signal := range []unix.Signal{unix.SIGHUP, unix.SIGKILL} {
 		now, err := s.deps.Runtime.Execs(ctx, container)

@@ -1,7 +1,7 @@
 // Package containers starts, probes and stops the containers of one pod.
 //
 //   - Starter: starts in progress and their outcome, and crash backoff (start.go,
-//     outcome.go, recreated.go).
+//     outcome.go, restartall.go).
 //   - maker: the config of a container, and its files (make.go, files.go).
 //   - Stopper, Hooks, Probes.
 package containers
@@ -25,7 +25,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Runtime is the part of the runtime that it uses.
+// Runtime is the part of the container runtime that this package uses.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	CreateContainer(ctx context.Context, sandboxID string, config *cri.ContainerConfig, sandbox *cri.PodSandboxConfig) (
@@ -54,14 +54,14 @@ type Config struct {
 	Memory     int64   // of the machine
 	PageSizes  []int64 // of huge pages, where there are cgroups
 	SeccompDir string
-	// CDIDirs are the folders of specifications of CDI devices, for a runtime that does not read them.
+	// CDIDirs are the folders of CDI specifications, for a runtime that does not read them itself.
 	CDIDirs []string
 	// SeccompDefault applies the runtime's profile to containers without one.
 	SeccompDefault bool
 	Machine        security.Host
 }
 
-// Node is what the containers of all pods of a node share.
+// Node contains the dependencies that the containers of all pods of a node share.
 type Node struct {
 	Config
 	Client    client.Client

@@ -13,20 +13,20 @@ import (
 	"monopod/agent/podapi/spec"
 )
 
-// MessagePath returns the path of an instance's termination message in the pod's folder, next to its volumes.
+// MessagePath returns the path of an instance's termination message below dir, the pod's folder.
 func MessagePath(dir, container string, attempt uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("message-%s-%d", container, attempt))
 }
 
-func (m *maker) message(container string, attempt uint32) string {
+func (m *maker) messagePath(container string, attempt uint32) string {
 	return MessagePath(m.volumes.Dir(), container, attempt)
 }
 
-// files writes the files that the agent provides to a container: the termination message, and /etc/hosts unless
-// the pod mounts its own.
+// files writes the files that the agent provides to a container, and returns their mounts: the termination message, and
+// /etc/hosts unless the pod mounts its own.
 func (m *maker) files(pod *corev1.Pod, c *corev1.Container, attempt uint32, mounts []*cri.Mount,
 	facts env.Facts) ([]*cri.Mount, error) {
-	message := m.message(c.Name, attempt)
+	message := m.messagePath(c.Name, attempt)
 	if err := os.MkdirAll(filepath.Dir(message), 0o750); err != nil {
 		return nil, err
 	}

@@ -66,13 +66,13 @@ func (h *Hooks) PostStart(ctx context.Context, pod *corev1.Pod, s *corev1.Contai
 	return h.run(ctx, s.Lifecycle.PostStart, pod, id, s, postStartLimit)
 }
 
-// PreStop runs the preStop hook of a container that is to stop, once, if it has one, within the remaining grace
-// period; ran reports whether it did. A failed hook does not prevent the stop; a hook that an unavailable
-// runtime could not run is run again.
+// PreStop runs the preStop hook of a container within the remaining grace period, once; ran reports whether there was a
+// hook to run. A failed hook does not prevent the stop. If the runtime was unavailable, the next call runs the hook
+// again.
 func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Container,
 	left time.Duration) (ran bool, err error) {
 	s := spec.Find(pod, c.Name)
-	if s == nil || s.Lifecycle == nil || h.take(c.ID) || s.Lifecycle.PreStop == nil || left <= 0 {
+	if s == nil || s.Lifecycle == nil || h.markRun(c.ID) || s.Lifecycle.PreStop == nil || left <= 0 {
 		return false, nil
 	}
 	within, cancel := context.WithTimeout(ctx, left)
@@ -91,8 +91,8 @@ func (h *Hooks) PreStop(ctx context.Context, pod *corev1.Pod, c *status.Containe
 	return true, ctx.Err()
 }
 
-// take reports whether the hook has run, and records that it now does.
-func (h *Hooks) take(id string) bool {
+// markRun records that the hook runs. It reports whether the hook has already run.
+func (h *Hooks) markRun(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ran := h.ran[id]
@@ -100,14 +100,14 @@ func (h *Hooks) take(id string) bool {
 	return ran
 }
 
-// Tidy forgets containers that no longer exist.
-func (h *Hooks) Tidy(exists func(id string) bool) {
+// ForgetRemoved forgets containers that no longer exist.
+func (h *Hooks) ForgetRemoved(exists func(id string) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.ran, func(id string, _ bool) bool { return !exists(id) })
 }
 
-// Remembered returns the number of containers whose executed hook is remembered.
+// Remembered returns the number of containers whose executed hook is recorded.
 func (h *Hooks) Remembered() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

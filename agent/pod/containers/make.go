@@ -24,7 +24,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// maker creates the configs of one pod's containers, and their files. It has no state.
+// maker creates the configs and the files of one pod's containers. It has no state.
 type maker struct {
 	node     *Node
 	pod      *identity.Pod
@@ -34,10 +34,10 @@ type maker struct {
 	sandbox  *sandbox.Sandbox
 }
 
-// config returns the config of a container; sandbox, volumes and image are ready.
+// config returns the config of a container. The sandbox and the volumes must exist.
 func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt uint32,
 	img *cri.Image) (*cri.ContainerConfig, error) {
-	users, err := m.sandbox.Users(pod)
+	users, err := m.sandbox.UserNamespace(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.Shown(pod),
+	mounts, err := m.volumes.Mounts(ctx, pod, c, vars, m.images.VolumeImageIDs(pod),
 		func() (string, error) { return m.sandbox.Handler(ctx, pod) })
 	if err != nil {
 		return nil, err
@@ -78,8 +78,9 @@ func (m *maker) config(ctx context.Context, pod *corev1.Pod, c *corev1.Container
 		return nil, err
 	}
 	config := spec.Container(pod, c, spec.ContainerOptions{
-		Attempt: attempt, Instance: m.node.Instance, ImageRef: img.Id, Env: vars, Command: command[:len(c.Command)], Args: command[len(c.Command):], Mounts: append(mounts, files...),
-		MessageHostPath: m.message(c.Name, attempt), MemoryCapacity: m.node.Memory, SeccompDir: m.node.SeccompDir,
+		Attempt: attempt, Instance: m.node.Instance, ImageRef: img.Id, Env: vars, Command: command[:len(c.Command)],
+		Args: command[len(c.Command):], Mounts: append(mounts, files...),
+		MessageHostPath: m.messagePath(c.Name, attempt), MemoryCapacity: m.node.Memory, SeccompDir: m.node.SeccompDir,
 		SeccompDefault: m.node.SeccompDefault, Image: img, Users: users, TargetID: target, Allotment: allotment,
 	})
 	config.Devices = append(config.Devices, m.volumes.Devices(pod, c)...)
@@ -99,7 +100,7 @@ func (m *maker) target(pod *corev1.Pod, c *corev1.Container) (string, error) {
 	return "", fmt.Errorf("%w: unable to find target container %q: it does not run", env.ErrConfig, name)
 }
 
-// inject leaves CDI devices to the runtime, or adds what they change if it cannot.
+// inject expands CDI devices into mounts, devices and variables if the runtime does not support CDI.
 func (m *maker) inject(ctx context.Context, allotment *spec.Allotment) error {
 	if len(allotment.CDI) == 0 {
 		return nil
@@ -121,7 +122,7 @@ func (m *maker) services(ctx context.Context, pod *corev1.Pod, facts env.Facts) 
 	var all []*corev1.Service
 	for _, namespace := range slices.Compact(spaces) {
 		list, err := client.List[*corev1.Service](ctx, m.node.Client, client.Selector{Namespace: namespace})
-		if err != nil && m.pod.Static { // it also starts without the API
+		if err != nil && m.pod.Static { // a static pod also starts without the API
 			m.pod.Log.Warn("static pod starts without the environment variables of Services", zap.Error(err))
 			return nil, nil
 		}
@@ -136,7 +137,7 @@ func (m *maker) services(ctx context.Context, pod *corev1.Pod, facts env.Facts) 
 	return env.Services(all, pod.Namespace, links), nil
 }
 
-// server returns the address of the API for the pod; zero: none.
+// server returns the address at which the pod reaches the API server; zero: none.
 func (m *maker) server(pod *corev1.Pod, facts env.Facts) netip.AddrPort {
 	listen := m.node.Server
 	var interfaces []netip.Prefix

@@ -17,22 +17,22 @@ import (
 	"monopod/agent/runtime"
 )
 
-// maxRecreated is how often in a row a container is created again because its start was interrupted.
+// maxRecreated is the maximum number of times in a row that a container is recreated after an interrupted start.
 const maxRecreated = 3
 
-// killed is the exit code of a container that ended by SIGKILL.
-const killed = 128 + int32(syscall.SIGKILL)
+// exitKilled is the exit code of a container that ended by SIGKILL.
+const exitKilled = 128 + int32(syscall.SIGKILL)
 
 // pending is a start whose outcome is not known yet.
 type pending struct {
 	id       string
-	reported bool // the event that it runs
+	reported bool // the event Started was written
 }
 
-// is reports whether the start of the instance is pending.
-func (p *pending) is(id string) bool { return p != nil && p.id == id }
+// isFor reports whether the start of the instance is pending.
+func (p *pending) isFor(id string) bool { return p != nil && p.id == id }
 
-// afterStart completes a start: the event, the hook and the probes.
+// afterStart completes a start: it writes the event, runs the postStart hook and starts the probes.
 func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string) error {
 	s.Images.Started(c.Name)
 	s.Pace.Started(c.Name)
@@ -63,34 +63,34 @@ func (s *Starter) afterStart(ctx context.Context, pod *corev1.Pod, c *corev1.Con
 	return nil
 }
 
-// postStart runs the hook; a container whose hook fails is killed and waits like a crashed one. The event does
-// not contain the hook's output, which may be secret.
+// postStart runs the hook. A container whose hook fails is killed and backs off like a crashed one. The event does not
+// contain the hook's output, which may be secret.
 func (s *Starter) postStart(ctx context.Context, pod *corev1.Pod, c *corev1.Container, now *status.Container) error {
 	err := s.Hooks.PostStart(ctx, pod, c, now.ID)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return ctx.Err()
 	case runtime.Lost(err):
-		return fmt.Errorf("postStart hook: %w", err) // it runs again
+		return fmt.Errorf("postStart hook: %w", err) // the next step runs it again
 	}
 	s.pod.Event(c.Name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-	s.Stopper.killing(now, "FailedPostStartHook")
+	s.Stopper.killEvent(now, "FailedPostStartHook")
 	delete(s.pending, c.Name)
-	if err := s.Stopper.one(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
+	if err := s.Stopper.stopOne(ctx, pod, now, spec.OwnGrace(pod)); err != nil {
 		return err
 	}
 	return s.failed(pod, c.Name, time.Millisecond, "PostStartHookError", fmt.Sprint(err))
 }
 
-// notStarted handles a failed start: it does nothing if the call was interrupted or an earlier call was in
-// progress; otherwise the container has ended, and waits like a crashed one.
+// notStarted handles a failed start. If the start was interrupted, it recreates the container; if an earlier call is in
+// progress, it returns the error. Otherwise the container has ended and backs off like a crashed one.
 func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) error {
 	now := s.Observer.Seen().ByID(id)
 	if !runtime.Lost(startErr) {
 		delete(s.pending, name)
 	}
 	switch {
-	case now == nil || s.spoiled(pod, now), now.State == status.Created && runtime.Exists(startErr) &&
+	case now == nil || s.startInterrupted(pod, now), now.State == status.Created && runtime.Exists(startErr) &&
 		s.recreated[name] < maxRecreated:
 		if err := s.recreate(name, id); err != nil {
 			return err
@@ -108,25 +108,25 @@ func (s *Starter) notStarted(pod *corev1.Pod, name, id string, startErr error) e
 	return s.failed(pod, name, max(rest, time.Second), "RunContainerError", startErr.Error())
 }
 
-// failed counts a container that failed to start, and returns how it waits.
+// failed counts a failure to start a container. It returns why the container waits, and when it is retried.
 func (s *Starter) failed(pod *corev1.Pod, name string, retry time.Duration, reason, message string) *pace.Blocked {
 	s.node.Failed(spec.Type(pod, name), reason)
 	return &pace.Blocked{Retry: retry, Waiting: status.Waiting{Reason: reason, Message: message}}
 }
 
-// Settle handles containers whose start was interrupted: a running one counts as started, an unusable one is
-// created again as the same instance.
+// Settle handles containers whose start was interrupted: it completes the start of a running one, and recreates an
+// unusable one with the same attempt number.
 func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 	seen := s.Observer.Seen()
 	for _, c := range slices.Clone(seen.Containers) {
 		of := spec.Find(pod, c.Name)
 		switch {
 		case of == nil || seen.Latest(c.Name).ID != c.ID:
-		case s.spoiled(pod, &c):
+		case s.startInterrupted(pod, &c):
 			if err := s.recreate(c.Name, c.ID); err != nil {
 				return err
 			}
-		case s.pending[c.Name].is(c.ID) && c.State != status.Created:
+		case s.pending[c.Name].isFor(c.ID) && c.State != status.Created:
 			if err := s.Pace.Blocked(c.Name, s.afterStart(ctx, pod, of, c.ID)); err != nil {
 				return err
 			}
@@ -135,10 +135,10 @@ func (s *Starter) Settle(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// spoiled reports whether an instance that was never seen to run is unusable, through no fault of its own: the
-// runtime was killed while it created or started it. A containerd that restarts may also adopt a container that had
-// just begun to run, and kill it a moment later together with what is left of its start.
-func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
+// startInterrupted reports whether an instance that was never observed running is unusable because the runtime was
+// killed while it created or started the instance. A restarted containerd may also adopt a container that had just
+// started, and kill it a moment later when it cleans up after the interrupted start.
+func (s *Starter) startInterrupted(pod *corev1.Pod, c *status.Container) bool {
 	if s.recreated[c.Name] >= maxRecreated {
 		return false
 	}
@@ -146,11 +146,11 @@ func (s *Starter) spoiled(pod *corev1.Pod, c *status.Container) bool {
 	case status.Exited:
 		p := s.pending[c.Name]
 		if c.StartedAt.IsZero() {
-			return c.Reason == observe.StartError && (p.is(c.ID) || runtime.Recorded(c.Message))
+			return c.Reason == observe.StartError && (p.isFor(c.ID) || runtime.Recorded(c.Message))
 		}
-		return p.is(c.ID) && !p.reported && c.ExitCode == killed
+		return p.isFor(c.ID) && !p.reported && c.ExitCode == exitKilled
 	case status.Unknown:
-		return s.pending[c.Name].is(c.ID) || !s.ran(pod, c)
+		return s.pending[c.Name].isFor(c.ID) || !s.ran(pod, c)
 	}
 	return false
 }
@@ -169,11 +169,11 @@ func (s *Starter) ran(pod *corev1.Pod, c *status.Container) bool {
 	return false
 }
 
-// recreate removes an instance that never ran, so that it is created again.
+// recreate removes an instance that never ran, so that the next plan creates it again.
 func (s *Starter) recreate(name, id string) error {
 	s.pod.Log.Info("recreating a container whose start was interrupted", zap.String("container", name),
 		zap.String("id", id))
-	s.pending[name] = &pending{id: id} // until it is gone
+	s.pending[name] = &pending{id: id} // until it is removed
 	if err := s.discard(id); err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func TestStopOrder(t *testing.T) {
 			Containers: []corev1.Container{hooked}}}
 		m := &machine{}
 		s, o := world(t, pod, m, "s1", "s2", "b")
-		if err := s.Within(t.Context(), pod, 5*time.Second); err != nil || len(o.Seen().Alive()) > 0 {
+		if err := s.StopWithin(t.Context(), pod, 5*time.Second); err != nil || len(o.Seen().Alive()) > 0 {
 			t.Errorf("%v: %+v", err, o.Seen())
 		}
 		if want := []string{"0s bye in b", "1s stop b 4s", "1s stop s2 4s", "1s stop s1 4s"}; !slices.Equal(m.calls, want) {
@@ -109,12 +109,12 @@ func TestPreStop(t *testing.T) {
 			PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"bye"}}}}}}}}
 		m := &machine{hook: grpcstatus.Error(codes.Unavailable, "away")}
 		s, o := world(t, pod, m, "b")
-		if err := s.Within(t.Context(), pod, 2*time.Second); err == nil {
+		if err := s.StopWithin(t.Context(), pod, 2*time.Second); err == nil {
 			t.Error("stopped without its hook")
 		}
 		o.ContainerMade(status.Container{ID: "b", Name: "b", State: status.Running})
 		m.hook, m.calls = nil, nil
-		if err := s.Within(t.Context(), pod, 2*time.Second); err != nil {
+		if err := s.StopWithin(t.Context(), pod, 2*time.Second); err != nil {
 			t.Error(err)
 		}
 		if want := []string{"1s bye in b", "2s stop b 2s"}; !slices.Equal(m.calls, want) {
@@ -123,7 +123,7 @@ func TestPreStop(t *testing.T) {
 		if s.hooks.Remembered() != 1 {
 			t.Error("it would run again")
 		}
-		if s.hooks.Tidy(func(string) bool { return false }); s.hooks.Remembered() != 0 {
+		if s.hooks.ForgetRemoved(func(string) bool { return false }); s.hooks.Remembered() != 0 {
 			t.Error("remembered for good")
 		}
 	})
@@ -151,15 +151,15 @@ func TestBackOff(t *testing.T) {
 				t.Errorf("crash %d: %d events", i, events)
 			}
 			time.Sleep(want)
-			s.attempt("c", last.FinishedAt)
+			s.recordRestart("c", last.FinishedAt)
 		}
 		fixed := &corev1.Container{Name: "c", Image: "fixed"}
 		last := &status.Container{State: status.Exited, FinishedAt: time.Now(), Hash: spec.Hash(fixed)}
-		if s.renew(fixed, last); s.backOff(pod, "c", last) == nil {
+		if s.resetBackoff(fixed, last); s.backOff(pod, "c", last) == nil {
 			t.Error("the same image does not wait")
 		}
 		last.Hash = spec.Hash(&corev1.Container{Name: "c", Image: "broken"})
-		if s.renew(fixed, last); s.backOff(pod, "c", last) != nil {
+		if s.resetBackoff(fixed, last); s.backOff(pod, "c", last) != nil {
 			t.Error("another image waits")
 		}
 		s.recreated = map[string]int{"c": 1}
@@ -195,8 +195,8 @@ func TestNextAttempt(t *testing.T) {
 	}
 }
 
-// A container whose start was interrupted and that was killed before anybody saw it run is created again as the same
-// instance; one that ended by itself, or that was seen to run, is a restart.
+// A container that was killed after an interrupted start, before it was observed running, is recreated with the same
+// attempt number. A container that ended by itself, or was observed running, restarts with the next number.
 func TestSpoiledStart(t *testing.T) {
 	t.Parallel()
 	started := time.Unix(1, 0)
@@ -217,7 +217,7 @@ func TestSpoiledStart(t *testing.T) {
 		}
 		c := &status.Container{ID: "x", Name: "c", State: status.Exited, Reason: "Error", ExitCode: tc.exitCode,
 			StartedAt: started}
-		if got := s.spoiled(&corev1.Pod{}, c); got != tc.want {
+		if got := s.startInterrupted(&corev1.Pod{}, c); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

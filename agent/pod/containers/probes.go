@@ -22,8 +22,8 @@ type Probes struct {
 	manager  *probe.Manager
 }
 
-// NewProbes returns the probes of a pod. changed is called for changed results; a pod that is ending writes no
-// events about failing probes.
+// NewProbes returns the probes of a pod. changed is called when a result changes. While ending returns true, failing
+// probes cause no events.
 func NewProbes(node *Node, pod *identity.Pod, object *corev1.Pod, o *observe.Observer, ending func() bool,
 	changed func()) *Probes {
 	p := &Probes{pod: pod, observer: o, ending: ending}
@@ -57,7 +57,8 @@ func (p *Probes) event(id, reason, format string, args ...any) {
 	}
 }
 
-// Watch starts a container's probes. An adopted container is as ready as in its stored status.
+// Watch starts a container's probes. An adopted container keeps the readiness in its stored status until its first
+// probe.
 func (p *Probes) Watch(pod *corev1.Pod, c *status.Container, adopted bool) {
 	s := spec.Find(pod, c.Name)
 	if s == nil || s.StartupProbe == nil && s.LivenessProbe == nil && s.ReadinessProbe == nil {
@@ -75,7 +76,7 @@ func (p *Probes) Watch(pod *corev1.Pod, c *status.Container, adopted bool) {
 	p.manager.Add(p.pod.Life, probed)
 }
 
-// Keep ends the probes of containers that no longer run.
+// Keep stops the probes of containers that no longer run.
 func (p *Probes) Keep() {
 	p.manager.Keep(func(id string) bool {
 		c := p.observer.Seen().ByID(id)
@@ -89,7 +90,7 @@ func (p *Probes) Ready(id string) bool { return p.manager.Ready(id) }
 // Started reports whether a container's startup probe has succeeded.
 func (p *Probes) Started(id string) bool { return p.manager.Started(id) }
 
-// Failed returns the probe that failed the container.
+// Failed returns the liveness or startup probe because of which the container must restart.
 func (p *Probes) Failed(id string) (name string, failed bool) {
 	kind, failed := p.manager.Failed(id)
 	return strings.ToLower(kind.String()), failed
@@ -112,5 +113,5 @@ func (p *Probes) Grace(pod *corev1.Pod, c *status.Container, grace time.Duration
 	return grace
 }
 
-// Stop ends all probes and waits for them.
+// Stop stops all probes and waits for them.
 func (p *Probes) Stop() { p.manager.Stop() }

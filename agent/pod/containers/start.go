@@ -27,7 +27,7 @@ import (
 	"monopod/apiserver/kit/backoff"
 )
 
-// Parts are the other parts of the pod's worker that starting a container needs.
+// Parts are the other parts of the pod's worker that a Starter uses.
 type Parts struct {
 	Observer *observe.Observer
 	Pace     *pace.Pace
@@ -54,13 +54,13 @@ type Starter struct {
 	crashes   backoff.Backoff
 	announced map[string]bool     // containers whose backoff was reported by an event
 	pending   map[string]*pending // by container: starts whose outcome is not known
-	recreated map[string]int      // how often a container was created again since its last start
-	refusals  map[string]refusal  // by container: what the runtime refused to create
+	recreated map[string]int      // by container: number of recreations since the last start
+	refusals  map[string]refusal  // by container: the runtime refused to create it
 }
 
 // refusal is a container that the runtime refused to create.
 type refusal struct {
-	hash    string // of the container
+	hash    string // of the container's spec
 	waiting status.Waiting
 	until   time.Time
 }
@@ -68,13 +68,17 @@ type refusal struct {
 // NewStarter returns the Starter of a pod.
 func NewStarter(node *Node, pod *identity.Pod, parts Parts) *Starter {
 	return &Starter{
-		node: node, pod: pod, Parts: parts, announced: map[string]bool{}, pending: map[string]*pending{}, recreated: map[string]int{}, refusals: map[string]refusal{},
-		maker: maker{node: node, pod: pod, observer: parts.Observer, images: parts.Images, volumes: parts.Volumes, sandbox: parts.Sandbox},
+		node: node, pod: pod, Parts: parts, announced: map[string]bool{}, pending: map[string]*pending{},
+		recreated: map[string]int{}, refusals: map[string]refusal{},
+		maker: maker{
+			node: node, pod: pod, observer: parts.Observer, images: parts.Images, volumes: parts.Volumes,
+			sandbox: parts.Sandbox,
+		},
 	}
 }
 
-// StartAll starts containers in order. One that must wait does not block the next; again means that one has
-// started, so that others may start.
+// StartAll starts containers in order. A container that must wait does not block the next one. again means that a
+// sidecar has started, so that the next plan may start more.
 func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) (again bool, err error) {
 	started, sidecars := false, false
 	for _, c := range list {
@@ -91,18 +95,18 @@ func (s *Starter) StartAll(ctx context.Context, pod *corev1.Pod, list []*corev1.
 	return started && sidecars, nil
 }
 
-// start creates and starts a container, or returns why it must wait: for a backoff, then for its images. The
-// outcome is the status in the runtime afterwards, not only the result of the call.
+// start creates and starts a container. It returns a pace.Blocked while the container must wait for a backoff or for
+// its images. The status in the runtime after the call decides whether the start succeeded, not the error alone.
 func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	last := s.Observer.Seen().Latest(c.Name)
-	s.renew(c, last)
+	s.resetBackoff(c, last)
 	if err := s.backOff(pod, c.Name, last); err != nil {
 		return err
 	}
 	if err := s.stillRefused(c); err != nil {
 		return err
 	}
-	img, err := s.Images.Bring(ctx, pod, c, func() *cri.PodSandboxConfig { return s.Sandbox.Config(pod) })
+	img, err := s.Images.Ensure(ctx, pod, c, func() *cri.PodSandboxConfig { return s.Sandbox.Config(pod) })
 	if err != nil {
 		return err
 	}
@@ -115,12 +119,12 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 		return err
 	}
 	if restarts {
-		s.attempt(c.Name, ended)
+		s.recordRestart(c.Name, ended)
 	}
 	s.pending[c.Name] = &pending{id: id}
 	startErr := s.node.Runtime.StartContainer(s.pod.Life, id)
 	if err := s.Observer.Refresh(ctx, id); err != nil {
-		return errors.Join(startErr, err) // Settle determines the outcome when the runtime responds
+		return errors.Join(startErr, err) // Settle handles the start when the runtime responds
 	}
 	if now := s.Observer.Seen().ByID(id); startErr != nil && (now == nil || now.StartedAt.IsZero()) {
 		return s.notStarted(pod, c.Name, id, startErr)
@@ -128,8 +132,9 @@ func (s *Starter) start(ctx context.Context, pod *corev1.Pod, c *corev1.Containe
 	return s.afterStart(ctx, pod, c, id)
 }
 
-// renew ends the backoff of a container whose image has changed since it ended: the new one may not crash.
-func (s *Starter) renew(c *corev1.Container, last *status.Container) {
+// resetBackoff resets the backoff of a container whose image has changed since it ended, because the new image may not
+// crash.
+func (s *Starter) resetBackoff(c *corev1.Container, last *status.Container) {
 	if last != nil && last.State == status.Exited && last.Hash != spec.Hash(c) {
 		s.crashes.Forget(c.Name)
 	}
@@ -147,7 +152,8 @@ func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Contai
 	name := fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID) // the name in kubelet's messages
 	if !s.announced[container] {
 		s.announced[container] = true
-		s.pod.Event(container, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", container, name)
+		s.pod.Event(container, corev1.EventTypeWarning, "BackOff",
+			"Back-off restarting failed container %s in pod %s", container, name)
 	}
 	return &pace.Blocked{Retry: rest, Waiting: status.Waiting{
 		Reason:  "CrashLoopBackOff",
@@ -155,16 +161,17 @@ func (s *Starter) backOff(pod *corev1.Pod, container string, last *status.Contai
 	}}
 }
 
-// attempt records that a container that ended at that time starts again.
-func (s *Starter) attempt(container string, ended time.Time) {
+// recordRestart records for the backoff that a container that ended at that time restarts.
+func (s *Starter) recordRestart(container string, ended time.Time) {
 	s.crashes.Attempt(container, ended, s.node.Clock.Now())
 	delete(s.announced, container)
 }
 
-// create creates the container. News of the pod does not interrupt it. One that was created before and does not run
-// is replaced: its start was interrupted, and a containerd that restarted may still be removing what is left of
-// that start, which would also kill a second one of the same ID.
-func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, last *status.Container, img *cri.Image) (string, error) {
+// create creates the container. Changes of the pod do not interrupt it. It replaces an instance that was created and
+// never ran: the start was interrupted, and a restarted containerd may still be cleaning up after it, which would also
+// kill a second start of the same ID.
+func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Container, last *status.Container,
+	img *cri.Image) (string, error) {
 	sandbox := s.Observer.Seen().Sandbox().ID
 	attempt := s.nextAttempt(pod, c.Name, last)
 	if last != nil && last.State == status.Created {
@@ -184,23 +191,24 @@ func (s *Starter) create(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 		return "", fmt.Errorf("create container: %w", err)
 	}
 	if err != nil {
-		s.Images.Forget(pod, c) // they may have been removed in the meantime
-		b := s.refused(pod, c.Name, whyNotCreated(err), remedied(err))
+		s.Images.Forget(pod, c) // the images may have been removed meanwhile
+		b := s.refused(pod, c.Name, whyNotCreated(err), withRemedy(err))
 		s.refusals[c.Name] = refusal{spec.Hash(c), b.Waiting, s.node.Clock.Now().Add(b.Retry)}
 		return "", b
 	}
 	delete(s.refusals, c.Name)
 	s.Observer.ContainerMade(status.Container{
 		ID: id, Name: c.Name, Attempt: attempt, SandboxID: sandbox, Hash: spec.Hash(c), Image: c.Image,
-		MessagePath: s.maker.message(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy), Resources: c.Resources.DeepCopy(),
+		MessagePath: s.maker.messagePath(c.Name, attempt), MessagePolicy: string(c.TerminationMessagePolicy),
+		Resources: c.Resources.DeepCopy(),
 	})
 	s.node.Placement.Made(id, config)
 	s.pod.Event(c.Name, corev1.EventTypeNormal, "Created", "Container created")
 	return id, nil
 }
 
-// stillRefused delays a container that the runtime recently refused to create. The end of the pull of an image with
-// policy Always wakes the worker, which would otherwise try, fail and pull again without a pause.
+// stillRefused delays a container that the runtime recently refused to create. Without this delay, a container with the
+// pull policy Always would be pulled and refused in a loop, because the end of each pull wakes the worker.
 func (s *Starter) stillRefused(c *corev1.Container) error {
 	r, ok := s.refusals[c.Name]
 	if rest := r.until.Sub(s.node.Clock.Now()); ok && rest > 0 && r.hash == spec.Hash(c) {
@@ -209,26 +217,27 @@ func (s *Starter) stillRefused(c *corev1.Container) error {
 	return nil
 }
 
-// refused returns how a container waits that cannot be created.
+// refused writes an event about a container that cannot be created. It returns why the container waits.
 func (s *Starter) refused(pod *corev1.Pod, container, reason string, err error) *pace.Blocked {
-	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason says that
+	text := strings.TrimPrefix(err.Error(), env.ErrConfig.Error()+": ") // the reason contains it
 	s.pod.Event(container, corev1.EventTypeWarning, "Failed", "Error: %s", text)
 	return s.failed(pod, container, pace.Config, reason, text)
 }
 
-// private matches containerd's error for a mount propagation that the mount on the host does not allow.
-var private = regexp.MustCompile(`is mounted on "([^"]+)" but it is not a shared`)
+// notShared matches containerd's error for a mount propagation that the mount on the host does not allow.
+var notShared = regexp.MustCompile(`is mounted on "([^"]+)" but it is not a shared`)
 
-// remedied adds what to do to an error of the runtime.
-func remedied(err error) error {
-	if m := private.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%w; mountPropagation needs a shared mount on the node: run mount --make-rshared %s there, before pods start at each boot", err, m[1])
+// withRemedy adds to an error of the runtime how the user can fix the cause.
+func withRemedy(err error) error {
+	if m := notShared.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%w; mountPropagation needs a shared mount on the node: run mount --make-rshared %s there, "+
+			"before pods start at each boot", err, m[1])
 	}
 	return err
 }
 
-// whyNotCreated returns the reason in the status of a container that the runtime refused to create. It depends
-// on the start of the error: containerd (CreateContainer in internal/cri/server of 2.4) prefixes CRI's text.
+// whyNotCreated returns the reason in the status of a container that the runtime refused to create. It compares the
+// start of the error: containerd (CreateContainer in internal/cri/server of 2.4) adds a prefix to CRI's text.
 func whyNotCreated(err error) string {
 	failed := crierrors.ErrImageVolumeMountFailed.Error()
 	text := strings.TrimPrefix(grpcstatus.Convert(err).Message(), "failed to mount image volume: ")
@@ -238,7 +247,8 @@ func whyNotCreated(err error) string {
 	return "CreateContainerError"
 }
 
-// nextAttempt continues from the runtime's number, or from the stored one.
+// nextAttempt returns the number of the next instance: it continues from the runtime's last one, or from the stored
+// restart count.
 func (s *Starter) nextAttempt(pod *corev1.Pod, name string, last *status.Container) uint32 {
 	switch {
 	case last != nil && last.State == status.Created:
@@ -270,7 +280,7 @@ func (s *Starter) discard(id string) error {
 	if err := s.node.Runtime.RemoveContainer(s.pod.Life, id); err != nil && !identity.Gone(err) {
 		return fmt.Errorf("remove container that never ran: %w", err)
 	}
-	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // removed with the pod at the latest
+	_ = os.Remove(s.maker.messagePath(c.Name, c.Attempt)) // removed with the pod at the latest
 	s.Observer.Forget(id)
 	return nil
 }

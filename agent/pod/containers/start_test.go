@@ -9,15 +9,15 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// TestPrivateMount: the error of a mount propagation that is not possible says what to do.
+// TestPrivateMount: the error about an impossible mount propagation contains the remedy.
 func TestPrivateMount(t *testing.T) {
 	t.Parallel()
-	err := remedied(
+	err := withRemedy(
 		errors.New(`failed to generate container "1" spec: path "/srv/data" is mounted on "/srv" but it is not a shared mount`))
 	if !strings.Contains(err.Error(), "run mount --make-rshared /srv there") {
 		t.Error(err)
 	}
-	if plain := errors.New("no"); !errors.Is(remedied(plain), plain) {
+	if plain := errors.New("no"); !errors.Is(withRemedy(plain), plain) {
 		t.Error("another error is changed")
 	}
 }

@@ -33,55 +33,55 @@ func NewStopper(node *Node, pod *identity.Pod, o *observe.Observer, hooks *Hooks
 	return &Stopper{node: node, pod: pod, observer: o, hooks: hooks, probes: probes}
 }
 
-// ToRestart stops containers that start again, one after the other, each within the grace period of the failed
-// probe, or else the pod's. A container without a termination message gets the reason as its message: events are
-// dropped when there are many, and a program that ends on SIGTERM with exit code 0 looks as if it had completed.
-func (s *Stopper) ToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Kill) error {
+// StopToRestart stops containers that will restart, one after the other, within the grace period of the failed probe or
+// of the pod. It stores the reason as the message of a container without a termination message: Events are dropped when
+// there are many, and a program that exits with code 0 on SIGTERM looks as if it had completed.
+func (s *Stopper) StopToRestart(ctx context.Context, pod *corev1.Pod, list []plan.Kill) error {
 	for _, k := range list {
-		s.killing(k.Container, k.Message)
+		s.killEvent(k.Container, k.Message)
 		grace := s.probes.Grace(pod, k.Container, spec.OwnGrace(pod))
-		if err := s.one(ctx, pod, k.Container, grace); err != nil {
+		if err := s.stopOne(ctx, pod, k.Container, grace); err != nil {
 			return err
 		}
 		if k.Container.State == status.Unknown {
 			return observe.ErrAlive
 		}
-		s.observer.Describe(k.Container.ID, k.Message)
+		s.observer.SetMessage(k.Container.ID, k.Message)
 	}
 	return nil
 }
 
-// AtOnce stops containers without hooks or grace period; the reason of their end is shown in the status.
-func (s *Stopper) AtOnce(ctx context.Context, pod *corev1.Pod, list []plan.Kill, reason, message string) error {
+// KillNow stops containers without hooks and grace period, and stores reason and message in their statuses.
+func (s *Stopper) KillNow(ctx context.Context, pod *corev1.Pod, list []plan.Kill, reason, message string) error {
 	var all []*status.Container
 	for _, k := range list {
-		s.killing(k.Container, k.Message)
+		s.killEvent(k.Container, k.Message)
 		all = append(all, k.Container)
 	}
-	if err := s.group(ctx, pod, all, s.node.Clock.Now()); err != nil {
+	if err := s.stopGroup(ctx, pod, all, s.node.Clock.Now()); err != nil {
 		return err
 	}
 	for _, c := range all {
-		s.observer.Explain(c.ID, reason, message)
+		s.observer.SetReason(c.ID, reason, message)
 	}
 	return nil
 }
 
-// Alive stops the running containers concurrently within the pod's grace period, and then sidecars.
-func (s *Stopper) Alive(ctx context.Context, pod *corev1.Pod, why string) error {
+// StopRunning stops the running containers like StopWithin, within the grace period of the pod's spec.
+func (s *Stopper) StopRunning(ctx context.Context, pod *corev1.Pod, why string) error {
 	for _, c := range s.observer.Seen().Alive() {
-		s.killing(c, why)
+		s.killEvent(c, why)
 	}
-	return s.Within(ctx, pod, spec.OwnGrace(pod))
+	return s.StopWithin(ctx, pod, spec.OwnGrace(pod))
 }
 
-func (s *Stopper) killing(c *status.Container, why string) {
+func (s *Stopper) killEvent(c *status.Container, why string) {
 	s.pod.Event(c.Name, corev1.EventTypeNormal, "Killing", "%s", why)
 }
 
-// Within stops the running containers concurrently, and then sidecars in reverse order, with the remaining grace
-// period.
-func (s *Stopper) Within(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
+// StopWithin stops the running containers concurrently within grace, and then the sidecars in reverse order within the
+// rest of it.
+func (s *Stopper) StopWithin(ctx context.Context, pod *corev1.Pod, grace time.Duration) error {
 	deadline := s.node.Clock.Now().Add(grace)
 	var regular, sidecars []*status.Container
 	for _, c := range s.observer.Seen().Alive() {
@@ -92,24 +92,24 @@ func (s *Stopper) Within(ctx context.Context, pod *corev1.Pod, grace time.Durati
 			regular = append(regular, c)
 		}
 	}
-	if err := s.group(ctx, pod, regular, deadline); err != nil {
+	if err := s.stopGroup(ctx, pod, regular, deadline); err != nil {
 		return err
 	}
 	slices.SortFunc(sidecars, func(a, b *status.Container) int { return b.StartedAt.Compare(a.StartedAt) })
 	for _, c := range sidecars {
-		if err := s.group(ctx, pod, []*status.Container{c}, deadline); err != nil {
+		if err := s.stopGroup(ctx, pod, []*status.Container{c}, deadline); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Stopper) one(ctx context.Context, pod *corev1.Pod, c *status.Container, grace time.Duration) error {
-	return s.group(ctx, pod, []*status.Container{c}, s.node.Clock.Now().Add(grace))
+func (s *Stopper) stopOne(ctx context.Context, pod *corev1.Pod, c *status.Container, grace time.Duration) error {
+	return s.stopGroup(ctx, pod, []*status.Container{c}, s.node.Clock.Now().Add(grace))
 }
 
-// group stops containers concurrently and records how they ended.
-func (s *Stopper) group(ctx context.Context, pod *corev1.Pod, list []*status.Container, deadline time.Time) error {
+// stopGroup stops containers concurrently and records how they ended.
+func (s *Stopper) stopGroup(ctx context.Context, pod *corev1.Pod, list []*status.Container, deadline time.Time) error {
 	errs := make([]error, len(list))
 	var all guard.Group
 	for i, c := range list {

@@ -1,4 +1,4 @@
-// Package identity contains what never changes about a pod and what every part of its worker needs. The
+// Package identity contains the constant properties of a pod and the functions that every part of its worker needs. The
 // specification, which may change, is an argument of each call.
 package identity
 
@@ -18,11 +18,11 @@ import (
 // Pod is one pod of the node. It is plain data and safe for concurrent use.
 type Pod struct {
 	UID types.UID
-	// Object is the first version of the pod, for what no version changes: its name.
+	// Object is the first version of the pod. Only its names are valid for later versions.
 	Object *corev1.Pod
-	// Static: the pod comes from a file; the API only has its mirror pod.
+	// Static means that the pod comes from a file; the API only has its mirror pod.
 	Static bool
-	// Life ends with the agent. It is for calls that news of the pod must not interrupt.
+	// Life ends with the agent. It is the context of calls that changes of the pod must not interrupt.
 	Life context.Context
 	Log  *zap.Logger
 	// Event writes an event about the pod, or about one of its containers.
@@ -36,7 +36,7 @@ func (p *Pod) Warn(reason, format string, args ...any) {
 	p.Event("", corev1.EventTypeWarning, reason, format, args...)
 }
 
-// Call calls f, on any goroutine, and reports a panic in it, which it returns as an error.
+// Call calls f, on any goroutine. It reports a panic in f and returns it as an error.
 func (p *Pod) Call(part string, f func() error) error {
 	err := guard.Call(f)
 	if panicked := (*guard.Panic)(nil); errors.As(err, &panicked) {
@@ -45,5 +45,5 @@ func (p *Pod) Call(part string, f func() error) error {
 	return err
 }
 
-// Gone reports whether the runtime does not have the object of a call.
+// Gone reports whether a call of the runtime failed because its sandbox or container does not exist.
 func Gone(err error) bool { return err != nil && grpcstatus.Code(err) == codes.NotFound }

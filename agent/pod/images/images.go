@@ -32,13 +32,13 @@ type Puller interface {
 	Forget(owner string)
 }
 
-// Runtime is the part of the runtime that it uses.
+// Runtime is the part of the container runtime that this package uses.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	ImageStatus(ctx context.Context, image string) (*cri.Image, error)
 }
 
-// Node is what the images of all pods of a node share.
+// Node contains the dependencies that the images of all pods of a node share.
 type Node struct {
 	Client  client.Client
 	Runtime Runtime
@@ -61,7 +61,7 @@ type Result struct {
 	err   error
 }
 
-// Images provides the images of one pod. Only the worker's goroutine may use it, except Look.
+// Images provides the images of one pod. Only the worker's goroutine may use it, except FindPresent.
 type Images struct {
 	node   *Node
 	pod    *identity.Pod
@@ -72,9 +72,9 @@ type Images struct {
 
 // state is the state of an image before a container starts.
 type state struct {
-	kind     string     // type of the container
-	image    *cri.Image // present, or pulled
-	pull.Try            // until then
+	kind  string     // type of the container
+	image *cri.Image // nil until it is present or pulled
+	pull.Try
 }
 
 // New returns the images of a pod. done is called, on any goroutine, when a pull ends; its result is then passed
@@ -83,7 +83,7 @@ func New(node *Node, pod *identity.Pod, done func(key string, r Result)) *Images
 	return &Images{node: node, pod: pod, done: done}
 }
 
-// need is the user of an image: a container itself, or one of its volumes.
+// need is an image that a container needs: its own, or that of one of its image volumes.
 type need struct {
 	key       string // among the pod's images
 	container string // the container of its events
@@ -96,33 +96,33 @@ func needOf(c *corev1.Container) need {
 	return need{key: c.Name, container: c.Name, image: c.Image, policy: c.ImagePullPolicy}
 }
 
-// Bring returns a container's image, and provides the images of its image volumes, which the runtime must be
-// able to mount. All are pulled concurrently. An error of type *pace.Blocked says why the container waits.
-// sandbox is the config of the existing sandbox.
-func (s *Images) Bring(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
+// Ensure returns a container's image, and ensures that the images of its image volumes are present. Missing images are
+// pulled concurrently. It returns a *pace.Blocked while the container must wait. sandbox returns the config of the
+// existing sandbox.
+func (s *Images) Ensure(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 	sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	shown := volumesOf(pod, c)
 	if len(shown) == 0 {
-		return s.bring(ctx, pod, needOf(c), sandbox)
+		return s.ensure(ctx, pod, needOf(c), sandbox)
 	}
 	if err := s.canMount(ctx, pod, c); err != nil {
 		return nil, err
 	}
 	var first error
 	for _, n := range shown {
-		if _, err := s.bring(ctx, pod, n, sandbox); err != nil && first == nil {
+		if _, err := s.ensure(ctx, pod, n, sandbox); err != nil && first == nil {
 			first = err
 		}
 	}
-	img, err := s.bring(ctx, pod, needOf(c), sandbox)
+	img, err := s.ensure(ctx, pod, needOf(c), sandbox)
 	if first != nil {
 		return nil, first
 	}
 	return img, err
 }
 
-// bring returns the needed image. It pulls a missing one in the background, which wakes the worker at its end.
-func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need,
+// ensure returns the needed image. It pulls a missing one in the background; the end of the pull wakes the worker.
+func (s *Images) ensure(ctx context.Context, pod *corev1.Pod, n need,
 	sandbox func() *cri.PodSandboxConfig) (*cri.Image, error) {
 	st := s.states[n.key]
 	if st == nil {
@@ -136,9 +136,9 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need,
 		return nil, blocked(why)
 	}
 	r := s.request(pod, n)
-	if s.mayArrive(ctx, n) {
+	if s.mayBeImported(ctx, n) {
 		if st.Missing() {
-			s.pull(n, r, sandbox) // which waits for the archives, and then finds it or refuses
+			s.pull(n, r, sandbox) // waits for the imports, and then finds the image or fails
 		}
 		return nil, blocked(st.Said())
 	}
@@ -163,8 +163,9 @@ func (s *Images) bring(ctx context.Context, pod *corev1.Pod, n need,
 	return nil, blocked(st.Said())
 }
 
-// mayArrive reports whether an image that must not be pulled is missing while the archives are still being imported.
-func (s *Images) mayArrive(ctx context.Context, n need) bool {
+// mayBeImported reports whether an image that must not be pulled is missing while the archives are still being
+// imported.
+func (s *Images) mayBeImported(ctx context.Context, n need) bool {
 	if n.policy != corev1.PullNever {
 		return false
 	}
@@ -184,7 +185,7 @@ func (s *Images) set(key string, st *state) {
 	s.states[key] = st
 }
 
-// blocked returns how a container waits for an image.
+// blocked returns why and how long a container waits for an image.
 func blocked(why pull.Error) *pace.Blocked {
 	return &pace.Blocked{Waiting: status.Waiting{Reason: why.Reason, Message: why.Message}, Retry: why.Retry}
 }
@@ -258,17 +259,17 @@ func (s *Images) Pulled(key string, r Result) {
 		s.node.Failed(st.kind, why.Reason)
 	}
 	if st.image == nil && runtime.Lost(r.err) {
-		s.node.Lost() // the next step pulls again, when the runtime is back
+		s.node.Lost() // the step after the runtime is back pulls again
 	}
 }
 
-// Look reads the images of containers about to start, while the sandbox is created. It changes nothing; Found
-// takes its result.
-func (s *Images) Look(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) map[string]*cri.Image {
+// FindPresent returns the present images of containers, by container. It may run while the sandbox is created: it
+// changes nothing, and SetPresent records its result.
+func (s *Images) FindPresent(ctx context.Context, pod *corev1.Pod, list []*corev1.Container) map[string]*cri.Image {
 	out := map[string]*cri.Image{}
 	for _, c := range list {
 		r := s.request(pod, needOf(c))
-		r.Note = func(string, string, string) {} // Bring reports what is wrong
+		r.Note = func(string, string, string) {} // Ensure reports problems
 		img, err := s.node.Puller.Present(ctx, r)
 		if err == nil && img != nil {
 			out[c.Name] = img
@@ -279,30 +280,30 @@ func (s *Images) Look(ctx context.Context, pod *corev1.Pod, list []*corev1.Conta
 	return out
 }
 
-// Found records images that are present, by container.
-func (s *Images) Found(images map[string]*cri.Image) {
+// SetPresent records images that are present, by container.
+func (s *Images) SetPresent(images map[string]*cri.Image) {
 	for name, img := range images {
 		s.set(name, &state{image: img})
 	}
 }
 
-// Arrived makes the next check look for every missing image, because some were imported.
-func (s *Images) Arrived() {
+// Recheck makes the next step check every missing image, because some were imported.
+func (s *Images) Recheck() {
 	s.node.Puller.Forget(string(s.pod.UID))
 	for _, st := range s.states {
 		st.Again()
 	}
 }
 
-// Started forgets the image of a started container: the next instance checks again. A pod at rest keeps no empty
-// map.
+// Started forgets the image of a started container: the next instance checks again. The map is dropped when it is
+// empty, to save memory for idle pods.
 func (s *Images) Started(container string) {
 	if delete(s.states, container); len(s.states) == 0 {
 		s.states = nil
 	}
 }
 
-// Forget makes the next check look for everything that a container needs.
+// Forget makes the next step check all images that a container needs.
 func (s *Images) Forget(pod *corev1.Pod, c *corev1.Container) {
 	delete(s.states, c.Name)
 	for _, n := range volumesOf(pod, c) {
@@ -310,11 +311,11 @@ func (s *Images) Forget(pod *corev1.Pod, c *corev1.Container) {
 	}
 }
 
-// Wait waits for the pulls, which the end of the pod's life cancels.
+// Wait waits for the running pulls. The end of the pod's Life cancels them.
 func (s *Images) Wait() { s.pulls.Wait() }
 
-// volumesOf returns the needs of the image volumes that a container mounts. They are provided once for all of
-// the pod's containers: the content of a volume does not change.
+// volumesOf returns the image volumes that a container mounts. The containers of a pod share them: the content of a
+// volume does not change.
 func volumesOf(pod *corev1.Pod, c *corev1.Container) []need {
 	var out []need
 	for i := range pod.Spec.Volumes {
@@ -341,8 +342,8 @@ func mounts(c *corev1.Container, volume string) bool {
 // keyOf returns the key of a volume's image, which no container's name equals.
 func keyOf(volume string) string { return "volume/" + volume }
 
-// Shown returns the IDs of the images of the pod's volumes, as far as they are present.
-func (s *Images) Shown(pod *corev1.Pod) map[string]string {
+// VolumeImageIDs returns the IDs of the present images of the pod's image volumes, by volume.
+func (s *Images) VolumeImageIDs(pod *corev1.Pod) map[string]string {
 	var out map[string]string
 	for i := range pod.Spec.Volumes {
 		name := pod.Spec.Volumes[i].Name
@@ -356,7 +357,7 @@ func (s *Images) Shown(pod *corev1.Pod) map[string]string {
 	return out
 }
 
-// canMount returns why the runtime cannot mount images: it would silently mount an empty folder.
+// canMount returns an error if the runtime cannot mount images. It would silently mount an empty folder.
 func (s *Images) canMount(ctx context.Context, pod *corev1.Pod, c *corev1.Container) error {
 	v, err := s.node.Runtime.Version(ctx)
 	if err != nil {
@@ -372,9 +373,9 @@ func (s *Images) canMount(ctx context.Context, pod *corev1.Pod, c *corev1.Contai
 	return nil
 }
 
-// Named returns the images of a pod's volumes, by their full names. The runtime reports only those of
+// VolumeImages returns the full names of the images of a pod's image volumes. The runtime only reports the images of
 // containers.
-func Named(pod *corev1.Pod) []string {
+func VolumeImages(pod *corev1.Pod) []string {
 	var out []string
 	for _, v := range pod.Spec.Volumes {
 		if v.Image == nil {

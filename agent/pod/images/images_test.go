@@ -47,7 +47,7 @@ func (r *registry) ImageStatus(_ context.Context, name string) (*cri.Image, erro
 	return &cri.Image{Id: name}, nil
 }
 
-// bring calls Bring until it returns an image or waits for good, and returns how long that took.
+// bring calls Ensure until it returns an image or no retry is due, and returns the duration.
 func bring(t *testing.T, r *registry, pod *corev1.Pod) (*cri.Image, *pace.Blocked, time.Duration) {
 	t.Helper()
 	imported := make(chan struct{})
@@ -60,7 +60,7 @@ func bring(t *testing.T, r *registry, pod *corev1.Pod) (*cri.Image, *pace.Blocke
 	defer s.Wait()
 	began := time.Now()
 	for {
-		img, err := s.Bring(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
+		img, err := s.Ensure(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
 		b := &pace.Blocked{}
 		if err == nil || !errors.As(err, &b) || b.Reason != "" {
 			return img, b, time.Since(began)
@@ -111,8 +111,8 @@ func (n *never) ImageStatus(_ context.Context, name string) (*cri.Image, error) 
 	}
 }
 
-// TestNeverWaitsForArchives: an image with the policy Never is refused only after the archives of the start were
-// imported, and one that is there does not wait for them.
+// TestNeverWaitsForArchives: a missing image with the policy Never fails only after the archives of the start were
+// imported. A present image does not wait for them.
 func TestNeverWaitsForArchives(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "web:1", ImagePullPolicy: corev1.PullNever}}}}
@@ -136,7 +136,7 @@ func TestNeverWaitsForArchives(t *testing.T) {
 			defer s.Wait()
 			began, got := time.Now(), ""
 			for got == "" {
-				img, err := s.Bring(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
+				img, err := s.Ensure(t.Context(), pod, &pod.Spec.Containers[0], func() *cri.PodSandboxConfig { return nil })
 				b := &pace.Blocked{}
 				switch {
 				case err == nil:
@@ -165,18 +165,17 @@ func TestImageVolumesNeedRuntimeSupport(t *testing.T) {
 	if _, b, _ := bring(t, &registry{}, pod); b.Reason != "ImageVolumeMountFailed" || b.Retry != pace.Config {
 		t.Errorf("%+v", b)
 	}
-	if got := images.Named(pod); len(got) != 1 || got[0] != "docker.io/library/data:1" {
+	if got := images.VolumeImages(pod); len(got) != 1 || got[0] != "docker.io/library/data:1" {
 		t.Error(got)
 	}
 }
 
-// TestLookFindsWhatThePodMayUse: an image that must be pulled, also because the pod may not use the one that is
-// present, is not found.
-func TestLookFindsWhatThePodMayUse(t *testing.T) {
+// TestFindPresent: an image that must be pulled, also because the pod may not use the present one, is not found.
+func TestFindPresent(t *testing.T) {
 	t.Parallel()
 	r := &registry{present: map[string]*cri.Image{"web": {Id: "here"}}}
 	s := images.New(&images.Node{Puller: r}, &identity.Pod{Event: func(string, string, string, string, ...any) {}}, nil)
-	found := s.Look(t.Context(), &corev1.Pod{}, []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}})
+	found := s.FindPresent(t.Context(), &corev1.Pod{}, []*corev1.Container{{Name: "a", Image: "web"}, {Name: "b", Image: "private"}})
 	if len(found) != 1 || found["a"].GetId() != "here" {
 		t.Error(found)
 	}

@@ -1,5 +1,5 @@
-// Package observe keeps the observed state of one pod in the runtime. Everything known from events, the
-// runtime's responses and the worker's own actions is recorded here and nowhere else; other parts read it.
+// Package observe keeps the observed state of one pod in the runtime. The Observer records it from events, from the
+// runtime's responses and from the worker's own actions. All other parts only read it.
 package observe
 
 import (
@@ -21,7 +21,7 @@ import (
 	"monopod/agent/runtime/relist"
 )
 
-// StartError is the reason for the end of a container that could not start.
+// StartError is the reason in the status of a container that failed to start.
 const StartError = "StartError"
 
 // Owners maps sandboxes and containers to pods.
@@ -31,14 +31,13 @@ type Owners interface {
 	Keep(pod types.UID, exists func(id string) bool)
 }
 
-// Node is what the observers of all pods of a node share; all is required.
+// Node contains the dependencies that the observers of all pods of a node share. All are required.
 type Node struct {
-	Clock   clock.PassiveClock
-	Runtime relist.Reader // without its Ended
-	Owners  Owners
-	// HostIPs and Allocatable are the node's.
-	HostIPs     func() []string
-	Allocatable corev1.ResourceList
+	Clock       clock.PassiveClock
+	Runtime     relist.Reader // its Ended is set for each pod
+	Owners      Owners
+	HostIPs     func() []string     // of the node
+	Allocatable corev1.ResourceList // of the node
 	// Flushed waits until the log of a terminated container is complete.
 	Flushed func(ctx context.Context, c *status.Container)
 	// Log returns the path of an instance's log.
@@ -48,24 +47,22 @@ type Node struct {
 // Observer has the observed state of one pod. Snapshot, Changes and Removed may be called on any goroutine, all
 // others only on the worker's.
 type Observer struct {
-	node *Node
-	id   *identity.Pod
-	// pending takes the events that have arrived and are not applied yet.
-	pending func() []runtime.Event
+	node    *Node
+	id      *identity.Pod
+	pending func() []runtime.Event // see New
 
-	seen  status.Observed
-	stale bool // seen must be read again
-	known bool // seen was valid once: what is new in it was not adopted
+	seen     status.Observed
+	stale    bool // seen must be read again
+	observed bool // seen was valid once: new containers in it are not adopted
 
 	snapshot atomic.Pointer[status.Observed] // for readers on other goroutines
-	mu       sync.Mutex                      // guards news
-	news     chan struct{}                   // closed and replaced with each snapshot
+	mu       sync.Mutex                      // guards changed
+	changed  chan struct{}                   // closed and replaced with each snapshot
 }
 
-// New returns the observer of a pod of which nothing is known. pending takes the runtime's events that have
-// arrived and are not applied yet.
+// New returns an observer without state. pending removes and returns the runtime's events that are not applied yet.
 func New(node *Node, id *identity.Pod, pending func() []runtime.Event) *Observer {
-	return &Observer{node: node, id: id, pending: pending, news: make(chan struct{})}
+	return &Observer{node: node, id: id, pending: pending, changed: make(chan struct{})}
 }
 
 // runtime reads the runtime's state.
@@ -85,7 +82,7 @@ func (o *Observer) Snapshot() *status.Observed { return o.snapshot.Load() }
 func (o *Observer) Changes() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.news
+	return o.changed
 }
 
 // Publish publishes the current state for readers.
@@ -93,12 +90,11 @@ func (o *Observer) Publish() {
 	o.snapshot.Store(new(o.seen.Clone()))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	close(o.news)
-	o.news = make(chan struct{})
+	close(o.changed)
+	o.changed = make(chan struct{})
 }
 
-// Removed removes a container or sandbox that no longer exists from the snapshot. The worker must also Forget
-// it.
+// Removed removes a container or sandbox that no longer exists from the snapshot. The worker must also call Forget.
 func (o *Observer) Removed(id string) {
 	for {
 		old := o.snapshot.Load()
@@ -110,14 +106,14 @@ func (o *Observer) Removed(id string) {
 	}
 }
 
-// Doubt makes the next Look read everything again.
-func (o *Observer) Doubt() { o.stale = true }
+// MarkStale makes the next Observe read everything again.
+func (o *Observer) MarkStale() { o.stale = true }
 
-// Look reads the pod from the runtime, if necessary. fresh: it did; first: for the first time, so that an
-// earlier agent has created what exists.
-func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
+// Observe reads the pod from the runtime if the state is stale; fresh reports whether it did. first means that it did
+// so for the first time: an earlier agent has created the existing sandboxes and containers.
+func (o *Observer) Observe(ctx context.Context) (fresh, first bool, err error) {
 	if !o.stale {
-		o.known = true
+		o.observed = true
 		return false, false, nil
 	}
 	next, err := o.runtime().Pod(ctx, o.id.UID)
@@ -125,8 +121,8 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 		return false, false, err
 	}
 	relist.Reconcile(&next, &o.seen)
-	first = !o.known
-	o.seen, o.stale, o.known = next, false, true
+	first = !o.observed
+	o.seen, o.stale, o.observed = next, false, true
 	for i := range o.seen.Sandboxes {
 		o.node.Owners.Add(o.seen.Sandboxes[i].ID, o.id.UID)
 	}
@@ -136,9 +132,8 @@ func (o *Observer) Look(ctx context.Context) (fresh, first bool, err error) {
 	return true, first, nil
 }
 
-// Believe sets the resources of containers that another agent started: those of the stored status, otherwise
-// those of the spec.
-func (o *Observer) Believe(pod *corev1.Pod) {
+// AdoptResources sets the resources of containers that an earlier agent started, from the stored status or the spec.
+func (o *Observer) AdoptResources(pod *corev1.Pod) {
 	for i := range o.seen.Containers {
 		c := &o.seen.Containers[i]
 		if c.Resources != nil {
@@ -152,8 +147,8 @@ func (o *Observer) Believe(pod *corev1.Pod) {
 	}
 }
 
-// Apply applies an event to the observed state. The runtime's status follows some 20 to 70 ms later, which need
-// not be awaited. The event of a start is ignored: the step in progress reports it.
+// Apply applies an event to the observed state, which need not wait for the runtime's status, some 20 to 70 ms later.
+// It ignores the start of a container: the step in progress reports it.
 func (o *Observer) Apply(ev runtime.Event) {
 	if ev.Type == runtime.EventSandboxExited {
 		o.SandboxStopped(ev.SandboxID)
@@ -189,8 +184,9 @@ func (o *Observer) readMessage(c *status.Container) {
 	}
 }
 
-// Tidy forgets the owners of containers and sandboxes that no longer exist. exists reports whether an ID exists.
-func (o *Observer) Tidy() (exists func(id string) bool) {
+// ForgetRemovedOwners forgets the owners of containers and sandboxes that no longer exist. It returns a function that
+// reports whether an ID exists.
+func (o *Observer) ForgetRemovedOwners() (exists func(id string) bool) {
 	ids := map[string]bool{}
 	for i := range o.seen.Containers {
 		ids[o.seen.Containers[i].ID] = true
@@ -203,7 +199,7 @@ func (o *Observer) Tidy() (exists func(id string) bool) {
 	return exists
 }
 
-// Facts returns the values for field references of the pod.
+// Facts returns the values of the pod's field references.
 func (o *Observer) Facts(pod *corev1.Pod) env.Facts {
 	f := env.Facts{Pod: pod, HostIPs: o.node.HostIPs(), Allocatable: o.node.Allocatable}
 	if pod.Spec.HostNetwork {

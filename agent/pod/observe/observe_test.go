@@ -59,25 +59,25 @@ func TestLook(t *testing.T) {
 	t.Parallel()
 	m := &machine{containers: map[string]cri.ContainerState{"c": cri.ContainerState_CONTAINER_RUNNING}}
 	o, _ := observer(m)
-	if fresh, _, err := o.Look(t.Context()); fresh || err != nil {
+	if fresh, _, err := o.Observe(t.Context()); fresh || err != nil {
 		t.Errorf("looked without need: %v, %v", fresh, err)
 	}
 	o, owners := observer(m)
-	o.Doubt()
+	o.MarkStale()
 	m.err = errors.New("away")
-	if _, _, err := o.Look(t.Context()); err == nil {
+	if _, _, err := o.Observe(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	m.err = nil
-	fresh, first, err := o.Look(t.Context())
+	fresh, first, err := o.Observe(t.Context())
 	if !fresh || !first || err != nil || len(o.Seen().Alive()) != 1 || owners.Of("c") != "u" || owners.Of("s") != "u" {
 		t.Errorf("%v, %v, %v: %+v", fresh, first, err, o.Seen())
 	}
-	if fresh, _, _ := o.Look(t.Context()); fresh {
+	if fresh, _, _ := o.Observe(t.Context()); fresh {
 		t.Error("looked again without need")
 	}
-	o.Doubt()
-	if _, first, _ := o.Look(t.Context()); first {
+	o.MarkStale()
+	if _, first, _ := o.Observe(t.Context()); first {
 		t.Error("looked for the first time twice")
 	}
 	pod := &corev1.Pod{}
@@ -99,8 +99,8 @@ func TestEventsComeFirst(t *testing.T) {
 	if err := o.Stopped(t.Context(), "c"); err != nil {
 		t.Error(err)
 	}
-	o.Doubt()
-	if _, _, err := o.Look(t.Context()); err != nil {
+	o.MarkStale()
+	if _, _, err := o.Observe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if c := o.Seen().ByID("c"); c.State != status.Exited || c.ExitCode != 3 {
@@ -132,7 +132,7 @@ func TestFailedStartCountsAsExit(t *testing.T) {
 	}
 }
 
-// Readers on other goroutines see what was published, without what was removed since.
+// Readers on other goroutines get the published state without the containers that were removed since.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	o, owners := observer(&machine{})
@@ -152,7 +152,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("%+v, %+v", o.Snapshot(), o.Seen())
 	}
 	o.Forget("a")
-	if exists := o.Tidy(); exists("a") || !exists("b") || owners.Count("u") != 1 {
+	if exists := o.ForgetRemovedOwners(); exists("a") || !exists("b") || owners.Count("u") != 1 {
 		t.Error("what is gone is remembered")
 	}
 }

@@ -7,13 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 	"monopod/agent/runtime"
 	"monopod/apiserver/kit/guard"
 )
 
-// Blocked is why a container does not start now, and when to retry; with a zero Retry another event wakes the
-// worker.
+// Blocked is an error: why a container does not start now, and when to retry. With a zero Retry, another event wakes
+// the worker.
 type Blocked struct {
 	status.Waiting
 	Retry time.Duration
@@ -21,12 +22,11 @@ type Blocked struct {
 
 func (b *Blocked) Error() string { return b.Reason + ": " + b.Message }
 
-// Config is the pause between attempts to create a container that fails: an invalid config, an error of the
-// runtime (SPEC 5: error backoff 10 s).
+// Config is the pause between attempts to create a container, after an invalid config or an error of the runtime.
 const Config = 10 * time.Second
 
-// patient is after how many failed steps in a row a name that is still in use counts as an error.
-const patient = 5
+// maxUndecided is the number of failed steps in a row after which a name that is still in use counts as an error.
+const maxUndecided = 5
 
 // Pace is the pace of one pod. The zero value is ready to use; only one goroutine may use it.
 type Pace struct {
@@ -63,11 +63,9 @@ func (p *Pace) Wait(container string, why status.Waiting) {
 
 // WaitAll records why all init containers and containers of the pod wait, except those that except names.
 func (p *Pace) WaitAll(pod *corev1.Pod, why status.Waiting, except func(container string) bool) {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if except == nil || !except(list[i].Name) {
-				p.Wait(list[i].Name, why)
-			}
+	for _, c := range spec.Containers(&pod.Spec) {
+		if except == nil || !except(c.Name) {
+			p.Wait(c.Name, why)
 		}
 	}
 }
@@ -101,10 +99,10 @@ func (p *Pace) Blocked(container string, err error) error {
 	return nil
 }
 
-// Undecided reports whether a call was interrupted, or an earlier call is still in progress: the pod is observed
-// again, and no error is reported.
+// Undecided reports whether a call was interrupted, or an earlier call is still in progress. The worker then observes
+// the pod again, and writes no event.
 func (p *Pace) Undecided(err error) bool {
-	return runtime.Lost(err) || (runtime.Exists(err) || runtime.Pending(err)) && p.failures < patient
+	return runtime.Lost(err) || (runtime.Exists(err) || runtime.Pending(err)) && p.failures < maxUndecided
 }
 
 // Succeeded records that a step succeeded.
@@ -125,12 +123,12 @@ func (p *Pace) Panicked() {
 	p.panics++
 }
 
-// Well resets the delay after a panic; false if there was none.
-func (p *Pace) Well() bool {
+// ResetPanics resets the delay after panics. It reports whether the last step panicked.
+func (p *Pace) ResetPanics() bool {
 	was := p.panics > 0
 	p.panics = 0
 	return was
 }
 
-// Unwell reports whether the last step panicked.
-func (p *Pace) Unwell() bool { return p.panics > 0 }
+// Panicking reports whether the last step panicked.
+func (p *Pace) Panicking() bool { return p.panics > 0 }

@@ -33,7 +33,7 @@ func TestFailuresAndPanicsBackOff(t *testing.T) {
 		!slices.Equal(panicked, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}) {
 		t.Errorf("failed steps: %v, steps that panicked: %v", failed, panicked)
 	}
-	if !p.Unwell() || !p.Well() || p.Well() {
+	if !p.Panicking() || !p.ResetPanics() || p.ResetPanics() {
 		t.Error("it is well once")
 	}
 	p.Succeeded()

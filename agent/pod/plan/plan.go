@@ -1,5 +1,5 @@
-// Package plan computes what a pod needs next: a new sandbox, containers to start, containers to kill. It is
-// pure; the agent carries the plan out.
+// Package plan computes the next actions for a pod: create a sandbox, start containers, kill containers. It is pure;
+// the pod's worker carries the plan out.
 package plan
 
 import (
@@ -18,17 +18,16 @@ type Kill struct {
 	Message   string
 }
 
-// Plan is what to do, in this order.
+// Plan contains the next actions, in this order.
 type Plan struct {
-	// RestartAll is the container whose end makes all restart, except ephemeral ones: those in Kill must end at
-	// once, and when none of them runs all are removed, this one last. The plan contains nothing else then; nil:
-	// no such container.
+	// RestartAll is the container whose exit restarts all containers except ephemeral ones; nil: none. The containers in
+	// Kill must end at once; when Kill is empty, all containers are removed, RestartAll last. The other fields are empty.
 	RestartAll *status.Container
 
 	NewSandbox bool   // stop what is left of the old one, then create a new one
 	Attempt    uint32 // of the new sandbox
 	Kill       []Kill
-	// Start names the containers to start now: ephemeral ones, then init containers, then the others. One that
+	// Start contains the containers to start now: ephemeral ones, then init containers, then the others. A container that
 	// crashed may have to wait for its backoff.
 	Start []*corev1.Container
 }
@@ -48,7 +47,7 @@ func For(in Input) Plan {
 	}
 	sandbox := in.Seen.Sandbox()
 	if sandbox == nil || !sandbox.Ready {
-		return in.fresh(sandbox)
+		return in.newSandbox(sandbox)
 	}
 	var p Plan
 	in.kills(&p)
@@ -85,8 +84,8 @@ func (in *Input) restartAll(trigger *status.Container) Plan {
 	return p
 }
 
-// fresh plans a pod without a running sandbox. It plans none if no container restarts.
-func (in *Input) fresh(old *status.Sandbox) Plan {
+// newSandbox plans a pod without a running sandbox. The plan is empty if no container restarts.
+func (in *Input) newSandbox(old *status.Sandbox) Plan {
 	p := Plan{NewSandbox: true}
 	for i := range in.Pod.Spec.Containers {
 		if c := &in.Pod.Spec.Containers[i]; in.restarts(c) {
@@ -108,8 +107,7 @@ func (in *Input) fresh(old *status.Sandbox) Plan {
 // exitUnknown is upstream's exit code of a container whose end was not observed.
 const exitUnknown = 137
 
-// restarts reports whether a container that does not run should, by its last end and the restart policy. It does
-// not consider its current state otherwise.
+// restarts reports whether a container that does not run should start, by its last exit and the restart policy.
 func (in *Input) restarts(c *corev1.Container) bool {
 	last := in.Seen.Latest(c.Name)
 	if last == nil || last.State == status.Created || status.Sidecar(c) {
@@ -122,24 +120,22 @@ func (in *Input) restarts(c *corev1.Container) bool {
 	return status.Restarts(in.Pod, c, code)
 }
 
-// kills finds running containers with a failed probe or a changed spec, and those in an unknown state, because
-// the runtime was killed while it created them.
+// kills adds running containers with a failed probe or a changed spec, and those in an unknown state: the runtime was
+// killed while it created them.
 func (in *Input) kills(p *Plan) {
-	for _, list := range [][]corev1.Container{in.Pod.Spec.InitContainers, in.Pod.Spec.Containers} {
-		for i := range list {
-			c := in.Seen.Latest(list[i].Name)
-			if c != nil && c.State == status.Unknown {
-				p.Kill = append(p.Kill,
-					Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
-			}
-			if c == nil || c.State != status.Running {
-				continue
-			}
-			if why, ok := in.Failed(c.ID); ok {
-				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, why)})
-			} else if c.Hash != "" && c.Hash != spec.Hash(&list[i]) {
-				p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
-			}
+	for _, want := range spec.Containers(&in.Pod.Spec) {
+		c := in.Seen.Latest(want.Name)
+		if c != nil && c.State == status.Unknown {
+			p.Kill = append(p.Kill,
+				Kill{c, fmt.Sprintf("Container %s is in unknown state, it is killed before it is restarted", c.Name)})
+		}
+		if c == nil || c.State != status.Running {
+			continue
+		}
+		if why, ok := in.Failed(c.ID); ok {
+			p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, why)})
+		} else if c.Hash != "" && c.Hash != spec.Hash(want) {
+			p.Kill = append(p.Kill, Kill{c, fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
 		}
 	}
 }
@@ -154,8 +150,8 @@ func (in *Input) ran(name string) bool {
 	return false
 }
 
-// initialized adds the next init container and reports whether the regular containers may start. Once one of
-// those has run in this sandbox the init containers are finished, but sidecars are kept running.
+// initialized adds the next init container and reports whether the regular containers may start. Once a regular
+// container has run in this sandbox, the init containers are finished; sidecars are still restarted.
 func (in *Input) initialized(p *Plan, sandbox string) bool {
 	done := in.ranIn(sandbox)
 	for i := range in.Pod.Spec.InitContainers {

@@ -43,9 +43,9 @@ func (c Caller) http(ctx context.Context, a *corev1.HTTPGetAction, t Target) (wa
 	return "", nil
 }
 
-// HTTPHook sends the request of a lifecycle hook once. Any response is a success, whatever its status, as
-// upstream. If the hook uses HTTPS and the server plain HTTP, it repeats the request without TLS and
-// credentials, with a warning.
+// HTTPHook sends the request of a lifecycle hook once. Like upstream, any response is a success, whatever its status.
+// If the server answers an HTTPS hook with plain HTTP, HTTPHook repeats the request without TLS and credentials, and
+// returns a warning.
 func (c Caller) HTTPHook(ctx context.Context, a *corev1.HTTPGetAction, t Target,
 	timeout time.Duration) (warning string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -55,21 +55,21 @@ func (c Caller) HTTPHook(ctx context.Context, a *corev1.HTTPGetAction, t Target,
 		return "", err
 	}
 	client := c.client()
-	err = ask(client, req)
+	err = sendOnce(client, req)
 	if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return "", err
 	}
 	plain := req.Clone(ctx)
 	plain.URL.Scheme = "http"
 	plain.Header.Del("Authorization")
-	if ask(client, plain) != nil {
+	if sendOnce(client, plain) != nil {
 		return "", err
 	}
 	return fmt.Sprintf("request to HTTPS lifecycle hook %s got HTTP response, retry with HTTP succeeded", req.URL.Host),
 		nil
 }
 
-func ask(client *http.Client, req *http.Request) error {
+func sendOnce(client *http.Client, req *http.Request) error {
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (c Caller) client() *http.Client {
 	}}
 }
 
-// sameHost follows only redirects within the container: one to another host is the response.
+// sameHost follows only redirects to the same host. A redirect to another host is the response.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -117,8 +117,7 @@ func request(ctx context.Context, a *corev1.HTTPGetAction, t Target, agent strin
 	return req, nil
 }
 
-// headers returns the action's headers and the defaults of those it does not set. An empty Accept removes the
-// header.
+// headers returns the action's headers, and defaults of User-Agent and Accept. An empty Accept removes the header.
 func headers(given []corev1.HTTPHeader, agent string) http.Header {
 	all := http.Header{}
 	for _, h := range given {

@@ -29,19 +29,19 @@ func (k Kind) String() string { return [...]string{"Startup", "Liveness", "Readi
 type Container struct {
 	Spec *corev1.Container
 	Target
-	// Adopted: it ran before this agent started. Its first probes are spread over their period, and the earlier
-	// results hold until then.
+	// Adopted means that the container ran before this agent started. Its first probes are spread over their period;
+	// until then Ready and Started, the earlier results, count.
 	Adopted        bool
-	Ready, Started bool // the earlier results
+	Ready, Started bool
 }
 
 // Events are called for changes, from any goroutine. They must not block.
 type Events struct {
-	// Changed: a result of the container has changed.
+	// Changed is called when a result of the container has changed.
 	Changed func(id string)
-	// Failed: one probe failed, perhaps below the threshold. An UnknownError does not count.
+	// Failed is called for each failed probe, also below the threshold. An UnknownError does not count.
 	Failed func(id string, kind Kind, err error)
-	// Warned: one probe succeeded with a warning.
+	// Warned is called for each probe that succeeds with a warning.
 	Warned func(id string, kind Kind, warning string)
 }
 
@@ -55,10 +55,9 @@ type Manager struct {
 	Pod     *corev1.Pod
 	Guard   *guard.Guard // nil: panics are recovered and not reported
 
-	wg sync.WaitGroup
-	mu sync.Mutex // guards containers
-	// by container id
-	containers map[string]*probed
+	wg         sync.WaitGroup
+	mu         sync.Mutex         // guards containers
+	containers map[string]*probed // by container ID
 }
 
 type probed struct {
@@ -67,7 +66,7 @@ type probed struct {
 	cancel         context.CancelFunc
 }
 
-// Add starts the probes of a container; it does nothing for a known one.
+// Add starts the probes of a container, unless they already run.
 func (m *Manager) Add(ctx context.Context, c Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,14 +82,14 @@ func (m *Manager) Add(ctx context.Context, c Container) {
 	p.ready = c.Spec.ReadinessProbe == nil || c.Adopted && c.Ready
 	m.containers[c.ContainerID] = p
 	if c.Spec.StartupProbe != nil && !p.started {
-		m.keep(ctx, func() { m.startup(ctx, c, p) })
+		m.spawn(ctx, func() { m.startup(ctx, c, p) })
 		return
 	}
-	m.rest(ctx, c, p)
+	m.startOthers(ctx, c, p)
 }
 
-// keep runs a probe on a new goroutine, and restarts it after a panic.
-func (m *Manager) keep(ctx context.Context, probe func()) {
+// spawn runs a probe on a new goroutine, and restarts it after a panic.
+func (m *Manager) spawn(ctx context.Context, probe func()) {
 	m.Guard.Go(&m.wg, "probe", func() { m.Guard.Keep(ctx, m.Clock, "probe", probe) })
 }
 
@@ -100,17 +99,17 @@ func (m *Manager) startup(ctx context.Context, c Container, p *probed) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p.started && ctx.Err() == nil {
-		m.rest(ctx, c, p)
+		m.startOthers(ctx, c, p)
 	}
 }
 
-// rest starts the probes that wait for startup.
-func (m *Manager) rest(ctx context.Context, c Container, p *probed) {
+// startOthers starts the liveness and readiness probes, which wait for the startup probe.
+func (m *Manager) startOthers(ctx context.Context, c Container, p *probed) {
 	if probe := c.Spec.LivenessProbe; probe != nil {
-		m.keep(ctx, func() { m.loop(ctx, c, p, Liveness, probe) })
+		m.spawn(ctx, func() { m.loop(ctx, c, p, Liveness, probe) })
 	}
 	if probe := c.Spec.ReadinessProbe; probe != nil {
-		m.keep(ctx, func() { m.loop(ctx, c, p, Readiness, probe) })
+		m.spawn(ctx, func() { m.loop(ctx, c, p, Readiness, probe) })
 	}
 }
 
@@ -140,7 +139,7 @@ func (m *Manager) loop(ctx context.Context, c Container, p *probed, kind Kind, p
 		if unknown := (*UnknownError)(nil); errors.As(err, &unknown) {
 			continue
 		}
-		if verdict, ok := streak.add(err == nil, probe); ok && m.settle(c.ContainerID, p, kind, verdict) {
+		if verdict, ok := streak.add(err == nil, probe); ok && m.record(c.ContainerID, p, kind, verdict) {
 			return
 		}
 	}
@@ -179,8 +178,8 @@ func (s *streak) add(ok bool, probe *corev1.Probe) (verdict, reached bool) {
 	return ok, s.n >= threshold
 }
 
-// settle records a verdict and reports whether it is the probe's last.
-func (m *Manager) settle(id string, p *probed, kind Kind, ok bool) (last bool) {
+// record records a verdict. It reports whether the probe has ended with it.
+func (m *Manager) record(id string, p *probed, kind Kind, ok bool) (last bool) {
 	m.mu.Lock()
 	changed := false
 	switch {
@@ -214,7 +213,7 @@ func (m *Manager) Started(id string) bool {
 	return p == nil || p.started
 }
 
-// Failed returns the probe that failed the container.
+// Failed returns the liveness or startup probe because of which the container must restart.
 func (m *Manager) Failed(id string) (Kind, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -224,7 +223,7 @@ func (m *Manager) Failed(id string) (Kind, bool) {
 	return 0, false
 }
 
-// Keep ends the probes of all containers for which keep is false.
+// Keep stops the probes of all containers for which keep returns false.
 func (m *Manager) Keep(keep func(id string) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +235,7 @@ func (m *Manager) Keep(keep func(id string) bool) {
 	}
 }
 
-// Stop ends all probes and waits for them.
+// Stop stops all probes and waits for them.
 func (m *Manager) Stop() {
 	m.Keep(func(string) bool { return false })
 	m.wg.Wait()

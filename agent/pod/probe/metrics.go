@@ -18,7 +18,8 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "prober_probe_total", Help: "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+			Name: "prober_probe_total",
+			Help: "Cumulative number of a liveness, readiness or startup probe for a container by result.",
 		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "prober_probe_duration_seconds", Help: "Duration in seconds for a probe response.",

@@ -1,8 +1,7 @@
 // Package probe probes containers.
 //
-//   - Do runs one probe or hook handler once.
-//   - Manager runs the probes of running containers by their periods and
-//     thresholds, keeps the results and reports changes.
+//   - Caller runs the handler of a probe or a hook once.
+//   - Manager runs the probes of running containers periodically, applies thresholds and reports changed results.
 package probe
 
 import (
@@ -53,18 +52,17 @@ type Target struct {
 	Ports       []corev1.ContainerPort
 }
 
-// UnknownError means that a handler could not be run: a probe with this result does not count.
+// UnknownError means that a handler failed to run. A probe with this error counts neither as success nor as failure.
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string { return e.Err.Error() }
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// execSlack is how much longer than a command the runtime may take to report that the command timed out
-// (upstream: 2 min).
+// execSlack is the additional time in which the runtime must report that a command timed out (upstream: 2 min).
 const execSlack = 2 * time.Minute
 
-// Do runs a probe's handler once. A warning belongs to a success and is reported to the user. An error says why
-// the handler failed, as the text of an event.
+// Do runs a probe's handler once. A warning is only returned with a success, for an event. The error is the text of an
+// event.
 func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target,
 	timeout time.Duration) (warning string, err error) {
 	if h.Exec != nil {
@@ -83,7 +81,7 @@ func (c Caller) Do(ctx context.Context, h *corev1.ProbeHandler, t Target,
 	return "", &UnknownError{errors.New("missing probe handler")}
 }
 
-// command fails with any exit code but 0, with the command's output.
+// command runs a command. For an exit code other than 0, the error is the command's output.
 func (c Caller) command(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout+execSlack)
 	defer cancel()
@@ -100,14 +98,14 @@ func (c Caller) command(ctx context.Context, id string, cmd []string, timeout ti
 	return nil
 }
 
-// maxOutput is how much is kept of the output of a command or the body of an HTTP response (upstream: 10 KiB).
+// maxOutput limits the output of a command and the body of an HTTP response, in bytes (upstream: 10 KiB).
 const maxOutput = 10 << 10
 
 func clip(b []byte) string {
 	return string(bytes.ToValidUTF8(b[:min(len(b), maxOutput)], nil))
 }
 
-// Port returns a port by number, or by the name of one of the container's.
+// Port returns the number of a port, which p names or contains.
 func Port(p intstr.IntOrString, ports []corev1.ContainerPort) (int, error) {
 	n := p.IntValue()
 	if p.Type == intstr.String {
@@ -134,7 +132,7 @@ func (c Caller) tcp(ctx context.Context, a *corev1.TCPSocketAction, t Target) er
 	return conn.Close()
 }
 
-// health asks by gRPC's health protocol, with upstream's messages.
+// health checks with the gRPC health protocol. The errors are upstream's.
 func (c Caller) health(ctx context.Context, a *corev1.GRPCAction, t Target, timeout time.Duration) error {
 	addr := net.JoinHostPort(t.Host, strconv.Itoa(int(a.Port)))
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -167,7 +165,7 @@ func (c Caller) health(ctx context.Context, a *corev1.GRPCAction, t Target, time
 	return nil
 }
 
-// connected waits until the connection is ready; false: ctx ended first.
+// connected waits until the connection is ready. It returns false if ctx ends first.
 func connected(ctx context.Context, conn *grpc.ClientConn) bool {
 	conn.Connect()
 	for {

@@ -1,5 +1,4 @@
-// Package sandbox creates and removes what the containers of one pod share: its sandbox, its cgroup and its user
-// namespace.
+// Package sandbox creates and removes the sandbox, the cgroup and the user namespace of one pod.
 package sandbox
 
 import (
@@ -26,7 +25,7 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Runtime is the part of the runtime that it uses.
+// Runtime is the part of the container runtime that this package uses.
 type Runtime interface {
 	Status(ctx context.Context) (*cri.StatusResponse, error)
 	RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (id string, err error)
@@ -38,22 +37,22 @@ type Runtime interface {
 type Cgroups interface {
 	// Create creates the cgroup of a new pod, with its limits.
 	Create(pod *corev1.Pod)
-	// Update sets the limits of an existing one.
+	// Update sets the limits of an existing cgroup.
 	Update(pod *corev1.Pod)
-	// Hold adds a pod that an earlier agent admitted to the requests of its class.
+	// Hold adds the requests of a pod that an earlier agent admitted to its QoS class.
 	Hold(pod *corev1.Pod)
-	// Remove fails while the cgroup has a process.
+	// Remove removes the cgroup. It fails while the cgroup contains a process.
 	Remove(pod *corev1.Pod) error
 	// Parent returns the cgroup's name for the runtime.
 	Parent(pod *corev1.Pod) string
 }
 
-// Users assigns user IDs of the host to pods.
+// UserNamespace assigns user IDs of the host to pods.
 type Users interface {
 	Get(pod types.UID) (*cri.UserNamespace, error)
 }
 
-// Node is what the sandboxes of all pods of a node share.
+// Node contains the dependencies that the sandboxes of all pods of a node share.
 type Node struct {
 	Client   client.Client
 	Runtime  Runtime
@@ -68,7 +67,7 @@ type Node struct {
 	Logs func(*corev1.Pod) string
 }
 
-// Sandbox manages the sandboxes of one pod, of which one is alive at a time.
+// Sandbox manages the sandboxes of one pod. One of them runs at a time.
 type Sandbox struct {
 	node     *Node
 	pod      *identity.Pod
@@ -83,10 +82,10 @@ func New(node *Node, pod *identity.Pod, o *observe.Observer, p *pace.Pace) *Sand
 	return &Sandbox{node: node, pod: pod, observer: o, pace: p}
 }
 
-// Able checks whether the runtime supports what the pod requests; otherwise the pod fails. It calls the runtime
-// only for pods that request optional features.
-func (s *Sandbox) Able(ctx context.Context, pod *corev1.Pod) (*status.Failure, error) {
-	if !security.Demanding(pod) {
+// CheckSupport returns why the pod must fail: it requests a feature that the runtime does not support. It calls the
+// runtime only for pods that request optional features.
+func (s *Sandbox) CheckSupport(ctx context.Context, pod *corev1.Pod) (*status.Failure, error) {
+	if !security.NeedsFeatures(pod) {
 		return nil, nil
 	}
 	handler, err := s.Handler(ctx, pod)
@@ -114,8 +113,8 @@ func (s *Sandbox) Handler(ctx context.Context, pod *corev1.Pod) (string, error) 
 	return class.Handler, nil
 }
 
-// Make creates the cgroup and the sandbox.
-func (s *Sandbox) Make(ctx context.Context, pod *corev1.Pod, attempt uint32) error {
+// Create creates the cgroup and the sandbox.
+func (s *Sandbox) Create(ctx context.Context, pod *corev1.Pod, attempt uint32) error {
 	if s.node.Cgroups != nil {
 		s.node.Cgroups.Create(pod)
 	}
@@ -127,14 +126,14 @@ func (s *Sandbox) Make(ctx context.Context, pod *corev1.Pod, attempt uint32) err
 	case s.pace.Undecided(err):
 		return fmt.Errorf("create sandbox: %w", err)
 	case err != nil:
-		s.blameClass(pod, err)
+		s.waitForClass(pod, err)
 		s.pod.Warn("FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
 	return s.observer.SandboxMade(ctx, id, attempt)
 }
 
-// run makes the runtime create the sandbox. News of the pod does not interrupt it.
+// run makes the runtime create the sandbox. Changes of the pod do not interrupt it.
 func (s *Sandbox) run(ctx context.Context, pod *corev1.Pod, attempt uint32) (id string, err error) {
 	if err := spec.CheckHostname(pod, s.node.Cluster.Domain); err != nil {
 		return "", err
@@ -143,29 +142,29 @@ func (s *Sandbox) run(ctx context.Context, pod *corev1.Pod, attempt uint32) (id 
 	if err != nil {
 		return "", err
 	}
-	if _, err := s.Users(pod); err != nil {
+	if _, err := s.UserNamespace(pod); err != nil {
 		return "", err
 	}
-	if security.Labelled(pod) && !s.node.Machine.SELinux() {
+	if security.SetsSELinux(pod) && !s.node.Machine.SELinux() {
 		s.pod.Warn("SELinuxNotEnabled", "seLinuxOptions have no effect: SELinux is not enabled on the host")
 	}
 	return s.node.Runtime.RunPodSandbox(s.pod.Life, s.config(pod, attempt), handler)
 }
 
-// blameClass sets in the status of a pod with a RuntimeClass why it has no sandbox, because the class is the
-// most likely cause.
-func (s *Sandbox) blameClass(pod *corev1.Pod, err error) {
+// waitForClass shows in the status of a pod with a RuntimeClass why it has no sandbox: the class is the most likely
+// cause.
+func (s *Sandbox) waitForClass(pod *corev1.Pod, err error) {
 	if name := pod.Spec.RuntimeClassName; name != nil && *name != "" {
 		why := status.Waiting{Reason: pace.Creating(pod), Message: fmt.Sprintf("Failed to create pod sandbox: %v", err)}
 		s.pace.WaitAll(pod, why, nil)
 	}
 }
 
-// Users determines the user namespace of the pod.
-func (s *Sandbox) Users(pod *corev1.Pod) (_ *cri.UserNamespace, err error) {
+// UserNamespace returns the user namespace of the pod, and assigns user IDs to a pod that needs its own.
+func (s *Sandbox) UserNamespace(pod *corev1.Pod) (_ *cri.UserNamespace, err error) {
 	if s.users == nil {
 		s.users = userns.Shared()
-		if security.OwnUsers(pod) {
+		if security.NeedsUserNamespace(pod) {
 			s.users, err = s.node.Users.Get(s.pod.UID)
 		}
 	}
@@ -183,7 +182,7 @@ func (s *Sandbox) config(pod *corev1.Pod, attempt uint32) *cri.PodSandboxConfig 
 	return spec.Sandbox(pod, o)
 }
 
-// Config returns the config that the running sandbox was created with.
+// Config returns the config with which the running sandbox was created.
 func (s *Sandbox) Config(pod *corev1.Pod) *cri.PodSandboxConfig {
 	return s.config(pod, s.observer.Seen().Sandbox().Attempt)
 }
@@ -193,9 +192,9 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	return s.node.Runtime.StopPodSandbox(ctx, s.observer.Seen().Sandbox().ID)
 }
 
-// Stopping stops all sandboxes concurrently in a group; news of the pod does not interrupt it. Stopped records
-// those that succeeded.
-func (s *Sandbox) Stopping(g *guard.Group) (stopped func()) {
+// StopAll stops all sandboxes concurrently in a group. Changes of the pod do not interrupt it. The caller calls stopped
+// after the group has ended, to record the stopped sandboxes.
+func (s *Sandbox) StopAll(g *guard.Group) (stopped func()) {
 	seen := s.observer.Seen()
 	done := make([]string, len(seen.Sandboxes))
 	for i := range seen.Sandboxes {
@@ -215,8 +214,8 @@ func (s *Sandbox) Stopping(g *guard.Group) (stopped func()) {
 	}
 }
 
-// Removing removes all sandboxes with their containers in a group.
-func (s *Sandbox) Removing(g *guard.Group) {
+// RemoveAll removes all sandboxes with their containers in a group.
+func (s *Sandbox) RemoveAll(g *guard.Group) {
 	for _, sandbox := range s.observer.Seen().Sandboxes {
 		g.Do(func() error {
 			if err := s.node.Runtime.RemovePodSandbox(s.pod.Life, sandbox.ID); err != nil && !identity.Gone(err) {
@@ -227,7 +226,7 @@ func (s *Sandbox) Removing(g *guard.Group) {
 	}
 }
 
-// Limit sets the limits of the cgroup to those of pod.
+// Limit sets the limits of the pod's cgroup to those in pod.
 func (s *Sandbox) Limit(pod *corev1.Pod) {
 	if s.node.Cgroups != nil {
 		s.node.Cgroups.Update(pod)
@@ -247,7 +246,7 @@ const (
 	cgroupPause = 5 * time.Millisecond
 )
 
-// RemoveCgroup removes the cgroup once.
+// RemoveCgroup removes the cgroup, unless it is already removed.
 func (s *Sandbox) RemoveCgroup(pod *corev1.Pod) error {
 	if s.node.Cgroups == nil || s.removed {
 		return nil

@@ -81,7 +81,7 @@ func TestMake(t *testing.T) {
 	m := &machine{}
 	s, o, p := made(t, m)
 	pod := &corev1.Pod{Spec: corev1.PodSpec{HostUsers: new(bool), Containers: []corev1.Container{{Name: "c"}}}}
-	if err := s.Make(t.Context(), pod, 0); err != nil || !o.Seen().Sandbox().Ready {
+	if err := s.Create(t.Context(), pod, 0); err != nil || !o.Seen().Sandbox().Ready {
 		t.Errorf("%v: %+v", err, o.Seen())
 	}
 	users := m.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
@@ -89,7 +89,7 @@ func TestMake(t *testing.T) {
 		t.Errorf("made from %v", m.config)
 	}
 	m.run = errors.New("no such handler")
-	if err := s.Make(t.Context(), pod, 1); err == nil || len(p.Waiting()) > 0 {
+	if err := s.Create(t.Context(), pod, 1); err == nil || len(p.Waiting()) > 0 {
 		t.Errorf("%v, waiting %v", err, p.Waiting())
 	}
 }
@@ -100,18 +100,18 @@ func TestStopping(t *testing.T) {
 	for _, stop := range []error{nil, errors.New("no")} {
 		m := &machine{stop: stop}
 		s, o, _ := made(t, m)
-		if err := s.Make(t.Context(), &corev1.Pod{}, 0); err != nil {
+		if err := s.Create(t.Context(), &corev1.Pod{}, 0); err != nil {
 			t.Fatal(err)
 		}
 		var g guard.Group
-		stopped := s.Stopping(&g)
+		stopped := s.StopAll(&g)
 		err := g.Wait()
 		stopped()
 		if !errors.Is(err, stop) || o.Seen().Sandbox().Ready != (stop != nil) {
 			t.Errorf("%v, want %v: %+v", err, stop, o.Seen().Sandbox())
 		}
 		var rest guard.Group
-		s.Removing(&rest)
+		s.RemoveAll(&rest)
 		if err := rest.Wait(); err != nil { // it is already gone
 			t.Error(err)
 		}

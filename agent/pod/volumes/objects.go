@@ -11,15 +11,14 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Objects reads the ConfigMaps and Secrets of one namespace, each once. It is for one step of a
-// worker.
+// Objects reads the ConfigMaps and Secrets of one namespace, and ClusterTrustBundles, for one step of a worker.
 type Objects struct {
 	Context   context.Context
 	Client    client.Client
 	Namespace string
 }
 
-// ConfigMap returns the ConfigMap with that name; nil: it does not exist.
+// ConfigMap returns the ConfigMap with that name; nil if it does not exist.
 func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
 	cm, err := client.Get[*corev1.ConfigMap](o.Context, o.Client, o.Namespace, name)
 	if apierrors.IsNotFound(err) {
@@ -28,7 +27,7 @@ func (o Objects) ConfigMap(name string) (*corev1.ConfigMap, error) {
 	return cm, err
 }
 
-// Bundles returns the ClusterTrustBundle with that name, if it exists, or else all of the signer.
+// Bundles returns the ClusterTrustBundle with that name, if it exists; without a name, all of the signer.
 func (o Objects) Bundles(ctx context.Context, name, signer string) ([]*certificatesv1.ClusterTrustBundle, error) {
 	if name == "" {
 		return client.List[*certificatesv1.ClusterTrustBundle](ctx, o.Client,
@@ -41,7 +40,7 @@ func (o Objects) Bundles(ctx context.Context, name, signer string) ([]*certifica
 	return []*certificatesv1.ClusterTrustBundle{b}, err
 }
 
-// Secret returns the Secret with that name; nil: it does not exist.
+// Secret returns the Secret with that name; nil if it does not exist.
 func (o Objects) Secret(name string) (*corev1.Secret, error) {
 	s, err := client.Get[*corev1.Secret](o.Context, o.Client, o.Namespace, name)
 	if apierrors.IsNotFound(err) {

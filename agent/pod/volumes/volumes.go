@@ -28,13 +28,13 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Runtime is what the volumes need of the container runtime.
+// Runtime is the part of the container runtime that this package uses.
 type Runtime interface {
 	Version(ctx context.Context) (*cri.VersionResponse, error)
 	Status(ctx context.Context) (*cri.StatusResponse, error)
 }
 
-// Tokens are service account tokens.
+// Tokens provides service account tokens.
 type Tokens interface {
 	// Due reports whether a token of the pod must be renewed.
 	Due(pod types.UID) bool
@@ -42,7 +42,7 @@ type Tokens interface {
 	Forget(pod types.UID)
 }
 
-// Certificates are keys and certificates of pods.
+// Certificates provides keys and certificates of pods.
 type Certificates interface {
 	// Due reports whether Get has more to do for the pod.
 	Due(pod types.UID) bool
@@ -50,14 +50,14 @@ type Certificates interface {
 	Forget(pod types.UID)
 }
 
-// Claims resolves the claims of a pod.
+// Claims resolves the PersistentVolumeClaims of a pod.
 type Claims interface {
-	// Volume returns the PersistentVolume of a pod's volume once its claim is bound. ran:
-	// containers of the pod were created with it.
+	// Volume returns the PersistentVolume of a pod's volume once its claim is bound. ran means that the runtime has
+	// containers of the pod, which use the volume.
 	Volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, ran bool) (*corev1.PersistentVolume, error)
 }
 
-// Node is what the volumes of all pods of a node share.
+// Node contains the dependencies that the volumes of all pods of a node share.
 type Node struct {
 	Dir     string // contains a folder for each pod
 	Client  client.Client
@@ -68,14 +68,14 @@ type Node struct {
 	// Certificates of projected volumes; nil: none are requested.
 	Certificates Certificates
 	Claims       Claims
-	// Saw is called after each attempt to set up a volume.
-	Saw func(plugin string, took time.Duration, err error)
+	// Observe is called after each attempt to set up a volume.
+	Observe func(plugin string, took time.Duration, err error)
 }
 
-// Place is the path of a volume of a pod.
-type Place struct {
+// Location is the folder and the plugin of a mounted volume.
+type Location struct {
 	Dir, Plugin string
-	Claim       string // name of the claim; empty: none
+	Claim       string // name of the PersistentVolumeClaim; empty: none
 }
 
 // Volumes are the volumes of one pod. Places and Mounted are safe for concurrent use; the worker
@@ -84,12 +84,12 @@ type Volumes struct {
 	node      *Node
 	pod       *identity.Pod
 	paths     map[string]string // by volume, once prepared
-	stale     bool              // the content of one has changed
-	failed    error             // why the last Prepare failed
-	waiting   time.Time         // since when a claim or a certificate is awaited
+	stale     bool              // the content of a volume may have changed
+	failed    error             // error of the last Prepare
+	waiting   time.Time         // start of the wait for a claim or a certificate
 	immutable volume.Immutable  // immutable objects in volumes
 
-	places atomic.Pointer[map[string]Place] // nil: never prepared
+	locations atomic.Pointer[map[string]Location] // nil: never prepared
 }
 
 // New returns the Volumes of a pod.
@@ -98,11 +98,11 @@ func New(node *Node, pod *identity.Pod) *Volumes { return &Volumes{node: node, p
 // Dir returns the pod's folder.
 func (s *Volumes) Dir() string { return filepath.Join(s.node.Dir, string(s.pod.UID)) }
 
-// Doubt lets the next Prepare refresh the volumes.
-func (s *Volumes) Doubt() { s.stale = true }
+// MarkStale makes the next Prepare refresh the volumes.
+func (s *Volumes) MarkStale() { s.stale = true }
 
-// Prepare sets up the volumes before containers start, and refreshes them after their content has
-// changed. ran: the runtime has containers of the pod.
+// Prepare sets up the volumes before containers start (starting), and refreshes them after their content has changed.
+// ran means that the runtime has containers of the pod.
 func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bool) error {
 	s.stale = s.stale || s.paths != nil && s.due()
 	if !s.stale && (s.paths != nil || !starting) {
@@ -112,7 +112,7 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 	plugins := map[string]string{}
 	set.Saw = func(name, plugin string, took time.Duration, err error) {
 		plugins[name] = plugin
-		s.node.Saw(plugin, took, err)
+		s.node.Observe(plugin, took, err)
 	}
 	paths, err := set.Prepare(ctx, facts)
 	if s.failed = err; err != nil {
@@ -122,10 +122,10 @@ func (s *Volumes) Prepare(ctx context.Context, facts env.Facts, starting, ran bo
 		}
 		s.stale = false
 		s.pod.Log.Warn("volumes not refreshed", zap.Error(err))
-		return nil // the mounted content stays
+		return nil // containers keep using the old content
 	}
 	s.paths, s.stale = paths, false
-	s.place(facts.Pod, plugins)
+	s.publish(facts.Pod, plugins)
 	return nil
 }
 
@@ -134,7 +134,7 @@ func (s *Volumes) due() bool {
 	return s.node.Tokens.Due(s.pod.UID) || s.node.Certificates != nil && s.node.Certificates.Due(s.pod.UID)
 }
 
-// set returns what sets up and unmounts the pod's volumes.
+// set returns the volume.Set of the pod, with the sources of its contents.
 func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Set {
 	objects := Objects{Context: ctx, Client: s.node.Client, Namespace: pod.Namespace}
 	set := &volume.Set{
@@ -156,65 +156,65 @@ func (s *Volumes) set(ctx context.Context, pod *corev1.Pod, ran bool) *volume.Se
 	return set
 }
 
-// place publishes the paths of the volumes.
-func (s *Volumes) place(pod *corev1.Pod, plugins map[string]string) {
-	out := map[string]Place{}
+// publish publishes the paths of the volumes.
+func (s *Volumes) publish(pod *corev1.Pod, plugins map[string]string) {
+	out := map[string]Location{}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		out[v.Name] = Place{Dir: s.paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(pod, v)}
+		out[v.Name] = Location{Dir: s.paths[v.Name], Plugin: plugins[v.Name], Claim: claim.Of(pod, v)}
 	}
-	s.places.Store(&out)
+	s.locations.Store(&out)
 }
 
-// Places returns the paths of the volumes by name, as last prepared; nil: never prepared.
-func (s *Volumes) Places() map[string]Place {
-	if p := s.places.Load(); p != nil {
+// Locations returns the paths of the volumes by name, as last prepared; nil: never prepared.
+func (s *Volumes) Locations() map[string]Location {
+	if p := s.locations.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
 
 // Mounted reports whether all volumes have been prepared once.
-func (s *Volumes) Mounted() bool { return s.places.Load() != nil }
+func (s *Volumes) Mounted() bool { return s.locations.Load() != nil }
 
-// patience is how long others may take before an event reports a volume: a pod is scheduled before its volume is bound,
-// and its certificate is issued after it was requested.
-const patience = 10 * time.Second
+// eventDelay is how long others may take before an event reports a volume: a pod is scheduled before its volume is
+// bound, and its certificate is issued after it was requested.
+const eventDelay = 10 * time.Second
 
-// awaited reports whether a volume fails to mount because of what others have yet to do.
-func awaited(err error) bool {
+// isPending reports whether a volume fails to mount because a claim is not bound or a certificate is not issued yet.
+func isPending(err error) bool {
 	return errors.Is(err, claims.ErrUnbound) || errors.Is(err, credentials.ErrPending)
 }
 
 // report writes an event for each volume that fails to mount.
 func (s *Volumes) report() {
 	now := s.node.Clock.Now()
-	if !awaited(s.failed) {
+	if !isPending(s.failed) {
 		s.waiting = time.Time{}
 	} else if s.waiting.IsZero() {
 		s.waiting = now
 	}
-	for _, err := range each(s.failed) {
-		if awaited(err) && now.Sub(s.waiting) < patience {
+	for _, err := range joinedErrors(s.failed) {
+		if isPending(err) && now.Sub(s.waiting) < eventDelay {
 			continue
 		}
 		s.pod.Warn("FailedMount", "%v", err)
 	}
 }
 
-// each returns the errors that errors.Join joined.
-func each(err error) []error {
+// joinedErrors returns the errors that errors.Join joined.
+func joinedErrors(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
 	}
 	return []error{err}
 }
 
-// Failed returns why the last Prepare failed; nil: it has not, or was not called.
+// Failed returns the error of the last Prepare.
 func (s *Volumes) Failed() error { return s.failed }
 
-// Mounts returns the mounts of a container. shown are the IDs of the images of image volumes;
-// handler returns the name of the pod's runtime handler.
+// Mounts returns the mounts of a container. shown contains the image IDs of image volumes; handler returns the name of
+// the pod's runtime handler.
 func (s *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container, vars []env.Var,
 	shown map[string]string, handler func() (string, error)) ([]*cri.Mount, error) {
 	can, err := s.features(ctx, c, handler)
@@ -270,13 +270,13 @@ func (s *Volumes) File(name, path string) ([]byte, error) {
 }
 
 // Unmount unmounts the volumes of a pod whose containers have ended.
-func (s *Volumes) Unmount() error { return s.bare().Unmount() }
+func (s *Volumes) Unmount() error { return s.setWithoutSources().Unmount() }
 
 // Teardown unmounts the volumes and removes the pod's folder and tokens.
-func (s *Volumes) Teardown() error { return s.bare().Teardown() }
+func (s *Volumes) Teardown() error { return s.setWithoutSources().Teardown() }
 
-// bare returns what unmounts volumes, without their contents.
-func (s *Volumes) bare() *volume.Set {
+// setWithoutSources returns a volume.Set that can only unmount.
+func (s *Volumes) setWithoutSources() *volume.Set {
 	return &volume.Set{Dir: s.Dir(), Mounter: s.node.Mounter, Have: s.paths}
 }
 

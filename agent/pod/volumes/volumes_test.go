@@ -43,7 +43,7 @@ func TestPrepare(t *testing.T) {
 	var events []string
 	clock, p, made := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &parts{}, 0
 	s := volumes.New(&volumes.Node{
-		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Saw: func(string, time.Duration, error) { made++ },
+		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Observe: func(string, time.Duration, error) { made++ },
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(_, _, reason, format string, args ...any) {
 		events = append(events, reason+": "+fmt.Sprintf(format, args...))
 	}})
@@ -53,13 +53,13 @@ func TestPrepare(t *testing.T) {
 	if err := prepare(false); err != nil || made != 0 || s.Mounted() {
 		t.Errorf("nothing starts: %v, %d volumes", err, made)
 	}
-	if err := prepare(true); err != nil || made != 1 || !s.Mounted() || s.Places()["v"].Plugin != "kubernetes.io/empty-dir" {
-		t.Errorf("%v, %d volumes: %v", err, made, s.Places())
+	if err := prepare(true); err != nil || made != 1 || !s.Mounted() || s.Locations()["v"].Plugin != "kubernetes.io/empty-dir" {
+		t.Errorf("%v, %d volumes: %v", err, made, s.Locations())
 	}
 	if err := prepare(true); err != nil || made != 1 {
 		t.Errorf("prepared twice: %v, %d", err, made)
 	}
-	s.Doubt()
+	s.MarkStale()
 	if err := prepare(false); err != nil || made != 2 {
 		t.Errorf("not refreshed: %v, %d", err, made)
 	}
@@ -74,14 +74,13 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// A claim is bound a moment after its pod was scheduled; only one that stays unbound is
-// worth an event.
+// A claim is bound a moment after its pod was scheduled. Only a claim that stays unbound causes an event.
 func TestUnboundClaim(t *testing.T) {
 	t.Parallel()
 	events := 0
 	clock, p := clocktesting.NewFakePassiveClock(time.Unix(0, 0)), &parts{err: claims.ErrUnbound}
 	s := volumes.New(&volumes.Node{
-		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Saw: func(string, time.Duration, error) {},
+		Dir: t.TempDir(), Clock: clock, Mounter: mount.Folders{}, Tokens: p, Claims: p, Observe: func(string, time.Duration, error) {},
 	}, &identity.Pod{UID: "u", Log: zap.NewNop(), Event: func(string, string, string, string, ...any) { events++ }})
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}}}

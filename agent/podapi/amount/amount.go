@@ -1,4 +1,4 @@
-// Package amount calculates with resource lists.
+// Package amount adds and compares resource lists.
 package amount
 
 import (
@@ -24,16 +24,14 @@ func Joined(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// Same reports whether two lists have the same amount of a resource; no amount
-// differs from 0.
+// Same reports whether two lists have the same amount of a resource. A missing amount differs from 0.
 func Same(a, b corev1.ResourceList, name corev1.ResourceName) bool {
 	x, hasX := a[name]
 	y, hasY := b[name]
 	return hasX == hasY && x.Cmp(y) == 0
 }
 
-// Larger returns the larger amounts of the resources that are in both lists; a
-// missing resource is unlimited.
+// Larger returns the larger amounts of the resources that are in both lists. A missing resource is unlimited.
 func Larger(a, b corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, x := range a {

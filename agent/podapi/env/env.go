@@ -15,7 +15,7 @@ import (
 // The container waits with CreateContainerConfigError.
 var ErrConfig = errors.New("container config")
 
-// Source provides the objects of values. A nil object without an error does not exist.
+// Source reads the objects that variables refer to. It returns nil for an object that does not exist.
 type Source interface {
 	ConfigMap(name string) (*corev1.ConfigMap, error)
 	Secret(name string) (*corev1.Secret, error)
@@ -24,21 +24,20 @@ type Source interface {
 // Var is one variable.
 type Var struct{ Name, Value string }
 
-// Make computes the variables of one container in order: envFrom, then env, where $(NAME) refers to an earlier
-// variable or one of the services', then those of the services that are not defined yet. A later definition
-// replaces an earlier one.
+// Make computes the variables of one container in order: envFrom, then env, then those of Services that are not defined
+// yet. In env, $(NAME) refers to an earlier variable or to one of Services. A later definition replaces an earlier one.
 func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
-	vars := &set{index: map[string]int{}, services: map[string]string{}}
+	vars := &vars{index: map[string]int{}, services: map[string]string{}}
 	for _, v := range facts.Services {
 		vars.services[v.Name] = v.Value
 	}
 	for i := range c.EnvFrom {
-		if err := vars.from(&c.EnvFrom[i], src); err != nil {
+		if err := vars.addFrom(&c.EnvFrom[i], src); err != nil {
 			return nil, err
 		}
 	}
 	for i := range c.Env {
-		if err := vars.one(&c.Env[i], c, facts, src); err != nil {
+		if err := vars.add(&c.Env[i], c, facts, src); err != nil {
 			return nil, err
 		}
 	}
@@ -50,14 +49,14 @@ func Make(c *corev1.Container, facts Facts, src Source) ([]Var, error) {
 	return vars.list, nil
 }
 
-type set struct {
+type vars struct {
 	list     []Var
-	size     int // of what was expanded, in bytes
+	size     int // total length of the expanded values, in bytes
 	index    map[string]int
 	services map[string]string
 }
 
-func (s *set) put(name, value string) {
+func (s *vars) put(name, value string) {
 	if i, ok := s.index[name]; ok {
 		s.list[i].Value = value
 		return
@@ -66,7 +65,7 @@ func (s *set) put(name, value string) {
 	s.list = append(s.list, Var{name, value})
 }
 
-func (s *set) lookup(name string) (string, bool) {
+func (s *vars) lookup(name string) (string, bool) {
 	if i, ok := s.index[name]; ok {
 		return s.list[i].Value, true
 	}
@@ -74,9 +73,8 @@ func (s *set) lookup(name string) (string, bool) {
 	return value, ok
 }
 
-// from adds all keys of a ConfigMap or Secret; keys that are not valid variable names are skipped, as upstream
-// does.
-func (s *set) from(ref *corev1.EnvFromSource, src Source) error {
+// addFrom adds all keys of a ConfigMap or Secret. Like upstream, it skips keys that are not valid variable names.
+func (s *vars) addFrom(ref *corev1.EnvFromSource, src Source) error {
 	values, err := fromValues(ref, src)
 	if err != nil {
 		return err
@@ -133,11 +131,11 @@ func missing(optional *bool, format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 }
 
-func (s *set) one(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Source) error {
+func (s *vars) add(v *corev1.EnvVar, c *corev1.Container, facts Facts, src Source) error {
 	if v.ValueFrom == nil {
 		value, err := Expand(v.Value, s.lookup)
-		if s.size += len(value); err == nil && s.size > maxAll {
-			err = fmt.Errorf("%w: with their references replaced, the variables have more than %d bytes", ErrConfig, maxAll)
+		if s.size += len(value); err == nil && s.size > maxTotal {
+			err = fmt.Errorf("%w: the expanded variables have more than %d bytes", ErrConfig, maxTotal)
 		}
 		if err == nil {
 			s.put(v.Name, value)

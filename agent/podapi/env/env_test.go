@@ -30,8 +30,8 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// Variables that double the one before, arguments of many long variables: what no program could be started with is not
-// built.
+// Expand does not build strings that are too long for any program, from variables that double the previous one and
+// arguments of many long variables.
 func TestExpansionIsBounded(t *testing.T) {
 	t.Parallel()
 	c := &corev1.Container{Env: []corev1.EnvVar{{Name: "V0", Value: "xxxxxxxxxx"}}}
@@ -52,10 +52,10 @@ func TestExpansionIsBounded(t *testing.T) {
 	}
 	c.Env = append(c.Env, c.Env[1:]...)
 	if _, err := env.Make(c, env.Facts{}, source{}); !errors.Is(err, env.ErrConfig) ||
-		!strings.Contains(err.Error(), "the variables have more than 6291456 bytes") {
+		!strings.Contains(err.Error(), "the expanded variables have more than 6291456 bytes") {
 		t.Error(err)
 	}
-	for n, want := range map[int]string{60: "", 70: "the arguments have more than 6291456 bytes",
+	for n, want := range map[int]string{60: "", 70: "the expanded arguments have more than 6291456 bytes",
 		-1: "has more than 131072 bytes"} {
 		args := slices.Repeat([]string{"$(A)"}, max(n, 0))
 		if n < 0 {

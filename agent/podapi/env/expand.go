@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// maxText is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make one
-	// double the other, 40 times.
-	maxText = 128 << 10
-	// maxAll is Linux' maximum length of all arguments or variables of a program.
-	maxAll = 6 << 20
+	// maxLength is Linux' maximum length of an argument or a variable, in bytes (MAX_ARG_STRLEN). References could make
+	// one double the other, 40 times.
+	maxLength = 128 << 10
+	// maxTotal is Linux' maximum length of all arguments or variables of a program.
+	maxTotal = 6 << 20
 )
 
-// Expand replaces $(NAME) by the value that lookup returns and leaves unknown names unchanged; $$ is one dollar
-// sign, so $$(NAME) is never replaced. What becomes too long for any program is ErrConfig.
+// Expand replaces $(NAME) by the value that lookup returns, and leaves unknown names unchanged. $$ is one dollar sign,
+// so $$(NAME) is never replaced. Expand returns ErrConfig if the result is too long for any program.
 func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 	if !strings.Contains(s, "$") {
 		return s, nil
@@ -23,9 +23,8 @@ func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 	for {
 		before, after, found := strings.Cut(s, "$")
 		out.WriteString(before)
-		if out.Len() > maxText {
-			return "", fmt.Errorf("%w: with its references replaced, \"%.40s…\" has more than %d bytes", ErrConfig, out.String(),
-				maxText)
+		if out.Len() > maxLength {
+			return "", fmt.Errorf("%w: the expansion of \"%.40s…\" has more than %d bytes", ErrConfig, out.String(), maxLength)
 		}
 		if !found {
 			return out.String(), nil
@@ -58,7 +57,7 @@ func reference(out *strings.Builder, s string, lookup func(string) (string, bool
 	return rest
 }
 
-// ExpandAll expands each of list with vars.
+// ExpandAll expands each string of list with vars.
 func ExpandAll(list []string, vars []Var) ([]string, error) {
 	values := make(map[string]string, len(vars))
 	for _, v := range vars {
@@ -72,9 +71,8 @@ func ExpandAll(list []string, vars []Var) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if total += len(expanded); total > maxAll {
-			return nil, fmt.Errorf("%w: with their references replaced, the arguments have more than %d bytes", ErrConfig,
-				maxAll)
+		if total += len(expanded); total > maxTotal {
+			return nil, fmt.Errorf("%w: the expanded arguments have more than %d bytes", ErrConfig, maxTotal)
 		}
 		out = append(out, expanded)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Facts are the values of field references that are not in the spec.
+// Facts contains the values of field references that are not in the spec.
 type Facts struct {
 	Pod         *corev1.Pod
 	PodIPs      []string
@@ -23,7 +23,7 @@ type Facts struct {
 	File func(volume, path string) ([]byte, error)
 }
 
-// Address returns the pod's address for its ports; empty: none yet.
+// Address returns the pod's first address; empty if it has none yet.
 func (f Facts) Address() string { return first(f.PodIPs) }
 
 // Field returns the value at a field path such as metadata.name or metadata.labels['app'].
@@ -73,7 +73,7 @@ func subscript(path string, pod *corev1.Pod) (string, bool) {
 	return "", false
 }
 
-// formatMap formats labels as downward API files do: key="value", one per line, sorted.
+// formatMap formats labels like the downward API: key="value", one per line, sorted.
 func formatMap(m map[string]string) string {
 	lines := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -89,8 +89,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// Resource returns a request or limit of c in units of the divisor, rounded up; a missing limit is that of the
-// node.
+// Resource returns a request or limit of c in units of the divisor, rounded up. A missing limit is the node's
+// allocatable amount.
 func Resource(ref *corev1.ResourceFieldSelector, c *corev1.Container, f Facts) (string, error) {
 	side, name, _ := strings.Cut(ref.Resource, ".")
 	var amount resource.Quantity

@@ -60,12 +60,12 @@ func ParseFile(data []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// assignment parses one assignment at the start of data, or returns what is wrong with it.
+// assignment parses one assignment at the start of data. why is the syntax error; empty: none.
 func assignment(data []byte) (name, value string, rest []byte, why string) {
 	line, _, _ := bytes.Cut(data, []byte("\n"))
 	before, _, found := bytes.Cut(line, []byte("="))
 	if !found {
-		return "", "", nil, "it is not of the form NAME='value'"
+		return "", "", nil, "must be NAME='value'"
 	}
 	name = strings.TrimSpace(string(before))
 	if wrong := validation.IsRelaxedEnvVarName(name); len(wrong) > 0 {
@@ -86,7 +86,7 @@ func assignment(data []byte) (name, value string, rest []byte, why string) {
 	return name, string(text), rest, ""
 }
 
-// lineError does not contain the file's content, which may be secret.
+// lineError returns an error with the line's number. It omits the line's content, which may be secret.
 func lineError(before []byte, why string) error {
 	return fmt.Errorf("line %d: %s", bytes.Count(before, []byte("\n"))+1, why)
 }

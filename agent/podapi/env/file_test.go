@@ -40,7 +40,7 @@ func TestParseFile(t *testing.T) {
 		`A="1"`:             "line 1: the value must be in single quotes",
 		"A=":                "line 1: the value must be in single quotes",
 		"A=\n'1'":           "line 1: the value must be in single quotes",
-		"\nA='1'\nB":        "line 3: it is not of the form NAME='value'",
+		"\nA='1'\nB":        "line 3: must be NAME='value'",
 		"='1'":              "line 1: the name is not valid: ",
 		"grün='1'":          "line 1: the name is not valid: ",
 		"A='1":              "line 1: the closing quote of the value is missing",

@@ -7,10 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ServerFor returns the address at which a pod with the addresses ips reaches the API server that listens at
-// listen; zero: none, because it listens only on loopback and the pod is not on the host network. For a server
-// that listens on all addresses it is the node's address on the pod network, which survives a change of the
-// node's address; without one it is node. interfaces are the node's, with their networks.
+// ServerFor returns the address at which a pod with the addresses ips reaches the API server, which listens at
+// listen. It returns zero if the server only listens on loopback and the pod is not on the host network. If the
+// server listens on all addresses, ServerFor returns the node's address on the pod network, which survives a change
+// of the node's address; without one it returns node. interfaces are the addresses of the node's interfaces with
+// their networks.
 func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces []netip.Prefix,
 	node string) netip.AddrPort {
 	at := listen.Addr().Unmap().WithZone("")
@@ -42,8 +43,8 @@ func ServerFor(listen netip.AddrPort, hostNetwork bool, ips []string, interfaces
 	return netip.AddrPort{}
 }
 
-// WithServer returns list with the Service kubernetes at the address server instead of its cluster IP, where
-// nothing forwards that, or without that Service if server is zero.
+// WithServer returns list with server instead of the cluster IP of the Service kubernetes, for nodes that do not
+// forward cluster IPs. If server is zero, it removes the Service.
 func WithServer(list []*corev1.Service, server netip.AddrPort) []*corev1.Service {
 	i := slices.IndexFunc(list, isServer)
 	if i < 0 {

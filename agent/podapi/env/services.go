@@ -1,6 +1,7 @@
 package env
 
 import (
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -9,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Services returns the variables with the addresses of Services, in upstream's and Docker's formats: those of
-// the Service kubernetes in default, and with links those of the pod's namespace.
+// Services returns the variables with the addresses of Services, in the formats of upstream and of Docker links: those
+// of the Service kubernetes in the namespace default and, if links is true, of all Services in the pod's namespace.
 func Services(list []*corev1.Service, namespace string, links bool) []Var {
 	byName := map[string]*corev1.Service{}
 	for _, s := range list {
@@ -23,19 +24,10 @@ func Services(list []*corev1.Service, namespace string, links bool) []Var {
 		}
 	}
 	var out []Var
-	for _, name := range sortedKeys(byName) {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		out = append(out, serviceVars(byName[name])...)
 	}
 	return out
-}
-
-func sortedKeys(m map[string]*corev1.Service) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // serviceVars returns the variables of one Service with an address and ports.
@@ -66,7 +58,7 @@ func serviceVars(s *corev1.Service) []Var {
 	return out
 }
 
-// variable converts a name to that of a variable.
+// variable converts the name of a Service or port to the name of a variable.
 func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
 
 func number(port int32) string { return strconv.Itoa(int(port)) }

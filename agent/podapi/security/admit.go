@@ -12,7 +12,7 @@ import (
 
 var errWindows = errors.New("windowsOptions require a Windows node")
 
-// Abilities are the features that the runtime reports; the zero value: it reports none.
+// Abilities are the features that the runtime reports.
 type Abilities struct {
 	Handlers []*cri.RuntimeHandler
 	Features *cri.RuntimeFeatures
@@ -28,13 +28,13 @@ func (a Abilities) UserNamespaces(handler string) bool {
 	return false
 }
 
-// Check returns why this runtime cannot run a pod of the handler; nil if it can. The messages are upstream's.
+// Check returns why the runtime cannot run a pod with the handler; nil if it can. The messages are upstream's.
 func (a Abilities) Check(pod *corev1.Pod, handler string) *status.Failure {
 	if strict(pod) && !a.Features.GetSupplementalGroupsPolicy() {
 		return refused("SupplementalGroupsPolicyNotSupported",
 			"SupplementalGroupsPolicy=Strict is not supported in this node")
 	}
-	if !OwnUsers(pod) || a.UserNamespaces(handler) {
+	if !NeedsUserNamespace(pod) || a.UserNamespaces(handler) {
 		return nil
 	}
 	if handler != "" {
@@ -51,13 +51,15 @@ func strict(pod *corev1.Pod) bool {
 		*psc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict
 }
 
-// Demanding reports whether the pod needs optional features of runtimes.
-func Demanding(pod *corev1.Pod) bool { return strict(pod) || OwnUsers(pod) }
+// NeedsFeatures reports whether the pod needs optional features of the runtime.
+func NeedsFeatures(pod *corev1.Pod) bool { return strict(pod) || NeedsUserNamespace(pod) }
 
-// OwnUsers reports whether the pod needs a user namespace.
-func OwnUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+// NeedsUserNamespace reports whether the pod needs a user namespace.
+func NeedsUserNamespace(pod *corev1.Pod) bool {
+	return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
+}
 
-// Refuse returns why a pod cannot run on this machine with any runtime; nil if it can.
+// Refuse returns why a pod cannot run on this machine, whatever the runtime; nil if it can.
 func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
 	if os := pod.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return refused("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
@@ -72,14 +74,14 @@ func (h Host) Refuse(pod *corev1.Pod, p *Policy) *status.Failure {
 		if sc := c.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 			return refused("WindowsOptionsNotSupported", fmt.Sprintf("container %q: %v", c.Name, errWindows))
 		}
-		if err := h.confine(pod, c); err != nil {
+		if err := h.checkAppArmor(pod, c); err != nil {
 			return refused("AppArmor", "Cannot enforce AppArmor: "+err.Error())
 		}
 	}
 	return nil
 }
 
-// containers returns the containers that the pod was created with.
+// containers returns the init containers and containers of the pod.
 func containers(pod *corev1.Pod) func(yield func(*corev1.Container) bool) {
 	return func(yield func(*corev1.Container) bool) {
 		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -96,8 +98,8 @@ func refused(reason, message string) *status.Failure {
 	return &status.Failure{Reason: reason, Message: "Pod was rejected: " + message}
 }
 
-// Labelled reports whether the pod sets SELinux labels.
-func Labelled(pod *corev1.Pod) bool {
+// SetsSELinux reports whether the pod sets SELinux labels.
+func SetsSELinux(pod *corev1.Pod) bool {
 	if psc := pod.Spec.SecurityContext; psc != nil && psc.SELinuxOptions != nil {
 		return true
 	}

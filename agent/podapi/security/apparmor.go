@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Host describes the machine.
+// Host reads the security features of the machine.
 type Host struct {
 	Root string // parent of /sys; empty: /
 }
@@ -24,14 +24,14 @@ func (h Host) AppArmor() bool {
 	return err == nil && strings.HasPrefix(string(b), "Y")
 }
 
-// SELinux reports whether the kernel enforces or at least supports SELinux's labels.
+// SELinux reports whether SELinux is enabled in the kernel, enforcing or permissive.
 func (h Host) SELinux() bool {
 	_, err := os.Stat(h.path("sys/fs/selinux/enforce"))
 	return err == nil
 }
 
-// loaded reports whether the kernel has loaded an AppArmor profile; true if that is not readable, because then
-// the runtime checks it.
+// loaded reports whether the kernel has loaded an AppArmor profile. It returns true if the list is not readable: then
+// the runtime checks the profile.
 func (h Host) loaded(profile string) bool {
 	f, err := os.Open(h.path("sys/kernel/security/apparmor/profiles"))
 	if err != nil {
@@ -47,14 +47,14 @@ func (h Host) loaded(profile string) bool {
 	return false
 }
 
-// AppArmorProfile returns the profile of a container: its own, that of the old annotation, or the pod's; nil:
+// AppArmorProfile returns the profile of a container: its own, that of the deprecated annotation, or the pod's; nil:
 // the runtime's default.
 func AppArmorProfile(pod *corev1.Pod, c *corev1.Container) (*corev1.AppArmorProfile, error) {
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		return c.SecurityContext.AppArmorProfile, nil
 	}
 	if old, ok := pod.Annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]; ok {
-		return annotated(old)
+		return parseAnnotation(old)
 	}
 	if psc := pod.Spec.SecurityContext; psc != nil {
 		return psc.AppArmorProfile, nil
@@ -62,8 +62,8 @@ func AppArmorProfile(pod *corev1.Pod, c *corev1.Container) (*corev1.AppArmorProf
 	return nil, nil
 }
 
-// annotated parses the old annotation's value.
-func annotated(value string) (*corev1.AppArmorProfile, error) {
+// parseAnnotation parses the value of the deprecated annotation.
+func parseAnnotation(value string) (*corev1.AppArmorProfile, error) {
 	switch name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); {
 	case local && name != "":
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}, nil
@@ -77,8 +77,8 @@ func annotated(value string) (*corev1.AppArmorProfile, error) {
 	return nil, fmt.Errorf("invalid AppArmor profile name: %q", value)
 }
 
-// confine returns why the container's AppArmor profile cannot be applied; nil if it can, or if there is none.
-func (h Host) confine(pod *corev1.Pod, c *corev1.Container) error {
+// checkAppArmor returns an error if the container's AppArmor profile cannot be applied.
+func (h Host) checkAppArmor(pod *corev1.Pod, c *corev1.Container) error {
 	p, err := AppArmorProfile(pod, c)
 	if err != nil || p == nil || p.Type == corev1.AppArmorProfileTypeUnconfined {
 		return err

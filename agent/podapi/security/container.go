@@ -12,8 +12,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Check returns why a container of the pod, of any type, cannot be created as specified; image is its image,
-// seccompDir contains Localhost profiles.
+// Check returns why a container of the pod, of any type, cannot be created as specified. seccompDir contains the
+// Localhost profiles.
 func (h Host) Check(pod *corev1.Pod, c *corev1.Container, image *cri.Image, seccompDir string) error {
 	if err := checkUser(pod, c, image); err != nil {
 		return err
@@ -21,7 +21,7 @@ func (h Host) Check(pod *corev1.Pod, c *corev1.Container, image *cri.Image, secc
 	if err := checkCapabilities(c); err != nil {
 		return err
 	}
-	if err := h.confine(pod, c); err != nil {
+	if err := h.checkAppArmor(pod, c); err != nil {
 		return fmt.Errorf("cannot enforce AppArmor: %w", err)
 	}
 	if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil {
@@ -30,8 +30,8 @@ func (h Host) Check(pod *corev1.Pod, c *corev1.Container, image *cri.Image, secc
 	return checkSeccomp(Seccomp(pod, c, false), seccompDir)
 }
 
-// Seccomp returns the profile of a container: its own or the pod's; nil if neither is set, unless byDefault
-// makes it RuntimeDefault.
+// Seccomp returns the profile of a container: its own or the pod's. If neither is set, it returns RuntimeDefault with
+// byDefault, and otherwise nil.
 func Seccomp(pod *corev1.Pod, c *corev1.Container, byDefault bool) *corev1.SeccompProfile {
 	if sc := c.SecurityContext; sc != nil && sc.SeccompProfile != nil {
 		return sc.SeccompProfile
@@ -67,12 +67,12 @@ func checkSeccomp(p *corev1.SeccompProfile, dir string) error {
 	return nil
 }
 
-// Capability returns the name in the runtimes' form: without CAP_, in capitals.
+// Capability returns the name in the form of runtimes: upper case, without CAP_.
 func Capability(name corev1.Capability) string {
 	return strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_")
 }
 
-// checkCapabilities refuses unknown names: a runtime would only log and ignore them.
+// checkCapabilities returns an error for unknown names, which a runtime would only log and ignore.
 func checkCapabilities(c *corev1.Container) error {
 	if c.SecurityContext == nil || c.SecurityContext.Capabilities == nil {
 		return nil

@@ -1,10 +1,9 @@
-// Package security decides which of a pod's security settings a node can apply. What it cannot apply is refused
-// with a message, never ignored.
+// Package security decides which of a pod's security settings a node can apply. It rejects settings that the node
+// cannot apply, and never ignores them.
 //
 //   - Policy: the flags, with upstream's names.
-//   - Host: the machine's features: AppArmor, SELinux.
-//   - Node.Refuse: why a pod cannot run here.
-//   - Check: why a container cannot be created as specified.
+//   - Host: the machine's features, AppArmor and SELinux; Refuse rejects pods, Check containers.
+//   - Abilities: the runtime's features.
 package security
 
 import (
@@ -27,7 +26,8 @@ func (p *Policy) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&p.SeccompDefault, "seccomp-default", p.SeccompDefault,
 		"Use RuntimeDefault as the seccomp profile of containers that set none.")
 	f.StringSliceVar(&p.UnsafeSysctls, "allowed-unsafe-sysctls", p.UnsafeSysctls,
-		"Comma-separated list of unsafe sysctls, or patterns ending in *, that pods may set: kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*.")
+		"Comma-separated list of unsafe sysctls, or patterns ending in *, that pods may set: kernel.shm*, kernel.msg*, "+
+			"kernel.sem, fs.mqueue.*, net.*.")
 }
 
 // Check returns an error for invalid values of the flags.

@@ -223,7 +223,7 @@ func TestAbilities(t *testing.T) {
 		if (f == nil) != (c.want == "") || f != nil && f.Reason != c.want {
 			t.Errorf("%s: %v", name, f)
 		}
-		if f != nil && !security.Demanding(p) {
+		if f != nil && !security.NeedsFeatures(p) {
 			t.Errorf("%s: the runtime would not be asked", name)
 		}
 	}

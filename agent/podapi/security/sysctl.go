@@ -9,8 +9,8 @@ import (
 	"k8s.io/component-helpers/node/util/sysctl"
 )
 
-// SafeSysctls are those that upstream allows for every pod: they are namespaced and do not affect other pods.
-// The newest of them came with Linux 4.15.
+// SafeSysctls returns the sysctls that upstream allows for every pod: they are namespaced and do not affect other pods.
+// Linux 4.15 and later have all of them.
 func SafeSysctls() []string {
 	return []string{
 		"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
@@ -20,14 +20,14 @@ func SafeSysctls() []string {
 	}
 }
 
-// pattern allows a sysctl, or all with a prefix.
+// pattern allows one sysctl, or all sysctls with a prefix.
 type pattern struct {
 	name      string
 	prefix    bool
 	namespace sysctl.Namespace
 }
 
-// patternForm is the form of a sysctl's name, or of a prefix and *; maxPattern is upstream's SysctlMaxLength.
+// patternForm matches the name of a sysctl, or a prefix and *; maxPattern is upstream's SysctlMaxLength.
 const (
 	patternForm = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9][-_.a-z0-9]*\*?$`
 	maxPattern  = 253
@@ -52,7 +52,7 @@ func (p pattern) fits(name string) bool {
 	return name == p.name || p.prefix && strings.HasPrefix(name, p.name)
 }
 
-// sysctls returns which sysctl of the pod is not allowed; nil if all are.
+// sysctls returns an error for a sysctl of the pod that is not allowed.
 func (p *Policy) sysctls(pod *corev1.Pod) error {
 	sc := pod.Spec.SecurityContext
 	if sc == nil {

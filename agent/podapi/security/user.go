@@ -8,10 +8,11 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrRoot means that a container must not run as root and would.
+// ErrRoot means that a container with runAsNonRoot would run as root.
 var ErrRoot = errors.New("container has runAsNonRoot and image will run as root")
 
-// checkUser refuses a container with runAsNonRoot if its user, or its image's, is root or cannot be verified.
+// checkUser returns an error for a container with runAsNonRoot if its user, or the user of its image, is root or cannot
+// be verified.
 func checkUser(pod *corev1.Pod, c *corev1.Container, image *cri.Image) error {
 	if !nonRoot(pod, c) {
 		return nil

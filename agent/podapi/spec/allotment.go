@@ -6,15 +6,14 @@ import (
 	"monopod/agent/podapi/env"
 )
 
-// Allotment is the part of a container's config for its exclusive resources. The zero
-// value changes nothing.
+// Allotment is the part of a container's config for its exclusive resources. The zero value changes nothing.
 type Allotment struct {
 	CPUs, Mems  string // cpuset.cpus and cpuset.mems; empty: all
 	Exclusive   bool   // CPUs are exclusive
 	Devices     []*cri.Device
 	Mounts      []*cri.Mount
-	Envs        []env.Var         // those that the spec also sets are omitted
-	Annotations map[string]string // including the providers' own
+	Envs        []env.Var // variables in the spec take precedence
+	Annotations map[string]string
 	CDI         []*cri.CDIDevice
 }
 

@@ -10,13 +10,13 @@ import (
 	"monopod/agent/podapi/env"
 )
 
-// ContainerOptions is what a container config needs in addition to the spec.
+// ContainerOptions contains the inputs of a container config that are not in the spec.
 type ContainerOptions struct {
 	Attempt         uint32
 	Instance        string
 	ImageRef        string // the runtime's ID of the image
 	Env             []env.Var
-	Command, Args   []string // with their references replaced
+	Command, Args   []string // expanded
 	Mounts          []*cri.Mount
 	MessageHostPath string // source of the mount at terminationMessagePath
 	MemoryCapacity  int64  // of the node, for oom_score_adj
@@ -24,7 +24,7 @@ type ContainerOptions struct {
 	SeccompDefault  bool   // the runtime's profile for containers without a seccomp profile
 	Image           *cri.Image
 	Users           *cri.UserNamespace // of the sandbox
-	TargetID        string             // the container whose processes this one sees; empty: its own
+	TargetID        string             // ID of the container whose PID namespace this one joins; empty: none
 	// Allotment is the container's exclusive resources.
 	Allotment Allotment
 }
@@ -51,12 +51,12 @@ func Container(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Co
 		},
 	}
 	identify(config.Labels, pod, o.Instance)
-	allot(config, o.Allotment)
+	addAllotment(config, o.Allotment)
 	return config
 }
 
-// allot adds the exclusive resources. The spec takes precedence over a device plugin.
-func allot(config *cri.ContainerConfig, a Allotment) {
+// addAllotment adds the exclusive resources to the config. The spec takes precedence over a device plugin.
+func addAllotment(config *cri.ContainerConfig, a Allotment) {
 	r := config.Linux.Resources
 	r.CpusetCpus, r.CpusetMems = a.CPUs, a.Mems
 	config.Devices = append(config.Devices, a.Devices...)
@@ -86,8 +86,8 @@ func keyValues(vars []env.Var) []*cri.KeyValue {
 	return out
 }
 
-// mapped maps the IDs of mounts for a pod with a user namespace, so that it sees the files' owners as they are
-// on the disk.
+// mapped sets the ID mappings of mounts for a pod with a user namespace, so that its processes see the same owners of
+// files as on the disk.
 func mapped(mounts []*cri.Mount, users *cri.UserNamespace) []*cri.Mount {
 	for _, m := range mounts {
 		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()

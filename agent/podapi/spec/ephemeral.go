@@ -5,7 +5,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Ephemeral returns the pod's ephemeral containers as plain containers, which share memory with the pod.
+// Ephemeral returns the pod's ephemeral containers as plain containers. They are not copies.
 func Ephemeral(pod *corev1.Pod) []*corev1.Container {
 	var out []*corev1.Container
 	for i := range pod.Spec.EphemeralContainers {
@@ -31,7 +31,7 @@ func Find(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// Target returns the target container of the ephemeral container of that name; empty: none.
+// Target returns the name of the target container of an ephemeral container; empty: none.
 func Target(pod *corev1.Pod, name string) string {
 	for i := range pod.Spec.EphemeralContainers {
 		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
@@ -41,7 +41,7 @@ func Target(pod *corev1.Pod, name string) string {
 	return ""
 }
 
-// joinProcesses makes a container share the PID namespace of the one with the ID.
+// joinProcesses makes a container join the PID namespace of the container with the ID, unless it is empty.
 func joinProcesses(sc *cri.LinuxContainerSecurityContext, id string) *cri.LinuxContainerSecurityContext {
 	if id != "" {
 		sc.NamespaceOptions.Pid, sc.NamespaceOptions.TargetId = cri.NamespaceMode_TARGET, id

@@ -9,15 +9,15 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// kubelet's comments in /etc/hosts, for which images and tools search.
+// Kubelet's comments in /etc/hosts. Tools search for them.
 const (
 	hostsHeader       = "# Kubernetes-managed hosts file.\n"
 	hostNetworkHeader = "# Kubernetes-managed hosts file (host network).\n"
 	aliasesHeader     = "\n# Entries added by HostAliases.\n"
 )
 
-// Hosts returns the /etc/hosts of a pod with these addresses, in kubelet's layout; node is the node's file,
-// which a pod on the host network gets.
+// Hosts returns the /etc/hosts of a pod with the addresses ips, in kubelet's layout. node is the content of the node's
+// file, which a pod on the host network gets.
 func Hosts(pod *corev1.Pod, ips []string, clusterDomain, node string) string {
 	var b strings.Builder
 	if pod.Spec.HostNetwork {
@@ -67,13 +67,13 @@ func ParseResolv(text string) *cri.DNSConfig {
 	return out
 }
 
-// Cluster is the cluster's DNS, if there is one.
+// Cluster contains the DNS servers and the domain of the cluster.
 type Cluster struct {
 	DNS    []string
 	Domain string
 }
 
-// DNS returns a pod's resolver config by its dnsPolicy and dnsConfig; host is the node's.
+// DNS returns a pod's resolver config by its dnsPolicy and dnsConfig; host is the node's resolver config.
 func DNS(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig {
 	out := base(pod, host, cluster)
 	if c := pod.Spec.DNSConfig; c != nil {
@@ -106,7 +106,7 @@ func base(pod *corev1.Pod, host *cri.DNSConfig, cluster Cluster) *cri.DNSConfig 
 	return out
 }
 
-// mergeOptions replaces options of the same name by the pod's.
+// mergeOptions adds the pod's options, which replace options of the same name.
 func mergeOptions(have []string, more []corev1.PodDNSConfigOption) []string {
 	for _, o := range more {
 		have = slices.DeleteFunc(have, func(s string) bool {

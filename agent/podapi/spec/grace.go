@@ -22,7 +22,7 @@ func OwnGrace(pod *corev1.Pod) time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// Seconds returns a terminationGracePeriodSeconds; a negative one, which the API accepts, counts as 1.
+// Seconds returns the effective terminationGracePeriodSeconds: a negative value, which the API accepts, counts as 1.
 func Seconds(grace int64) int64 {
 	if grace < 0 {
 		return 1

@@ -18,8 +18,8 @@ func PageName(size int64) string {
 	return strconv.FormatInt(size, 10) + units[0]
 }
 
-// HugePages limits a container to the huge pages that it requests, of each size of the machine; without a
-// request to none.
+// HugePages returns the limits of huge pages, for each of the machine's sizes. Without a limit in the spec a container
+// gets no huge pages.
 func HugePages(c *corev1.Container, sizes []int64) []*cri.HugepageLimit {
 	var out []*cri.HugepageLimit
 	for _, size := range sizes {

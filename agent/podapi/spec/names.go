@@ -12,8 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// kubelet's labels and annotations, so that tools recognize pods, and the label of the agent that a sandbox
-// belongs to.
+// Kubelet's labels and annotations, by which tools recognize pods. LabelInstance identifies the agent.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -37,20 +36,20 @@ func IdentityOf(labels map[string]string) Identity {
 	return Identity{labels[LabelPodName], labels[LabelPodNamespace], labels[LabelPodUID]}
 }
 
-// Hash changes when a running container no longer matches the spec. Like kubelet's it covers the name and the
-// image, the only mutable part.
+// Hash returns a hash that changes when a running container no longer matches the spec. Like kubelet's, it covers the
+// name and the image, the only mutable field.
 func Hash(c *corev1.Container) string {
 	h := fnv.New32a()
 	_ = json.NewEncoder(h).Encode([2]string{c.Name, c.Image})
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// Annotations of a container that the agent reads back.
+// Annotations are the annotations of a container that the agent reads after a restart.
 type Annotations struct {
 	Hash, MessageHostPath, MessagePolicy string
 }
 
-// AnnotationsOf parses what Container wrote.
+// AnnotationsOf parses the annotations that Container has set.
 func AnnotationsOf(m map[string]string) Annotations {
 	return Annotations{m[annotationHash], m[annotationMessageHost], m[annotationMessagePolicy]}
 }

@@ -39,8 +39,8 @@ func Resources(pod *corev1.Pod, c *corev1.Container, memoryCapacity int64) *cri.
 	return r
 }
 
-// limitsOf returns a container's limits of CPU and memory; what it does not limit is limited as in its pod, so that
-// a program in it that reads its limit finds one.
+// limitsOf returns a container's limits of CPU and memory. Without a limit of its own it gets the pod's, so that a
+// program that reads its limit finds one.
 func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -64,8 +64,8 @@ func Quota(milli int64) int64 {
 }
 
 // oomScore returns kubelet's oom_score_adj of a container: −997 in guaranteed and node-critical pods, 1000 in
-// best-effort ones, and otherwise 1000 − 1000·request/capacity within 2…999. A sidecar ends no earlier than the
-// containers that it serves.
+// best-effort pods, and otherwise 1000 − 1000·request/capacity within 2…999. The OOM killer does not choose a
+// sidecar before the containers that it serves.
 func oomScore(pod *corev1.Pod, c *corev1.Container, capacity int64) int64 {
 	if p := pod.Spec.Priority; p != nil && *p >= criticalPriority {
 		return guaranteedOOM

@@ -8,8 +8,7 @@ import (
 	"monopod/agent/podapi/amount"
 )
 
-// Containers returns the init containers and the containers. They are the spec's own, not
-// copies.
+// Containers returns the init containers and the containers. They are not copies.
 func Containers(s *corev1.PodSpec) []*corev1.Container {
 	var out []*corev1.Container
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
@@ -20,13 +19,13 @@ func Containers(s *corev1.PodSpec) []*corev1.Container {
 	return out
 }
 
-// RequestChanged reports whether a container of next requests another amount than in old.
+// RequestChanged reports whether a container requests another amount of a resource in next than in old.
 func RequestChanged(next, old *corev1.PodSpec, name corev1.ResourceName) bool {
 	return AnyDiffers(next, old,
 		func(a, b *corev1.ResourceRequirements) bool { return !amount.Same(a.Requests, b.Requests, name) })
 }
 
-// AnyDiffers reports whether a container of next differs from the one in old.
+// AnyDiffers reports whether differ returns true for a container that is in both next and old.
 func AnyDiffers(next, old *corev1.PodSpec, differ func(a, b *corev1.ResourceRequirements) bool) bool {
 	had := Containers(old)
 	return slices.ContainsFunc(Containers(next), func(c *corev1.Container) bool {

@@ -10,7 +10,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SandboxOptions is what a sandbox config needs in addition to the pod.
+// SandboxOptions contains the inputs of a sandbox config that are not in the pod.
 type SandboxOptions struct {
 	Attempt      uint32
 	Instance     string
@@ -46,7 +46,7 @@ func Sandbox(pod *corev1.Pod, o SandboxOptions) *cri.PodSandboxConfig {
 const hostnameMax = 63
 
 func hostname(pod *corev1.Pod, o SandboxOptions) string {
-	if pod.Spec.HostNetwork { // it uses the host's, which cannot be set
+	if pod.Spec.HostNetwork { // it has the host's name, which must not be set
 		return ""
 	}
 	if name := pod.Spec.SetHostnameAsFQDN; name != nil && *name {
@@ -64,13 +64,14 @@ func CheckHostname(pod *corev1.Pod, domain string) error {
 		return nil
 	}
 	if name := fqdn(pod, domain); len(name) > longestHostname {
-		return fmt.Errorf(
-			"Failed to construct FQDN from Pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", name, longestHostname, len(name)) //nolint:staticcheck // upstream's text, shown as it is
+		//nolint:staticcheck // upstream's text, which an Event contains unchanged
+		return fmt.Errorf("Failed to construct FQDN from Pod hostname and cluster domain, FQDN %s is too long "+
+			"(%d characters is the max, %d characters requested)", name, longestHostname, len(name))
 	}
 	return nil
 }
 
-// fqdn returns the pod's full name; the short one without a subdomain.
+// fqdn returns the pod's full name; the short name if the pod has no subdomain.
 func fqdn(pod *corev1.Pod, domain string) string {
 	if pod.Spec.Subdomain == "" || domain == "" || pod.Spec.HostnameOverride != nil {
 		return shortName(pod)
@@ -118,14 +119,12 @@ func portMappings(pod *corev1.Pod) []*cri.PortMapping {
 		return nil
 	}
 	var out []*cri.PortMapping
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, p := range list[i].Ports {
-				if p.HostPort > 0 {
-					out = append(out, &cri.PortMapping{
-						Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
-					})
-				}
+	for _, c := range Containers(&pod.Spec) {
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				out = append(out, &cri.PortMapping{
+					Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+				})
 			}
 		}
 	}
@@ -194,7 +193,7 @@ func supplementalGroups(psc *corev1.PodSecurityContext) []int64 {
 	return append(out, psc.SupplementalGroups...)
 }
 
-// groupsPolicy returns whether the groups of the image's user apply.
+// groupsPolicy returns whether the container also gets the groups of its user in the image.
 func groupsPolicy(psc *corev1.PodSecurityContext) cri.SupplementalGroupsPolicy {
 	if p := psc.SupplementalGroupsPolicy; p != nil && *p == corev1.SupplementalGroupsPolicyStrict {
 		return cri.SupplementalGroupsPolicy_Strict
@@ -221,17 +220,10 @@ func namespaces(pod *corev1.Pod, users *cri.UserNamespace) *cri.NamespaceOption 
 	return n
 }
 
-// anyPrivileged includes ephemeral containers: a sandbox's config also applies to each container, and must
-// permit it.
+// anyPrivileged reports whether any container is privileged, also an ephemeral one: each container is created with the
+// config of its sandbox, which must permit it.
 func anyPrivileged(pod *corev1.Pod) bool {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if Privileged(&list[i]) {
-				return true
-			}
-		}
-	}
-	return slices.ContainsFunc(Ephemeral(pod), Privileged)
+	return slices.ContainsFunc(Containers(&pod.Spec), Privileged) || slices.ContainsFunc(Ephemeral(pod), Privileged)
 }
 
 // Privileged reports whether a container is privileged.

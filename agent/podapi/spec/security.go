@@ -35,8 +35,8 @@ func containerSecurity(pod *corev1.Pod, c *corev1.Container, o ContainerOptions)
 	return out
 }
 
-// runAs sets the user and the group. CRI ignores a group alone, so it is set with the image's user, which is
-// root if the image sets none.
+// runAs sets the user and the group. CRI ignores a group without a user, so runAs sets the image's user with it, which
+// is root if the image has none.
 func runAs(out *cri.LinuxContainerSecurityContext, pod *corev1.Pod, c *corev1.Container, image *cri.Image) {
 	out.RunAsUser = int64Value(security.RunAsUser(pod, c))
 	out.RunAsGroup = int64Value(security.RunAsGroup(pod, c))
@@ -69,7 +69,7 @@ func capabilities(c *corev1.Capabilities) *cri.Capability {
 	return out
 }
 
-// seccomp sets the profile explicitly: unset would be unconfined.
+// seccomp returns the container's profile. It is never nil, which would mean unconfined.
 func seccomp(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.SecurityProfile {
 	out := &cri.SecurityProfile{ProfileType: cri.SecurityProfile_Unconfined}
 	p := security.Seccomp(pod, c, o.SeccompDefault)
@@ -85,7 +85,7 @@ func seccomp(pod *corev1.Pod, c *corev1.Container, o ContainerOptions) *cri.Secu
 	return out
 }
 
-// appArmor leaves an unset profile to the runtime. Whether the profile is loaded is checked before.
+// appArmor returns the container's profile, which is already checked; nil: the runtime's default.
 func appArmor(pod *corev1.Pod, c *corev1.Container) *cri.SecurityProfile {
 	p, err := security.AppArmorProfile(pod, c)
 	if p == nil || err != nil || Privileged(c) {
@@ -111,7 +111,7 @@ func selinux(o *corev1.SELinuxOptions) *cri.SELinuxOption {
 	return &cri.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// maskedPaths are the kernel's files that a container must not see, as in upstream's default proc mount.
+// maskedPaths returns the kernel's files that a container must not see, as in upstream's default proc mount.
 func maskedPaths() []string {
 	return []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",

@@ -240,11 +240,11 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// Pods get the resolvers behind one that only the node reaches, as they are now.
+// Pods get the current upstream servers of a resolver that only the node reaches.
 func TestResolversOfTheNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r := spec.Resolvers{File: filepath.Join(dir, "resolv.conf"), Behind: filepath.Join(dir, "behind")}
+	r := spec.Resolvers{File: filepath.Join(dir, "resolv.conf"), Upstream: filepath.Join(dir, "behind")}
 	own, host := pod(), pod()
 	host.Spec.HostNetwork = true
 	for _, c := range []struct{ file, behind, own, host string }{
@@ -255,7 +255,7 @@ func TestResolversOfTheNode(t *testing.T) {
 		{"nameserver 127.0.0.1\nnameserver 192.0.2.1\n", "nameserver 192.0.2.2\n", "127.0.0.1 192.0.2.1", "127.0.0.1 192.0.2.1"},
 		{"nameserver 127.0.0.53\n", "# no network\n", "127.0.0.53", "127.0.0.53"},
 	} {
-		for name, text := range map[string]string{r.File: c.file, r.Behind: c.behind} {
+		for name, text := range map[string]string{r.File: c.file, r.Upstream: c.behind} {
 			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// conditions returns the agent's five, in upstream's order, then those of other components. A
-// transition time changes only with the status.
+// conditions returns the agent's conditions, in upstream's order, then those of other components. The transition time
+// of a condition changes only with its status.
 func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	computed := []corev1.PodCondition{
 		in.readyToStart(), in.initializedCondition(s), in.podReady(s), in.containersReady(s), in.scheduled(),
@@ -48,7 +48,8 @@ func (in *Input) conditions(s *corev1.PodStatus) []corev1.PodCondition {
 	return out
 }
 
-// allRestarting is true from the end of the container that triggers it until all are removed.
+// allRestarting returns the condition that is true from the exit of the triggering container until all containers are
+// removed.
 func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
 	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}
 	switch {
@@ -63,7 +64,7 @@ func (in *Input) allRestarting(s *corev1.PodStatus) corev1.PodCondition {
 	return c
 }
 
-// Condition returns a condition; nil if it does not exist.
+// Condition returns the condition of a type; nil if it does not exist.
 func Condition(list []corev1.PodCondition, t corev1.PodConditionType) *corev1.PodCondition {
 	i := slices.IndexFunc(list, func(c corev1.PodCondition) bool { return c.Type == t })
 	if i < 0 {
@@ -136,7 +137,7 @@ func (in *Input) containersReady(s *corev1.PodStatus) corev1.PodCondition {
 	return c
 }
 
-// podReady is ContainersReady and every readiness gate.
+// podReady returns the condition Ready: ContainersReady and every readiness gate are true.
 func (in *Input) podReady(s *corev1.PodStatus) corev1.PodCondition {
 	c := in.containersReady(s)
 	c.Type = corev1.PodReady

@@ -14,7 +14,7 @@ const (
 	neverRan     = "The pod ended before the container started"
 )
 
-// lost is the end of a container that was not observed. Its times are unknown.
+// lost returns the state of a container whose end was not observed, without times.
 func lost(id, message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{Reason: lostReason, ExitCode: lostExitCode, ContainerID: id, Message: message}
 }
@@ -28,9 +28,9 @@ func (c *Container) Lose(at time.Time) {
 	c.ExitCode, c.Reason, c.Message = lostExitCode, lostReason, lostMessage
 }
 
-// conclude ends the containers that never ran, of a pod that has ended: nothing waits any longer. As upstream, until
-// the pod is initialized its containers keep waiting, and so do the init containers after the last one that had an
-// instance; the first ends in any case.
+// conclude sets the containers of a terminated pod that never ran to terminated. Like upstream, before the pod is
+// initialized its containers stay waiting, and so do the init containers after the last one that had an instance; the
+// first init container is terminated in any case.
 func (in *Input) conclude(out *corev1.PodStatus) {
 	inits := out.InitContainerStatuses
 	if in.initialized(out) == initDone {
@@ -39,7 +39,7 @@ func (in *Input) conclude(out *corev1.PodStatus) {
 		return
 	}
 	reached := len(inits)
-	for reached > 1 && !evident(&inits[reached-1]) {
+	for reached > 1 && !hadInstance(&inits[reached-1]) {
 		reached--
 	}
 	concludeAll(inits[:reached])
@@ -58,7 +58,7 @@ func conclude(s *corev1.ContainerStatus) {
 	}
 }
 
-// evident reports whether there was an instance of a container, as opposed to one that only waited.
-func evident(s *corev1.ContainerStatus) bool {
+// hadInstance reports whether a container had an instance, and did not only wait.
+func hadInstance(s *corev1.ContainerStatus) bool {
 	return s.ContainerID != "" || s.State.Running != nil || s.LastTerminationState.Terminated != nil
 }

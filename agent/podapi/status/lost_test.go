@@ -79,7 +79,7 @@ func what(s corev1.ContainerState) string {
 	return "running"
 }
 
-// Clients subtract startedAt from finishedAt, so one is never without the other.
+// Clients subtract startedAt from finishedAt, so both are set or none.
 func TestFinishedAtImpliesStartedAt(t *testing.T) {
 	t.Parallel()
 	c := status.Container{ID: "x", Name: "a", State: status.Exited, ExitCode: 128, Reason: "StartError", CreatedAt: at(1), FinishedAt: at(3)}

@@ -2,8 +2,8 @@ package status
 
 import corev1 "k8s.io/api/core/v1"
 
-// Merge merges the agent's status into the stored one: conditions of other components are kept, and a finished
-// pod stays finished.
+// Merge merges the agent's status into the stored one. It keeps the conditions of other components, and the phase of a
+// finished pod.
 func Merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
 	next := want.DeepCopy()
 	next.Conditions = WithForeign(next.Conditions, cur.Conditions)
@@ -14,7 +14,7 @@ func Merge(cur, want *corev1.PodStatus) *corev1.PodStatus {
 	return next
 }
 
-// WithForeign replaces the conditions of other components in computed by those in stored.
+// WithForeign returns the agent's conditions in computed and the conditions of other components in stored.
 func WithForeign(computed, stored []corev1.PodCondition) []corev1.PodCondition {
 	var out []corev1.PodCondition
 	for _, c := range computed {

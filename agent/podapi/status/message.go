@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxMessages is the maximum total size of a pod's termination messages: its containers share it evenly
+// maxMessages is the maximum total size of a pod's termination messages, in bytes. The containers share it evenly
 // (upstream: 12 KiB).
 const maxMessages = 12 << 10
 

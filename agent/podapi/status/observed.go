@@ -1,8 +1,8 @@
 // Package status computes the API's status of a pod from the runtime's state. Everything in it is pure.
 //
 //   - Observed: the pod's sandboxes and containers in the runtime.
-//   - Input: Observed and everything else a status depends on.
-//   - Of: from Input to corev1.PodStatus.
+//   - Input: Observed and everything else that a status depends on.
+//   - Of: computes a corev1.PodStatus from Input.
 package status
 
 import (
@@ -13,7 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// State of one container instance.
+// State is the state of one container instance.
 type State int
 
 // The states of a container instance.
@@ -24,7 +24,7 @@ const (
 	Unknown // unknown to the runtime
 )
 
-// Container is one instance of a container: a name has one for each attempt.
+// Container is one instance of a container. Each restart creates a new instance with the same name.
 type Container struct {
 	ID        string
 	Name      string
@@ -34,7 +34,7 @@ type Container struct {
 	Image     string
 	ImageID   string
 	State     State
-	OOM       bool // the kernel OOM-killed a process in it
+	OOM       bool // the OOM killer ended a process of the container
 
 	CreatedAt, StartedAt, FinishedAt time.Time
 
@@ -42,9 +42,8 @@ type Container struct {
 	Reason   string
 	Message  string
 
-	// The path of the termination message on the host, and whether the log replaces it.
-	MessagePath   string
-	MessagePolicy string
+	MessagePath   string // of the termination message on the host
+	MessagePolicy string // terminationMessagePolicy
 
 	// Resources are its current resources; nil: unknown.
 	Resources *corev1.ResourceRequirements
@@ -52,11 +51,11 @@ type Container struct {
 	// User is the user of its first process, if the runtime reports it.
 	User *corev1.ContainerUser
 
-	// Recursive are the paths of its recursively read-only mounts.
-	Recursive []string
+	// RecursiveReadOnly are the paths of its recursively read-only mounts.
+	RecursiveReadOnly []string
 
-	// Shown are the IDs of the images of its image volumes, by mount path.
-	Shown map[string]string
+	// ImageVolumes are the IDs of the images of its image volumes, by mount path.
+	ImageVolumes map[string]string
 }
 
 // Sandbox is one pod sandbox.
@@ -68,7 +67,7 @@ type Sandbox struct {
 	IPs       []string
 }
 
-// Observed is everything that the runtime has of one pod.
+// Observed contains the sandboxes and containers of one pod in the runtime.
 type Observed struct {
 	Sandboxes  []Sandbox
 	Containers []Container
@@ -133,7 +132,7 @@ func (o *Observed) Forget(id string) {
 	o.Sandboxes = slices.DeleteFunc(o.Sandboxes, func(s Sandbox) bool { return s.ID == id })
 }
 
-// Alive returns every instance that runs, or may.
+// Alive returns the instances that run, or whose state is unknown.
 func (o *Observed) Alive() []*Container {
 	var out []*Container
 	for i := range o.Containers {
@@ -155,7 +154,7 @@ func Ran(s *corev1.ContainerStatus) bool {
 	return s.ContainerID != "" && (s.State.Waiting == nil || last != nil && last.ContainerID == s.ContainerID)
 }
 
-// Exit records an exit from an event, before the runtime's own status has it.
+// Exit records an exit from an event, before the runtime's status reports it.
 func (c *Container) Exit(code int32, at time.Time) {
 	if c.State == Exited {
 		return
@@ -164,8 +163,8 @@ func (c *Container) Exit(code int32, at time.Time) {
 	c.Reason = c.exitReason()
 }
 
-// exitReason derives the reason from the exit code and the OOM event; the exit code decides, because a container
-// survives an OOM-killed child.
+// exitReason derives the reason from the exit code and the OOM event. A container with exit code 0 has completed, even
+// if the OOM killer ended one of its processes.
 func (c *Container) exitReason() string {
 	switch {
 	case c.ExitCode == 0:
@@ -187,13 +186,13 @@ func FromCRI(s *cri.ContainerStatus, sandboxID string) Container {
 	}
 	for _, m := range s.Mounts {
 		if m.RecursiveReadOnly {
-			c.Recursive = append(c.Recursive, m.ContainerPath)
+			c.RecursiveReadOnly = append(c.RecursiveReadOnly, m.ContainerPath)
 		}
 		if id := m.GetImage().GetImage(); id != "" {
-			if c.Shown == nil {
-				c.Shown = map[string]string{}
+			if c.ImageVolumes == nil {
+				c.ImageVolumes = map[string]string{}
 			}
-			c.Shown[m.ContainerPath] = id
+			c.ImageVolumes[m.ContainerPath] = id
 		}
 	}
 	switch s.State {

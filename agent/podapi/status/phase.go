@@ -5,8 +5,8 @@ import corev1 "k8s.io/api/core/v1"
 // tally counts the states of the regular containers.
 type tally struct{ running, waiting, stopped, succeeded int }
 
-// count also counts the last exit of a container that waits to restart; one that was removed for a restart of
-// all has none.
+// count counts the states of containers. A container that waits to restart counts by its last exit, unless it was
+// removed to restart all containers.
 func (in *Input) count(list []corev1.ContainerStatus) tally {
 	var t tally
 	renewed := !in.Terminal && mayRestartAll(in.Pod)
@@ -30,7 +30,8 @@ func (in *Input) count(list []corev1.ContainerStatus) tally {
 	return t
 }
 
-// phase is upstream's getPhase: init containers first, then the states of the others, under the restart policy.
+// phase computes the phase like upstream's getPhase: by the init containers first, then by the states of the others and
+// the restart policy.
 func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	t := in.count(s.ContainerStatuses)
 	if in.Terminal {
@@ -59,7 +60,7 @@ func (in *Input) phase(s *corev1.PodStatus) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-// duringRestart is the phase while all containers restart: no exit is final.
+// duringRestart returns the phase while all containers restart: no exit is final.
 func duringRestart(t tally) corev1.PodPhase {
 	if t.running+t.stopped > 0 {
 		return corev1.PodRunning
@@ -67,7 +68,7 @@ func duringRestart(t tally) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-// stoppedPhase is the phase of a pod without running containers.
+// stoppedPhase returns the phase of a pod without running containers.
 func (in *Input) stoppedPhase(s *corev1.PodStatus, t tally) corev1.PodPhase {
 	for i := range s.ContainerStatuses {
 		ended := end(&s.ContainerStatuses[i])
@@ -81,7 +82,7 @@ func (in *Input) stoppedPhase(s *corev1.PodStatus, t tally) corev1.PodPhase {
 	return corev1.PodFailed
 }
 
-// end returns the exit of a container that does not run; nil: none.
+// end returns the last exit of a container that does not run; nil: none.
 func end(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if s.State.Terminated == nil && s.State.Waiting != nil {
 		return s.LastTerminationState.Terminated
@@ -97,8 +98,8 @@ const (
 	initFailed
 )
 
-// initialized returns the progress of the init containers. Once a regular container has run they are finished,
-// even if the runtime no longer has them.
+// initialized returns the progress of the init containers. Once a regular container has run, they are finished, even if
+// the runtime no longer has them.
 func (in *Input) initialized(s *corev1.PodStatus) initState {
 	if len(s.InitContainerStatuses) == 0 || ranBefore(s.ContainerStatuses) {
 		return initDone
@@ -126,7 +127,7 @@ func (in *Input) initialized(s *corev1.PodStatus) initState {
 
 func ranBefore(list []corev1.ContainerStatus) bool {
 	for i := range list {
-		if s := &list[i]; evident(s) && (s.State.Running != nil || s.State.Terminated != nil) {
+		if s := &list[i]; hadInstance(s) && (s.State.Running != nil || s.State.Terminated != nil) {
 			return true
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// QOS returns a pod's class by its requests and limits of CPU and memory: Guaranteed if every container limits
-// both and requests as much, BestEffort if none sets any, else Burstable. A stored class takes precedence: it
-// never changes.
+// QOS returns a pod's QoS class by its requests and limits of CPU and memory: Guaranteed if the limits of every
+// container equal its requests, BestEffort if no container sets any, else Burstable. A stored class takes precedence,
+// because the class never changes.
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass

@@ -9,13 +9,13 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// leastMilliCPU is the request of the smallest cpu.shares: kubelet does not show it.
+// leastMilliCPU is the request of the smallest cpu.shares, which kubelet does not report.
 const leastMilliCPU = 2
 
-// allocated returns what the pod as a whole has in a phase. While the pod runs, that is what its cgroup enforces: CPU
-// and memory, and a limit only if every container or the pod itself has one. Kubelet reads it from the cgroup, one
-// status later.
-func (in *Input) allocated(phase corev1.PodPhase) *corev1.ResourceRequirements {
+// podResources returns what the pod as a whole has in a phase. While the pod runs, that is what its cgroup enforces:
+// CPU and memory, and a limit only if every container or the pod itself has one. Kubelet reads it from the cgroup,
+// one status later.
+func (in *Input) podResources(phase corev1.PodPhase) *corev1.ResourceRequirements {
 	old := &in.Pod.Status
 	itself := resource.IsPodLevelResourcesSet(in.Pod)
 	if r := in.Resize; !itself && r != nil && r.Type == corev1.PodResizeInProgress && old.Resources != nil {
@@ -35,7 +35,7 @@ func (in *Input) allocated(phase corev1.PodPhase) *corev1.ResourceRequirements {
 		}
 	}
 	if itself {
-		level := cmp.Or(in.Level, old.Resources, in.Pod.Spec.Resources)
+		level := cmp.Or(in.PodLevelResources, old.Resources, in.Pod.Spec.Resources)
 		maps.Copy(out.Requests, level.Requests)
 		maps.Copy(out.Limits, level.Limits)
 	}

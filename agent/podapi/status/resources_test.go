@@ -36,8 +36,8 @@ func requirements(requests, limits string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: amounts(requests), Limits: amounts(limits)}
 }
 
-// TestResourcesOfThePod: the status shows what the pod as a whole has, as kubelet's: before it runs what it asks for,
-// then what its cgroup enforces.
+// TestResourcesOfThePod: like kubelet's, the status contains the pod's requests and limits before it runs, and then the
+// resources that its cgroup enforces.
 func TestResourcesOfThePod(t *testing.T) {
 	t.Parallel()
 	const extended = "example.com/gpu=1"
@@ -93,7 +93,7 @@ func TestResourcesOfThePod(t *testing.T) {
 					p.Spec.Containers[i].Resources = *r
 				}
 			}
-			got := status.Of(status.Input{Pod: p, Seen: containers, Resize: c.resize, Level: c.level, Now: at(0)})
+			got := status.Of(status.Input{Pod: p, Seen: containers, Resize: c.resize, PodLevelResources: c.level, Now: at(0)})
 			if r, l, a := written(got.Resources.Requests), written(got.Resources.Limits), written(got.AllocatedResources); r != c.requests || l != c.limits || a != c.allocated {
 				t.Errorf("requests %q, limits %q, allocated %q", r, l, a)
 			}

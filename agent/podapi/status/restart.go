@@ -35,8 +35,8 @@ func rule(c *corev1.Container, code int32) *corev1.ContainerRestartRule {
 	return nil
 }
 
-// RestartsAll returns the container whose exit makes all containers of the pod restart, by one of its rules;
-// nil: none. It is returned until the agent has removed it.
+// RestartsAll returns the container whose exit restarts all containers of the pod, by one of its rules; nil: none. It
+// returns the container until the agent has removed it.
 func RestartsAll(pod *corev1.Pod, seen *Observed) *Container {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

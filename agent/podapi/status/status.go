@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Waiting is why a container that should run does not.
+// Waiting is the reason why a container that should run does not.
 type Waiting struct{ Reason, Message string }
 
-// Failure ends a pod regardless of its containers: rejected, evicted, past its deadline.
+// Failure is the reason why a pod fails regardless of its containers: it is rejected, evicted or past its deadline.
 type Failure struct {
 	Reason, Message string
 	Disruption      string // reason of the condition DisruptionTarget; empty: none
@@ -33,13 +33,13 @@ type Input struct {
 	Ready   func(id string) bool // readiness, of a running container
 	Started func(id string) bool // startup, of a running container
 	HostIPs []string
-	// Terminal: no container runs or will start again; those whose end was not observed count as ended.
+	// Terminal means that no container runs or will run. Containers whose end was not observed count as terminated.
 	Terminal bool
 	Failure  *Failure
-	Resize   *Resize // of the running containers; nil: the requested ones
-	// Level is what a pod with resources of its own has of them; nil: not known.
-	Level *corev1.ResourceRequirements
-	Now   time.Time
+	Resize   *Resize // nil: the containers have the requested resources
+	// PodLevelResources are the actual resources of a pod with spec.resources; nil: unknown.
+	PodLevelResources *corev1.ResourceRequirements
+	Now               time.Time
 }
 
 // Of computes the whole status. Conditions of other components are kept, and a condition's transition time
@@ -68,7 +68,7 @@ func Of(in Input) corev1.PodStatus {
 		out.Phase, out.Reason, out.Message = old.Phase, old.Reason, old.Message
 	}
 	out.Conditions = in.conditions(&out)
-	out.Resources, out.AllocatedResources = in.allocated(out.Phase), Requests(in.Pod)
+	out.Resources, out.AllocatedResources = in.podResources(out.Phase), Requests(in.Pod)
 	return out
 }
 
@@ -222,7 +222,7 @@ func (in *Input) runState(out *corev1.ContainerStatus, c *Container, spec *corev
 	}
 }
 
-// absent is the status of a container that the runtime does not have.
+// absent returns the status of a container that the runtime does not have.
 func (in *Input) absent(spec *corev1.Container, was *corev1.ContainerStatus, regular bool) corev1.ContainerStatus {
 	out := corev1.ContainerStatus{Name: spec.Name, Image: spec.Image, Started: new(false)}
 	out.State = waiting(in.whyAbsent(spec))
@@ -266,7 +266,7 @@ func stateOf(c *Container) corev1.ContainerState {
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: seconds(c.StartedAt)}}
 	case Exited:
 		startedAt := c.StartedAt
-		if startedAt.IsZero() { // it never ran: clients subtract the two times
+		if startedAt.IsZero() { // it never ran, but clients subtract the two times
 			startedAt = c.FinishedAt
 		}
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
@@ -280,7 +280,7 @@ func stateOf(c *Container) corev1.ContainerState {
 	return waiting(Waiting{Reason: "ContainerCreating"})
 }
 
-// seconds truncates times to JSON's precision, so that a status is equal after a round trip.
+// seconds truncates a time to the precision of the API's JSON, so that a status is equal after a round trip.
 func seconds(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}

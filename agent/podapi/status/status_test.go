@@ -153,7 +153,7 @@ func TestPodIPs(t *testing.T) {
 	}
 }
 
-// What a readiness gate lacks, in upstream's words.
+// The messages about readiness gates are upstream's.
 func TestReadinessGates(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a")
@@ -167,7 +167,7 @@ func TestReadinessGates(t *testing.T) {
 	}
 }
 
-// The image's name is the runtime's, until it has the container that of the spec.
+// The image's name is the runtime's; before the container exists, that of the spec.
 func TestImageIsTheRuntimes(t *testing.T) {
 	t.Parallel()
 	p := pod(always, "a", "b")

@@ -36,7 +36,7 @@ func names(pods []*corev1.Pod) string {
 
 func TestTracker(t *testing.T) {
 	t.Parallel()
-	policy := eviction.Policy{Held: 5 * time.Minute, Thresholds: []eviction.Threshold{
+	policy := eviction.Policy{TransitionPeriod: 5 * time.Minute, Thresholds: []eviction.Threshold{
 		{Signal: eviction.Memory, Value: eviction.Value{Quantity: 200}, Soft: true, Grace: 30 * time.Second},
 		{Signal: eviction.NodeFs, Value: eviction.Value{Percent: 10}},
 		{Signal: eviction.Memory, Value: eviction.Value{Quantity: 100}, Reclaim: eviction.Value{Quantity: 50}},
@@ -221,7 +221,7 @@ func TestVictims(t *testing.T) {
 	} {
 		used := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(c.more)}
 		for _, p := range c.candidates {
-			for name, q := range eviction.Asks(p) {
+			for name, q := range eviction.Requests(p) {
 				sum := used[name]
 				sum.Add(q)
 				used[name] = sum

@@ -12,7 +12,7 @@ import (
 
 // Disk is a pod's usage of the node's disk, in bytes.
 type Disk struct {
-	Volumes    map[string]int64 // those that count, by name
+	Volumes    map[string]int64 // volumes on the node's disk, by name
 	Containers map[string]int64 // written layer and logs, by name
 }
 
@@ -31,8 +31,8 @@ func Limited(pod *corev1.Pod) bool {
 	return false
 }
 
-// Exceeded returns the limit that the pod exceeds; nil: none. It checks volumes
-// first, then the whole pod, then its containers.
+// Exceeded returns the failure of a pod that exceeds a disk limit; nil: none. It checks volumes first, then the whole
+// pod, then its containers.
 func Exceeded(pod *corev1.Pod, d Disk) *status.Failure {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -21,8 +21,8 @@ const (
 // kubeletEnds is the reason of the condition DisruptionTarget.
 const kubeletEnds = corev1.PodReasonTerminationByKubelet
 
-// Because returns the reason and message of an eviction for a met threshold.
-func Because(m Met, pod *corev1.Pod, usage Usage) *status.Failure {
+// ThresholdFailure returns the reason and message of an eviction for a met threshold.
+func ThresholdFailure(m Met, pod *corev1.Pod, usage Usage) *status.Failure {
 	name := m.Signal.Resource()
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %v. ", name)
@@ -49,9 +49,8 @@ func Preempted() *status.Failure {
 	return failure(ReasonPreempting, "Preempted in order to admit critical pod")
 }
 
-// Admit returns why a pod is rejected under these conditions; nil: it is admitted.
-// Critical pods are always admitted. Under MemoryPressure alone, only pods without
-// requests and without a toleration of the taint are rejected.
+// Admit returns why a pod is rejected under these conditions; nil: it is admitted. It admits critical pods always.
+// Under MemoryPressure alone, it rejects only BestEffort pods that do not tolerate the taint.
 func Admit(pod *corev1.Pod, critical bool, pressure []corev1.NodeConditionType) *status.Failure {
 	if len(pressure) == 0 || critical {
 		return nil
@@ -68,14 +67,14 @@ func tolerates(pod *corev1.Pod, key string) bool {
 	return scheduling.TolerationsTolerateTaint(klog.Logger{}, pod.Spec.Tolerations, &taint, false)
 }
 
-// What marks a critical pod.
 const (
 	criticalPriority   = 2_000_000_000 // upstream: SystemCriticalPriority
 	criticalAnnotation = "scheduler.alpha.kubernetes.io/critical-pod"
 )
 
-// Critical reports whether a pod is never evicted, by its spec and annotations;
-// static pods are critical too. With byAnnotation the deprecated annotation counts.
+// Critical reports whether a pod is critical by its priority or annotations, so that it is never evicted. With
+// byAnnotation the deprecated annotation counts. Static pods are also critical, but Critical only recognizes their
+// mirror pods.
 func Critical(pod *corev1.Pod, byAnnotation bool) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror || priority(pod) >= criticalPriority {
 		return true

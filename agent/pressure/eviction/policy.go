@@ -19,18 +19,16 @@ type Threshold struct {
 	Value  Value
 	Grace  time.Duration // of a soft threshold; hard: 0
 	Soft   bool
-	// Reclaim is how much more than Value must be free before a met threshold is no
-	// longer met.
+	// Reclaim is the amount beyond Value that must be free before a met threshold is no longer met.
 	Reclaim Value
 }
 
-// Policy is when and how pods are evicted.
+// Policy contains the thresholds and the time limits of evictions.
 type Policy struct {
-	Thresholds []Threshold
-	MaxGrace   time.Duration // maximum for pods evicted for a soft threshold; 0: none
-	Held       time.Duration // how long a condition is kept after it was last observed
-	// CriticalAnnotation: pods in kube-system with upstream's old annotation are
-	// critical too.
+	Thresholds       []Threshold
+	MaxGrace         time.Duration // maximum for pods evicted for a soft threshold; 0: none
+	TransitionPeriod time.Duration // how long a condition is kept after it was last observed
+	// CriticalAnnotation means that pods in kube-system with the deprecated annotation are critical.
 	CriticalAnnotation bool
 }
 
@@ -38,7 +36,7 @@ type Policy struct {
 type Options struct {
 	Hard, Soft, SoftGrace, Reclaim map[string]string
 	MaxGrace                       int // seconds
-	Held                           time.Duration
+	TransitionPeriod               time.Duration
 	FeatureGates                   map[string]string
 }
 
@@ -49,7 +47,7 @@ func Default() Options {
 			string(Memory): "100Mi", string(NodeFs): "10%", string(NodeFsInodes): "5%",
 			string(ImageFs): "15%", string(ImageFsInodes): "5%",
 		},
-		Held: 5 * time.Minute,
+		TransitionPeriod: 5 * time.Minute,
 	}
 }
 
@@ -64,20 +62,21 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 		"Grace period of each signal of --eviction-soft, for example memory.available=1m30s.")
 	f.IntVar(&o.MaxGrace, "eviction-max-pod-grace-period", o.MaxGrace,
 		"Maximum termination grace period, in seconds, of a pod that is evicted for a soft threshold.")
-	f.DurationVar(&o.Held, "eviction-pressure-transition-period", o.Held,
+	f.DurationVar(&o.TransitionPeriod, "eviction-pressure-transition-period", o.TransitionPeriod,
 		"Duration for which the node keeps a pressure condition after the pressure has ended.")
 	f.Var(newThresholds(&o.Reclaim, "="), "eviction-minimum-reclaim",
 		"Minimum amount to reclaim beyond the threshold of a resource, for example imagefs.available=2Gi.")
 	f.Var(newThresholds(&o.FeatureGates, "="), "feature-gates",
-		"Feature gates. ExperimentalCriticalPodAnnotation=true: pods of kube-system with the annotation scheduler.alpha.kubernetes.io/critical-pod are critical.")
+		"Feature gates. ExperimentalCriticalPodAnnotation=true: pods of kube-system with the annotation "+
+			"scheduler.alpha.kubernetes.io/critical-pod are critical.")
 }
 
 // gateCritical is the only feature gate.
 const gateCritical = "ExperimentalCriticalPodAnnotation"
 
-// Policy reads the options; the error names the flag.
+// Policy parses the options. Errors name the flag.
 func (o *Options) Policy() (Policy, error) {
-	p := Policy{MaxGrace: time.Duration(o.MaxGrace) * time.Second, Held: o.Held}
+	p := Policy{MaxGrace: time.Duration(o.MaxGrace) * time.Second, TransitionPeriod: o.TransitionPeriod}
 	var errs []error
 	reclaim, err := values("eviction-minimum-reclaim", o.Reclaim)
 	errs = append(errs, err)
@@ -99,8 +98,9 @@ func (o *Options) Policy() (Policy, error) {
 	if o.MaxGrace < 0 {
 		errs = append(errs, fmt.Errorf("--eviction-max-pod-grace-period must not be negative, got %d", o.MaxGrace))
 	}
-	if o.Held < 0 {
-		errs = append(errs, fmt.Errorf("--eviction-pressure-transition-period must not be negative, got %v", o.Held))
+	if o.TransitionPeriod < 0 {
+		errs = append(errs,
+			fmt.Errorf("--eviction-pressure-transition-period must not be negative, got %v", o.TransitionPeriod))
 	}
 	p.CriticalAnnotation, err = o.gate()
 	return p, errors.Join(append(errs, err)...)
@@ -150,8 +150,7 @@ func unknown(flag, name string) error {
 	return fmt.Errorf("--%s: unknown signal %q; known: %s", flag, name, strings.Join(known, ", "))
 }
 
-// values parses a flag's value for each signal. 0 and 100 % disable a signal, as
-// upstream.
+// values parses a flag's value for each signal. Like upstream, 0, 0 % and 100 % disable a signal.
 func values(flag string, text map[string]string) (map[Signal]Value, error) {
 	out := map[Signal]Value{}
 	var errs []error
@@ -186,8 +185,7 @@ func parseValue(text string) (v Value, off bool, err error) {
 	return v, q.IsZero(), nil
 }
 
-// thresholds is a flag: signal<value pairs, separated by commas. A given value
-// replaces all defaults, as upstream.
+// thresholds is a flag: signal<value pairs, separated by commas. Like upstream, a value replaces all defaults.
 type thresholds struct {
 	to    *map[string]string
 	split string

@@ -32,7 +32,7 @@ func TestDefaultsAreKubelets(t *testing.T) {
 		{Signal: eviction.ImageFs, Value: eviction.Value{Percent: 15}},
 		{Signal: eviction.ImageFsInodes, Value: eviction.Value{Percent: 5}},
 	}
-	if err != nil || !slices.Equal(p.Thresholds, want) || p.Held != 5*time.Minute || p.MaxGrace != 0 ||
+	if err != nil || !slices.Equal(p.Thresholds, want) || p.TransitionPeriod != 5*time.Minute || p.MaxGrace != 0 ||
 		p.CriticalAnnotation {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -11,39 +11,39 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// Victims returns the pods to preempt for a critical one: as few and of as low
-// priority as possible; false: even all candidates are not enough. used is the
-// current usage, including the candidates'; both pods and resources count.
+// Victims returns the candidates to preempt for a critical pod: as few and of as low priority as possible. It returns
+// false if even all candidates are not enough. used are the current requests, including those of the candidates; both
+// resources and the number of pods count.
 func Victims(pod *corev1.Pod, candidates []*corev1.Pod, used, allocatable corev1.ResourceList) ([]*corev1.Pod, bool) {
 	missing := shortage(pod, used, allocatable)
-	lowly := slices.Clone(candidates)
-	slices.SortStableFunc(lowly, func(a, b *corev1.Pod) int {
+	candidates = slices.Clone(candidates)
+	slices.SortStableFunc(candidates, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(priority(a), priority(b)), cmp.Compare(rankOf(a), rankOf(b)))
 	})
 	var taken []*corev1.Pod
-	for _, p := range lowly {
+	for _, p := range candidates {
 		if len(missing) == 0 {
 			break
 		}
-		if gives(p, missing) {
+		if requestsAny(p, missing) {
 			taken = append(taken, p)
-			missing = less(missing, p)
+			missing = subtractRequests(missing, p)
 		}
 	}
 	if len(missing) > 0 {
 		return nil, false
 	}
-	return spare(taken, shortage(pod, used, allocatable)), true
+	return dropUnneeded(taken, shortage(pod, used, allocatable)), true
 }
 
-// rankOf orders the QoS classes: BestEffort first.
+// rankOf returns the rank of a pod's QoS class: BestEffort first.
 func rankOf(p *corev1.Pod) int {
 	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed},
 		status.QOS(p))
 }
 
-// Asks returns a pod's requests, including one pod.
-func Asks(pod *corev1.Pod) corev1.ResourceList {
+// Requests returns a pod's requests, including one pod.
+func Requests(pod *corev1.Pod) corev1.ResourceList {
 	out := compresource.PodRequests(pod, compresource.PodResourcesOptions{}).DeepCopy()
 	if out == nil {
 		out = corev1.ResourceList{}
@@ -55,7 +55,7 @@ func Asks(pod *corev1.Pod) corev1.ResourceList {
 // shortage returns the resources that are missing for the pod to fit.
 func shortage(pod *corev1.Pod, used, allocatable corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
-	for name, want := range Asks(pod) {
+	for name, want := range Requests(pod) {
 		if want.IsZero() {
 			continue
 		}
@@ -69,8 +69,8 @@ func shortage(pod *corev1.Pod, used, allocatable corev1.ResourceList) corev1.Res
 	return out
 }
 
-func gives(p *corev1.Pod, missing corev1.ResourceList) bool {
-	for name, q := range Asks(p) {
+func requestsAny(p *corev1.Pod, missing corev1.ResourceList) bool {
+	for name, q := range Requests(p) {
 		if _, ok := missing[name]; ok && !q.IsZero() {
 			return true
 		}
@@ -78,8 +78,8 @@ func gives(p *corev1.Pod, missing corev1.ResourceList) bool {
 	return false
 }
 
-func less(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
-	out, asks := corev1.ResourceList{}, Asks(p)
+func subtractRequests(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
+	out, asks := corev1.ResourceList{}, Requests(p)
 	for name, q := range missing {
 		left := q.DeepCopy()
 		left.Sub(asks[name])
@@ -90,14 +90,13 @@ func less(missing corev1.ResourceList, p *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
-// spare drops the pods of taken that are not needed after all, highest priority
-// first.
-func spare(taken []*corev1.Pod, missing corev1.ResourceList) []*corev1.Pod {
+// dropUnneeded removes the pods from taken that are not needed, starting with the highest priority.
+func dropUnneeded(taken []*corev1.Pod, missing corev1.ResourceList) []*corev1.Pod {
 	for i := len(taken) - 1; i >= 0; i-- {
 		rest := slices.Delete(slices.Clone(taken), i, i+1)
 		left := missing
 		for _, p := range rest {
-			left = less(left, p)
+			left = subtractRequests(left, p)
 		}
 		if len(left) == 0 {
 			taken = rest

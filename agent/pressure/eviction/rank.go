@@ -9,16 +9,15 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// Usage is a pod's usage, by Signal.Resource; a missing resource is unknown.
+// Usage is a pod's usage, by Signal.Resource. The usage of a missing resource is unknown.
 type Usage struct {
 	Pod        map[corev1.ResourceName]int64
 	Containers map[string]map[corev1.ResourceName]int64 // by name
 }
 
-// Rank sorts the pods into the order in which they are evicted for the signal: first
-// those whose usage exceeds their requests, then by priority, then by how much usage
-// exceeds the requests. There are no requests for processes, so only priority and
-// number count.
+// Rank sorts the pods into the order in which they are evicted for the signal: first those whose usage exceeds their
+// requests, then by priority, then by the usage beyond the requests. There are no requests for processes, so pods rank
+// by priority and number of processes alone.
 func Rank(pods []*corev1.Pod, usage map[types.UID]Usage, signal Signal) {
 	name := signal.Resource()
 	over := func(p *corev1.Pod) int64 { return usage[p.UID].Pod[name] - request(p, name) }
@@ -37,7 +36,7 @@ func Rank(pods []*corev1.Pod, usage map[types.UID]Usage, signal Signal) {
 	})
 }
 
-// request returns the pod's request; there are none for inodes.
+// request returns the pod's request; 0 for inodes and processes.
 func request(p *corev1.Pod, name corev1.ResourceName) int64 {
 	q, ok := resource.PodRequests(p, resource.PodResourcesOptions{})[name]
 	if !ok {

@@ -1,11 +1,10 @@
-// Package eviction decides which pods a node under pressure must evict, and which it
-// rejects. It only decides; the agent reads the signals and ends the pods. The
-// numbers, names and texts are kubelet's.
+// Package eviction decides which pods a node under pressure must evict, and which it rejects. It is pure: package
+// evictor reads the signals and ends the pods. The numbers, names and texts are kubelet's.
 //
-//   - Signal, Threshold, Policy: what is observed, and the thresholds.
-//   - Tracker: which thresholds are met, for how long, and the node's conditions.
+//   - Signal, Threshold, Policy: the observed resources and their thresholds.
+//   - Tracker: the met thresholds, and the node's conditions.
 //   - Rank: the order in which pods are evicted.
-//   - Admit, Critical: which pods are still admitted, and which are never evicted.
+//   - Admit, Critical: the pods that are still admitted, and those that are never evicted.
 //   - Victims: the pods to preempt for a critical pod.
 package eviction
 
@@ -30,20 +29,20 @@ const (
 	PID           Signal = "pid.available"
 )
 
-// trait is all that is fixed about a signal, except how it is read (package evictor).
-type trait struct {
+// signalInfo contains the constant properties of a signal.
+type signalInfo struct {
 	signal    Signal
 	condition corev1.NodeConditionType // of the node, while a threshold is met
-	resource  corev1.ResourceName      // of pods, by which they are ranked
+	resource  corev1.ResourceName      // by which pods are ranked
 	format    resource.Format          // of amounts in messages
-	reserved  bool                     // pods cannot request what a hard threshold keeps free
+	reserved  bool                     // the amount below a hard threshold is not allocatable
 }
 
-// traits are those of all signals, in the order in which they are handled: memory first,
-// because it runs out fastest.
-func traits() []trait {
+// signalInfos returns the properties of all signals, in the order in which they are handled: memory first, because it
+// runs out fastest.
+func signalInfos() []signalInfo {
 	const bytes, number = resource.BinarySI, resource.DecimalSI
-	return []trait{
+	return []signalInfo{
 		{signal: Memory, condition: corev1.NodeMemoryPressure, resource: corev1.ResourceMemory, format: bytes,
 			reserved: true},
 		{signal: NodeFs, condition: corev1.NodeDiskPressure, resource: corev1.ResourceEphemeralStorage, format: bytes,
@@ -55,18 +54,18 @@ func traits() []trait {
 	}
 }
 
-// of returns the trait of a signal; the zero value for an unknown one.
-func (s Signal) of() trait {
-	all := traits()
-	if i := slices.IndexFunc(all, func(t trait) bool { return t.signal == s }); i >= 0 {
+// info returns the properties of a signal; the zero value for an unknown signal.
+func (s Signal) info() signalInfo {
+	all := signalInfos()
+	if i := slices.IndexFunc(all, func(t signalInfo) bool { return t.signal == s }); i >= 0 {
 		return all[i]
 	}
-	return trait{}
+	return signalInfo{}
 }
 
 // Signals returns all signals in the order in which they are handled.
 func Signals() []Signal {
-	all := traits()
+	all := signalInfos()
 	names := make([]Signal, len(all))
 	for i, t := range all {
 		names[i] = t.signal
@@ -75,24 +74,24 @@ func Signals() []Signal {
 }
 
 // Known reports whether the signal exists.
-func (s Signal) Known() bool { return s.of().signal != "" }
+func (s Signal) Known() bool { return s.info().signal != "" }
 
 // Condition returns the node condition of the signal.
-func (s Signal) Condition() corev1.NodeConditionType { return s.of().condition }
+func (s Signal) Condition() corev1.NodeConditionType { return s.info().condition }
 
 // Resource returns the resource of pods that the signal observes.
-func (s Signal) Resource() corev1.ResourceName { return s.of().resource }
+func (s Signal) Resource() corev1.ResourceName { return s.info().resource }
 
-// OnDisk reports whether garbage collection may help.
+// OnDisk reports whether the signal is about a disk, so that garbage collection may help.
 func (s Signal) OnDisk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
 // quantity formats an amount of the signal.
-func (s Signal) quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, s.of().format) }
+func (s Signal) quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, s.info().format) }
 
-// Amount is a total, and how much of it is free.
+// Amount is the total and the free part of a resource.
 type Amount struct{ Total, Free int64 }
 
-// Observations are the signals read; an unreadable signal is missing.
+// Observations contains the signals that were read. An unreadable signal is missing.
 type Observations map[Signal]Amount
 
 // Value is an amount, or a share of the total.
@@ -109,20 +108,19 @@ func (v Value) Of(total int64) int64 {
 	return v.Quantity
 }
 
-// Reservation returns how much memory and disk the hard thresholds keep free, which
-// is not available to pods.
+// Reservation returns the memory and disk that the hard thresholds keep free. They are not allocatable.
 func (p Policy) Reservation(capacity corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, t := range p.Thresholds {
 		name := t.Signal.Resource()
-		if total, ok := capacity[name]; ok && !t.Soft && t.Signal.of().reserved {
+		if total, ok := capacity[name]; ok && !t.Soft && t.Signal.info().reserved {
 			out[name] = *resource.NewQuantity(t.Value.Of(total.Value()), resource.BinarySI)
 		}
 	}
 	return out
 }
 
-// byOrder sorts as Signals does.
+// byOrder compares signals by their order in Signals.
 func byOrder(a, b Signal) int {
 	return cmp.Compare(slices.Index(Signals(), a), slices.Index(Signals(), b))
 }

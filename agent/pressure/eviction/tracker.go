@@ -13,11 +13,10 @@ type Met struct {
 	Amount Amount
 }
 
-// Tracker records since when thresholds are met. Its zero value works; it is not safe
-// for concurrent use.
+// Tracker records since when thresholds are met. Its zero value works. It is not safe for concurrent use.
 type Tracker struct {
-	since map[key]time.Time                      // first met, without a break
-	last  map[corev1.NodeConditionType]time.Time // when each was last observed
+	since map[key]time.Time                      // start of the current time in which a threshold is met
+	last  map[corev1.NodeConditionType]time.Time // time of the last observation of a condition
 }
 
 type key struct {
@@ -25,9 +24,8 @@ type key struct {
 	soft   bool
 }
 
-// Update processes the observations at now. due are the thresholds that require
-// evictions now, hard ones before soft ones, in the order of Signals; pressure are
-// the node's conditions, which are kept for a transition period.
+// Update processes the observations at now. due are the thresholds that require evictions now, hard ones before soft
+// ones, in the order of Signals. pressure are the node's conditions, which are kept for the transition period.
 func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met, pressure []corev1.NodeConditionType) {
 	since, last := map[key]time.Time{}, map[corev1.NodeConditionType]time.Time{}
 	for c, at := range t.last {
@@ -59,10 +57,10 @@ func (t *Tracker) Update(p Policy, seen Observations, now time.Time) (due []Met,
 		}
 		return byOrder(a.Signal, b.Signal)
 	})
-	return due, t.pressure(p.Held, now)
+	return due, t.pressure(p.TransitionPeriod, now)
 }
 
-// bound returns what must be free; more if the threshold was met before.
+// bound returns the amount that must be free. It includes Reclaim if the threshold was met before.
 func (th *Threshold) bound(total int64, was bool) int64 {
 	bound := th.Value.Of(total)
 	if was {
@@ -82,9 +80,9 @@ func (t *Tracker) pressure(held time.Duration, now time.Time) []corev1.NodeCondi
 	return out
 }
 
-// Left returns how much more memory may be used before the next threshold is met; 0:
-// there is no threshold.
-func (p Policy) Left(seen Observations) int64 {
+// UntilThreshold returns the bytes of memory that may be used before the next threshold is met; 0: there is no
+// threshold.
+func (p Policy) UntilThreshold(seen Observations) int64 {
 	var left int64
 	amount := seen[Memory]
 	for _, t := range p.Thresholds {

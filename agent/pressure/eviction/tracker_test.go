@@ -15,16 +15,16 @@ func TestLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for free, want := range map[int64]int64{1000: 700, 301: 1, 300: 200, 101: 1, 100: 0, 0: 0} {
-		if got := policy.Left(
+		if got := policy.UntilThreshold(
 			eviction.Observations{eviction.Memory: {Total: 1000, Free: free},
 				eviction.NodeFs: {Total: 1000, Free: 950}}); got != want {
 			t.Errorf("of %d free: %d, want %d", free, got, want)
 		}
 	}
-	if got := policy.Left(nil); got != 0 {
+	if got := policy.UntilThreshold(nil); got != 0 {
 		t.Errorf("where nothing is known: %d", got)
 	}
-	if got := (eviction.Policy{}).Left(eviction.Observations{eviction.Memory: {Total: 10, Free: 5}}); got != 0 {
+	if got := (eviction.Policy{}).UntilThreshold(eviction.Observations{eviction.Memory: {Total: 10, Free: 5}}); got != 0 {
 		t.Errorf("without a threshold: %d", got)
 	}
 }

@@ -1,7 +1,6 @@
-// Package evictor keeps a node from running out of memory, disk and process IDs. It
-// checks every ten seconds, and when the kernel reports memory pressure, and evicts
-// pods one by one until the pressure ends. It also evicts pods that exceed their disk
-// limits, and preempts pods for critical ones.
+// Package evictor keeps a node from running out of memory, disk and process IDs. It checks the signals every ten
+// seconds, and when the kernel reports memory pressure, and evicts pods one by one until the pressure ends. It also
+// evicts pods that exceed their disk limits, and preempts pods for critical ones.
 //
 // Package eviction decides which pods are evicted, and why.
 package evictor
@@ -33,9 +32,9 @@ type Pod interface {
 	Ending() bool
 	// Over reports whether no container of the pod runs or will run.
 	Over() bool
-	// AwaitOver waits until the pod is over; false: limit fired or ctx ended first.
+	// AwaitOver waits until the pod is over. It returns false if limit fires or ctx ends first.
 	AwaitOver(ctx context.Context, limit <-chan time.Time) bool
-	// Evict ends the pod within grace; false: it is already ending.
+	// Evict ends the pod within grace. It returns false if the pod is already ending.
 	Evict(why *status.Failure, grace time.Duration) bool
 }
 
@@ -52,7 +51,7 @@ type Usage interface {
 	Disks(ctx context.Context, want func(*corev1.Pod) bool) (map[types.UID]stats.Disk, error)
 }
 
-// Deps are an Evictor's dependencies; all but the two watches are required.
+// Deps are an Evictor's dependencies. All except the two watches are required.
 type Deps struct {
 	Clock   clock.WithTicker
 	Log     *zap.Logger
@@ -61,48 +60,45 @@ type Deps struct {
 	Usage   Usage
 	// Signals reads the node's signals.
 	Signals func() eviction.Observations
-	// Pods are all pods of the node by UID.
+	// Pods returns all pods of the node by UID.
 	Pods func() map[types.UID]Pod
-	// Known reports whether Pods is complete, which it is not right after the start.
-	Known func() bool
+	// PodsListed reports whether Pods is complete. It is not right after the start of the agent.
+	PodsListed func() bool
 	// Static reports whether a pod is static.
 	Static func(*corev1.Pod) bool
 	// Reclaim garbage-collects containers and images.
 	Reclaim func(ctx context.Context)
-	// WatchMemory calls short when the kernel reports memory pressure, until ctx
-	// ends; may be nil.
+	// WatchMemory calls short when the kernel reports memory pressure, until ctx ends; may be nil.
 	WatchMemory func(ctx context.Context, short func()) error
-	// WatchUsage calls passed when memory usage has grown by the last value from
-	// left; may be nil.
+	// WatchUsage calls passed when memory usage has grown by the last value from left; may be nil.
 	WatchUsage func(ctx context.Context, left <-chan int64, passed func()) error
 }
 
 // Evictor evicts pods when the node is under pressure.
 type Evictor struct {
 	Deps
-	policy  eviction.Policy
-	wake    chan struct{}
-	left    chan int64             // bytes of memory until the next threshold, as last observed
-	evicted *prometheus.CounterVec // by signal
-	// preempted counts preempted pods, by the missing resource.
-	preempted *prometheus.CounterVec
+	policy    eviction.Policy
+	wake      chan struct{}
+	left      chan int64             // bytes of memory until the next threshold, as last observed
+	evicted   *prometheus.CounterVec // pods, by signal
+	preempted *prometheus.CounterVec // critical pods that caused preemptions, by the missing resource
 
 	// The fields below belong to the goroutine of Run.
-	tracker eviction.Tracker
-	walk    time.Time // folders are not walked again before then
+	tracker  eviction.Tracker
+	nextWalk time.Time // folders are not walked again before then
 
 	pressure atomic.Pointer[[]corev1.NodeConditionType] // for readers on other goroutines; nil: none yet
 }
 
 const (
 	period = 10 * time.Second
-	// hardGrace is the grace period of an immediate eviction, and cleanUpTime how
-	// long the next eviction waits for the pod to end (both upstream's).
+	// hardGrace is the grace period of an immediate eviction, cleanUpTime the maximum time that the next eviction waits
+	// for the pod to end (both upstream's).
 	hardGrace   = time.Second
 	cleanUpTime = 30 * time.Second
 )
 
-// New registers metrics with upstream's names. The zero policy evicts nothing.
+// New returns an Evictor and registers metrics with upstream's names. The zero policy evicts nothing.
 func New(deps Deps, policy eviction.Policy) (*Evictor, error) {
 	e := &Evictor{Deps: deps, policy: policy, wake: make(chan struct{}, 1), left: make(chan int64, 1),
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -124,7 +120,7 @@ func (e *Evictor) Run(ctx context.Context) {
 		case <-ticker.C():
 		case <-e.wake:
 		}
-		for e.pass(ctx) && ctx.Err() == nil { // a pod was evicted: check again
+		for e.evictOnce(ctx) && ctx.Err() == nil { // a pod was evicted: check again
 		}
 	}
 }
@@ -137,12 +133,12 @@ func (e *Evictor) Poke() {
 	}
 }
 
-// Look reads the signals, before Run or on its goroutine; due are the thresholds that
-// require evictions.
-func (e *Evictor) Look() (due []eviction.Met) {
+// ReadSignals reads the signals and updates the node's conditions. It must be called before Run or on its goroutine.
+// due are the thresholds that require evictions.
+func (e *Evictor) ReadSignals() (due []eviction.Met) {
 	seen := e.Signals()
 	due, pressure := e.tracker.Update(e.policy, seen, e.Clock.Now())
-	e.expect(e.policy.Left(seen))
+	e.setLeft(e.policy.UntilThreshold(seen))
 	changed := !slices.Equal(e.Pressure(), pressure)
 	e.pressure.Store(&pressure)
 	if changed {
@@ -160,8 +156,7 @@ func (e *Evictor) Pressure() []corev1.NodeConditionType {
 	return nil
 }
 
-// Admit rejects pods that the node would have to evict next. Pods that ran before
-// this agent started were admitted then.
+// Admit rejects pods that the node would have to evict next. It admits pods that ran before this agent started.
 func (e *Evictor) Admit(pod *corev1.Pod, critical bool) *status.Failure {
 	if pod.Status.StartTime != nil {
 		return nil
@@ -174,14 +169,14 @@ func (e *Evictor) Critical(pod *corev1.Pod) bool {
 	return eviction.Critical(pod, e.policy.CriticalAnnotation) || e.Static(pod)
 }
 
-// pass evicts at most one pod because of pressure, and all pods that exceed their
-// disk limits; again means that the signals may have changed.
-func (e *Evictor) pass(ctx context.Context) (again bool) {
-	due := e.Look()
-	if !e.Known() {
+// evictOnce evicts all pods that exceed their disk limits, or else at most one pod because of pressure. again means
+// that the signals may have changed.
+func (e *Evictor) evictOnce(ctx context.Context) (again bool) {
+	due := e.ReadSignals()
+	if !e.PodsListed() {
 		return false
 	}
-	if gone := e.overLimits(ctx); len(gone) > 0 {
+	if gone := e.evictOverLimits(ctx); len(gone) > 0 {
 		e.Await(ctx, gone, cleanUpTime)
 		return true
 	}
@@ -194,12 +189,12 @@ func (e *Evictor) pass(ctx context.Context) (again bool) {
 	e.Node.Event(corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", met.Signal.Resource())
 	if met.Signal.OnDisk() {
 		e.Reclaim(ctx)
-		if due = e.Look(); !slices.ContainsFunc(due, func(m eviction.Met) bool { return m.Signal.OnDisk() }) {
+		if due = e.ReadSignals(); !slices.ContainsFunc(due, func(m eviction.Met) bool { return m.Signal.OnDisk() }) {
 			return len(due) > 0
 		}
 		met = due[0]
 	}
-	pod := e.choose(ctx, met)
+	pod := e.evictFirst(ctx, met)
 	if pod == nil {
 		e.Log.Warn("no pod can be evicted", zap.String("signal", string(met.Signal)))
 		return false
@@ -208,7 +203,7 @@ func (e *Evictor) pass(ctx context.Context) (again bool) {
 	return true
 }
 
-// Await waits until no container of the pods runs, or limit has passed.
+// Await waits until no container of the pods runs, at most for limit.
 func (e *Evictor) Await(ctx context.Context, pods []Pod, limit time.Duration) {
 	timer := e.Clock.NewTimer(limit)
 	defer timer.Stop()

@@ -9,8 +9,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Watch makes Run check at once when the kernel reports memory pressure: tasks that
-// wait for memory, or a crossed threshold. A kernel supports one, both or neither.
+// Watch makes Run check at once when the kernel reports memory pressure: tasks that wait for memory, or a crossed
+// threshold. A kernel supports one, both or neither.
 func (e *Evictor) Watch(ctx context.Context) {
 	none := func() error { return errors.New("not watched") }
 	pressure, usage := none, none
@@ -28,8 +28,8 @@ func (e *Evictor) Watch(ctx context.Context) {
 	}
 }
 
-// expect sets the distance to the next memory threshold.
-func (e *Evictor) expect(left int64) {
+// setLeft sets the distance to the next memory threshold.
+func (e *Evictor) setLeft(left int64) {
 	select {
 	case <-e.left: // the last one was not received
 	default:

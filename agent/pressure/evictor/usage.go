@@ -12,8 +12,7 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// usage returns the pods' usage of the signal's resource; empty if the runtime has no
-// statistics.
+// usage returns the pods' usage of the signal's resource; nil if it cannot be read.
 func (e *Evictor) usage(ctx context.Context, signal eviction.Signal) map[types.UID]eviction.Usage {
 	summary, err := e.Usage.Summary(ctx, !signal.OnDisk())
 	if err != nil {
@@ -49,8 +48,8 @@ func usageOf(p *statsapi.PodStats) eviction.Usage {
 	return u
 }
 
-// Machine reads the signals of this machine: memory, process IDs, and the file
-// systems of the two folders. An unreadable signal is missing.
+// Machine reads the signals of this machine: memory, process IDs, and the file systems of the two folders. An
+// unreadable signal is missing.
 func Machine(data, images string) eviction.Observations {
 	out := eviction.Observations{}
 	for signal, read := range map[eviction.Signal]func() (host.Amount, error){

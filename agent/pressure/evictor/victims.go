@@ -16,20 +16,19 @@ import (
 	"monopod/agent/pressure/eviction"
 )
 
-// Walks through folders take at most half a percent of the time, but happen at least
-// every walkMost.
+// Walks through folders take at most half a percent of the time (1/walkShare), but happen at least every walkMax.
 const (
 	walkShare = 200
-	walkMost  = 30 * time.Second
+	walkMax   = 30 * time.Second
 )
 
-// choose evicts the first pod in rank; nil: there is none.
-func (e *Evictor) choose(ctx context.Context, met eviction.Met) Pod {
+// evictFirst evicts the first pod by rank and returns it; nil: no pod can be evicted.
+func (e *Evictor) evictFirst(ctx context.Context, met eviction.Met) Pod {
 	all, pods := e.evictable()
 	usage := e.usage(ctx, met.Signal)
 	eviction.Rank(pods, usage, met.Signal)
 	for _, pod := range pods {
-		if !all[pod.UID].Evict(eviction.Because(met, pod, usage[pod.UID]), e.grace(met, pod)) {
+		if !all[pod.UID].Evict(eviction.ThresholdFailure(met, pod, usage[pod.UID]), e.grace(met, pod)) {
 			continue
 		}
 		e.evicted.WithLabelValues(string(met.Signal)).Inc()
@@ -59,8 +58,8 @@ func (e *Evictor) evictable() (map[types.UID]Pod, []*corev1.Pod) {
 	return all, pods
 }
 
-// overLimits evicts the pods that exceed their disk limits.
-func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
+// evictOverLimits evicts the pods that exceed their disk limits.
+func (e *Evictor) evictOverLimits(ctx context.Context) (gone []Pod) {
 	all, pods := e.evictable()
 	limited := map[types.UID]bool{}
 	for _, pod := range pods {
@@ -69,7 +68,7 @@ func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
 		}
 	}
 	start := e.Clock.Now()
-	if len(limited) == 0 || start.Before(e.walk) {
+	if len(limited) == 0 || start.Before(e.nextWalk) {
 		return nil
 	}
 	disks, err := e.Usage.Disks(ctx, func(p *corev1.Pod) bool { return limited[p.UID] })
@@ -77,7 +76,7 @@ func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
 		e.Log.Warn("failed to read the disk usage of pods", zap.Error(err))
 		return nil
 	}
-	e.walk = start.Add(min(walkShare*e.Clock.Since(start), walkMost))
+	e.nextWalk = start.Add(min(walkShare*e.Clock.Since(start), walkMax))
 	for _, pod := range pods {
 		if f := eviction.Exceeded(pod, eviction.Disk(disks[pod.UID])); f != nil && all[pod.UID].Evict(f, hardGrace) {
 			e.evicted.WithLabelValues("ephemeral-storage").Inc()
@@ -87,8 +86,8 @@ func (e *Evictor) overLimits(ctx context.Context) (gone []Pod) {
 	return gone
 }
 
-// Preempt preempts pods so that a critical pod, which was rejected with f for lack
-// of resources, fits. False: there is no way.
+// Preempt preempts pods so that a critical pod fits, which was rejected with f for lack of resources. It returns false
+// if that is not possible.
 func (e *Evictor) Preempt(pod *corev1.Pod, others []*corev1.Pod, node *corev1.Node,
 	f *status.Failure) (victims []Pod, ok bool) {
 	resource, ok := strings.CutPrefix(f.Reason, "OutOf")
@@ -98,17 +97,17 @@ func (e *Evictor) Preempt(pod *corev1.Pod, others []*corev1.Pod, node *corev1.No
 	used := corev1.ResourceList{}
 	var candidates []*corev1.Pod
 	for _, other := range others {
-		amount.Add(used, eviction.Asks(other))
+		amount.Add(used, eviction.Requests(other))
 		if !e.Critical(other) {
 			candidates = append(candidates, other)
 		}
 	}
-	lowly, ok := eviction.Victims(pod, candidates, used, node.Status.Allocatable)
-	if !ok || len(lowly) == 0 {
+	chosen, ok := eviction.Victims(pod, candidates, used, node.Status.Allocatable)
+	if !ok || len(chosen) == 0 {
 		return nil, false
 	}
 	all := e.Pods()
-	for _, victim := range lowly {
+	for _, victim := range chosen {
 		if p := all[victim.UID]; p != nil { // otherwise it has ended already
 			p.Evict(eviction.Preempted(), spec.Grace(victim))
 			victims = append(victims, p)

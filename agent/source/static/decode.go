@@ -13,8 +13,8 @@ import (
 	"monopod/apiserver/kit/volume"
 )
 
-// decode reads the pod of a file, in YAML or JSON. It drops unknown fields and returns them, like
-// the API with a warning.
+// decode reads the pod of a file, in YAML or JSON. Like the API it ignores unknown fields, and returns them as
+// warnings.
 func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
 	doc, err := bounded.YAMLToJSON(data)
 	if err != nil {
@@ -38,12 +38,12 @@ func decode(data []byte) (pod *corev1.Pod, unknown []error, err error) {
 	if pod.Name == "" {
 		return nil, nil, errors.New("metadata.name: Required value")
 	}
-	return pod, unknown, refers(pod)
+	return pod, unknown, checkReferences(pod)
 }
 
-// refers returns an error for a pod that refers to objects of the API, which no one has authorized
-// the pod to read (upstream: PreventStaticPodAPIReferences).
-func refers(pod *corev1.Pod) error {
+// checkReferences returns an error for a pod that refers to objects of the API: nobody has authorized it to read them
+// (upstream: PreventStaticPodAPIReferences).
+func checkReferences(pod *corev1.Pod) error {
 	what := ""
 	spec := &pod.Spec
 	switch {

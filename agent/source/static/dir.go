@@ -27,11 +27,11 @@ type Config struct {
 	Now      func() time.Time
 }
 
-// Dir is a folder with a static pod in each file *.yaml, *.yml and *.json that is not hidden. It
-// is not safe for concurrent use.
+// Dir is a folder with a static pod in each file *.yaml, *.yml and *.json that is not hidden. It is not safe for
+// concurrent use.
 //
-// An invalid file is reported once, until it changes. The pod that it contained before, if any,
-// stays until the file is removed.
+// Dir reports an invalid file once, until it changes. The pod that the file contained before stays until the file is
+// removed.
 type Dir struct {
 	Config
 	files map[string]*file // by name
@@ -41,26 +41,24 @@ type Dir struct {
 type file struct {
 	sum      [sha256.Size]byte
 	err      string
-	pod      *corev1.Pod // the last valid one
+	pod      *corev1.Pod // the last valid pod
 	reported string      // the last problem that Read returned
-	// chosen: Read has returned its pod last time.
-	chosen bool
+	chosen   bool        // the last Read returned its pod
 }
 
-// Problem is the reason why a file has no valid pod, or not the intended one.
+// Problem is the reason why a file has no valid pod, or why some of its fields are ignored.
 type Problem struct {
-	File string
-	Err  error
-	// Ignored: the pod runs, but some fields of the file were ignored.
-	Ignored bool
+	File    string
+	Err     error
+	Ignored bool // the pod runs without these fields
 }
 
 // New returns a Dir that has not been read yet.
 func New(config Config) *Dir { return &Dir{Config: config, files: map[string]*file{}} }
 
-// Read reads the changed files and returns all pods in the order of their files, and the new
-// problems. The pods are shared and must not be modified. A missing folder has no pods. If the
-// folder cannot be read, Read returns an error and the pods stay.
+// Read reads the changed files and returns all pods in the order of their files, and the new problems. The pods are
+// shared and must not be modified. A missing folder has no pods. If the folder cannot be read, Read returns an error
+// and the next Read starts from the same files.
 func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 	names, err := d.names()
 	if err != nil {
@@ -68,7 +66,7 @@ func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 	}
 	maps.DeleteFunc(d.files, func(name string, _ *file) bool { return !slices.Contains(names, name) })
 	for _, name := range names {
-		problems = append(problems, d.look(name)...)
+		problems = append(problems, d.readFile(name)...)
 	}
 	chosen := d.choose(names)
 	for _, name := range names {
@@ -77,7 +75,7 @@ func (d *Dir) Read() (pods []*corev1.Pod, problems []Problem, err error) {
 			continue
 		}
 		if by := chosen[key(f.pod)]; by != name {
-			problems = append(problems, f.tell(name, fmt.Errorf("pod %s is already defined by %s", key(f.pod), by))...)
+			problems = append(problems, f.newProblem(name, fmt.Errorf("pod %s is already defined by %s", key(f.pod), by))...)
 			continue
 		}
 		pods = append(pods, f.pod)
@@ -103,15 +101,15 @@ func (d *Dir) names() ([]string, error) {
 	return out, nil
 }
 
-// Manifest reports whether a file of that name may contain a pod. Temporary files of editors begin
+// Manifest reports whether a file of that name may contain a pod. It excludes temporary files of editors, which begin
 // with a dot or have other extensions.
 func Manifest(name string) bool {
 	name = filepath.Base(name)
 	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// look reads one file and decodes it if it has changed.
-func (d *Dir) look(name string) []Problem {
+// readFile reads one file and decodes it if it has changed.
+func (d *Dir) readFile(name string) []Problem {
 	f := d.files[name]
 	if f == nil {
 		f = &file{}
@@ -125,7 +123,7 @@ func (d *Dir) look(name string) []Problem {
 	d.files[name] = f
 	if err != nil {
 		f.sum, f.err = [sha256.Size]byte{}, err.Error()
-		return f.tell(name, err)
+		return f.newProblem(name, err)
 	}
 	sum := sha256.Sum256(data)
 	if sum == f.sum {
@@ -135,7 +133,7 @@ func (d *Dir) look(name string) []Problem {
 	pod, unknown, err := d.pod(path, data)
 	if err != nil {
 		f.err = err.Error()
-		return f.tell(name, err)
+		return f.newProblem(name, err)
 	}
 	f.pod, f.err, f.reported = pod, "", ""
 	var ignored []Problem
@@ -150,14 +148,14 @@ func (d *Dir) pod(path string, data []byte) (*corev1.Pod, []error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := settle(pod, origin{node: d.Node, path: path, now: d.Now()}); err != nil {
+	if err := complete(pod, origin{node: d.Node, path: path, now: d.Now()}); err != nil {
 		return nil, nil, err
 	}
 	return pod, unknown, d.Complete(pod)
 }
 
-// tell returns a problem unless it is the same as the last one.
-func (f *file) tell(name string, err error) []Problem {
+// newProblem returns a problem unless it is the same as the last one.
+func (f *file) newProblem(name string, err error) []Problem {
 	if f.reported == err.Error() {
 		return nil
 	}
@@ -165,7 +163,7 @@ func (f *file) tell(name string, err error) []Problem {
 	return []Problem{{File: name, Err: err}}
 }
 
-// Failed returns the files whose pod was not valid, or was another file's, when Read was called last, and why.
+// Failed returns the problems of the last Read: files without a valid pod, or with the pod of another file.
 func (d *Dir) Failed() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(d.files)) {
@@ -176,8 +174,8 @@ func (d *Dir) Failed() string {
 	return strings.Join(out, "; ")
 }
 
-// choose decides which file defines a pod that several files contain: the one whose pod runs
-// already, else the first.
+// choose decides which file defines a pod that several files contain: the file that defined it before, or else the
+// first one.
 func (d *Dir) choose(names []string) map[string]string {
 	chosen := map[string]string{}
 	for _, running := range []bool{true, false} {
@@ -199,17 +197,17 @@ func (d *Dir) choose(names []string) map[string]string {
 
 func key(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// errVanished: the file was removed after the folder was read.
+// errVanished means that the file was removed after the folder was read.
 var errVanished = errors.New("file is gone")
 
-// read returns the content of a regular file, or of one behind a symlink.
+// read returns the content of a regular file. It follows symlinks.
 func read(path string) ([]byte, error) {
 	info, err := os.Stat(path) // a pipe would block Open
 	if errors.Is(err, os.ErrNotExist) {
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			return nil, errVanished
 		}
-		return nil, errors.New("is a link that leads nowhere")
+		return nil, errors.New("is a dangling symlink")
 	}
 	if err != nil {
 		return nil, err

@@ -8,8 +8,8 @@ import (
 	"monopod/apiserver/kit/guard"
 )
 
-// Notify watches a folder until stop is called: changed has a value after a manifest in it was
-// created, written, renamed or removed.
+// Notify watches a folder until stop is called. changed receives a value after a manifest in the folder was created,
+// written, renamed or removed.
 func Notify(dir string) (changed <-chan struct{}, stop func(), err error) {
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -27,7 +27,7 @@ func Notify(dir string) (changed <-chan struct{}, stop func(), err error) {
 	}, nil
 }
 
-// relay runs until the watch is closed. A lost event counts as a change.
+// relay sends to news for each change until the watch is closed. A lost event counts as a change.
 func relay(watch *fsnotify.Watcher, news chan<- struct{}) {
 	for {
 		select {

@@ -12,14 +12,12 @@ import (
 )
 
 const (
-	// lookPeriod is how often the folder is read without a notification (upstream:
-	// fileCheckFrequency).
-	lookPeriod = 20 * time.Second
-	// firstWait is the first pause after a failure to read the folder at the start, doubled up to
-	// lookPeriod.
+	// readPeriod is the interval at which the folder is read without a notification (upstream: fileCheckFrequency).
+	readPeriod = 20 * time.Second
+	// firstWait is the first pause after a failure to read the folder at the start. It doubles up to readPeriod.
 	firstWait = 100 * time.Millisecond
-	// lookPause is how long files must be unchanged, because one may be half written.
-	lookPause = 100 * time.Millisecond
+	// settleTime is the time without changes before the folder is read, because a file may be half written.
+	settleTime = 100 * time.Millisecond
 	// reasonBroken is the reason of events about files (upstream's).
 	reasonBroken = "FailedValidation"
 )
@@ -34,9 +32,9 @@ type Deps struct {
 	Clock clock.WithTicker
 	Log   *zap.Logger
 	Node  Node
-	// Recall sets the former statuses of the first pods.
-	Recall func(context.Context, []*corev1.Pod)
-	// Failed is called with the files that have no valid pod and why, when that changes; empty: there are none.
+	// RestoreStatuses sets the former statuses of the first pods.
+	RestoreStatuses func(context.Context, []*corev1.Pod)
+	// Failed is called when the problems have changed, with the files and their errors; empty: no problems.
 	Failed func(message string)
 	// Notify reports changes in a folder; nil: the function Notify.
 	Notify func(dir string) (changed <-chan struct{}, stop func(), err error)
@@ -47,7 +45,7 @@ type Source struct {
 	Deps
 	dir     *Dir
 	updates chan []*corev1.Pod
-	failed  string // what Failed was called with; used only by Run
+	failed  string // the last argument of Failed; used only by Run
 }
 
 // NewSource returns a Source of a folder; without a path in config it has no pods.
@@ -61,9 +59,8 @@ func NewSource(deps Deps, config Config) *Source {
 // Updates returns all pods after each change, and at the start, even if there are none.
 func (s *Source) Updates() <-chan []*corev1.Pod { return s.updates }
 
-// Run reads the folder until that succeeds once, and then after each change, until ctx ends. It
-// always sends the first pods, even if there are none: before that the agent cannot know which
-// running pods are orphaned.
+// Run reads the folder until that succeeds once, and then after each change, until ctx ends. It sends the first list
+// even if it is empty: without it the agent does not know which running pods are orphaned.
 func (s *Source) Run(ctx context.Context) {
 	if s.dir.Path == "" {
 		s.send(ctx, nil)
@@ -76,13 +73,13 @@ func (s *Source) Run(ctx context.Context) {
 		defer stop()
 	}
 	first, ok := s.read()
-	for retry := (backoff.Retry{First: firstWait, Most: lookPeriod}); !ok && retry.Wait(ctx, s.Clock); {
+	for retry := (backoff.Retry{First: firstWait, Most: readPeriod}); !ok && retry.Wait(ctx, s.Clock); {
 		first, ok = s.read()
 	}
 	if !ok {
 		return
 	}
-	s.Recall(ctx, first)
+	s.RestoreStatuses(ctx, first)
 	if s.send(ctx, first) {
 		s.follow(ctx, changed, first)
 	}
@@ -90,9 +87,9 @@ func (s *Source) Run(ctx context.Context) {
 
 // follow sends the pods whenever they have changed.
 func (s *Source) follow(ctx context.Context, changed <-chan struct{}, last []*corev1.Pod) {
-	look := s.Clock.NewTicker(lookPeriod)
+	look := s.Clock.NewTicker(readPeriod)
 	defer look.Stop()
-	pause := s.Clock.NewTimer(lookPeriod)
+	pause := s.Clock.NewTimer(readPeriod)
 	pause.Stop()
 	defer pause.Stop()
 	for {
@@ -100,7 +97,7 @@ func (s *Source) follow(ctx context.Context, changed <-chan struct{}, last []*co
 		case <-ctx.Done():
 			return
 		case <-changed:
-			pause.Reset(lookPause)
+			pause.Reset(settleTime)
 			continue
 		case <-pause.C():
 		case <-look.C():
@@ -127,7 +124,7 @@ func sameUIDs(a, b []*corev1.Pod) bool {
 	return true
 }
 
-// read reports new problems in the folder; false: the folder cannot be read.
+// read reads the folder and reports new problems. It returns false if the folder cannot be read.
 func (s *Source) read() ([]*corev1.Pod, bool) {
 	pods, problems, err := s.dir.Read()
 	if err != nil {

@@ -19,8 +19,7 @@ type noEvents struct{}
 
 func (noEvents) Event(string, string, string, ...any) {}
 
-// A folder that cannot be read says nothing about which static pods are wanted, so
-// no pod is reported until it can be read.
+// While the folder cannot be read, the desired static pods are unknown, so Source sends no list.
 func TestFolderUnreadableAtTheStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "manifests")
@@ -30,7 +29,7 @@ func TestFolderUnreadableAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := static.NewSource(static.Deps{
-			Clock: clock.RealClock{}, Log: zap.NewNop(), Node: noEvents{}, Recall: func(context.Context, []*corev1.Pod) {}, Failed: func(string) {},
+			Clock: clock.RealClock{}, Log: zap.NewNop(), Node: noEvents{}, RestoreStatuses: func(context.Context, []*corev1.Pod) {}, Failed: func(string) {},
 			Notify: func(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil },
 		}, static.Config{Path: path, Node: "node1"})
 		done := make(chan struct{})

@@ -1,11 +1,10 @@
-// Package static reads static pods from files, without the API. For each the agent maintains a
-// mirror pod in the API.
+// Package static reads static pods from files, without the API. For each static pod the agent maintains a mirror pod in
+// the API.
 //
-// The UID of a static pod is a hash of the file's content, its path and the node: a changed or
-// moved file is another pod. The mirror pod has a UID of its own; its annotation contains that of
-// the static pod.
+// The UID of a static pod is a hash of the file's content, its path and the node: a changed or moved file is another
+// pod. The mirror pod has a UID of its own; its annotation contains the UID of the static pod.
 //
-// Dir reads a folder; Notify reports that something in it may have changed.
+// Dir reads a folder; Notify reports changes in it.
 package static
 
 import (
@@ -21,30 +20,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotations of static pods and their mirror pods, besides corev1.MirrorPodAnnotationKey, which
-// also contains the hash (upstream: pkg/kubelet/types).
+// Annotations of static pods and their mirror pods (upstream: pkg/kubelet/types). corev1.MirrorPodAnnotationKey also
+// contains the hash.
 const (
 	SourceAnnotation = "kubernetes.io/config.source" // file
 	HashAnnotation   = "kubernetes.io/config.hash"   // the static pod's UID
-	SeenAnnotation   = "kubernetes.io/config.seen"   // when the agent first saw it
+	SeenAnnotation   = "kubernetes.io/config.seen"   // time at which the agent first read the file
 )
 
-// Values that make a static pod critical, whatever its class (upstream:
-// scheduling.SystemCriticalPriority + 1000).
+// Values that make a static pod critical, whatever its class (upstream: scheduling.SystemCriticalPriority + 1000).
 const (
 	criticalClass    = "system-node-critical"
 	criticalPriority = int32(2_000_001_000)
 )
 
-// origin identifies where a static pod comes from.
+// origin is the source of a static pod.
 type origin struct {
 	node string
 	path string
 	now  time.Time
 }
 
-// settle turns the content of a file into the pod that the node runs.
-func settle(pod *corev1.Pod, o origin) error {
+// complete turns the pod of a file into the pod that the node runs.
+func complete(pod *corev1.Pod, o origin) error {
 	clean(pod)
 	hash, err := hashOf(pod, o)
 	if err != nil {
@@ -68,7 +66,8 @@ func settle(pod *corev1.Pod, o origin) error {
 // clean removes fields that only the API sets, as in the output of `kubectl get -o yaml`.
 func clean(pod *corev1.Pod) {
 	pod.ObjectMeta = metav1.ObjectMeta{
-		Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations, Finalizers: pod.Finalizers,
+		Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels, Annotations: pod.Annotations,
+		Finalizers: pod.Finalizers,
 	}
 	for _, key := range []string{corev1.MirrorPodAnnotationKey, SourceAnnotation, HashAnnotation, SeenAnnotation} {
 		delete(pod.Annotations, key)
@@ -76,7 +75,7 @@ func clean(pod *corev1.Pod) {
 	pod.Status = corev1.PodStatus{}
 }
 
-// hashOf returns 32 hexadecimal digits, as upstream.
+// hashOf returns a hash of the pod and its origin: 32 hexadecimal digits, like upstream.
 func hashOf(pod *corev1.Pod, o origin) (string, error) {
 	data, err := json.Marshal(pod)
 	if err != nil {
@@ -100,7 +99,8 @@ func annotate(pod *corev1.Pod, with map[string]string) {
 // place assigns the pod to its node and adds a toleration for all taints.
 func place(spec *corev1.PodSpec, node string) {
 	spec.NodeName = node
-	spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	spec.Tolerations = append(spec.Tolerations,
+		corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
 	if spec.PriorityClassName == "" {
 		spec.PriorityClassName = criticalClass
 	}

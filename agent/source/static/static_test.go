@@ -47,7 +47,7 @@ func (f folder) write(name, text string) {
 	}
 }
 
-// read is what Read says, in lines: pods by name, problems by file.
+// read returns the result of Read in lines: pods by name, problems by file.
 func (f folder) read() string {
 	f.Helper()
 	pods, problems, err := f.Read()
@@ -144,7 +144,7 @@ func TestWhichFiles(t *testing.T) {
 	}
 	f.write("o.yaml", strings.Repeat(" ", 10<<20+1))
 	want := "default/a-node1\ndefault/b-node1\ndefault/c-node1\ndefault/linked-node1\n" +
-		"m.yaml: is a link that leads nowhere\nn.yaml: is not a regular file\no.yaml: is longer than 10485760 bytes"
+		"m.yaml: is a dangling symlink\nn.yaml: is not a regular file\no.yaml: is longer than 10485760 bytes"
 	if got := f.read(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -1,6 +1,6 @@
 // Package drain stops the pods of the node before the machine shuts down.
 //
-//   - times.go: records the last graceful node shutdown, so that it is known after a reboot
+//   - record.go: stores the time of the last graceful node shutdown for the metrics after a reboot
 package drain
 
 import (
@@ -30,42 +30,42 @@ type Deps struct {
 	Metrics prometheus.Registerer
 	// Pods returns the node's pods by UID.
 	Pods func() map[types.UID]evictor.Pod
-	// Known is closed when the node has listed its pods.
-	Known <-chan struct{}
+	// PodsListed is closed when the node has listed its pods.
+	PodsListed <-chan struct{}
 	// Poke triggers a check of the node's conditions.
 	Poke func()
-	// Critical reports whether a pod belongs to the last stage.
+	// Critical reports whether a pod is critical, so that it ends in the last stage.
 	Critical func(*corev1.Pod) bool
 	// Await waits until pods have ended, at most for limit.
 	Await func(ctx context.Context, pods []evictor.Pod, limit time.Duration)
-	// Resume is called when a shutdown is cancelled: pods that TakeAgain returns may run again.
+	// Resume is called when a shutdown is cancelled: pods that TakeRestartable returns may run again.
 	Resume func()
 }
 
 // Drain stops the pods of a node. Its methods may be called on any goroutine.
 type Drain struct {
-	deps  Deps
-	wake  chan struct{}
-	times *Record            // used only by Run
-	mu    sync.Mutex         // guards what follows
-	now   *descent           // nil: no shutdown
-	again map[types.UID]bool // static pods that the last descent stopped
+	deps        Deps
+	wake        chan struct{}
+	record      *Record            // used only by Run
+	mu          sync.Mutex         // guards the fields below
+	current     *shutdownRun       // nil: no shutdown
+	restartable map[types.UID]bool // pods that a cancelled shutdown has stopped
 }
 
-// descent is one shutdown. It ends with the agent, or when it is cancelled.
-type descent struct {
+// shutdownRun is one shutdown. It ends with the agent, or when it is cancelled.
+type shutdownRun struct {
 	periods shutdown.Periods
 	cancel  context.CancelFunc // nil: not started
 	over    chan struct{}      // closed when no more pods will be stopped
 	missed  bool               // the pods were not listed in time
 	ending  []evictor.Pod
-	kept    []types.UID // stopped, or rejected
+	stopped []types.UID // pods that were stopped or rejected
 }
 
-// New returns a Drain; file records the last shutdown.
+// New returns a Drain that records the last shutdown in file.
 func New(deps Deps, file checkpoint.File) (*Drain, error) {
 	record, err := NewRecord(deps.Metrics, file)
-	return &Drain{deps: deps, wake: make(chan struct{}, 1), times: record}, err
+	return &Drain{deps: deps, wake: make(chan struct{}, 1), record: record}, err
 }
 
 var (
@@ -84,9 +84,9 @@ func (d *Drain) StopPods(ctx context.Context, p shutdown.Periods) {
 	}
 }
 
-// StayUp implements logind.Node. Pods that were stopped end; static pods start again.
-func (d *Drain) StayUp() {
-	d.callOff()
+// CancelShutdown implements logind.Node. Pods that are being stopped still end; static pods start again.
+func (d *Drain) CancelShutdown() {
+	d.cancelShutdown()
 	d.deps.Poke()
 	d.deps.Resume()
 }
@@ -95,11 +95,11 @@ func (d *Drain) StayUp() {
 func (d *Drain) Progress() *shutdown.Progress {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil {
+	if d.current == nil {
 		return nil
 	}
-	p := &shutdown.Progress{Done: closed(d.now.over), Unknown: d.now.missed || !closed(d.deps.Known)}
-	for _, ending := range d.now.ending {
+	p := &shutdown.Progress{Done: closed(d.current.over), Unknown: d.current.missed || !closed(d.deps.PodsListed)}
+	for _, ending := range d.current.ending {
 		if !ending.Over() {
 			pod := ending.Object()
 			p.Running = append(p.Running, pod.Namespace+"/"+pod.Name)
@@ -118,72 +118,72 @@ func closed(ch <-chan struct{}) bool {
 	}
 }
 
-// begin starts a descent, or returns the current one.
-func (d *Drain) begin(p shutdown.Periods) *descent {
+// begin starts a shutdown, or returns the current one.
+func (d *Drain) begin(p shutdown.Periods) *shutdownRun {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil {
-		d.now = &descent{periods: p, over: make(chan struct{})}
+	if d.current == nil {
+		d.current = &shutdownRun{periods: p, over: make(chan struct{})}
 		select {
 		case d.wake <- struct{}{}:
 		default:
 		}
 	}
-	return d.now
+	return d.current
 }
 
-// callOff cancels the descent; after it returns, no further pod is stopped.
-func (d *Drain) callOff() {
+// cancelShutdown cancels the current shutdown. After it returns, no further pod is stopped.
+func (d *Drain) cancelShutdown() {
 	d.mu.Lock()
-	now := d.now
-	d.now = nil
+	run := d.current
+	d.current = nil
 	d.mu.Unlock()
-	if now == nil {
+	if run == nil {
 		return
 	}
-	if now.cancel != nil {
-		now.cancel()
-		<-now.over
+	if run.cancel != nil {
+		run.cancel()
+		<-run.over
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.again = map[types.UID]bool{}
-	for _, uid := range now.kept {
-		d.again[uid] = true
+	d.restartable = map[types.UID]bool{}
+	for _, uid := range run.stopped {
+		d.restartable[uid] = true
 	}
 }
 
-// TakeAgain returns the static pods that may run again, if their files still exist.
-func (d *Drain) TakeAgain() (again map[types.UID]bool) {
+// TakeRestartable returns once the pods that a cancelled shutdown has stopped. Static pods among them may run again.
+func (d *Drain) TakeRestartable() (again map[types.UID]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	again, d.again = d.again, nil
+	again, d.restartable = d.restartable, nil
 	return again
 }
 
-// Down reports whether the node is shutting down.
-func (d *Drain) Down() bool {
+// ShuttingDown reports whether the node is shutting down.
+func (d *Drain) ShuttingDown() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.now != nil
+	return d.current != nil
 }
 
-// Refuse rejects new pods during a shutdown. Until the pods are listed, any pod may have run before: those are
-// admitted, and stopped like the others. Once it is too late for that they are rejected too, which also stops
-// them.
+// Refuse rejects new pods during a shutdown. Until the pods are listed, any pod may have run before the agent started:
+// these are admitted, and stopped like the others. After the shutdown has given up waiting for the list, they are
+// rejected too, which also stops them.
 func (d *Drain) Refuse(pod *corev1.Pod) *status.Failure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil || !d.now.missed && !closed(d.deps.Known) {
+	if d.current == nil || !d.current.missed && !closed(d.deps.PodsListed) {
 		return nil
 	}
-	d.now.kept = append(d.now.kept, pod.UID)
+	d.current.stopped = append(d.current.stopped, pod.UID)
 	return predicates.Rejected(shutdown.Refused, shutdown.RefusedText)
 }
 
 // Run waits for a shutdown, then stops the pods, until ctx ends.
 func (d *Drain) Run(ctx context.Context) {
-	d.note(d.times.Load())
+	d.logRecordError(d.record.Load())
 	for {
 		select {
 		case <-ctx.Done():
@@ -191,84 +191,84 @@ func (d *Drain) Run(ctx context.Context) {
 		case <-d.wake:
 		}
 		below, cancel := context.WithCancel(ctx)
-		if now := d.take(cancel); now != nil {
-			d.descend(below, now)
-			close(now.over)
+		if run := d.take(cancel); run != nil {
+			d.runShutdown(below, run)
+			close(run.over)
 		}
 		cancel()
 	}
 }
 
-func (d *Drain) note(err error) {
+func (d *Drain) logRecordError(err error) {
 	if err != nil {
 		d.deps.Log.Warn("failed to record the time of the last shutdown", zap.Error(err))
 	}
 }
 
-// take returns the descent to start; nil if there is none, or it was cancelled.
-func (d *Drain) take(cancel context.CancelFunc) *descent {
+// take returns the shutdown to start; nil if there is none, or if it was cancelled.
+func (d *Drain) take(cancel context.CancelFunc) *shutdownRun {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == nil || d.now.cancel != nil {
+	if d.current == nil || d.current.cancel != nil {
 		return nil
 	}
-	d.now.cancel = cancel
-	return d.now
+	d.current.cancel = cancel
+	return d.current
 }
 
-// descend performs the whole shutdown. Its end is recorded if every pod was stopped.
-func (d *Drain) descend(ctx context.Context, now *descent) {
-	d.note(d.times.Begin(d.deps.Clock.Now()))
-	left, known := d.learn(ctx, now)
-	if d.stop(ctx, now, left); known && ctx.Err() == nil {
-		d.note(d.times.End(d.deps.Clock.Now()))
+// runShutdown performs the whole shutdown. Its end is recorded if every pod was stopped.
+func (d *Drain) runShutdown(ctx context.Context, run *shutdownRun) {
+	d.logRecordError(d.record.Begin(d.deps.Clock.Now()))
+	left, known := d.awaitList(ctx, run)
+	if d.stop(ctx, run, left); known && ctx.Err() == nil {
+		d.logRecordError(d.record.End(d.deps.Clock.Now()))
 	}
 }
 
-// learn waits until the pods are listed, which takes a moment after a start, but no longer than the shutdown may
-// take. left is the remaining time.
-func (d *Drain) learn(ctx context.Context, now *descent) (left shutdown.Periods, known bool) {
-	if closed(d.deps.Known) {
-		return now.periods, true
+// awaitList waits until the pods are listed, which takes a moment after the start of the agent, but no longer than the
+// periods of the shutdown. left is the remaining time.
+func (d *Drain) awaitList(ctx context.Context, run *shutdownRun) (left shutdown.Periods, known bool) {
+	if closed(d.deps.PodsListed) {
+		return run.periods, true
 	}
 	start := d.deps.Clock.Now()
-	timer := d.deps.Clock.NewTimer(now.periods.Bound())
+	timer := d.deps.Clock.NewTimer(run.periods.Bound())
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-d.deps.Known:
+	case <-d.deps.PodsListed:
 	case <-timer.C():
-		d.miss(now)
+		d.giveUpList(run)
 	}
-	return now.periods.Within(now.periods.Needs() - d.deps.Clock.Since(start)), !now.missed && closed(d.deps.Known)
+	return run.periods.Within(run.periods.Needs() - d.deps.Clock.Since(start)), !run.missed && closed(d.deps.PodsListed)
 }
 
-// miss gives up waiting for the list, unless it arrives at the last moment.
-func (d *Drain) miss(now *descent) {
+// giveUpList records that the pods were not listed in time, unless the list has just arrived.
+func (d *Drain) giveUpList(run *shutdownRun) {
 	d.mu.Lock()
-	now.missed = !closed(d.deps.Known)
+	run.missed = !closed(d.deps.PodsListed)
 	d.mu.Unlock()
-	if now.missed { // only this goroutine writes it
+	if run.missed { // only this goroutine writes it
 		d.deps.Log.Warn("the pods were not listed in time, pods that are listed later are rejected")
 	}
 }
 
 // stop stops the pods, one stage after the other, until ctx ends.
-func (d *Drain) stop(ctx context.Context, now *descent, within shutdown.Periods) {
+func (d *Drain) stop(ctx context.Context, run *shutdownRun, within shutdown.Periods) {
 	if ctx.Err() != nil {
 		return
 	}
 	d.deps.Log.Info("the node is shutting down, stopping its pods", zap.Duration("within", within.Bound()))
 	d.deps.Poke()
 	all := d.deps.Pods()
-	for _, stage := range within.Stages(d.living(now, all), d.deps.Critical) {
+	for _, stage := range within.Stages(d.podsToStop(run, all), d.deps.Critical) {
 		if ctx.Err() != nil {
 			return
 		}
 		var ending []evictor.Pod
 		for _, pod := range stage.Pods {
 			p := all[pod.UID]
-			d.keep(now, pod.UID)
+			d.addStopped(run, pod.UID)
 			p.Evict(shutdown.Failure(), stage.Grace(pod))
 			ending = append(ending, p)
 		}
@@ -276,22 +276,22 @@ func (d *Drain) stop(ctx context.Context, now *descent, within shutdown.Periods)
 	}
 }
 
-// living returns the pods to stop, oldest first.
-func (d *Drain) living(now *descent, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
+// podsToStop returns the pods to stop, oldest first.
+func (d *Drain) podsToStop(run *shutdownRun, all map[types.UID]evictor.Pod) (pods []*corev1.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range all {
 		if !p.Over() {
 			pods = append(pods, p.Object())
-			now.ending = append(now.ending, p)
+			run.ending = append(run.ending, p)
 		}
 	}
 	slices.SortFunc(pods, func(x, y *corev1.Pod) int { return x.CreationTimestamp.Compare(y.CreationTimestamp.Time) })
 	return pods
 }
 
-func (d *Drain) keep(now *descent, uid types.UID) {
+func (d *Drain) addStopped(run *shutdownRun, uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now.kept = append(now.kept, uid)
+	run.stopped = append(run.stopped, uid)
 }

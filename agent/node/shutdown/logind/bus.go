@@ -12,25 +12,25 @@ import (
 
 // Names of logind on the bus.
 const (
-	name      = "org.freedesktop.login1"
-	path      = dbus.ObjectPath("/org/freedesktop/login1")
-	iface     = name + ".Manager"
-	goingDown = "PrepareForShutdown"
+	name               = "org.freedesktop.login1"
+	path               = dbus.ObjectPath("/org/freedesktop/login1")
+	iface              = name + ".Manager"
+	prepareForShutdown = "PrepareForShutdown"
 
-	busName  = "org.freedesktop.DBus"
-	newOwner = "NameOwnerChanged"
+	busName          = "org.freedesktop.DBus"
+	nameOwnerChanged = "NameOwnerChanged"
 )
 
-// patience is the timeout of a call: logind may have to start first.
-const patience = 10 * time.Second
+// callTimeout is the timeout of a call: logind may have to start first.
+const callTimeout = 10 * time.Second
 
-// connect opens a private connection to the bus. Only connecting ends with ctx.
+// connect opens a private connection to the bus. The end of ctx cancels connecting, not the connection.
 func connect(ctx context.Context, address string) (*dbus.Conn, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, cancel)()
 	options := []dbus.ConnOption{
 		dbus.WithContext(life), dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()), // in the order of arrival
-		dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Getuid()))), // looks up no names
+		dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Getuid()))), // does not look up the user's name
 	}
 	if address != "" {
 		return dbus.Connect(address, options...)
@@ -38,7 +38,7 @@ func connect(ctx context.Context, address string) (*dbus.Conn, error) {
 	return dbus.ConnectSystemBus(options...)
 }
 
-// manager is logind.
+// manager calls logind.
 type manager struct{ conn *dbus.Conn }
 
 func (m manager) object() dbus.BusObject { return m.conn.Object(name, path) }
@@ -46,14 +46,14 @@ func (m manager) object() dbus.BusObject { return m.conn.Object(name, path) }
 // listen returns signals of a shutdown, of its cancellation, and of a restart of logind. The channel is closed
 // when the connection ends.
 func (m manager) listen(ctx context.Context) (<-chan *dbus.Signal, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	news := make(chan *dbus.Signal, 1)
 	m.conn.Signal(news)
 	err := m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(name), dbus.WithMatchObjectPath(path),
-		dbus.WithMatchInterface(iface), dbus.WithMatchMember(goingDown))
+		dbus.WithMatchInterface(iface), dbus.WithMatchMember(prepareForShutdown))
 	if err == nil {
-		err = m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchMember(newOwner),
+		err = m.conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchMember(nameOwnerChanged),
 			dbus.WithMatchArg(0, name), dbus.WithMatchArg(1, ""))
 	}
 	if err != nil {
@@ -62,34 +62,34 @@ func (m manager) listen(ctx context.Context) (<-chan *dbus.Signal, error) {
 	return news, nil
 }
 
-// ask returns a function that reports whether the machine is shutting down: from the signal, or by a call to a
-// logind that has just started; nil if the signal is about something else, such as the bus' own signals.
-func (m manager) ask(s *dbus.Signal) func(context.Context) (bool, error) {
+// shutdownState returns a function that reports whether the machine is shutting down: from the signal, or by a call
+// to a logind that has just started; nil if the signal is about something else, such as the bus' own signals.
+func (m manager) shutdownState(s *dbus.Signal) func(context.Context) (bool, error) {
 	switch {
-	case s.Name == iface+"."+goingDown && len(s.Body) == 1:
+	case s.Name == iface+"."+prepareForShutdown && len(s.Body) == 1:
 		if down, ok := s.Body[0].(bool); ok {
 			return func(context.Context) (bool, error) { return down, nil }
 		}
-	case s.Name == busName+"."+newOwner:
-		return m.goesDown
+	case s.Name == busName+"."+nameOwnerChanged:
+		return m.shuttingDown
 	}
 	return nil
 }
 
-// goesDown reports whether the machine is shutting down.
-func (m manager) goesDown(ctx context.Context) (down bool, err error) {
+// shuttingDown reports whether the machine is shutting down.
+func (m manager) shuttingDown(ctx context.Context) (down bool, err error) {
 	return down, m.property(ctx, "PreparingForShutdown", &down)
 }
 
-// limit returns how long logind waits at most.
-func (m manager) limit(ctx context.Context) (time.Duration, error) {
+// maxDelay returns logind's InhibitDelayMaxSec.
+func (m manager) maxDelay(ctx context.Context) (time.Duration, error) {
 	var micros uint64
 	err := m.property(ctx, "InhibitDelayMaxUSec", &micros)
 	return time.Duration(micros) * time.Microsecond, err
 }
 
 func (m manager) property(ctx context.Context, name string, to any) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var v dbus.Variant
 	if err := m.object().CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, iface, name).Store(
@@ -102,10 +102,10 @@ func (m manager) property(ctx context.Context, name string, to any) error {
 	return nil
 }
 
-// inhibit delays a shutdown until the file is closed. It does not end with ctx,
-// because an inhibitor that arrives later would never be released.
+// inhibit takes an inhibitor, which delays shutdowns until the file is closed. It does not end with ctx, because an
+// inhibitor that arrives later would never be released.
 func (m manager) inhibit(ctx context.Context) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	var fd dbus.UnixFD
 	err := m.object().CallWithContext(ctx, iface+".Inhibit", 0, "shutdown", "monopod", "Pods need time to end",

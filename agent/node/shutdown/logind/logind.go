@@ -1,9 +1,8 @@
-// Package logind delays the shutdown of the machine until the pods of its node have
-// ended: it holds an inhibitor of systemd-logind, of mode delay, and releases it when
-// they have.
+// Package logind delays the shutdown of the machine until the pods of its node have ended: it holds an inhibitor of
+// systemd-logind, of mode delay, and releases it when they have.
 //
-// Logind waits for at most InhibitDelayMaxSec (5 s by default). If that is less than
-// the pods' grace periods, they get less; systemd's configuration is not changed.
+// Logind waits for at most InhibitDelayMaxSec (5 s by default). If that is less than the pods' grace periods, the
+// periods are shortened. The package does not change systemd's configuration.
 package logind
 
 import (
@@ -29,18 +28,18 @@ type Node interface {
 	// StopPods stops the pods within the periods, and rejects new ones. It returns when they have ended, or ctx
 	// ends.
 	StopPods(ctx context.Context, p shutdown.Periods)
-	// StayUp accepts pods again after a cancelled shutdown.
-	StayUp()
+	// CancelShutdown accepts pods again after a cancelled shutdown.
+	CancelShutdown()
 }
 
-// Reasons of events: upstream's, and ours where upstream only logs.
+// Reasons of events. Upstream writes only the first one, and logs the others.
 const (
 	reasonShutdown = "Shutdown"
 	reasonNoWait   = "ShutdownNotDelayed"
 	reasonTooShort = "ShutdownDelayTooShort"
 )
 
-// Config of a Delay. Node is required.
+// Config configures a Delay. Node is required.
 type Config struct {
 	Node    Node
 	Periods shutdown.Periods
@@ -58,19 +57,19 @@ type Delay struct {
 	cfg Config
 
 	// Only the goroutine of Run uses the fields below.
-	lock  *os.File      // while it is held, logind delays a shutdown; nil: not held
-	down  *descent      // nil: no shutdown
-	limit time.Duration // logind's maximum delay, as last read
-	mute  bool          // an event has reported that shutdowns are not delayed
+	inhibitor *os.File      // while it is held, logind delays a shutdown; nil: not held
+	down      *shutdownRun  // nil: no shutdown
+	limit     time.Duration // logind's maximum delay, as last read
+	reported  bool          // an event has reported that shutdowns are not delayed
 }
 
-// descent is a shutdown of the machine.
-type descent struct {
+// shutdownRun is a shutdown of the machine.
+type shutdownRun struct {
 	cancel context.CancelFunc
 	over   chan struct{}
 }
 
-// New returns a Delay; Run starts it.
+// New returns a Delay that does nothing until Run is called.
 func New(cfg Config) *Delay {
 	if cfg.Event == nil {
 		cfg.Event = func(string, string, string) {}
@@ -87,24 +86,24 @@ func New(cfg Config) *Delay {
 // Pauses between attempts to reach the bus.
 const (
 	redialFirst = time.Second // upstream's
-	redialMost  = time.Minute
+	redialMax   = time.Minute
 )
 
 // Run holds the inhibitor until ctx ends, and takes a new one when the bus or logind restarts.
 func (d *Delay) Run(ctx context.Context) {
-	defer d.letGo()
-	for retry := (backoff.Retry{First: redialFirst, Most: redialMost}); ctx.Err() == nil; retry.Wait(ctx, d.cfg.Clock) {
+	defer d.close()
+	for retry := (backoff.Retry{First: redialFirst, Most: redialMax}); ctx.Err() == nil; retry.Wait(ctx, d.cfg.Clock) {
 		worked, err := d.session(ctx)
-		if worked { // so that a restart of the bus alone causes no event
+		if worked { // no event after a mere restart of the bus
 			retry.Reset()
 		} else if ctx.Err() == nil {
-			d.complain(err)
+			d.reportNotDelayed(err)
 		}
 	}
 }
 
-// letGo ends what Run started.
-func (d *Delay) letGo() {
+// close cancels a running shutdown and releases the inhibitor.
+func (d *Delay) close() {
 	if d.down != nil {
 		d.down.cancel()
 		<-d.down.over
@@ -114,26 +113,26 @@ func (d *Delay) letGo() {
 
 // release releases the inhibitor; next, if any, replaces it.
 func (d *Delay) release(next *os.File) {
-	if d.lock != nil {
-		_ = d.lock.Close()
+	if d.inhibitor != nil {
+		_ = d.inhibitor.Close()
 	}
-	d.lock = next
+	d.inhibitor = next
 }
 
-// complain records, once, that shutdowns are not delayed.
-func (d *Delay) complain(err error) {
-	if d.mute {
+// reportNotDelayed records, once, that shutdowns are not delayed.
+func (d *Delay) reportNotDelayed(err error) {
+	if d.reported {
 		return
 	}
-	d.mute = true
+	d.reported = true
 	d.cfg.Log.Warn("cannot delay shutdowns of the machine through logind, retrying", zap.Error(err))
 	d.cfg.Event(corev1.EventTypeWarning, reasonNoWait,
 		fmt.Sprintf("Pods are not stopped in order when the machine shuts down: %v", err))
 }
 
-var errHungUp = errors.New("the connection to the system bus was closed")
+var errConnectionClosed = errors.New("the connection to the system bus was closed")
 
-// session lasts as long as a connection; worked reports whether it was set up successfully.
+// session handles one connection to the bus until it ends. worked means that the connection was set up successfully.
 func (d *Delay) session(ctx context.Context) (worked bool, err error) {
 	conn, err := connect(ctx, d.cfg.Bus)
 	if err != nil {
@@ -145,7 +144,7 @@ func (d *Delay) session(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := d.see(ctx, bus, bus.goesDown); err != nil { // the events of an earlier session
+	if err := d.handle(ctx, bus, bus.shuttingDown); err != nil { // signals between two sessions were missed
 		return false, err
 	}
 	return true, d.follow(ctx, bus, news)
@@ -159,10 +158,10 @@ func (d *Delay) follow(ctx context.Context, bus manager, news <-chan *dbus.Signa
 			return ctx.Err()
 		case n, ok := <-news:
 			if !ok {
-				return errHungUp
+				return errConnectionClosed
 			}
-			if ask := bus.ask(n); ask != nil {
-				if err := d.see(ctx, bus, ask); err != nil {
+			if state := bus.shutdownState(n); state != nil {
+				if err := d.handle(ctx, bus, state); err != nil {
 					return err
 				}
 			}
@@ -170,43 +169,43 @@ func (d *Delay) follow(ctx context.Context, bus manager, news <-chan *dbus.Signa
 	}
 }
 
-// see handles the start or cancellation of a shutdown.
-func (d *Delay) see(ctx context.Context, bus manager, ask func(context.Context) (bool, error)) error {
+// handle handles the start or cancellation of a shutdown.
+func (d *Delay) handle(ctx context.Context, bus manager, ask func(context.Context) (bool, error)) error {
 	down, err := ask(ctx)
 	switch {
 	case err != nil:
 		return err
 	case down && d.down == nil:
-		d.goDown(ctx, bus)
+		d.shutDown(ctx, bus)
 	case !down:
-		d.comeBack()
-		return d.take(ctx, bus)
+		d.cancelShutdown()
+		return d.takeInhibitor(ctx, bus)
 	}
 	return nil
 }
 
-// take takes a new inhibitor; the old one is held until then.
-func (d *Delay) take(ctx context.Context, bus manager) error {
+// takeInhibitor takes a new inhibitor; the old one is held until then.
+func (d *Delay) takeInhibitor(ctx context.Context, bus manager) error {
 	lock, err := bus.inhibit(ctx)
 	if err != nil {
 		return err
 	}
 	d.release(lock)
-	limit, err := bus.limit(ctx)
+	limit, err := bus.maxDelay(ctx)
 	if err != nil {
 		return err
 	}
-	d.mute = false
+	d.reported = false
 	if limit != d.limit {
 		d.limit = limit
 		d.cfg.Log.Info("shutdowns of the machine are delayed until the pods have ended", zap.Duration("most", limit))
-		d.warn(limit)
+		d.warnTooShort(limit)
 	}
 	return nil
 }
 
-// warn reports how to configure a logind whose delay is too short.
-func (d *Delay) warn(limit time.Duration) {
+// warnTooShort reports how to configure a logind whose delay is too short.
+func (d *Delay) warnTooShort(limit time.Duration) {
 	want := d.cfg.Periods.Bound()
 	if limit >= want {
 		return
@@ -215,23 +214,24 @@ func (d *Delay) warn(limit time.Duration) {
 		zap.Duration("wanted", want))
 	d.cfg.Event(corev1.EventTypeWarning, reasonTooShort,
 		fmt.Sprintf("systemd-logind waits %v for pods to end, they may take %v: they get less. "+
-			"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: systemctl kill -s HUP systemd-logind",
+			"Put InhibitDelayMaxSec=%.0f below [Login] into /etc/systemd/logind.conf.d/99-monopod.conf and run: "+
+			"systemctl kill -s HUP systemd-logind",
 			limit, want, math.Ceil(d.cfg.Periods.Needs().Seconds())))
 }
 
-// goDown stops the pods, then releases the inhibitor.
-func (d *Delay) goDown(ctx context.Context, bus manager) {
+// shutDown stops the pods, then releases the inhibitor.
+func (d *Delay) shutDown(ctx context.Context, bus manager) {
 	d.cfg.Event(corev1.EventTypeNormal, reasonShutdown, "Shutdown manager detected shutdown event")
-	periods, lock := d.cfg.Periods, d.lock
-	d.lock = nil
-	if limit, err := bus.limit(ctx); err == nil {
+	periods, lock := d.cfg.Periods, d.inhibitor
+	d.inhibitor = nil
+	if limit, err := bus.maxDelay(ctx); err == nil {
 		periods = periods.Within(limit)
 	} else if d.limit > 0 {
 		periods = periods.Within(d.limit)
 	}
 	// The connection may end with the system bus; stopping the pods continues.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	d.down = &descent{cancel: cancel, over: make(chan struct{})}
+	d.down = &shutdownRun{cancel: cancel, over: make(chan struct{})}
 	over := d.down.over
 	d.cfg.Guard.Spawn("shutdown", func() {
 		defer close(over)
@@ -242,8 +242,8 @@ func (d *Delay) goDown(ctx context.Context, bus manager) {
 	})
 }
 
-// comeBack reverts goDown as far as possible.
-func (d *Delay) comeBack() {
+// cancelShutdown stops stopping the pods, and makes the node accept pods again.
+func (d *Delay) cancelShutdown() {
 	if d.down == nil {
 		return
 	}
@@ -251,5 +251,5 @@ func (d *Delay) comeBack() {
 	<-d.down.over
 	d.down = nil
 	d.cfg.Event(corev1.EventTypeNormal, reasonShutdown, "Shutdown manager detected shutdown cancellation")
-	d.cfg.Node.StayUp()
+	d.cfg.Node.CancelShutdown()
 }

@@ -43,7 +43,7 @@ func (n *node) StopPods(ctx context.Context, p shutdown.Periods) {
 	}
 }
 
-func (n *node) StayUp() { n.does("up") }
+func (n *node) CancelShutdown() { n.does("up") }
 
 func (n *node) event(eventType, reason, message string) {
 	n.mu.Lock()
@@ -113,7 +113,9 @@ func run(t *testing.T, bus *logindtest.Bus, n *node) (stop func()) {
 	return stop
 }
 
-func holds(l *logindtest.Logind, n int) func() bool { return func() bool { return l.Held() == n } }
+func holds(l *logindtest.Logind, n int) func() bool {
+	return func() bool { return l.Inhibitors() == n }
+}
 
 func TestShutdownWaitsForPods(t *testing.T) {
 	t.Parallel()
@@ -122,14 +124,14 @@ func TestShutdownWaitsForPods(t *testing.T) {
 	n := &node{end: make(chan struct{})}
 	run(t, bus, n)
 	until(t, "held", holds(l, 1))
-	if asked := strings.Join(l.Asked(), "; "); asked != "shutdown of monopod: Pods need time to end (delay)" {
+	if asked := strings.Join(l.InhibitorArguments(), "; "); asked != "shutdown of monopod: Pods need time to end (delay)" {
 		t.Error(asked)
 	}
 	if err := l.PowerOff(true); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "pods are stopped", func() bool { return n.story() == "stop within 30s" })
-	if l.Held() != 1 {
+	if l.Inhibitors() != 1 {
 		t.Error("the shutdown continues although pods have not ended")
 	}
 	close(n.end)
@@ -152,7 +154,7 @@ func TestShutdownIsCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "held again", func() bool { return len(l.Asked()) == 2 && l.Held() == 1 })
+	until(t, "held again", func() bool { return len(l.InhibitorArguments()) == 2 && l.Inhibitors() == 1 })
 	if n.story() != "stop within 30s, called off, up" ||
 		n.eventsWith("Shutdown: Shutdown manager detected shutdown cancellation") != 1 {
 		t.Errorf("%s, %q", n.story(), n.events)

@@ -24,16 +24,19 @@ const (
 // ErrNoDaemon means that this machine has no dbus-daemon.
 var ErrNoDaemon = errors.New("there is no dbus-daemon on this machine: apt-get install dbus-daemon")
 
-// Bus is a dbus-daemon. Its Address may stop answering and come back.
+// Bus is a dbus-daemon, which can be stopped and started again at the same Address.
 type Bus struct {
 	Address string
 	config  string
 	daemon  *exec.Cmd
 }
 
-const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><listen>%s</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/></policy></busconfig>`
+<policy context="default">
+<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>
+</policy></busconfig>`
 
 // StartBus starts a bus with its files in dir, whose path must be short. Stop ends it.
 func StartBus(dir string) (*Bus, error) {
@@ -78,13 +81,13 @@ type Logind struct {
 	most time.Duration
 	life sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
-	down  bool
-	held  int      // inhibitors that are held
-	asked []string // the arguments of each inhibitor
+	mu         sync.Mutex // guards the fields below
+	down       bool
+	inhibitors int      // inhibitors that are held
+	arguments  []string // the arguments of each inhibitor
 }
 
-// Start starts a logind on the bus that waits for at most most.
+// Start starts a logind on the bus, whose InhibitDelayMaxSec is most.
 func Start(b *Bus, most time.Duration) (*Logind, error) {
 	conn, err := dbus.Connect(b.Address)
 	if err != nil {
@@ -108,7 +111,7 @@ func Start(b *Bus, most time.Duration) (*Logind, error) {
 	return l, nil
 }
 
-// Stop removes it from the bus.
+// Stop removes the logind from the bus.
 func (l *Logind) Stop() {
 	l.conn.Close()
 	l.life.Wait()
@@ -122,18 +125,18 @@ func (l *Logind) PowerOff(down bool) error {
 	return l.conn.Emit(path, iface+".PrepareForShutdown", down)
 }
 
-// Held returns the number of held inhibitors.
-func (l *Logind) Held() int {
+// Inhibitors returns the number of inhibitors that are held.
+func (l *Logind) Inhibitors() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.held
+	return l.inhibitors
 }
 
-// Asked returns the arguments of the inhibitors so far.
-func (l *Logind) Asked() []string {
+// InhibitorArguments returns the arguments of the inhibitors so far.
+func (l *Logind) InhibitorArguments() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.asked
+	return l.arguments
 }
 
 func (l *Logind) answer(m *dbus.Message) {
@@ -161,8 +164,8 @@ func (l *Logind) inhibit(m *dbus.Message) {
 		l.fail(m, "org.freedesktop.DBus.Error.NoMemory")
 		return
 	}
-	l.held++
-	l.asked = append(l.asked, fmt.Sprintf("%s of %s: %s (%s)", m.Body...))
+	l.inhibitors++
+	l.arguments = append(l.arguments, fmt.Sprintf("%s of %s: %s (%s)", m.Body...))
 	l.reply(m, dbus.TypeMethodReply, dbus.UnixFD(w.Fd()))
 	w.Close()
 	go func() { // ends with the holder
@@ -170,7 +173,7 @@ func (l *Logind) inhibit(m *dbus.Message) {
 		r.Close()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.held--
+		l.inhibitors--
 	}()
 }
 

@@ -9,20 +9,20 @@ import (
 	"monopod/agent/host/checkpoint"
 )
 
-// Record is the time of the last shutdown: as metrics with kubelet's names, and in a file.
+// Record stores the time of the last shutdown in a file, and serves it as metrics with kubelet's names.
 type Record struct {
 	file       checkpoint.File
 	start, end prometheus.Gauge
 	last       span
 }
 
-// span has a zero end while the pods have not ended, or if the shutdown was interrupted.
+// span is the time of a shutdown. End is zero until the pods have ended, and after an interrupted shutdown.
 type span struct {
 	Start time.Time `json:"startTime"`
 	End   time.Time `json:"endTime"`
 }
 
-// NewRecord returns a record whose metrics r collects; they are 0 until the first shutdown.
+// NewRecord returns a Record and registers its metrics, which are 0 until the first shutdown.
 func NewRecord(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
 	t := &Record{
 		file: file,
@@ -41,8 +41,8 @@ func NewRecord(r prometheus.Registerer, file checkpoint.File) (*Record, error) {
 	return t, nil
 }
 
-// Load reads the file of an earlier process. After an error there is no last shutdown; a damaged file is set
-// aside, and the error contains its new path.
+// Load reads the file of an earlier process. After an error the metrics stay 0. Load moves a damaged file aside; the
+// error contains its new path.
 func (t *Record) Load() error {
 	var last span
 	_, err := t.file.Load(&last)

@@ -16,7 +16,7 @@ import (
 	"monopod/testdata/harness"
 )
 
-// TestAddressesFollowTheMachine has a machine get addresses, lose and change them.
+// TestAddressesFollowTheMachine adds, removes and changes addresses of a machine.
 func TestAddressesFollowTheMachine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -86,7 +86,7 @@ func TestAddressesFollowTheMachine(t *testing.T) {
 	})
 }
 
-// TestLostAddressStays: while a machine has no network, its address stays; also one that only a route led away from.
+// TestLostAddressStays: a machine without a network keeps its address, also if it only lost its default route.
 func TestLostAddressStays(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -101,12 +101,12 @@ func TestLostAddressStays(t *testing.T) {
 		old := IPs(families)
 		run("route del default")
 		run("addr add 10.88.1.1/24 dev mp-x")
-		if got := next(old, families); !slices.Equal(got, old) {
+		if got := nextIPs(old, families); !slices.Equal(got, old) {
 			t.Errorf("without a default route: %s, want %s", got, old)
 		}
 		run("link del mp-x")
 		run("link del eth0")
-		if got := next(old, families); !slices.Equal(got, old) {
+		if got := nextIPs(old, families); !slices.Equal(got, old) {
 			t.Errorf("without a link: %s, want %s", got, old)
 		}
 	})

@@ -29,10 +29,10 @@ func TestShortageIsReportedWhileItLasts(t *testing.T) {
 	a := &away{}
 	r, err := New(Deps{
 		Runtime: a, Recorder: a, Clock: clock.RealClock{},
-		Resources: func() (_, _ corev1.ResourceList) { return nil, nil },
-		Pressure:  func() []corev1.NodeConditionType { return nil },
-		Down:      func() bool { return false },
-		Needs:     func() error { return nil },
+		Resources:    func() (_, _ corev1.ResourceList) { return nil, nil },
+		Pressure:     func() []corev1.NodeConditionType { return nil },
+		ShuttingDown: func() bool { return false },
+		Needs:        func() error { return nil },
 	}, Config{NodeName: "n1", HostIPs: func() []string { return nil }, Network: func(context.Context) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestShortageIsReportedWhileItLasts(t *testing.T) {
 	if want := []string{"CgroupLimitsUnavailable", "CgroupLimitsAvailable"}; !slices.Equal(a.reasons, want) {
 		t.Errorf("events %v, want %v", a.reasons, want)
 	}
-	if n := fmt.Sprint(r.lacks.of, r.lacks.count); n != "map[] map[]" {
+	if n := fmt.Sprint(r.cgroupProblems.byOwner, r.cgroupProblems.count); n != "map[] map[]" {
 		t.Errorf("left: %s", n)
 	}
 }

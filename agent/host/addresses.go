@@ -14,10 +14,10 @@ import (
 	"monopod/apiserver/kit/kernel"
 )
 
-// settled is how long after a change the addresses are read: a link that comes up gets them one after the other.
-const settled = 100 * time.Millisecond
+// settleTime is the delay after a change until the addresses are read: a new link gets them one after the other.
+const settleTime = 100 * time.Millisecond
 
-// Addresses are those of IPs, while Run follows their changes.
+// Addresses are the addresses that IPs returns. Run updates them.
 type Addresses struct {
 	families []corev1.IPFamily
 	now      atomic.Pointer[[]netip.Addr]
@@ -49,8 +49,8 @@ func (a *Addresses) Strings() []string {
 	return out
 }
 
-// Run follows the addresses in the network namespace of the caller until ctx ends, and calls changed after each change.
-// Nothing runs meanwhile: the kernel reports changes.
+// Run updates the addresses, in the network namespace of the caller, until ctx ends, and calls changed after each
+// change. It does not poll: the kernel reports changes.
 func (a *Addresses) Run(ctx context.Context, changed func()) {
 	if a.families == nil {
 		<-ctx.Done()
@@ -58,8 +58,8 @@ func (a *Addresses) Run(ctx context.Context, changed func()) {
 	}
 	changes := kernel.WatchNetwork(ctx)
 	for open := true; open; _, open = <-changes {
-		backoff.Sleep(ctx, clock.RealClock{}, settled)
-		if next := next(*a.now.Load(), a.families); !slices.Equal(next, *a.now.Load()) && ctx.Err() == nil {
+		backoff.Sleep(ctx, clock.RealClock{}, settleTime)
+		if next := nextIPs(*a.now.Load(), a.families); !slices.Equal(next, *a.now.Load()) && ctx.Err() == nil {
 			a.now.Store(&next)
 			changed()
 		}

@@ -10,6 +10,7 @@ import (
 
 	"monopod/agent/pod/identity"
 	"monopod/agent/pod/pace"
+	"monopod/agent/podapi/spec"
 	"monopod/agent/podapi/status"
 )
 
@@ -19,8 +20,8 @@ const (
 	RestartingAllMessage = "The container is removed because RestartAllContainers in place"
 )
 
-// MayRestartAll reports whether all containers may restart now because of the end of trigger, after its backoff.
-// Until then their status says why they wait.
+// MayRestartAll reports whether all containers may restart now, because the backoff of trigger is over. Until then the
+// containers' statuses contain the reason RestartingAll.
 func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool {
 	for _, c := range s.regular(pod) {
 		s.Pace.Wait(c.Name, status.Waiting{Reason: RestartingAll, Message: RestartingAllMessage})
@@ -30,12 +31,12 @@ func (s *Starter) MayRestartAll(pod *corev1.Pod, trigger *status.Container) bool
 		_ = s.Pace.Blocked(trigger.Name, b)
 		return false
 	}
-	s.attempt(trigger.Name, trigger.FinishedAt)
+	s.recordRestart(trigger.Name, trigger.FinishedAt)
 	return true
 }
 
-// RemoveAll removes all containers, so that they are created again. The trigger is removed last: as long as it
-// exists, a restarted agent continues.
+// RemoveAll removes all containers, so that they are created again. It removes the trigger last: while the trigger
+// exists, an agent that restarts continues the removal.
 func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string) error {
 	var last []status.Container
 	for _, c := range s.regular(pod) {
@@ -56,11 +57,9 @@ func (s *Starter) RemoveAll(ctx context.Context, pod *corev1.Pod, trigger string
 // regular returns the current instances of all containers except ephemeral ones.
 func (s *Starter) regular(pod *corev1.Pod) []status.Container {
 	var out []status.Container
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for _, c := range s.Observer.Seen().Named(list[i].Name) {
-				out = append(out, *c)
-			}
+	for _, c := range spec.Containers(&pod.Spec) {
+		for _, instance := range s.Observer.Seen().Named(c.Name) {
+			out = append(out, *instance)
 		}
 	}
 	return out
@@ -72,7 +71,7 @@ func (s *Starter) remove(ctx context.Context, pod *corev1.Pod, c *status.Contain
 		return fmt.Errorf("remove container to restart all: %w", err)
 	}
 	s.node.Logs.Remove(pod, c)
-	_ = os.Remove(s.maker.message(c.Name, c.Attempt)) // removed with the pod at the latest
+	_ = os.Remove(s.maker.messagePath(c.Name, c.Attempt)) // removed with the pod at the latest
 	s.Observer.Forget(c.ID)
 	return nil
 }

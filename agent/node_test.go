@@ -37,7 +37,7 @@ func TestHealthReportsPanicsNextToTheAgent(t *testing.T) {
 	}
 }
 
-// TestNoRuntime: without a runtime, the node runs nothing until its end, and says why it has no streams.
+// TestNoRuntime: without a runtime, Run only waits for ctx, and Find returns why there are no streams.
 func TestNoRuntime(t *testing.T) {
 	t.Parallel()
 	n := NewNode(NodeDeps{Log: zap.NewNop(), Metrics: prometheus.NewRegistry()},

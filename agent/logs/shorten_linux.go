@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// messageBound is the most disk space that a termination message may use: sixteen
-	// times what is read of it.
+	// messageBound is the maximum disk usage of a termination message: sixteen times the part that is read.
 	messageBound = 16 * maxMessage
 	// block is the smallest unit that file systems free.
 	block = 4096
@@ -30,12 +29,11 @@ func allocated(path string) int64 {
 	if unix.Lstat(path, &st) != nil {
 		return 0
 	}
-	return st.Blocks * 512 // in this unit on every file system
+	return st.Blocks * 512 // the unit of st_blocks on every file system
 }
 
-// shortenMessage frees the disk space of a termination message except its end, the
-// only part that is read. The length and the writer's offset do not change. On a file
-// system without support for this the whole message is lost.
+// shortenMessage frees the disk space of a termination message except its end, the only part that is read. The length
+// and the writer's offset do not change. On a file system that cannot punch holes the whole message is lost.
 func shortenMessage(path string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -54,7 +52,7 @@ func shortenMessage(path string) error {
 		err = unix.Ftruncate(fd, 0)
 	case err == nil:
 		var now unix.Stat_t
-		// preallocated beyond its end
+		// Free blocks that are preallocated beyond the end.
 		if err = unix.Fstat(fd, &now); err == nil && now.Size == st.Size && now.Blocks*512 > messageBound {
 			err = unix.Ftruncate(fd, st.Size)
 		}

@@ -9,7 +9,7 @@ import (
 	"monopod/agent/podapi/status"
 )
 
-// The methods below record what the worker has done itself.
+// The methods in this file record the worker's own actions.
 
 // SandboxMade records a new sandbox, and reads its status from the runtime, mainly its addresses.
 func (o *Observer) SandboxMade(ctx context.Context, id string, attempt uint32) error {
@@ -39,8 +39,8 @@ func (o *Observer) ContainerMade(c status.Container) {
 	o.seen.Containers = append(o.seen.Containers, c)
 }
 
-// Refresh reads one container again. One that no longer exists is forgotten; one that ended stays as its event
-// reported.
+// Refresh reads one container again. It forgets a container that no longer exists, and keeps the state of a container
+// whose exit an event has reported.
 func (o *Observer) Refresh(ctx context.Context, id string) error {
 	old := o.seen.ByID(id)
 	c, err := o.runtime().Container(ctx, id, old.SandboxID)
@@ -66,12 +66,12 @@ func (o *Observer) StartFailed(id string, why error) {
 	}
 }
 
-// ErrAlive means that the runtime reports a container as running that it had stopped, as containerd 2 does for
-// some seconds after a shim was killed.
+// ErrAlive means that the runtime reports a stopped container as running. containerd 2 does so for some seconds after a
+// shim was killed.
 var ErrAlive = errors.New("container still runs after its stop")
 
-// Stopped records how a stopped container ended, unless its event has reported it: pending events are applied
-// first, because they are more precise.
+// Stopped records how a stopped container ended. It applies pending events first, because they are more precise than
+// the runtime's status.
 func (o *Observer) Stopped(ctx context.Context, id string) error {
 	for _, ev := range o.pending() {
 		o.Apply(ev)
@@ -96,15 +96,15 @@ func (o *Observer) Stopped(ctx context.Context, id string) error {
 	return nil
 }
 
-// Explain replaces the reason why a container ended.
-func (o *Observer) Explain(id, reason, message string) {
+// SetReason replaces the reason and the message of a container's end.
+func (o *Observer) SetReason(id, reason, message string) {
 	if c := o.seen.ByID(id); c != nil {
 		c.Reason, c.Message = reason, message
 	}
 }
 
-// Describe says why a container ended, unless its termination message does.
-func (o *Observer) Describe(id, message string) {
+// SetMessage sets the message of a terminated container that has no termination message.
+func (o *Observer) SetMessage(id, message string) {
 	if c := o.seen.ByID(id); c != nil && c.State == status.Exited && c.Message == "" {
 		c.Message = message
 	}
@@ -120,5 +120,5 @@ func (o *Observer) Resized(id string, r *corev1.ResourceRequirements) {
 // Forget removes a container or sandbox that no longer exists.
 func (o *Observer) Forget(id string) { o.seen.Forget(id) }
 
-// ForgetAll is for a pod of which nothing is left.
+// ForgetAll removes all sandboxes and containers, because the runtime has removed them.
 func (o *Observer) ForgetAll() { o.seen = status.Observed{} }

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-func TestTurnsBoundConcurrency(t *testing.T) {
+func TestLimitBoundsConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(time.Minute, func() int { return 2 })
+		slots := newConcurrencyLimit(time.Minute, func() int { return 2 })
 		begin := time.Now()
 		ended := make(chan time.Duration)
 		for range 6 {
 			go func() {
-				back := turns.Take(t.Context())
+				release := slots.acquire(t.Context())
 				time.Sleep(time.Second)
-				back()
+				release()
 				ended <- time.Since(begin)
 			}()
 		}
@@ -29,59 +29,59 @@ func TestTurnsBoundConcurrency(t *testing.T) {
 	})
 }
 
-func TestStuckWorkerLosesItsTurn(t *testing.T) {
+func TestStuckCallerLosesItsSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(time.Minute, func() int { return 1 })
-		late := turns.Take(t.Context())
+		slots := newConcurrencyLimit(time.Minute, func() int { return 1 })
+		late := slots.acquire(t.Context())
 		begin := time.Now()
-		back := turns.Take(t.Context())
+		release := slots.acquire(t.Context())
 		if got := time.Since(begin); got != time.Minute {
 			t.Errorf("waited %v for a caller that is stuck, want a minute", got)
 		}
 		late() // does not affect the current holder
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		turns.Take(ctx)
+		slots.acquire(ctx)
 		if got := time.Since(begin); got != time.Minute+time.Second {
-			t.Errorf("had a turn after %v at the same time as another", got)
+			t.Errorf("a second caller got a slot after %v", got)
 		}
-		back()
-		turns.Take(t.Context())()
+		release()
+		slots.acquire(t.Context())()
 	})
 }
 
-// TestTurnsFollowTheRoom: without room there is still one turn, and a turn that is returned opens as many as there is
-// room for by then. Whoever leaves the queue takes no turn with it.
-func TestTurnsFollowTheRoom(t *testing.T) {
+// TestLimitChanges: with a limit of 0 one caller still gets a slot. A released slot lets in as many callers as the limit
+// then allows. A caller that stops waiting occupies no slot.
+func TestLimitChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		room := 0
-		turns := newTurns(time.Hour, func() int { return room })
-		first := turns.Take(t.Context())
+		limit := 0
+		slots := newConcurrencyLimit(time.Hour, func() int { return limit })
+		first := slots.acquire(t.Context())
 		had := make(chan func(), 4)
 		hurried, leave := context.WithCancel(t.Context())
 		for _, ctx := range []context.Context{hurried, t.Context(), t.Context(), t.Context()} {
-			go func() { had <- turns.Take(ctx) }()
+			go func() { had <- slots.acquire(ctx) }()
 			synctest.Wait()
 		}
 		if n := len(had); n != 0 {
-			t.Fatalf("%d more turns without room", n)
+			t.Fatalf("%d more slots at a limit of 0", n)
 		}
 		leave()
 		synctest.Wait()
 		(<-had)()
-		room = 2
+		limit = 2
 		first()
 		synctest.Wait()
 		if n := len(had); n != 2 {
-			t.Fatalf("%d turns with room for two", n)
+			t.Fatalf("%d slots at a limit of 2", n)
 		}
-		room = 0
+		limit = 0
 		(<-had)()
 		synctest.Wait()
 		if n := len(had); n != 1 {
-			t.Fatalf("%d turns are open, though there is no room", n)
+			t.Fatalf("%d slots are in use after the limit became 0", n)
 		}
 		(<-had)()
 		(<-had)()
