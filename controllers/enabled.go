@@ -39,7 +39,7 @@ func enabled(all []Entry, list []string) ([]Entry, error) {
 // Off reports whether the controller of that name is disabled in this configuration. New reports an invalid
 // configuration.
 func (c Config) Off(name string) bool {
-	on, err := enabled(All(), c.Controllers)
+	on, err := enabled(All(&c), c.Controllers)
 	return err == nil && !slices.ContainsFunc(on, func(e Entry) bool { return e.Name == name })
 }
 

@@ -56,10 +56,9 @@ type Manager struct {
 }
 
 // New creates the controllers that cfg enables, without starting them.
-func New(deps Deps, cfg Config) (*Manager, error) { return newManager(deps, cfg, All()) }
+func New(deps Deps, cfg Config) (*Manager, error) { return newManager(deps, cfg, All) }
 
-// newManager is New with a given table of controllers.
-func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
+func newManager(deps Deps, cfg Config, all func(*Config) []Entry) (*Manager, error) {
 	if deps.Client == nil {
 		return nil, errors.New("controllers: Deps.Client is missing")
 	}
@@ -85,7 +84,7 @@ func newManager(deps Deps, cfg Config, all []Entry) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := enabled(all, cfg.Controllers)
+	entries, err := enabled(all(&cfg), cfg.Controllers)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +104,7 @@ func (m *Manager) make() error {
 		deps := m.deps
 		deps.Log = deps.Log.Named(e.Name)
 		events := &lazyRecorder{}
-		c, err := e.New(deps, events, m.cfg)
+		c, err := e.New(deps, events)
 		if err != nil {
 			return fmt.Errorf("controller %s: %w", e.Name, err)
 		}
