@@ -23,7 +23,7 @@ func NewApproving(deps follow.Deps, allowed Allowed) *Controller {
 	return c
 }
 
-// recognizer are requests that are approved if their creator has a permission.
+// recognizer describes requests that are approved if their creator may create the subresource.
 type recognizer struct {
 	matches     func(r *request, x *x509.CertificateRequest) bool
 	subresource string
@@ -43,7 +43,7 @@ func ofNode(r *request, x *x509.CertificateRequest) bool {
 		kubeletClient(x, r.Spec.Usages) == nil
 }
 
-// ofItself reports whether a node asks for its own one.
+// ofItself reports whether a node requests its own client certificate.
 func ofItself(r *request, x *x509.CertificateRequest) bool {
 	return ofNode(r, x) && r.Spec.Username == x.Subject.CommonName
 }
@@ -55,7 +55,7 @@ func (c *Controller) approve(ctx context.Context, r *request, allowed Allowed) e
 	}
 	x, err := parse(r)
 	if err != nil {
-		return nil // only a signer refuses it
+		return nil // csrsigning marks an invalid request as failed
 	}
 	for _, known := range recognizers() {
 		if !known.matches(r, x) {

@@ -25,7 +25,7 @@ func ended(job *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// review updates the status: the Jobs that are active, and the last success.
+// review updates the status: the active Jobs and the last success.
 func (r *run) review(ro *round) {
 	s, known := &ro.cj.Status, map[types.UID]bool{}
 	for _, job := range ro.jobs {

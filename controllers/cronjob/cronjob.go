@@ -1,10 +1,10 @@
 // Package cronjob creates the Jobs of each CronJob on its schedule.
 //
-//   - schedule: the times of the starts, and which of them is due; pure functions.
-//   - active: which Jobs are active, which have ended, and which of those are kept.
-//   - start: the Job of one start.
+//   - schedule.go: computes the scheduled times, and which of them is due; pure functions.
+//   - active.go: finds the active and finished Jobs, and applies the history limits.
+//   - start.go: creates the Job of a scheduled time.
 //
-// Between starts a CronJob needs no work, unless the clock is set or the machine wakes up (follow.Jumps).
+// Between two scheduled times a CronJob causes no work, unless the clock is set or the machine resumes (follow.Jumps).
 package cronjob
 
 import (
@@ -37,7 +37,7 @@ const kind = "CronJob"
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-cron-job-syncs, 0 means upstream's 5
+	Workers int // --concurrent-cron-job-syncs; 0 means upstream's 5
 }
 
 // Controller starts the Jobs of CronJobs.
@@ -50,7 +50,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller and registers its metric.
+// New returns the controller and registers its metric.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	skew, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -84,7 +84,7 @@ type run struct {
 
 	mu sync.Mutex // guards begun
 
-	// begun is when a CronJob got its current schedule, or when the clock went back far.
+	// begun is when a CronJob got its current schedule, or when the clock was set back by more than smallStep.
 	begun map[types.UID]time.Time
 }
 
@@ -124,15 +124,15 @@ func controllerOf(job *batchv1.Job) types.UID {
 
 // round is the state of a CronJob during one sync.
 type round struct {
-	stored *batchv1.CronJob // as the API has it
-	cj     *batchv1.CronJob // a copy, whose status becomes the next one
+	stored *batchv1.CronJob // as read; shared
+	cj     *batchv1.CronJob // copy whose status the sync changes
 	jobs   []*batchv1.Job   // controlled by the CronJob
 	now    time.Time
-	since  time.Time // earlier starts do not count
+	since  time.Time // earlier scheduled times are ignored
 }
 
-// reconcile syncs a CronJob: its active Jobs, the start that is due, and its history. It returns the time until the
-// next start.
+// reconcile syncs a CronJob: its active Jobs, the Job that is due, and its history. It returns the time until the next
+// scheduled time.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	ro, err := r.round(ctx, key)
 	if ro == nil || err != nil {
@@ -149,7 +149,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return again, r.cleanUp(ctx, ro)
 }
 
-// round reads the CronJob and its Jobs; nil if the CronJob is gone.
+// round reads the CronJob and its Jobs. It returns nil if the CronJob no longer exists.
 func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	cj, err := client.Get[*batchv1.CronJob](ctx, r.deps.Client, key.Namespace, key.Name)
 	if apierrors.IsNotFound(err) {
@@ -178,7 +178,7 @@ func (r *run) round(ctx context.Context, key follow.Key) (*round, error) {
 	return ro, nil
 }
 
-// write stores the status if it has changed. It conflicts if the CronJob has changed since the sync began.
+// write stores the status if it has changed. It conflicts if the CronJob was changed since the sync began.
 func (r *run) write(ctx context.Context, ro *round) error {
 	if equality.Semantic.DeepEqual(ro.cj.Status, ro.stored.Status) {
 		return nil
@@ -194,7 +194,7 @@ func (r *run) write(ctx context.Context, ro *round) error {
 	return err
 }
 
-// normal and warn record events about the CronJob.
+// normal and warn record Events about the CronJob.
 func (r *run) normal(ro *round, reason, format string, args ...any) {
 	r.events.Eventf(ro.stored, corev1.EventTypeNormal, reason, format, args...)
 }

@@ -17,8 +17,8 @@ import (
 	"monopod/controllers/owned"
 )
 
-// startDue creates the Job of the last start that was missed or is due now. It returns the time until the next start,
-// 0 if there is none.
+// startDue creates the Job of the last scheduled time that is due or was missed. It returns the time until the next
+// scheduled time, 0 if there is none.
 func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	spec := &ro.cj.Spec
 	if ro.cj.DeletionTimestamp != nil || spec.Suspend != nil && *spec.Suspend {
@@ -26,7 +26,9 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	}
 	if strings.Contains(spec.Schedule, "TZ") {
 		r.warn(ro, "UnsupportedSchedule",
-			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", spec.Schedule)
+			"CRON_TZ or TZ used in schedule %q is not officially supported, "+
+				"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+			spec.Schedule)
 	}
 	if spec.TimeZone != nil {
 		if _, err := time.LoadLocation(*spec.TimeZone); err != nil {
@@ -59,8 +61,8 @@ func (r *run) startDue(ctx context.Context, ro *round) (time.Duration, error) {
 	return again, r.start(ctx, ro, last)
 }
 
-// start creates the Job of a start, unless the start is too late, or concurrencyPolicy forbids it because other Jobs
-// are active.
+// start creates the Job of a scheduled time, unless startingDeadlineSeconds have passed, or concurrencyPolicy forbids
+// it because other Jobs are active.
 func (r *run) start(ctx context.Context, ro *round, at time.Time) error {
 	spec, s := &ro.cj.Spec, &ro.cj.Status
 	if n := spec.StartingDeadlineSeconds; n != nil && ro.now.Sub(at) > owned.Seconds(*n) {
@@ -107,9 +109,9 @@ func (r *run) replace(ctx context.Context, ro *round) error {
 	return nil
 }
 
-// create creates the Job of a start. The Job's name contains the time, so that a start has one Job even if the
-// process was killed before it recorded the start. It returns nil if another object has the name or the namespace is
-// being deleted.
+// create creates the Job of a scheduled time. The Job's name contains the time, so that there is one Job even if the
+// process was killed before it wrote the status. It returns nil if another object has the name or the namespace is
+// terminating.
 func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job, error) {
 	made := jobFor(ro.cj, at)
 	name := made.Name
@@ -132,7 +134,7 @@ func (r *run) create(ctx context.Context, ro *round, at time.Time) (*batchv1.Job
 	return nil, err
 }
 
-// jobFor returns the Job of a start, named after the minutes since 1970.
+// jobFor returns the Job of a scheduled time. Its name ends with the minutes since 1970, as upstream's.
 func jobFor(cj *batchv1.CronJob, at time.Time) *batchv1.Job {
 	t := cj.Spec.JobTemplate.DeepCopy()
 	zone := time.UTC

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// taken are the names that other definitions of a group use.
+// taken contains the names that other definitions of a group use.
 type taken struct{ resources, kinds []string }
 
 // takenBy returns the accepted names of the other definitions in the group of def.
@@ -26,7 +26,7 @@ func takenBy(def *definition, all []*definition) (t taken) {
 	return t
 }
 
-// name returns wanted if it is accepted already or free; otherwise accepted, and an error.
+// name returns wanted if it is already accepted or free; otherwise accepted, and an error.
 func name(wanted, accepted string, taken []string) (string, error) {
 	if wanted != accepted && slices.Contains(taken, wanted) {
 		return accepted, fmt.Errorf("%q is already in use", wanted)
@@ -34,8 +34,8 @@ func name(wanted, accepted string, taken []string) (string, error) {
 	return wanted, nil
 }
 
-// accept sets the names in the status of def that no other definition uses, and the conditions NamesAccepted and
-// Established (upstream: the naming condition controller). It reports whether that changes anything.
+// accept sets in the status of def the names that no other definition uses, and the conditions NamesAccepted and
+// Established (upstream: the naming condition controller). It reports whether the status has changed.
 func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
 	wanted, names := def.Spec.Names, def.Status.AcceptedNames
 	cond := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.NamesAccepted,
@@ -63,7 +63,8 @@ func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
 	apihelpers.SetCRDCondition(def, cond)
 	if !apihelpers.IsCRDConditionTrue(def, apiextensionsv1.Established) {
 		established := apiextensionsv1.CustomResourceDefinitionCondition{
-			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted"}
+			Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse,
+			Reason: "NotAccepted", Message: "not all names are accepted"}
 		if cond.Status == apiextensionsv1.ConditionTrue {
 			established.Reason, established.Message = "Installing", "the initial names have been accepted"
 		}
@@ -72,7 +73,7 @@ func accept(def *apiextensionsv1.CustomResourceDefinition, t taken) bool {
 	return !equality.Semantic.DeepEqual(before.Status, def.Status)
 }
 
-// shortNames returns wanted if each of them is accepted already or free; otherwise accepted, and an error.
+// shortNames returns wanted if each of them is already accepted or free; otherwise accepted, and an error.
 func shortNames(wanted, accepted, taken []string) ([]string, error) {
 	var conflicts []string
 	for _, short := range wanted {
@@ -89,7 +90,7 @@ func shortNames(wanted, accepted, taken []string) ([]string, error) {
 	return accepted, fmt.Errorf("[%s]", strings.Join(conflicts, ", "))
 }
 
-// approve sets the condition that a group of Kubernetes' own needs (upstream: the API approval controller).
+// approve sets the condition that definitions in Kubernetes' own groups need (upstream: the API approval controller).
 func approve(def *apiextensionsv1.CustomResourceDefinition) bool {
 	if !apihelpers.IsProtectedCommunityGroup(def.Spec.Group) {
 		return false

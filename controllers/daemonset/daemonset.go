@@ -1,10 +1,10 @@
 // Package daemonset keeps one pod of each DaemonSet on every node that the DaemonSet selects.
 //
-//   - nodes: which nodes a DaemonSet selects, and how its pods reach them.
-//   - view: the state of a DaemonSet, its nodes and pods during one sync.
-//   - manage: missing pods, surplus pods, and pods that have finished.
-//   - rolling: the steps of a rolling update.
-//   - status: the counts.
+//   - nodes.go: which nodes a DaemonSet selects, and how its pods are bound to them.
+//   - view.go: the state of a DaemonSet, its nodes and pods during one sync.
+//   - manage.go: creates missing pods, and deletes surplus and finished ones.
+//   - rolling.go: the steps of a rolling update.
+//   - status.go: the counts.
 package daemonset
 
 import (
@@ -39,10 +39,10 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-daemonset-syncs, 0 means upstream's 2
+	Workers int // --concurrent-daemonset-syncs; 0 means upstream's 2
 }
 
-// Controller keeps the pods of DaemonSets.
+// Controller runs the pods of DaemonSets.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -51,7 +51,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	cfg.Workers = cmp.Or(cfg.Workers, 2)
 	return &Controller{deps: deps, events: events, cfg: cfg}
@@ -110,7 +110,7 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 }
 
 // work creates and deletes pods. If the index may lack pods that are older than the DaemonSet, because the watches of
-// different kinds are not ordered, it lists the pods in the API before.
+// different kinds are not ordered, it first lists the pods from the API.
 func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time.Duration, error) {
 	if v.plan().empty() {
 		return 0, r.trim(ctx, v)
@@ -131,7 +131,7 @@ func (r *run) work(ctx context.Context, v *view, selector labels.Selector) (time
 	return again, errors.Join(err, r.trim(ctx, v))
 }
 
-// trim deletes old revisions. Revisions that pods still have are counted but not deleted.
+// trim deletes old revisions. Revisions of existing pods are kept and not counted.
 func (r *run) trim(ctx context.Context, v *view) error {
 	keep := 10 // the API server's default
 	if limit := v.ds.Spec.RevisionHistoryLimit; limit != nil {
@@ -161,7 +161,7 @@ func (r *run) report(ctx context.Context, v *view) error {
 	})
 }
 
-// earliest returns the shorter of two waits, where 0 means none.
+// earliest returns the shorter of two delays, where 0 means none.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)

@@ -9,17 +9,17 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// plan contains the pods to create and delete.
+// plan contains the pods to create and to delete.
 type plan struct {
-	create []string      // on these nodes
-	delete []*corev1.Pod // too many, old, or finished
-	failed []*corev1.Pod // to be deleted after a backoff
+	create []string      // names of nodes
+	delete []*corev1.Pod // surplus, outdated, or finished
+	failed []*corev1.Pod // to delete after a backoff
 }
 
 func (p plan) empty() bool { return len(p.create)+len(p.delete)+len(p.failed) == 0 }
 
-// plan returns the next step towards the desired state. A rolling update continues only if there is nothing else to
-// do.
+// plan returns the next step towards the desired state. A rolling update continues only if no pod is missing, surplus
+// or finished.
 func (v *view) plan() plan {
 	p := v.manage()
 	if p.empty() && v.ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
@@ -28,7 +28,7 @@ func (v *view) plan() plan {
 	return p
 }
 
-// manage finds nodes without a pod, and pods that should not exist, whatever their template.
+// manage finds nodes without a pod, and pods that should not exist, regardless of their template.
 func (v *view) manage() plan {
 	var p plan
 	known := map[string]bool{}
@@ -40,7 +40,7 @@ func (v *view) manage() plan {
 		if known[node] {
 			continue
 		}
-		for _, pod := range on { // podgc deletes bound pods of missing nodes
+		for _, pod := range on { // podgc deletes the bound pods of deleted nodes
 			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
 				p.delete = append(p.delete, pod)
 			}
@@ -84,7 +84,7 @@ func (v *view) manageNode(p *plan, node *corev1.Node) {
 	}
 }
 
-// surplus returns the pods to delete from a node with several. While a rolling update surges, an old and a new pod
+// surplus returns the pods to delete from a node with several. During a rolling update with surge, an old and a new pod
 // may coexist as long as only the old one is available.
 func (v *view) surplus(active []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod

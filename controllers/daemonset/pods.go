@@ -12,7 +12,7 @@ import (
 	"monopod/controllers/owned"
 )
 
-// carryOut creates and deletes at most 250 pods each. It returns the time until the next failed pod may be deleted.
+// carryOut creates and deletes at most burst pods each. It returns the time until the next failed pod may be deleted.
 func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, error) {
 	var again time.Duration
 	for _, pod := range p.failed {
@@ -29,7 +29,7 @@ func (r *run) carryOut(ctx context.Context, v *view, p plan) (time.Duration, err
 	_, err := owned.SlowStart(1, len(creates), func(i int) error {
 		_, err := r.control.Create(ctx, v.ds, r.podFor(v, creates[i]))
 		if owned.Ending(err) {
-			return nil // the namespace is being deleted
+			return nil // the namespace is terminating
 		}
 		return err
 	})

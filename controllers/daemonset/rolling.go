@@ -2,15 +2,15 @@ package daemonset
 
 import corev1 "k8s.io/api/core/v1"
 
-// pair contains the pods of a node that are not being deleted. ok is false if several have the same template: manage
-// handles them.
+// pair contains the pods of a node that are not terminating. ok is false if several have the same template: manage
+// deletes the surplus.
 type pair struct {
 	node    string
 	is, was *corev1.Pod // with the current template, and with another one
 	ok      bool
 }
 
-// pairs returns those of the selected nodes, by name.
+// pairs returns the pair of each selected node, by name.
 func (v *view) pairs() []pair {
 	var out []pair
 	for _, node := range v.nodes {
@@ -76,8 +76,8 @@ func (v *view) rollInPlace(limit int) plan {
 	return p
 }
 
-// rollAhead creates new pods on nodes with old ones: on every node whose old pod is unavailable, and on as many
-// others as maxSurge allows. It deletes an old pod when the new one is available.
+// rollAhead creates new pods on nodes with old ones: on every node whose old pod is unavailable, and on as many others
+// as maxSurge allows. It deletes an old pod when the new one is available.
 func (v *view) rollAhead(limit int) plan {
 	var p plan
 	var candidates []string

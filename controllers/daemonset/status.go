@@ -6,7 +6,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// status counts nodes by the first of their pods.
+// status counts each node by its first pod.
 func (v *view) status() appsv1.DaemonSetStatus {
 	s := appsv1.DaemonSetStatus{ObservedGeneration: v.ds.Generation, CollisionCount: v.history.Collisions,
 		Conditions: v.ds.Status.Conditions}

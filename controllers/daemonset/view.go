@@ -14,11 +14,11 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// generationAnnotation is the annotation of a DaemonSet in which the API server counts the generations of its template.
-// Older versions of Kubernetes identify templates by it instead of a hash.
+// generationAnnotation contains the generation of a DaemonSet's template, which the API server counts. Older versions
+// of Kubernetes identify templates by it instead of a hash.
 const generationAnnotation = appsv1.DeprecatedTemplateGeneration
 
-// podGenerationLabel is the label of pods with that number.
+// podGenerationLabel is the label of pods with the generation of their template.
 const podGenerationLabel = "pod-template-generation"
 
 // view is the state of a DaemonSet during one sync.
@@ -26,7 +26,7 @@ type view struct {
 	ds      *appsv1.DaemonSet // shared
 	history revisions.History
 	nodes   []*corev1.Node           // by name
-	pods    map[string][]*corev1.Pod // by node, the pod that counts in the status first
+	pods    map[string][]*corev1.Pod // by node; the status counts the first of each
 	now     time.Time
 
 	current map[string]bool // hashes of the current template
@@ -119,8 +119,8 @@ func (v *view) desired() int {
 	return n
 }
 
-// limits returns on how many nodes a rolling update may leave no available pod, and on how many it may create a
-// second one. Percentages of the nodes are rounded up.
+// limits returns the number of nodes that a rolling update may leave without an available pod, and the number of nodes
+// with a second pod. Percentages of the nodes are rounded up.
 func (v *view) limits() (unavailable, surge int) {
 	if rolling := v.ds.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
 		all := v.desired()

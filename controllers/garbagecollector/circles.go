@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Owners that wait for each other in a cycle would wait forever: upstream sets their references to not block;
-// here one of them is removed first.
+// Owners in foreground deletion can wait for each other in a cycle. Upstream sets blockOwnerDeletion of their
+// references to false; here the controller releases one of the owners.
 
-// circlesAfter is how long after an owner was found blocked the controller looks for cycles, for all owners at
-// once: few passes, however many owners wait.
+// circlesAfter is the delay between finding an owner blocked and looking for cycles among all owners, so that one
+// search serves many owners.
 const circlesAfter = 200 * time.Millisecond
 
-// circles is the key that looks for cycles.
+// circles is the key that searches for cycles.
 var circles = item{}
 
 // untie releases one owner of each cycle.
@@ -28,13 +28,13 @@ func (r *run) untie(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// circles returns one owner of each cycle in which all wait for another. An owner that waits, through others,
-// for an object that is about to go is in none.
+// circles returns one owner of each cycle of owners that wait for each other. A cycle does not include an owner that
+// waits, directly or through others, for an object that will be deleted anyway.
 func (x *index) circles() []item {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	waitsFor := x.stuck()
-	seen := map[types.UID]types.UID{} // and the walk in which it was reached
+	seen := map[types.UID]types.UID{} // by owner: the start of the walk that reached it
 	var out []item
 	for start := range waitsFor {
 		at := start
@@ -42,17 +42,17 @@ func (x *index) circles() []item {
 			seen[at] = start
 			at = waitsFor[at]
 		}
-		if seen[at] == start { // this walk has reached itself
+		if seen[at] == start { // the walk has reached itself
 			out = append(out, x.waiting[at])
 		}
 	}
 	return out
 }
 
-// stuck returns the owners that wait only for others that wait, each with one of those. The caller holds mu.
+// stuck maps each owner that waits only for other waiting owners to one of those. The caller holds mu.
 func (x *index) stuck() map[types.UID]types.UID {
 	waitsFor := map[types.UID]types.UID{}
-	waiters := map[types.UID][]types.UID{} // the reverse, with all of them
+	waiters := map[types.UID][]types.UID{} // by owner, all owners that wait for it
 	var free []types.UID
 	for owner := range x.waiting {
 		ends := x.ends(owner)
@@ -78,8 +78,8 @@ func (x *index) stuck() map[types.UID]types.UID {
 	return waitsFor
 }
 
-// ends returns the dependents that block the owner, if all of them wait themselves; nil if one does not, or
-// there are none. The caller holds mu.
+// ends returns the dependents that block the owner if all of them are waiting owners; nil if one is not, or there are
+// none. The caller holds mu.
 func (x *index) ends(owner types.UID) []types.UID {
 	d := x.of[owner]
 	if d == nil {

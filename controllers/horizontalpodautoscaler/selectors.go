@@ -11,14 +11,15 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// selectors finds the autoscalers that select a pod. The cost of a query does not grow with the number of
-// autoscalers, except of those whose selector requires no label to have a certain value.
+// selectors finds the autoscalers that select a pod. The cost of a query does not grow with the number of autoscalers,
+// except for those whose selector requires no label with a certain value.
 type selectors struct {
 	of map[follow.Key]labels.Selector
 	by map[place]map[follow.Key]bool
 }
 
-// place is where an autoscaler is found: a label that its selector requires; no key: it requires none.
+// place is the index key of an autoscaler: a label that its selector requires. An empty key means that it requires
+// none.
 type place struct{ namespace, key, value string }
 
 func newSelectors() *selectors {
@@ -36,7 +37,7 @@ func placeOf(key follow.Key, s labels.Selector) place {
 	return place{namespace: key.Namespace}
 }
 
-// put records the selector of an autoscaler; nil: it has none.
+// put records the selector of an autoscaler; nil removes it.
 func (x *selectors) put(key follow.Key, s labels.Selector) {
 	if old := x.of[key]; old != nil {
 		at := placeOf(key, old)
