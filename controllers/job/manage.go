@@ -22,8 +22,8 @@ const burst = 500
 // parallel is the number of concurrent requests in a sync.
 const parallel = 50
 
-// manage moves the number of active pods towards the desired number: it deletes surplus
-// pods or, if there are none, creates missing ones.
+// manage moves the number of active pods towards the desired number: it deletes surplus pods or, if there are none,
+// creates missing ones.
 func (r *run) manage(ctx context.Context, ro *round) error {
 	if suspended(ro.job) {
 		return r.remove(ctx, ro, slices.Clone(ro.active))
@@ -55,8 +55,8 @@ func (r *run) manage(ctx context.Context, ro *round) error {
 	return r.create(ctx, ro, ro.pending(min(missing, burst)))
 }
 
-// surplus returns the active pods to delete: in an Indexed Job those without a valid index and all but one of each
-// index, and further ones until n are found.
+// surplus returns n active pods to delete, in an Indexed Job also every pod without a valid index and all but one of
+// each index.
 func (ro *round) surplus(n int) []*corev1.Pod {
 	ranked := podstate.Rank(ro.active, nil, ro.now)
 	if !indexed(ro.job) {
@@ -79,7 +79,7 @@ func (ro *round) surplus(n int) []*corev1.Pod {
 	return extra
 }
 
-// pending returns the first n indexes that need a pod and whose backoff is over.
+// pending returns the first n indexes that need a pod and whose backoff has ended.
 func (ro *round) pending(n int) []int32 {
 	taken := ro.done.Merge(ro.lost)
 	var have []int32
@@ -118,7 +118,7 @@ func (r *run) create(ctx context.Context, ro *round, items []int32) error {
 		case err == nil:
 			made.Add(1)
 		case owned.Ending(err):
-			return nil // the namespace is being deleted
+			return nil // the namespace is terminating
 		default:
 			failed.Add(1)
 		}
@@ -129,7 +129,7 @@ func (r *run) create(ctx context.Context, ro *round, items []int32) error {
 	return err
 }
 
-// remove deletes active pods that must count neither as succeeded nor as failed.
+// remove deletes active pods that count neither as succeeded nor as failed.
 func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
 	gone, err := r.each(pods, func(p *corev1.Pod) error {
 		if err := r.free(ctx, p); err != nil {
@@ -143,8 +143,8 @@ func (r *run) remove(ctx context.Context, ro *round, pods []*corev1.Pod) error {
 	return err
 }
 
-// stop deletes the active pods of a Job that ends. They keep the finalizer until they are
-// counted. If a deletion fails, the Job does not end yet.
+// stop deletes the active pods of a Job that ends. They keep the finalizer until they are counted. If a deletion fails,
+// the Job does not end yet.
 func (r *run) stop(ctx context.Context, ro *round) error {
 	gone, err := r.each(ro.active, func(p *corev1.Pod) error { return r.delete(ctx, ro, p) })
 	for _, p := range gone {
@@ -156,7 +156,7 @@ func (r *run) stop(ctx context.Context, ro *round) error {
 	return err
 }
 
-// each calls f for the pods, and returns those for which it succeeded.
+// each calls f for the pods, and returns the pods for which f succeeded.
 func (r *run) each(pods []*corev1.Pod, f func(*corev1.Pod) error) ([]*corev1.Pod, error) {
 	done := make([]atomic.Bool, len(pods))
 	at := make([]int, len(pods))
@@ -185,7 +185,7 @@ func (r *run) delete(ctx context.Context, ro *round, pod *corev1.Pod) error {
 	return err
 }
 
-// byIndex orders pods by their completion index, those without one first.
+// byIndex orders pods by their completion index; pods without an index come first.
 func (ro *round) byIndex(a, b *corev1.Pod) int {
 	of := func(p *corev1.Pod) int32 {
 		if i, ok := number(p, batchv1.JobCompletionIndexAnnotation); ok {

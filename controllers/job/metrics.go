@@ -13,7 +13,7 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// metrics are those of upstream's job controller: names, labels and label values.
+// metrics contains upstream's metrics: names, labels and label values.
 type metrics struct {
 	took                                                            *prometheus.HistogramVec
 	syncs, jobs, pods, indexes, created, handled, tracked, external *prometheus.CounterVec
@@ -103,7 +103,7 @@ func (m *metrics) wrote(job *batchv1.Job, was, is *batchv1.JobStatus) {
 	add(m.indexes.WithLabelValues(labelFailed, limit), count(is.FailedIndexes)-count(was.FailedIndexes))
 }
 
-// ended counts a Job that has finished.
+// ended counts a finished Job.
 func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	result := labelSucceeded
 	if end.Type == batchv1.JobFailureTarget {

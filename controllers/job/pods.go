@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// indexEnv is the environment variable with the index of a container's pod.
+	// indexEnv is the environment variable that contains the pod's index.
 	indexEnv = "JOB_COMPLETION_INDEX"
-	// maxBase is the maximum length of a generateName that is not truncated: the 63 characters of a label without the
-	// five random ones (upstream names.MaxGeneratedNameLength).
+	// maxBase is the maximum length of a generateName that is not truncated: 63 characters of a label minus five random
+	// characters (upstream names.MaxGeneratedNameLength).
 	maxBase = 63 - 5
 )
 
@@ -46,7 +46,7 @@ func (r *run) podFor(ro *round, index int32) *corev1.Pod {
 	return pod
 }
 
-// addIndex sets the container's variable with the pod's index, unless it has a variable of that name.
+// addIndex sets the container's indexEnv to the pod's index, unless the container defines the variable.
 func addIndex(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexEnv }) {
 		return

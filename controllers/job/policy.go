@@ -11,8 +11,8 @@ import (
 	"monopod/apiserver/kit/batch"
 )
 
-// matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches, empty if there is
-// none, and for FailJob the message for the Job's condition.
+// matchFailure returns the action of the first rule of podFailurePolicy that a failed pod matches (empty if none does)
+// and, for FailJob, the message of the Job's condition.
 func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.PodFailurePolicyAction) {
 	policy := ro.job.Spec.PodFailurePolicy
 	if policy == nil {
@@ -39,8 +39,8 @@ func (ro *round) matchFailure(pod *corev1.Pod) (message string, action batchv1.P
 	return "", ""
 }
 
-// exited returns the first container whose exit code matches the rule. Regular containers come before init
-// containers; exit code 0 never matches.
+// exited returns the first container whose exit code matches the rule. Regular containers come before init containers;
+// exit code 0 never matches.
 func exited(status *corev1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	for _, s := range slices.Concat(status.ContainerStatuses, status.InitContainerStatuses) {
 		end := s.State.Terminated
@@ -81,7 +81,7 @@ func (ro *round) failingPod() string {
 	return ""
 }
 
-// isIndexFailed reports whether the pod's failure is the last one that backoffLimitPerIndex allows.
+// isIndexFailed reports whether the pod's failure exceeds backoffLimitPerIndex.
 func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
 	if !ro.isFailed(pod) {
 		return false
@@ -96,7 +96,7 @@ func (ro *round) isIndexFailed(pod *corev1.Pod) bool {
 	return count >= *ro.job.Spec.BackoffLimitPerIndex
 }
 
-// replacements returns the failed pods to be replaced, by index: the one that failed last of each index.
+// replacements returns the failed pods to replace, by index: the last failed pod of each index.
 func (ro *round) replacements() map[int32]*corev1.Pod {
 	taken := map[int32]bool{}
 	for _, p := range ro.active {
@@ -117,7 +117,7 @@ func (ro *round) replacements() map[int32]*corev1.Pod {
 	return last
 }
 
-// attempts returns how many pods of the index failed before this one, whether counted or ignored.
+// attempts returns the number of earlier failures of the pod's index, counted and ignored ones.
 func attempts(pod *corev1.Pod) int32 {
 	counted, _ := number(pod, batchv1.JobIndexFailureCountAnnotation)
 	ignored, _ := number(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)

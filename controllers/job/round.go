@@ -17,33 +17,33 @@ import (
 
 // round is the state of a Job and its pods during one sync.
 type round struct {
-	stored *batchv1.Job // as the API has it
-	job    *batchv1.Job // a copy, whose status becomes the next one
+	stored *batchv1.Job // as read; shared
+	job    *batchv1.Job // copy whose status the sync changes
 	now    time.Time
 
-	resumed bool // from being suspended, since the last sync
+	resumed bool // since the last sync, from being suspended
 
-	pods        []*corev1.Pod // without those that the sync has deleted permanently
+	pods        []*corev1.Pod // without the ones that the sync has removed
 	active      []*corev1.Pod // neither finished nor terminating
 	created     int           // by this sync
 	removed     int           // by this sync
 	ready       int32         // of the active ones
 	terminating int32
-	counted     map[types.UID]bool // in uncountedTerminatedPods: counted, but not in the sums yet
+	counted     map[types.UID]bool // in uncountedTerminatedPods, but not in the sums yet
 
-	// Including pods that the status does not count yet.
+	// The fields below include pods that the status does not count yet.
 	succeeded, failed int32
-	done              batch.Indexes // of an Indexed Job
-	lost              batch.Indexes // with backoffLimitPerIndex
+	done              batch.Indexes // completed indexes of an Indexed Job
+	lost              batch.Indexes // failed indexes, with backoffLimitPerIndex
 
-	// replaced contains failed pods of indexes that have no other pod yet, by index. They keep the finalizer, since
-	// their replacement inherits their failure count.
+	// replaced contains failed pods of indexes that have no other pod yet, by index. They keep the finalizer, since their
+	// replacement inherits their failure count.
 	replaced map[int32]*corev1.Pod
 
 	handled []batchv1.PodFailurePolicyAction // of the rules that matched the pods counted by this sync
 
 	backoff backoff
-	end     *batchv1.JobCondition // SuccessCriteriaMet or FailureTarget; nil: the Job goes on
+	end     *batchv1.JobCondition // SuccessCriteriaMet or FailureTarget; nil: the Job continues
 	again   time.Duration
 }
 
@@ -71,7 +71,7 @@ func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
 		if ro.resumed = isTrue(ro.job, batchv1.JobSuspended) != nil; ro.resumed {
 			ro.set(ro.condition(batchv1.JobSuspended, corev1.ConditionFalse, "JobResumed", "Job resumed"))
 		}
-		if ro.resumed || s.StartTime == nil { // activeDeadlineSeconds count from the start, and from the last resumption
+		if ro.resumed || s.StartTime == nil { // activeDeadlineSeconds count from the start or the last resumption
 			s.StartTime = &metav1.Time{Time: ro.now}
 		}
 	}
@@ -79,7 +79,7 @@ func newRound(stored *batchv1.Job, pods []*corev1.Pod, now time.Time) *round {
 	return ro
 }
 
-// sum counts finished pods, whether the status counts them or not.
+// sum counts finished pods, including those that the status does not count yet.
 func (ro *round) sum() {
 	s, u := &ro.job.Status, ro.job.Status.UncountedTerminatedPods
 	ro.succeeded = s.Succeeded + int32(len(u.Succeeded)+len(ro.fresh(succeeded)))
@@ -103,8 +103,7 @@ func (ro *round) sum() {
 	}
 }
 
-// listed parses a list of indexes of the status. It drops indexes that are not below completions, which a user may
-// have lowered.
+// listed parses a list of indexes of the status. It drops indexes from completions on, which a user may have lowered.
 func (ro *round) listed(text string) batch.Indexes {
 	list, err := batch.ParseIndexes(text, math.MaxInt32)
 	if err != nil {
@@ -135,8 +134,7 @@ func (ro *round) fresh(f func(*corev1.Pod) bool) []*corev1.Pod {
 	return found
 }
 
-// valid reports whether the pod counts: in an Indexed Job it has an index below
-// completions.
+// valid reports whether the pod counts: in an Indexed Job its index must be below completions.
 func (ro *round) valid(pod *corev1.Pod) bool {
 	_, ok := ro.index(pod)
 	return ok || !indexed(ro.job)
@@ -157,7 +155,7 @@ func number(pod *corev1.Pod, annotation string) (int32, bool) {
 	return int32(n), err == nil && n >= 0
 }
 
-// isFailed reports whether the pod counts as failed. A terminating pod does, since it may never end, unless
+// isFailed reports whether the pod counts as failed. A terminating pod counts, since it may never end, unless
 // podReplacementPolicy is Failed.
 func (ro *round) isFailed(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || terminating(pod) && !replacesOnlyFailed(ro.job)
@@ -170,7 +168,7 @@ func (ro *round) drop(pod *corev1.Pod) {
 	ro.deleted(pod)
 }
 
-// deleted records that an active pod is now terminating.
+// deleted records that an active pod is terminating now.
 func (ro *round) deleted(pod *corev1.Pod) {
 	ro.active = slices.DeleteFunc(ro.active, func(p *corev1.Pod) bool { return p.UID == pod.UID })
 	ro.terminating++
@@ -201,7 +199,7 @@ func foreign(job *batchv1.Job) bool {
 	return job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
 }
 
-// replacesOnlyFailed reports whether a terminating pod keeps its place until it has ended.
+// replacesOnlyFailed reports whether a terminating pod is replaced only after it has ended.
 func replacesOnlyFailed(job *batchv1.Job) bool {
 	return job.Spec.PodFailurePolicy != nil || job.Spec.PodReplacementPolicy != nil &&
 		*job.Spec.PodReplacementPolicy == batchv1.Failed

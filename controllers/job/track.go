@@ -15,18 +15,18 @@ import (
 	"monopod/controllers/owned"
 )
 
-// maxUncounted is the maximum number of pods in the status that still have their finalizer (upstream
-// MaxUncountedPods); it keeps the status below 20 kB.
+// maxUncounted is the maximum number of pods in the status that still have the finalizer (upstream MaxUncountedPods).
+// It keeps the status below 20 kB.
 const maxUncounted = 500
 
-// track counts pods that have finished, and writes the status. The process may crash after any step:
+// track counts finished pods, and writes the status. The process may crash after any step:
 //
 //  1. The status gets the UIDs of the finished pods, or their indexes.
 //  2. The finalizer is removed from these pods, which may then be deleted.
 //  3. In the status, sums replace the UIDs. The Job's final condition is set once all of its pods are
 //     counted and none is terminating.
 //
-// A pod without finalizer is counted if its UID is in the status; otherwise it is ignored.
+// A pod without the finalizer is counted if its UID is in the status; otherwise it is ignored.
 func (r *run) track(ctx context.Context, ro *round) error {
 	ready, terminating := ro.ready, ro.terminating
 	ro.job.Status.Active, ro.job.Status.Ready, ro.job.Status.Terminating = int32(len(ro.active)+ro.created), &ready,
@@ -124,7 +124,7 @@ func (ro *round) count() (leaving []*corev1.Pod, all bool) {
 	return leaving, true
 }
 
-// leaves reports whether the finalizer of a pod may be removed once the status contains the pod.
+// leaves reports whether the pod's finalizer may be removed once the status contains the pod.
 func (ro *round) leaves(pod *corev1.Pod, failed bool) bool {
 	if ro.job.DeletionTimestamp != nil || ro.end != nil || succeeded(pod) {
 		return true
@@ -166,8 +166,8 @@ func (r *run) tellEnd(ro *round) {
 	r.events.Eventf(ro.stored, corev1.EventTypeNormal, "Completed", "Job completed")
 }
 
-// write stores the status if it has changed. It conflicts if the Job has changed since the sync began, because the
-// pods were counted against that state.
+// write stores the status if it has changed. It conflicts if the Job was changed since the sync began, because the pods
+// were counted for that state.
 func (r *run) write(ctx context.Context, ro *round) error {
 	if equality.Semantic.DeepEqual(ro.job.Status, ro.stored.Status) {
 		return nil
@@ -184,7 +184,7 @@ func (r *run) write(ctx context.Context, ro *round) error {
 	return err
 }
 
-// free removes the finalizer from a pod; it succeeds if the pod no longer exists.
+// free removes the finalizer from a pod. It succeeds if the pod no longer exists.
 func (r *run) free(ctx context.Context, pod *corev1.Pod) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "", func(p *corev1.Pod) error {
 		p.UID = pod.UID

@@ -10,8 +10,8 @@ import (
 	"monopod/controllers/owned"
 )
 
-// judge decides whether the Job ends before its completions are reached. The first reason in upstream's order
-// decides. An end that is already in the status is kept.
+// judge decides whether the Job ends before its completions are reached. It checks the reasons in upstream's order; the
+// first one decides. It keeps an end that the status already contains.
 func (ro *round) judge() {
 	job := ro.job
 	if met := isTrue(job, batchv1.JobSuccessCriteriaMet); met != nil {
@@ -55,8 +55,8 @@ func (ro *round) judgeIndexes() {
 	}
 }
 
-// completed reports whether enough pods have succeeded and no active one is left. Without completions, one success is
-// enough, and the controller waits for the other pods.
+// completed reports whether enough pods have succeeded and none is active. Without completions, one success is enough,
+// and the controller waits for the other pods.
 func (ro *round) completed() bool {
 	if len(ro.active)+ro.created > 0 {
 		return false
@@ -92,8 +92,8 @@ func (ro *round) wait(d time.Duration) {
 	}
 }
 
-// restartedTooOften reports whether containers that are restarted in place, with
-// restartPolicy OnFailure, have failed as often as backoffLimit allows.
+// restartedTooOften reports whether containers that are restarted in place (restartPolicy OnFailure) have reached
+// backoffLimit.
 func (ro *round) restartedTooOften() bool {
 	if ro.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return false
@@ -113,7 +113,7 @@ func (ro *round) restartedTooOften() bool {
 	return restarts > 0 && restarts >= *ro.job.Spec.BackoffLimit
 }
 
-// settle sets the condition for reached completions, or for a suspended Job.
+// settle sets the condition of a Job that has reached its completions, or is suspended.
 func (r *run) settle(ro *round) {
 	switch {
 	case ro.completed():
@@ -135,7 +135,7 @@ func (ro *round) condition(t batchv1.JobConditionType, status corev1.ConditionSt
 		Message: message}
 }
 
-// set adds or replaces a condition and reports whether that changed anything but times.
+// set adds or replaces a condition. It reports whether anything but times has changed.
 func (ro *round) set(c *batchv1.JobCondition) bool {
 	s := &ro.job.Status
 	for i, old := range s.Conditions {

@@ -17,7 +17,7 @@ import (
 // excludeDisruption is upstream's label of nodes that do not count for the disruption of their zone.
 const excludeDisruption = "node.kubernetes.io/exclude-disruption"
 
-// Rates limit how fast the nodes of a zone get NoExecute taints.
+// Rates limits how fast the nodes of a zone get NoExecute taints.
 type Rates struct {
 	// Eviction is --node-eviction-rate, nodes a second; 0: never.
 	Eviction float64 `json:"nodeEvictionRate"`

@@ -1,9 +1,9 @@
-// Package nodelifecycle detects nodes that no longer report, and sets taints according to nodes' conditions.
+// Package nodelifecycle detects nodes that stop reporting, and sets taints according to the conditions of nodes.
 //
-// A node reports by renewing its Lease or its status. If neither has changed for the grace period, measured here
-// with a monotonic clock, its conditions become Unknown and its pods are no longer ready. NoSchedule taints follow the
-// conditions at once. NoExecute taints, with which tainteviction deletes pods, follow Ready at a limited rate, and not
-// while no node is ready: the pods of a single node stay where they are.
+// A node reports by renewing its Lease or its status. If neither has changed for the grace period, measured with a
+// monotonic clock, the controller sets the node's conditions to Unknown and its pods to not ready. NoSchedule taints
+// follow the conditions at once. NoExecute taints, because of which tainteviction deletes pods, follow the Ready
+// condition at a limited rate, and not while no node is ready: the pods of a single node stay.
 package nodelifecycle
 
 import (
@@ -35,12 +35,12 @@ const Name = "nodelifecycle"
 // Component is the source of its events.
 const Component = "node-controller"
 
-// parallel is the number of pods that are marked at a time.
+// parallel is the number of pods that are updated concurrently.
 const parallel = 10
 
 // Config of the controller.
 type Config struct {
-	GracePeriod time.Duration // --node-monitor-grace-period, 0 means upstream's 50 s
+	GracePeriod time.Duration // --node-monitor-grace-period; 0 means upstream's 50 s
 	Rates       Rates
 }
 
@@ -78,12 +78,12 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // heard is the last heartbeat of a node.
 type heard struct {
-	renewed metav1.MicroTime // in the lease
-	posted  metav1.Time      // in the Ready condition
-	at      time.Time        // when it was first seen here
+	renewed metav1.MicroTime // from the Lease
+	posted  metav1.Time      // from the Ready condition
+	at      time.Time        // when this process observed it
 	uid     types.UID        // of the node
 	silent  bool             // for longer than the grace period
-	lost    bool             // and its pods are marked
+	lost    bool             // silent, and its pods are set to not ready
 }
 
 type run struct {
@@ -96,10 +96,10 @@ type run struct {
 	heard map[string]heard
 }
 
-// cluster is the key that wakes evictions; the others are names of nodes.
+// cluster is the key of the evictions; the other keys are names of nodes.
 const cluster = ""
 
-// onNode wakes a node unless only heartbeat times have changed, and the evictions if the change matters to them.
+// onNode wakes a node unless only heartbeat times have changed, and the evictions if the change affects them.
 func onNode(old, new client.Object) []string {
 	if new == nil {
 		return []string{old.GetName(), cluster}
@@ -121,8 +121,8 @@ func onNode(old, new client.Object) []string {
 	return keys
 }
 
-// onLease notes when a node renewed its lease, and wakes one that was not reporting; other nodes are checked when their
-// grace period could be over.
+// onLease records when a node renewed its Lease, and wakes a node that was not reporting. Other nodes are checked when
+// their grace period may have ended.
 func (r *run) onLease(_, new client.Object) []string {
 	if new == nil {
 		return nil
@@ -140,7 +140,7 @@ func (r *run) onLease(_, new client.Object) []string {
 	return nil
 }
 
-// reconcile checks one node, and again when its grace period could be over.
+// reconcile checks one node. It returns the time until its grace period may end.
 func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	if name == cluster {
 		return r.evictions(ctx)
@@ -170,7 +170,7 @@ func (r *run) reconcile(ctx context.Context, name string) (time.Duration, error)
 	return 0, errors.Join(r.taint(ctx, node), r.podsNotReady(ctx, name))
 }
 
-// removed forgets a node that no longer exists.
+// removed removes the state of a deleted node.
 func (r *run) removed(name string) {
 	r.mu.Lock()
 	last, known := r.heard[name]
@@ -183,7 +183,7 @@ func (r *run) removed(name string) {
 	}
 }
 
-// tell records an Event in upstream's words.
+// tell records an Event with upstream's text.
 func (r *run) tell(node *corev1.Node, reason, what string) {
 	r.events.Eventf(node, corev1.EventTypeNormal, reason, "Node %s event: "+what, node.Name, node.Name)
 }
@@ -251,7 +251,7 @@ func forgetCondition(n *corev1.Node, t corev1.NodeConditionType, now metav1.Time
 	}
 }
 
-// podsNotReady marks the pods of a node that no longer reports, once.
+// podsNotReady sets the pods of a node that stopped reporting to not ready, once.
 func (r *run) podsNotReady(ctx context.Context, node string) error {
 	r.mu.Lock()
 	done := r.heard[node].lost

@@ -13,7 +13,7 @@ import (
 	"monopod/apiserver/kit/client"
 )
 
-// Upstream's reasons of events.
+// The reasons are upstream's.
 const (
 	reasonFailed       = "FailedBinding"
 	reasonWaitConsumer = "WaitForFirstConsumer"
@@ -72,8 +72,7 @@ func (r *run) syncOpen(ctx context.Context, c *corev1.PersistentVolumeClaim) err
 	return r.phase(ctx, c, corev1.ClaimPending)
 }
 
-// defaultClass sets the default class in a claim that leaves its class open; the class may be newer than the
-// claim.
+// defaultClass sets the default class of a claim without a class; the default class may be newer than the claim.
 func (r *run) defaultClass(ctx context.Context,
 	c *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	if claim.SaysClass(c) {
@@ -99,7 +98,7 @@ func (r *run) class(ctx context.Context, name string) (*storagev1.StorageClass, 
 	return class, err
 }
 
-// awaitPod reports what the claim waits for: a pod, or the scheduler.
+// awaitPod records what the claim waits for: a pod, or the scheduler.
 func (r *run) awaitPod(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	pods, err := client.List[*corev1.Pod](ctx, r.deps.Client, client.Selector{Namespace: c.Namespace})
 	if err != nil {
@@ -137,7 +136,8 @@ func (r *run) provision(ctx context.Context, c *corev1.PersistentVolumeClaim, cl
 		return err
 	}
 	r.tell(c, corev1.EventTypeNormal, reasonExternal,
-		fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' or manually by the system administrator. "+
+		fmt.Sprintf("Waiting for a volume to be created either by the external provisioner '%s' "+
+			"or manually by the system administrator. "+
 			"If volume creation is delayed, please verify that the provisioner is running and correctly registered.",
 			class.Provisioner))
 	return nil
@@ -184,7 +184,7 @@ func (r *run) syncBound(ctx context.Context, c *corev1.PersistentVolumeClaim) er
 	return r.lose(ctx, c, reasonMisbound, "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-// expansion reports a claim that requests more than its capacity: its provisioner expands a volume.
+// expansion records an Event for a claim that requests more than its capacity; its provisioner expands the volume.
 func (r *run) expansion(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) {
 	wants, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
 	if c.Status.Phase == corev1.ClaimBound && wants.Cmp(has) > 0 &&

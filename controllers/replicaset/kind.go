@@ -19,7 +19,7 @@ type set struct {
 	stored client.Object
 }
 
-// kind is what distinguishes ReplicaSets from ReplicationControllers.
+// kind contains the differences between ReplicaSets and ReplicationControllers.
 type kind struct {
 	name, component string // of the controller
 	gvk             schema.GroupVersionKind
@@ -30,7 +30,7 @@ type kind struct {
 	list func(ctx context.Context, c client.Client, namespace string) ([]set, error)
 	// setStatus writes the status of the object, unless it is gone.
 	setStatus func(ctx context.Context, c client.Client, s set, change func(cur *appsv1.ReplicaSetStatus)) error
-	// onPod brings the index up to date, and wakes the objects that own the pod, owned it, or may adopt it.
+	// onPod updates the index, and wakes the objects that own the pod, owned it, or may adopt it.
 	onPod func(c client.Client, pods *owned.Index[*corev1.Pod]) func(ctx context.Context, old, new client.Object) (
 		[]follow.Key, error)
 }

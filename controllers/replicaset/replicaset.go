@@ -1,8 +1,8 @@
 // Package replicaset keeps the number of pods of each ReplicaSet and each ReplicationController at its replicas.
 //
-//   - kind: the two kinds; everything else is written for both.
-//   - adopt: which pods a ReplicaSet owns, adopts and releases.
-//   - victims: the metric of the age of the pods that are deleted first.
+//   - kind.go: the two kinds; everything else is written for both.
+//   - adopt.go: adopts and releases pods.
+//   - victims.go: the metric of the ages of deleted pods.
 package replicaset
 
 import (
@@ -29,7 +29,7 @@ const Name = "replicaset"
 // Component is the source of its events.
 const Component = "replicaset-controller"
 
-// Name of the controller of ReplicationControllers, and the source of its events.
+// The ReplicationControllers' controller has its own name and source of Events.
 const (
 	ReplicationControllers          = "replicationcontroller"
 	ReplicationControllersComponent = "replication-controller"
@@ -42,7 +42,7 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-replicaset-syncs or --concurrent-rc-syncs, 0 means upstream's 5
+	Workers int // --concurrent-replicaset-syncs or --concurrent-rc-syncs; 0 means upstream's 5
 }
 
 // Controller keeps the pods of ReplicaSets.
@@ -56,12 +56,12 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller of ReplicaSets and registers its metrics.
+// New returns the controller of ReplicaSets and registers its metrics.
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	return newController(deps, events, cfg, replicaSets())
 }
 
-// NewReplicationControllers makes the controller of ReplicationControllers, which has the same metrics.
+// NewReplicationControllers returns the controller of ReplicationControllers, which has the same metrics.
 func NewReplicationControllers(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	return newController(deps, events, cfg, replicationControllers())
 }
@@ -77,7 +77,7 @@ func newController(deps follow.Deps, events record.Eventer, cfg Config, k kind) 
 	}
 	err := deps.Metrics.Registerer.Register(c.sortings)
 	if again, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		c.sortings, err = again.ExistingCollector.(*prometheus.HistogramVec), nil // the other kind's
+		c.sortings, err = again.ExistingCollector.(*prometheus.HistogramVec), nil // registered by the other kind
 	}
 	return c, err
 }
@@ -108,7 +108,7 @@ type run struct {
 	pods    *owned.Index[*corev1.Pod]
 }
 
-// reconcile syncs a set: first its pods, then its status in any case.
+// reconcile syncs an object: its pods, then its status even if the pods fail.
 func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, error) {
 	rs, err := r.kind.get(ctx, r.deps.Client, key)
 	if apierrors.IsNotFound(err) {
