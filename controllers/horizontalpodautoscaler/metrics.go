@@ -12,7 +12,7 @@ import (
 // proposal is the recommendation of one metric, or of all of them.
 type proposal struct {
 	replicas int32
-	metric   string // for Events
+	metric   string // its name in Events
 }
 
 // failure describes a metric that cannot be evaluated: the reason of the Event and the condition, the error for both,

@@ -19,7 +19,7 @@ import (
 type sample struct {
 	value  int64
 	at     time.Time
-	window time.Duration // length of the interval that ends at at
+	window time.Duration // of the sample, before at
 }
 
 // byResource computes the number of pods at which their average usage of a resource reaches the target.

@@ -77,7 +77,6 @@ func unprotected(_, new client.Object) []follow.Key {
 	return []follow.Key{follow.KeyOf(new)}
 }
 
-
 // namedByClaim wakes the classes that a claim no longer refers to.
 func namedByClaim(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.PersistentVolumeClaim)

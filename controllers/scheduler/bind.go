@@ -24,11 +24,11 @@ var (
 	errDevices = errors.New("device binding timeout")
 )
 
-// bind writes the binding. The pod leaves the queue when the API shows it.
+// bind writes the binding. The pod leaves the queue when the watch shows the binding.
 func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, began time.Time) error {
 	pod := p.Pod
 	_, err := client.Update(ctx, r.deps.Client, pod, "binding", func(p *corev1.Pod) error {
-		p.UID = pod.UID // a pod of the same name conflicts
+		p.UID = pod.UID // conflicts with another pod of the same name
 		if p.Spec.NodeName != "" {
 			return apierrors.NewConflict(client.Pods.GroupResource(), p.Name, errBound)
 		}
@@ -44,8 +44,8 @@ func (r *run) bind(ctx context.Context, e *Entry, p *cluster.Pod, node string, b
 	return nil
 }
 
-// failed takes the place of a pod back after an error, and tries it again after a backoff. A pod that no longer exists
-// or was bound meanwhile leaves the queue with its event.
+// failed removes a pod from the node after an error, and retries it after a backoff. A pod that was deleted or bound
+// meanwhile leaves the queue with its watch event.
 func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error) {
 	if ctx.Err() != nil {
 		return
@@ -68,14 +68,14 @@ func (r *run) failed(ctx context.Context, e *Entry, pod *cluster.Pod, err error)
 	r.queue.Failed(e, r.deps.Clock.Now())
 }
 
-// reservation is the place of a pod whose volumes are being bound on a node, or whose devices are prepared for it.
+// reservation is a pod on a node whose volumes are being bound, or whose devices are being prepared.
 type reservation struct {
 	entry   *Entry
 	pod     *cluster.Pod
 	node    string
 	since   time.Time
-	devices bool     // must get ready
-	claims  []string // their keys
+	devices bool     // the pod waits for binding conditions of devices
+	claims  []string // keys of its ResourceClaims
 }
 
 func (r *run) reservation(key follow.Key) *reservation {
@@ -84,7 +84,7 @@ func (r *run) reservation(key follow.Key) *reservation {
 	return r.reserved[key]
 }
 
-// await binds a pod whose claims are bound, or waits on.
+// await binds a pod whose claims are bound and whose devices are ready, or continues to wait.
 func (r *run) await(ctx context.Context, place *reservation) (time.Duration, error) {
 	left := place.since.Add(cluster.BindTime).Sub(r.deps.Clock.Now())
 	late := errTimeout
@@ -109,8 +109,8 @@ func (r *run) await(ctx context.Context, place *reservation) (time.Duration, err
 	return r.next(place.entry.Key, nil), nil
 }
 
-// settle requests the binding of a pod's open claims on its node, to existing volumes or new ones; if there are none
-// left, it binds the pod. The bound claims wake the pod.
+// settle requests the binding of a pod's open claims on its node, to existing or new volumes. It binds the pod if no
+// open claim is left. Bound claims wake the pod.
 func (r *run) settle(ctx context.Context, place *reservation) error {
 	r.mu.Lock()
 	c := rules.NewCycle(r.cluster, place.pod)
@@ -150,7 +150,7 @@ func (r *run) settle(ctx context.Context, place *reservation) error {
 	return r.bind(ctx, place.entry, place.pod, place.node, r.deps.Clock.Now())
 }
 
-// chosen turns volumes by the names of a pod's claims into keys of claims by the names of the volumes.
+// chosen maps the names of assigned volumes to the keys of their claims; assigned maps names of claims to volumes.
 func chosen(p *cluster.Pod, assigned map[string]*corev1.PersistentVolume) map[string]string {
 	volumes := map[string]string{}
 	for name, v := range assigned {

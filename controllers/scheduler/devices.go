@@ -16,7 +16,7 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// pend keeps other pods from getting the devices of decided allocations. The caller holds mu.
+// pend reserves the devices of decided allocations until they are written. The caller holds mu.
 func (r *run) pend(all []rules.Reservation) {
 	for _, res := range all {
 		if res.Allocation != nil {
@@ -25,8 +25,8 @@ func (r *run) pend(all []rules.Reservation) {
 	}
 }
 
-// reserve writes the allocations and reservations of a pod's resource claims. What is written when it fails stays: the
-// claims are the pod's, and the next attempt goes on from there.
+// reserve writes the allocations and reservations of a pod's ResourceClaims. If it fails, the written ones stay
+// reserved for the pod, and the next attempt continues from there.
 func (r *run) reserve(ctx context.Context, pod *corev1.Pod, all []rules.Reservation) error {
 	for i := range all {
 		res := &all[i]
@@ -48,7 +48,7 @@ func (r *run) reserve(ctx context.Context, pod *corev1.Pod, all []rules.Reservat
 	return nil
 }
 
-// unpend frees the devices of allocations that were not written.
+// unpend releases the devices of allocations that were not written.
 func (r *run) unpend(all []rules.Reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *run) unpend(all []rules.Reservation) {
 	r.loop.Add(r.changed(cluster.Change{What: cluster.DevicesFreed})...)
 }
 
-// prepares makes a pod wait for conditions of its devices.
+// prepares makes a pod wait for the binding conditions of its devices.
 func (r *run) prepares(d *decision) {
 	r.mu.Lock()
 	for _, res := range d.devices {
@@ -73,12 +73,13 @@ func (r *run) prepares(d *decision) {
 		"waiting for binding conditions for device on node %s", d.node)
 }
 
-// ready reports whether all devices of a pod with a place are ready, or why one will not be. The caller holds mu.
+// ready reports whether the binding conditions of all devices of a reservation are true. It returns an error if they
+// will not become true. The caller holds mu.
 func (r *run) ready(place *reservation) (bool, error) {
 	for _, key := range place.claims {
 		claim := r.cluster.Devices.Claims[key]
 		if claim == nil {
-			return false, nil // it was created a moment ago
+			return false, nil // created, but the watch does not show it yet
 		}
 		if ready, err := cluster.Ready(claim); !ready {
 			return false, err
@@ -87,7 +88,7 @@ func (r *run) ready(place *reservation) (bool, error) {
 	return true, nil
 }
 
-// prepared counts the end of a wait for devices.
+// prepared observes the end of a wait for devices.
 func (r *run) prepared(place *reservation, status string) {
 	if !place.devices {
 		return
@@ -108,7 +109,7 @@ func (r *run) prepared(place *reservation, status string) {
 	}
 }
 
-// createOne creates the claim for a pod's extended resources, instead of those of an attempt that was interrupted.
+// createOne creates the claim for a pod's extended resources, and deletes claims of an interrupted attempt.
 func (r *run) createOne(ctx context.Context, res *rules.Reservation) error {
 	for _, old := range res.Stale {
 		if err := r.discard(ctx, old); err != nil {
@@ -131,7 +132,7 @@ func (r *run) createOne(ctx context.Context, res *rules.Reservation) error {
 	return nil
 }
 
-// discard deletes a claim for extended resources, with what is allocated.
+// discard deletes a claim for extended resources with its allocation.
 func (r *run) discard(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	_, err := client.Update(ctx, r.deps.Client, claim, "status", func(cur *resourcev1.ResourceClaim) error {
 		if cur.UID != claim.UID {
@@ -148,7 +149,7 @@ func (r *run) discard(ctx context.Context, claim *resourcev1.ResourceClaim) erro
 	return ignore(err)
 }
 
-// show writes the claim for a pod's extended resources into its status, where the node finds it.
+// show writes the claim for a pod's extended resources to the pod's status, where the kubelet reads it.
 func (r *run) show(ctx context.Context, pod *corev1.Pod, res *rules.Reservation) error {
 	_, err := client.Update(ctx, r.deps.Client, pod, "status", func(cur *corev1.Pod) error {
 		cur.UID = pod.UID
@@ -159,8 +160,8 @@ func (r *run) show(ctx context.Context, pod *corev1.Pod, res *rules.Reservation)
 	return err
 }
 
-// reserveOne adds the finalizer before the allocation, so that a claim that is deleted at the same moment keeps its
-// devices until they are released.
+// reserveOne writes the allocation of a claim and reserves the claim for the pod. It adds the finalizer before, so that
+// a claim that is deleted meanwhile keeps its devices until they are released.
 func (r *run) reserveOne(ctx context.Context, pod *corev1.Pod, res rules.Reservation) error {
 	claim := res.ResourceClaim
 	if res.Allocation != nil && !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
@@ -197,7 +198,7 @@ func (r *run) reserveOne(ctx context.Context, pod *corev1.Pod, res rules.Reserva
 	return err
 }
 
-// usable returns a conflict if the claim is no longer what the decision was about.
+// usable returns a conflict if the claim has changed in a way that invalidates the decision.
 func usable(cur *resourcev1.ResourceClaim, res rules.Reservation) error {
 	why := ""
 	switch {
@@ -215,7 +216,8 @@ func usable(cur *resourcev1.ResourceClaim, res rules.Reservation) error {
 	return apierrors.NewConflict(client.ResourceClaims.GroupResource(), cur.Name, fmt.Errorf("claim %s %s", cur.Name, why))
 }
 
-// deallocate gives the devices of a claim back that are where its only pod cannot run. The change wakes the pod.
+// deallocate removes the allocation of a claim whose devices are where its only pod cannot run. The change wakes the
+// pod.
 func (r *run) deallocate(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	if rules.Extended(claim) {
 		return r.discard(ctx, claim)

@@ -17,8 +17,8 @@ import (
 	"monopod/controllers/scheduler/rules"
 )
 
-// changed wakes the waiting pods that the changes may help: those that a rule has refused which says so. The caller
-// of this and of all below holds mu.
+// changed wakes the waiting pods that the changes may make schedulable, according to the rules that refused them. The
+// caller of this function and of all below holds mu.
 func (r *run) changed(changes ...cluster.Change) []follow.Key {
 	var keys []follow.Key
 	for _, ch := range changes {
@@ -93,7 +93,7 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	case !wanted(is):
 		return r.gone(is)
 	}
-	p := r.cluster.Pod(is.UID) // assumed
+	p := r.cluster.Pod(is.UID) // the assumed pod
 	assumed := p != nil
 	if !assumed {
 		p = cluster.NewPod(is)
@@ -115,7 +115,8 @@ func (r *run) onPod(old, new client.Object) []follow.Key {
 	return []follow.Key{key}
 }
 
-// sameForRules reports whether everything that rules read is equal, as when only other parts of the status changed.
+// sameForRules reports whether all fields that rules read are equal, for example if only other parts of the status
+// changed.
 func sameForRules(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) &&
 		resourceclaim.PodExtendedStatusEqual(a.Status.ExtendedResourceClaimStatus, b.Status.ExtendedResourceClaimStatus) &&
@@ -123,7 +124,7 @@ func sameForRules(a, b *corev1.Pod) bool {
 		equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
-// gone removes a pod that needs no node or no longer has one.
+// gone removes a pod that needs no node, or was deleted.
 func (r *run) gone(p *corev1.Pod) []follow.Key {
 	key := follow.KeyOf(p)
 	if e := r.queue.Get(key); e != nil && e.UID == p.UID {
@@ -138,7 +139,7 @@ func (r *run) gone(p *corev1.Pod) []follow.Key {
 	return r.changed(cluster.Change{What: old.Gone(), Node: r.cluster.Node(old.Node), Pod: old})
 }
 
-// placed records a pod that the API shows on a node.
+// placed records a pod with a node.
 func (r *run) placed(is *corev1.Pod) []follow.Key {
 	old := r.cluster.Remove(is.UID)
 	var now *cluster.Pod
@@ -168,8 +169,8 @@ func (r *run) placed(is *corev1.Pod) []follow.Key {
 	return keys
 }
 
-// onStorage wakes the pods that a volume, claim, class or CSI node may help, and those with a node that wait for
-// their claims.
+// onStorage wakes the pods that a change of a volume, claim, class or CSINode may make schedulable, and the
+// reservations that wait for their claims.
 func (r *run) onStorage(old, new client.Object) []follow.Key {
 	what, name := r.cluster.Set(old, new)
 	keys := r.changed(cluster.Change{What: what, Name: name})
@@ -181,8 +182,8 @@ func (r *run) onStorage(old, new client.Object) []follow.Key {
 	return keys
 }
 
-// onDevices wakes the pods that a resource claim, a slice, a device class or a rule may help, and those with a node
-// that wait for their devices.
+// onDevices wakes the pods that a change of a ResourceClaim, ResourceSlice, DeviceClass or DeviceTaintRule may make
+// schedulable, and the reservations that wait for their devices.
 func (r *run) onDevices(old, new client.Object) []follow.Key {
 	what, name := r.cluster.SetDevices(old, new)
 	keys := r.changed(cluster.Change{What: what, Name: name})
@@ -203,7 +204,7 @@ func (r *run) onBudget(old, new client.Object) []follow.Key {
 	return nil
 }
 
-// onService wakes nothing: Services only say where pods run best.
+// onService wakes nothing, because Services only influence scores.
 func (r *run) onService(old, new client.Object) []follow.Key {
 	was, _ := old.(*corev1.Service)
 	is, _ := new.(*corev1.Service)

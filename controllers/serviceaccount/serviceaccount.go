@@ -45,7 +45,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// vanished wakes the namespace whose account is gone.
+// vanished wakes the namespace whose account was deleted.
 func vanished(old, new client.Object) []string {
 	if new == nil {
 		return []string{old.GetNamespace()}

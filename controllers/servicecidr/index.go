@@ -14,21 +14,21 @@ import (
 	"monopod/apiserver/kit/follow"
 )
 
-// index is what the sources have shown. Its methods are safe for concurrent use.
+// index contains the objects as seen by the watches. It is safe for concurrent use.
 type index struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	services  map[follow.Key][]netip.Addr
 	addresses map[netip.Addr]address
 	shown     map[follow.Key][]netip.Addr // IPAddresses by their Service
 	cidrs     map[string]cidr
 }
 
-// address is an IPAddress.
+// address describes an IPAddress.
 type address struct {
 	name   string
 	uid    types.UID
 	parent follow.Key
-	ours   bool // otherwise it is a user's
+	ours   bool // this controller manages it, not a user
 }
 
 type cidr struct {
@@ -41,7 +41,7 @@ func newIndex() *index {
 		shown: map[follow.Key][]netip.Addr{}, cidrs: map[string]cidr{}}
 }
 
-// onCIDR wakes the ServiceCIDR, and those that are deleted: another one may contain their addresses.
+// onCIDR wakes the ServiceCIDR, and those that are being deleted: another one may now contain their addresses.
 func (x *index) onCIDR(old, next client.Object) []item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -97,7 +97,7 @@ func (x *index) onService(old, next client.Object) []item {
 	return append(x.deleted(), item{service: key})
 }
 
-// onAddress wakes the Services to which an IPAddress belongs or should belong, if it is not as it should be.
+// onAddress wakes the Services that an IPAddress refers to or should refer to, if they differ.
 func (x *index) onAddress(old, next client.Object) []item {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -131,7 +131,7 @@ func (x *index) onAddress(old, next client.Object) []item {
 	if is.ours {
 		wake = append(wake, item{service: is.parent})
 	}
-	for key, has := range x.services { // rare: another client has changed it, or its Service is gone
+	for key, has := range x.services { // rare: another client changed the IPAddress, or its Service was deleted
 		if slices.Contains(has, ip) {
 			wake = append(wake, item{service: key})
 		}
@@ -147,8 +147,8 @@ func addressOf(ip *networkingv1.IPAddress) address {
 	return a
 }
 
-// difference returns the addresses of a Service without an IPAddress, and the IPAddresses that must go: those of
-// addresses that it does not have, and those of its addresses that name another Service.
+// difference returns the addresses of a Service without an IPAddress, and the IPAddresses to delete: those of addresses
+// that the Service does not have, and those of its addresses that refer to another Service.
 func (x *index) difference(key follow.Key) (lack []netip.Addr, surplus []address) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -169,7 +169,7 @@ func (x *index) difference(key follow.Key) (lack []netip.Addr, surplus []address
 	return lack, surplus
 }
 
-// needed reports whether a Service has an address that only this ServiceCIDR contains.
+// needed reports whether a Service has an address that no other ServiceCIDR contains.
 func (x *index) needed(name string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -81,8 +81,8 @@ func (r *run) createClaims(ctx context.Context, v *view, rep *replica) error {
 	})
 }
 
-// stale reports whether a claim of an ordinal is owned by a previous pod of the same name: the garbage collector is
-// about to delete it.
+// stale reports whether a claim is owned by a previous pod of the same name, so that the garbage collector will delete
+// it.
 func (r *run) stale(ctx context.Context, v *view, ordinal int) (bool, error) {
 	stale := false
 	err := r.each(ctx, v, ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {
@@ -101,8 +101,8 @@ func policyOf(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRe
 	return *set.Spec.PersistentVolumeClaimRetentionPolicy
 }
 
-// retain sets the owners of a replica's claims according to persistentVolumeClaimRetentionPolicy: the set if
-// whenDeleted is Delete; the pod if it is condemned and whenScaled is Delete; neither if the claim has another
+// retain sets the owners of a replica's claims according to persistentVolumeClaimRetentionPolicy: the set for
+// whenDeleted Delete, the pod for whenScaled Delete if the pod is condemned, and none if the claim has another
 // controller.
 func (r *run) retain(ctx context.Context, v *view, rep *replica) error {
 	return r.each(ctx, v, rep.ordinal, func(_, claim *corev1.PersistentVolumeClaim) error {

@@ -16,7 +16,7 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// podName returns the name of a pod, which is also its host name.
+// podName returns the name of a pod, which is also its hostname.
 func podName(set *appsv1.StatefulSet, ordinal int) string {
 	return set.Name + "-" + strconv.Itoa(ordinal)
 }
@@ -52,7 +52,7 @@ func identified(pod *corev1.Pod, ordinal int) bool {
 		pod.Labels[appsv1.PodIndexLabel] == strconv.Itoa(ordinal)
 }
 
-// volumes returns a template's volumes, with those that have a claim template replaced by the ordinal's claims.
+// volumes returns a template's volumes. Volumes with a claim template use the claims of the ordinal.
 func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.Volume {
 	var out []corev1.Volume
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -69,8 +69,8 @@ func volumes(set *appsv1.StatefulSet, ordinal int, of []corev1.Volume) []corev1.
 	return out
 }
 
-// create creates the claims and the pod of a replica. It waits while a claim is about to be deleted with the previous
-// pod.
+// create creates the claims and the pod of a replica. It fails while a claim of the previous pod is about to be
+// deleted.
 func (r *run) create(ctx context.Context, v *view, rep *replica) error {
 	pod, err := r.podFor(v, rep.ordinal)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *run) create(ctx context.Context, v *view, rep *replica) error {
 	}
 	switch {
 	case owned.Ending(err):
-		return nil // the namespace is being deleted
+		return nil // the namespace is terminating
 	case apierrors.IsAlreadyExists(err):
 		return err
 	}
@@ -106,7 +106,7 @@ func (r *run) delete(ctx context.Context, v *view, rep *replica) error {
 	}
 	r.tell(v, "delete", rep.pod.Name, err)
 	if err == nil && rep.pod.DeletionTimestamp == nil {
-		rep.pod = rep.pod.DeepCopy() // the pod of the index is shared
+		rep.pod = rep.pod.DeepCopy() // the index shares the pod
 		rep.pod.DeletionTimestamp = new(metav1.NewTime(v.now))
 	}
 	return err
@@ -131,7 +131,7 @@ func (r *run) identify(ctx context.Context, v *view, rep *replica) error {
 	return err
 }
 
-// tell records an event about a pod, with upstream's text.
+// tell records an Event about a pod with upstream's text.
 func (r *run) tell(v *view, verb, pod string, err error) {
 	title := strings.ToUpper(verb[:1]) + verb[1:]
 	if err == nil {

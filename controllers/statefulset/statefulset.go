@@ -1,10 +1,10 @@
-// Package statefulset maintains the pods of each StatefulSet. Their ordinals, names and volume claims are stable.
+// Package statefulset maintains the pods of each StatefulSet, with stable ordinals, names and volume claims.
 //
-//   - view: the state of a StatefulSet and its pods, by ordinal, during one sync.
-//   - step: one step of creation, scaling and update, ordered or parallel.
-//   - pod: a pod's identity.
-//   - claims: volume claims, and the owners with which they are deleted.
-//   - status: the counts, and the end of a rollout.
+//   - view.go: the state of a StatefulSet and its pods, by ordinal, during one sync.
+//   - step.go: one step of creation, scaling and update, ordered or parallel.
+//   - pod.go: the identity of a pod.
+//   - claims.go: volume claims, and the owners with which they are deleted.
+//   - status.go: the counts, and the end of a rollout.
 package statefulset
 
 import (
@@ -37,10 +37,10 @@ const (
 
 // Config of the controller.
 type Config struct {
-	Workers int // --concurrent-statefulset-syncs, 0 means upstream's 5
+	Workers int // --concurrent-statefulset-syncs; 0 means upstream's 5
 }
 
-// Controller maintains the pods of StatefulSets.
+// Controller runs the pods of StatefulSets.
 type Controller struct {
 	deps   follow.Deps
 	events record.Eventer
@@ -49,7 +49,7 @@ type Controller struct {
 
 var _ follow.Controller = (*Controller)(nil)
 
-// New makes the controller.
+// New returns the controller.
 func New(deps follow.Deps, events record.Eventer, cfg Config) *Controller {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	return &Controller{deps: deps, events: events, cfg: cfg}
@@ -104,8 +104,8 @@ func (r *run) reconcile(ctx context.Context, key follow.Key) (time.Duration, err
 	return v.next(), errors.Join(err, r.report(ctx, v), r.trim(ctx, v))
 }
 
-// look claims the pods of a StatefulSet. If there may be something to do, and the index may be older because the
-// watches of different kinds are not ordered, it lists the pods in the API.
+// look adopts and releases the pods of a StatefulSet. If there may be something to do, and the index may be outdated
+// because the watches of different kinds are not ordered, it lists the pods from the API.
 func (r *run) look(ctx context.Context, set *appsv1.StatefulSet, history revisions.History,
 	selector labels.Selector) (*view, error) {
 	member := func(pods []*corev1.Pod) []*corev1.Pod {

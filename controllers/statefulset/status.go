@@ -20,7 +20,7 @@ func (v *view) status() appsv1.StatefulSetStatus {
 		CollisionCount: v.collisions, Conditions: v.set.Status.Conditions,
 	}
 	if s.CollisionCount == nil {
-		s.CollisionCount = new(int32(0)) // as upstream
+		s.CollisionCount = new(int32(0)) // as in upstream
 	}
 	for _, rep := range slices.Concat(v.replicas, v.condemned) {
 		p := rep.pod

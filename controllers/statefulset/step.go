@@ -12,7 +12,7 @@ import (
 
 // ordered makes one step of OrderedReady. It creates pods from the lowest ordinal upwards, each when the previous one
 // is available, then deletes surplus pods from the highest ordinal downwards, then replaces pods of old revisions. A
-// pod that does not become available stops all of this, even if the template has been repaired since: as upstream, a
+// pod that does not become available blocks all of this, even if the template has been fixed since: as in upstream, a
 // user has to delete that pod.
 func (r *run) ordered(ctx context.Context, v *view) error {
 	for _, rep := range v.replicas {
@@ -74,17 +74,17 @@ func (r *run) replace(ctx context.Context, v *view) error {
 	return errors.Join(errs...)
 }
 
-// keep maintains a replica: it creates the pod, deletes one that has finished, creates the missing claims of a
-// pending one, and restores labels and the owners of claims.
+// keep maintains a replica: it creates a missing pod, deletes a finished one, creates the missing claims of a pending
+// one, and restores the labels and the owners of claims.
 func (r *run) keep(ctx context.Context, v *view, rep *replica) error {
 	switch {
 	case rep.pod == nil:
 		return r.create(ctx, v, rep)
 	case rep.pod.DeletionTimestamp != nil:
-		return r.retain(ctx, v, rep) // the replacement uses the same claims
+		return r.retain(ctx, v, rep) // the new pod uses the same claims
 	case podstate.Finished(rep.pod):
 		if rep.pod.Status.Phase == corev1.PodFailed {
-			// With backoff, since the node may reject the next pod, too. Upstream does not wait.
+			// The deletion has a backoff, because the node may reject the next pod, too. Upstream does not wait.
 			if wait := r.Failures.Tried(
 				owned.Place{Owner: v.set.UID, Generation: v.set.Generation, Name: rep.pod.Name}); wait > 0 {
 				v.wait(wait)

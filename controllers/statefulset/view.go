@@ -15,11 +15,11 @@ import (
 	"monopod/controllers/revisions"
 )
 
-// view is the state of a StatefulSet during one sync. The step keeps it up to date.
+// view is the state of a StatefulSet during one sync. A step updates it.
 type view struct {
 	set        *appsv1.StatefulSet // shared
 	update     *appsv1.ControllerRevision
-	current    *appsv1.ControllerRevision   // for pods below the partition until a rollout ends
+	current    *appsv1.ControllerRevision   // of pods below the partition until the rollout ends
 	old        []*appsv1.ControllerRevision // all but update
 	collisions *int32
 	now        time.Time
@@ -27,8 +27,8 @@ type view struct {
 	replicas  []*replica // desired, by ordinal
 	condemned []*replica // surplus, highest ordinal first
 
-	mu    sync.Mutex    // guards again: parallel steps write it
-	again time.Duration // until a failed pod may be replaced; 0: none waits
+	mu    sync.Mutex    // guards again, which parallel steps write
+	again time.Duration // until a failed pod may be replaced; 0: no pod waits
 }
 
 // replica is an ordinal of a StatefulSet.
@@ -61,7 +61,7 @@ func newView(set *appsv1.StatefulSet, history revisions.History, pods []*corev1.
 	return v
 }
 
-// start returns the lowest ordinal, desired the number of replicas, and wanted whether the set should have the
+// start returns the lowest ordinal, desired the number of replicas, and wanted reports whether the set should have the
 // ordinal.
 func start(set *appsv1.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
@@ -81,7 +81,7 @@ func wanted(set *appsv1.StatefulSet, ordinal int) bool {
 	return ordinal >= start(set) && ordinal < start(set)+desired(set)
 }
 
-// ordinalOf returns the ordinal in a pod's name; -1 if the name is not one of the set's.
+// ordinalOf returns the ordinal in a pod's name; -1 if it is not a name of one of the set's pods.
 func ordinalOf(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	text, ok := strings.CutPrefix(pod.Name, set.Name+"-")
 	n, err := strconv.ParseInt(text, 10, 32)
@@ -123,7 +123,7 @@ func (v *view) wait(d time.Duration) {
 	}
 }
 
-// next returns the time until a sync is due; 0 if only a change requires one.
+// next returns the time until the next sync; 0 if only a change requires one.
 func (v *view) next() time.Duration {
 	if d := podstate.NextAvailable(v.pods(), v.set.Spec.MinReadySeconds, v.now); d > 0 {
 		v.wait(d)
@@ -175,8 +175,8 @@ func (v *view) revisionFor(ordinal int) *appsv1.ControllerRevision {
 	return v.update
 }
 
-// outdated returns the replicas that a rolling update deletes now, highest ordinal first: all unavailable ones, and
-// as many available ones as the limit allows.
+// outdated returns the replicas that a rolling update deletes now, highest ordinal first: all unavailable ones, and as
+// many available ones as the limit allows.
 func (v *view) outdated() []*replica {
 	if v.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType {
 		return nil

@@ -1,6 +1,6 @@
-// Package cluster is the scheduler's view of the cluster: nodes with their pods, the sums of their requests, counts
-// of the pods that selectors select, and what pods' volumes need. A change of a pod updates one node and the counts
-// that it concerns, nothing else. The caller locks it.
+// Package cluster contains the scheduler's cache of the cluster: nodes with their pods and the sums of their requests,
+// the number of pods that selectors select, and the properties of volumes and devices. A change of a pod updates only
+// its node and the affected counts. The caller locks a Cluster.
 package cluster
 
 import (
@@ -13,20 +13,20 @@ import (
 	"monopod/controllers/podstate"
 )
 
-// Node is a node with its pods. Either may be known first.
+// Node is a node with its pods. Pods may be added before their node.
 type Node struct {
 	*corev1.Node // nil while only its pods are known
 	Name         string
-	Taints       []corev1.Taint // of its spec and, if it is not ready, that of its state
+	Taints       []corev1.Taint // from its spec, and not-ready if it is not ready
 	Allocatable  Amounts
 	MaxPods      int64
 	Requested    Amounts
 	Usual        Amounts // see Pod.Usual
 	Pods         map[types.UID]*Pod
-	Nominated    map[types.UID]*Pod // pods without a node for which room is being made here
-	Images       map[string]int64   // size by name
-	users        int                // of host ports
-	place        int                // in Cluster.list; -1: not listed
+	Nominated    map[types.UID]*Pod // unbound pods that are nominated for the node
+	Images       map[string]int64   // sizes by name
+	users        int                // number of host ports in use
+	place        int                // index in Cluster.list; -1: not listed
 }
 
 func (n *Node) known() bool { return n != nil && n.place >= 0 }
@@ -44,24 +44,24 @@ func (n *Node) PortsTaken(p *Pod) bool {
 	return false
 }
 
-// Cluster is all nodes and pods.
+// Cluster contains all nodes and pods.
 type Cluster struct {
-	// Generation changes with everything that rules derive their state from.
+	// Generation increases with every change that the state of rules depends on.
 	Generation int64
 	Storage    Storage
 	Devices    Devices
 
 	nodes      map[string]*Node
-	list       []*Node // those that exist and are not being deleted
+	list       []*Node // nodes that exist and are not being deleted
 	pods       map[types.UID]*Pod
 	nominated  map[types.UID]*Pod
-	images     map[string]int // number of nodes by name
+	images     map[string]int // number of nodes that have the image, by name
 	namespaces map[string]labels.Set
 	services   map[string]map[string]labels.Set // selectors of Services, by namespace and name
 	counts     map[string]*Count
 	carried    map[string]*carried
-	owned      map[types.UID]map[string]int // number of pods of each node by their controller
-	claims     map[string]int               // number of placed pods by claim
+	owned      map[types.UID]map[string]int // number of pods on each node, by their controller
+	claims     map[string]int               // number of placed pods that use the claim
 	uses       int64
 }
 
@@ -75,7 +75,7 @@ func New() *Cluster {
 // Nodes returns the nodes that exist, in no particular order. The caller must not change the slice.
 func (c *Cluster) Nodes() []*Node { return c.list }
 
-// Node returns a node that exists, or nil.
+// Node returns an existing node, or nil.
 func (c *Cluster) Node(name string) *Node {
 	if n := c.nodes[name]; n.known() {
 		return n
@@ -172,7 +172,8 @@ func (c *Cluster) tidy(n *Node) {
 	}
 }
 
-// EffectiveTaints returns a node's taints. One that is not ready counts as tainted even before the taint is added.
+// EffectiveTaints returns a node's taints, including not-ready if the node is not ready and does not have the taint
+// yet.
 func EffectiveTaints(n *corev1.Node) []corev1.Taint {
 	has := func(key string) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
@@ -183,7 +184,7 @@ func EffectiveTaints(n *corev1.Node) []corev1.Taint {
 	return append(slices.Clone(n.Spec.Taints), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
 }
 
-// Add places a pod on a node, which need not be known.
+// Add places a pod on a node, which may be added later.
 func (c *Cluster) Add(p *Pod, node string) {
 	c.Generation++
 	p.Node = node
@@ -225,7 +226,7 @@ func (c *Cluster) Remove(uid types.UID) *Pod {
 	return p
 }
 
-// Nominate records that room is made for a pod on a node; empty: no longer.
+// Nominate records the node that a pod is nominated for; empty: none.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	if old := c.nominated[p.UID]; old != nil {
 		n := c.nodes[old.Node]

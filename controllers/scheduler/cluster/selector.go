@@ -12,15 +12,15 @@ import (
 
 // Selector selects pods by their namespace and labels.
 type Selector struct {
-	key        string          // of equal selectors
-	namespaces []string        // by name
-	among      labels.Selector // or by the namespace's labels; nil: none
+	key        string          // equal for equal selectors
+	namespaces []string        // names of namespaces
+	among      labels.Selector // additionally selects namespaces by labels; may be nil
 	labels     labels.Selector
-	staying    bool        // only pods that are not being deleted
-	all        []*Selector // if set, instead of the fields above
+	staying    bool        // ignores pods that are being deleted
+	all        []*Selector // selectors that must all match, instead of the fields above
 }
 
-// InNamespace selects pods of one namespace by their labels, without those that are being deleted.
+// InNamespace selects pods of one namespace by their labels, except pods that are being deleted.
 func InNamespace(namespace string, selector labels.Selector) *Selector {
 	key := "staying|" + namespace + "|" + selector.String()
 	if selector.Empty() {
@@ -41,7 +41,7 @@ func AllOf(selectors []*Selector) *Selector {
 	return all
 }
 
-// Selects reports whether the pod matches; of is the labels of each namespace.
+// Selects reports whether the pod matches; of contains the labels of each namespace.
 func (s *Selector) Selects(p *corev1.Pod, of map[string]labels.Set) bool {
 	if len(s.all) > 0 {
 		return !slices.ContainsFunc(s.all, func(one *Selector) bool { return !one.Selects(p, of) })
@@ -55,26 +55,26 @@ func (s *Selector) Selects(p *corev1.Pod, of map[string]labels.Set) bool {
 	return s.labels.Matches(labels.Set(p.Labels))
 }
 
-// TermKind is what a term of an affinity does.
+// TermKind is the kind of a term of an inter-pod affinity.
 type TermKind byte
 
 // The kinds of terms.
 const (
-	Requires TermKind = 'r' // affinity, required
-	Excludes TermKind = 'x' // anti-affinity, required
-	Prefers  TermKind = 'p' // affinity or, with a negative weight, anti-affinity; preferred
+	Requires TermKind = 'r' // required affinity
+	Excludes TermKind = 'x' // required anti-affinity
+	Prefers  TermKind = 'p' // preferred affinity or, with a negative weight, anti-affinity
 )
 
-// Term is a term of a pod's affinity to other pods.
+// Term is a term of a pod's inter-pod affinity.
 type Term struct {
 	*Selector
 	Kind     TermKind
-	Topology string // the label of nodes whose values are the domains
+	Topology string // topologyKey
 	Weight   int64
 	id       string
 }
 
-// terms returns those of a pod. A term with an invalid selector selects nothing.
+// terms returns the terms of a pod. A term with an invalid selector selects nothing.
 func terms(pod *corev1.Pod) []*Term {
 	a := pod.Spec.Affinity
 	if a == nil {
@@ -107,7 +107,8 @@ func terms(pod *corev1.Pod) []*Term {
 	return out
 }
 
-// termSelector: without namespaces and namespaceSelector, the pod's own namespace counts.
+// termSelector returns the selector of a term. Without namespaces and namespaceSelector, it selects pods in the given
+// namespace.
 func termSelector(namespace string, t *corev1.PodAffinityTerm) *Selector {
 	s := &Selector{namespaces: slices.Sorted(slices.Values(t.Namespaces)), labels: labels.Nothing()}
 	if len(s.namespaces) == 0 && t.NamespaceSelector == nil {

@@ -6,11 +6,10 @@ import (
 	"monopod/controllers/scheduler/cluster"
 )
 
-// hardWeight is how much a required affinity of a placed pod to the pod counts in scores (upstream's
-// HardPodAffinityWeight).
+// hardWeight is the weight of a placed pod's required affinity to the pod in scores (upstream's HardPodAffinityWeight).
 const hardWeight = 1
 
-// domains are values of a label of nodes, with what counts for each.
+// domains maps the values of a topology label to counts or weights.
 type domains struct {
 	topology string
 	counts   map[string]int
@@ -18,12 +17,13 @@ type domains struct {
 
 func (d *domains) at(n *cluster.Node) int { return d.counts[n.Labels[d.topology]] }
 
-// interState is what a pod's affinity to other pods, and theirs to it, means for each domain.
+// interState contains the pods that match the pod's inter-pod affinity, and those whose affinity matches the pod, by
+// domain.
 type interState struct {
-	attract []domains // by required term: pods that match all of them
-	first   bool      // no pod matches, and the pod itself does: it may be the first
-	repel   []domains // by term of anti-affinity: pods that match it
-	repelBy []domains // by term of placed pods' anti-affinity that the pod matches: pods that have it
+	attract []domains // for each required term: pods that match all of them
+	first   bool      // no pod matches, but the pod itself does: it may be the first
+	repel   []domains // for each anti-affinity term: pods that match it
+	repelBy []domains // for each anti-affinity term of placed pods that matches the pod: pods that have it
 }
 
 func termsOf(p *cluster.Pod, kind cluster.TermKind) []*cluster.Term {
@@ -68,7 +68,7 @@ func allOf(terms []*cluster.Term) *cluster.Selector {
 	return cluster.AllOf(selectors)
 }
 
-// interPod checks the pod's required affinity and anti-affinity to other pods, and their anti-affinity to it.
+// interPod checks the pod's required affinity and anti-affinity, and the anti-affinity of placed pods to the pod.
 func interPod(c *Cycle, n *cluster.Node) Refusal {
 	s := c.inter.get(c, computeInter)
 	for i := range s.attract {
@@ -90,8 +90,8 @@ func interPod(c *Cycle, n *cluster.Node) Refusal {
 	return Refusal{}
 }
 
-// interPodChanged reports whether a change can end a refusal: a pod has come that the pod requires, one has gone that
-// it or that excluded it, or a node is in a domain now.
+// interPodChanged reports whether a change may end a refusal: a required pod was placed, an excluded or excluding pod
+// was removed, or a node joined a domain.
 func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bool {
 	if ch.What&cluster.NamespaceLabels != 0 {
 		return true
@@ -109,12 +109,13 @@ func interPodChanged(all *cluster.Cluster, p *cluster.Pod, ch cluster.Change) bo
 	if ch.What&cluster.PodPlaced != 0 && selects(p, ch.Pod, cluster.Requires) {
 		return true
 	}
-	// The last pod that attracted it may be gone: now it may be the first.
+	// If the last matching pod was removed, the pod may be the first.
 	return ch.What&cluster.PodGone != 0 &&
 		(selects(p, ch.Pod, cluster.Excludes) || selects(ch.Pod, p, cluster.Excludes) || selects(p, ch.Pod, cluster.Requires))
 }
 
-// prepareInterPod sums the weights of each domain: of the pods that the pod prefers, and that prefer or require it.
+// prepareInterPod sums the weights of each domain: of the pods that the pod prefers, and of the pods that prefer or
+// require it.
 func prepareInterPod(c *Cycle, _ []*cluster.Node) bool {
 	sums := map[string]map[string]int64{}
 	add := func(topology string, byNode map[string]int, weight int64) {
@@ -155,7 +156,7 @@ func interPodScore(c *Cycle, n *cluster.Node) int64 {
 	return sum
 }
 
-// normalizeInterPod scales scores so that the lowest is 0 and the highest 100.
+// normalizeInterPod scales scores to the range from 0 to 100.
 func normalizeInterPod(_ *Cycle, _ []*cluster.Node, scores []int64) {
 	least, most := slices.Min(scores), slices.Max(scores)
 	for i := range scores {

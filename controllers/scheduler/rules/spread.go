@@ -16,20 +16,20 @@ const (
 	whyNoneLabel = whySkewed + " (missing required label)"
 )
 
-// constraint is a topology spread constraint with the counts of its domains. Its matchLabelKeys are in its selector:
-// the API server adds them.
+// constraint is a topology spread constraint with the counts of its domains. Its selector includes matchLabelKeys,
+// which the API server adds.
 type constraint struct {
 	topology   string
 	maxSkew    int
 	minDomains int
 	selector   labels.Selector
-	affinity   bool // nodes count only if the pod's affinity and selector match them
-	taints     bool // nodes count only if the pod tolerates their taints
+	affinity   bool // ignore nodes that the pod's node affinity and selector do not match
+	taints     bool // ignore nodes with taints that the pod does not tolerate
 
-	byNode map[string]int // the pods that it selects
-	counts map[string]int // by domain, of the nodes that count
-	least  int            // in any domain
-	weight float64        // of a score
+	byNode map[string]int // number of matching pods
+	counts map[string]int // by domain; without ignored nodes
+	least  int            // lowest count of a domain
+	weight float64        // in scores
 }
 
 type spreadState struct{ hard []*constraint }
