@@ -1,8 +1,7 @@
 // Package controllers starts the controllers and reports their health.
 //
-// All is the table of controllers. A Manager starts those that Config enables, restarts the ones that fail, and
-// reports health, metrics and configuration. Adding a controller is one folder and one entry in All, with its
-// flags.
+// All is the table of controllers. A Manager starts the controllers that Config enables, restarts failed ones, and
+// reports health, metrics and configuration. A new controller is one folder and one entry in All, with its flags.
 //
 //   - entry.go: an entry of the table, and adapters from a controller's New to the entry's
 //   - setting.go: a flag of a controller
@@ -55,11 +54,11 @@ import (
 	"monopod/controllers/ttlafterfinished"
 )
 
-// Config of the controllers. The zero value has upstream's defaults, except TerminatedPodGCThreshold,
-// HorizontalPodAutoscalerTolerance and NodeEviction: see Default. /configz shows it.
+// Config of the controllers. The zero value means upstream's defaults, except for TerminatedPodGCThreshold,
+// HorizontalPodAutoscalerTolerance and NodeEviction: see Default. /configz serves it.
 type Config struct {
-	// Controllers is --controllers: "*" enables all that are on by default, "foo" enables foo, "-foo" disables
-	// it; nil means "*".
+	// Controllers is --controllers: "*" enables all controllers that are on by default, "foo" enables foo, "-foo"
+	// disables foo; nil means "*".
 	Controllers []string `json:"controllers"`
 	// TerminatedPodGCThreshold is --terminated-pod-gc-threshold; 0 or less: never.
 	TerminatedPodGCThreshold int `json:"terminatedPodGCThreshold"`
@@ -85,8 +84,8 @@ type Config struct {
 	ConcurrentGCSyncs int `json:"concurrentGCSyncs"`
 	// ConcurrentHorizontalPodAutoscalerSyncs is --concurrent-horizontal-pod-autoscaler-syncs; 0 means 5.
 	ConcurrentHorizontalPodAutoscalerSyncs int `json:"concurrentHorizontalPodAutoscalerSyncs"`
-	// The settings of HorizontalPodAutoscalers have flags of the same names; 0 means upstream's default, except
-	// for the tolerance.
+	// The settings of HorizontalPodAutoscalers have flags of the same names; 0 means upstream's default, except for
+	// the tolerance.
 	HorizontalPodAutoscalerSyncPeriod              metav1.Duration `json:"horizontalPodAutoscalerSyncPeriod"`
 	HorizontalPodAutoscalerDownscaleStabilization  metav1.Duration `json:"horizontalPodAutoscalerDownscaleStabilization"`
 	HorizontalPodAutoscalerCPUInitializationPeriod metav1.Duration `json:"horizontalPodAutoscalerCPUInitializationPeriod"`
@@ -97,30 +96,31 @@ type Config struct {
 	// NodeEviction has the flags --node-eviction-rate, --secondary-node-eviction-rate, --unhealthy-zone-threshold and
 	// --large-cluster-size-threshold.
 	NodeEviction nodelifecycle.Rates `json:"nodeEviction"`
-	// EventTTL is --event-ttl; 0 means 1 h. MaxEvents are kept at most; 0 means 4096.
-	EventTTL  metav1.Duration `json:"eventTTL"`
-	MaxEvents int             `json:"maxEvents"`
+	// EventTTL is --event-ttl; 0 means 1 h.
+	EventTTL metav1.Duration `json:"eventTTL"`
+	// MaxEvents is the maximum number of Events that are kept; 0 means 4096.
+	MaxEvents int `json:"maxEvents"`
 
 	// LegacyServiceAccountTokenCleanUpPeriod is --legacy-service-account-token-clean-up-period; 0 means a year.
 	LegacyServiceAccountTokenCleanUpPeriod metav1.Duration `json:"legacyServiceAccountTokenCleanUpPeriod"`
 
-	// Services are the controllers of Services' endpoints.
+	// Services configures the controllers of Services.
 	Services Services `json:"services"`
 
 	// ClusterSigningDuration is --cluster-signing-duration; 0 means a year.
 	ClusterSigningDuration metav1.Duration `json:"clusterSigningDuration"`
 
-	// Sign and Allowed serve CertificateSigningRequests: the authority, and what users may request.
+	// Sign signs the certificates of CertificateSigningRequests; Allowed decides which requests are approved.
 	Sign    certificates.Sign    `json:"-"`
 	Allowed certificates.Allowed `json:"-"`
-	// RootCA is published in every namespace, PEM; empty: not published.
+	// RootCA is the CA certificate (PEM) that is published in every namespace; empty: none is published.
 	RootCA []byte `json:"-"`
-	// ClockSet sends when the clock was set or the machine has slept, until ctx ends; nil:
-	// what is due at a time may come as late as that.
+	// ClockSet returns a channel that receives when the clock was set or the machine has resumed, until ctx ends. If
+	// it is nil, actions at a certain time may be late by the length of a suspend.
 	ClockSet func(ctx context.Context) <-chan struct{} `json:"-"`
 	// Kinds are the served kinds.
 	Kinds client.Kinds `json:"-"`
-	// Silent returns the groups and versions whose servers do not answer; nil: there are no other servers.
+	// Silent returns the groups and versions of aggregated API servers that do not respond; nil: there are none.
 	Silent func() []string `json:"-"`
 }
 

@@ -100,7 +100,8 @@ func byStart(a, b *batchv1.Job) int {
 // delete deletes a Job; the garbage collector deletes its pods.
 func (r *run) delete(ctx context.Context, ro *round, job *batchv1.Job) error {
 	_, err := r.deps.Client.Delete(ctx, client.RefOf(job), metav1.DeleteOptions{
-		PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: metav1.NewUIDPreconditions(string(job.UID)),
+		PropagationPolicy: new(metav1.DeletePropagationBackground),
+		Preconditions:     metav1.NewUIDPreconditions(string(job.UID)),
 	})
 	switch {
 	case owned.Gone(err):

@@ -54,7 +54,8 @@ var _ follow.Controller = (*Controller)(nil)
 func New(deps follow.Deps, events record.Eventer, cfg Config) (*Controller, error) {
 	cfg.Workers = cmp.Or(cfg.Workers, 5)
 	skew, err := follow.Register(deps.Metrics, prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "cronjob_controller_job_creation_skew_duration_seconds", Help: "Time between the start that the schedule says and the creation of the Job.",
+		Name:    "cronjob_controller_job_creation_skew_duration_seconds",
+		Help:    "Time between the scheduled time and the creation of the Job.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 	}))
 	return &Controller{deps: deps, events: events, cfg: cfg, skew: skew}, err
@@ -97,7 +98,8 @@ func (r *run) onCronJob(old, new client.Object) []follow.Key {
 	switch {
 	case is == nil:
 		delete(r.begun, was.UID)
-	case was != nil && (was.Spec.Schedule != is.Spec.Schedule || !equality.Semantic.DeepEqual(was.Spec.TimeZone, is.Spec.TimeZone)):
+	case was != nil && (was.Spec.Schedule != is.Spec.Schedule ||
+		!equality.Semantic.DeepEqual(was.Spec.TimeZone, is.Spec.TimeZone)):
 		r.begun[is.UID] = r.deps.Clock.Now()
 	}
 	return follow.OnAny(old, new)

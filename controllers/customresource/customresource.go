@@ -134,7 +134,8 @@ func resource(def *definition) (schema.GroupVersionResource, bool) {
 			version = v.Name
 		}
 	}
-	return schema.GroupVersionResource{Group: def.Spec.Group, Version: version, Resource: def.Status.AcceptedNames.Plural}, version != ""
+	resource := def.Status.AcceptedNames.Plural
+	return schema.GroupVersionResource{Group: def.Spec.Group, Version: version, Resource: resource}, version != ""
 }
 
 // served reports whether this server serves the kind.
@@ -150,7 +151,8 @@ func (c *Controller) served(ctx context.Context, def *definition) bool {
 // report writes the status of def.
 func (c *Controller) report(ctx context.Context, def *definition) error {
 	_, err := client.Update(ctx, c.deps.Client, def, "status", func(cur *definition) error {
-		cur.UID, cur.ResourceVersion = def.UID, def.ResourceVersion // conflicts with a newer state, which wakes the controller
+		// Conflicts with a newer state, which wakes the controller.
+		cur.UID, cur.ResourceVersion = def.UID, def.ResourceVersion
 		cur.Status = def.Status
 		return nil
 	})
@@ -165,7 +167,8 @@ func (c *Controller) terminate(ctx context.Context, def *definition) (time.Durat
 	if !apihelpers.CRDHasFinalizer(&def.CustomResourceDefinition, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return 0, nil
 	}
-	if cond := apihelpers.FindCRDCondition(&def.CustomResourceDefinition, apiextensionsv1.Terminating); cond == nil || cond.Reason != "InstanceDeletionInProgress" {
+	cond := apihelpers.FindCRDCondition(&def.CustomResourceDefinition, apiextensionsv1.Terminating)
+	if cond == nil || cond.Reason != "InstanceDeletionInProgress" {
 		next := def.DeepCopy()
 		apihelpers.SetCRDCondition(&next.CustomResourceDefinition, apiextensionsv1.CustomResourceDefinitionCondition{
 			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
@@ -196,7 +199,9 @@ func (c *Controller) terminate(ctx context.Context, def *definition) (time.Durat
 // empty deletes the objects of a definition, and returns how many existed before.
 func (c *Controller) empty(ctx context.Context, def *definition) (int, error) {
 	gvr, ok := resource(def)
-	if !ok || !apihelpers.IsCRDConditionTrue(&def.CustomResourceDefinition, apiextensionsv1.Established) && !apihelpers.IsCRDConditionTrue(&def.CustomResourceDefinition, apiextensionsv1.NamesAccepted) {
+	crd := &def.CustomResourceDefinition
+	if !ok || !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) &&
+		!apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) {
 		return 0, nil // it was never served
 	}
 	objs, _, err := c.deps.Client.List(ctx, client.Selector{Resource: gvr})
@@ -207,7 +212,8 @@ func (c *Controller) empty(ctx context.Context, def *definition) (int, error) {
 		if obj.GetDeletionTimestamp() != nil {
 			return nil
 		}
-		_, err := c.deps.Client.Delete(ctx, client.Ref{Resource: gvr, Namespace: obj.GetNamespace(), Name: obj.GetName()}, metav1.DeleteOptions{
+		ref := client.Ref{Resource: gvr, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		_, err := c.deps.Client.Delete(ctx, ref, metav1.DeleteOptions{
 			Preconditions: metav1.NewUIDPreconditions(string(obj.GetUID()))})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil // deleted or replaced meanwhile; the next sync sees it

@@ -96,7 +96,9 @@ func approve(def *apiextensionsv1.CustomResourceDefinition) bool {
 		return false
 	}
 	state, reason := apihelpers.GetAPIApprovalState(def.Annotations)
-	cond := apiextensionsv1.CustomResourceDefinitionCondition{Type: apiextensionsv1.KubernetesAPIApprovalPolicyConformant, Status: apiextensionsv1.ConditionFalse, Message: reason}
+	cond := apiextensionsv1.CustomResourceDefinitionCondition{
+		Type:   apiextensionsv1.KubernetesAPIApprovalPolicyConformant,
+		Status: apiextensionsv1.ConditionFalse, Message: reason}
 	switch state {
 	case apihelpers.APIApprovalInvalid:
 		cond.Reason = "InvalidAnnotation"

@@ -64,10 +64,12 @@ func only(affinity *corev1.Affinity, node string) *corev1.Affinity {
 	if next.NodeAffinity == nil {
 		next.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	next.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
-			Values: []string{node}}},
-	}}}
+	next.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{
+				Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+		}},
+	}
 	return next
 }
 

@@ -47,7 +47,8 @@ var _ follow.Controller = (*Controller)(nil)
 // New returns the controller. It fails if its metrics are already registered.
 func New(deps follow.Deps, events record.Eventer) (*Controller, error) {
 	deleted, err := follow.Register(deps.Metrics, prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "device_taint_eviction_controller_pod_deletions_total", Help: "Number of pods that were deleted because of a taint of their devices."}))
+		Name: "device_taint_eviction_controller_pod_deletions_total",
+		Help: "Number of pods that were deleted because of a taint of their devices."}))
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +71,9 @@ type key struct {
 
 // Run implements follow.Controller.
 func (c *Controller) Run(ctx context.Context) error {
-	r := &run{Controller: c, pools: map[pool]map[string]*resourcev1.ResourceSlice{}, rules: map[string]*resourcev1.DeviceTaintRule{},
-		due: map[types.UID]bool{}, evicted: map[types.UID]int{}}
+	r := &run{Controller: c, pools: map[pool]map[string]*resourcev1.ResourceSlice{},
+		rules: map[string]*resourcev1.DeviceTaintRule{},
+		due:   map[types.UID]bool{}, evicted: map[types.UID]int{}}
 	r.loop = follow.New(c.deps, follow.Config[key]{
 		Name:    Name,
 		Workers: workers,
@@ -111,7 +113,8 @@ func (r *run) onPod(old, new client.Object) []key {
 	if is.Spec.NodeName == "" || len(is.Spec.ResourceClaims) == 0 && is.Status.ExtendedResourceClaimStatus == nil {
 		return nil
 	}
-	if was != nil && was.Spec.NodeName == is.Spec.NodeName && upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) &&
+	if was != nil && was.Spec.NodeName == is.Spec.NodeName &&
+		upstream.PodStatusEqual(was.Status.ResourceClaimStatuses, is.Status.ResourceClaimStatuses) &&
 		upstream.PodExtendedStatusEqual(was.Status.ExtendedResourceClaimStatus, is.Status.ExtendedResourceClaimStatus) {
 		return nil
 	}
@@ -182,7 +185,8 @@ func (r *run) onRule(ctx context.Context, old, new client.Object) ([]key, error)
 		return nil, nil
 	}
 	keys, err := r.usersOf(ctx, func(d *resourcev1.DeviceRequestAllocationResult) bool {
-		return evicting(was) && podstate.Taints(was, d.Driver, d.Pool, d.Device) || evicting(is) && podstate.Taints(is, d.Driver, d.Pool, d.Device)
+		return evicting(was) && podstate.Taints(was, d.Driver, d.Pool, d.Device) ||
+			evicting(is) && podstate.Taints(is, d.Driver, d.Pool, d.Device)
 	})
 	if is != nil {
 		keys = append(keys, key{true, follow.KeyOf(is)})
@@ -191,7 +195,9 @@ func (r *run) onRule(ctx context.Context, old, new client.Object) ([]key, error)
 }
 
 // usersOf returns the pods that use devices for which f returns true.
-func (r *run) usersOf(ctx context.Context, which func(*resourcev1.DeviceRequestAllocationResult) bool) (keys []key, err error) {
+func (r *run) usersOf(
+	ctx context.Context, which func(*resourcev1.DeviceRequestAllocationResult) bool,
+) (keys []key, err error) {
 	claims, err := client.List[*resourcev1.ResourceClaim](ctx, r.deps.Client, client.Selector{})
 	for _, claim := range claims {
 		if claim.Status.Allocation == nil {
@@ -262,7 +268,8 @@ func (r *run) evict(ctx context.Context, pod *corev1.Pod, e *eviction) error {
 	const reason, message = "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint"
 	err := podstate.Disrupt(ctx, r.deps.Client, pod, reason, message, r.deps.Clock.Now())
 	if err == nil {
-		_, err = r.deps.Client.Delete(ctx, client.RefOf(pod), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+		_, err = r.deps.Client.Delete(ctx, client.RefOf(pod),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	}
 	if err != nil {
 		return ignoreGone(err)

@@ -166,7 +166,8 @@ func (c *Controller) reconcile(ctx context.Context, key follow.Key) (time.Durati
 			cur.Status.DisruptionsAllowed = 0
 			meta.SetStatusCondition(&cur.Status.Conditions, metav1.Condition{
 				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
-				Message: err.Error(), ObservedGeneration: cur.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
+				Message: err.Error(), ObservedGeneration: cur.Status.ObservedGeneration,
+				LastTransitionTime: metav1.NewTime(c.deps.Clock.Now()),
 			})
 		}))
 	}

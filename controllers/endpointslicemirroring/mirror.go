@@ -75,7 +75,8 @@ func endpoint(a *corev1.EndpointAddress, ready bool) (discoveryv1.Endpoint, disc
 		family = discoveryv1.AddressTypeIPv6
 	}
 	e := discoveryv1.Endpoint{
-		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef.DeepCopy(),
+		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		TargetRef: a.TargetRef.DeepCopy(),
 	}
 	if a.NodeName != nil {
 		e.NodeName = new(*a.NodeName)

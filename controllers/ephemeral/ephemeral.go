@@ -116,7 +116,8 @@ func (c *Controller) create(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	_, err := c.deps.Client.Create(ctx, &corev1.PersistentVolumeClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: name, Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
+			Namespace: pod.Namespace, Name: name,
+			Labels: maps.Clone(template.Labels), Annotations: maps.Clone(template.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
 		},
 		Spec: *template.Spec.DeepCopy(),

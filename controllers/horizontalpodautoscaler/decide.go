@@ -68,7 +68,8 @@ func (v *verdict) warn(reason, format string, args ...any) {
 func (v *verdict) set(t autoscalingv2.HorizontalPodAutoscalerConditionType, status corev1.ConditionStatus, reason,
 	format string, args ...any) {
 	next := autoscalingv2.HorizontalPodAutoscalerCondition{
-		Type: t, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...), LastTransitionTime: metav1.NewTime(v.now).Rfc3339Copy(),
+		Type: t, Status: status, Reason: reason, Message: fmt.Sprintf(format, args...),
+		LastTransitionTime: metav1.NewTime(v.now).Rfc3339Copy(),
 	}
 	for i := range v.status.Conditions {
 		c := &v.status.Conditions[i]
@@ -234,7 +235,8 @@ const noticeable = 1
 func worthWriting(stored, next *autoscalingv2.HorizontalPodAutoscalerStatus, specs []autoscalingv2.MetricSpec) bool {
 	rest := *next
 	rest.CurrentMetrics = stored.CurrentMetrics
-	if !equality.Semantic.DeepEqual(stored, &rest) || len(stored.CurrentMetrics) != len(next.CurrentMetrics) || len(specs) != len(next.CurrentMetrics) {
+	if !equality.Semantic.DeepEqual(stored, &rest) ||
+		len(stored.CurrentMetrics) != len(next.CurrentMetrics) || len(specs) != len(next.CurrentMetrics) {
 		return true
 	}
 	for i := range specs {

@@ -167,7 +167,8 @@ func (c *Controller) track(ctx context.Context) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = c.deps.Client.Create(ctx, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: tracking.Namespace, Name: trackingName}, Data: map[string]string{trackingKey: c.today()}})
+			ObjectMeta: metav1.ObjectMeta{Namespace: tracking.Namespace, Name: trackingName},
+			Data:       map[string]string{trackingKey: c.today()}})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -202,7 +203,8 @@ func (c *Controller) since(ctx context.Context) (string, bool, error) {
 
 // generated reports whether the Secret's account lists it.
 func (c *Controller) generated(ctx context.Context, s *corev1.Secret) (bool, error) {
-	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, s.Namespace, s.Annotations[corev1.ServiceAccountNameKey])
+	name := s.Annotations[corev1.ServiceAccountNameKey]
+	sa, err := client.Get[*corev1.ServiceAccount](ctx, c.deps.Client, s.Namespace, name)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -238,13 +240,17 @@ func uses(p *corev1.Pod, secret string) bool {
 		if v.Secret != nil && v.Secret.SecretName == secret {
 			return true
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == secret }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.Secret != nil && s.Secret.Name == secret
+		}) {
 			return true
 		}
 	}
 	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range containers {
-			if slices.ContainsFunc(containers[i].EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil && e.SecretRef.Name == secret }) ||
+			if slices.ContainsFunc(containers[i].EnvFrom, func(e corev1.EnvFromSource) bool {
+				return e.SecretRef != nil && e.SecretRef.Name == secret
+			}) ||
 				slices.ContainsFunc(containers[i].Env, func(e corev1.EnvVar) bool {
 					return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == secret
 				}) {
@@ -266,7 +272,8 @@ func (c *Controller) remove(ctx context.Context, s *corev1.Secret) (time.Duratio
 			return left, nil
 		}
 		// With the resourceVersion the deletion conflicts if a label was changed meanwhile.
-		_, err := c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
+		_, err := c.deps.Client.Delete(ctx, client.RefOf(s), metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion}})
 		if apierrors.IsNotFound(err) {
 			return 0, nil
 		}

@@ -95,7 +95,8 @@ func shape(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 			Selector: &metav1.LabelSelector{MatchLabels: rc.Spec.Selector},
 		},
 		Status: appsv1.ReplicaSetStatus{
-			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas, ReadyReplicas: rc.Status.ReadyReplicas,
+			Replicas: rc.Status.Replicas, FullyLabeledReplicas: rc.Status.FullyLabeledReplicas,
+			ReadyReplicas:     rc.Status.ReadyReplicas,
 			AvailableReplicas: rc.Status.AvailableReplicas, ObservedGeneration: rc.Status.ObservedGeneration,
 		},
 	}
@@ -104,7 +105,8 @@ func shape(rc *corev1.ReplicationController) *appsv1.ReplicaSet {
 	}
 	for _, c := range rc.Status.Conditions {
 		rs.Status.Conditions = append(rs.Status.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			Reason: c.Reason, Message: c.Message,
 		})
 	}
 	return rs
@@ -118,7 +120,8 @@ func unshaped(s appsv1.ReplicaSetStatus) corev1.ReplicationControllerStatus {
 	}
 	for _, c := range s.Conditions {
 		out.Conditions = append(out.Conditions, corev1.ReplicationControllerCondition{
-			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status,
+			LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
 		})
 	}
 	return out

@@ -101,7 +101,8 @@ func (r *run) create(ctx context.Context, pod *corev1.Pod, entry *corev1.PodReso
 	wanted := &resourcev1.ResourceClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: resourcev1.SchemeGroupVersion.String(), Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, GenerateName: prefix(pod.Name, entry.Name), Labels: maps.Clone(template.Spec.Labels), Annotations: annotations,
+			Namespace: pod.Namespace, GenerateName: prefix(pod.Name, entry.Name),
+			Labels: maps.Clone(template.Spec.Labels), Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
 		},
 		Spec: *template.Spec.Spec.DeepCopy(),
@@ -167,7 +168,8 @@ func (r *run) reserve(ctx context.Context, pod *corev1.Pod, generated []corev1.P
 			if cur.UID != claim.UID || cur.Status.Allocation == nil || upstream.IsReservedForPod(pod, cur, false) {
 				return errReplaced
 			}
-			cur.Status.ReservedFor = append(cur.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+			cur.Status.ReservedFor = append(cur.Status.ReservedFor,
+				resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 			return nil
 		})
 		if !errors.Is(err, errReplaced) {

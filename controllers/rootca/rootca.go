@@ -45,8 +45,11 @@ var all = []published{
 		description: "Holds the CA certificate that client certificates are signed with, " +
 			"for API servers that authenticate the same users.",
 		more: map[string]string{
-			"requestheader-allowed-names": `["front-proxy-client"]`, "requestheader-username-headers": `["X-Remote-User"]`, "requestheader-uid-headers": `["X-Remote-Uid"]`,
-			"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`}},
+			"requestheader-allowed-names":        `["front-proxy-client"]`,
+			"requestheader-username-headers":     `["X-Remote-User"]`,
+			"requestheader-uid-headers":          `["X-Remote-Uid"]`,
+			"requestheader-group-headers":        `["X-Remote-Group"]`,
+			"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`}},
 }
 
 // Config of the controller.
@@ -125,9 +128,10 @@ func (c *Controller) publish(ctx context.Context, p published, namespace string)
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = c.deps.Client.Create(ctx, &corev1.ConfigMap{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.name, Annotations: map[string]string{annotation: p.description}},
-			Data:       data,
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: p.name,
+				Annotations: map[string]string{annotation: p.description}},
+			Data: data,
 		})
 		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return nil

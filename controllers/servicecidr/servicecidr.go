@@ -146,7 +146,8 @@ func (r *run) open(ctx context.Context, cidr *networkingv1.ServiceCIDR) error {
 
 func (r *run) ready(ctx context.Context, cidr *networkingv1.ServiceCIDR, is metav1.Condition) error {
 	is.Type = networkingv1.ServiceCIDRConditionReady
-	if had := meta.FindStatusCondition(cidr.Status.Conditions, is.Type); had != nil && had.Status == is.Status && had.Message == is.Message {
+	had := meta.FindStatusCondition(cidr.Status.Conditions, is.Type)
+	if had != nil && had.Status == is.Status && had.Message == is.Message {
 		return nil
 	}
 	is.LastTransitionTime = metav1.NewTime(r.deps.Clock.Now())
@@ -182,7 +183,8 @@ func (r *run) finish(ctx context.Context, cidr *networkingv1.ServiceCIDR) (time.
 func (r *run) syncService(ctx context.Context, key follow.Key) error {
 	lack, surplus := r.index.difference(key)
 	for _, ip := range surplus {
-		_, err := r.deps.Client.Delete(ctx, client.Ref{Resource: client.IPAddresses, Name: ip.name}, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ip.uid}})
+		_, err := r.deps.Client.Delete(ctx, client.Ref{Resource: client.IPAddresses, Name: ip.name},
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ip.uid}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
@@ -196,7 +198,8 @@ func (r *run) syncService(ctx context.Context, key follow.Key) error {
 			ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
 				networkingv1.LabelIPAddressFamily: string(family), networkingv1.LabelManagedBy: manager,
 			}},
-			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: key.Namespace, Name: key.Name}},
+			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
+				Resource: "services", Namespace: key.Namespace, Name: key.Name}},
 		})
 		if err != nil && !apierrors.IsAlreadyExists(err) { // a change of the existing object wakes the Service
 			return err

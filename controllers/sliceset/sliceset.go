@@ -84,7 +84,8 @@ func (o Owner) slice(g Group, endpoints []discoveryv1.Endpoint) *discoveryv1.End
 	return &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.Object.GetNamespace(), GenerateName: prefix, Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations),
+			Namespace: o.Object.GetNamespace(), GenerateName: prefix,
+			Labels: maps.Clone(o.Labels), Annotations: maps.Clone(o.Annotations),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o.Object, o.Kind)},
 		},
 		AddressType: g.Family, Ports: g.Ports, Endpoints: endpoints,
@@ -92,7 +93,9 @@ func (o Owner) slice(g Group, endpoints []discoveryv1.Endpoint) *discoveryv1.End
 }
 
 // updated returns a slice with other endpoints.
-func (o Owner) updated(slice *discoveryv1.EndpointSlice, ports []discoveryv1.EndpointPort, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+func (o Owner) updated(
+	slice *discoveryv1.EndpointSlice, ports []discoveryv1.EndpointPort, endpoints []discoveryv1.Endpoint,
+) *discoveryv1.EndpointSlice {
 	next := *slice
 	next.Labels, next.Annotations = maps.Clone(o.Labels), maps.Clone(slice.Annotations)
 	if o.Annotations != nil {
@@ -116,7 +119,8 @@ func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key
 func PortKey(ports []discoveryv1.EndpointPort) string {
 	texts := make([]string, len(ports))
 	for i, p := range ports {
-		texts[i] = fmt.Sprintf("%s/%s/%s/%s", value(p.Name, ""), value(p.Protocol, corev1.ProtocolTCP), number(p.Port), value(p.AppProtocol, ""))
+		texts[i] = fmt.Sprintf("%s/%s/%s/%s", value(p.Name, ""), value(p.Protocol, corev1.ProtocolTCP),
+			number(p.Port), value(p.AppProtocol, ""))
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ",")

@@ -183,5 +183,6 @@ func (c *Controller) set(m *migration, typ migrationv1.MigrationConditionType, s
 		return
 	}
 	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
-		Type: string(typ), Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(c.deps.Clock.Now())})
+		Type: string(typ), Status: status, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(c.deps.Clock.Now())})
 }

@@ -68,8 +68,9 @@ type Cluster struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
-		images: map[string]int{}, namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Set{}, counts: map[string]*Count{},
-		carried: map[string]*carried{}, owned: map[types.UID]map[string]int{}, claims: map[string]int{}, Storage: newStorage(), Devices: newDevices()}
+		images: map[string]int{}, namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Set{},
+		counts: map[string]*Count{}, carried: map[string]*carried{}, owned: map[types.UID]map[string]int{},
+		claims: map[string]int{}, Storage: newStorage(), Devices: newDevices()}
 }
 
 // Nodes returns the nodes that exist, in no particular order. The caller must not change the slice.
@@ -181,7 +182,8 @@ func EffectiveTaints(n *corev1.Node) []corev1.Taint {
 	if podstate.NodeReady(n) || has(corev1.TaintNodeNotReady) || has(corev1.TaintNodeUnreachable) {
 		return n.Spec.Taints
 	}
-	return append(slices.Clone(n.Spec.Taints), corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	return append(slices.Clone(n.Spec.Taints), notReady)
 }
 
 // Add places a pod on a node, which may be added later.

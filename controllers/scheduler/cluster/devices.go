@@ -56,7 +56,8 @@ func (d *Devices) index() {
 			continue
 		}
 		name := corev1.ResourceName(*class.Spec.ExtendedResourceName)
-		if other := d.provides[name]; other == nil || cmp.Or(class.CreationTimestamp.Compare(other.CreationTimestamp.Time), cmp.Compare(other.Name, class.Name)) > 0 {
+		if other := d.provides[name]; other == nil || cmp.Or(
+			class.CreationTimestamp.Compare(other.CreationTimestamp.Time), cmp.Compare(other.Name, class.Name)) > 0 {
 			d.provides[name] = class
 		}
 	}
@@ -114,7 +115,8 @@ func (d *Devices) Pending(claim types.UID) bool { return d.pending[claim] != nil
 // Allocator returns an allocator of the devices that are not allocated.
 func (d *Devices) Allocator(ctx context.Context) (structured.Allocator, error) {
 	all := make([]*resourcev1.ResourceSlice, 0, len(d.Slices))
-	for _, name := range slices.Sorted(maps.Keys(d.Slices)) { // sorted, because the allocator takes the first fitting devices
+	// Sorted, because the allocator takes the first fitting devices.
+	for _, name := range slices.Sorted(maps.Keys(d.Slices)) {
 		all = append(all, d.tainted(d.Slices[name]))
 	}
 	if d.selectors == nil {
@@ -149,8 +151,9 @@ const maxSelectors = 10
 
 // taken returns the allocated devices.
 func (d *Devices) taken() structured.AllocatedState {
-	t := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection()}
+	t := structured.AllocatedState{AllocatedDevices: sets.New[structured.DeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection()}
 	for _, claim := range d.Claims {
 		take(&t, claim.Status.Allocation)
 	}

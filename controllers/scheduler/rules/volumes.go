@@ -214,8 +214,10 @@ func volumeZone(c *Cycle, n *cluster.Node) Refusal {
 // zoneOf returns the node's value of a zone or region label, which has two names.
 func zoneOf(n *cluster.Node, label string) string {
 	other := map[string]string{
-		corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone, corev1.LabelTopologyZone: corev1.LabelFailureDomainBetaZone,
-		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion, corev1.LabelTopologyRegion: corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+		corev1.LabelTopologyZone:            corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+		corev1.LabelTopologyRegion:          corev1.LabelFailureDomainBetaRegion,
 	}
 	if at, ok := n.Labels[label]; ok {
 		return at
